@@ -176,6 +176,20 @@ struct MomentumStep {
   }
 };
 
+// The weight behind the update number `step` goes into the mean of all so far.
+template <class C>
+struct AverageStep {
+  C mix;
+
+  AverageStep() = default;
+  PRUN_RULE AverageStep(double decay, double step)
+      : mix(static_cast<C>(Ieee::div(Ieee::add(1.0, -decay), Ieee::add(1.0, -power(decay, step))))) {}
+
+  PRUN_RULE C update(C average, C weight) const {
+    return Ieee::fma(mix, Ieee::add(weight, -average), average);
+  }
+};
+
 #ifdef __CUDACC__
 }  // namespace prun::cuda
 #else

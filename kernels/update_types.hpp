@@ -80,6 +80,23 @@ detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice
   return {};
 }
 
+// The same for operands 0 to 2 of `average_weights`, a parameter, its master copy and their average.
+template <class Choice>
+detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
+  const OperandShape& master = s.operand[1];
+  const DType parameter = s.operand[0].dtype, average = s.operand[2].dtype;
+  if (average == DType::f64) {
+    if (parameter == DType::f64) return detail::choose_wide_update<double>(master, choice);
+    if (parameter == DType::f32) return detail::choose_wide_update<float>(master, choice);
+    if (parameter == DType::bf16) return detail::choose_wide_update<bf16>(master, choice);
+  }
+  if (average == DType::f32) {
+    if (parameter == DType::f32) return detail::choose_master<float, float, float>(master, choice);
+    if (parameter == DType::bf16) return detail::choose_master<bf16, float, float>(master, choice);
+  }
+  return {};
+}
+
 // The same for operands 1 and 2 of `momentum`, a gradient and its state, with step and seed where it rounds
 // by chance. Parameter and master copy are nothing to it.
 template <class Choice>

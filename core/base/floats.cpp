@@ -27,16 +27,27 @@ void store_floats(DType type, std::span<const float> numbers, std::byte* to) {
   }
 }
 
-void load_floats(DType type, std::span<const std::byte> from, std::span<float> numbers) {
-  PRUN_CHECK(type == DType::f32 || type == DType::bf16, "floats do not hold ", name_of(type));
-  if (type == DType::f32) {
-    std::memcpy(numbers.data(), from.data(), numbers.size_bytes());
-    return;
-  }
+namespace {
+
+template <class T>
+void load_each(std::span<const std::byte> from, std::span<float> numbers) {
   for (std::size_t i = 0; i < numbers.size(); ++i) {
-    bf16 element;
+    T element;
     std::memcpy(&element, from.data() + i * sizeof element, sizeof element);
     numbers[i] = static_cast<float>(element);
+  }
+}
+
+}  // namespace
+
+void load_floats(DType type, std::span<const std::byte> from, std::span<float> numbers) {
+  if (type == DType::f32) {
+    std::memcpy(numbers.data(), from.data(), numbers.size_bytes());
+  } else if (type == DType::bf16) {
+    load_each<bf16>(from, numbers);
+  } else {
+    PRUN_CHECK(type == DType::f64, "floats do not hold ", name_of(type));
+    load_each<double>(from, numbers);
   }
 }
 

@@ -1,6 +1,6 @@
-// The updates (adamw, sgd) and what decides about them: the gradient's sum of squares, and from it the global
-// norm, the clip factor and `keep`. keep = 0 masks every update, so a non-finite step changes nothing; then
-// count_non_finite finds out which tensors it was.
+// The updates (adamw, sgd), the average of what they make, and what decides about them: the gradient's sum of
+// squares, and from it the global norm, the clip factor and `keep`. keep = 0 masks every update, so a
+// non-finite step changes nothing; then count_non_finite finds out which tensors it was.
 #include <vector>
 
 #include "ops/eight_bit_rule.hpp"
@@ -90,11 +90,24 @@ struct Sgd {
   static void rule(OpShape&) {}
 };
 
+// What it makes of zeros in the first step is the weight, so it needs no value to begin with.
+struct AverageWeights {
+  static constexpr const char* kind = "average_weights";
+  static constexpr const char* help =
+      "average += (1 - decay) / (1 - decay^step) (weight - average), so that it is the mean of the weights "
+      "behind each update so far, of which each counts decay times as much as the next";
+  static constexpr OperandDef operands[] = {
+      {"parameter"}, {"master", Access::read, true}, {"average", Access::update}, {"step"}, {"keep"}};
+  static constexpr AttrDef attrs[] = {real_attr("decay", 0.999)};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape&) {}
+};
+
 }  // namespace
 
 std::vector<OpDef> optimizer_ops() {
-  return {op_def<SumSquares>(), op_def<ClipFactor>(), op_def<CountNonFinite>(), op_def<AdamW>(),
-          op_def<Sgd>()};
+  return {op_def<SumSquares>(), op_def<ClipFactor>(), op_def<CountNonFinite>(),
+          op_def<AdamW>(),      op_def<Sgd>(),        op_def<AverageWeights>()};
 }
 
 }  // namespace prun

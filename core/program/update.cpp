@@ -14,6 +14,7 @@ struct WantedState {
   DType type = DType::f32;
   std::optional<std::vector<Dim>> dims;  // nothing: the parameter's
   std::int64_t block = 1;
+  bool moment = false;  // as precision.moments says: of 8 bits, if those are
 };
 
 Id add_state(Program& program, Id parameter, const WantedState& wanted) {
@@ -78,7 +79,11 @@ std::vector<WantedState> states_of(Program& program, Id parameter, const NamedOp
   for (const StateSpec& spec : specs) {
     check_state_name(std::string(spec.name.view()), names);
     names.emplace_back(spec.name.view());
-    WantedState state{names.back(), spec.typed ? spec.dtype : program.precision().moments, {}, 1};
+    WantedState state{names.back(),
+                      spec.typed ? spec.dtype : program.precision().moments,
+                      {},
+                      1,
+                      !spec.typed && !spec.shaped};
     if (spec.shaped) state.dims = std::vector<Dim>(spec.dims.begin(), spec.dims.end());
     if (state.dims && !optimizer.updates_whole())
       throw_error(ErrorCode::bad_input, "optimizer plugin '", optimizer.name, "' gives state '", state.name,
@@ -106,9 +111,10 @@ std::optional<std::vector<Dim>> dims_of_scales(const std::vector<Dim>& dims) {
 }
 
 // With scales, where it is a moment that is kept in 8 bits.
-void add_optimizer_state(Program& program, Id parameter, WantedState wanted, bool moment) {
-  const auto scales =
-      moment && program.precision().eight_bits ? dims_of_scales(program.value(parameter).dims) : std::nullopt;
+void add_optimizer_state(Program& program, Id parameter, WantedState wanted) {
+  const auto scales = wanted.moment && program.precision().eight_bits
+                          ? dims_of_scales(program.value(parameter).dims)
+                          : std::nullopt;
   if (scales) wanted.type = DType::u8;
   const Id state = add_state(program, parameter, wanted);
   const Id scale =
@@ -144,7 +150,7 @@ void add_parameter_update(Program& program, Id parameter, const Optimizers& opti
     program.value(parameter).master = master;
   }
   for (const WantedState& wanted : states_of(program, parameter, optimizer))
-    add_optimizer_state(program, parameter, wanted, !wanted.dims && wanted.type == precision.moments);
+    add_optimizer_state(program, parameter, wanted);
   UpdateContext context = update_context(program, parameter);
   const std::vector<Id> states = program.value(parameter).states, scales = program.value(parameter).scales;
   context.parameter = parameter;

@@ -95,6 +95,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       plugin          | string | required |  | Optimizer plugin
       lr              | float  | required | 0..1000000 | Learning rate at its peak
       clip            | float  | 0        | 0.. | Largest global gradient norm; 0 never clips
+      average         | float  | 0        | 0..0.999999 | Decay of an average of the weights (EMA) that is kept beside them, saved, and read by --average of prun eval, generate and export; 0 keeps none
       schedule.kind   | choice | constant | constant,linear,cosine,wsd,inverse-sqrt,polynomial,steps,points | Shape of the learning rate after warm-up; wsd: at its peak until schedule.decay steps before the end; steps and points: as schedule.at and schedule.factors say
       schedule.warmup | int    | 0        | 0.. | Steps over which the learning rate rises from 0
       schedule.final  | float  | 0        | 0..1 | Learning rate at the end, as a fraction of lr

@@ -1,5 +1,5 @@
-// The updates, adamw, sgd and momentum, each in one pass over memory, and what decides about them:
-// sum_squares and clip_factor; count_non_finite, where that was against the update.
+// The updates, adamw, sgd, momentum and average_weights, each in one pass over memory, and what decides about
+// them: sum_squares and clip_factor; count_non_finite, where that was against the update.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -447,6 +447,23 @@ void momentum(const KernelArgs& args, const KernelContext& context) {
                        args.operands[2].as<State>(), directions);
 }
 
+// ---------------------------------------------------------------- average
+
+template <class Types>
+void average_weights(const KernelArgs& args, const KernelContext& context) {
+  using C = typename Types::C;
+  if (scalar(args.operands[4]) == 0) return;
+  const AverageStep<C> step(args.attrs[0].f, scalar(args.operands[3]));
+  const auto body = [step](C* __restrict average, auto* __restrict... weights) {
+#pragma omp simd
+    for (int l = 0; l < block_lanes; ++l) average[l] = step.update(average[l], weight_in<C>(weights[l]...));
+  };
+  with_weights<Types>(args, [&](auto*... weights) {
+    parallel_blocks(*context.workers, args.operands[0].elements(), body, args.operands[2].as<C>(),
+                    weights...);
+  });
+}
+
 bool all_double(const OpShape& s, int from, int to) {
   for (int i = from; i < to; ++i)
     if (!s.operand[i].present || s.operand[i].dtype != DType::f64) return false;
@@ -500,6 +517,11 @@ Kernel select_momentum(const OpShape& s) {
   return choose_momentum(s, []<class Types>() -> Kernel { return momentum<Types>; });
 }
 
+Kernel select_average_weights(const OpShape& s) {
+  if (!all_double(s, 3, 5)) return nullptr;
+  return choose_average(s, []<class Types>() -> Kernel { return average_weights<Types>; });
+}
+
 }  // namespace
 
 std::vector<KernelDef> optimizer_kernels();
@@ -509,7 +531,8 @@ std::vector<KernelDef> optimizer_kernels() {
           {"count_non_finite", select_count_non_finite},
           {"adamw", select_adamw},
           {"sgd", select_sgd},
-          {"momentum", select_momentum}};
+          {"momentum", select_momentum},
+          {"average_weights", select_average_weights}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

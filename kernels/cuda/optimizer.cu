@@ -311,6 +311,23 @@ struct NoChances {
 template <class Types>
 using ChancesOf = std::conditional_t<Types::chancy_states || Types::chancy_weights, Chances, NoChances>;
 
+// N weights of a tensor from i on, with all the precision that they are kept in.
+template <class Types, int N, class Tensor>
+__device__ __forceinline__ Lanes<typename Types::C, N> load_weights(const Tensor& t, std::int64_t i) {
+  if constexpr (Types::split) {
+    const auto rounded = load_pack<N>(t.parameter + i);
+    const auto low = load_pack<N>(t.master + i);
+    Lanes<typename Types::C, N> all;
+#pragma unroll
+    for (int l = 0; l < N; ++l) all[l] = joined_halves(half_of(rounded, l), half_of(low, l));
+    return all;
+  } else if constexpr (Types::has_master) {
+    return load_lanes<N>(t.master + i);
+  } else {
+    return load_lanes<N>(t.parameter + i);
+  }
+}
+
 // What lies in memory of N elements of a tensor from i on, read and written as its types say.
 template <class Types, int N, class Tensor>
 struct Elements {
@@ -324,20 +341,7 @@ struct Elements {
     if constexpr (Types::chancy_states || Types::chancy_weights) words = chances.template words<N>(i);
   }
 
-  __device__ __forceinline__ Lanes<C, N> weights() const {
-    if constexpr (Types::split) {
-      const auto rounded = load_pack<N>(t.parameter + i);
-      const auto low = load_pack<N>(t.master + i);
-      Lanes<C, N> all;
-#pragma unroll
-      for (int l = 0; l < N; ++l) all[l] = joined_halves(half_of(rounded, l), half_of(low, l));
-      return all;
-    } else if constexpr (Types::has_master) {
-      return load_lanes<N>(t.master + i);
-    } else {
-      return load_lanes<N>(t.parameter + i);
-    }
-  }
+  __device__ __forceinline__ Lanes<C, N> weights() const { return load_weights<Types, N>(t, i); }
 
   __device__ __forceinline__ void store_weights(const Lanes<C, N>& all) const {
     using T = typename Types::Parameter;
@@ -460,6 +464,29 @@ __global__ __launch_bounds__(update_threads, update_blocks) void momentum_kernel
   }
 }
 
+template <class Types>
+__global__ __launch_bounds__(update_threads, update_blocks) void average_kernel(
+    const __grid_constant__ Table<AveragedTensor<Types>> table, double decay, const double* count,
+    const double* keep) {
+  using C = typename Types::C;
+  __shared__ AverageStep<C> shared;
+  if (*keep == 0) return;
+  if (threadIdx.x == 0) shared = AverageStep<C>(decay, *count);
+  __syncthreads();
+  const AverageStep<C> step = shared;
+  for (int p = blockIdx.x; p < table.first_piece[table.count]; p += gridDim.x) {
+    const Piece<AveragedTensor<Types>> piece = piece_of(table, p);
+    const AveragedTensor<Types>& t = piece.tensor;
+    each_chunk<chunk<C>, 1>(piece, table.wide, [&]<int N>(std::integral_constant<int, N>, std::int64_t i) {
+      const Lanes<C, N> weight = load_weights<Types, N>(t, i);
+      Lanes<C, N> average = load_lanes<N>(t.average + i);
+#pragma unroll
+      for (int l = 0; l < N; ++l) average[l] = step.update(average[l], weight[l]);
+      store_lanes(t.average + i, average);
+    });
+  }
+}
+
 }  // namespace
 
 // Parts that a workspace has room for.
@@ -538,6 +565,20 @@ void momentum(std::span<const MomentumTensor<Types>> tensors, const MomentumSett
       });
 }
 
+template <class Types>
+void average_weights(std::span<const AveragedTensor<Types>> tensors, double decay, const double* step,
+                     const double* keep, Stream stream) {
+  each_table(
+      tensors,
+      [](const AveragedTensor<Types>& t) {
+        return aligned({t.parameter, t.master, t.average});
+      },
+      [&](const Table<AveragedTensor<Types>>& table, unsigned blocks) {
+        average_kernel<Types><<<blocks, update_threads, 0, stream>>>(table, decay, step, keep);
+        check_launch("average_weights");
+      });
+}
+
 #define PRUN_GRADIENTS(T)                                                           \
   template void sum_squares<T>(std::span<const Values<T>>, double*, void*, Stream); \
   template void count_non_finite<T>(std::span<const CountedValues<T>>, const double*, Stream)
@@ -572,5 +613,17 @@ PRUN_MOMENTUM(float, void, float, float);
 PRUN_MOMENTUM(float, void, bf16, float);
 PRUN_MOMENTUM(float, void, float, bf16);
 PRUN_MOMENTUM(float, void, bf16, bf16);
+
+#define PRUN_AVERAGE(...)                                                                              \
+  template void average_weights<UpdateTypes<__VA_ARGS__>>(                                             \
+      std::span<const AveragedTensor<UpdateTypes<__VA_ARGS__>>>, double, const double*, const double*, \
+      Stream)
+PRUN_AVERAGE(double, void, double, double);
+PRUN_AVERAGE(float, double, double, double);
+PRUN_AVERAGE(bf16, double, double, double);
+PRUN_AVERAGE(float, void, float, float);
+PRUN_AVERAGE(bf16, void, float, float);
+PRUN_AVERAGE(bf16, float, float, float);
+PRUN_AVERAGE(bf16, std::uint16_t, float, float);
 
 }  // namespace prun::cuda

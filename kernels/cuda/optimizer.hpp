@@ -1,7 +1,7 @@
-// The updates, adamw, sgd and momentum, what decides about them, sum_squares and clip_factor, and what looks
-// for the reason where that was against them, count_non_finite. Each goes over all tensors of a list in one
-// launch (a few, where there are more than some hundred). The lists are read when the launch is enqueued; the
-// step's scalars lie on the device.
+// The updates, adamw, sgd, momentum and average_weights, what decides about them, sum_squares and
+// clip_factor, and what looks for the reason where that was against them, count_non_finite. Each goes over
+// all tensors of a list in one launch (a few, where there are more than some hundred). The lists are read
+// when the launch is enqueued; the step's scalars lie on the device.
 //
 // An update is the sequence of operations in kernels/update_rule.hpp, and has the bits of kernels/cpu.
 #pragma once
@@ -115,6 +115,19 @@ struct MomentumSettings {
 template <class Types>
 void momentum(std::span<const MomentumTensor<Types>> tensors, const MomentumSettings& settings,
               Stream stream);
+
+// Types as choose_average() has them.
+template <class Types>
+struct AveragedTensor {
+  const typename Types::Parameter* parameter;
+  const typename Types::Master* master;  // may be null only where there is none by its type
+  typename Types::C* average;
+  std::int64_t elements;
+};
+
+template <class Types>
+void average_weights(std::span<const AveragedTensor<Types>> tensors, double decay, const double* step,
+                     const double* keep, Stream stream);
 
 // ---------------------------------------------------------------- states in 8 bits (eight_bits.hpp)
 

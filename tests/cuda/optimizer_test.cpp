@@ -206,6 +206,43 @@ TEST_F(Optimizers, SgdHasTheBitsOfTheCpu) {
   });
 }
 
+template <class Types>
+void expect_average(std::int64_t offset, double step, double keep) {
+  using C = typename Types::C;
+  std::vector<Tensors<Types>> all = tensors_of<Types>(lengths, offset);
+  std::vector<std::unique_ptr<OnDevice>> averages;
+  std::vector<cuda::AveragedTensor<Types>> list;
+  for (const Tensors<Types>& t : all) {
+    averages.push_back(std::make_unique<OnDevice>(
+        random_value(dtype_of<C>(), {static_cast<std::int64_t>(t.parameter.size())}, 9), offset));
+    list.push_back({t.template device<typename Types::Parameter>(0),
+                    t.template device<typename Types::Master>(1), averages.back()->template as<C>(),
+                    static_cast<std::int64_t>(t.parameter.size())});
+  }
+  OnDevice steps(number(step)), keeps(number(keep));
+  cuda::average_weights<Types>(list, 0.99, steps.as<double>(), keeps.as<double>(), nullptr);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const Tensors<Types>& t = all[i];
+    SCOPED_TRACE(t.parameter.size());
+    const Value before = random_value(dtype_of<C>(), {static_cast<std::int64_t>(t.parameter.size())}, 9);
+    const std::vector<Value> want =
+        cpu_update("average_weights", {t.parameter, t.master, before, number(step), number(keep)},
+                   {{.f = 0.99}}, t.numbers);
+    expect_same(averages[i]->value(), want[2], "average");
+    if (keep == 0) expect_same(want[2], before, "average, of a step that is not kept");
+  }
+}
+
+TEST_F(Optimizers, AveragesHaveTheBitsOfTheCpu) {
+  for_updates([]<class Types>(std::int64_t offset) {
+    // Types of gradients and moments are nothing to it.
+    if constexpr (std::is_same_v<typename Types::Gradient, typename Types::C> &&
+                  std::is_same_v<typename Types::State, typename Types::C>)
+      for (double step : {1.0, 123456.0}) expect_average<Types>(offset, step, 1);
+  });
+  expect_average<WholeMaster>(0, 3, 0);
+}
+
 TEST_F(Optimizers, SumOfSquaresOverAllTensors) {
   for_types([]<class T>(std::int64_t offset) {
     std::vector<std::unique_ptr<OnDevice>> memory;

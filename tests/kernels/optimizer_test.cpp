@@ -204,9 +204,59 @@ TEST(Sgd, KeepZeroWritesNothing) {
   });
 }
 
+constexpr double average_decay = 0.9;
+
+Call average_call(const Types& t, std::int64_t n, double step, double keep) {
+  const Weights weights(t, n);
+  return {"average_weights",
+          {weights.parameter, weights.master, random_value(t.wide() ? DType::f64 : DType::f32, {n}, 3),
+           number(step), number(keep)},
+          {{.f = average_decay}}};
+}
+
+// In double, by the sum that it stands for: the weight behind update s counts decay^(t - s).
+TEST(AverageWeights, IsTheMeanOfTheWeightsSoFar) {
+  for_cases([](const InstructionSet& set, const Types& t, std::int64_t n) {
+    constexpr int steps = 30;
+    std::vector<double> sum(static_cast<std::size_t>(n), 0.0);
+    double counted = 0;
+    Value average = random_value(t.wide() ? DType::f64 : DType::f32, {n}, 3);
+    for (std::size_t i = 0; i < average.size(); ++i) average.set(i, 0);
+    for (int step = 1; step <= steps; ++step) {
+      Call call = average_call(t, n, step, 1);
+      call.operands[2] = average;
+      if (!t.master)  // another weight each time
+        for (std::size_t i = 0; i < call.operands[0].size(); ++i)
+          call.operands[0].set(i, call.operands[0][i] + step);
+      const std::vector<double> weight = weights_in(call.operands, t);
+      average = run(set, call)[2];
+      counted = average_decay * counted + 1;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = average_decay * sum[i] + weight[i];
+    }
+    for (double& number : sum) number /= counted;
+    expect_close(average, sum, tolerance(t.wide() ? DType::f64 : DType::f32), "average");
+  });
+}
+
+TEST(AverageWeights, BeginsWithTheFirstWeight) {
+  for_cases([](const InstructionSet& set, const Types& t, std::int64_t n) {
+    Call call = average_call(t, n, 1, 1);
+    for (std::size_t i = 0; i < call.operands[2].size(); ++i) call.operands[2].set(i, 0);
+    EXPECT_EQ(run(set, call)[2].numbers(), weights_in(call.operands, t));
+  });
+}
+
+TEST(AverageWeights, KeepZeroWritesNothing) {
+  for_cases([](const InstructionSet& set, const Types& t, std::int64_t n) {
+    const Call call = average_call(t, n, 3, 0);
+    const std::vector<Value> after = run(set, call);
+    for (std::size_t i = 0; i < after.size(); ++i) EXPECT_EQ(after[i].bytes(), call.operands[i].bytes()) << i;
+  });
+}
+
 std::vector<Call> all_updates(const Types& t, std::int64_t n) {
   return {adamw_call(t, n, 1, 1), adamw_call(t, n, 1234567, 1), sgd_call(t, n, 0.9, true, 1),
-          sgd_call(t, n, 0, false, 1)};
+          sgd_call(t, n, 0, false, 1), average_call(t, n, 1234567, 1)};
 }
 
 void expect_same(const std::vector<Value>& got, const std::vector<Value>& want, const std::string& what) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "generate/sampling.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
 #include "train/loop/rank_answers.hpp"
 
 namespace prun {
@@ -20,6 +21,7 @@ struct CheckpointLoss {
 struct LossQuestion {
   std::filesystem::path checkpoint;
   std::int64_t batches = 1;
+  Weights weights = Weights::trained;
 };
 CheckpointLoss loss_of_checkpoint(const Recipe& recipe, PluginHost& plugins, const LossQuestion& question,
                                   const std::vector<std::string>& command);
@@ -31,6 +33,7 @@ struct TextQuestion {
   Sampling sampling;
   std::int64_t most = 64;  // tokens to add
   std::int32_t end = -1;   // ends the text, and is not part of it; negative: none does
+  Weights weights = Weights::trained;
 };
 // One sequence at a time: see one_text().
 std::vector<std::int32_t> text_of_checkpoint(const Recipe& recipe, PluginHost& plugins,

@@ -16,7 +16,8 @@ int eval_command(const Arguments& arguments) {
   if (opened.lacks_length())
     throw_error(ErrorCode::bad_input, where,
                 " was imported, so nothing says how long sequences are: give --set model.seq=N");
-  const LossQuestion question{where, arguments.number("--batches", recipe.integer("eval.batches"))};
+  const LossQuestion question{where, arguments.number("--batches", recipe.integer("eval.batches")),
+                              arguments.has("--average") ? Weights::averaged : Weights::trained};
   if (is_asked()) return answer_loss(recipe, opened.plugins->places(), question);
   const auto begin = std::chrono::steady_clock::now();
   const CheckpointLoss loss = loss_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
@@ -39,7 +40,9 @@ std::vector<Command> eval_verb() {
        "its loss on the validation data, without training: a checkpoint, or the latest in a run's folder, in "
        "the layout of "
        "its recipe or in any other that --set gives it",
-       {{"--batches", "N", "batches to take, eval.batches of the recipe"}, json_option},
+       {{"--batches", "N", "batches to take, eval.batches of the recipe"},
+        {"--average", "", "of the average of its weights, which optimizer.average keeps"},
+        json_option},
        eval_command}};
 }
 

@@ -19,7 +19,8 @@ class ForwardRank {
   const Assembly& assembly() const { return assembly_; }
   ForwardParts parts() const;
   // The parameters; every rank calls it.
-  LoadedCheckpoint load(const PlanMemory& memory, const std::filesystem::path& where) const;
+  LoadedCheckpoint load(const PlanMemory& memory, const std::filesystem::path& where,
+                        Weights which = Weights::trained) const;
   // That all ranks have the same checkpoint and the same data; every rank calls it.
   void check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const;
   // What each rank says, to all of them.

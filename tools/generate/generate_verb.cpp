@@ -139,6 +139,7 @@ int generate_command(const Arguments& arguments) {
   question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
   question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
   question.sampling.seed = arguments.number("--seed", 1);
+  if (arguments.has("--average")) question.weights = Weights::averaged;
   if (question.tokens.empty())
     throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
   if (!by_tokens) question.end = format ? format->end() : language.end();
@@ -171,6 +172,7 @@ std::vector<Command> generate_verb() {
             {"--temperature", "T", "draw, the more evenly the higher it is"},
             {"--top-p", "P", "draw among the likeliest that have this share together"},
             {"--seed", "N", "of what is drawn, 1"},
+            {"--average", "", "by the average of its weights, which optimizer.average keeps"},
             {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
            generate_command}};
 }

@@ -11,7 +11,8 @@ namespace {
 
 int export_command(const Arguments& arguments) {
   const CleanEnd clean;
-  const Conversion how = conversion_of(arguments);
+  Conversion how = conversion_of(arguments);
+  if (arguments.has("--average")) how.weights = Weights::averaged;
   PluginHost plugins(plugin_places_of_checkpoint(arguments, find_checkpoint(arguments.words[0])));
   say_without_latest(arguments.words[0]);
   const bool adapter = arguments.flags.contains("--adapter");
@@ -28,7 +29,8 @@ std::vector<Command> export_verb() {
            {{"--out", "DIR", "where to", true},
             weights_type,
             {"--file-size", "SIZE", "of a file at most, 5GiB"},
-            {"--adapter", "", "a folder of PEFT of its adapters alone, which are merged otherwise"}},
+            {"--adapter", "", "a folder of PEFT of its adapters alone, which are merged otherwise"},
+            {"--average", "", "the average of its weights, which optimizer.average keeps"}},
            export_command}};
 }
 

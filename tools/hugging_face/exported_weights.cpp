@@ -69,7 +69,7 @@ std::vector<float> ExportedWeights::whole(Id parameter, std::int64_t layer, cons
 }
 
 std::vector<float> ExportedWeights::trained(Id parameter, std::int64_t layer) const {
-  return whole(parameter, layer, weights_of(files_, full_name(program_, parameter, layer)));
+  return whole(parameter, layer, weights_of(files_, full_name(program_, parameter, layer), which_));
 }
 
 // numbers += factor * up * down, of which `up` may have a stretch of one dimension only.

@@ -12,9 +12,10 @@ namespace prun {
 
 class ExportedWeights {
  public:
-  // `base`: has what the files do without; null where they have all.
-  ExportedWeights(const Program& program, const CheckpointFiles& files, const StartValues* base)
-      : program_(program), files_(files), base_(base) {}
+  // `base`: has what the files do without; null where they have all. `which`: of the adapters'.
+  ExportedWeights(const Program& program, const CheckpointFiles& files, const StartValues* base,
+                  Weights which)
+      : program_(program), files_(files), base_(base), which_(which) {}
 
   // A box of a parameter of a layer; `source` is the tensor of the files that has its numbers. What adapters
   // change, and what lies elsewhere, is read whole and kept until another is asked for.
@@ -30,6 +31,7 @@ class ExportedWeights {
   const Program& program_;
   const CheckpointFiles& files_;
   const StartValues* const base_;
+  const Weights which_;
   Id kept_ = none;
   std::int64_t kept_layer_ = 0;
   std::vector<float> numbers_;  // of what is kept

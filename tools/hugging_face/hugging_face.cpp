@@ -135,7 +135,9 @@ void add_pieces(std::vector<Exported>& list, const ForeignMap& map, const Export
 }
 
 std::vector<Exported> exported_tensors(const Program& program, const ForeignMap& map,
-                                       const CheckpointFiles& files, std::optional<DType> type) {
+                                       const CheckpointFiles& files, std::optional<DType> type,
+                                       Weights which) {
+  check_has(files, which);
   std::vector<Exported> list;
   each_parameter(program, [&](Id parameter, std::int64_t layer) {
     if (!map.has(parameter)) return;
@@ -150,7 +152,8 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
                   shape_text(kept.shape), ", the model makes it ",
                   shape_text(shape_of(program.value(parameter))));
     const DType wanted = type.value_or(kept.type == DType::bf16 ? DType::bf16 : DType::f32);
-    const std::string source = wanted == kept.type ? name : weights_of(files, name);
+    const bool as_it_is = wanted == kept.type && which == Weights::trained;
+    const std::string source = as_it_is ? name : weights_of(files, name, which);
     add_pieces(list, map, {{"", wanted, {}}, {}, source, parameter, layer});
   });
   return list;
@@ -363,10 +366,11 @@ std::string what_was_written(const Conversion& how, std::span<const Exported> te
 std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
   const ExportedCheckpoint from(plugins, how);
   const ForeignMap map(*from.model.program, *from.model.model);
-  const std::vector<Exported> tensors = exported_tensors(*from.model.program, map, from.files, how.type);
+  const std::vector<Exported> tensors =
+      exported_tensors(*from.model.program, map, from.files, how.type, how.weights);
   std::int64_t bytes = 0;
   for (const Exported& tensor : tensors) bytes += tensor.bytes();
-  ExportedWeights weights(*from.model.program, from.files, from.base.get());
+  ExportedWeights weights(*from.model.program, from.files, from.base.get(), how.weights);
   const std::vector<std::span<const Exported>> shares = in_files(tensors, how.file_bytes);
   DurableFolder folder(how.to);
   for (std::size_t i = 0; i < shares.size(); ++i)
@@ -381,8 +385,8 @@ std::string export_adapter(PluginHost& plugins, const Conversion& how) {
   const ExportedCheckpoint from(plugins, how);
   const ForeignMap map = adapter_map(*from.model.program);
   const std::vector<Exported> tensors =
-      exported_tensors(*from.model.program, map, from.files, how.type.value_or(DType::f32));
-  ExportedWeights weights(*from.model.program, from.files, nullptr);
+      exported_tensors(*from.model.program, map, from.files, how.type.value_or(DType::f32), how.weights);
+  ExportedWeights weights(*from.model.program, from.files, nullptr, how.weights);
   DurableFolder folder(how.to);
   write_file(folder.staging() / adapter_weights_name, weights, tensors);
   replace_text_file(folder.staging() / adapter_config_name,

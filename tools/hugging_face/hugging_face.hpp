@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "train/assemble/plugin_host.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
 
 namespace prun {
 
@@ -16,6 +17,7 @@ struct Conversion {
   std::optional<DType> type;                        // of the weights; nothing: as they are
   std::int64_t file_bytes = std::int64_t{5} << 30;  // that a file of an exported directory has at most
   std::vector<std::string> sets;                    // of the model: "model.plugin=mine"
+  Weights weights = Weights::trained;               // that are exported
 };
 
 // A checkpoint of step 0 that has weights and the model's options, and nothing else: what `model.init` may

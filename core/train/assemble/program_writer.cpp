@@ -4,6 +4,7 @@
 #include "placement/placement.hpp"
 #include "placement/split_ops.hpp"
 #include "plugin/traits.hpp"
+#include "program/averaged_optimizer.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
 #include "program/update_form.hpp"
@@ -158,7 +159,10 @@ NamedOptimizer ProgramWriter::optimizer_of(const RecipeSection& section) const {
                           : whole == "tensors"                     ? UpdateUnit::tensor
                           : trait_of(note, "elementwise") == "yes" ? UpdateUnit::element
                                                                    : UpdateUnit::unknown;
-  return {section.plugin(), unit, plugins_.create<OptimizerInterface>("optimizer", section)};
+  std::shared_ptr<OptimizerInterface> optimizer = plugins_.create<OptimizerInterface>("optimizer", section);
+  if (const double decay = recipe_.number("optimizer.average"); decay > 0)
+    optimizer = std::make_shared<AveragedOptimizer>(std::move(optimizer), decay);
+  return {section.plugin(), unit, std::move(optimizer)};
 }
 
 // Over stages and the mesh.

@@ -68,7 +68,7 @@ void take_base(const Assembly& assembly, const CheckpointFiles& files, const Pla
 // `check`: throws where a checkpoint that can be trusted does not fit.
 template <class Check>
 LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                      const Announce& others, const StartValues* base, Check&& check) {
+                      const Announce& others, const StartValues* base, Weights which, Check&& check) {
   LoadedCheckpoint loaded;
   loaded.note = note_without_latest(where);
   for (const fs::path& folder : checkpoints_from(where)) {
@@ -77,7 +77,7 @@ LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const 
     if (files) {
       check(*files);
       take_base(assembly, *files, memory, base);
-      damage = damage_in([&] { read_all(assembly, *files, memory); });
+      damage = damage_in([&] { read_all(assembly, *files, memory, which); });
     }
     damage = damage_anywhere(damage, others);
     if (damage.empty()) {
@@ -95,14 +95,16 @@ LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const 
 
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
                                  const Announce& others, const StartValues* base) {
-  return load(assembly, memory, where, others, base,
+  return load(assembly, memory, where, others, base, Weights::trained,
               [&](const CheckpointFiles& files) { check_fits(assembly, files); });
 }
 
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
-                                 const Announce& others, const StartValues* base) {
-  return load(assembly, memory, where, others, base,
-              [&](const CheckpointFiles& files) { has_tensors(assembly, files); });
+                                 const Announce& others, const StartValues* base, Weights which) {
+  return load(assembly, memory, where, others, base, which, [&](const CheckpointFiles& files) {
+    check_has(files, which);
+    has_tensors(assembly, files);
+  });
 }
 
 }  // namespace prun

@@ -12,6 +12,7 @@
 
 #include "execute/plan_memory.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/start_values.hpp"
 
@@ -44,7 +45,7 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
 // The same for an assembly that trains nothing: parameters are all that it takes, whatever data they are for.
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others,
-                                 const StartValues* base = nullptr);
+                                 const StartValues* base = nullptr, Weights which = Weights::trained);
 
 // Throws where samples are counted among others than those of the checkpoint, and `run.changed` does not say
 // that this is meant.

@@ -5,6 +5,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "program/averaged_optimizer.hpp"
 
 namespace prun {
 namespace {
@@ -209,7 +210,22 @@ Manifest::File file_record(const fs::path& file) {
   return {bytes, SafetensorsFile(file).header_checksum()};
 }
 
-std::string weights_of(const CheckpointFiles& files, const std::string& parameter) {
+namespace {
+
+std::string average_of(const std::string& parameter) { return parameter + "." + average_state; }
+
+}  // namespace
+
+void check_has(const CheckpointFiles& files, Weights which) {
+  const auto is_average = [](const auto& tensor) { return tensor.first.ends_with(average_of("")); };
+  if (which == Weights::averaged && std::none_of(files.tensors().begin(), files.tensors().end(), is_average))
+    throw_error(ErrorCode::bad_input, files.folder().string(),
+                " holds no average of its weights; leave out --average, or train with optimizer.average");
+}
+
+std::string weights_of(const CheckpointFiles& files, const std::string& parameter, Weights which) {
+  if (which == Weights::averaged && files.tensors().contains(average_of(parameter)))
+    return average_of(parameter);
   const std::string master = parameter + ".master";
   return files.tensors().contains(master) ? master : parameter;
 }

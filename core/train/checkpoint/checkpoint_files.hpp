@@ -89,7 +89,15 @@ class CheckpointFiles {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// The tensor that has a parameter's numbers best: its master copy, where there is one.
-std::string weights_of(const CheckpointFiles& files, const std::string& parameter);
+// Which numbers of a parameter are meant: those that training goes on with, or their average
+// (optimizer.average).
+enum class Weights : std::uint8_t { trained, averaged };
+
+// The tensor that has a parameter's numbers best: its master copy, where there is one. What is not trained
+// has no average, and is its own.
+std::string weights_of(const CheckpointFiles& files, const std::string& parameter,
+                       Weights which = Weights::trained);
+// Throws bad_input where averages are meant and there is none.
+void check_has(const CheckpointFiles& files, Weights which);
 
 }  // namespace prun

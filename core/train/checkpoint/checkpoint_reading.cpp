@@ -107,9 +107,12 @@ std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, st
 
 }  // namespace
 
-void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory) {
+void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
+              Weights which) {
   std::vector<HeldSlice> held = assembly.held_slices();
   initialize_new(assembly, memory, take_new(assembly, files, held));
+  if (which == Weights::averaged)
+    for (HeldSlice& slice : held) slice.tensor = weights_of(files, slice.tensor, which);
   std::vector<HeldSlice> list = in_pieces(files, held);
   const auto halves = std::stable_partition(list.begin(), list.end(),
                                             [](const HeldSlice& held) { return held.rounded == none; });

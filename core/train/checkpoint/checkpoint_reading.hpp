@@ -7,7 +7,9 @@
 
 namespace prun {
 
-// The rank's part of every tensor, by all threads that the rank may use. Throws what cannot be trusted.
-void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory);
+// The rank's part of every tensor, by all threads that the rank may use. Throws what cannot be trusted. Of an
+// assembly that keeps parameters alone these may be averages.
+void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
+              Weights which = Weights::trained);
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// sum_squares, clip_factor, count_non_finite, adamw, sgd and momentum. Neighbours of one kind become one
-// launch.
+// sum_squares, clip_factor, count_non_finite, adamw, sgd, momentum and average_weights. Neighbours of one
+// kind become one launch.
 #include "cuda/optimizer.hpp"
 
 #include <algorithm>
@@ -252,6 +252,25 @@ Work bind_momentum(Launches launches, Libraries&, Stream) {
                          [&]<class Types>() -> Work { return bind_momentum_of<Types>(launches); });
 }
 
+template <class Types>
+Work bind_average_of(Launches launches) {
+  std::vector<AveragedTensor<Types>> tensors;
+  for (const Launch& launch : launches)
+    tensors.push_back({from<const typename Types::Parameter>(launch.args, 0, 0),
+                       from<const typename Types::Master>(launch.args, 1, 0),
+                       from<typename Types::C>(launch.args, 2, 0), launch.args.operands[0].elements()});
+  const KernelArgs& args = launches.front().args;
+  return [tensors = std::move(tensors), decay = args.attrs[0].f, step = data<const double>(args, 3),
+          keep = data<const double>(args, 4)](Stream stream) {
+    average_weights<Types>(tensors, decay, step, keep, stream);
+  };
+}
+
+Work bind_average_weights(Launches launches, Libraries&, Stream) {
+  return choose_average(types_of(launches.front().args),
+                        [&]<class Types>() -> Work { return bind_average_of<Types>(launches); });
+}
+
 std::int64_t sum_squares_workspace_of(const OpShape&, std::int32_t) { return sum_squares_workspace(); }
 
 Kernel select_sum_squares(const OpShape& s) {
@@ -293,6 +312,11 @@ Kernel select_momentum(const OpShape& s) {
   return choose_momentum(s, []<class Types>() -> Kernel { return runs_when_bound; });
 }
 
+Kernel select_average_weights(const OpShape& s) {
+  if (!all_double(s, 3, 5)) return nullptr;
+  return choose_average(s, []<class Types>() -> Kernel { return runs_when_bound; });
+}
+
 bool merges_updates(const Launch& a, const Launch& b, int from, int attrs, int state) {
   return a.args.operands[state].dtype != DType::u8 && alike(a, b, from, attrs);
 }
@@ -311,9 +335,12 @@ std::vector<DeviceOp> optimizer_ops(const OpChoices&) {
            bind_adamw,
            [](const Launch& a, const Launch& b) { return merges_updates(a, b, 5, 3, 3); }},
           {{"sgd", select_sgd}, bind_sgd, [](const Launch& a, const Launch& b) { return alike(a, b, 4, 1); }},
-          {{"momentum", select_momentum}, bind_momentum, [](const Launch& a, const Launch& b) {
-             return merges_updates(a, b, 4, 3, 2);
-           }}};
+          {{"momentum", select_momentum},
+           bind_momentum,
+           [](const Launch& a, const Launch& b) { return merges_updates(a, b, 4, 3, 2); }},
+          {{"average_weights", select_average_weights},
+           bind_average_weights,
+           [](const Launch& a, const Launch& b) { return alike(a, b, 3, 1); }}};
 }
 
 }  // namespace prun::cuda
