@@ -35,6 +35,12 @@ Recipe lora_recipe(const std::string& model, const std::vector<std::string>& set
                      adapters_of(model) + layout);
 }
 
+const Value& parameter_of(const Assembly& assembly, const std::string& end) {
+  for (const Id id : assembly.program().parameters())
+    if (const Value& value = assembly.program().value(id); value.name.ends_with(end)) return value;
+  throw_error(ErrorCode::internal, "no parameter ends with ", end);
+}
+
 // Without PEFT's folder.
 Recipe fresh_recipe(const std::string& model, const std::vector<std::string>& sets = {},
                     const std::string& layout = {}) {
@@ -56,6 +62,40 @@ void expect_refusal(const Recipe& recipe, const std::string& part) {
     EXPECT_EQ(exit_code(error.code()), 2);
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
   }
+}
+
+// As LoRA+ has it: what is added to a weight learns faster than what reads the input.
+TEST(Lora, GroupsTakeAdapters) {
+  const std::string of_up =
+      "[[optimizer.group]]\nmatch = '*.lora_B'\nlr_scale = 16\nweight_decay = 0\n"
+      "[[optimizer.group]]\nmatch = 'block.*'\nlr_scale = 0.5\n";
+  const Assembly assembly(fresh_recipe("llama", {}, of_up), plugins());
+  const Value &down = parameter_of(assembly, ".lora_A"), &up = parameter_of(assembly, ".lora_B");
+  EXPECT_EQ(up.lr_scale, 16);
+  EXPECT_FALSE(up.decay);
+  EXPECT_EQ(down.lr_scale, 0.5);
+  EXPECT_TRUE(down.decay);
+  EXPECT_FALSE(up.frozen || down.frozen);
+  const Recipe recipe = fresh_recipe("llama", {}, "[[optimizer.group]]\nmatch = '*.lora_C'\n");
+  expect_refusal(recipe, "no parameter's name matches '*.lora_C'");
+}
+
+// The rates of the group are those of its updates.
+TEST(Lora, AGroupsRateMovesItsAdaptersAlone) {
+  const auto trained = [](const std::string& groups) {
+    const Assembly assembly(fresh_recipe("llama", {}, groups), plugins());
+    Trainer trainer(assembly, plugins());
+    const std::vector<double> before = parameters_of(trainer);
+    for (int step = 0; step < 2; ++step) trainer.step();
+    std::vector<double> moved = parameters_of(trainer);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < moved.size(); ++i) count += moved[i] != before[i] ? 1 : 0;
+    return count;
+  };
+  const std::size_t all = trained(""),
+                    down_alone = trained("[[optimizer.group]]\nmatch = '*.lora_B'\nlr_scale = 0\n");
+  EXPECT_GT(all, 0u);
+  EXPECT_LT(down_alone, all);
 }
 
 std::map<std::string, std::vector<std::byte>> tensors_of(const fs::path& file) {

@@ -39,30 +39,33 @@ std::vector<RecipeSection> groups_with_optimizers(const Recipe& recipe) {
   return groups;
 }
 
-// The first group whose pattern matches a parameter's name ("block.qkv.weight") decides.
-void apply_groups(const Recipe& recipe, Program& program) {
-  const std::vector<RecipeSection> groups = recipe.sections("optimizer.group");
-  std::vector<bool> used(groups.size(), false);
-  for (Id id : program.parameters()) {
-    Value& value = program.value(id);
-    const std::string name = program.segment(value.segment).name + "." + value.name;
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      if (!takes(groups[g], value, name)) continue;
-      used[g] = true;
-      value.optimizer = optimizer_of(groups, g);
-      value.frozen = value.untrained || groups[g].flag("frozen");
-      value.lr_scale = groups[g].number("lr_scale");
-      // One that is only the plugin's default leaves alone what has no decay.
-      if (groups[g].has("weight_decay") && groups[g].entry("weight_decay").at.source) {
-        value.weight_decay = groups[g].number("weight_decay");
-        value.decay = value.weight_decay > 0;
-      }
-      break;
+void ParameterGroups::apply(Program& program) {
+  for (const Id id : program.parameters())
+    if (Value& value = program.value(id); done_.insert(id).second)
+      apply(value, program.segment(value.segment).name + "." + value.name);
+}
+
+void ParameterGroups::apply(Value& value, const std::string& name) {
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    const RecipeSection& group = groups_[g];
+    if (!takes(group, value, name)) continue;
+    used_[g] = true;
+    value.optimizer = optimizer_of(groups_, g);
+    value.frozen = value.frozen || value.untrained || group.flag("frozen");
+    value.lr_scale *= group.number("lr_scale");
+    // One that is only the plugin's default leaves alone what has no decay.
+    if (group.has("weight_decay") && group.entry("weight_decay").at.source) {
+      value.weight_decay = group.number("weight_decay");
+      value.decay = value.weight_decay > 0;
     }
+    return;
   }
+}
+
+void ParameterGroups::check_used() const {
   Diagnostics problems;
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    if (!used[g]) problems.add(recipe.problem(groups[g].path() + ".match", no_match(groups[g])));
+  for (std::size_t g = 0; g < groups_.size(); ++g)
+    if (!used_[g]) problems.add(recipe_.problem(groups_[g].path() + ".match", no_match(groups_[g])));
   problems.throw_if_any();
 }
 

@@ -1,6 +1,8 @@
 // [[optimizer.group]]: which parameters are frozen, decay or learn at another rate, or by another optimizer.
 #pragma once
 
+#include <set>
+#include <string>
 #include <vector>
 
 #include "program/step_program.hpp"
@@ -11,7 +13,25 @@ namespace prun {
 // In the recipe's order, which Value::optimizer counts from 1 on.
 std::vector<RecipeSection> groups_with_optimizers(const Recipe& recipe);
 
-// Throws an Error for each group that no parameter belongs to.
-void apply_groups(const Recipe& recipe, Program& program);
+// The first group whose pattern matches a parameter's name ("block.qkv.weight") decides.
+class ParameterGroups {
+ public:
+  explicit ParameterGroups(const Recipe& recipe)
+      : recipe_(recipe), groups_(recipe.sections("optimizer.group")), used_(groups_.size(), false) {}
+
+  // To the parameters that have come since the last call: strategies of phase `model` see the groups of the
+  // model's, and add some of their own.
+  void apply(Program& program);
+  // Throws an Error for each group that no parameter belongs to.
+  void check_used() const;
+
+ private:
+  void apply(Value& value, const std::string& name);
+
+  const Recipe& recipe_;
+  std::vector<RecipeSection> groups_;
+  std::vector<bool> used_;
+  std::set<Id> done_;
+};
 
 }  // namespace prun

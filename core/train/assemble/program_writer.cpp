@@ -77,7 +77,11 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
 
 bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
   write_model(choice);
+  ParameterGroups groups(recipe_);
+  groups.apply(*program_);
   apply_strategies("model");
+  groups.apply(*program_);
+  groups.check_used();
   if (factored_) {
     if (recipe_.text("precision.moments") == "8bit")
       throw_error(
@@ -123,7 +127,6 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   program_->set_foreign_weights(foreign_weights_of(*model));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
   if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
-  apply_groups(recipe_, *program_);
 }
 
 // Backward, updates, and what frames them.
