@@ -115,29 +115,47 @@ class AxisPass {
     return list;
   }
 
-  // Values that exist before a step: sharded on the first asked dimension that they have, those in front that
-  // an op prefers. A microbatch's inputs come in parts only if their dimension is the first that was asked
-  // for everywhere: what needs weights in parts may need them whole.
+  // Values that exist before a step. State of another shape than its parameter's lies in parts only where the
+  // parameter does: the dimensions that it lacks may be those.
   void place_what_stays() {
+    const std::vector<Split> order = by_preference();
+    std::map<Id, Id> parameters;  // of such state
+    for (Id id = 0; id < program_.value_count(); ++id)
+      for (const Id state : program_.value(id).states)
+        if (program_.value(state).own_shape) parameters[state] = id;
+    for (Id id = 0; id < program_.value_count(); ++id) {
+      const Value& value = program_.value(id);
+      if (value.role == Role::activation || value.role == Role::runtime) continue;
+      const auto parameter = parameters.find(id);
+      AxisPlacement placement =
+          resting(parameter == parameters.end() ? value : program_.value(parameter->second), order);
+      if (placement.is_sharded() && !has_dim(value, placement.dim)) placement = AxisPlacement::replicated();
+      if (counts_over_axis(value)) placement = AxisPlacement::partial();
+      settle(id, placement);
+    }
+  }
+
+  // What was asked for, with what ops of forward prefer in front.
+  std::vector<Split> by_preference() const {
     std::vector<Split> order = dims_;
     const std::vector<Name> first = preferred();
     std::stable_partition(order.begin(), order.end(), [&](const Split& split) {
       return std::find(first.begin(), first.end(), split.dim) != first.end();
     });
-    for (Id id = 0; id < program_.value_count(); ++id) {
-      const Value& value = program_.value(id);
-      if (value.role == Role::activation || value.role == Role::runtime) continue;
-      const bool input = value.role == Role::input || value.role == Role::staging;
-      AxisPlacement placement;
-      for (const Split& split : input ? dims_ : order) {
-        if (split.scope == SplitScope::ops || (input && split.scope != SplitScope::everywhere)) continue;
-        if (placement.is_replicated() && has_dim(value, split.dim))
-          placement = AxisPlacement::sharded(split.dim);
-        if (input) break;
-      }
-      if (counts_over_axis(value)) placement = AxisPlacement::partial();
-      settle(id, placement);
+    return order;
+  }
+
+  // Sharded on the first dimension of `order` that the value has. A microbatch's inputs come in parts only if
+  // their dimension is the first that was asked for everywhere: what needs weights in parts may need them
+  // whole.
+  AxisPlacement resting(const Value& value, const std::vector<Split>& order) const {
+    const bool input = value.role == Role::input || value.role == Role::staging;
+    for (const Split& split : input ? dims_ : order) {
+      if (split.scope == SplitScope::ops || (input && split.scope != SplitScope::everywhere)) continue;
+      if (has_dim(value, split.dim)) return AxisPlacement::sharded(split.dim);
+      if (input) break;
     }
+    return AxisPlacement::replicated();
   }
 
   bool counts_over_axis(const Value& value) const {
@@ -297,6 +315,13 @@ class AxisPass {
   }
   bool has(Id id, const Name& dim) const { return has_dim(program_.value(id), dim); }
 
+  // Whether a state that every rank keeps whole has that dimension: no rank may change a part of it alone.
+  bool has_whole_state(const Op& op, const Name& dim) const {
+    return std::any_of(op.operands.begin(), op.operands.end(), [&](Id id) {
+      return id != none && program_.value(id).role == Role::state && has(id, dim) && now(id).is_replicated();
+    });
+  }
+
   // Whether it is true of an operand that is there before the op runs.
   template <class Is>
   bool any_reads(const Op& op, Is&& is) const {
@@ -312,6 +337,7 @@ class AxisPass {
   // A partial sum that must be summed anyway is cheaper to get in parts than whole. What one op has had along
   // another dimension comes back here; in turn, what the op wants whole is exchanged for what only ops have.
   bool can_be_had(const Op& op, const OpShape& shape, const Split& split) const {
+    if (has_whole_state(op, split.dim)) return false;
     return any_reads(op, [&](Id id) {
       if (now(id) == AxisPlacement::sharded(split.dim)) return true;
       if (program_.value(id).role != Role::activation || !has(id, split.dim)) return false;

@@ -78,6 +78,20 @@ INSTANTIATE_TEST_SUITE_P(Lion, WholeUpdates,
                                           testing::ValuesIn(all_layouts)),
                          name_of_case);
 
+// Experts lie on their numbers where strategy tensor splits widths: sums over all experts' rows have a width
+// and no numbers.
+TEST(WholeUpdate, SumsOverExpertsAreWholeWhereTheirWeightsAreInParts) {
+  for (const char* axis : {"'tp'", "'dp'", "['dp', 'tp']"}) {
+    const Layout layout{
+        "",
+        mesh("dp = 2\ntp = 2") + "[[strategy]]\nplugin = 'experts'\naxis = " + axis + "\n" + data + tensor,
+        {"model.experts=8", "model.choices=2", "model.expert_ffn=8"}};
+    const LayoutVerdict verdict =
+        verify_layout(recipe_of("adafactor", "llama", layout), plugins().places(), 4);
+    EXPECT_TRUE(verdict.equal()) << axis << to_text(verdict);
+  }
+}
+
 std::string refusal(const std::string& optimizer, const std::string& more,
                     std::vector<std::string> sets = {}) {
   try {
