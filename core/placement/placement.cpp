@@ -40,6 +40,7 @@ class AxisPass {
     for (Id s = step + 1; s < end; ++s) visit(s, FunctionKind::zero);
     for (Id s = step + 1; s < end; ++s) visit_forward(s);
     for (Id s = end; s-- > step + 1;) visit_backward(s);
+    check_copies();
     for (FunctionKind kind : {FunctionKind::reduce, FunctionKind::norm})
       for (Id s = step + 1; s < end; ++s) visit(s, kind);
     visit(step, FunctionKind::finish);
@@ -221,6 +222,22 @@ class AxisPass {
     exchanged_.clear();
     const std::vector<Id> ops = program_.segment(segment).ops(kind);
     for (Id op : ops) place(op);
+  }
+
+  // The gradients of a parameter that two stages hold are added up before either is summed over this axis.
+  void check_copies() const {
+    for (const Id id : program_.parameters()) {
+      const Value& copy = program_.value(id);
+      if (copy.copy_of == none || copy.gradient == none) continue;
+      const Value& original = program_.value(copy.copy_of);
+      const AxisPlacement here = now(copy.gradient), there = now(original.gradient);
+      if (here != there)
+        throw_error(ErrorCode::unsupported, "axis '", axis_name(), "': two stages hold '", original.name,
+                    "', and its gradient is ", to_text(there), " in segment '",
+                    program_.segment(original.segment).name, "' and ", to_text(here), " in segment '",
+                    program_.segment(copy.segment).name,
+                    "'; untie the parameter, or split other dimensions over this axis");
+    }
   }
 
   // ------------------------------------------------------------- one op

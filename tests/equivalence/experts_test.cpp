@@ -124,6 +124,24 @@ INSTANTIATE_TEST_SUITE_P(Routers, Experts, testing::Values(&plain, &shared, &gro
   return std::string(test.param == &plain ? "softmax" : test.param == &shared ? "shared" : "sigmoid");
 });
 
+// Of two stages, one may have the gradient of a tied table alike on every rank and the other a part of it.
+TEST(ExpertStages, ATiedTableThatTwoStagesSumOtherwiseIsRefused) {
+  const std::string text = "[mesh]\npp = 2\na = 2\n" + pipeline +
+                           "[[strategy]]\nplugin = 'spread'\naxis = 'a'\ndims = ['ffn', 'seq']\n";
+  Sets model = plain;
+  model.push_back("model.dense_first=1");
+  expect_equal(text, model, {"model.tied=false"});
+  try {
+    Assembly(recipe_of(text, model, {"model.tied=true"}), plugins());
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    EXPECT_EQ(
+        std::string(error.what()),
+        "axis 'a': two stages hold 'token', and its gradient is replicated in segment 'embedding' and a "
+        "partial sum in segment 'head'; untie the parameter, or split other dimensions over this axis");
+  }
+}
+
 // ---------------------------------------------------------------- what is counted
 
 // Of each step, every rank being told the same.
