@@ -3,11 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <mutex>
 
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/loop/local_ranks.hpp"
+#include "support/tallies.hpp"
 
 namespace prun::test {
 namespace {
@@ -144,23 +143,6 @@ TEST(ExpertStages, ATiedTableThatTwoStagesSumOtherwiseIsRefused) {
 
 // ---------------------------------------------------------------- what is counted
 
-// Of each step, every rank being told the same.
-std::vector<StepTally> tallies_of(const Recipe& recipe, int steps, const std::string& name) {
-  std::mutex mutex;
-  std::vector<std::vector<StepTally>> by_rank;
-  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
-    std::vector<StepTally> own;
-    for (int i = 0; i < steps; ++i)
-      for (StepTally& tally : trainer.step().tallies)
-        if (tally.name == name) own.push_back(std::move(tally));
-    const std::lock_guard lock(mutex);
-    by_rank.push_back(std::move(own));
-  });
-  for (const std::vector<StepTally>& own : by_rank)
-    for (std::size_t i = 0; i < own.size(); ++i) EXPECT_EQ(own[i].numbers, by_rank.front()[i].numbers);
-  return by_rank.front();
-}
-
 TEST(ExpertCounts, AreThoseOfOneRankOnEveryLayout) {
   const std::vector<StepTally> alone = tallies_of(recipe_of("", plain), 3, "block.choices");
   ASSERT_EQ(alone.size(), 3u);
@@ -177,9 +159,7 @@ TEST(ExpertCounts, AreThoseOfOneRankOnEveryLayout) {
        {"[mesh]\ndp = 2\n" + data + experts_over_dp,
         "[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_tp, "[mesh]\npp = 2\n" + pipeline,
         "[mesh]\ncp = 2\n" + heads_in_turn, "[mesh]\ndp = 2\n" + data + experts_over_dp + recomputed}) {
-    const std::vector<StepTally> there = tallies_of(recipe_of(layout, plain), 3, "block.choices");
-    ASSERT_EQ(there.size(), alone.size()) << layout;
-    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(there[i].numbers, alone[i].numbers) << layout;
+    expect_same(tallies_of(recipe_of(layout, plain), 3, "block.choices"), alone, layout);
   }
 }
 
@@ -193,7 +173,7 @@ TEST(ExpertCounts, PaddingIsNotCounted) {
   double sum = 0;
   for (const double count : alone[0].numbers) sum += count;
   EXPECT_EQ(sum, 2 * 7 * 16 * 2);
-  for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_EQ(there[i].numbers, alone[i].numbers);
+  expect_same(there, alone, "two ranks");
   expect_equal("[mesh]\ndp = 2\n" + data + experts_over_dp, plain, padded);
 }
 

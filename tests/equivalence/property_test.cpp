@@ -8,6 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
 #include "support/layouts.hpp"
+#include "support/tallies.hpp"
 
 namespace prun::test {
 namespace {
@@ -102,6 +103,35 @@ TEST(Property, ARecipeOfLongSequencesTrainsLikeOneRank) {
     EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
   };
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_long);
+}
+
+// Experts are chosen by number, so that choices and their counts are equal to the last; losses are of few
+// roundings, whatever is split.
+void expect_experts_of_one_rank(unsigned seed, const std::string& text, Worst& worst) {
+  const std::string drawn = "PRUN_SEED=" + std::to_string(seed) + "\n" + text;
+  const Recipe recipe = Recipe::parse(text, "drawn.toml", {}, plugins().catalog());
+  const LayoutVerdict verdict =
+      verify_layout(recipe, plugins().places(), {.steps = 5, .bound = 1e-11, .exact = drawn_numbers(text)});
+  worst.take(verdict, seed);
+  EXPECT_TRUE(verdict.compares_numbers && verdict.equal()) << drawn << to_text(verdict);
+  EXPECT_LE(verdict.loss.value, 1e-14) << drawn << to_text(verdict);
+  const Assembly assembly(recipe, plugins());
+  const BatchArithmetic& batch = assembly.batch();
+  const std::vector<StepTally> alone =
+      tallies_of(one_rank_equivalent(recipe, batch.micro * batch.ranks), 3, ".choices");
+  EXPECT_FALSE(alone.empty()) << drawn;
+  expect_same(tallies_of(recipe, 3, ".choices"), alone, drawn);
+}
+
+TEST(Property, ARecipeWithExpertsTrainsLikeOneRankAndChoosesTheSame) {
+  Worst worst;
+  draw_until_trained(
+      std::getenv("PRUN_LONG") ? 200 : 12,
+      [&](unsigned seed, const std::string& text) { expect_experts_of_one_rank(seed, text, worst); },
+      drawn_experts);
+  std::printf("worst loss %.2g (%s), gradient %.2g (%s), parameter %.2g (%s)\n", worst.loss.value,
+              worst.loss.where.c_str(), worst.gradient.value, worst.gradient.where.c_str(),
+              worst.parameter.value, worst.parameter.where.c_str());
 }
 
 // Of two layouts of the same recipe, which were compared with the same rank.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <initializer_list>
+#include <iterator>
 #include <random>
 #include <sstream>
 #include <utility>
@@ -320,7 +321,65 @@ std::string drawn_long(unsigned seed, std::string text) {
   return text + "[[strategy]]\nplugin = 'context'\nbalance = '" + (flip(4) ? "none" : "zigzag") + "'\n";
 }
 
+namespace {
+
+// Routers, and which layers have them, that differ in all they can differ in.
+constexpr const char* routers[] = {
+    "experts = 8\nchoices = 2\nexpert_ffn = 8\nbalance = 0.02\nrouter_z = 0.001\n",
+    "experts = 12\nchoices = 4\nexpert_ffn = 4\nshared_ffn = 16\nshared_gate = true\n"
+    "router_normalise = false\n",
+    "experts = 8\nchoices = 3\nexpert_ffn = 8\nrouter = 'sigmoid'\nrouter_bias = true\n"
+    "router_bias_rate = 0.01\nrouter_groups = 4\nrouter_chosen_groups = 2\nrouter_scale = 2.5\n"
+    "shared_ffn = 8\nbalance = 0.01\n",
+    "experts = 12\nchoices = 3\nexpert_ffn = 8\nrouter_groups = 3\nrouter_chosen_groups = 2\n"
+    "router_group_best = 1\nrouter_z = 0.01\n",
+    "experts = 8\nchoices = 4\nexpert_ffn = 6\nrouter = 'sigmoid'\nrouter_bias = true\nbalance = 0.02\n"};
+
+// Over which axes experts lie, of those that the recipe has.
+std::string drawn_experts_axes(unsigned by, const std::string& text) {
+  std::vector<std::string> axes;
+  for (const char* axis : {"dp", "tp", "cp"})
+    if (text.find(std::string("\n") + axis + " = ") != std::string::npos &&
+        text.find(std::string("\n") + axis + " = 1\n") == std::string::npos)
+      axes.push_back(axis);
+  if (axes.empty() || by % 4 == 0) return "";
+  const std::string first = axes[by / 4 % axes.size()], second = axes[(by / 4 + 1) % axes.size()];
+  const std::string both = "['" + first + "', '" + second + "']";
+  return "[[strategy]]\nplugin = 'experts'\naxis = " +
+         (by % 4 == 3 && first != second ? both : "'" + first + "'") + "\n";
+}
+
+}  // namespace
+
+std::string drawn_experts(unsigned seed, std::string text) {
+  const auto flip = [&](unsigned period) { return seed / period % 2 == 1; };
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  const auto cut = [&](const std::string& from) {
+    if (const std::size_t at = text.find(from); at != std::string::npos)
+      text.erase(at, text.find('\n', at) + 1 - at);
+  };
+  for (const char* key : {"plugin = 'gpt'", "plugin = 'llama'", "dropout = ", "compute = ", "state = "})
+    cut(key);
+  replace("[precision]\n", "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
+  const bool layers = text.find("\nlayers = 1\n") == std::string::npos;
+  replace("[model]\n", std::string("[model]\nplugin = 'llama'\n") + routers[seed % std::size(routers)] +
+                           (layers && flip(2) ? "dense_first = 1\n" : "") +
+                           (layers && !flip(2) && flip(7) ? "sparse_every = 2\n" : ""));
+  const bool context = seed % 5 == 3;
+  if (context) replace("[mesh]\n", "[mesh]\ncp = 2\n");
+  if (context && flip(2)) replace("plugin = 'zero'\n", "plugin = 'zero'\naxis = ['cp', 'dp']\n");
+  const std::string axes = drawn_experts_axes(seed / 2, text);
+  const std::string whole = context ? "[[strategy]]\nplugin = 'context'\nbalance = 'none'\n" : "";
+  if (!flip(5)) return text + whole + axes;
+  const std::size_t first = text.find("[[strategy]]");
+  return first == std::string::npos ? text + axes + whole : text.insert(first, axes) + whole;
+}
+
 std::vector<std::string> drawn_numbers(const std::string& text) {
+  if (text.find("\nexperts = ") != std::string::npos && text.find("choices = ") != std::string::npos)
+    return {"*.route.index"};
   if (text.find("pick = true") == std::string::npos) return {};
   return {"block.pick.index"};
 }

@@ -30,6 +30,8 @@ std::string drawn_adapters(unsigned seed, std::string text);
 // The same with sequences shared out over an axis more, documents kept apart, fewer groups of key and value
 // heads than tensor-parallel ranks, and state in parts over both axes.
 std::string drawn_long(unsigned seed, std::string text);
+// The same in fp64, of a decoder with experts, in whole layers on as many axes as it happens.
+std::string drawn_experts(unsigned seed, std::string text);
 // What verify_layout() compares exactly of these: names.
 std::vector<std::string> drawn_numbers(const std::string& text);
 
