@@ -2,11 +2,16 @@
 // counts the same choices.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <map>
+#include <mutex>
 
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/tallies.hpp"
+#include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
 namespace {
@@ -187,6 +192,111 @@ TEST(ExpertCounts, UnevennessIsThatOfTheWholeStep) {
     EXPECT_NEAR(one[0].numbers[i], eight[0].numbers[i], 1e-14);
   }
   EXPECT_GE(one[0].numbers[0], 0.02 * 0.99);
+}
+
+// ---------------------------------------------------------------- what went wrong elsewhere, by its threads
+
+// Layouts whose groups of ranks differ between experts and all else.
+const std::string groups[] = {
+    "[mesh]\ndp = 2\n" + data + experts_over_dp,
+    "[mesh]\ndp = 4\n" + data + experts_over_dp,
+    "[mesh]\ntp = 2\n" + tensor + experts_over_tp,
+    "[mesh]\ndp = 2\ntp = 2\n" + data + tensor,
+    "[mesh]\ndp = 2\ntp = 2\n" + data + sequence + experts_over_dp,
+    "[mesh]\ndp = 2\ntp = 2\n" + experts_over_both + data + tensor,
+    "[mesh]\nrep = 2\ndp = 2\n" + data + "[[strategy]]\nplugin = 'data'\naxis = 'rep'\n" + experts_over_dp,
+    "[mesh]\npp = 2\ndp = 2\n" + pipeline + data + experts_over_dp};
+
+LayoutVerdict verdict_of(const std::string& text, const Sets& more) {
+  return verify_layout(recipe_of(text, plain, more), plugins().places(),
+                       {.steps = 3, .bound = {}, .exact = {}});
+}
+
+// pytorch 160285, DeepSpeed 5259, Megatron-LM 5956 and megablocks 86: n times too large over n ranks of
+// experts; Megatron-LM 1628: summed over the wrong ranks where widths alone are split. An optimizer that
+// divides by the gradient's own size would hide a factor.
+TEST(ExpertBugs, GradientsHaveNoFactorOfTheRanks) {
+  for (const std::string& text : groups) {
+    const LayoutVerdict verdict = verdict_of(text, {"optimizer.plugin=sgd", "optimizer.clip=0"});
+    EXPECT_LE(verdict.gradient.value, 1e-14) << text << to_text(verdict);
+    EXPECT_LE(verdict.parameter.value, 1e-14) << text << to_text(verdict);
+  }
+}
+
+// Megatron-LM 5916: experts were left out of the norm; radixark/Megatron-LM 80: it was too small; DeepSpeed
+// 8475: norms of ranks were averaged; NeMo Automodel 3816: each group clipped what all share by its own.
+TEST(ExpertBugs, TheNormIsOfAllExpertsAndClipsAlikeEverywhere) {
+  for (const std::string& text : groups) {
+    const LayoutVerdict verdict =
+        verdict_of(text, {"optimizer.plugin=sgd", "optimizer.clip=1e-3", "optimizer.lr=10"});
+    EXPECT_LE(verdict.grad_norm.value, 1e-14) << text << to_text(verdict);
+    EXPECT_LE(verdict.parameter.value, 1e-14) << text << to_text(verdict);
+  }
+}
+
+// Megatron-LM 3672, 5047 and 2217: losses of balance that depend on dp, tp or cp. These are most of the
+// router's gradient here.
+TEST(ExpertBugs, LossesOfBalanceDoNotDependOnTheRanks) {
+  const Sets strong = {"model.balance=5", "model.router_z=1", "optimizer.plugin=sgd", "optimizer.clip=0"};
+  const std::vector<StepTally> alone = tallies_of(recipe_of("", plain, strong), 2, "block.uneven");
+  for (const std::string& text :
+       {"[mesh]\ndp = 2\n" + data, "[mesh]\ndp = 4\n" + data + experts_over_dp, "[mesh]\ntp = 2\n" + tensor,
+        "[mesh]\ntp = 2\n" + sequence, "[mesh]\ncp = 2\n" + heads_in_turn,
+        "[mesh]\ndp = 2\n" + data + recomputed}) {
+    const std::vector<StepTally> there = tallies_of(recipe_of(text, plain, strong), 2, "block.uneven");
+    ASSERT_EQ(there.size(), alone.size()) << text;
+    for (std::size_t i = 0; i < alone.size(); ++i)
+      for (std::size_t n = 0; n < alone[i].numbers.size(); ++n)
+        EXPECT_NEAR(there[i].numbers[n] / alone[i].numbers[n], 1, 1e-14) << text;
+    const LayoutVerdict verdict = verdict_of(text, strong);
+    EXPECT_LE(verdict.gradient.value, 1e-14) << text << to_text(verdict);
+  }
+}
+
+// ---------------------------------------------------------------- all positions choose the same
+
+// Where all tokens are one, so is what stands at each position.
+Sets one_token() {
+  const std::string path = (temporary_folder() / "one.txt").string();
+  std::ofstream(path) << std::string(4096, 'a');
+  return {"data.plugin=text", "data.path=" + path, "data.shuffle=false", "model.vocab=256"};
+}
+
+// A rank whose experts nobody has chosen has no rows at all, and memory that was filled with what is no
+// number.
+TEST(ExpertLoads, ExpertsWithoutRowsHaveNoGradientAndNoNumberThatIsNone) {
+  const std::vector<StepTally> counts = tallies_of(recipe_of("", plain, one_token()), 2, "block.choices");
+  for (const StepTally& tally : counts)
+    for (std::size_t layer = 0; layer < 2; ++layer) {
+      const auto first = tally.numbers.begin() + static_cast<std::ptrdiff_t>(layer * 8);
+      EXPECT_EQ(std::count(first, first + 8, 0.0), 6);
+      EXPECT_EQ(std::count(first, first + 8, 8.0 * 16), 2);
+    }
+  for (const std::string& text : {groups[0], groups[1], groups[2], groups[5], groups[0] + zero(3)})
+    expect_equal(text, plain, one_token());
+}
+
+// Nothing that is added up depends on when it is computed.
+TEST(ExpertLoads, FiftyStepsInBf16HaveTheSameBitsTwice) {
+  for (const Sets& sets : {Sets{}, one_token()}) {
+    Sets narrow = sets;
+    narrow.insert(narrow.end(), {"precision.compute=bf16", "precision.state=fp32", "batch.global=4"});
+    const auto train = [&] {
+      std::mutex mutex;
+      std::map<std::int64_t, std::vector<double>> by_rank;
+      run_local_ranks(recipe_of(groups[0], grouped, narrow), plugins().places(), [&](Trainer& trainer) {
+        const std::vector<double> losses = train_steps(trainer, 50);
+        std::vector<double> all = parameters_of(trainer);
+        all.insert(all.end(), losses.begin(), losses.end());
+        const std::lock_guard lock(mutex);
+        by_rank[trainer.assembly().rank()] = std::move(all);
+      });
+      return by_rank;
+    };
+    const auto once = train();
+    EXPECT_EQ(once.size(), 2u);
+    EXPECT_EQ(once, train());
+  }
 }
 
 }  // namespace
