@@ -5,6 +5,7 @@
 
 #include "support/assembly_fixture.hpp"
 #include "support/traffic_formulas.hpp"
+#include "train/assemble/comm_needs.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
@@ -53,6 +54,9 @@ Recipe recipe_of(const Sizes& s, const std::string& more) {
                                    "device.threads=1",
                                    "device.pin=false",
                                    "run.bundle=0B"};  // what is kept in a bundle is not gathered again
+  if (s.experts > 0)
+    sets.insert(sets.end(), {set("model.experts", s.experts), set("model.choices", s.choices),
+                             set("model.expert_ffn", s.ffn)});
   if (s.llama) sets.insert(sets.end(), {"model.plugin=llama", set("model.kv_heads", s.kv_heads)});
   return tiny_recipe(sets, strategies(s) + more);
 }
@@ -67,11 +71,23 @@ Sent counted(Trainer& trainer) {
   return sent;
 }
 
+// Of the first step: that the plan says the same of each queue.
+void expect_planned(Trainer& trainer) {
+  const Assembly& assembly = trainer.assembly();
+  PluginHost host(plugins().places());
+  each_comm(
+      {assembly.recipe(), assembly.device_info(), host, assembly.mesh(), assembly.plan(), assembly.rank()},
+      [&](const QueueTraffic& queue) {
+        EXPECT_EQ(trainer.communicators()->counters(queue.queue).bytes_sent, queue.needs.bytes_sent);
+      });
+}
+
 // What each rank sends a step, which is the same in both of two.
 std::vector<Sent> sent_by_axis(const Recipe& recipe) {
   std::vector<Sent> ranks(static_cast<std::size_t>(mesh_of(recipe).world()));
   run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
     trainer.step();
+    expect_planned(trainer);
     const Sent first = counted(trainer);
     trainer.step();
     Sent second = counted(trainer);
@@ -313,6 +329,24 @@ TEST(Traffic, Zero3StaysBelowThePapersBoundAndComesCloseToIt) {
     EXPECT_GE(of_two, 0);
     for (const std::int64_t layers : {3, 8}) EXPECT_EQ(missing(layers, z), of_two);
   }
+}
+
+// ---------------------------------------------------------------- experts
+
+TEST(Traffic, PositionsComeTogetherForExpertsAndTheirGradientsStay) {
+  for (const std::int64_t dp : {2, 4})
+    for (const std::int64_t microbatches : {1, 3})
+      for (const std::int64_t choices : {2, 3}) {
+        Sizes s = over_dp(llama, dp, microbatches);
+        s.experts = 8;
+        s.choices = choices;
+        const Bytes t = s.batch * s.seq;
+        EXPECT_EQ(experts_layer(s), (dp - 1) * (5 * t * s.hidden * element + 20 * t * choices));
+        Bytes total = 0;
+        for (const Sent& sent : sent_by_axis(recipe_of(s, "[[strategy]]\nplugin = 'experts'\n")))
+          total += sent.at("dp");
+        EXPECT_EQ(total, dp * experts(s, share_of(s, 0))) << dp << microbatches << choices;
+      }
 }
 
 // ---------------------------------------------------------------- all of them

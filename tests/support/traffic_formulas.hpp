@@ -19,6 +19,8 @@ struct Sizes {
   std::int64_t dp = 1, pp = 1, tp = 1, cp = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 1;  // stages a rank holds
+  // Of each layer, shared out over dp where `experts` is not 0, of `ffn` each.
+  std::int64_t experts = 0, choices = 2;
 };
 
 // What of the model the ranks of one coordinate of the pipeline hold.
@@ -205,6 +207,34 @@ inline Bytes context(const Sizes& s, const Share& share) {
   Sizes as_data = s;
   as_data.dp = s.cp;
   return s.microbatches * share.layers * context_layer(s) + data(as_data, share);
+}
+
+// ---------------------------------------------------------------- experts
+
+// Of one layer and microbatch, where dp shares out experts: positions come together with their choices and
+// weights, and results go back in parts; backward their gradients come together and those of positions and of
+// weights go back. What is kept lies in parts, so that backward gathers positions, choices and weights once
+// more: five halves of what the ranks have together where keeping it whole would leave four.
+inline Bytes experts_layer(const Sizes& s) {
+  const Bytes positions = s.dp * s.batch * s.seq, x = positions * s.hidden * element,
+              numbers = positions * s.choices * 4;  // choices in i32, weights in fp32
+  return 5 * half(x, s.dp) + 2 * 2 * half(numbers, s.dp) + half(numbers, s.dp);
+}
+
+// What all ranks have alike: the router, in the place of the MLP. Experts' gradients stay where they are.
+inline Bytes shared_gradients(const Sizes& s) {
+  const std::int64_t h = s.hidden, qkv = h + 2 * h * s.kv_heads / s.heads;
+  return all_reduce((qkv * h + h * h + s.experts * h + 2 * h) * element, s.dp);
+}
+
+// The scalars are those of data parallelism, and the norm and who is finite, since ranks have other experts.
+// The counts of choices, by layer and expert, are in fp64.
+inline Bytes experts(const Sizes& s, const Share& share) {
+  const auto sum = [&](const Parameters& list) { return all_reduce(bytes_of(list), s.dp); };
+  const Bytes tensors = static_cast<Bytes>(embedding(s).size() + head(s, share).size()) + s.layers * 7;
+  return s.microbatches * s.layers * experts_layer(s) + s.layers * shared_gradients(s) + sum(embedding(s)) +
+         sum(head(s, share)) + 4 * all_reduce(scalar, s.dp) + all_reduce(scalar * tensors, s.dp) +
+         all_reduce(scalar * s.layers * s.experts, s.dp);
 }
 
 // What is gathered a step, where a layer is larger than embedding and head. Parameters stay where they are
