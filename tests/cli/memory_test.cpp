@@ -110,6 +110,26 @@ TEST(Memory, WhatLiesOnTheHostIsWhatWasPlanned) {
   EXPECT_LT(std::abs(deviation(ranks[0])), tolerance) << to_text(ranks[0]);
 }
 
+// Of text that is one token all positions choose the same experts, which are one rank's: it computes all rows
+// in the memory that was planned.
+TEST(Memory, ExpertsThatEveryPositionChoosesHaveRoom) {
+  if (sanitized) GTEST_SKIP() << "a sanitizer's shadow memory counts as ours";
+  const fs::path text = temporary_folder() / "one.txt";
+  std::ofstream(text) << std::string(65536, 'a');
+  const Recipe recipe =
+      tiny_recipe({"run.steps=3", "model.plugin=llama", "model.layers=4", "model.hidden=256",
+                   "model.experts=8", "model.choices=2", "model.expert_ffn=256", "model.vocab=256",
+                   "model.seq=256", "batch.global=16", "batch.micro=8", "comm.default=ucx",
+                   "data.plugin=text", "data.path=" + text.string(), "data.shuffle=false"},
+                  data_parallel(2) + "[[strategy]]\nplugin = 'experts'\n");
+  const std::vector<RankMemory> ranks = train(recipe.resolved_toml());
+  ASSERT_EQ(ranks.size(), 2u);
+  for (const RankMemory& rank : ranks) {
+    EXPECT_GT(rank.plan_bytes, std::int64_t{60} << 20);
+    EXPECT_LT(deviation(rank), tolerance) << to_text(rank);
+  }
+}
+
 // Of any number of ranks on a host: threads and workspaces are those that they will have.
 TEST(Memory, APlanSaysWhatTheRunSays) {
   for (const int ranks : {1, 2}) {
