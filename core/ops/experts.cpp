@@ -74,12 +74,18 @@ struct Experts {
   static void cost(const OpShape& s, OpCost& c) { c.flops = flops(s, 1, 1); }
 };
 
-// The results of the input's half.
-void mark_inputs(OpShape& s) {
-  s.like(6, 0);
-  s.like(7, 2);
-  s.sum(s.operand[3].dims[0].name);
-  s.sum(s.operand[3].dims[2].name);
+// Gradients: operands 6 and 7 are those of x and weight where `inputs`, those of up and down come last where
+// `weights`.
+void rule_of_gradients(OpShape& s, const char* op, bool inputs, bool weights) {
+  check_experts(s, op);
+  if (inputs) {
+    s.like(6, 0);
+    s.like(7, 2);
+    s.sum(s.operand[3].dims[0].name);
+    s.sum(s.operand[3].dims[2].name);
+  }
+  if (weights) s.sum(0, 0, 2);
+  mark(s);
 }
 
 struct ExpertsGrad {
@@ -94,11 +100,7 @@ struct ExpertsGrad {
                                             {"dx", Access::write},
                                             {"dweight", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
-  static void rule(OpShape& s) {
-    check_experts(s, kind);
-    mark_inputs(s);
-    mark(s);
-  }
+  static void rule(OpShape& s) { rule_of_gradients(s, kind, true, false); }
   // What is computed again is no model FLOPs.
   static void cost(const OpShape& s, OpCost& c) {
     c.flops = flops(s, 2, 1);
@@ -119,11 +121,7 @@ struct ExpertsWeightGrad {
                                             {"ddown", Access::update, true}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static constexpr Effect effect = Effect::update;
-  static void rule(OpShape& s) {
-    check_experts(s, kind);
-    s.sum(0, 0, 2);
-    mark(s);
-  }
+  static void rule(OpShape& s) { rule_of_gradients(s, kind, false, true); }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops = flops(s, 2, 2);
     c.repeated = flops(s, 1, 1);
@@ -145,12 +143,7 @@ struct ExpertsGrads {
                                             {"ddown", Access::update, true}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static constexpr Effect effect = Effect::update;
-  static void rule(OpShape& s) {
-    check_experts(s, kind);
-    mark_inputs(s);
-    s.sum(0, 0, 2);
-    mark(s);
-  }
+  static void rule(OpShape& s) { rule_of_gradients(s, kind, true, true); }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops = flops(s, 3, 2);
     c.repeated = flops(s, 1, 0);
