@@ -93,6 +93,18 @@ TEST(Tune, AddsWhatMakesItFit) {
   EXPECT_EQ(assembly.mesh().world(), 2);
 }
 
+// Gradients of experts that one rank has alone need not travel.
+TEST(Tune, ExpertsAreSharedOutWhereThatIsFaster) {
+  const std::vector<std::string> sets = open({"model.plugin=llama", "model.experts=16", "model.choices=1",
+                                              "model.expert_ffn=256", "model.layers=2", "batch.global=4"});
+  const std::string data = "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n";
+  const auto shares = [](const TuneResult& result) {
+    return read(result.recipe).resolved_toml().find("plugin = \"experts\"") != std::string::npos;
+  };
+  EXPECT_TRUE(shares(tuned(tiny_recipe(sets, data), request_for(2))));
+  EXPECT_FALSE(shares(tuned(tiny_recipe(open(), data), request_for(2))));
+}
+
 TEST(Tune, NothingThatFitsIsRefusedWithWhatWasTried) {
   const std::string said =
       refusal_of([] { tuned(tiny_recipe(open({"device.memory=1KiB"})), request_for(2)); });

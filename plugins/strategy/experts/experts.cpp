@@ -37,5 +37,5 @@ class ExpertParallel final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::ExpertParallel, "experts", "0.1.0", "Gives each rank of an axis a part of the experts",
-    "phase=shard; also=ep,expert_parallel,expert-parallel,moe",
+    "phase=shard; axis=batch; tune=exact; also=ep,expert_parallel,expert-parallel,moe",
     "axis | names | dp | | Axes of the mesh whose ranks share out the experts: of data, tensor or both\n");
