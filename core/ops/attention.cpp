@@ -211,6 +211,9 @@ void check_across(OpShape& s, const char* op, int q) {
   require(all != queries.dims[1].name, op,
           " takes keys and values whose positions have a dimension of their own");
   check_apart(alike, op, q);
+  // On another axis heads come in front of a part of the positions, which queries would stay on.
+  s.prefer(queries.dims[2].name);
+  s.prefer(queries.dims[3].name);
   s.whole(q + 1, 1, 2);
   s.whole(q, 4, 5);
 }

@@ -167,7 +167,8 @@ class AxisPass {
     });
   }
 
-  // What an all-to-all over an axis before this one needs whole here, its blocks are better made of whole.
+  // What an all-to-all over an axis before this one needs whole here, its blocks are better made of whole,
+  // and put together as they lie.
   void note_swaps() {
     for (Id segment = 0; segment < program_.segment_count(); ++segment)
       for (const std::vector<Id>& function : program_.segment(segment).functions)
@@ -176,7 +177,8 @@ class AxisPass {
           if (!op.exchange() || op.exchange()->kind != CommKind::all_to_all) continue;
           OpShape shape = program_.shape(op);
           raise(op.def->rule(&shape));
-          swapped_blocks_[op.operands.front()] = {shape.wholes[0], shape.wholes[1]};
+          for (const Id blocks : {op.operands.front(), op.operands.back()})
+            swapped_blocks_[blocks] = {shape.wholes[0], shape.wholes[1]};
         }
   }
 
@@ -255,8 +257,9 @@ class AxisPass {
       visited_.push_back(id);
       return;
     }
-    if (const auto swap = swapped_blocks_.find(op.operands.back()); swap != swapped_blocks_.end())
-      for (const Name& dim : swap->second) shape.whole(dim);
+    for (const Id blocks : {op.operands.front(), op.operands.back()})
+      if (const auto swap = swapped_blocks_.find(blocks); swap != swapped_blocks_.end())
+        for (const Name& dim : swap->second) shape.whole(dim);
     AxisPlacement left = passed_on(op, shape);
     const std::optional<Name> split = left.is_incomplete() ? std::nullopt : choose_split(op, shape);
     if (split) left = left_by(op, shape, *split);

@@ -235,8 +235,8 @@ Status matrices(void* p, Id parameter, Matrices* matrices) {
 Status share_sequence(void* p, Text axis, SequenceShares shares) {
   return guard([&] { share_out_sequence(of(p), axis.view(), shares); });
 }
-Status split_beyond(void* p, Text dim, Text within, Text axis) {
-  return guard([&] { of(p).split_beyond(dim.view(), within.view(), axis.view()); });
+Status split_beyond(void* p, Text dim, Text within, Text axis, SplitScope scope) {
+  return guard([&] { of(p).split_beyond(dim.view(), within.view(), axis.view(), scope); });
 }
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });

@@ -79,13 +79,13 @@ std::vector<AxisId> Mesh::all_of(std::string_view name) const {
   return all;
 }
 
-Mesh Mesh::factored(std::string_view name, std::int64_t outer, std::string_view within) const {
+Mesh Mesh::factored(std::string_view name, std::int64_t parts, std::string_view rest, bool in_front) const {
   std::vector<Axis> axes = axes_;
   const AxisId axis = find(name);
-  PRUN_CHECK(axis != no_axis && axes[axis].extent % outer == 0, "axis '", name, "' has no ", outer, " parts");
-  axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(axis) + 1,
-              {detail::concat(name, '.', within), axes[axis].extent / outer});
-  axes[axis].extent = outer;
+  PRUN_CHECK(axis != no_axis && axes[axis].extent % parts == 0, "axis '", name, "' has no ", parts, " parts");
+  const Axis other{detail::concat(name, '.', rest), axes[axis].extent / parts};
+  axes[axis].extent = parts;
+  axes.insert(axes.begin() + static_cast<std::ptrdiff_t>(axis) + (in_front ? 0 : 1), other);
   return Mesh(std::move(axes));
 }
 

@@ -43,11 +43,14 @@ struct KnownTiers {
   std::function<std::vector<std::string>()> of_recipe;
 };
 
-// An axis as two: `outer` ranks split one dimension, those within another.
+// An axis as two: `parts` ranks of it split one dimension, and the rest of them another, `within`.
 struct FactoredAxis {
   std::string axis;
-  std::int64_t outer = 1;
+  std::int64_t parts = 1;
   std::string within;
+  // Weights are split likewise, not ops alone. Where these change from one dimension to two, the rest comes
+  // in front: what has the first dimension alone changes to it before the rest have it alike.
+  bool weights = true;
   friend bool operator==(const FactoredAxis&, const FactoredAxis&) = default;
 };
 
@@ -69,6 +72,8 @@ struct Requests {
   std::vector<PartsRequest> parts;  // core/placement/pack makes them
   // An axis that the mesh must have as two before the program is written.
   std::optional<FactoredAxis> factored;
+  // Those of `splits` for which ops exchange another dimension on purpose (split_beyond).
+  std::vector<Split> exchanged;
   std::optional<PipelineRequest> pipeline;
   // Whose ranks share out sequences, and how these lie then.
   std::optional<AxisId> sequence_axis;

@@ -264,7 +264,27 @@ void share_out_sequence(Program& program, std::string_view axis, SequenceShares 
   SharingOut(program, requests.sequence_order, shares.pieces).run();
 }
 
+namespace {
+
+// What lies along a dimension in parts of parts comes together before it is exchanged for another.
+void check_exchanged(const Program& program) {
+  const Mesh& mesh = program.mesh();
+  for (const Split& wish : program.requests().exchanged)
+    for (const Split& split : program.requests().splits) {
+      if (split.dim != wish.dim || split.axis <= wish.axis || mesh.extent(split.axis) == 1) continue;
+      const std::string other = mesh.name(split.axis), axis = mesh.name(wish.axis);
+      throw_error(ErrorCode::bad_input, "axis '", other, "' splits ", wish.dim.view(),
+                  " too and stands behind '", axis,
+                  "' in [mesh], which would have to gather what it exchanges; ",
+                  split.scope == SplitScope::ops ? "give the ranks of both to one of them"
+                                                 : detail::concat("name '", other, "' first"));
+    }
+}
+
+}  // namespace
+
 void check_sequence_axes(const Program& program) {
+  check_exchanged(program);
   const Requests& requests = program.requests();
   if (!requests.sequence_axis) return;
   const Mesh& mesh = program.mesh();

@@ -324,29 +324,42 @@ void Program::split(std::string_view dim, AxisId axis, SplitScope scope) {
 }
 
 // A program is written over a mesh that has the axis as two already, or once more over such a one.
-void Program::split_beyond(std::string_view dim, std::string_view within, std::string_view axis) {
+void Program::split_beyond(std::string_view dim, std::string_view within, std::string_view axis,
+                           SplitScope scope) {
   const std::vector<AxisId> found = mesh_.all_of(axis);
   if (found.size() == 2) {
-    split(dim, found[0]);
-    split(within, found[1]);
+    for (const AxisId one : found) split_for(mesh_.name(one) == axis ? dim : within, one, scope);
     return;
   }
-  split(dim, axis);
-  const std::int64_t ranks = mesh_.extent(found.front()), parts = common_parts(dim, ranks);
-  if (parts < ranks && common_parts(within, ranks / parts) == ranks / parts)
-    requests_.factored = {std::string(axis), parts, std::string(within)};
+  const std::int64_t others = ranks_that_split(dim), all = common_extent(dim),
+                     left = all % others == 0 ? all / others : all;
+  split(dim, axis, scope);  // refuses what is not there
+  split_for(dim, found.front(), scope);
+  const std::int64_t ranks = mesh_.extent(found.front()), parts = std::gcd(left, ranks);
+  if (parts < ranks && common_extent(within) % (ranks / parts) == 0)
+    requests_.factored = {std::string(axis), parts, std::string(within), scope != SplitScope::ops};
 }
 
-// Into how many parts, of so many at most, all values have the dimension split.
-std::int64_t Program::common_parts(std::string_view dim, std::int64_t most) const {
-  bool any = false;
+void Program::split_for(std::string_view dim, AxisId axis, SplitScope scope) {
+  split(dim, axis, scope);
+  if (scope == SplitScope::ops) requests_.exchanged.push_back({Name(dim), axis, scope});
+}
+
+// The largest number of parts into which all values that have the dimension could split it.
+std::int64_t Program::common_extent(std::string_view dim) const {
+  std::int64_t common = 0;
   for (const Value& value : values_)
     for (const Dim& own : value.dims)
-      if (own.name == Name(dim)) {
-        most = std::gcd(most, own.extent);
-        any = true;
-      }
-  return any ? most : 1;
+      if (own.name == Name(dim)) common = std::gcd(common, own.extent);
+  return std::max<std::int64_t>(common, 1);
+}
+
+// Of all axes together that have been asked to so far.
+std::int64_t Program::ranks_that_split(std::string_view dim) const {
+  std::int64_t ranks = 1;
+  for (const Split& split : requests_.splits)
+    if (split.dim == Name(dim)) ranks *= mesh_.extent(split.axis);
+  return ranks;
 }
 
 void Program::check_has_dim(std::string_view dim, std::string_view axis) const {

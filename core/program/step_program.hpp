@@ -219,7 +219,8 @@ class Program {
   void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
   void split(std::string_view dim, AxisId axis, SplitScope scope = SplitScope::everywhere);
   // The same over an axis of more ranks than the dimension has parts: the rest of it splits `within`.
-  void split_beyond(std::string_view dim, std::string_view within, std::string_view axis);
+  void split_beyond(std::string_view dim, std::string_view within, std::string_view axis,
+                    SplitScope scope = SplitScope::everywhere);
   // What else strategies ask for. Splits come by split(), which checks that there is such a dimension.
   Requests& requests() { return requests_; }
   // A value lies there; a function of a segment runs there.
@@ -308,7 +309,9 @@ class Program {
  private:
   void check_device(std::int32_t device) const;
   void check_has_dim(std::string_view dim, std::string_view axis) const;
-  std::int64_t common_parts(std::string_view dim, std::int64_t most) const;
+  void split_for(std::string_view dim, AxisId axis, SplitScope scope);
+  std::int64_t common_extent(std::string_view dim) const;
+  std::int64_t ranks_that_split(std::string_view dim) const;
   void check_operands(const Op& op) const;
   OpShape check_shapes(const Op& op) const;
   void check_lies_right(const Op& op, const OpShape& rule) const;

@@ -16,18 +16,21 @@ const std::vector<std::string> small = {"model.hidden=16", "model.heads=4",    "
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64"};
 const std::vector<std::string> apart = {"data.documents=apart", "data.end_of_text=7"};
 
-std::string context(int ranks, const std::string& balance, const std::string& axes = "") {
-  return "[mesh]\n" + axes + "cp = " + std::to_string(ranks) +
-         "\n[[strategy]]\nplugin = 'context'\nbalance = '" + balance + "'\n";
+const std::string by_heads = "ulysses";
+
+// One of: zigzag, none, which keys and values come together for, and ulysses.
+std::string context(int ranks, const std::string& way, const std::string& axes = "") {
+  return "[mesh]\n" + axes + "cp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = 'context'\n" +
+         (way == "ulysses" ? "method" : "balance") + " = '" + way + "'\n";
 }
 
 struct Case {
   int ranks;
   const char* model;
-  const char* balance;
+  const char* way;
   bool documents;
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
-    return out << c.model << " cp" << c.ranks << " " << c.balance << (c.documents ? " documents" : "");
+    return out << c.model << " cp" << c.ranks << " " << c.way << (c.documents ? " documents" : "");
   }
 };
 
@@ -43,8 +46,11 @@ TEST_P(Context, EqualsOneRank) {
   const Case& c = GetParam();
   std::vector<std::string> sets = with(with(small, exact), model_of(c.model));
   if (c.documents) sets = with(sets, apart);
+  // Of 12 groups eight ranks have four, and share out the two queries of each; gpt's groups are queries.
+  if (c.way == by_heads) sets = with(sets, {"model.hidden=48", "model.heads=24", "model.kv_heads=12"});
+  if (c.model == std::string("gpt")) std::erase(sets, "model.kv_heads=12");
   const LayoutVerdict verdict =
-      verify_layout(tiny_recipe(sets, context(c.ranks, c.balance)), plugins().places(), 5);
+      verify_layout(tiny_recipe(sets, context(c.ranks, c.way)), plugins().places(), 5);
   EXPECT_TRUE(verdict.exact_arithmetic);
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
   EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
@@ -55,31 +61,61 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int ranks : {2, 3, 4, 8})
     for (const char* model : {"gpt", "llama"})
-      for (const char* balance : {"zigzag", "none"})
-        for (const bool documents : {false, true}) all.push_back({ranks, model, balance, documents});
+      for (const char* way : {"zigzag", "none", "ulysses"})
+        for (const bool documents : {false, true}) all.push_back({ranks, model, way, documents});
   return all;
 }
 INSTANTIATE_TEST_SUITE_P(Layouts, Context, testing::ValuesIn(cases()));
+
+// Parts of sequences go to parts of heads within `near`, whose keys and values come together over `cp`.
+TEST(Context, HeadsWithinAndKeysAcrossEqualOneRank) {
+  const std::string near = "[[strategy]]\nplugin = 'context'\naxis = 'near'\nmethod = 'ulysses'\n";
+  for (const char* model : {"gpt", "llama"})
+    for (const char* balance : {"zigzag", "none"})
+      for (const bool first : {false, true}) {
+        std::string text = context(2, balance);
+        const std::size_t at = text.find("[[strategy]]");
+        text = text.substr(0, at) + "near = 2\n" + (first ? near + text.substr(at) : text.substr(at) + near);
+        const std::vector<std::string> sets = with(with(with(small, exact), model_of(model)), apart);
+        const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, text), plugins().places(), 5);
+        EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+        EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
+        EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
+      }
+}
 
 struct Beside {
   const char* name;
   std::string axes, strategies;
   std::vector<std::string> sets;
+  bool of_gather = false;
   friend std::ostream& operator<<(std::ostream& out, const Beside& b) { return out << b.name; }
 };
 
-class ContextBeside : public testing::TestWithParam<Beside> {};
+class ContextBeside : public testing::TestWithParam<Beside> {
+ protected:
+  void expect_equal(const char* way) const;
+};
 
-TEST_P(ContextBeside, EqualsOneRank) {
+TEST_P(ContextBeside, EqualsOneRank) { expect_equal("zigzag"); }
+TEST_P(ContextBeside, EqualsOneRankByHeads) {
+  if (GetParam().of_gather) GTEST_SKIP() << "an option of the other method";
+  expect_equal("ulysses");
+}
+
+void ContextBeside::expect_equal(const char* way) const {
   const Beside& beside = GetParam();
   for (const char* model : {"gpt", "llama"}) {
     std::vector<std::string> sets = with(with(with(small, exact), model_of(model)), apart);
     sets = with(sets, {"batch.global=8"});
     sets = with(sets, beside.sets);
-    std::string text = context(2, "zigzag", beside.axes);
+    std::string text = context(2, way, beside.axes);
     text += beside.strategies;
-    if (beside.strategies.find("'tensor'") != std::string::npos)
-      text.insert(text.find("[[strategy]]"), "tp = 2\n");  // behind cp
+    // tp comes in front of cp here, and what it gathers of sequences would be gathered over cp first.
+    if (const std::size_t at = text.find("sequence = true\n"); at != std::string::npos && way == by_heads)
+      text.erase(at, std::string("sequence = true\n").size());
+    if (beside.strategies.find("'tensor'") != std::string::npos)  // heads go by tp first, sequences by cp
+      text.insert(text.find(way == by_heads ? "cp = " : "[[strategy]]"), "tp = 2\n");
     const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, text), plugins().places(), 5);
     EXPECT_TRUE(verdict.equal()) << model << "\n" << to_text(verdict);
     EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
@@ -109,8 +145,8 @@ std::vector<Beside> neighbours() {
        "'host'\noptimizer = 'host'\n",
        {}},
       {"untied", "", "", {"model.tied=false"}},
-      {"pieces", "", "", {"strategy.0.pieces=2"}},
-      {"pieces_tensor", "", sequence, {"strategy.0.pieces=2", "model.heads=8"}},
+      {"pieces", "", "", {"strategy.0.pieces=2"}, true},
+      {"pieces_tensor", "", sequence, {"strategy.0.pieces=2", "model.heads=8"}, true},
       {"everything", dp, data + sequence + zero(1), {"batch.global=4"}},
       {"gpipe", pp, pipeline + "'gpipe'\n", {"model.layers=4"}},
       {"1f1b", pp, pipeline + "'1f1b'\n", {"model.layers=4"}},
@@ -159,6 +195,21 @@ TEST(Context, WhatCannotBeSharedOutIsRefused) {
   says(refusal({}, context(2, "zigzag") + "[[strategy]]\nplugin = 'context'\n"), "keep one of them");
 }
 
+TEST(Context, WhatCannotGoByHeadsIsRefused) {
+  const auto says = [](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  const std::string tensor = "[[strategy]]\nplugin = 'tensor'\n", one = context(2, "ulysses");
+  says(refusal({}, "[mesh]\ncp = 2\ntp = 2\n" + one.substr(one.find("[[strategy]]")) + tensor),
+       "name 'tp' first");
+  says(refusal({}, context(2, "ulysses", "a = 2\n") +
+                       "[[strategy]]\nplugin = 'context'\naxis = 'a'\nmethod = 'ulysses'\n"),
+       "give the ranks of both to one of them");
+  says(refusal({"strategy.0.pieces=2"}, context(2, "ulysses")), "leave pieces out");
+  says(refusal({"model.heads=4"}, context(8, "ulysses")), "choose a multiple of 8");
+  says(refusal({"model.hidden=18", "model.heads=3"}, context(2, "ulysses")), "choose a multiple of 2");
+}
+
 // Queries are not exchanged, and a rank computes its share of attention.
 TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
   const auto flops = [&](const std::string& text) {
@@ -173,7 +224,14 @@ TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
             all += program.op(id).cost(program.local_shape(program.op(id))).flops;
     return all;
   };
-  for (const int ranks : {2, 4}) EXPECT_DOUBLE_EQ(flops(context(ranks, "zigzag")) * ranks, flops(""));
+  const std::string tensor = "[[strategy]]\nplugin = 'tensor'\n";
+  for (const int ranks : {2, 4}) {
+    EXPECT_DOUBLE_EQ(flops(context(ranks, "zigzag")) * ranks, flops(""));
+    EXPECT_DOUBLE_EQ(flops(context(ranks, "ulysses")) * ranks, flops(""));
+    // Groups of heads are shared out over both, and the queries of each beyond that.
+    EXPECT_DOUBLE_EQ(flops(context(ranks, "ulysses", "tp = 2\n") + tensor) * ranks * 2, flops(""));
+  }
+  EXPECT_DOUBLE_EQ(flops(context(8, "ulysses")) * 8, flops(""));
 }
 
 }  // namespace

@@ -134,6 +134,14 @@ TEST(Property, ARecipeWithExpertsTrainsLikeOneRankAndChoosesTheSame) {
               worst.parameter.value, worst.parameter.where.c_str());
 }
 
+TEST(Property, ARecipeOfLongSequencesByHeadsTrainsLikeOneRank) {
+  const auto train = [&](unsigned seed, const std::string& text) {
+    const LayoutVerdict verdict = verdict_of(text);
+    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
+  };
+  draw_until_trained(std::getenv("PRUN_LONG") ? 150 : 5, train, drawn_by_heads);
+}
+
 // Of two layouts of the same recipe, which were compared with the same rank.
 void expect_same(const LayoutVerdict& a, const LayoutVerdict& b, const std::string& drawn) {
   const std::vector<const Difference*> one = a.all(), other = b.all();

@@ -40,7 +40,7 @@ std::string strategies(const Sizes& s) {
   return mesh.str() + list.str();
 }
 
-Recipe recipe_of(const Sizes& s, const std::string& more) {
+Recipe recipe_of(const Sizes& s, const std::string& more, const std::vector<std::string>& also = {}) {
   const auto set = [](const char* key, std::int64_t value) { return key + ("=" + std::to_string(value)); };
   std::vector<std::string> sets = {set("model.hidden", s.hidden),
                                    set("model.heads", s.heads),
@@ -58,6 +58,7 @@ Recipe recipe_of(const Sizes& s, const std::string& more) {
     sets.insert(sets.end(), {set("model.experts", s.experts), set("model.choices", s.choices),
                              set("model.expert_ffn", s.ffn)});
   if (s.llama) sets.insert(sets.end(), {"model.plugin=llama", set("model.kv_heads", s.kv_heads)});
+  sets.insert(sets.end(), also.begin(), also.end());
   return tiny_recipe(sets, strategies(s) + more);
 }
 
@@ -100,8 +101,9 @@ std::vector<Sent> sent_by_axis(const Recipe& recipe) {
 
 // `formula` says what a rank with that share of the model sends, by axis.
 template <class Formula>
-void expect_sent(const Sizes& s, const std::string& more, Formula&& formula) {
-  const std::vector<Sent> sent = sent_by_axis(recipe_of(s, more));
+void expect_sent(const Sizes& s, const std::string& more, Formula&& formula,
+                 const std::vector<std::string>& also = {}) {
+  const std::vector<Sent> sent = sent_by_axis(recipe_of(s, more, also));
   ASSERT_EQ(sent.size(), static_cast<std::size_t>(s.dp * s.pp * s.tp * s.cp));
   for (std::size_t rank = 0; rank < sent.size(); ++rank) {
     const Share share = share_of(s, static_cast<std::int64_t>(rank) / s.tp % s.pp);
@@ -157,6 +159,18 @@ TEST(Traffic, KeysAndValuesAloneTravelAcrossPartsOfSequences) {
       expect_sent(s, "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n", [&](const Share& share) {
         return Sent{{"cp", context(s, share)}};
       });
+    }
+}
+
+TEST(Traffic, HeadsForSequencesIsOnePartOfThemForEachOtherRank) {
+  for (const std::int64_t cp : {2, 4})
+    for (Sizes s : {gpt, llama}) {
+      s.cp = cp;
+      s.layers = 2;
+      EXPECT_EQ(by_heads_layer(s), 4 * (s.heads + s.kv_heads) * (cp - 1) * (s.batch * s.seq / cp) *
+                                       (s.hidden / s.heads) * element / cp);
+      const auto all = [&](const Share& share) { return Sent{{"cp", by_heads(s, share)}}; };
+      expect_sent(s, "", all, {"strategy.0.method=ulysses"});
     }
 }
 

@@ -13,7 +13,7 @@
 namespace prun::test {
 namespace {
 
-const char* const llama =
+const std::string llama =
     "model.plugin=llama model.layers=3 model.hidden=64 model.heads=8 model.kv_heads=2 model.ffn=96";
 
 std::vector<std::string> words(const std::string& text) {

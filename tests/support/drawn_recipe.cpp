@@ -35,6 +35,7 @@ constexpr const char* permitted[] = {
     "does not treat elements alike",  // nor a projection that lies in two
     "edit both alike",                // a state of a whole table that two stages hold
     "cannot be cut into",             // chunks of sequences
+    "both have more ranks than",      // two axes beyond the groups of heads
 };
 
 class Drawing {
@@ -375,6 +376,20 @@ std::string drawn_experts(unsigned seed, std::string text) {
   if (!flip(5)) return text + whole + axes;
   const std::size_t first = text.find("[[strategy]]");
   return first == std::string::npos ? text + axes + whole : text.insert(first, axes) + whole;
+}
+
+std::string drawn_by_heads(unsigned seed, std::string text) {
+  text = drawn_long(seed, std::move(text));
+  const std::string context = "plugin = 'context'\n";
+  if (const std::size_t at = text.find(context); at != std::string::npos)
+    text.insert(at + context.size(), "method = 'ulysses'\n");
+  // Behind the axes that split heads of weights.
+  for (const std::string axis : {"cp = 2\n", "cp = 3\n"})
+    if (const std::size_t at = text.find("[mesh]\n" + axis); at != std::string::npos) {
+      text.erase(at + 7, axis.size());
+      text.insert(text.find("[[strategy]]", at), axis);
+    }
+  return text;
 }
 
 std::vector<std::string> drawn_numbers(const std::string& text) {

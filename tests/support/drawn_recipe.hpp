@@ -32,6 +32,8 @@ std::string drawn_adapters(unsigned seed, std::string text);
 std::string drawn_long(unsigned seed, std::string text);
 // The same in fp64, of a decoder with experts, in whole layers on as many axes as it happens.
 std::string drawn_experts(unsigned seed, std::string text);
+// Likewise, where attention has heads for sequences.
+std::string drawn_by_heads(unsigned seed, std::string text);
 // What verify_layout() compares exactly of these: names.
 std::vector<std::string> drawn_numbers(const std::string& text);
 

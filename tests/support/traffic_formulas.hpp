@@ -237,6 +237,19 @@ inline Bytes experts(const Sizes& s, const Share& share) {
          all_reduce(scalar * s.layers * s.experts, s.dp);
 }
 
+// By heads, queries, keys and values go from parts of the sequence to parts of the heads, the result back,
+// and the same of their gradients: each rank keeps one part of cp.
+inline Bytes by_heads_layer(const Sizes& s) {
+  const Bytes queries = s.batch * s.seq * s.hidden * element;
+  return 4 * (half(queries, s.cp) + half(keys_of_layer(s), s.cp)) / s.cp;
+}
+
+inline Bytes by_heads(const Sizes& s, const Share& share) {
+  Sizes as_data = s;
+  as_data.dp = s.cp;
+  return s.microbatches * share.layers * by_heads_layer(s) + data(as_data, share);
+}
+
 // What is gathered a step, where a layer is larger than embedding and head. Parameters stay where they are
 // until something else is gathered there.
 struct Gathers {

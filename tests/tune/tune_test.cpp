@@ -162,7 +162,7 @@ TEST(Tune, SaysWhyInSentences) {
 TEST(Tune, AThirdPartysStrategyIsFoundWhereItWins) {
   const TuneResult result =
       tuned(tiny_recipe(open({"model.plugin=llama", "model.heads=1", "model.kv_heads=1", "model.vocab=61",
-                              "model.ffn=63", "model.layers=1", "model.seq=64", "batch.global=1"})),
+                              "model.ffn=63", "model.layers=1", "model.seq=66", "batch.global=1"})),
             request_for(2));
   EXPECT_TRUE(has(result.best.front().sets, "mesh.cut=2")) << join(result.best.front().sets, " ");
   EXPECT_TRUE(any_has(result.best.front().sets, "plugin=cut-sequence"));

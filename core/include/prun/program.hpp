@@ -291,9 +291,9 @@ struct ProgramApi {
   // ranks (OpDef::across); where parts are not in order, ops with an operand `positions`, i32 [seq], are told
   // which one lies where, and batches come in that order.
   Status (*share_sequence)(void* program, Text axis, SequenceShares shares);
-  // As split, over an axis that may have more ranks than the dimension has parts: beyond those, its ranks
+  // As split_in, over an axis that may have more ranks than the dimension has parts: beyond those, its ranks
   // split dimension `within`, of what has both, and what has the first alone they have alike.
-  Status (*split_beyond)(void* program, Text dim, Text within, Text axis);
+  Status (*split_beyond)(void* program, Text dim, Text within, Text axis, SplitScope scope);
 };
 
 class Segment;
@@ -366,8 +366,9 @@ class ProgramRef {
   void share_sequence(std::string_view axis, SequenceShares shares) const {
     raise(api_->share_sequence(program_, axis, shares));
   }
-  void split_beyond(std::string_view dim, std::string_view within, std::string_view axis) const {
-    raise(api_->split_beyond(program_, dim, within, axis));
+  void split_beyond(std::string_view dim, std::string_view within, std::string_view axis,
+                    SplitScope scope = SplitScope::everywhere) const {
+    raise(api_->split_beyond(program_, dim, within, axis, scope));
   }
   std::int32_t device(std::string_view plugin) const {
     std::int32_t number = 0;

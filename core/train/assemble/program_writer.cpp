@@ -82,7 +82,7 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
   apply_strategies("model");
   groups.apply(*program_);
   groups.check_used();
-  if (factored_) {
+  if (factored_ && factored_->weights) {
     if (recipe_.text("precision.moments") == "8bit")
       throw_error(
           ErrorCode::unsupported, "axis '", factored_->axis,
@@ -116,7 +116,9 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
   const Mesh mesh = mesh_of(recipe_);
-  program_->set_mesh(factored_ ? mesh.factored(factored_->axis, factored_->outer, factored_->within) : mesh);
+  program_->set_mesh(
+      factored_ ? mesh.factored(factored_->axis, factored_->parts, factored_->within, !factored_->weights)
+                : mesh);
   program_->set_recipe_sizes(sizes_of(recipe_));
   program_->requests().planned_recompute = choice.recompute;
   program_->requests().way_to_fit = choice.way_to_fit;

@@ -1,6 +1,8 @@
-// Context parallelism: each coordinate of an axis has a part of every sequence. What treats positions alike
-// runs on the part; attention keeps its queries, and the keys and values of all positions come together in
-// front of it. Where that is and what their gradients take back follows from the ops' rules.
+// Context parallelism: each coordinate of an axis has a part of every sequence, and what treats positions
+// alike runs on the part. Attention looks at all of them, by one of two ways. `gather`: it keeps its queries,
+// and the keys and values of all positions come together in front of it. `ulysses`: queries, keys and values
+// go from parts of the sequence to parts of the heads, and its results back. Where either is, and what
+// gradients take back, follows from the ops' rules.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -10,24 +12,46 @@ class ContextParallel final : public Strategy {
  public:
   explicit ContextParallel(const Options& options)
       : axis_(options.text("axis")),
+        by_heads_(options.text("method") == "ulysses"),
         shares_{options.text("balance") == "zigzag" ? SequenceBalance::zigzag : SequenceBalance::in_order,
-                options.integer("pieces")} {}
+                options.integer("pieces")} {
+    if (by_heads_ && shares_.pieces != 1)
+      throw_error(
+          ErrorCode::bad_input, "pieces = ", shares_.pieces,
+          " is of keys and values that come together (method = \"gather\"), and with \"ulysses\" none "
+          "do; leave pieces out");
+  }
 
-  void apply(ProgramRef program) override { program.share_sequence(axis_, shares_); }
+  void apply(ProgramRef program) override {
+    if (!by_heads_) {
+      program.share_sequence(axis_, shares_);
+      return;
+    }
+    program.split("seq", axis_);
+    // Beyond the groups of heads, ranks share out the queries of each.
+    program.split_beyond("heads", "queries", axis_, SplitScope::ops);
+  }
 
  private:
   std::string axis_;
+  bool by_heads_;
   SequenceShares shares_;
 };
 
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(strategy, prun::ContextParallel, "context", "0.1.0",
-            "Splits each sequence over an axis of the mesh, attention by its queries",
-            "phase=shard; splits=model; also=cp,context_parallel,ring_attention",
-            "axis    | string | cp | | Axis of the mesh to split sequences over\n"
-            "balance | choice | zigzag | zigzag,none | Parts of a sequence: zigzag: a chunk from its front "
-            "and one from its back, as much causal attention for all; none: one after the other\n"
-            "pieces  | int | 1 | 1..8 | Groups of heads whose keys and values come together while attention "
-            "runs on the one before\n");
+PRUN_PLUGIN(
+    strategy, prun::ContextParallel, "context", "0.2.0",
+    "Splits each sequence over an axis of the mesh, attention by its queries or its heads",
+    "phase=shard; splits=model; axis=own; timed=method; tune=exact; "
+    "varies=method:gather|ulysses, pieces:1|2|4; also=cp,context_parallel,ring_attention,ulysses",
+    "axis    | string | cp | | Axis of the mesh to split sequences over\n"
+    "method  | choice | gather | gather,ulysses,auto | Attention of a rank: gather: its queries to the "
+    "keys and values of all positions; ulysses: a part of the heads, all positions; auto: with which a "
+    "step is predicted to take less time\n"
+    "balance | choice | zigzag | zigzag,none | With gather, parts of a sequence: zigzag: a chunk from "
+    "its front and one from its back, as much causal attention for all; none: one after the other. "
+    "With ulysses parts are as they come, and all have as much to do\n"
+    "pieces  | int | 1 | 1..8 | With gather, groups of heads whose keys and values come together while "
+    "attention runs on the one before\n");
