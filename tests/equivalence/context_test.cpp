@@ -5,6 +5,7 @@
 #include "program/recompute.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
+#include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
@@ -173,6 +174,41 @@ TEST(Context, LossesAreThoseOfOneRankInAnyPrecision) {
         EXPECT_NEAR(run_ranks(tiny_recipe(sets, context(4, balance)), 1)[0][0], one, 1e-13 * one)
             << model << " " << compute << " " << balance;
     }
+}
+
+// The loss of a sample of two documents of 24 tokens each.
+double loss_of(int first, int second, const std::string& documents, const std::string& way) {
+  std::vector<std::int32_t> header(256, 0);
+  header[0] = 20240520, header[1] = 1, header[2] = 49;
+  std::vector<std::uint16_t> tokens;
+  for (const int seed : {first, second}) {
+    for (int i = 0; i < 23; ++i)
+      tokens.push_back(static_cast<std::uint16_t>(8 + (seed * 31 + i * i * seed + i) % 50));
+    tokens.push_back(7);
+  }
+  tokens.push_back(9);
+  const TempFolder folder;
+  const std::string file = folder.write(
+      "two.bin", std::string(reinterpret_cast<const char*>(header.data()), 1024) +
+                     std::string(reinterpret_cast<const char*>(tokens.data()), 2 * tokens.size()));
+  const std::vector<std::string> sets =
+      with(with(with(small, exact), apart),
+           {"data.documents=" + documents, "data.path=" + file, "batch.global=1", "model.plugin=llama"});
+  return run_ranks(tiny_recipe(sets, context(2, way)), 1)[0][0];
+}
+
+// Another first document changes the loss of all by what it costs itself, whatever the second one is.
+TEST(Context, ADocumentDoesNotMatterToTheNextAcrossRanks) {
+  for (const char* way : {"zigzag", "none", "ulysses"}) {
+    const auto influence = [&](const char* documents) {
+      const auto difference = [&](int first) {
+        return loss_of(first, 3, documents, way) - loss_of(first, 4, documents, way);
+      };
+      return std::abs(difference(1) - difference(2));
+    };
+    EXPECT_LT(influence("apart"), 1e-14) << way;
+    EXPECT_GT(influence("joined"), 1e-8) << way;
+  }
 }
 
 std::string refusal(const std::vector<std::string>& sets, const std::string& text) {
