@@ -52,31 +52,32 @@ PRUN_BITS float block_scale(float largest) {
 PRUN_BITS float inverse_of(float scale) { return scale > 0 ? float_of(0x7f000000u - bits_of(scale)) : 0.0f; }
 
 // Rounded up by the odds of what is cut off: `chance` is below 2^16. `least`: the least code that is not 0's
-// own.
+// own. Both ways are worked out and one is chosen, so that compilers make vectors of it.
 template <int binades>
 PRUN_BITS std::uint8_t code_of(float value, float inverse_scale, std::uint32_t chance, std::uint32_t least) {
-  const float ratio = value * inverse_scale;
-  if (!(ratio > 0)) return 0;
-  std::uint32_t code;
-  if (ratio < power_of_two(1 - binades)) {
-    // Evenly apart: whole numbers and 16 bits behind the point.
-    const float steps = ratio * power_of_two(binades - 1 + mantissa_bits) * 65536.0f;
-    code = (static_cast<std::uint32_t>(steps) + chance) >> 16;
-  } else {
-    const std::uint32_t bits = bits_of(ratio) + (chance << (cut_bits - 16));
-    code = (bits >> cut_bits) - (static_cast<std::uint32_t>(127 - binades) << mantissa_bits);
-  }
   constexpr std::uint32_t most = (static_cast<std::uint32_t>(binades) << mantissa_bits) | 7u;
+  const float ratio = value * inverse_scale, first = power_of_two(1 - binades);
+  // Evenly apart below `first`: whole numbers and 16 bits behind the point.
+  const float below = ratio < first ? ratio : first;
+  const float steps = (below > 0 ? below : 0.0f) * power_of_two(binades - 1 + mantissa_bits) * 65536.0f;
+  const std::uint32_t even = (static_cast<std::uint32_t>(static_cast<std::int32_t>(steps)) + chance) >> 16;
+  const std::uint32_t bits = bits_of(ratio) + (chance << (cut_bits - 16));
+  const std::uint32_t above =
+      (bits >> cut_bits) - (static_cast<std::uint32_t>(127 - binades) << mantissa_bits);
+  std::uint32_t code = ratio < first ? even : above;
   code = code > most ? most : code;
-  return static_cast<std::uint8_t>(code < least ? least : code);
+  code = code < least ? least : code;
+  return static_cast<std::uint8_t>(ratio > 0 ? code : 0u);
 }
 
 template <int binades>
 PRUN_BITS float value_of(std::uint32_t code, float scale) {
   const std::uint32_t exponent = code >> mantissa_bits, mantissa = code & 7u;
-  if (exponent == 0) return static_cast<float>(mantissa) * power_of_two(1 - binades - mantissa_bits) * scale;
-  return float_of(((exponent + static_cast<std::uint32_t>(127 - binades)) << 23) | (mantissa << cut_bits)) *
-         scale;
+  const float even = static_cast<float>(static_cast<std::int32_t>(mantissa)) *
+                     power_of_two(1 - binades - mantissa_bits);
+  const float above = float_of(((exponent + static_cast<std::uint32_t>(127 - binades)) << 23) |
+                               (mantissa << cut_bits));
+  return (exponent == 0 ? even : above) * scale;
 }
 
 PRUN_BITS std::uint8_t signed_code(float value, float inverse_scale, std::uint32_t chance) {

@@ -294,11 +294,22 @@ struct EightBits {
       values[l] = is_signed ? signed_value(from[l], scale) : unsigned_value(from[l], scale);
   }
 
+  // By whole numbers, whose order is that of sizes: a maximum of floats is no vector's. Who is no number counts
+  // as 0.
+  static float largest_of(const float* values) {
+    constexpr std::int32_t size = 0x7fffffff, infinity = 0x7f800000;
+    std::int32_t largest = 0;
+#pragma omp simd reduction(max : largest)
+    for (int l = 0; l < block; ++l) {
+      const std::int32_t bits = static_cast<std::int32_t>(bits_of(values[l])) & size;
+      largest = std::max(largest, bits > infinity ? 0 : bits);
+    }
+    return float_of(static_cast<std::uint32_t>(largest));
+  }
+
   template <bool is_signed>
   void keep_block(std::int64_t first, const float* values, const std::uint32_t* words) const {
-    float largest = 0;
-    for (int l = 0; l < block; ++l) largest = std::max(largest, std::abs(values[l]));
-    const float scale = block_scale(largest), inverse = inverse_of(scale);
+    const float scale = block_scale(largest_of(values)), inverse = inverse_of(scale);
     scales[first / block] = scale;
     std::uint8_t* const to = codes + first;
 #pragma omp simd

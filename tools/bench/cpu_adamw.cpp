@@ -18,6 +18,7 @@
 #include <immintrin.h>
 #endif
 
+#include "prun/eight_bits.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/test_workers.hpp"
 
@@ -93,6 +94,8 @@ struct Format {
   DType parameter;
   std::optional<DType> master;
   DType gradient, moments;
+
+  bool in_blocks() const { return moments == DType::u8; }
 };
 
 constexpr double updated = 2;  // read and written
@@ -100,7 +103,8 @@ constexpr double updated = 2;  // read and written
 double bytes_each(const Format& format) {
   const double weights = static_cast<double>(size_of(format.parameter)) +
                          (format.master ? static_cast<double>(size_of(*format.master)) : 0.0);
-  return updated * (weights + 2 * static_cast<double>(size_of(format.moments))) +
+  const double scale = format.in_blocks() ? 4.0 / static_cast<double>(eight_bit_block) : 0.0;
+  return updated * (weights + 2 * (static_cast<double>(size_of(format.moments)) + scale)) +
          static_cast<double>(size_of(format.gradient));
 }
 
@@ -109,24 +113,25 @@ void measure(DeviceInterface& device, const Workers& workers, const Format& form
   const std::vector<Attr> attrs = {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = 0.1}, {.f = 1.0}};
   const std::optional<DType> types[] = {format.parameter, format.master, format.gradient, format.moments,
                                         format.moments,   DType::f64,    DType::f64,      DType::f64,
-                                        DType::f64,       DType::f64};
+                                        DType::f64,       DType::f64,    DType::f32,      DType::f32};
   constexpr double scalars[] = {1e-3, 10, 1, 1, 42};  // rate, step, clip, keep, seed
   OpShape shape;
   shape.attrs = attrs.data();
   std::vector<std::unique_ptr<Memory>> memory;
   std::vector<Tensor> tensors;
-  for (int i = 0; i < static_cast<int>(std::size(types)); ++i) {
+  for (int i = 0; i < (format.in_blocks() ? 12 : 10); ++i) {
     Tensor& tensor = tensors.emplace_back();
     shape.count = i + 1;
     if (!types[i]) continue;
-    const Dim all{"elements", elements};
-    shape.output(i, *types[i], &all, i < 5 ? 1 : 0);
+    const bool is_scalar = i >= 5 && i < 10;
+    const Dim all{"elements", i < 5 ? elements : elements / eight_bit_block};
+    shape.output(i, *types[i], &all, is_scalar ? 0 : 1);
     memory.push_back(std::make_unique<Memory>(device, shape.operand[i].elements() * size_of(*types[i])));
     tensor.data = memory.back()->data();
     tensor.dtype = *types[i];
     tensor.rank = shape.operand[i].rank;
-    tensor.dim[0] = elements;
-    if (i >= 5) *static_cast<double*>(tensor.data) = scalars[i - 5];
+    tensor.dim[0] = all.extent;
+    if (is_scalar) *static_cast<double*>(tensor.data) = scalars[i - 5];
   }
   const KernelDef* const def = device.kernel("adamw");
   const Kernel kernel = def->select(shape);
@@ -151,6 +156,7 @@ constexpr Format formats[] = {
     {"bf16, split master", DType::bf16, DType::u16, DType::f32, DType::f32},
     {"bf16, split master, bf16 gradient", DType::bf16, DType::u16, DType::bf16, DType::f32},
     {"bf16, split master, bf16 moments", DType::bf16, DType::u16, DType::f32, DType::bf16},
+    {"bf16, split master, 8-bit moments", DType::bf16, DType::u16, DType::f32, DType::u8},
 };
 
 }  // namespace
