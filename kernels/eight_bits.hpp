@@ -73,10 +73,10 @@ PRUN_BITS std::uint8_t code_of(float value, float inverse_scale, std::uint32_t c
 template <int binades>
 PRUN_BITS float value_of(std::uint32_t code, float scale) {
   const std::uint32_t exponent = code >> mantissa_bits, mantissa = code & 7u;
-  const float even = static_cast<float>(static_cast<std::int32_t>(mantissa)) *
-                     power_of_two(1 - binades - mantissa_bits);
-  const float above = float_of(((exponent + static_cast<std::uint32_t>(127 - binades)) << 23) |
-                               (mantissa << cut_bits));
+  const float even =
+      static_cast<float>(static_cast<std::int32_t>(mantissa)) * power_of_two(1 - binades - mantissa_bits);
+  const float above =
+      float_of(((exponent + static_cast<std::uint32_t>(127 - binades)) << 23) | (mantissa << cut_bits));
   return (exponent == 0 ? even : above) * scale;
 }
 

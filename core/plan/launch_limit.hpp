@@ -5,8 +5,8 @@
 
 namespace prun {
 
-// Kernels of a step, of all stages of a pipeline together: about a minute of planning, and 4 GiB.
-inline constexpr std::int64_t most_launches = 20'000'000;
+// Kernels of a step, of all stages of a pipeline together: about twenty seconds of planning, and 1.5 GiB.
+inline constexpr std::int64_t most_launches = 8'000'000;
 
 // As many as a step launches, or `most_launches` and one.
 std::int64_t launches_of(const Program& program, std::int64_t microbatches);

@@ -294,8 +294,8 @@ struct EightBits {
       values[l] = is_signed ? signed_value(from[l], scale) : unsigned_value(from[l], scale);
   }
 
-  // By whole numbers, whose order is that of sizes: a maximum of floats is no vector's. Who is no number counts
-  // as 0.
+  // By whole numbers, whose order is that of sizes: a maximum of floats is no vector's. Who is no number
+  // counts as 0.
   static float largest_of(const float* values) {
     constexpr std::int32_t size = 0x7fffffff, infinity = 0x7f800000;
     std::int32_t largest = 0;

@@ -124,6 +124,18 @@ INSTANTIATE_TEST_SUITE_P(Layouts, EvaluateIn,
                                   std::get<1>(tested.param).name;
                          });
 
+TEST(Evaluate, RanksThatShareOutSequencesFindTheSame) {
+  const std::vector<std::string> sets = with(with(exact, on_cpu().sets), evaluates);
+  const std::vector<double> alone = evaluations(recipe_with(sets), 2);
+  for (const std::string method : {"gather", "ulysses"}) {
+    const std::string layout =
+        "[mesh]\ncp = 2\n[[strategy]]\nplugin = 'context'\nmethod = '" + method + "'\n";
+    const std::vector<double> shared = evaluations(recipe_with(sets, layout), 2);
+    ASSERT_EQ(shared.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(shared[i], alone[i], 1e-12) << method;
+  }
+}
+
 // Whatever is dead is NaN, and nobody writes outside.
 TEST(Evaluate, ReadsNothingThatIsNotItsOwn) {
   for (const Layout& layout : layouts()) {

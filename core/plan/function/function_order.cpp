@@ -1,6 +1,11 @@
 #include "plan/function/function_order.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include "ops/registry.hpp"
 
 namespace prun {
 namespace {
@@ -15,11 +20,38 @@ bool depends(const Op& later, const Op& earlier) {
   return false;
 }
 
+// What a piece exchanges begins in front of the op that looks across parts for the piece before: it travels
+// while that runs, and has memory that the op does not free for it.
+std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>& ops) {
+  const auto kinds = kinds_that_look_across(program);
+  std::vector<Id> ordered;
+  for (const Id id : ops) {
+    ordered.push_back(id);
+    const Op& op = program.op(id);
+    if (!op.exchange()) continue;
+    const auto own = ordered.end() - 1;
+    const auto looks = std::find_if(std::make_reverse_iterator(own), ordered.rend(),
+                                    [&](Id before) { return kinds.contains(program.op(before).kind()); });
+    if (looks == ordered.rend()) continue;
+    const auto ahead = looks.base() - 1;
+    if (std::none_of(ahead, own, [&](Id before) { return depends(op, program.op(before)); }))
+      std::rotate(ahead, own, ordered.end());
+  }
+  return ordered;
+}
+
 }  // namespace
+
+std::set<std::string, std::less<>> kinds_that_look_across(const Program& program) {
+  std::set<std::string, std::less<>> kinds;
+  for (const std::string& kind : program.registry().kinds())
+    if (const char* across = program.registry().find(kind).across) kinds.insert(across);
+  return kinds;
+}
 
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind) {
   std::vector<Id> left = program.segment(segment).ops(kind), ordered;
-  if (segment != program.step_segment()) return left;
+  if (segment != program.step_segment()) return with_pieces_ahead(program, left);
   for (bool exchanges = false; !left.empty(); exchanges = !exchanges)
     for (std::size_t i = 0; i < left.size();) {
       const Op& op = program.op(left[i]);

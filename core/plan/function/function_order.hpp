@@ -1,14 +1,21 @@
 // In which order a function's ops run.
 #pragma once
 
+#include <functional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "program/step_program.hpp"
 
 namespace prun {
 
-// The program's but for what frames a step, which exchanges all it can at once, behind all that it can
-// compute before: each way between queues takes time.
+// The program's, with two exceptions. What frames a step exchanges all it can at once, behind all that it can
+// compute before: each way between queues takes time. And exchanges of pieces begin one op that looks across
+// ranks ahead, beside which they travel.
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind);
+
+// Kinds of ops that stand in others' place where ranks share out sequences.
+std::set<std::string, std::less<>> kinds_that_look_across(const Program& program);
 
 }  // namespace prun

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/function/function_order.hpp"
+
 namespace prun {
 namespace {
 
@@ -56,6 +58,10 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
 
 std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                    const PlannedFunction& function, std::vector<QueueInfo>& queues) {
+  const auto across = kinds_that_look_across(program);
+  const auto looks = [&](std::int32_t step) {
+    return across.contains(program.op(function.steps[static_cast<std::size_t>(step)].op).kind());
+  };
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < function.steps.size(); ++i) {
     const PlannedStep& step = function.steps[i];
@@ -64,7 +70,9 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                  : queue_of_kernel(program, reach, function.kind, step),
                    queues);
     const auto at = static_cast<std::int32_t>(i);
-    if (pieces.empty() || pieces.back().queue != queue) pieces.push_back({at, at, queue});
+    // What looks across ranks right behind an exchange needs nothing of it: that is of the next piece.
+    const bool apart = !pieces.empty() && pieces.size() > 1 && looks(pieces.back().first);
+    if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});
     pieces.back().last = at + 1;
   }
   return pieces;

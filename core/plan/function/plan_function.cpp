@@ -49,7 +49,11 @@ class FunctionPlanner {
   }
 
   PlannedFunction run() {
-    for (Id op : ordered_ops(program_, function_.segment, function_.kind)) add_step(op);
+    const auto across = kinds_that_look_across(program_);
+    for (Id op : ordered_ops(program_, function_.segment, function_.kind)) {
+      add_step(op);
+      if (across.contains(program_.op(op).kind())) keep_what_travels();
+    }
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
     function_.scratch_bytes = scratch_.assign(reduces);
@@ -78,6 +82,14 @@ class FunctionPlanner {
     if (workspace > 0) scratch_.add_workspace({step.device, Space::device}, workspace, at);
     if (!step.exchange) add_cost(op.cost(shape));
     function_.steps.push_back(std::move(step));
+  }
+
+  // What the exchanges right in front of a step read lies where nothing of that step does, so that it does
+  // not wait for them.
+  void keep_what_travels() {
+    const auto now = static_cast<std::int32_t>(function_.steps.size()) - 1;
+    for (std::int32_t at = now - 1; at >= 0 && function_.steps[static_cast<std::size_t>(at)].exchange; --at)
+      operand_of(function_.steps[static_cast<std::size_t>(at)].operands.front().value, now);
   }
 
   // With its address, where it has one already.
