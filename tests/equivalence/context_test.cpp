@@ -85,6 +85,20 @@ TEST(Context, HeadsWithinAndKeysAcrossEqualOneRank) {
       }
 }
 
+// Windows shorter than a rank's part and longer, in all layers or in turn with full ones.
+TEST(Context, WindowsEqualOneRank) {
+  for (const char* balance : {"zigzag", "ulysses"})
+    for (const std::vector<std::string>& windows :
+         {std::vector<std::string>{"model.window=3"}, {"model.window=11", "model.full_every=2"}}) {
+      const std::vector<std::string> sets = with(with(with(small, exact), model_of("llama")), windows);
+      const LayoutVerdict verdict =
+          verify_layout(tiny_recipe(sets, context(2, balance)), plugins().places(), 5);
+      EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+      EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
+      EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
+    }
+}
+
 struct Beside {
   const char* name;
   std::string axes, strategies;
