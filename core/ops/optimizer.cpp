@@ -90,7 +90,7 @@ struct Sgd {
   static void rule(OpShape&) {}
 };
 
-// What it makes of zeros in the first step is the weight, so it needs no value to begin with.
+// The first step makes the weight itself of zeros, so an average needs no value to begin with.
 struct AverageWeights {
   static constexpr const char* kind = "average_weights";
   static constexpr const char* help =

@@ -71,6 +71,7 @@ void OpRegistry::add(const OpDef& def, const std::string& origin) {
   if (!ops_.emplace(def.kind, def).second)
     throw_error(ErrorCode::bad_input, "op plugin '", origin, "': op '", def.kind,
                 "' exists already; rename it");
+  if (def.across) across_.insert(def.across);
 }
 
 const OpDef& OpRegistry::find(std::string_view kind) const {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "prun/op.hpp"
@@ -23,9 +25,12 @@ class OpRegistry {
   const OpDef& find(std::string_view kind) const;
   bool contains(std::string_view kind) const { return ops_.find(kind) != ops_.end(); }
   std::vector<std::string> kinds() const;
+  // Whether ops of that kind stand in others' place where ranks share out sequences (OpDef::across).
+  bool looks_across(std::string_view kind) const { return across_.find(kind) != across_.end(); }
 
  private:
   std::map<std::string, OpDef, std::less<>> ops_;
+  std::set<std::string, std::less<>> across_;
 };
 
 // Generated from the files of this folder: the ops each of them defines.

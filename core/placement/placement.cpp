@@ -136,7 +136,7 @@ class AxisPass {
     }
   }
 
-  // What was asked for, with what ops of forward prefer in front.
+  // The splits that were asked for, in front those of dimensions that ops of forward prefer.
   std::vector<Split> by_preference() const {
     std::vector<Split> order = dims_;
     const std::vector<Name> first = preferred();
@@ -167,8 +167,8 @@ class AxisPass {
     });
   }
 
-  // What an all-to-all over an axis before this one needs whole here, its blocks are better made of whole,
-  // and put together as they lie.
+  // An all-to-all over an axis before this one needs dimensions whole here: its blocks are better made of
+  // what is whole, and put together as they lie.
   void note_swaps() {
     for (Id segment = 0; segment < program_.segment_count(); ++segment)
       for (const std::vector<Id>& function : program_.segment(segment).functions)
@@ -335,7 +335,8 @@ class AxisPass {
   }
   bool has(Id id, const Name& dim) const { return has_dim(program_.value(id), dim); }
 
-  // Whether a state that every rank keeps whole has that dimension: no rank may change a part of it alone.
+  // It says whether a state that every rank keeps whole has that dimension: no rank may change a part of it
+  // alone.
   bool has_whole_state(const Op& op, const Name& dim) const {
     return std::any_of(op.operands.begin(), op.operands.end(), [&](Id id) {
       return id != none && program_.value(id).role == Role::state && has(id, dim) && now(id).is_replicated();

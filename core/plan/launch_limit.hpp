@@ -8,7 +8,7 @@ namespace prun {
 // Kernels of a step, of all stages of a pipeline together: about twenty seconds of planning, and 1.5 GiB.
 inline constexpr std::int64_t most_launches = 8'000'000;
 
-// As many as a step launches, or `most_launches` and one.
+// It returns how many kernels a step launches, and `most_launches` and one where they are more.
 std::int64_t launches_of(const Program& program, std::int64_t microbatches);
 
 // Throws bad_input, which names the bound, where a step launches more.

@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// What the state is called, and the end of its tensor's name in checkpoints.
+// This is the name of the state, and the end of its tensor's name in checkpoints.
 inline constexpr const char* average_state = "average";
 
 class AveragedOptimizer final : public OptimizerInterface {

@@ -46,8 +46,8 @@ class Mesh {
   AxisId find(std::string_view name) const;
   // What the recipe has as one axis of that name: it, or those that it is made of (factored).
   std::vector<AxisId> all_of(std::string_view name) const;
-  // The same ranks with an axis of the recipe's as two: one of `parts` ranks and one of what is left of its
-  // extent, which is called "tp.queries" and comes behind it, or in front.
+  // It returns a mesh of the same ranks that has an axis of the recipe's as two: one of `parts` ranks and one
+  // of what is left of its extent, which is called "tp.queries" and comes behind it, or in front.
   Mesh factored(std::string_view name, std::int64_t parts, std::string_view rest, bool in_front) const;
   // Where a rank stands along an axis.
   std::int64_t coordinate(std::int64_t rank, AxisId axis) const;

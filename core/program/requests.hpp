@@ -72,7 +72,8 @@ struct Requests {
   std::vector<PartsRequest> parts;  // core/placement/pack makes them
   // An axis that the mesh must have as two before the program is written.
   std::optional<FactoredAxis> factored;
-  // Those of `splits` for which ops exchange another dimension on purpose (split_beyond).
+  // These of `splits` stand for exchanges that a strategy wants: ops take another dimension for them
+  // (split_beyond).
   std::vector<Split> exchanged;
   std::optional<PipelineRequest> pipeline;
   // Whose ranks share out sequences, and how these lie then.

@@ -23,6 +23,11 @@ struct Worst {
     gradient.take(verdict.gradient.value, where + verdict.gradient.where);
     parameter.take(verdict.parameter.value, where + verdict.parameter.where);
   }
+  void print(const std::string& precision) const {
+    std::printf("%s: worst loss %.2g (%s), gradient %.2g (%s), parameter %.2g (%s)\n", precision.c_str(),
+                loss.value, loss.where.c_str(), gradient.value, gradient.where.c_str(), parameter.value,
+                parameter.where.c_str());
+  }
 };
 
 // Calls train(seed, text), which may be refused for a reason that is in order, for drawings until so many
@@ -60,18 +65,17 @@ TEST(Property, ARecipeTrainsLikeOneRankOrIsRefusedForAReason) {
     worst[recipe.text("precision.compute")].take(verdict, seed);
     EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
   });
-  for (const auto& [precision, is] : worst)
-    std::printf("%s: worst loss %.2g (%s), gradient %.2g (%s), parameter %.2g (%s)\n", precision.c_str(),
-                is.loss.value, is.loss.where.c_str(), is.gradient.value, is.gradient.where.c_str(),
-                is.parameter.value, is.parameter.where.c_str());
+  for (const auto& [precision, is] : worst) is.print(precision);
+}
+
+// A drawn recipe trains to what one rank trains it to.
+void expect_one_ranks(unsigned seed, const std::string& text) {
+  const LayoutVerdict verdict = verdict_of(text);
+  EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
 }
 
 TEST(Property, ADecoderOfAnyFamilyTrainsLikeOneRank) {
-  const auto train = [&](unsigned seed, const std::string& text) {
-    const LayoutVerdict verdict = verdict_of(text);
-    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
-  };
-  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_family);
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_family);
 }
 
 // With exchanges and ops that few recipes have.
@@ -87,22 +91,12 @@ TEST(Property, ARecipeWithOtherExchangesTrainsLikeOneRank) {
 
 // Small matrices beside weights that have neither gradients nor state.
 TEST(Property, ARecipeWithAdaptersTrainsLikeOneRank) {
-  draw_until_trained(
-      std::getenv("PRUN_LONG") ? 100 : 10,
-      [&](unsigned seed, const std::string& text) {
-        const LayoutVerdict verdict = verdict_of(text);
-        EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
-      },
-      drawn_adapters);
+  draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 10, expect_one_ranks, drawn_adapters);
 }
 
 // With sequences in parts, and groups of key and value heads that ranks share.
 TEST(Property, ARecipeOfLongSequencesTrainsLikeOneRank) {
-  const auto train = [&](unsigned seed, const std::string& text) {
-    const LayoutVerdict verdict = verdict_of(text);
-    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
-  };
-  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, train, drawn_long);
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_long);
 }
 
 // Experts are chosen by number, so that choices and their counts are equal to the last; losses are of few
@@ -129,17 +123,11 @@ TEST(Property, ARecipeWithExpertsTrainsLikeOneRankAndChoosesTheSame) {
       std::getenv("PRUN_LONG") ? 200 : 12,
       [&](unsigned seed, const std::string& text) { expect_experts_of_one_rank(seed, text, worst); },
       drawn_experts);
-  std::printf("worst loss %.2g (%s), gradient %.2g (%s), parameter %.2g (%s)\n", worst.loss.value,
-              worst.loss.where.c_str(), worst.gradient.value, worst.gradient.where.c_str(),
-              worst.parameter.value, worst.parameter.where.c_str());
+  worst.print("fp64");
 }
 
 TEST(Property, ARecipeOfLongSequencesByHeadsTrainsLikeOneRank) {
-  const auto train = [&](unsigned seed, const std::string& text) {
-    const LayoutVerdict verdict = verdict_of(text);
-    EXPECT_TRUE(verdict.equal()) << "PRUN_SEED=" << seed << "\n" << text << to_text(verdict);
-  };
-  draw_until_trained(std::getenv("PRUN_LONG") ? 150 : 5, train, drawn_by_heads);
+  draw_until_trained(std::getenv("PRUN_LONG") ? 150 : 5, expect_one_ranks, drawn_by_heads);
 }
 
 // Of two layouts of the same recipe, which were compared with the same rank.

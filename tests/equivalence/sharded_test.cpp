@@ -6,6 +6,7 @@
 #include "inspect/verify.hpp"
 #include "plan/staged_chunks.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/planned_traffic.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
@@ -124,16 +125,11 @@ TEST(Staged, ExchangesInChunksEqualOneRank) {
 TEST(Staged, ThePlanSaysWhatIsSentInChunks) {
   run_local_ranks(in_chunks(dp2_zero3), plugins().places(), [](Trainer& trainer) {
     trainer.step();
-    const Assembly& assembly = trainer.assembly();
-    PluginHost host(plugins().places());
-    each_comm(
-        {assembly.recipe(), assembly.device_info(), host, assembly.mesh(), assembly.plan(), assembly.rank()},
-        [&](const QueueTraffic& queue) {
-          EXPECT_EQ(trainer.communicators()->counters(queue.queue).bytes_sent, queue.needs.bytes_sent);
-          const bool large = queue.needs.bytes_sent > (1 << 20);
-          EXPECT_EQ(queue.staging.threads, large ? 1 : 0);
-          EXPECT_LE(queue.staging.bytes, large ? 2 * 6 << 20 : 1 << 20);
-        });
+    expect_planned_traffic(trainer, [](const QueueTraffic& queue) {
+      const bool large = queue.needs.bytes_sent > (1 << 20);
+      EXPECT_EQ(queue.staging.threads, large ? 1 : 0);
+      EXPECT_LE(queue.staging.bytes, large ? 2 * 6 << 20 : 1 << 20);
+    });
   });
 }
 

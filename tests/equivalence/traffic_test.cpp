@@ -4,8 +4,8 @@
 #include <sstream>
 
 #include "support/assembly_fixture.hpp"
+#include "support/planned_traffic.hpp"
 #include "support/traffic_formulas.hpp"
-#include "train/assemble/comm_needs.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test {
@@ -72,23 +72,12 @@ Sent counted(Trainer& trainer) {
   return sent;
 }
 
-// Of the first step: that the plan says the same of each queue.
-void expect_planned(Trainer& trainer) {
-  const Assembly& assembly = trainer.assembly();
-  PluginHost host(plugins().places());
-  each_comm(
-      {assembly.recipe(), assembly.device_info(), host, assembly.mesh(), assembly.plan(), assembly.rank()},
-      [&](const QueueTraffic& queue) {
-        EXPECT_EQ(trainer.communicators()->counters(queue.queue).bytes_sent, queue.needs.bytes_sent);
-      });
-}
-
 // What each rank sends a step, which is the same in both of two.
 std::vector<Sent> sent_by_axis(const Recipe& recipe) {
   std::vector<Sent> ranks(static_cast<std::size_t>(mesh_of(recipe).world()));
   run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
     trainer.step();
-    expect_planned(trainer);
+    expect_planned_traffic(trainer);
     const Sent first = counted(trainer);
     trainer.step();
     Sent second = counted(trainer);

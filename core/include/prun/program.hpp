@@ -291,8 +291,8 @@ struct ProgramApi {
   // ranks (OpDef::across); where parts are not in order, ops with an operand `positions`, i32 [seq], are told
   // which one lies where, and batches come in that order.
   Status (*share_sequence)(void* program, Text axis, SequenceShares shares);
-  // As split_in, over an axis that may have more ranks than the dimension has parts: beyond those, its ranks
-  // split dimension `within`, of what has both, and what has the first alone they have alike.
+  // It splits as split_in does, over an axis that may have more ranks than the dimension has parts: beyond
+  // those, ranks split dimension `within` of what has both, and what has the first alone they have alike.
   Status (*split_beyond)(void* program, Text dim, Text within, Text axis, SplitScope scope);
 };
 

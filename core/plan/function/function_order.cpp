@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
-#include <string>
 
 #include "ops/registry.hpp"
 
@@ -20,10 +18,9 @@ bool depends(const Op& later, const Op& earlier) {
   return false;
 }
 
-// What a piece exchanges begins in front of the op that looks across parts for the piece before: it travels
-// while that runs, and has memory that the op does not free for it.
+// An exchange for a piece begins in front of the op that looks across parts for the piece before: it travels
+// while that op runs, in memory that the op does not free for it.
 std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>& ops) {
-  const auto kinds = kinds_that_look_across(program);
   std::vector<Id> ordered;
   for (const Id id : ops) {
     ordered.push_back(id);
@@ -31,7 +28,7 @@ std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>&
     if (!op.exchange()) continue;
     const auto own = ordered.end() - 1;
     const auto looks = std::find_if(std::make_reverse_iterator(own), ordered.rend(),
-                                    [&](Id before) { return kinds.contains(program.op(before).kind()); });
+                                    [&](Id before) { return looks_across(program, before); });
     if (looks == ordered.rend()) continue;
     const auto ahead = looks.base() - 1;
     if (std::none_of(ahead, own, [&](Id before) { return depends(op, program.op(before)); }))
@@ -42,11 +39,8 @@ std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>&
 
 }  // namespace
 
-std::set<std::string, std::less<>> kinds_that_look_across(const Program& program) {
-  std::set<std::string, std::less<>> kinds;
-  for (const std::string& kind : program.registry().kinds())
-    if (const char* across = program.registry().find(kind).across) kinds.insert(across);
-  return kinds;
+bool looks_across(const Program& program, Id op) {
+  return program.registry().looks_across(program.op(op).kind());
 }
 
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind) {

@@ -1,9 +1,6 @@
 // In which order a function's ops run.
 #pragma once
 
-#include <functional>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "program/step_program.hpp"
@@ -15,7 +12,7 @@ namespace prun {
 // ranks ahead, beside which they travel.
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind);
 
-// Kinds of ops that stand in others' place where ranks share out sequences.
-std::set<std::string, std::less<>> kinds_that_look_across(const Program& program);
+// Whether the op looks at parts of sequences that other ranks have (OpDef::across).
+bool looks_across(const Program& program, Id op);
 
 }  // namespace prun

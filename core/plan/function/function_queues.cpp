@@ -58,10 +58,6 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
 
 std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                    const PlannedFunction& function, std::vector<QueueInfo>& queues) {
-  const auto across = kinds_that_look_across(program);
-  const auto looks = [&](std::int32_t step) {
-    return across.contains(program.op(function.steps[static_cast<std::size_t>(step)].op).kind());
-  };
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < function.steps.size(); ++i) {
     const PlannedStep& step = function.steps[i];
@@ -70,8 +66,11 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                  : queue_of_kernel(program, reach, function.kind, step),
                    queues);
     const auto at = static_cast<std::int32_t>(i);
-    // What looks across ranks right behind an exchange needs nothing of it: that is of the next piece.
-    const bool apart = !pieces.empty() && pieces.size() > 1 && looks(pieces.back().first);
+    // An op that looks across ranks and stands right behind an exchange needs nothing of it: the exchange is
+    // for what follows, which waits for it by itself.
+    const bool apart =
+        pieces.size() > 1 &&
+        looks_across(program, function.steps[static_cast<std::size_t>(pieces.back().first)].op);
     if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});
     pieces.back().last = at + 1;
   }

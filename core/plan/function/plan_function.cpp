@@ -49,10 +49,9 @@ class FunctionPlanner {
   }
 
   PlannedFunction run() {
-    const auto across = kinds_that_look_across(program_);
     for (Id op : ordered_ops(program_, function_.segment, function_.kind)) {
       add_step(op);
-      if (across.contains(program_.op(op).kind())) keep_what_travels();
+      if (looks_across(program_, op)) keep_what_travels();
     }
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
@@ -84,8 +83,8 @@ class FunctionPlanner {
     function_.steps.push_back(std::move(step));
   }
 
-  // What the exchanges right in front of a step read lies where nothing of that step does, so that it does
-  // not wait for them.
+  // The last step must not wait for the exchanges right in front of it: what they read stays where nothing of
+  // that step lies.
   void keep_what_travels() {
     const auto now = static_cast<std::int32_t>(function_.steps.size()) - 1;
     for (std::int32_t at = now - 1; at >= 0 && function_.steps[static_cast<std::size_t>(at)].exchange; --at)
