@@ -32,7 +32,8 @@ struct Layout {
     // Per instance: parameter, gradient and state without stride; slot and boundary by slot;
     // boundary_gradient by slot where it must last.
     ByRegion<Numbered<Strided>> instances;
-    std::int64_t runtime = 0, scratch = 0;
+    std::int64_t runtime = 0, workspace = 0;
+    Strided scratch;  // by lane: a microbatch's slot, where several go side by side
 
     std::int64_t bytes() const { return memory.total(); }
   };

@@ -55,6 +55,14 @@ std::int64_t Plan::part_of(const Address& address) const {
   return at;
 }
 
+std::int64_t Plan::parts_of(const Address& address) const {
+  if (address.part_axis == no_axis) return 1;
+  if (address.part_axis < extents.size()) return extents[address.part_axis];
+  std::int64_t parts = 1;
+  for (const AxisId axis : axes_of(address.part_axis)) parts *= extents[axis];
+  return parts;
+}
+
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
@@ -72,7 +80,8 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
     case LiesBy::range:
-      return (address.region == Region::runtime ? range.runtime : range.scratch) + address.offset;
+      return (address.region == Region::runtime ? range.runtime : range.workspace) + address.offset;
+    case LiesBy::lane: return range.scratch.base + call.slot * range.scratch.stride + address.offset;
     case LiesBy::input_slot:
       return layout.input.base + (call.microbatch % input_slots) * layout.input.stride + address.offset;
     case LiesBy::microbatch:

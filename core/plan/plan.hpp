@@ -96,8 +96,9 @@ struct PlannedFunction {
   FunctionKind kind = FunctionKind::forward;
   Numbered<PlannedStep> steps;
   Numbered<Piece> pieces;
-  Region scratch = Region::scratch;         // where that of its values lies that nobody reads after it
-  std::vector<std::int64_t> scratch_bytes;  // by range of the layout
+  Region scratch = Region::scratch;           // where that of its values lies that nobody reads after it
+  std::vector<std::int64_t> scratch_bytes;    // by range of the layout
+  std::vector<std::int64_t> workspace_bytes;  // likewise, of kernels' workspaces that lie apart
   OpCost cost;
   bool uses_batch = false;   // addresses depend on the staging side
   bool uses_inputs = false;  // addresses depend on the microbatch's input slot
@@ -185,6 +186,7 @@ struct Plan {
   Numbered<Chunk> chunks;
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
+  std::int64_t lanes = 1;  // microbatches that go through the chain side by side
   // The saver's queue, whose calls run once a save and not once a step, beside the steps that follow it: in
   // the order in which a step overwrites what they read. Empty: a save is read while no step runs.
   Numbered<SaveRead> save_reads;
@@ -198,8 +200,10 @@ struct Plan {
   // The function of that kind of the instance's segment, or -1.
   std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 
-  // Which of the parts of a flat range is meant, by where this rank stands; 0 where there are none.
+  // Which of the parts of a flat range is meant, by where this rank stands, and how many there are; 0 and 1
+  // where it is not in parts.
   std::int64_t part_of(const Address& address) const;
+  std::int64_t parts_of(const Address& address) const;
   // Throws for what only a function has.
   const Address& home(Id value) const;
   // Where an address lies for a call; side is the step's parity.
@@ -212,7 +216,8 @@ struct Plan {
   // in a pass or, where an instance has all microbatches before the next one has, in the row of passes.
   std::int64_t turn_of(std::int32_t instance, std::int32_t slot) const {
     const bool alone = chunks.size() + 1 >= instances.size();
-    return (instance * (alone ? microbatches : 1) + slot) % 2;
+    const std::int64_t before_the_next = lanes > 1 ? lanes : microbatches;
+    return (instance * (alone ? before_the_next : 1) + slot) % 2;
   }
 };
 

@@ -26,6 +26,7 @@ enum class Region : std::uint8_t {
   update,             // copies that updates on another device work with
   batch,              // staged microbatches of a step
   scalars,            // staged runtime values
+  workspace,          // of kernels, where it lies apart from scratch
   others,             // of other programs over what lasts here: see Beneath
 };
 
@@ -33,6 +34,7 @@ enum class Region : std::uint8_t {
 enum class LiesBy : std::uint8_t {
   nothing,     // no call reaches them
   range,       // only whose range it is: all calls share them
+  lane,        // and its microbatch's lane, where several go side by side
   instance,    // whose it is
   turn,        // and which of two buffers its microbatch has
   slot,        // and its microbatch's slot
@@ -79,13 +81,14 @@ inline constexpr RegionFacts region_table[] = {
      .name = "boundary gradients",
      .lies_by = LiesBy::slot,
      .is_handed_on = true},
-    {.region = Region::scratch, .name = "scratch", .lies_by = LiesBy::range, .is_scratch = true},
+    {.region = Region::scratch, .name = "scratch", .lies_by = LiesBy::lane, .is_scratch = true},
     {.region = Region::gathered, .name = "gathered", .lies_by = LiesBy::instance},
     {.region = Region::unreduced, .name = "unreduced gradients", .lies_by = LiesBy::instance},
     {.region = Region::bucket, .name = "buckets", .lies_by = LiesBy::instance},
     {.region = Region::update, .name = "updates", .lies_by = LiesBy::instance, .is_scratch = true},
     {.region = Region::batch, .name = "batch", .lies_by = LiesBy::microbatch, .is_staged = true},
     {.region = Region::scalars, .name = "scalars", .lies_by = LiesBy::side, .is_staged = true},
+    {.region = Region::workspace, .name = "workspaces", .lies_by = LiesBy::range, .is_scratch = true},
     {.region = Region::others, .name = "other programs", .lies_by = LiesBy::nothing},
 };
 inline constexpr int regions = static_cast<int>(std::size(region_table));

@@ -14,19 +14,38 @@ Work whole_work(const Program& program, std::int64_t microbatches) {
   return work;
 }
 
-Work vertical_work(const Program& program, std::int64_t microbatches) {
+namespace {
+
+// Each instance is a stage of its own: [first, first + count) go through it before the next one.
+void add_passes(std::int32_t stages, std::int32_t first, std::int32_t count, Work& work) {
+  const auto add = [&](Pass pass, std::int32_t stage) {
+    for (std::int32_t i = 0; i < count; ++i) work.calls.push_back({pass, stage, first + i});
+  };
+  for (std::int32_t stage = 0; stage < stages; ++stage) add(Pass::forward, stage);
+  for (std::int32_t stage = stages; stage-- > 0;) add(Pass::backward, stage);
+}
+
+Work work_by_instance(const Program& program, std::int64_t microbatches, std::int32_t at_once) {
   Work work;
   work.coordinate = 0;
   const auto stages = static_cast<std::int32_t>(chain_of(program).size());
-  const auto add_calls = [&](Pass pass, std::int32_t stage) {
-    for (std::int32_t microbatch = 0; microbatch < microbatches; ++microbatch)
-      work.calls.push_back({pass, stage, microbatch});
-  };
-  for (std::int32_t stage = 0; stage < stages; ++stage) {
+  for (std::int32_t stage = 0; stage < stages; ++stage)
     work.chunks.push_back({stage, stage, stage + 1, stage > 0 ? 0 : -1, stage + 1 < stages ? 0 : -1});
-    add_calls(Pass::forward, stage);
-  }
-  for (std::int32_t stage = stages; stage-- > 0;) add_calls(Pass::backward, stage);
+  for (std::int32_t first = 0; first < microbatches; first += at_once)
+    add_passes(stages, first, at_once, work);
+  return work;
+}
+
+}  // namespace
+
+Work vertical_work(const Program& program, std::int64_t microbatches) {
+  return work_by_instance(program, microbatches, static_cast<std::int32_t>(microbatches));
+}
+
+Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes) {
+  PRUN_CHECK(microbatches % lanes == 0, microbatches, " microbatches in ", lanes, " lanes");
+  Work work = work_by_instance(program, microbatches, lanes);
+  work.lanes = lanes;
   return work;
 }
 

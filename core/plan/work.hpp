@@ -24,6 +24,8 @@ struct Work {
   std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
   Numbered<ChunkWork> chunks;
   std::vector<ScheduleCall> calls;
+  // Microbatches that go through the chain side by side: see order_side_by_side().
+  std::int32_t lanes = 1;
 
   // Whether others pass an instance between two passes of a microbatch.
   bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
@@ -31,6 +33,9 @@ struct Work {
 Work whole_work(const Program& program, std::int64_t microbatches);
 // All microbatches through an instance before the next one, forward and back: each is a stage of its own.
 Work vertical_work(const Program& program, std::int64_t microbatches);
+// So many microbatches at a time through an instance before the next one, forward and back, then the next so
+// many, each in a lane of its own.
+Work side_by_side_work(const Program& program, std::int64_t microbatches, std::int32_t lanes);
 // The same of a program without backward.
 Work forward_work(Work work);
 

@@ -74,6 +74,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       global | int | required | 1..1000000000 | Sequences a step, over all ranks
       micro  | int | 0 | 0..1000000 | Sequences a rank takes at once; accumulation follows; 0: left to prun tune and to run.layout = "auto"
       order  | choice | horizontal | horizontal,vertical,auto | Of microbatches: each through all layers before the next, or all through a layer before the next layer; auto: what is predicted to take less time
+      interleave | int | 1 | 1..64 | Microbatches that go through the layers side by side, so that one computes while what others exchange travels
       pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
     )"},
     {"eval", Form::table, "", "",

@@ -198,8 +198,8 @@ TEST(ZeroMemory, UnsummedGradientsLieWhereNobodyHasScratch) {
   std::int64_t within = 0;
   for (std::size_t i = 1; i < plan.instances.size(); ++i) {
     const std::int64_t base = range.instances[static_cast<std::size_t>(Region::unreduced)][i].base;
-    EXPECT_GE(base, range.scratch);
-    within += base < range.scratch + of(range.memory, Region::scratch);
+    EXPECT_GE(base, range.scratch.base);
+    within += base < range.scratch.base + of(range.memory, Region::scratch);
   }
   EXPECT_GT(within, 0);
 }

@@ -1,8 +1,10 @@
 #include "plan/function/function_queues.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "plan/function/function_order.hpp"
+#include "plan/nominal_time.hpp"
 
 namespace prun {
 namespace {
@@ -54,11 +56,22 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
   return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
 }
 
+// What a step must take for a piece to end with it.
+double much_of(const Program& program, const PlannedFunction& function) {
+  constexpr double part = 1.0 / 16;
+  double all = 0;
+  for (const PlannedStep& step : function.steps)
+    if (!step.exchange) all += nominal_seconds(program, step);
+  return part * all;
+}
+
 }  // namespace
 
 std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
-                                   const PlannedFunction& function, std::vector<QueueInfo>& queues) {
+                                   const PlannedFunction& function, bool finely,
+                                   std::vector<QueueInfo>& queues) {
   std::vector<Piece> pieces;
+  const double much = finely ? much_of(program, function) : std::numeric_limits<double>::infinity();
   for (std::size_t i = 0; i < function.steps.size(); ++i) {
     const PlannedStep& step = function.steps[i];
     const std::int32_t queue =
@@ -69,8 +82,9 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
     // An op that looks across ranks and stands right behind an exchange needs nothing of it: the exchange is
     // for what follows, which waits for it by itself.
     const bool apart =
-        pieces.size() > 1 &&
-        looks_across(program, function.steps[static_cast<std::size_t>(pieces.back().first)].op);
+        (pieces.size() > 1 &&
+         looks_across(program, function.steps[static_cast<std::size_t>(pieces.back().first)].op)) ||
+        (i > 0 && nominal_seconds(program, function.steps[i - 1]) >= much);
     if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});
     pieces.back().last = at + 1;
   }

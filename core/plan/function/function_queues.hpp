@@ -8,8 +8,11 @@
 
 namespace prun {
 
-// Cuts the steps where the queue changes. Adds to `queues` those that there are not yet.
+// Cuts the steps where the queue changes, and `finely` also behind each step that takes a good part of the
+// function's time, so that calls of others can stand in between. Adds to `queues` those that there are not
+// yet.
 std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
-                                   const PlannedFunction& function, std::vector<QueueInfo>& queues);
+                                   const PlannedFunction& function, bool finely,
+                                   std::vector<QueueInfo>& queues);
 
 }  // namespace prun

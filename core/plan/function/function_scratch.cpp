@@ -1,5 +1,7 @@
 #include "plan/function/function_scratch.hpp"
 
+#include <algorithm>
+
 namespace prun {
 
 void FunctionScratch::use(Id value, MemoryPlace place, std::int64_t bytes, std::int32_t at) {
@@ -9,7 +11,16 @@ void FunctionScratch::use(Id value, MemoryPlace place, std::int64_t bytes, std::
 }
 
 void FunctionScratch::add_workspace(MemoryPlace place, std::int64_t bytes, std::int32_t at) {
-  workspaces_[at] = add_lifetime(place, bytes, at);
+  if (workspaces_in_ == region_) {
+    among_[at] = add_lifetime(place, bytes, at);
+    return;
+  }
+  // No two are in use at once.
+  const std::int32_t range = range_of(layout_, place);
+  const auto number = static_cast<std::size_t>(range);
+  if (apart_.size() <= number) apart_.resize(number + 1);
+  apart_[number] = std::max(apart_[number], align(bytes + 2 * fence_));
+  workspaces_[at] = {workspaces_in_, Whose::own, -1, fence_, bytes, no_axis, range};
 }
 
 FunctionScratch::Scratch FunctionScratch::add_lifetime(MemoryPlace place, std::int64_t bytes,
@@ -47,10 +58,9 @@ void FunctionScratch::place(PlannedStep& step, std::int32_t at, const Homes& hom
     operand.address = address_of(scratch);
     if (lifetime_of(scratch).last == at) step.dead_after.push_back(operand.address);
   }
-  if (const auto found = workspaces_.find(at); found != workspaces_.end()) {
-    step.workspace = address_of(found->second);
-    step.dead_after.push_back(step.workspace);
-  }
+  if (const auto found = among_.find(at); found != among_.end()) step.workspace = address_of(found->second);
+  if (const auto found = workspaces_.find(at); found != workspaces_.end()) step.workspace = found->second;
+  if (step.workspace.bytes > 0) step.dead_after.push_back(step.workspace);
 }
 
 }  // namespace prun

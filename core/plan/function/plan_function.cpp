@@ -42,7 +42,8 @@ class FunctionPlanner {
         around_(around),
         plan_(plan),
         reach_(program, lowering, plan, program.segment(segment).device_of(kind)),
-        scratch_(scratch_region(program, reach_, segment, kind), lowering.fence, plan.layout) {
+        scratch_(scratch_region(program, reach_, segment, kind), workspace_region(program, segment, kind),
+                 lowering.fence, plan.layout) {
     function_.segment = segment;
     function_.kind = kind;
     function_.scratch = scratch_region(program, reach_, segment, kind);
@@ -56,13 +57,20 @@ class FunctionPlanner {
     // What travels together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
     function_.scratch_bytes = scratch_.assign(reduces);
+    function_.workspace_bytes = scratch_.workspace_bytes();
     for (std::size_t at = 0; at < function_.steps.size(); ++at) give_addresses(at);
     if (reduces) function_.steps = merge_exchanges(program_, std::move(function_.steps), lowering_.fence);
-    function_.pieces = divide_by_queue(program_, reach_, function_, plan_.queues);
+    function_.pieces = divide_by_queue(program_, reach_, function_, plan_.lanes > 1, plan_.queues);
     return std::move(function_);
   }
 
  private:
+  // Calls of several lanes need it one after the other.
+  Region workspace_region(const Program& program, Id segment, FunctionKind kind) const {
+    const Region scratch = scratch_region(program, reach_, segment, kind);
+    return plan_.lanes > 1 && scratch == Region::scratch ? Region::workspace : scratch;
+  }
+
   void add_step(Id id) {
     const Op& op = program_.op(id);
     const OpShape shape = program_.local_shape(op);

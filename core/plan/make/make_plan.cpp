@@ -1,5 +1,7 @@
 #include "plan/make/make_plan.hpp"
 
+#include <algorithm>
+
 #include "plan/function/plan_function.hpp"
 #include "plan/instances.hpp"
 #include "plan/launch_limit.hpp"
@@ -10,6 +12,7 @@
 #include "plan/order/first_writers.hpp"
 #include "plan/order/order_calls.hpp"
 #include "plan/order/save_reads.hpp"
+#include "plan/order/side_by_side.hpp"
 #include "plan/order/waits.hpp"
 #include "plan/proof/check_plan.hpp"
 
@@ -25,8 +28,10 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
     plan.extents.push_back(program.mesh().extent(axis));
   }
   plan.microbatches = microbatches;
-  // A pipeline comes back to each of them later.
-  if (work.interleaves()) plan.input_slots = microbatches;
+  plan.lanes = work.lanes;
+  // A pipeline comes back to each of them later. Those that go side by side come before the next ones.
+  if (work.interleaves())
+    plan.input_slots = work.lanes > 1 ? std::min<std::int64_t>(microbatches, 2 * work.lanes) : microbatches;
   plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
   for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
   if (beneath)
@@ -94,6 +99,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead},
                 beneath ? &beneath->plan.layout : nullptr, plan);
   mark_dead_slots(program, plan);
+  if (work.lanes > 1) order_side_by_side(program, plan);
   derive_waits(program, plan);
   if (lowering.saves_beside) derive_save_reads(program, rank, plan);
   if (proof == Proof::left_out) return plan;

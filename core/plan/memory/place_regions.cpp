@@ -35,7 +35,8 @@ class Regions {
       place_turns(Region::update,
                   take_update_turns(plan_, scratch_by_instance(Region::update), in_turn.far_ahead));
       place_inputs();
-      here().scratch = take(Region::scratch, most_scratch());
+      place_scratch();
+      here().workspace = take(Region::workspace, most_workspace());
       if (range_ == 0) place_unreduced(in_turn.unreduced);
       PRUN_CHECK(here().bytes() < range_distance, here().bytes(), " bytes");
     }
@@ -82,11 +83,19 @@ class Regions {
     for (const std::int64_t offset : turns.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
-  // From where scratch begins, and beyond it as far as they need.
+  // Of each lane, unless they take the same.
+  void place_scratch() {
+    const std::int64_t each = align(most_scratch(), plan_.layout.alignment_in(here()));
+    here().scratch = {take(Region::scratch, plan_.lanes * each), plan_.lanes > 1 ? each : 0};
+  }
+
+  // From where scratch begins, and beyond it as far as they need; behind that of several lanes, which may all
+  // be in use at any time.
   void place_unreduced(const Turns& turns) {
-    take(Region::unreduced, std::max<std::int64_t>(0, here().scratch + turns.offsets.bytes - end_));
+    const std::int64_t base = plan_.lanes > 1 ? end_ : here().scratch.base;
+    take(Region::unreduced, std::max<std::int64_t>(0, base + turns.offsets.bytes - end_));
     for (const std::int64_t offset : turns.offsets.of)
-      placed(Region::unreduced).push_back({here().scratch + offset, 0});
+      placed(Region::unreduced).push_back({base + offset, 0});
   }
 
   // Buffers for all instances, each with so many slots.
@@ -98,6 +107,7 @@ class Regions {
 
   // Microbatches that one instance does before the next one begins.
   std::int64_t slots_at_once() const {
+    if (plan_.lanes > 1) return plan_.lanes;
     return work_.axis == no_axis && work_.interleaves() ? plan_.microbatches : 1;
   }
 
@@ -164,16 +174,25 @@ class Regions {
                                                 bytes[i]};
   }
 
-  // What a function has at once of what nobody reads after it.
-  std::int64_t scratch_of(const PlannedFunction& function) const {
+  std::int64_t here(const std::vector<std::int64_t>& by_range) const {
     const auto range = static_cast<std::size_t>(range_);
-    return range < function.scratch_bytes.size() ? function.scratch_bytes[range] : 0;
+    return range < by_range.size() ? by_range[range] : 0;
   }
+
+  // What a function has at once of what nobody reads after it.
+  std::int64_t scratch_of(const PlannedFunction& function) const { return here(function.scratch_bytes); }
 
   std::int64_t most_scratch() const {
     std::int64_t most = 0;
     for (const PlannedFunction& function : plan_.functions)
       if (function.scratch == Region::scratch) most = std::max(most, scratch_of(function));
+    return most;
+  }
+
+  std::int64_t most_workspace() const {
+    std::int64_t most = 0;
+    for (const PlannedFunction& function : plan_.functions)
+      most = std::max(most, here(function.workspace_bytes));
     return most;
   }
 

@@ -17,7 +17,9 @@ std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance) {
 }
 
 Contributions::Contributions(const Plan& plan, const Work& work)
-    : touched_(plan, {Region::gradient, Region::unreduced}), progress_(plan.instances.size()) {
+    : touched_(plan, {Region::gradient, Region::unreduced}),
+      progress_(plan.instances.size()),
+      lanes_(work.lanes) {
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     progress_[i].each = plan.find(FunctionKind::clear, static_cast<std::int32_t>(i)) >= 0;
     progress_[i].in_turn = clearing_in_turn(plan, static_cast<std::int32_t>(i)) >= 0;
@@ -28,7 +30,7 @@ Contributions::Contributions(const Plan& plan, const Work& work)
       for (const std::int32_t i : touched_.by(call)) {
         Progress& progress = progress_[i];
         ++progress.left;
-        Microbatch& microbatch = progress.microbatches[pass.microbatch];
+        Microbatch& microbatch = progress.microbatches[pass.microbatch / lanes_];
         microbatch.left = ++microbatch.all;
       }
 }
@@ -46,7 +48,7 @@ std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std:
   std::vector<std::int32_t> complete = touched_.by(call);
   std::erase_if(complete, [&](std::int32_t i) {
     Progress& progress = progress_[i];
-    Microbatch& of = progress.microbatches.at(microbatch);
+    Microbatch& of = progress.microbatches.at(microbatch / lanes_);
     progress.partial += of.left == of.all;
     progress.partial -= --of.left == 0;
     --progress.left;

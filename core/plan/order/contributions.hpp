@@ -32,12 +32,13 @@ class Contributions {
   };
   struct Progress {
     bool each = false, in_turn = false, tied = false, begun = false;
-    std::int64_t left = 0;  // contributions of the step
-    std::map<std::int32_t, Microbatch> microbatches;
+    std::int64_t left = 0;                            // contributions of the step
+    std::map<std::int32_t, Microbatch> microbatches;  // those that go side by side are one
     std::int64_t partial = 0;  // microbatches of which some contributions have come, not all
   };
   Touched touched_;
   Numbered<Progress> progress_;  // by instance
+  std::int32_t lanes_;
 };
 
 }  // namespace prun

@@ -4,14 +4,10 @@
 #include <map>
 #include <span>
 
+#include "plan/order/call_uses.hpp"
+
 namespace prun {
 namespace {
-
-// Bytes of the arena that one call touches.
-struct Use {
-  std::int64_t begin = 0, end = 0;
-  bool writes = false;
-};
 
 // Latest tickets that used a stretch of bytes.
 struct Stretch {
@@ -46,10 +42,10 @@ class Waits {
     const auto own = static_cast<std::size_t>(call.queue);
     const std::int64_t now = ticket(call, step_);
     Clock& clock = clocks_[own];
-    const std::vector<Use>& uses = uses_of(call);
+    find_uses(program_, plan_, call, static_cast<int>(step_ % 2), UsesOf::this_rank, uses_);
     Clock& needed = needed_;
     needed.assign(queues_, -1);
-    for (const Use& use : uses) require(use, needed);
+    for (const ByteUse& use : uses_) require(use, needed);
     call.waits.clear();
     // Latest first: what one wait implies, the next need not ask for.
     for (;;) {
@@ -64,7 +60,7 @@ class Waits {
     }
     clock[own] = now;
     std::copy(clock.begin(), clock.end(), known_by(own, now).begin());
-    for (const Use& use : uses) record(use, call.queue, now);
+    for (const ByteUse& use : uses_) record(use, call.queue, now);
   }
 
   // Whether a wait for ticket `a` of queue q makes one for ticket `b` of queue p needless.
@@ -89,47 +85,6 @@ class Waits {
 
   // ------------------------------------------------------------- bytes
 
-  // What a call reads and writes, neighbours merged. The host's side of the staging area is left out: a step
-  // is started after the host has written it and read after the step is done.
-  const std::vector<Use>& uses_of(const Call& call) {
-    std::vector<Use>& uses = uses_;
-    uses.clear();
-    const auto add = [&](const Address& address, bool writes) {
-      if (address.bytes == 0) return;
-      const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
-      uses.push_back({at, at + address.bytes, writes});
-    };
-    for (const PlannedStep& step : plan_.steps(call)) {
-      if (step.exchange) {
-        add(step.exchange->in, false);
-        add(step.exchange->out, true);
-      } else {
-        const Op& op = program_.op(step.op);
-        for (std::size_t i = 0; i < op.operands.size(); ++i)
-          if (op.operands[i] != none) add(step.operands[i].address, op.access(i) != Access::read);
-        add(step.workspace, true);
-      }
-      for (const Address& dead : step.dead_after) add(dead, true);
-      for (const Fence& fence : step.fences) add(fence.bytes, true);
-    }
-    merge(uses);
-    return uses;
-  }
-
-  static void merge(std::vector<Use>& uses) {
-    std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
-      return a.writes != b.writes ? a.writes > b.writes : a.begin < b.begin;
-    });
-    std::size_t kept = 0;
-    for (const Use& use : uses) {
-      if (kept > 0 && uses[kept - 1].writes == use.writes && use.begin <= uses[kept - 1].end)
-        uses[kept - 1].end = std::max(uses[kept - 1].end, use.end);
-      else
-        uses[kept++] = use;
-    }
-    uses.resize(kept);
-  }
-
   void split(std::int64_t at) {
     auto it = memory_.lower_bound(at);
     if (it == memory_.begin()) return;
@@ -141,7 +96,7 @@ class Waits {
   }
 
   // The first of the stretches in the bytes used, which none crosses afterwards. Most are used whole.
-  std::map<std::int64_t, Stretch>::iterator stretches(const Use& use) {
+  std::map<std::int64_t, Stretch>::iterator stretches(const ByteUse& use) {
     const auto whole = memory_.lower_bound(use.begin);
     if (whole != memory_.end() && whole->first == use.begin && whole->second.end == use.end) return whole;
     split(use.begin);
@@ -149,7 +104,7 @@ class Waits {
     return memory_.lower_bound(use.begin);
   }
 
-  void require(const Use& use, Clock& needed) {
+  void require(const ByteUse& use, Clock& needed) {
     for (auto it = stretches(use); it != memory_.end() && it->first < use.end; ++it) {
       const Stretch& s = it->second;
       if (s.writer >= 0) {
@@ -161,7 +116,7 @@ class Waits {
     }
   }
 
-  void record(const Use& use, std::int32_t queue, std::int64_t now) {
+  void record(const ByteUse& use, std::int32_t queue, std::int64_t now) {
     const auto first = stretches(use);
     if (use.writes) {
       if (first != memory_.end() && first->first == use.begin) {
@@ -199,7 +154,7 @@ class Waits {
   std::int64_t step_ = 0;
   std::vector<Clock> clocks_;
   std::vector<Clock> history_;  // by queue: of each ticket, a number for each queue
-  std::vector<Use> uses_;       // of the call that is looked at, as the next
+  std::vector<ByteUse> uses_;   // of the call that is looked at, as the next
   Clock needed_;
   std::map<std::int64_t, Stretch> memory_;
 };

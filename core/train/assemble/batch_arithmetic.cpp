@@ -68,14 +68,17 @@ BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
   batch.accumulate = (batch.global + at_once - 1) / at_once;
   batch.seq = recipe.integer("model.seq");
   batch.vertical = recipe.text("batch.order") == "vertical";
+  batch.lanes = static_cast<std::int32_t>(recipe.integer("batch.interleave"));
   return batch;
 }
 
 std::string BatchArithmetic::text() const {
   const std::string padded = padding() ? detail::concat(" - ", padding(), " padding") : "";
-  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate,
-                        vertical ? " accumulate, layer by layer, x " : " accumulate x ", ranks,
-                        ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
+  const std::string order = vertical    ? ", layer by layer,"
+                            : lanes > 1 ? detail::concat(", ", lanes, " side by side,")
+                                        : "";
+  return detail::concat(global, " sequences = ", micro, " micro x ", accumulate, " accumulate", order, " x ",
+                        ranks, ranks == 1 ? " rank" : " ranks", padded, " = ", tokens(), " tokens a step");
 }
 
 }  // namespace prun

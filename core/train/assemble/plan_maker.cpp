@@ -108,11 +108,16 @@ std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program&
 
 Work PlanMaker::work_of_stage(const Assembly& next, const Program& program, Purpose purpose,
                               std::size_t stage) const {
-  const bool vertical = of_->batch.vertical && purpose == Purpose::training;
-  Work work = next.pipeline_ ? work_of(program, *next.pipeline_, static_cast<std::int64_t>(stage))
-              : vertical     ? vertical_work(program, of_->batch.accumulate)
-                             : whole_work(program, of_->batch.accumulate);
-  return purpose == Purpose::training ? work : forward_work(std::move(work));
+  const BatchArithmetic& batch = of_->batch;
+  const bool trains = purpose == Purpose::training;
+  if (next.pipeline_) {
+    Work work = work_of(program, *next.pipeline_, static_cast<std::int64_t>(stage));
+    return trains ? work : forward_work(std::move(work));
+  }
+  if (!trains) return forward_work(whole_work(program, batch.accumulate));
+  if (batch.vertical) return vertical_work(program, batch.accumulate);
+  return batch.lanes > 1 ? side_by_side_work(program, batch.accumulate, batch.lanes)
+                         : whole_work(program, batch.accumulate);
 }
 
 std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {

@@ -210,6 +210,23 @@ void ProgramWriter::check_order() const {
         ErrorCode::unsupported,
         "batch.order is \"vertical\", which takes all microbatches through a layer before the next one, "
         "and in a pipeline each stage hands on one microbatch after the other; leave one of the two out");
+  if (batch_.lanes > 1) check_lanes();
+}
+
+void ProgramWriter::check_lanes() const {
+  const std::string set = detail::concat("batch.interleave is ", batch_.lanes);
+  if (pipeline_)
+    throw_error(ErrorCode::unsupported, set,
+                ", and the schedule of a pipeline says which microbatch a stage takes next; leave one of the "
+                "two out");
+  if (batch_.vertical)
+    throw_error(ErrorCode::unsupported, set,
+                ", and batch.order = \"vertical\" takes all microbatches through a layer one after the "
+                "other; leave one of the two out");
+  if (batch_.accumulate % batch_.lanes != 0)
+    throw_error(ErrorCode::bad_input, set, ", and a step has ", batch_.accumulate,
+                batch_.accumulate == 1 ? " microbatch" : " microbatches", " of batch.micro = ", batch_.micro,
+                "; choose a number that divides ", batch_.accumulate, ", or a smaller batch.micro");
 }
 
 bool ProgramWriter::updates_are_free() const {

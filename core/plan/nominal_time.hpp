@@ -1,0 +1,12 @@
+// What a step takes on a machine that nobody has measured.
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// The order of calls goes by it where several could come next, so it must be the same on all ranks: a
+// measured time would not be. Nothing that is told to people does.
+double nominal_seconds(const Program& program, const PlannedStep& step);
+
+}  // namespace prun
