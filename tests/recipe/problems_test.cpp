@@ -52,7 +52,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "  20 | schedule = { kind = \"linear\", wramup = 1 }\n"
                 "     |                               ^~~~~~"},
         Mistake{"micro = 2", "micro = 2\nxyzzy = 1",
-                "r.toml:16:1: error: unknown key 'xyzzy' in [batch]; there are global, micro, order, pad\n"
+                "r.toml:16:1: error: unknown key 'xyzzy' in [batch]; there are global, micro, order, "
+                "interleave, pad\n"
                 "  16 | xyzzy = 1\n     | ^~~~~"},
         Mistake{"micro = 2", "micro = 2\n\"gl.obal\" = 1",
                 "r.toml:16:1: error: unknown key 'gl.obal' in [batch]; did you mean 'global'?\n  16 | "

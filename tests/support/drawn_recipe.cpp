@@ -15,23 +15,24 @@ namespace prun::test {
 namespace {
 
 constexpr const char* permitted[] = {
-    "equal parts",                 // a dimension that does not divide
-    "cannot be split over",        // the same, in words of the recipe
-    "is not a multiple of",        // heads and hidden, heads and key-value heads, batch
-    "untie the parameter",         // gradients of a tied table that lie differently
-    "no strategy uses the axis",   // drawn without one
-    "need at least one each",      // fewer layers than stages
-    "in rounds of",                // interleaved, and a padded batch has fewer microbatches
-    "is to leave the device",      // gradients that are not complete once a step, layer after layer
-    "lie in one place",            // what is kept in parts, which are not whole tensors to share out
-    "parameters in parts too",     // on the host, where ranks keep optimizer state alone in parts
-    "leave one of the two out",    // a pipeline and the vertical order
-    "sums every gradient",         // a position table of which every rank has the gradient alike
-    "sums no gradient",            // an axis along which everything is in parts
-    "name that axis too",          // experts that are summed over an axis that does not keep state in parts
-    "more than 6 dimensions",      // blocks of blocks
-    "bring tensors together",      // whole matrices, updated on the host's cores
-    "is none, as its model says",  // adapters, by an optimizer of matrices alone
+    "equal parts",                   // a dimension that does not divide
+    "cannot be split over",          // the same, in words of the recipe
+    "is not a multiple of",          // heads and hidden, heads and key-value heads, batch
+    "untie the parameter",           // gradients of a tied table that lie differently
+    "no strategy uses the axis",     // drawn without one
+    "need at least one each",        // fewer layers than stages
+    "in rounds of",                  // interleaved, and a padded batch has fewer microbatches
+    "is to leave the device",        // gradients that are not complete once a step, layer after layer
+    "choose a number that divides",  // microbatches side by side, and a padded batch has fewer
+    "lie in one place",              // what is kept in parts, which are not whole tensors to share out
+    "parameters in parts too",       // on the host, where ranks keep optimizer state alone in parts
+    "leave one of the two out",      // a pipeline and the vertical order
+    "sums every gradient",           // a position table of which every rank has the gradient alike
+    "sums no gradient",              // an axis along which everything is in parts
+    "name that axis too",            // experts that are summed over an axis that does not keep state in parts
+    "more than 6 dimensions",        // blocks of blocks
+    "bring tensors together",        // whole matrices, updated on the host's cores
+    "is none, as its model says",    // adapters, by an optimizer of matrices alone
     "does not treat elements alike",  // nor a projection that lies in two
     "edit both alike",                // a state of a whole table that two stages hold
     "cannot be cut into",             // chunks of sequences
@@ -104,7 +105,14 @@ class Drawing {
     accumulate_ = kept_ ? pick({1, 2}) : pick({1, 2, 3, 4});
     out_ << "\n[batch]\nglobal = " << std::max(1, micro * accumulate_ * dp_ * data_ranks_ - missing)
          << "\nmicro = " << micro << "\npad = true\n"
-         << (!large_ && accumulate_ > 1 && pp_ == 1 && seed_ % 2 == 0 ? "order = 'vertical'\n" : "");
+         << order();
+  }
+
+  // Of the microbatches.
+  std::string order() const {
+    if (large_ || accumulate_ == 1 || pp_ > 1) return "";
+    if (seed_ % 2 == 0) return "order = 'vertical'\n";
+    return "interleave = " + std::to_string(accumulate_ == 4 && seed_ % 4 == 1 ? 2 : accumulate_) + "\n";
   }
 
   // How much travels together, whatever else is drawn.

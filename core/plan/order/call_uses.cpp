@@ -52,8 +52,8 @@ void find_uses(const Program& program, const Plan& plan, const Call& call, int s
     }
     for (const Address& dead : step.dead_after)
       if (own || !is_workspace(step, dead)) add(dead, true);
-    if (own)
-      for (const Fence& fence : step.fences) add(fence.bytes, true);
+    for (const Fence& fence : step.fences)
+      if (own || fence.operand >= 0) add(fence.bytes, true);
   }
   merge(uses);
 }

@@ -113,6 +113,7 @@ class SideBySide {
       if (left_[c] == 0) add(static_cast<CallNumber>(c));
     for (std::size_t n = 0; n < calls_.size(); ++n) {
       Queue& queue = soonest();
+      queue.advance(ways_);
       const CallNumber call = queue.take();
       ordered.push_back(calls_[static_cast<std::size_t>(call)]);
       finish(call, queue.free_at += seconds(call));
@@ -131,8 +132,13 @@ class SideBySide {
       if (later.empty()) return std::numeric_limits<double>::infinity();
       return std::max(free_at, later.begin()->first);
     }
-    CallNumber take() {
+    // All that could begin when the next one does, which comes first.
+    void advance(const std::vector<double>& ways) {
       free_at = next_begin();
+      for (; !later.empty() && later.begin()->first <= free_at; later.erase(later.begin()))
+        now.insert({ways[static_cast<std::size_t>(later.begin()->second)], later.begin()->second});
+    }
+    CallNumber take() {
       const CallNumber call = now.begin()->second;
       now.erase(now.begin());
       return call;
@@ -170,18 +176,10 @@ class SideBySide {
     queues_[static_cast<std::size_t>(calls_[at].queue)].later.insert({ready_at_[at], call});
   }
 
-  // The queue whose next call begins first, with all that could begin then.
+  // The queue whose next call begins first.
   Queue& soonest() {
-    Queue& first = *std::min_element(queues_.begin(), queues_.end(), [](const Queue& a, const Queue& b) {
-      return a.next_begin() < b.next_begin();
-    });
-    const double begin = first.next_begin();
-    while (!first.later.empty() && first.later.begin()->first <= begin) {
-      const CallNumber call = first.later.begin()->second;
-      first.later.erase(first.later.begin());
-      first.now.insert({way(call), call});
-    }
-    return first;
+    return *std::min_element(queues_.begin(), queues_.end(),
+                             [](const Queue& a, const Queue& b) { return a.next_begin() < b.next_begin(); });
   }
 
   void finish(CallNumber call, double at) {

@@ -35,7 +35,8 @@ struct PipelineShape {
   std::int64_t alive = 1;
 };
 PipelineShape shape_of(const Assembly& written) {
-  if (!written.pipeline()) return {0, written.batch().vertical ? written.batch().accumulate : 1};
+  const BatchArithmetic& batch = written.batch();
+  if (!written.pipeline()) return {0, batch.vertical ? batch.accumulate : batch.lanes};
   const PipelineOrder& order = written.pipeline()->order;
   const PipelineTiming timing = time_schedule(order, {});
   const auto chunks = static_cast<std::int64_t>(order.shape.chunks);
