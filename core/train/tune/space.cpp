@@ -176,6 +176,8 @@ void TuneSpace::set_ranks(std::int64_t ranks) {
 void TuneSpace::read_keys(const Recipe& recipe) {
   if (!is_said(recipe.entry("batch.order")))
     keys_.push_back({"batch.order", {"horizontal", "vertical"}, Exactness::exact});
+  if (!is_said(recipe.entry("batch.interleave")))
+    keys_.push_back({"batch.interleave", {"1", "2"}, Exactness::exact});
   if (!is_said(recipe.entry("run.bundle")))
     keys_.push_back({"run.bundle", {"", "0B", "128MiB"}, Exactness::exact});
 }
