@@ -33,10 +33,10 @@ std::vector<Layout> layouts_of_one_stage() {
                  "[[strategy]]\nplugin = 'recompute'\n",
                  {}});
   all.push_back({"context", "[mesh]\ncp = 2\n[[strategy]]\nplugin = 'context'\n", {}});
-  all.push_back({"experts",
-                 "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'experts'\n",
-                 {"model.plugin=llama", "model.kv_heads=2", "model.ffn=32", "model.experts=4",
-                  "model.expert_ffn=16"}});
+  all.push_back(
+      {"experts",
+       "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'experts'\n",
+       {"model.plugin=llama", "model.kv_heads=2", "model.ffn=32", "model.experts=4", "model.expert_ffn=16"}});
   return all;
 }
 

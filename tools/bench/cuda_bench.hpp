@@ -91,7 +91,7 @@ class Timer {
   Timer& operator=(const Timer&) = delete;
 
   // Seconds of one launch: the median of some groups, each of several milliseconds.
-  double operator()(const std::function<void()>& launch) {
+  double operator()(const std::function<void()>& launch) const {
     launch();
     const double once = group(launch, 2);
     const int count = std::clamp(static_cast<int>(4e-3 / once), 3, 200);
@@ -101,8 +101,8 @@ class Timer {
     return times[3];
   }
 
- private:
-  double group(const std::function<void()>& launch, int count) {
+  // Seconds of one of so many launches.
+  double group(const std::function<void()>& launch, int count) const {
     check(cudaEventRecord(begin_));
     for (int i = 0; i < count; ++i) launch();
     check(cudaEventRecord(end_));
@@ -111,6 +111,8 @@ class Timer {
     check(cudaEventElapsedTime(&milliseconds, begin_, end_));
     return static_cast<double>(milliseconds) * 1e-3 / count;
   }
+
+ private:
   cudaEvent_t begin_, end_;
 };
 
