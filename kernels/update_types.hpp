@@ -41,13 +41,15 @@ UpdateChoice<Choice> choose_wide_update(const OperandShape& master, Choice choic
 
 template <class T, class Gradient, class State, class Choice>
 UpdateChoice<Choice> choose_master(const OperandShape& master, Choice choice) {
-  if (!master.present) return choice.template operator()<UpdateTypes<T, void, Gradient, State>>();
-  if constexpr (std::is_same_v<T, bf16>) {
-    if (master.dtype == DType::f32)
+  // Of fp16 nothing rounds by chance, so there must be a master copy.
+  if constexpr (!std::is_same_v<T, f16>)
+    if (!master.present) return choice.template operator()<UpdateTypes<T, void, Gradient, State>>();
+  if constexpr (is_half<T>)
+    if (master.present && master.dtype == DType::f32)
       return choice.template operator()<UpdateTypes<T, float, Gradient, State>>();
-    if (master.dtype == DType::u16)
+  if constexpr (std::is_same_v<T, bf16>)
+    if (master.present && master.dtype == DType::u16)
       return choice.template operator()<UpdateTypes<T, std::uint16_t, Gradient, State>>();
-  }
   return {};
 }
 
@@ -70,10 +72,12 @@ detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice
     if (parameter == DType::f64) return detail::choose_wide_update<double>(master, choice);
     if (parameter == DType::f32) return detail::choose_wide_update<float>(master, choice);
     if (parameter == DType::bf16) return detail::choose_wide_update<bf16>(master, choice);
+    if (parameter == DType::f16) return detail::choose_wide_update<f16>(master, choice);
   }
   if (gradient == DType::f32) {
     if (parameter == DType::f32) return detail::choose_states<float, float>(master, state, choice);
     if (parameter == DType::bf16) return detail::choose_states<bf16, float>(master, state, choice);
+    if (parameter == DType::f16) return detail::choose_states<f16, float>(master, state, choice);
   }
   if (gradient == DType::bf16 && parameter == DType::bf16)
     return detail::choose_states<bf16, bf16>(master, state, choice);
@@ -89,10 +93,12 @@ detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
     if (parameter == DType::f64) return detail::choose_wide_update<double>(master, choice);
     if (parameter == DType::f32) return detail::choose_wide_update<float>(master, choice);
     if (parameter == DType::bf16) return detail::choose_wide_update<bf16>(master, choice);
+    if (parameter == DType::f16) return detail::choose_wide_update<f16>(master, choice);
   }
   if (average == DType::f32) {
     if (parameter == DType::f32) return detail::choose_master<float, float, float>(master, choice);
     if (parameter == DType::bf16) return detail::choose_master<bf16, float, float>(master, choice);
+    if (parameter == DType::f16) return detail::choose_master<f16, float, float>(master, choice);
   }
   return {};
 }

@@ -23,6 +23,7 @@ void store_floats(DType type, std::span<const float> numbers, std::byte* to) {
     case DType::f32: std::memcpy(to, numbers.data(), numbers.size_bytes()); break;
     case DType::f64: store<double>(numbers, to, [](float x) { return double{x}; }); break;
     case DType::u16: store<std::uint16_t>(numbers, to, [](float x) { return low_half(x); }); break;
+    case DType::f16: store<f16>(numbers, to, [](float x) { return f16(x); }); break;
     default: store<std::uint16_t>(numbers, to, [](float x) { return rounded_half(x); });
   }
 }
@@ -45,6 +46,8 @@ void load_floats(DType type, std::span<const std::byte> from, std::span<float> n
     std::memcpy(numbers.data(), from.data(), numbers.size_bytes());
   } else if (type == DType::bf16) {
     load_each<bf16>(from, numbers);
+  } else if (type == DType::f16) {
+    load_each<f16>(from, numbers);
   } else {
     PRUN_CHECK(type == DType::f64, "floats do not hold ", name_of(type));
     load_each<double>(from, numbers);

@@ -7,10 +7,11 @@
 
 namespace prun {
 
-// fp64, fp32, bf16, rounded as updates round a master copy, or the lower halves that make those whole (u16).
+// fp64, fp32, fp16, bf16, rounded as updates round a master copy, or the lower halves that make those whole
+// (u16).
 void store_floats(DType type, std::span<const float> numbers, std::byte* to);
 
-// fp32 and bf16, which floats hold exactly, and fp64, rounded.
+// fp32, fp16 and bf16, which floats hold exactly, and fp64, rounded.
 void load_floats(DType type, std::span<const std::byte> from, std::span<float> numbers);
 
 }  // namespace prun

@@ -263,13 +263,14 @@ SafetensorsType to_safetensors_type(DType type) {
     case DType::i64: return SafetensorsType::i64;
     case DType::u8: return SafetensorsType::u8;
     case DType::u16: return SafetensorsType::u16;
+    case DType::f16: return SafetensorsType::f16;
   }
   throw_error(ErrorCode::internal, "safetensors: element type ", static_cast<int>(type), " is unknown");
 }
 
 std::optional<DType> to_dtype(SafetensorsType type) {
   for (const DType candidate :
-       {DType::f64, DType::f32, DType::bf16, DType::i32, DType::i64, DType::u8, DType::u16}) {
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8, DType::u16}) {
     if (to_safetensors_type(candidate) == type) return candidate;
   }
   return std::nullopt;

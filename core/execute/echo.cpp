@@ -21,6 +21,7 @@ void make_up(const CommOp& op) {
   if (op.dtype == DType::f64) fill(static_cast<double*>(op.out), op.count);
   if (op.dtype == DType::f32) fill(static_cast<float*>(op.out), op.count);
   if (op.dtype == DType::bf16) fill(static_cast<bf16*>(op.out), op.count);
+  if (op.dtype == DType::f16) fill(static_cast<f16*>(op.out), op.count);
 }
 
 void echo(const CommOp& op, std::int64_t members) {

@@ -45,12 +45,13 @@ struct Scale {
 struct Cast {
   static constexpr const char* kind = "cast";
   static constexpr const char* at_position = kind;
-  static constexpr const char* help = "the same numbers in another type (to: 0 fp64, 1 fp32, 2 bf16)";
+  static constexpr const char* help = "the same numbers in another type (to: 0 fp64, 1 fp32, 2 bf16, 7 fp16)";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
   static constexpr AttrDef attrs[] = {int_attr("to", 1), int_attr("from", 1)};
   static constexpr bool converts = true;
   static void rule(OpShape& s) {
-    require(s.attrs[0].i >= 0 && s.attrs[0].i <= 2, "cast: `to` is 0 (fp64), 1 (fp32) or 2 (bf16)");
+    require(s.attrs[0].i >= 0 && s.attrs[0].i <= 7 && is_float(static_cast<DType>(s.attrs[0].i)),
+            "cast: `to` is 0 (fp64), 1 (fp32), 2 (bf16) or 7 (fp16)");
     require(static_cast<std::int64_t>(s.operand[0].dtype) == s.attrs[1].i,
             "cast: `from` says another type than the value has");
     s.like(1, 0);
@@ -80,6 +81,17 @@ struct Reciprocal {
   }
 };
 
+struct Multiply {
+  static constexpr const char* kind = "multiply";
+  static constexpr const char* help = "y = a * b of numbers in fp64";
+  static constexpr OperandDef operands[] = {{"a"}, {"b"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    for (int i = 0; i < 2; ++i)
+      require(s.operand[i].rank == 0 && s.operand[i].dtype == DType::f64, "multiply takes fp64 numbers");
+    s.scalar(2, DType::f64);
+  }
+};
+
 struct Choose {
   static constexpr const char* kind = "choose";
   static constexpr const char* help = "y = a where the number `which` is not 0, else b, all in fp64";
@@ -94,8 +106,8 @@ struct Choose {
 }  // namespace
 
 std::vector<OpDef> elementwise_ops() {
-  return {op_def<Add>(),        op_def<Scale>(),      op_def<Cast>(),
-          op_def<Accumulate>(), op_def<Reciprocal>(), op_def<Choose>()};
+  return {op_def<Add>(),        op_def<Scale>(),    op_def<Cast>(),  op_def<Accumulate>(),
+          op_def<Reciprocal>(), op_def<Multiply>(), op_def<Choose>()};
 }
 
 }  // namespace prun

@@ -21,9 +21,16 @@ struct SumSquares {
 struct ClipFactor {
   static constexpr const char* kind = "clip_factor";
   static constexpr const char* help =
-      "norm = sqrt(sum); keep = norm and loss are finite and halt is 0; clip = min(1, limit / norm)";
-  static constexpr OperandDef operands[] = {
-      {"sum"}, {"loss"}, {"halt"}, {"norm", Access::write}, {"clip", Access::write}, {"keep", Access::write}};
+      "norm = sqrt(sum) / scale; keep = norm and loss are finite and halt is 0; clip = min(1, limit / norm) "
+      "/ "
+      "scale, by which the loss was multiplied";
+  static constexpr OperandDef operands[] = {{"sum"},
+                                            {"loss"},
+                                            {"halt"},
+                                            {"norm", Access::write},
+                                            {"clip", Access::write},
+                                            {"keep", Access::write},
+                                            {"scale", Access::read, true}};
   static constexpr AttrDef attrs[] = {real_attr("limit", 0.0)};  // 0: no clipping
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {

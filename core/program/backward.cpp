@@ -9,8 +9,6 @@
 namespace prun {
 namespace {
 
-bool is_float(DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; }
-
 // One segment being differentiated; also the context behind GradientApi.
 class SegmentBackward {
  public:

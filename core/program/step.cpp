@@ -86,6 +86,23 @@ Id add_staged_scalar(Program& program, const char* name, std::vector<Name> count
   return scalar;
 }
 
+// Ops that make gradients get a number that the scale of the loss is a factor of; who reads the number for
+// another purpose has it as it is.
+void scale_gradients(Program& program, const char* name, Id loss_scale) {
+  const Id number = program.find_runtime(name);
+  if (number == none) return;
+  const Id scaled = program.runtime(std::string(name) + ".scaled");
+  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "multiply",
+                 {number, loss_scale, scaled}, {});
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+      for (Id id : program.segment(segment).ops(kind)) {
+        if (kind == FunctionKind::forward && !program.op(id).def->gradient_in_forward) continue;
+        for (std::size_t i = 0; i < program.op(id).operands.size(); ++i)
+          if (program.op(id).operands[i] == number) program.replace_operand(id, i, scaled);
+      }
+}
+
 void add_step(Program& program, const StepOptions& options) {
   const Id step = program.step_segment();
   for (Id input : program.inputs())
@@ -96,12 +113,15 @@ void add_step(Program& program, const StepOptions& options) {
   for (const char* name : outcomes_in) add_outcome(program, name);
   program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
                  {program.runtime("counted"), program.runtime("inv_targets")}, {});
+  const Id loss_scale = options.scales_loss ? add_outcome(program, "loss_scale") : none;
+  if (options.scales_loss)
+    for (const char* name : {"inv_targets", sequences_in}) scale_gradients(program, name, loss_scale);
   for (Id sum : {program.runtime("loss_sum"), program.runtime("grad_squares"), non_finite_counts(program)})
     program.add_op(step, FunctionKind::begin, Part::input, "zero", {sum}, {});
   const AttrValue limit{"limit", options.clip};
   program.add_op(step, FunctionKind::finish, Part::input, "clip_factor",
                  {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("halt"),
-                  program.runtime("grad_norm"), program.runtime("clip"), program.runtime("keep")},
+                  program.runtime("grad_norm"), program.runtime("clip"), program.runtime("keep"), loss_scale},
                  std::span(&limit, 1));
   for (const Id tally : program.tallies()) add_tally(program, tally);
   for (const char* name : results) {
@@ -155,6 +175,7 @@ StagedValues staged_values(const Program& program) {
   staged.step = outcome_of(program, "step");
   staged.halt = outcome_of(program, "halt");
   staged.go = outcome_of(program, "go");
+  staged.loss_scale = outcome_of(program, "loss_scale");
   staged.seed = staging_of(program, "seed", in);
   staged.inv_sequences = staging_of(program, sequences_in, in);
   staged.counted = staging_of(program, "counted", in);

@@ -9,7 +9,8 @@
 namespace prun {
 
 struct StepOptions {
-  double clip = 0;  // global norm limit; 0: none
+  double clip = 0;           // global norm limit; 0: none
+  bool scales_loss = false;  // by the runtime number `loss_scale`
 };
 void add_step(Program& program, const StepOptions& options);
 
@@ -36,6 +37,7 @@ struct StagedValues {
   // knows. `step` counts updates; where `halt` is not 0, the step is masked whatever it finds.
   StagedOutcome lr, step, halt;
   StagedOutcome go;  // 0 where `halt` is not, else 1: of a program whose updates do not wait for the norm
+  StagedOutcome loss_scale;  // of a program that scales the loss
   Id seed = none, counted = none, stop = none;
   Id inv_sequences = none;  // 1 / sequences of the step, where a program asks for it
   // Out, fp64 scalars, of all ranks.

@@ -176,6 +176,25 @@ Update update_of(const Program& program, const Bucket& bucket) {
       .read(bucket.segment);
 }
 
+void check_scaled_updates(const Program& program) {
+  if (program.find_runtime("loss_scale") == none) return;
+  const Id clip = program.find_runtime("clip");
+  const auto reads_clip = [&](Id id) {
+    const std::vector<Id>& operands = program.op(id).operands;
+    return std::find(operands.begin(), operands.end(), clip) != operands.end();
+  };
+  for (const Id id : program.parameters()) {
+    const Value& value = program.value(id);
+    if (value.gradient == none) continue;
+    const Update update = update_of(program, id);
+    if (std::none_of(update.ops.begin(), update.ops.end(), reads_clip))
+      throw_error(ErrorCode::unsupported, "the loss is scaled, and no op that updates '",
+                  program.segment(value.segment).name, ".", value.name,
+                  "' reads the factor that takes the scale off its gradient (UpdateContext::clip); take "
+                  "another optimizer plugin, or precision.compute = \"bf16\"");
+  }
+}
+
 void check_updates(const Program& program) {
   for (const Id id : program.parameters()) {
     const Value& value = program.value(id);

@@ -23,6 +23,9 @@ Update update_of(const Program& program, const Bucket& bucket);
 // Refuses a trained parameter that no op of its update changes.
 void check_updates(const Program& program);
 
+// Refuses one that does not take the scale of the loss off, where there is one: that is in the clip factor.
+void check_scaled_updates(const Program& program);
+
 // Makes of `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`: other
 // numbers in its attributes, other scalars as operands. Refuses what cannot be done to the ops of `fresh`.
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);

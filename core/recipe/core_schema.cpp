@@ -20,7 +20,7 @@ struct Declaration {
   std::string_view table_kind = "";
 };
 
-constexpr std::array<Declaration, 19> declarations = {{
+constexpr std::array<Declaration, 20> declarations = {{
     {"run", Form::table, "", "", "The run itself: how long, where to, what happens on trouble.", R"(
       name         | string | required |  | Name of the run
       steps        | int    | required | 1..1000000000000 | Optimizer steps to take
@@ -35,7 +35,7 @@ constexpr std::array<Declaration, 19> declarations = {{
       save_rate    | size   | 1GiB     |  | Bytes a second that the disk of run.out takes from all ranks of a host: what plans say of the time that a save takes is by it
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       keep_every   | int    | 0        | 0.. | Also keep those whose step is a multiple of it; 0 keeps no others
-      on_nonfinite | choice | stop     | stop,skip | What a non-finite loss or gradient does to the run
+      on_nonfinite | choice | none     | stop,skip | What a non-finite loss or gradient does to the run; where it is not given: skip where the loss is scaled, else stop
       hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
       measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
@@ -85,12 +85,23 @@ constexpr std::array<Declaration, 19> declarations = {{
       patience | int | 0 | 0..1000000000 | Evaluations in a row without a lower loss after which the run ends; 0 ends none
     )"},
     {"precision", Form::table, "", "", "Which number formats are used where.", R"(
-      compute  | choice | fp32  | fp64,fp32,bf16 | Parameters and activations
+      compute  | choice | fp32  | fp64,fp32,bf16,fp16 | Parameters and activations; fp16 scales the loss, as [loss_scale] says
       state    | choice | fp32  | fp64,fp32,bf16 | What master, moments and gradient are that do not say it themselves
       master   | choice | state | state,fp64,fp32,bf16,split | Weights that are updated; split: fp32, its low half beside the bf16 parameter; bf16 rounds stochastically
       moments  | choice | state | state,fp64,fp32,bf16,8bit | What the optimizer keeps for each weight; bf16 and 8bit round stochastically; 8bit: in blocks of 128, what has fewer than 4096 elements or does not come in blocks in fp32
       gradient | choice | state | state,fp64,fp32,bf16 | Accumulated gradients
       reduce   | choice | state | state,fp64,fp32,bf16 | What travels when gradients are summed; state: the type they are kept in
+    )"},
+    {"loss_scale", Form::table, "", "",
+     "What the loss is multiplied by for backward, and updates divide by, so that small gradients are not "
+     "lost in fp16.",
+     R"(
+      rule       | choice | none | deepspeed,megatron,static | How the scale moves: halved where a gradient is not finite, and that step skipped; doubled after a window without one. deepspeed ends the run that would fall below the least; megatron goes on there; static stays. Where it is not given: deepspeed with precision.compute = "fp16", else nothing is scaled
+      initial    | float  | none | 1e-30..1e30 | The scale to begin with, a power of two; where it is not given: 65536 of deepspeed, 4294967296 of megatron
+      window     | int    | 1000 | 1..1000000000 | Steps in a row that are finite until the scale is doubled; deepspeed counts from the second one on
+      hysteresis | int    | 2    | 1..1000000000 | Steps that are not finite until the scale falls; from then on each lets it fall, until it rises
+      least      | float  | 1    | 1e-30..1e30 | Below which it does not fall, a power of two
+      consecutive_hysteresis | bool | false | | Each finite step restores the hysteresis, rather than a rise alone
     )"},
     {"optimizer", Form::table, "optimizer", "", "How gradients become updates.", R"(
       plugin          | string | required |  | Optimizer plugin

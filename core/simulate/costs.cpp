@@ -108,8 +108,7 @@ KernelFit fit_kernel(std::span<const KernelSample> samples) {
 DType element_type(const OpShape& shape) {
   for (int i = 0; i < shape.count; ++i) {
     const DType type = shape.operand[i].dtype;
-    if (shape.operand[i].present && (type == DType::f64 || type == DType::f32 || type == DType::bf16))
-      return type;
+    if (shape.operand[i].present && is_float(type)) return type;
   }
   return shape.operand[0].dtype;
 }

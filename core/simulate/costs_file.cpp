@@ -17,8 +17,8 @@ constexpr std::int64_t version = 3;
 constexpr JsonLimits limits{std::size_t{64} << 20, 2'000'000, 8};
 constexpr double fastest = 1e18;  // of FLOPs or bytes a second
 constexpr double longest = 1e9;   // seconds: a slip of the pen, not a measurement
-constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::i32,
-                           DType::i64, DType::u8,  DType::u16};
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                           DType::i32, DType::i64, DType::u8,   DType::u16};
 
 // One object of the file: every member is asked for once, none is left over.
 class Fields {

@@ -17,13 +17,14 @@ inline bool same_type(const OpShape& shape, std::initializer_list<int> operands)
   return true;
 }
 
-// Values and parameters: double, float or bf16; null for any other type.
+// Values and parameters: double, float, bf16 or f16; null for any other type.
 template <class Choice>
 Kernel choose_value(DType type, Choice choice) {
   switch (type) {
     case DType::f64: return choice.template operator()<double>();
     case DType::f32: return choice.template operator()<float>();
     case DType::bf16: return choice.template operator()<bf16>();
+    case DType::f16: return choice.template operator()<f16>();
     default: return nullptr;
   }
 }
@@ -38,12 +39,13 @@ Kernel choose_state(DType type, Choice choice) {
   }
 }
 
-// Values of type T added into an accumulator of type Sum, which is never the narrower of the two.
+// Values of type T added into an accumulator of type Sum, which is never the narrower of the two, nor another
+// half.
 template <class Choice>
 Kernel choose_accumulation(DType value, DType sum, Choice choice) {
   return choose_value(value, [=]<class T>() -> Kernel {
     return choose_value(sum, [=]<class Sum>() -> Kernel {
-      if constexpr (sizeof(T) > sizeof(Sum))
+      if constexpr (sizeof(T) > sizeof(Sum) || (is_half<Sum> && !std::is_same_v<T, Sum>))
         return nullptr;
       else
         return choice.template operator()<T, Sum>();

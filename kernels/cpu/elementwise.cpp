@@ -1,5 +1,5 @@
-// add, scale, cast, accumulate, reciprocal and choose. One rounding an element, so plain loops give the same
-// bits wherever they are cut.
+// add, scale, cast, accumulate, reciprocal, multiply and choose. One rounding an element, so plain loops give
+// the same bits wherever they are cut.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -64,6 +64,11 @@ void reciprocal(const KernelArgs& args, const KernelContext&) {
   *args.operands[1].as<double>() = 1.0 / *args.operands[0].as<const double>();
 }
 
+void multiply(const KernelArgs& args, const KernelContext&) {
+  const Tensor* const x = args.operands;
+  *x[2].as<double>() = *x[0].as<const double>() * *x[1].as<const double>();
+}
+
 void choose(const KernelArgs& args, const KernelContext&) {
   const Tensor* const x = args.operands;
   *x[3].as<double>() = *(*x[0].as<const double>() != 0 ? x[1] : x[2]).as<const double>();
@@ -89,7 +94,8 @@ Kernel select_reciprocal(const OpShape& s) {
   return s.operand[0].dtype == DType::f64 && s.operand[0].rank == 0 ? reciprocal : nullptr;
 }
 
-// Its rule takes numbers in fp64 only.
+// Their rules take numbers in fp64 only.
+Kernel select_multiply(const OpShape&) { return multiply; }
 Kernel select_choose(const OpShape&) { return choose; }
 
 Kernel select_accumulate(const OpShape& s) {
@@ -106,6 +112,7 @@ std::vector<KernelDef> elementwise_kernels() {
           {"cast", select_cast},
           {"accumulate", select_accumulate, nullptr, 1u << 1},
           {"reciprocal", select_reciprocal},
+          {"multiply", select_multiply},
           {"choose", select_choose}};
 }
 

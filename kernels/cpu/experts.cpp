@@ -403,6 +403,7 @@ std::int64_t workspace(const OpShape& s, std::int32_t threads) {
   switch (s.operand[0].dtype) {
     case DType::f64: return ExpertRows<double>::workspace_of(s, threads, gradients);
     case DType::bf16: return ExpertRows<bf16>::workspace_of(s, threads, gradients);
+    case DType::f16: return ExpertRows<f16>::workspace_of(s, threads, gradients);
     default: return ExpertRows<float>::workspace_of(s, threads, gradients);
   }
 }

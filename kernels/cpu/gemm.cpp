@@ -365,6 +365,13 @@ PRUN_GEMM(bf16, float, float)
 PRUN_GEMM(bf16, float, bf16)
 PRUN_GEMM(bf16, bf16, float)
 PRUN_GEMM(bf16, bf16, bf16)
+PRUN_GEMM(float, float, f16)
+PRUN_GEMM(float, f16, float)
+PRUN_GEMM(float, f16, f16)
+PRUN_GEMM(f16, float, float)
+PRUN_GEMM(f16, float, f16)
+PRUN_GEMM(f16, f16, float)
+PRUN_GEMM(f16, f16, f16)
 #undef PRUN_GEMM
 
 }  // namespace prun::cpu::PRUN_ISA

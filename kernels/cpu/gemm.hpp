@@ -44,7 +44,7 @@ std::int64_t gemm_workspace(std::int32_t threads, std::int64_t m, std::int64_t n
 
 // c = a * b, plus c if `accumulate`, plus bias[j] to column j if `bias` is not null. c has col_stride 1 and
 // overlaps neither a nor b. `workspace` may have any alignment. Neither allocates nor locks.
-// A, B and C are all double, or any mix of float and bf16.
+// A, B and C are all double, or any mix of float and one of the halves.
 template <class A, class B, class C>
 void gemm(const Workers& workers, Matrix<const A> a, Matrix<const B> b, Matrix<C> c, bool accumulate,
           const A* bias, void* workspace);

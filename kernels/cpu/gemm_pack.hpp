@@ -63,6 +63,22 @@ struct Layout {
 
 // ---- Loads ----
 
+using HalfBits = Vector<std::uint32_t>;
+
+// As f16 becomes a float (prun/types.hpp), lane by lane.
+inline Vector<float> widened_f16(HalfBits bits) {
+  const HalfBits size = bits & 0x7fffu, shifted = size << 13;
+  const auto below = [&](std::uint32_t limit) { return reinterpret_cast<HalfBits>(size < limit); };
+  const auto pick = [](HalfBits mask, HalfBits a, HalfBits b) { return (mask & a) | (~mask & b); };
+  const HalfBits step = HalfBits{} + (113u << 23);
+  const Vector<float> small =
+      reinterpret_cast<Vector<float>>(shifted + step) - reinterpret_cast<Vector<float>>(step);
+  const HalfBits normal =
+      shifted + pick(below(0x7c00u), HalfBits{} + (112u << 23), HalfBits{} + (224u << 23));
+  const HalfBits number = pick(below(0x400u), reinterpret_cast<HalfBits>(small), normal);
+  return reinterpret_cast<Vector<float>>((bits & 0x8000u) << 16 | number);
+}
+
 template <class T, class S>
 Vector<T> load(const S* from) {
   if constexpr (std::is_same_v<T, S>) {
@@ -70,7 +86,10 @@ Vector<T> load(const S* from) {
   } else {
     typedef std::uint16_t Half __attribute__((vector_size(vector_bytes / 2), aligned(2), may_alias));
     const auto wide = __builtin_convertvector(*reinterpret_cast<const Half*>(from), Vector<std::uint32_t>);
-    return reinterpret_cast<Vector<T>>(wide << 16);
+    if constexpr (std::is_same_v<S, f16>)
+      return widened_f16(wide);
+    else
+      return reinterpret_cast<Vector<T>>(wide << 16);
   }
 }
 

@@ -77,10 +77,12 @@ std::int64_t sum_squares_workspace(const OpShape& s, std::int32_t) {
 }
 
 void clip_factor(const KernelArgs& args, const KernelContext&) {
-  const double norm = std::sqrt(scalar(args.operands[0])), limit = args.attrs[0].f;
+  const Tensor& of_loss = args.operands[6];
+  const double scale = of_loss.data ? scalar(of_loss) : 1, limit = args.attrs[0].f;
+  const double norm = std::sqrt(scalar(args.operands[0])) / scale;
   const bool finite = std::isfinite(norm) && std::isfinite(scalar(args.operands[1]));
   *args.operands[3].as<double>() = norm;
-  *args.operands[4].as<double>() = limit > 0 && norm > limit ? limit / norm : 1.0;
+  *args.operands[4].as<double>() = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
   *args.operands[5].as<double>() = finite && scalar(args.operands[2]) == 0 ? 1.0 : 0.0;
 }
 
@@ -127,7 +129,7 @@ void keep_weight(C value, std::uint32_t, T& parameter, Master& master) {
   if constexpr (std::is_same_v<T, bf16>)
     parameter.bits = rounded_half(static_cast<float>(value));
   else
-    parameter = static_cast<T>(value);
+    store(parameter, value);
   if constexpr (std::is_same_v<Master, std::uint16_t>)
     master = low_half(value);
   else if constexpr (std::is_same_v<Master, float>)
@@ -486,7 +488,10 @@ Kernel select_sum_squares(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return sum_squares<T>; });
 }
 
-Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 6) ? clip_factor : nullptr; }
+Kernel select_clip_factor(const OpShape& s) {
+  const bool scale = !s.operand[6].present || all_double(s, 6, 7);
+  return all_double(s, 0, 6) && scale ? clip_factor : nullptr;
+}
 
 Kernel select_count_non_finite(const OpShape& s) {
   if (!all_double(s, 1, 3)) return nullptr;

@@ -36,11 +36,11 @@ class Places {
   const std::int32_t* positions_ = nullptr;
 };
 
-// Rounds to T. bf16 is written by its bits: assigning the struct would keep GCC from vectorising a loop.
+// Rounds to T. Halves are written by their bits: assigning the struct would keep GCC from vectorising a loop.
 template <class T, class Value>
 void store(T& to, Value value) {
-  if constexpr (std::is_same_v<T, bf16>)
-    to.bits = bf16(static_cast<float>(value)).bits;
+  if constexpr (is_half<T>)
+    to.bits = T(static_cast<float>(value)).bits;
   else
     to = static_cast<T>(value);
 }

@@ -249,5 +249,6 @@ void geglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t 
 PRUN_ACTIVATION(double);
 PRUN_ACTIVATION(float);
 PRUN_ACTIVATION(bf16);
+PRUN_ACTIVATION(f16);
 
 }  // namespace prun::cuda

@@ -367,5 +367,6 @@ void attention_backward(const AttentionBackward<T>& call, Stream stream) {
 PRUN_INSTANTIATE(double)
 PRUN_INSTANTIATE(float)
 PRUN_INSTANTIATE(bf16)
+PRUN_INSTANTIATE(f16)
 
 }  // namespace prun::cuda

@@ -169,5 +169,6 @@ void attention_at(const AttentionAt<T>& call, Stream stream) {
 template void attention_at<double>(const AttentionAt<double>&, Stream);
 template void attention_at<float>(const AttentionAt<float>&, Stream);
 template void attention_at<bf16>(const AttentionAt<bf16>&, Stream);
+template void attention_at<f16>(const AttentionAt<f16>&, Stream);
 
 }  // namespace prun::cuda

@@ -200,8 +200,9 @@ void describe_backward(CudnnGraph& plan, bool deterministic) {
   output(dv, dv_at, lay.keys(at.v));
 }
 
-void set_types(graph::Graph& all, std::int32_t capability) {
-  all.set_io_data_type(cudnn_frontend::DataType_t::BFLOAT16)
+void set_types(graph::Graph& all, DType type, std::int32_t capability) {
+  all.set_io_data_type(type == DType::f16 ? cudnn_frontend::DataType_t::HALF
+                                          : cudnn_frontend::DataType_t::BFLOAT16)
       .set_intermediate_data_type(cudnn_frontend::DataType_t::FLOAT)
       .set_compute_data_type(cudnn_frontend::DataType_t::FLOAT)
       .set_sm_version(capability);
@@ -235,7 +236,7 @@ void for_pieces(const CudnnGraph& plan, Run run) {
 template <class T>
 void* piece_of(const Heads<T>& heads, std::int64_t sample, std::int64_t head) {
   const HeadStrides& at = heads.strides;
-  return const_cast<bf16*>(heads.data + sample * at.batch + head * at.head);
+  return const_cast<std::remove_const_t<T>*>(heads.data + sample * at.batch + head * at.head);
 }
 
 void* piece_of(const float* lse, const AttentionShape& s, std::int64_t sample, std::int64_t head) {
@@ -302,7 +303,7 @@ const std::string& CudnnAttention::path() const { return impl_->library.path(); 
 CudnnPlan CudnnAttention::prepare(const AttentionLayout& layout, Stream stream) const {
   auto plan =
       std::make_unique<CudnnGraph>(CudnnGraph{layout, cudnn_pieces(layout), false, impl_->handle(stream)});
-  set_types(plan->graph, impl_->capability);
+  set_types(plan->graph, layout.type, impl_->capability);
   describe_forward(*plan);
   choose(*plan, cudnn_workspace(layout));
   return CudnnPlan(std::move(plan));
@@ -312,15 +313,17 @@ CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout& layout, bool d
                                            Stream stream) const {
   auto plan = std::make_unique<CudnnGraph>(
       CudnnGraph{layout, cudnn_backward_pieces(layout, deterministic), true, impl_->handle(stream)});
-  set_types(plan->graph, impl_->capability);
+  set_types(plan->graph, layout.type, impl_->capability);
   describe_backward(*plan, deterministic);
   choose(*plan, cudnn_backward_workspace(layout, deterministic));
   return CudnnPlan(std::move(plan));
 }
 
-void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<bf16>& call) const {
+template <class T>
+void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<T>& call) const {
   const CudnnGraph& p = *plan.graph_;
-  const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
+  const AttentionLayout layout = {call.shape,     call.q.strides, call.k.strides,
+                                  call.v.strides, call.y.strides, dtype_of<T>()};
   PRUN_CHECK(!p.backward && p.layout == layout, "cuDNN's attention was prepared for another call");
   for_pieces(p, [&](std::int64_t b, std::int64_t h) {
     const std::array operands = {piece_of(call.q, b, h), piece_of(call.k, b, h), piece_of(call.v, b, h),
@@ -329,9 +332,11 @@ void CudnnAttention::run(const CudnnPlan& plan, const AttentionForward<bf16>& ca
   });
 }
 
-void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& call) const {
+template <class T>
+void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<T>& call) const {
   const CudnnGraph& p = *plan.graph_;
-  const AttentionLayout layout = {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
+  const AttentionLayout layout = {call.shape,     call.q.strides, call.k.strides,
+                                  call.v.strides, call.y.strides, dtype_of<T>()};
   PRUN_CHECK(p.backward && p.layout == layout && call.dy.strides == layout.y && call.dq.strides == layout.q &&
                  call.dk.strides == layout.k && call.dv.strides == layout.v,
              "cuDNN's attention was prepared for another call");
@@ -348,5 +353,10 @@ void CudnnAttention::run(const CudnnPlan& plan, const AttentionBackward<bf16>& c
     execute(p, operands, call.workspace);
   });
 }
+
+template void CudnnAttention::run(const CudnnPlan&, const AttentionForward<bf16>&) const;
+template void CudnnAttention::run(const CudnnPlan&, const AttentionForward<f16>&) const;
+template void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<bf16>&) const;
+template void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<f16>&) const;
 
 }  // namespace prun::cuda

@@ -1,6 +1,7 @@
-// attention through cuDNN's graphs, for bf16: a graph is prepared once for a shape, layout and stream; what
-// then runs allocates nothing on the device, chooses nothing, and waits for nothing. cuDNN is opened when it
-// is first asked for. A build without its headers has this class as well, which then says what is missing.
+// attention through cuDNN's graphs, for bf16 and fp16: a graph is prepared once for a shape, layout and
+// stream; what then runs allocates nothing on the device, chooses nothing, and waits for nothing. cuDNN is
+// opened when it is first asked for. A build without its headers has this class as well, which then says what
+// is missing.
 //
 // cuDNN knows one stride for all heads of queries. Packed groups of several queries have none: there each
 // group is a sample of its own to cuDNN, and a graph runs once for each sample of ours.
@@ -18,6 +19,7 @@ namespace prun::cuda {
 struct AttentionLayout {
   AttentionShape shape;
   HeadStrides q, k, v, y;
+  DType type = DType::bf16;
 
   bool operator==(const AttentionLayout&) const = default;
 };
@@ -83,8 +85,10 @@ class CudnnAttention {
   CudnnPlan prepare_backward(const AttentionLayout& layout, bool deterministic, Stream stream) const;
 
   // Calls as they were prepared, with the workspace that was stated, operands aligned to 16 bytes.
-  void run(const CudnnPlan& plan, const AttentionForward<bf16>& call) const;
-  void run(const CudnnPlan& plan, const AttentionBackward<bf16>& call) const;
+  template <class T>
+  void run(const CudnnPlan& plan, const AttentionForward<T>& call) const;
+  template <class T>
+  void run(const CudnnPlan& plan, const AttentionBackward<T>& call) const;
 
   // The stream ends; plans that were prepared for it have ended.
   void forget(Stream stream) const;

@@ -28,8 +28,18 @@ std::string CudnnAttention::version() const { refuse(); }
 const std::string& CudnnAttention::path() const { refuse(); }
 CudnnPlan CudnnAttention::prepare(const AttentionLayout&, Stream) const { refuse(); }
 CudnnPlan CudnnAttention::prepare_backward(const AttentionLayout&, bool, Stream) const { refuse(); }
-void CudnnAttention::run(const CudnnPlan&, const AttentionForward<bf16>&) const { refuse(); }
-void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<bf16>&) const { refuse(); }
+template <class T>
+void CudnnAttention::run(const CudnnPlan&, const AttentionForward<T>&) const {
+  refuse();
+}
+template <class T>
+void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<T>&) const {
+  refuse();
+}
+template void CudnnAttention::run(const CudnnPlan&, const AttentionForward<bf16>&) const;
+template void CudnnAttention::run(const CudnnPlan&, const AttentionForward<f16>&) const;
+template void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<bf16>&) const;
+template void CudnnAttention::run(const CudnnPlan&, const AttentionBackward<f16>&) const;
 void CudnnAttention::forget(Stream) const { refuse(); }
 
 }  // namespace prun::cuda

@@ -63,5 +63,6 @@ PRUN_BIAS_GRAD(bf16, bf16);
 PRUN_BIAS(double);
 PRUN_BIAS(float);
 PRUN_BIAS(bf16);
+PRUN_BIAS(f16);
 
 }  // namespace prun::cuda

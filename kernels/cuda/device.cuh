@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -78,6 +79,10 @@ __device__ __forceinline__ Lanes<Compute<T>, N> unpack(const Pack<T, N>& p) {
       x[i] = __hiloint2double(static_cast<int>(p.word[2 * i + 1]), static_cast<int>(p.word[2 * i]));
     else if constexpr (std::is_same_v<T, float>)
       x[i] = __uint_as_float(p.word[i]);
+    else if constexpr (std::is_same_v<T, f16> && N == 1)
+      x[i] = __half2float(__ushort_as_half(p.word[0]));
+    else if constexpr (std::is_same_v<T, f16>)
+      x[i] = __half2float(__ushort_as_half(static_cast<std::uint16_t>(p.word[i / 2] >> (i % 2 * 16))));
     else if constexpr (N == 1)
       x[i] = __uint_as_float(static_cast<std::uint32_t>(p.word[0]) << 16);
     else
@@ -99,6 +104,14 @@ __device__ __forceinline__ Pack<T, N> pack(const Lanes<C, N>& x) {
   } else if constexpr (std::is_same_v<T, float>) {
 #pragma unroll
     for (int i = 0; i < N; ++i) p.word[i] = __float_as_uint(static_cast<float>(x[i]));
+  } else if constexpr (std::is_same_v<T, f16> && N == 1) {
+    p.word[0] = __half_as_ushort(__float2half_rn(static_cast<float>(x[0])));
+  } else if constexpr (std::is_same_v<T, f16>) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      const __half2 pair = __floats2half2_rn(static_cast<float>(x[i]), static_cast<float>(x[i + 1]));
+      p.word[i / 2] = __half_as_ushort(pair.x) | static_cast<std::uint32_t>(__half_as_ushort(pair.y)) << 16;
+    }
   } else if constexpr (N == 1) {
     p.word[0] = __bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(x[0])));
   } else {

@@ -104,5 +104,6 @@ void dropout(const T* x, const std::int64_t* samples, const double* seed, T* y, 
 PRUN_DROPOUT(double);
 PRUN_DROPOUT(float);
 PRUN_DROPOUT(bf16);
+PRUN_DROPOUT(f16);
 
 }  // namespace prun::cuda

@@ -99,7 +99,7 @@ __device__ void keep_weight(const EightBitAdamTensor<Types>& t, std::int64_t i, 
   else if constexpr (std::is_same_v<typename Types::Parameter, bf16>)
     t.parameter[i].bits = rounded_half(value);
   else
-    t.parameter[i] = value;
+    store(t.parameter + i, value);
 }
 
 template <class Types>
@@ -175,6 +175,7 @@ void momentum_in_8_bits(const EightBitMomentumTensor<Gradient>& tensor, const Mo
   template void adamw_in_8_bits<UpdateTypes<__VA_ARGS__>>( \
       const EightBitAdamTensor<UpdateTypes<__VA_ARGS__>>&, const AdamSettings&, Stream)
 PRUN_ADAMW(float, void, float, float);
+PRUN_ADAMW(f16, float, float, float);
 PRUN_ADAMW(bf16, void, float, float);
 PRUN_ADAMW(bf16, float, float, float);
 PRUN_ADAMW(bf16, std::uint16_t, float, float);

@@ -19,6 +19,7 @@ struct Same {
 };
 
 __global__ void reciprocal_kernel(const double* x, double* y) { *y = 1.0 / *x; }
+__global__ void multiply_kernel(const double* a, const double* b, double* y) { *y = *a * *b; }
 __global__ void choose_kernel(const double* which, const double* a, const double* b, double* y) {
   *y = *which != 0 ? *a : *b;
 }
@@ -50,6 +51,11 @@ void reciprocal(const double* x, double* y, Stream stream) {
   check_launch("reciprocal");
 }
 
+void multiply(const double* a, const double* b, double* y, Stream stream) {
+  multiply_kernel<<<1, 1, 0, stream>>>(a, b, y);
+  check_launch("multiply");
+}
+
 void choose(const double* which, const double* a, const double* b, double* y, Stream stream) {
   choose_kernel<<<1, 1, 0, stream>>>(which, a, b, y);
   check_launch("choose");
@@ -58,7 +64,8 @@ void choose(const double* which, const double* a, const double* b, double* y, St
 #define PRUN_CASTS(From)                                                        \
   template void cast<From, double>(const From*, double*, std::int64_t, Stream); \
   template void cast<From, float>(const From*, float*, std::int64_t, Stream);   \
-  template void cast<From, bf16>(const From*, bf16*, std::int64_t, Stream)
+  template void cast<From, bf16>(const From*, bf16*, std::int64_t, Stream);     \
+  template void cast<From, f16>(const From*, f16*, std::int64_t, Stream)
 #define PRUN_ELEMENTWISE(T)                                                             \
   template void add<T>(const T*, const T*, T*, std::int64_t, Stream);                   \
   template void scale<T>(const T*, T*, double, std::int64_t, Stream);                   \
@@ -67,6 +74,7 @@ void choose(const double* which, const double* a, const double* b, double* y, St
 PRUN_ELEMENTWISE(double);
 PRUN_ELEMENTWISE(float);
 PRUN_ELEMENTWISE(bf16);
+PRUN_ELEMENTWISE(f16);
 template void accumulate<bf16, bf16>(const bf16*, bf16*, std::int64_t, Stream);
 
 }  // namespace prun::cuda

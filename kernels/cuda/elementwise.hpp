@@ -1,4 +1,4 @@
-// add, scale, cast, accumulate, reciprocal and choose. An output may be one of the inputs.
+// add, scale, cast, accumulate, reciprocal, multiply and choose. An output may be one of the inputs.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -22,6 +22,7 @@ void accumulate(const T* x, S* sum, std::int64_t n, Stream stream);
 // Of numbers.
 void reciprocal(const double* x, double* y, Stream stream);
 // *y = *a where *which is not 0, else *b.
+void multiply(const double* a, const double* b, double* y, Stream stream);
 void choose(const double* which, const double* a, const double* b, double* y, Stream stream);
 
 }  // namespace prun::cuda

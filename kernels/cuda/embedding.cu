@@ -376,5 +376,6 @@ PRUN_TABLE_GRADS(bf16, bf16);
 PRUN_EMBEDDING(double);
 PRUN_EMBEDDING(float);
 PRUN_EMBEDDING(bf16);
+PRUN_EMBEDDING(f16);
 
 }  // namespace prun::cuda

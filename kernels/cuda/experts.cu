@@ -285,6 +285,7 @@ void experts_grads(const ExpertsInputs<T>& in, const T* dy, const ExpertsGradien
 PRUN_EXPERTS(double)
 PRUN_EXPERTS(float)
 PRUN_EXPERTS(bf16)
+PRUN_EXPERTS(f16)
 #undef PRUN_EXPERTS
 template void experts_grads(const ExpertsInputs<bf16>&, const bf16*, const ExpertsGradients<bf16, bf16>&,
                             const ExpertsShape&, void*, Stream);

@@ -49,6 +49,7 @@ void sigmoid_gate_grad(const T* dy, const T* x, const T* gate, T* dgate, std::in
 PRUN_GATE(double)
 PRUN_GATE(float)
 PRUN_GATE(bf16)
+PRUN_GATE(f16)
 #undef PRUN_GATE
 
 }  // namespace prun::cuda

@@ -72,6 +72,7 @@ cudaDataType_t data_type(DType type) {
     case DType::f64: return CUDA_R_64F;
     case DType::f32: return CUDA_R_32F;
     case DType::bf16: return CUDA_R_16BF;
+    case DType::f16: return CUDA_R_16F;
     default: throw_error(ErrorCode::internal, "no matrix product of ", name_of(type));
   }
 }
@@ -124,7 +125,7 @@ const char* text_of(Epilogue epilogue) {
 }
 
 void check_product(const Product& p) {
-  const bool types = p.output == p.input || (p.input == DType::bf16 && p.output == DType::f32);
+  const bool types = p.output == p.input || (size_of(p.input) == 2 && p.output == DType::f32);
   PRUN_CHECK(types && p.m > 0 && p.n > 0 && p.k > 0, text_of(p));
   for (const Layout& layout : {layout_a(p), layout_b(p), layout_d(p)})
     PRUN_CHECK(layout.stride >= layout.columns, text_of(p));
@@ -282,7 +283,7 @@ struct Gemm::Impl {
 
   // Whether it multiplies the numbers themselves, not what TF32, bf16 or integers keep of them.
   bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, DType input) const {
-    if (input == DType::bf16) return true;
+    if (size_of(input) == 2) return true;
     constexpr std::uint64_t narrow =
         CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK &
         ~(CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F);
@@ -339,6 +340,7 @@ struct Gemm::Impl {
     switch (s.product.output) {
       case DType::f64: return put(double{});
       case DType::f32: return put(float{});
+      case DType::f16: return put(f16{});
       default: return put(bf16{});
     }
   }

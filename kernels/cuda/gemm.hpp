@@ -38,7 +38,7 @@ struct Product {
   bool transpose_a = false;    // a lies as [k, m]
   bool transpose_b = false;    // b lies as [n, k]
   DType input = DType::bf16;   // of a and b
-  DType output = DType::bf16;  // of c, d, bias and aux: the input's, or fp32 for bf16
+  DType output = DType::bf16;  // of c, d, bias and aux: the input's, or fp32 for halves
   Epilogue epilogue = Epilogue::none;
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // from row to row, in elements; 0: dense
   std::int32_t alignment = 256;                           // of all operands, in bytes

@@ -61,5 +61,6 @@ void join_heads_apart(const T* q, const T* k, const T* v, T* first, T* last, con
 PRUN_HEADS(double);
 PRUN_HEADS(float);
 PRUN_HEADS(bf16);
+PRUN_HEADS(f16);
 
 }  // namespace prun::cuda

@@ -423,6 +423,7 @@ void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Co
 PRUN_LM_HEAD(double);
 PRUN_LM_HEAD(float);
 PRUN_LM_HEAD(bf16);
+PRUN_LM_HEAD(f16);
 #define PRUN_LM_HEAD_ROWS(C)                                                                    \
   template void lm_head_rescale<C>(const C*, const C*, const C*, C*, std::int64_t, Stream);     \
   template void lm_head_loss<C>(const C*, const C*, const C*, const std::int32_t*, double*, C*, \

@@ -194,6 +194,7 @@ void LogitRows<T, S>::lm_head_grad(const HeadInput<T>& input, std::int64_t part_
 PRUN_LOGIT_ROWS(double);
 PRUN_LOGIT_ROWS(float);
 PRUN_LOGIT_ROWS(bf16);
+PRUN_LOGIT_ROWS(f16);
 template class LogitRows<bf16, bf16>;
 
 }  // namespace prun::cuda

@@ -482,5 +482,6 @@ PRUN_NORM_BACKWARD(bf16, bf16);
 PRUN_NORM(double);
 PRUN_NORM(float);
 PRUN_NORM(bf16);
+PRUN_NORM(f16);
 
 }  // namespace prun::cuda

@@ -204,9 +204,9 @@ __global__ __launch_bounds__(1024) void square_sum_kernel(const __grid_constant_
 }
 
 __global__ void clip_factor_kernel(ClipFactor numbers, double limit) {
-  const double norm = sqrt(*numbers.sum);
+  const double scale = numbers.scale ? *numbers.scale : 1.0, norm = sqrt(*numbers.sum) / scale;
   *numbers.norm = norm;
-  *numbers.clip = limit > 0 && norm > limit ? limit / norm : 1.0;
+  *numbers.clip = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
   *numbers.keep = isfinite(norm) && isfinite(*numbers.loss) && *numbers.halt == 0 ? 1.0 : 0.0;
 }
 
@@ -585,6 +585,7 @@ void average_weights(std::span<const AveragedTensor<Types>> tensors, double deca
 PRUN_GRADIENTS(double);
 PRUN_GRADIENTS(float);
 PRUN_GRADIENTS(bf16);
+PRUN_GRADIENTS(f16);
 
 #define PRUN_UPDATE(...)                                                                               \
   template void adamw<UpdateTypes<__VA_ARGS__>>(std::span<const AdamTensor<UpdateTypes<__VA_ARGS__>>>, \
@@ -598,6 +599,9 @@ PRUN_GRADIENTS(bf16);
 PRUN_UPDATE(double, void, double, double);
 PRUN_UPDATE(float, double, double, double);
 PRUN_UPDATE(bf16, double, double, double);
+PRUN_UPDATE(f16, double, double, double);
+PRUN_UPDATE(f16, float, float, float);
+PRUN_UPDATE(f16, float, float, bf16);
 PRUN_UPDATE(float, void, float, float);
 PRUN_UPDATE(float, void, float, bf16);
 PRUN_UPDATES(bf16, float, float);
@@ -621,6 +625,8 @@ PRUN_MOMENTUM(float, void, bf16, bf16);
 PRUN_AVERAGE(double, void, double, double);
 PRUN_AVERAGE(float, double, double, double);
 PRUN_AVERAGE(bf16, double, double, double);
+PRUN_AVERAGE(f16, double, double, double);
+PRUN_AVERAGE(f16, float, float, float);
 PRUN_AVERAGE(float, void, float, float);
 PRUN_AVERAGE(bf16, void, float, float);
 PRUN_AVERAGE(bf16, float, float, float);

@@ -30,8 +30,9 @@ struct ClipFactor {
   const double* loss;
   const double* halt;
   double* norm;
-  double* clip;  // limit / norm where that is below 1, otherwise 1
-  double* keep;  // 0 where norm or loss is not finite or halt is not 0, otherwise 1
+  double* clip;                   // limit / norm where that is below 1, otherwise 1, over the scale
+  double* keep;                   // 0 where norm or loss is not finite or halt is not 0, otherwise 1
+  const double* scale = nullptr;  // of the loss, which the norm is without; null: none
 };
 
 // A limit of 0 means none.

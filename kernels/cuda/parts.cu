@@ -72,5 +72,6 @@ void take_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream s
 PRUN_PARTS(double);
 PRUN_PARTS(float);
 PRUN_PARTS(bf16);
+PRUN_PARTS(f16);
 
 }  // namespace prun::cuda

@@ -128,5 +128,6 @@ void rope_apart_grad(const T* dq, const T* dk, const T* dv, T* first, T* last, c
 PRUN_ROPE(double);
 PRUN_ROPE(float);
 PRUN_ROPE(bf16);
+PRUN_ROPE(f16);
 
 }  // namespace prun::cuda

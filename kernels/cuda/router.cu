@@ -85,6 +85,7 @@ void router_weight_grad(const T* x, const Compute<T>* dlogits, const Sum<S>& dwe
 PRUN_ROUTER(double)
 PRUN_ROUTER(float)
 PRUN_ROUTER(bf16)
+PRUN_ROUTER(f16)
 #undef PRUN_ROUTER
 template void router_weight_grad(const bf16*, const float*, const Sum<bf16>&, const RouterShape&, Stream);
 

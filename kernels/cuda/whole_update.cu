@@ -199,6 +199,7 @@ PRUN_ITERATION(bf16, float);
 PRUN_FACTORED(double, double);
 PRUN_FACTORED(float, float);
 PRUN_FACTORED(bf16, float);
+PRUN_FACTORED(f16, float);
 
 #define PRUN_SUMS(C)                                                                                     \
   template void scale_by<C>(const C*, const double*, C*, std::int64_t, Stream);                          \

@@ -239,9 +239,9 @@ TEST_F(SafetensorsTest, KnowsTheSizeOfEachType) {
     EXPECT_EQ(name_of(index.entries()[0].type), type.name);
     EXPECT_EQ(bits_of(index.entries()[0].type), type.bits);
   }
-  EXPECT_EQ(to_dtype(SafetensorsType::f16), std::nullopt);
+  EXPECT_EQ(to_dtype(SafetensorsType::f16), DType::f16);
   for (const DType type :
-       {DType::f64, DType::f32, DType::bf16, DType::i32, DType::i64, DType::u8, DType::u16}) {
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i32, DType::i64, DType::u8, DType::u16}) {
     EXPECT_EQ(to_dtype(to_safetensors_type(type)), type);
     EXPECT_EQ(bits_of(to_safetensors_type(type)), 8 * size_of(type));
   }

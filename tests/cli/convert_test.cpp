@@ -126,8 +126,9 @@ TEST(ConvertDeepSpeed, Stage3WithTheOptimizerOnTheHost) {
     "wall_clock_breakdown": true, "zero_allow_untested_optimizer": true,
     "aio": {"block_size": 1048576, "queue_depth": 16, "single_submit": false, "overlap_events": true, "thread_count": 2}})",
        sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"})),
-       {"global = 16", "micro = 16", "clip = 1.0", "every = 1", "optimizer = \"host\"", "compute = \"bf16\""},
-       {"fp16.enabled"},
+       {"global = 16", "micro = 16", "clip = 1.0", "every = 1", "optimizer = \"host\"", "compute = \"fp16\"",
+        "rule = \"deepspeed\"", "initial = 32768", "window = 1000", "hysteresis = 2", "least = 1"},
+       {},
        {}});
 }
 
@@ -169,8 +170,9 @@ TEST(ConvertDeepSpeed, ZeroInfinityWithItsMisspeltKey) {
     "aio": {"block_size": 1048576, "queue_depth": 8, "thread_count": 2}})",
        with({"--ranks", "2"}, sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))),
        {"global = 8", "stage = 3", "optimizer = \"nvme\"", "parameters = \"nvme\"",
-        "paths = [\"" + drive + "\"]", "depth = 8", "stripe_kib = 1024"},
-       {"zero_optimization.offload_param.max_in_cpu", "fp16.enabled"},
+        "paths = [\"" + drive + "\"]", "depth = 8", "stripe_kib = 1024", "rule = \"static\"",
+        "initial = 1024"},
+       {"zero_optimization.offload_param.max_in_cpu"},
        {}});
 }
 
@@ -220,8 +222,8 @@ TEST(ConvertDeepSpeed, OffloadAsItWasFirstSpelt) {
     "wall_clock_breakdown": false})",
                     with({"--ranks", "2"}, sets(small_model)),
                     {"global = 30", "micro = 5", "stage = 2", "optimizer = \"host\"", "weight_decay = 0",
-                     "activations = \"host\"", "mode = \"full\""},
-                    {"fp16.enabled"},
+                     "activations = \"host\"", "mode = \"full\"", "rule = \"static\"", "initial = 4096"},
+                    {},
                     {}});
 }
 
@@ -240,16 +242,17 @@ TEST(ConvertDeepSpeed, AnOptimizerThatThereIsNotIsAskedFor) {
                     with({"--ranks", "64"}, sets(with(small_model, {"optimizer.plugin=adamw"}))),
                     {"global = 65536", "micro = 64", "lr = 0.011"},
                     {"optimizer.type", "optimizer.params.weight_decay", "optimizer.params.bias_correction",
-                     "optimizer.params.max_coeff", "optimizer.params.min_coeff", "fp16.enabled",
-                     "sparse_attention.mode", "sparse_attention.block", "sparse_attention.attention"},
+                     "optimizer.params.max_coeff", "optimizer.params.min_coeff", "sparse_attention.mode",
+                     "sparse_attention.block", "sparse_attention.attention"},
                     {},
                     {"batch.global=1024", "batch.micro=16"}});
 }
 
 // huggingface/transformers, tests/deepspeed/ds_config_zero3.json
 TEST(ConvertDeepSpeed, ASchedulersPeakStandsAboveTheOptimizers) {
-  expect_converted({"ds_config_zero3.json",
-                    R"({
+  expect_converted(
+      {"ds_config_zero3.json",
+       R"({
     "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 1000, "initial_scale_power": 16, "hysteresis": 2, "min_loss_scale": 1},
     "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
       "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true, "contiguous_gradients": true,
@@ -257,11 +260,11 @@ TEST(ConvertDeepSpeed, ASchedulersPeakStandsAboveTheOptimizers) {
     "optimizer": {"type": "AdamW", "params": {"lr": 1e-5, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
     "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 3e-5, "warmup_num_steps": 500}},
     "steps_per_print": 2000, "wall_clock_breakdown": false})",
-                    with({"--ranks", "2"}, sets(with(small_model, {"batch.global=8", "batch.micro=4"}))),
-                    {"betas = [0.8, 0.999]", "lr = 0.00003", "schedule.kind = \"constant\"",
-                     "schedule.warmup = 500", "parameters = \"host\"", "every = 2000"},
-                    {"fp16.enabled", "scheduler.params.warmup_type"},
-                    {}});
+       with({"--ranks", "2"}, sets(with(small_model, {"batch.global=8", "batch.micro=4"}))),
+       {"betas = [0.8, 0.999]", "lr = 0.00003", "schedule.kind = \"constant\"", "schedule.warmup = 500",
+        "parameters = \"host\"", "every = 2000", "compute = \"fp16\"", "initial = 65536"},
+       {"scheduler.params.warmup_type"},
+       {}});
 }
 
 // huggingface/transformers, tests/deepspeed/ds_config_zero2.json; hiyouga/LLaMA-Factory,
@@ -414,16 +417,39 @@ TEST(ConvertMegatron, Gpt3InArrays) {
   EXPECT_EQ(asks.code, 2);
   EXPECT_NE(asks.out.find("--set model.vocab=N"), std::string::npos) << asks.out;
   EXPECT_NE(asks.out.find("--set data.plugin=tokens --set data.path=PREFIX"), std::string::npos) << asks.out;
-  expect_converted({"gpt3.sh",
-                    gpt3,
-                    sets(with(text, {"model.vocab=50257"})),
-                    {"layers = 96", "hidden = 12288", "seq = 2048", "vocab = 51200", "pp = 16", "tp = 8",
-                     "dropout = 0.1", "tied = true", "steps = 500000", "schedule.warmup = 430",
-                     "schedule.steps = 430000", "schedule.final = 0.1", "betas = [0.9, 0.95]",
-                     "validation = 0.051", "every = 1000", "batches = 10", "seed = 1234"},
-                    {"rampup-batch-size", "init-method-std", "fp16", "attention-dropout"},
+  expect_converted(
+      {"gpt3.sh",
+       gpt3,
+       sets(with(text, {"model.vocab=50257"})),
+       {"layers = 96", "hidden = 12288", "seq = 2048", "vocab = 51200", "pp = 16", "tp = 8", "dropout = 0.1",
+        "tied = true", "steps = 500000", "schedule.warmup = 430", "schedule.steps = 430000",
+        "schedule.final = 0.1", "betas = [0.9, 0.95]", "validation = 0.051", "every = 1000", "batches = 10",
+        "seed = 1234", "compute = \"fp16\"", "rule = \"megatron\""},
+       {"rampup-batch-size", "init-method-std", "attention-dropout"},
+       {},
+       with(narrow, {"model.layers=30", "batch.global=16"})});
+}
+
+TEST(ConvertMegatron, TheLossScaleIsCarriedOver) {
+  const std::string script =
+      "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
+      "--max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 2 --train-iters 10 --lr 1e-4 "
+      "--attention-dropout 0 --hidden-dropout 0 --init-method-std 0.02 --fp16 ";
+  const Words others = sets(with(text, {"model.vocab=256"}));
+  expect_converted(
+      {"moving.sh",
+       script + "--initial-loss-scale 65536 --min-loss-scale 2 --loss-scale-window 500 --hysteresis 4",
+       others,
+       {"compute = \"fp16\"", "rule = \"megatron\"", "initial = 65536", "least = 2", "window = 500",
+        "hysteresis = 4"},
+       {},
+       {}});
+  expect_converted({"fixed.sh",
+                    script + "--loss-scale 128",
+                    others,
+                    {"compute = \"fp16\"", "rule = \"static\"", "initial = 128"},
                     {},
-                    with(narrow, {"model.layers=30", "batch.global=16"})});
+                    {}});
 }
 
 // NVIDIA/Megatron-LM, examples/pretrain_gpt.sh
@@ -485,7 +511,7 @@ python pretrain_gpt.py \
                     with({"--ranks", "1"}, sets(with(text, {"model.vocab=50304"}))),
                     {"layers = 24", "schedule.warmup = 3200", "mode = \"full\"", "save_every = 10000",
                      "weight_decay = 0.01", "betas = [0.9, 0.999]"},
-                    {"fp16", "attention-dropout"},
+                    {"attention-dropout"},
                     {},
                     narrow});
 }
@@ -509,7 +535,7 @@ python -m torch.distributed.launch $DISTRIBUTED_ARGS \
 )",
                     sets(with(text, {"model.vocab=50432"})),
                     {"dp = 2", "pp = 2", "tp = 2", "schedule = \"1f1b\"", "mode = \"full\""},
-                    {"fp16", "attention-dropout"},
+                    {"attention-dropout"},
                     {},
                     narrow});
 }
@@ -557,7 +583,7 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \
                     sets(with(text, {"model.vocab=49152"})),
                     {"positions = 8192", "sequence = true", "every = 100", "weight_decay = 0.1",
                      "schedule.warmup = 2000", "pp = 2", "tp = 2"},
-                    {"fp16", "attention-dropout"},
+                    {"attention-dropout"},
                     {},
                     narrow});
 }
@@ -677,7 +703,7 @@ srun -l \
                                  "model.vocab=51200", "--out", recipe});
   ASSERT_EQ(converted.code, 0) << converted.out;
   EXPECT_EQ(names_under(converted.out, "Not carried over:"),
-            (Words{"rampup-batch-size", "init-method-std", "fp16", "attention-dropout"}))
+            (Words{"rampup-batch-size", "init-method-std", "attention-dropout"}))
       << converted.out;
   std::stringstream written;
   written << std::ifstream(recipe).rdbuf();

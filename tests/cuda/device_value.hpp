@@ -147,7 +147,7 @@ void for_types(Body body) {
       body.template operator()<T>(offset);
     }
   };
-  one(double{}), one(float{}), one(bf16{});
+  one(double{}), one(float{}), one(bf16{}), one(f16{});
 }
 
 // Calls body<T, S>(offset) for values T and the types S that they are summed in.

@@ -12,7 +12,7 @@ using namespace prun;
 using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
-constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 constexpr double slope = 0.79788456080286535588;  // sqrt(2 / pi)
 
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(slope * (x + 0.044715 * x * x * x))); }

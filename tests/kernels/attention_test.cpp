@@ -209,7 +209,7 @@ std::string label(const InstructionSet& set, DType type, std::size_t index, cons
 
 template <class Check>
 void for_all(const Check& check) {
-  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (std::size_t index = 0; index < cases.size(); ++index) check(Problem(cases[index], type), index);
 }
 
@@ -217,15 +217,17 @@ TEST(Attention, ForwardAndGradientMatchDouble) {
   for_all([](const Problem& p, std::size_t index) {
     const Reference want = reference(p);
     const double amplitude = p.c.amplitude;
-    const bool narrow = p.type == DType::bf16;
+    const bool narrow = size_of(p.type) == 2;
+    const double rounding = p.type == DType::f16 ? 1.0 / 8 : 1;  // fp16 keeps three bits more
     const double exact = p.type == DType::f64 ? 1e-12 : 2e-5 * amplitude;
     for (const InstructionSet& set : all_kernels()) {
       Problem got = p;
       got.run(set, 2);
-      expect_close(got.y, want.y, narrow ? 5e-3 : exact, label(set, p.type, index, "y"));
+      expect_close(got.y, want.y, narrow ? 5e-3 * rounding : exact, label(set, p.type, index, "y"));
       expect_close(got.lse, want.lse, exact, label(set, p.type, index, "lse"));
-      // The gradient reads y as rounded to bf16.
-      expect_close(got.dx, want.dx, narrow ? 2e-2 * amplitude : exact, label(set, p.type, index, "dx"));
+      // The gradient reads y as rounded.
+      expect_close(got.dx, want.dx, narrow ? 2e-2 * rounding * amplitude : exact,
+                   label(set, p.type, index, "dx"));
     }
   });
 }
@@ -279,7 +281,7 @@ TEST(Attention, BitsDoNotDependOnBatching) {
 
 TEST(Attention, NonFiniteInputShowsInTheResult) {
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const double poison : {std::nan(""), infinity, -infinity})
       for (const std::int64_t slot : {0, 1, 2})
         for (const InstructionSet& set : all_kernels()) {

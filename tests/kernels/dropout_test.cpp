@@ -10,7 +10,7 @@ using namespace prun;
 using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
-constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 constexpr double seed = 9'007'199'254'000'123.0;  // uses both words
 
 struct Place {

@@ -21,7 +21,7 @@ Value tokens() {
 template <class Body>
 void for_cases(Body body) {
   for (const InstructionSet& set : all_kernels())
-    for (DType type : {DType::f64, DType::f32, DType::bf16})
+    for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (std::int64_t width : {1, 7, 64, 200}) {
         SCOPED_TRACE(std::string(set.name) + " " + name_of(type) + " width " + std::to_string(width));
         body(set, type, width);
@@ -31,7 +31,7 @@ void for_cases(Body body) {
 // The accumulators that values of a type may have.
 std::vector<DType> sums_of(DType type) {
   if (type == DType::f64) return {DType::f64};
-  if (type == DType::f32) return {DType::f64, DType::f32};
+  if (type == DType::f32 || type == DType::f16) return {DType::f64, DType::f32};
   return {DType::f64, DType::f32, DType::bf16};
 }
 

@@ -116,7 +116,7 @@ template <class Check>
 void for_all(const Check& check) {
   const Sizes sizes = {2, 37, 21, 2, 5, 19};
   const std::vector<std::int64_t> same(static_cast<std::size_t>(2 * 37 * 2), 2);
-  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const InstructionSet& set : all_kernels()) {
       check(set, Problem(sizes, type, spread(sizes), 0, 5));
       check(set, Problem(sizes, type, spread(sizes), 2, 2));

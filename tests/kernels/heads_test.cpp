@@ -19,7 +19,7 @@ std::size_t packed_index(const Extents& x, std::size_t i, std::int64_t first, st
 
 TEST(Heads, SplitPutsEveryNumberInItsPlaceAndJoinTakesItBack) {
   for (const InstructionSet& set : all_kernels())
-    for (const DType type : {DType::f64, DType::f32, DType::bf16})
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const Extents& d :
            {Extents{1, 1, 1, 3, 1}, {2, 5, 3, 4, 6}, {3, 40, 2, 3, 64}, {2, 3, 1, 10, 256}}) {
         SCOPED_TRACE(std::string(set.name) + " " + name_of(type) + " width " + std::to_string(d[4]));

@@ -99,7 +99,7 @@ std::string label(const InstructionSet& set, DType type, std::size_t index, cons
 
 template <class Check>
 void for_all(const Check& check) {
-  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (std::size_t index = 0; index < cases.size(); ++index) {
       const Problem problem(cases[index], type);
       for (const InstructionSet& set : all_kernels()) check(set, problem, cases[index], index);

@@ -23,7 +23,7 @@ Value targets() {
 TEST(LmHeadLogits, AreThoseOfThePositionAskedFor) {
   const std::int64_t positions[] = {2, 4, -1, 0};
   for (const InstructionSet& set : all_kernels())
-    for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       const Value x = Value::random(type, {batch, seq, width}, 1),
                   weight = Value::random(type, {vocab, width}, 2);
       const Value logits = run(

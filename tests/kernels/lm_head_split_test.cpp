@@ -163,13 +163,14 @@ void expect_whole(const InstructionSet& set, const Problem& p, std::int64_t part
   const Result want = whole(set, p), got = Split(set, p, parts).all();
   const double exact = terms * (p.type == DType::f64 ? 1e-12 : 1e-5);
   expect_near({got.loss}, {want.loss}, exact / terms, "loss");
-  expect_near(got.dx, want.dx, p.type == DType::bf16 ? 8e-3 : exact, "dx");
+  const double rounded = p.type == DType::f16 ? 1e-3 : 8e-3;
+  expect_near(got.dx, want.dx, size_of(p.type) == 2 ? rounded : exact, "dx");
   expect_near(got.dweight, want.dweight, exact, "dweight");
 }
 
 template <class Check>
 void for_all(const Check& check) {
-  for (const DType type : {DType::f64, DType::f32, DType::bf16})
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const Case& c : cases)
       for (const InstructionSet& set : all_kernels()) check(set, Problem(c, type));
 }

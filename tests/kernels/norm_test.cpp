@@ -94,7 +94,7 @@ struct Norm {
 template <class Body>
 void for_cases(Body body) {
   for (const InstructionSet& set : all_kernels())
-    for (DType type : {DType::f64, DType::f32, DType::bf16})
+    for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const Extents& dims : shapes) {
         SCOPED_TRACE(std::string(set.name) + " " + name_of(type) + " width " + std::to_string(dims.back()));
         body(set, Norm(type, dims));
@@ -145,7 +145,7 @@ TEST(LayerNorm, InputGradientMatchesTheFormula) {
 TEST(LayerNorm, WeightGradientsAddToWhatIsThere) {
   for_cases([](const InstructionSet& set, const Norm& n) {
     for (DType sum : {DType::f64, DType::f32, DType::bf16}) {
-      if (size_of(sum) < size_of(n.type)) continue;
+      if (!may_sum(n.type, sum)) continue;
       const Value before = random_value(sum, {n.dims.back()}, 9);
       const std::vector<double> ones(n.dy.size(), 1.0);
       for (int absent : {-1, 4, 5}) {
@@ -196,7 +196,7 @@ TEST(RmsNorm, GradientsMatchTheFormula) {
     expect_batch_free(set, input, {0, 1, 3, 5});
     expect_residual_added(set, input, dx);
     for (DType sum : {DType::f64, DType::f32, DType::bf16}) {
-      if (size_of(sum) < size_of(n.type)) continue;
+      if (!may_sum(n.type, sum)) continue;
       const Value before = random_value(sum, {n.dims.back()}, 9);
       const Call weight{"rmsnorm_weight_grad", {n.dy, n.x, rstd, before}, {{.i = 1}}};
       expect_close(run(set, weight)[3], n.column_sums(before, n.xhat(false)), 4 * sum_tolerance(n.type, sum),
@@ -211,7 +211,7 @@ TEST(RmsNorm, GradientsMatchTheFormula) {
 TEST(RmsNorm, RowsOfSeveralDimensionsAreThoseOfOne) {
   const Extents apart = {2, 3, 4, 5}, dense = {2, 3, 20}, gains = {4, 5};
   for (const InstructionSet& set : all_kernels())
-    for (DType type : {DType::f64, DType::f32, DType::bf16}) {
+    for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       const Norm n(type, dense);
       const auto as = [&](const Value& value, const Extents& dims) {
         return Value(type, dims, value.numbers());

@@ -44,6 +44,8 @@ std::vector<Types> all_types() {
       for (std::optional<DType> master :
            {std::optional<DType>(), std::optional(DType::f32), std::optional(DType::u16)})
         all.push_back({DType::bf16, gradient, state, master});
+  all.push_back({DType::f16, DType::f64, DType::f64, DType::f64});
+  for (DType state : {DType::f32, DType::bf16}) all.push_back({DType::f16, DType::f32, state, DType::f32});
   return all;
 }
 
@@ -68,7 +70,7 @@ struct Weights {
     for (std::size_t i = 0; i < whole.size(); ++i) {
       const auto number = static_cast<float>(whole[i]);
       if (t.parameter == DType::bf16) parameter.tensor().as<std::uint16_t>()[i] = rounded_half(number);
-      if (t.parameter == DType::f32) parameter.set(i, whole[i]);
+      if (t.parameter == DType::f32 || t.parameter == DType::f16) parameter.set(i, whole[i]);
       if (t.split()) master.set(i, low_half(number));
     }
   }
@@ -114,8 +116,9 @@ void expect_weights(std::vector<Value> after, const Types& t, const std::vector<
   if (!t.master || t.split()) return;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const auto weight = static_cast<float>(got[i]);
-    const double rounded =
-        t.parameter == DType::bf16 ? std::bit_cast<float>(std::uint32_t{rounded_half(weight)} << 16) : weight;
+    double rounded = weight;
+    if (t.parameter == DType::bf16) rounded = std::bit_cast<float>(std::uint32_t{rounded_half(weight)} << 16);
+    if (t.parameter == DType::f16) rounded = f16(weight);
     ASSERT_EQ(after[0][i], rounded) << "the parameter is the master, rounded";
   }
 }
@@ -273,7 +276,7 @@ TEST(Optimizers, EveryInstructionSetGivesTheSameBits) {
       for (const InstructionSet& set : sets)
         expect_same(run(set, call), want, call.op + ", " + set.name + ", " + t.text());
     }
-  for (DType type : {DType::f64, DType::f32, DType::bf16}) {
+  for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const Call call{"sum_squares", {random_value(type, {9001}, 1), number(0)}};
     const std::vector<Value> want = run(sets.front(), call);
     for (const InstructionSet& set : sets) expect_same(run(set, call), want, set.name);
@@ -441,7 +444,7 @@ TEST(Optimizers, RefuseStatesOfMixedTypes) {
 
 TEST(SumSquares, AddsToTheSum) {
   for (const InstructionSet& set : all_kernels())
-    for (DType type : {DType::f64, DType::f32, DType::bf16})
+    for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (std::int64_t n : {1, 4095, 4096, 4097, 50'001, 16'790'000}) {
         if (n > 50'001 && type != DType::bf16) continue;  // where parts have several rows
         const Call call{"sum_squares", {random_value(type, {n}, 1), number(2.5)}};
@@ -471,7 +474,7 @@ std::vector<double> counted(const InstructionSet& set, const Value& x, double ke
 
 TEST(CountNonFinite, CountsWhereTheUpdateIsMasked) {
   for (const InstructionSet& set : all_kernels())
-    for (DType type : {DType::f64, DType::f32, DType::bf16}) {
+    for (DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
       Value x = random_value(type, {10'000}, 1);
       EXPECT_EQ(counted(set, x, 0), (std::vector<double>{4, 5, 6})) << set.name;
       x.set(0, std::numeric_limits<double>::infinity());
@@ -496,9 +499,10 @@ struct Decision {
   double norm, clip, keep;
 };
 
-Decision decide(const InstructionSet& set, double sum, double loss, double limit, double halt = 0) {
+Decision decide(const InstructionSet& set, double sum, double loss, double limit, double halt = 0,
+                const Value& scale = {}) {
   const Call call{"clip_factor",
-                  {number(sum), number(loss), number(halt), number(-1), number(-1), number(-1)},
+                  {number(sum), number(loss), number(halt), number(-1), number(-1), number(-1), scale},
                   {{.f = limit}}};
   const std::vector<Value> after = run(set, call);
   return {after[3][0], after[4][0], after[5][0]};
@@ -523,6 +527,20 @@ TEST(ClipFactor, KeepsOnlyFiniteSteps) {
     EXPECT_EQ(decide(set, 1, nan, 1).keep, 0);
     EXPECT_EQ(decide(set, 1, -infinity, 1).keep, 0);
   }
+}
+
+// As it is without a scale, but for the factor that takes it off the gradients.
+TEST(ClipFactor, TakesTheScaleOfTheLossOff) {
+  for (const InstructionSet& set : all_kernels())
+    for (const double scale : {0x1p-8, 1.0, 0x1p16, 0x1p32})
+      for (const double limit : {0.0, 1.0, 8.0})
+        for (const double sum : {16.0, 12.5}) {
+          const Decision plain = decide(set, sum, 1, limit),
+                         scaled = decide(set, sum * scale * scale, 1, limit, 0, number(scale));
+          EXPECT_EQ(scaled.norm, plain.norm);
+          EXPECT_EQ(scaled.clip, plain.clip / scale);
+          EXPECT_EQ(scaled.keep, 1);
+        }
 }
 
 TEST(ClipFactor, KeepsNothingOnceHalted) {

@@ -12,7 +12,7 @@ using namespace prun;
 using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
-constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 const std::vector<Extents> shapes = {{1, 1, 1, 3, 2}, {2, 5, 3, 4, 6}, {3, 9, 2, 3, 64}, {2, 3, 1, 5, 130}};
 
 // Base 10000, as Llama 3.1 slows it down where half of the pairs are concerned, all alike, and as YaRN does

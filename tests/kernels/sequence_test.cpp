@@ -103,7 +103,7 @@ void expect_rows_of_the_whole(const InstructionSet& set, const Shared& c, DType 
 
 TEST(AttentionAcross, RowsHaveTheBitsThatTheyHaveAmongAll) {
   for (const InstructionSet& set : all_kernels())
-    for (const DType type : {DType::f64, DType::f32, DType::bf16})
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const Shared& c : {Shared{.seq = 16}, Shared{.seq = 320, .ranks = 4},
                               Shared{.seq = 600, .heads = 1, .ranks = 3, .documents = true},
                               Shared{.seq = 514, .queries = 1, .zigzag = false, .documents = true}})

@@ -65,7 +65,7 @@ TEST(Note, TellsWhatTheLibraryNeedsAndOffers) {
   EXPECT_EQ(
       std::count(note.needed.begin(), note.needed.end(), "libprun_sdk.so." + std::to_string(plugin_epoch)),
       1);
-  EXPECT_EQ(std::count(note.undefined.begin(), note.undefined.end(), "prun_sdk_epoch_8_itanium_libstdcxx11"),
+  EXPECT_EQ(std::count(note.undefined.begin(), note.undefined.end(), "prun_sdk_epoch_9_itanium_libstdcxx11"),
             1);
   EXPECT_GE(note.build_id.size(), 16u);
 }
@@ -131,7 +131,7 @@ TEST(NoteText, NamesWhatIsDamaged) {
 
 TEST(Compatibility, NamesBothSides) {
   const std::string epoch = incompatibility(read_note(fixtures() / "libprun_model_wrong_epoch.so"));
-  EXPECT_TRUE(holds(epoch, "epoch 1 (SDK 0.9.9), this prun has 8 (SDK 0.1.0)"));
+  EXPECT_TRUE(holds(epoch, "epoch 1 (SDK 0.9.9), this prun has 9 (SDK 0.1.0)"));
   EXPECT_TRUE(holds(epoch, "rebuild it against this prun's SDK"));
   const std::string abi = incompatibility(read_note(fixtures() / "libprun_model_wrong_abi.so"));
   EXPECT_TRUE(holds(abi, "ABI linux-x86_64-other"));

@@ -113,6 +113,8 @@ std::vector<double> parameters_of(Trainer& trainer) {
         all.push_back(reinterpret_cast<const double*>(bytes.data())[i]);
       else if (run.type == DType::f32)
         all.push_back(reinterpret_cast<const float*>(bytes.data())[i]);
+      else if (run.type == DType::f16)
+        all.push_back(reinterpret_cast<const f16*>(bytes.data())[i]);
       else
         all.push_back(reinterpret_cast<const bf16*>(bytes.data())[i]);
     }

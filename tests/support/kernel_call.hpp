@@ -50,6 +50,7 @@ class Value {
       case DType::f64: return at<double>(i);
       case DType::f32: return static_cast<double>(at<float>(i));
       case DType::bf16: return static_cast<double>(static_cast<float>(at<bf16>(i)));
+      case DType::f16: return static_cast<double>(static_cast<float>(at<f16>(i)));
       case DType::u16: return at<std::uint16_t>(i);
       default: return at<std::int32_t>(i);
     }
@@ -59,6 +60,7 @@ class Value {
       case DType::f64: put(i, number); break;
       case DType::f32: put(i, static_cast<float>(number)); break;
       case DType::bf16: put(i, bf16(static_cast<float>(number))); break;
+      case DType::f16: put(i, f16(static_cast<float>(number))); break;
       case DType::u16: put(i, static_cast<std::uint16_t>(number)); break;
       default: put(i, static_cast<std::int32_t>(number));
     }

@@ -28,7 +28,17 @@ struct Call {
 };
 
 inline double tolerance(DType type) {
-  return type == DType::f64 ? 1e-12 : type == DType::f32 ? 4e-6 : 8e-3;  // bf16 keeps 8 bits
+  switch (type) {
+    case DType::f64: return 1e-12;
+    case DType::f32: return 4e-6;
+    case DType::f16: return 1e-3;
+    default: return 8e-3;  // bf16 keeps 8 bits
+  }
+}
+
+// Whether values of a type are added up in that one: a wider one or, of bf16, the same.
+inline bool may_sum(DType value, DType sum) {
+  return sum == DType::bf16 ? value == DType::bf16 : size_of(sum) >= size_of(value);
 }
 
 // Of what is added up from values of some type, one by one where the sums are in bf16.

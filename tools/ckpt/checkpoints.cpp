@@ -63,6 +63,7 @@ void write_facts(JsonWriter& json, const fs::path& folder, const Manifest& manif
   json.member("checkpoint", folder.string()).member("run", manifest.run.id).member("save", manifest.save);
   json.member("step", manifest.progress.step).member("updates", manifest.progress.updates);
   json.member("samples", manifest.progress.samples).member("mesh", manifest.mesh);
+  if (manifest.progress.loss_scale.scale > 0) json.member("loss_scale", manifest.progress.loss_scale.scale);
   json.member("files", manifest.files.size()).member("bytes", bytes_of(manifest));
 }
 
@@ -159,6 +160,7 @@ Distance distance(DType type, std::span<const std::byte> a, std::span<const std:
     case DType::f64: return distance<double>(a, b);
     case DType::f32: return distance<float>(a, b);
     case DType::bf16: return distance<bf16>(a, b);
+    case DType::f16: return distance<f16>(a, b);
     case DType::i32: return distance<std::int32_t>(a, b);
     case DType::u16: return distance<std::uint16_t>(a, b);
     default: return distance<std::int64_t>(a, b);
@@ -188,6 +190,8 @@ std::string manifest_difference(const Manifest& a, const Manifest& b) {
   compare("step", a.progress.step, b.progress.step);
   compare("updates", a.progress.updates, b.progress.updates);
   compare("samples", a.progress.samples, b.progress.samples);
+  compare("loss scale", a.progress.loss_scale.scale, b.progress.loss_scale.scale);
+  compare("finite steps at it", a.progress.loss_scale.clean, b.progress.loss_scale.clean);
   compare("mesh", a.mesh, b.mesh);
   compare("arithmetic", join(a.arithmetic, ", "), join(b.arithmetic, ", "));
   if (a.choices.texts != b.choices.texts) text += "choices: other kernels were chosen by trying\n";

@@ -16,8 +16,8 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::i32,
-                           DType::i64, DType::u8,  DType::u16};
+constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                           DType::i32, DType::i64, DType::u8,   DType::u16};
 constexpr std::int64_t counts[] = {0, 1, 37, 4099};
 constexpr CommKind kinds[] = {CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
                               CommKind::broadcast,  CommKind::all_to_all, CommKind::send};

@@ -16,6 +16,7 @@ double tolerance_of(const KernelCall& call) {
     if (!operand.shape.present) continue;
     const DType type = operand.shape.dtype;
     tolerance = std::max(tolerance, type == DType::bf16  ? 3e-2
+                                    : type == DType::f16 ? 4e-3
                                     : type == DType::f32 ? 1e-4
                                     : type == DType::f64 ? 1e-9
                                                          : 0);

@@ -89,6 +89,7 @@ double TrialOperand::number(std::size_t i) const {
     case DType::f64: return reinterpret_cast<const double*>(at)[i];
     case DType::f32: return static_cast<double>(reinterpret_cast<const float*>(at)[i]);
     case DType::bf16: return static_cast<double>(static_cast<float>(reinterpret_cast<const bf16*>(at)[i]));
+    case DType::f16: return static_cast<double>(static_cast<float>(reinterpret_cast<const f16*>(at)[i]));
     case DType::i32: return reinterpret_cast<const std::int32_t*>(at)[i];
     case DType::i64: return static_cast<double>(reinterpret_cast<const std::int64_t*>(at)[i]);
     case DType::u8: return static_cast<double>(at[i]);
@@ -103,6 +104,7 @@ void TrialOperand::set(std::size_t i, double number) {
     case DType::f64: reinterpret_cast<double*>(at)[i] = number; return;
     case DType::f32: reinterpret_cast<float*>(at)[i] = static_cast<float>(number); return;
     case DType::bf16: reinterpret_cast<bf16*>(at)[i] = bf16(static_cast<float>(number)); return;
+    case DType::f16: reinterpret_cast<f16*>(at)[i] = f16(static_cast<float>(number)); return;
     case DType::i32: reinterpret_cast<std::int32_t*>(at)[i] = static_cast<std::int32_t>(number); return;
     case DType::i64: reinterpret_cast<std::int64_t*>(at)[i] = static_cast<std::int64_t>(number); return;
     case DType::u8: at[i] = static_cast<std::byte>(number); return;

@@ -23,7 +23,7 @@ struct TrialOperand {
 };
 
 // A floating-point type: what has a tolerance.
-constexpr bool is_real(DType type) { return type == DType::f64 || type == DType::f32 || type == DType::bf16; }
+constexpr bool is_real(DType type) { return is_float(type); }
 
 struct KernelCall {
   const OpDef* def = nullptr;

@@ -52,6 +52,7 @@ prun::Kernel select_add(const prun::OpShape& shape) {
     case DType::f32: return add<float>;
     case DType::f64: return add<double>;
     case DType::bf16: return add<prun::bf16>;
+    case DType::f16: return add<prun::f16>;
     default: return nullptr;
   }
 }
@@ -372,13 +373,14 @@ void reduce(void* to, const void* from, std::int64_t count, prun::Reduction redu
     sum[i] = reduction == prun::Reduction::sum ? T(sum[i] + more[i]) : std::max(sum[i], more[i]);
 }
 
-template <>
-void reduce<prun::bf16>(void* to, const void* from, std::int64_t count, prun::Reduction reduction) {
-  auto* const sum = static_cast<prun::bf16*>(to);
-  const auto* const more = static_cast<const prun::bf16*>(from);
+// Halves are added as floats.
+template <class T>
+void reduce_halves(void* to, const void* from, std::int64_t count, prun::Reduction reduction) {
+  auto* const sum = static_cast<T*>(to);
+  const auto* const more = static_cast<const T*>(from);
   for (std::int64_t i = 0; i < count; ++i) {
     const float a = static_cast<float>(sum[i]), b = static_cast<float>(more[i]);
-    sum[i] = prun::bf16(reduction == prun::Reduction::sum ? a + b : std::max(a, b));
+    sum[i] = T(reduction == prun::Reduction::sum ? a + b : std::max(a, b));
   }
 }
 
@@ -386,7 +388,8 @@ void reduce(const CommOp& op, void* to, const void* from) {
   switch (op.dtype) {
     case DType::f64: return reduce<double>(to, from, op.count, op.reduction);
     case DType::f32: return reduce<float>(to, from, op.count, op.reduction);
-    case DType::bf16: return reduce<prun::bf16>(to, from, op.count, op.reduction);
+    case DType::bf16: return reduce_halves<prun::bf16>(to, from, op.count, op.reduction);
+    case DType::f16: return reduce_halves<prun::f16>(to, from, op.count, op.reduction);
     default: prun::throw_error(ErrorCode::unsupported, "no sums of ", prun::name_of(op.dtype));
   }
 }

@@ -273,6 +273,7 @@ prun::Kernel select_forward(const prun::OpShape& shape) {
     case prun::DType::f32: return forward<float>;
     case prun::DType::f64: return forward<double>;
     case prun::DType::bf16: return forward<prun::bf16>;
+    case prun::DType::f16: return forward<prun::f16>;
     default: return nullptr;
   }
 }
@@ -282,6 +283,7 @@ prun::Kernel select_backward(const prun::OpShape& shape) {
     case prun::DType::f32: return backward<float>;
     case prun::DType::f64: return backward<double>;
     case prun::DType::bf16: return backward<prun::bf16>;
+    case prun::DType::f16: return backward<prun::f16>;
     default: return nullptr;
   }
 }

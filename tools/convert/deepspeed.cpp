@@ -14,7 +14,7 @@ constexpr Fate carried = Fate::carried, refused = Fate::refused, without_effect 
 constexpr const char* buffers =
     "run.bundle says how much is exchanged at a time; its default follows the model";
 constexpr const char* overlaps = "exchanges run beside computation wherever the plan allows it";
-constexpr const char* scales = "bf16 needs no loss scale";
+constexpr const char* scales = "nothing is scaled, or not in that way";
 constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";
 constexpr const char* recomputes =
     "which layers are recomputed is said by the model's code there; here by [[strategy]] plugin = "
@@ -187,14 +187,35 @@ std::optional<std::int64_t> count(const Transfer& transfer, std::string_view key
 
 // ------------------------------------------------------------------- parts
 
+// Where none is given, or 0, it moves.
+void convert_loss_scale(Transfer& transfer) {
+  transfer.set_text("precision.compute", "fp16", "fp16.enabled");
+  transfer.carried("fp16.enabled");
+  const double fixed = transfer.number("fp16.loss_scale").value_or(0);
+  if (transfer.has("fp16.loss_scale")) transfer.carried("fp16.loss_scale");
+  if (fixed != 0) {
+    transfer.set_text("loss_scale.rule", "static", "fp16.loss_scale");
+    transfer.set("loss_scale.initial", fixed, "fp16.loss_scale");
+    return;
+  }
+  transfer.set_text("loss_scale.rule", "deepspeed", "fp16.enabled");
+  if (const auto power = transfer.number("fp16.initial_scale_power")) {
+    transfer.set("loss_scale.initial", std::exp2(*power), "fp16.initial_scale_power");
+    transfer.carried("fp16.initial_scale_power");
+  }
+  transfer.take("fp16.loss_scale_window", "loss_scale.window");
+  transfer.take("fp16.hysteresis", "loss_scale.hysteresis");
+  transfer.take("fp16.min_loss_scale", "loss_scale.least");
+  transfer.take("fp16.consecutive_hysteresis", "loss_scale.consecutive_hysteresis");
+}
+
 void convert_precision(Transfer& transfer) {
   const bool bf16 = transfer.is("bf16.enabled", "true") || transfer.is("bfloat16.enabled", "true");
   const bool fp16 = transfer.is("fp16.enabled", "true");
   for (const char* key : {"bf16.enabled", "bfloat16.enabled"})
     if (transfer.is(key, "true")) transfer.set_text("precision.compute", "bf16", key), transfer.carried(key);
   if (fp16) {
-    transfer.refuse("fp16.enabled", "there is no fp16; the recipe computes in bf16, over as many bits");
-    transfer.set_text("precision.compute", "bf16", "in place of fp16.enabled");
+    convert_loss_scale(transfer);
   } else if (!bf16 && (transfer.is_left_open("fp16.enabled") || transfer.is_left_open("bf16.enabled"))) {
     if (!transfer.knows("precision.compute"))
       transfer.ask("--set precision.compute=bf16", "or fp32, which the configuration leaves open");

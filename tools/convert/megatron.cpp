@@ -116,10 +116,10 @@ constexpr std::array rules = {
     // Numbers
     Rule{"fp8*", "", refused, eight_bits},
     Rule{"fp4*", "", refused, eight_bits},
-    Rule{"loss-scale*", "", without_effect, "bf16 needs no loss scale"},
-    Rule{"initial-loss-scale", "", without_effect, "bf16 needs no loss scale"},
-    Rule{"min-loss-scale", "", without_effect, "bf16 needs no loss scale"},
-    Rule{"hysteresis", "", without_effect, "bf16 needs no loss scale"},
+    Rule{"loss-scale*", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"initial-loss-scale", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"min-loss-scale", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"hysteresis", "", without_effect, "nothing is scaled, or not in that way"},
     Rule{"calculate-per-token-loss", "", without_effect, "the loss is the mean over all tokens of a step"},
     Rule{"init-method-std", "0.02|.02", without_effect, "as here"},
     Rule{"init-method-std", "", refused, initial},
@@ -486,10 +486,24 @@ void convert_training(Transfer& transfer) {
   if (warmup) transfer.set("optimizer.schedule.warmup", *warmup, "lr-warmup");
 }
 
+void convert_loss_scale(Transfer& transfer) {
+  transfer.set_text("precision.compute", "fp16", "fp16");
+  transfer.carried("fp16");
+  if (transfer.has("loss-scale")) {
+    transfer.set_text("loss_scale.rule", "static", "loss-scale");
+    transfer.take("loss-scale", "loss_scale.initial");
+    return;
+  }
+  transfer.set_text("loss_scale.rule", "megatron", "fp16");
+  transfer.take("initial-loss-scale", "loss_scale.initial");
+  transfer.take("min-loss-scale", "loss_scale.least");
+  transfer.take("loss-scale-window", "loss_scale.window");
+  transfer.take("hysteresis", "loss_scale.hysteresis");
+}
+
 void convert_precision(Transfer& transfer) {
   if (flag(transfer, "fp16")) {
-    transfer.refuse("fp16", "there is no fp16; the recipe computes in bf16, over as many bits");
-    transfer.set_text("precision.compute", "bf16", "in place of fp16");
+    convert_loss_scale(transfer);
   } else if (flag(transfer, "bf16")) {
     transfer.set_text("precision.compute", "bf16", "bf16");
     transfer.carried("bf16");

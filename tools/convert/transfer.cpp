@@ -17,9 +17,9 @@ constexpr std::size_t longest_value = 60, longest_key = 120;  // of a setting, i
 constexpr std::size_t most_settings = 4096, longest_name = 1024;
 
 // In the order in which recipes have them. A name before a dot stands for all behind it.
-constexpr std::array<std::string_view, 13> section_order = {
-    "run",    "model",     "data", "data.blend", "batch",     "eval",    "precision",
-    "device", "optimizer", "mesh", "strategy",   "tier.nvme", "observer"};
+constexpr std::array<std::string_view, 14> section_order = {
+    "run",        "model",  "data",      "data.blend", "batch",    "eval",      "precision",
+    "loss_scale", "device", "optimizer", "mesh",       "strategy", "tier.nvme", "observer"};
 // Strategies, in the order of the manual.
 constexpr std::array<std::string_view, 6> strategy_order = {"data", "tensor",    "pipeline",
                                                             "zero", "recompute", "offload"};

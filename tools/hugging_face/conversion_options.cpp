@@ -9,8 +9,9 @@ std::optional<DType> type_of(const Arguments& arguments) {
   const auto found = arguments.values.find("--type");
   if (found == arguments.values.end()) return {};
   if (found->second == "bf16") return DType::bf16;
+  if (found->second == "fp16") return DType::f16;
   if (found->second == "fp32") return DType::f32;
-  throw_error(ErrorCode::bad_input, "--type takes bf16 or fp32, not ", in_quotes(found->second));
+  throw_error(ErrorCode::bad_input, "--type takes bf16, fp16 or fp32, not ", in_quotes(found->second));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace prun {
 
-inline constexpr CommandOption weights_type = {"--type", "bf16|fp32",
+inline constexpr CommandOption weights_type = {"--type", "bf16|fp16|fp32",
                                                "the type of the weights; as they are otherwise"};
 
 Conversion conversion_of(const Arguments& arguments);

@@ -115,7 +115,8 @@ DType kept_type(const CheckpointFiles& files, const std::string& name) {
   if (const auto found = files.tensors().find(name); found != files.tensors().end())
     return found->second.type;
   for (const auto& [key, value] : files.manifest().recipe)
-    if (key == "precision.compute") return value.find("bf16") != std::string::npos ? DType::bf16 : DType::f32;
+    for (const DType half : {DType::bf16, DType::f16})
+      if (key == "precision.compute" && value.find(name_of(half)) != std::string::npos) return half;
   return DType::f32;
 }
 
@@ -151,7 +152,7 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
       throw_error(ErrorCode::bad_input, files.folder().string(), ": tensor '", name, "' is ",
                   shape_text(kept.shape), ", the model makes it ",
                   shape_text(shape_of(program.value(parameter))));
-    const DType wanted = type.value_or(kept.type == DType::bf16 ? DType::bf16 : DType::f32);
+    const DType wanted = type.value_or(size_of(kept.type) == 2 ? kept.type : DType::f32);
     const bool as_it_is = wanted == kept.type && which == Weights::trained;
     const std::string source = as_it_is ? name : weights_of(files, name, which);
     add_pieces(list, map, {{"", wanted, {}}, {}, source, parameter, layer});
@@ -262,9 +263,11 @@ std::string index_text(const std::vector<std::span<const Exported>>& files, std:
 
 void write_config(const fs::path& path, const ModelProgram& model, std::span<const Exported> tensors) {
   ConfigValues values = written_config(*model.model, model.context);
-  const bool half = std::any_of(tensors.begin(), tensors.end(),
-                                [](const Exported& tensor) { return tensor.spec.type == DType::bf16; });
-  values.insert(values.begin(), {"torch_dtype", std::string(half ? "bfloat16" : "float32")});
+  const auto half = std::find_if(tensors.begin(), tensors.end(),
+                                 [](const Exported& tensor) { return size_of(tensor.spec.type) == 2; });
+  std::string type = "float32";
+  if (half != tensors.end()) type = half->spec.type == DType::f16 ? "float16" : "bfloat16";
+  values.insert(values.begin(), {"torch_dtype", type});
   replace_text_file(path, config_text(values));
 }
 

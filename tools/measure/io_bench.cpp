@@ -155,7 +155,7 @@ void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates,
   raise(tier->info(&info));
   // The op counts what it reads and what it writes.
   const KernelFit fit{0, 0, 1 / rates.mix()};
-  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::u16})
+  for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::u16})
     table.kernels[{"copy", type, std::string(info.name.view())}] = fit;
 }
 

@@ -281,7 +281,8 @@ class Measured {
 
   void price_other_copies() const {
     for (const auto& [device, samples] : copies_)
-      for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::u16, DType::i32, DType::i64})
+      for (const DType type :
+           {DType::f64, DType::f32, DType::bf16, DType::f16, DType::u16, DType::i32, DType::i64})
         table_.kernels[{"copy", type, device}] = fit_kernel(samples);
   }
 

@@ -68,6 +68,8 @@ constexpr CurveKind curve_kinds[] = {
     {"loss", "Loss", "", [](const LoggedStep& step) { return step.loss; }, always},
     {"norm", "Gradient norm", "", [](const LoggedStep& step) { return step.grad_norm; }, always},
     {"rate", "Learning rate", "", [](const LoggedStep& step) { return step.lr; }, always},
+    {"scale", "Loss scale, log2", "", [](const LoggedStep& step) { return std::log2(step.loss_scale); },
+     [](const LoggedStep& step) { return step.loss_scale > 0; }},
     {"tokens", "Tokens a second", "", [](const LoggedStep& step) { return step.tokens_per_second; },
      [](const LoggedStep& step) { return step.tokens_per_second > 0; }},
     {"mfu", "Model FLOPs utilization", "%", [](const LoggedStep& step) { return 100 * step.mfu; },

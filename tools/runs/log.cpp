@@ -46,6 +46,7 @@ LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
   step.loss = line.number("loss", 0);
   step.grad_norm = line.number("grad_norm", 0);
   step.lr = line.number("lr", 0);
+  step.loss_scale = line.number("loss_scale", 0);
   step.seconds = line.number("seconds", 0);
   step.exposed_seconds = line.number("exposed_seconds", -1);
   step.save_seconds = line.number("save_seconds", 0);

@@ -27,6 +27,7 @@ struct LoggedStep {
   double tokens_per_second = 0, mfu = 0;                  // 0: not known
   double save_seconds = 0, compare_seconds = 0;           // that training stood still before it
   double watts = 0, clock_mhz = 0, joules_per_token = 0;  // 0: not known
+  double loss_scale = 0;                                  // 0: none
   bool kept = true;
 };
 

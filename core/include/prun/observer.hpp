@@ -42,6 +42,7 @@ struct StepInfo {
   // devices of all ranks took for this step, were they all like that one. 0: not known.
   double watts = 0, clock_mhz = 0, joules = 0;
   Array<TallyInfo> tallies;
+  double loss_scale = 0;  // what gradients of this step were multiplied by; 0: the recipe scales none
 };
 
 // The loss on data that is not trained on, as parameters are after a step.

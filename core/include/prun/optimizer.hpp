@@ -20,11 +20,13 @@ struct UpdateContext {
   // Copy in precision.master, or none where the parameter itself has that type. In u16: the low half of what
   // the parameter, in bf16, is the rounding of (prun/split_master.hpp).
   Id master = none;
-  Id gradient = none;  // sum over the step's targets, divided by their number
-  Array<Id> states;    // in the order of states()
+  // Sum over the step's targets, divided by their number. Where the recipe scales the loss, so is this: it is
+  // the gradient once it is multiplied by `clip`, and nothing else is.
+  Id gradient = none;
+  Array<Id> states;  // in the order of states()
   Id lr = none;
   Id step = none;  // updates done before this one, this one included: 1, 2, ...
-  Id clip = none;  // factor for the gradient
+  Id clip = none;  // factor for the gradient: what clipping leaves of it, over the scale of the loss
   Id keep = none;  // 0: leave everything as it is
   double lr_scale = 1;
   double weight_decay = -1;  // of the parameter's group; negative: the optimizer's own

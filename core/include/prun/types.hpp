@@ -12,7 +12,7 @@
 
 namespace prun {
 
-enum class DType : std::uint8_t { f64 = 0, f32 = 1, bf16 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6 };
+enum class DType : std::uint8_t { f64 = 0, f32 = 1, bf16 = 2, i32 = 3, i64 = 4, u8 = 5, u16 = 6, f16 = 7 };
 
 constexpr std::int64_t size_of(DType t) {
   switch (t) {
@@ -21,10 +21,16 @@ constexpr std::int64_t size_of(DType t) {
     case DType::f32:
     case DType::i32: return 4;
     case DType::bf16:
+    case DType::f16:
     case DType::u16: return 2;
     case DType::u8: return 1;
   }
   return 0;
+}
+
+// Values that ops compute with, rather than indices or codes.
+constexpr bool is_float(DType t) {
+  return t == DType::f64 || t == DType::f32 || t == DType::bf16 || t == DType::f16;
 }
 
 constexpr const char* name_of(DType t) {
@@ -32,6 +38,7 @@ constexpr const char* name_of(DType t) {
     case DType::f64: return "fp64";
     case DType::f32: return "fp32";
     case DType::bf16: return "bf16";
+    case DType::f16: return "fp16";
     case DType::i32: return "i32";
     case DType::i64: return "i64";
     case DType::u8: return "u8";
@@ -55,6 +62,38 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
+// IEEE's binary16, storage only as well. Rounds to nearest even: from 65520 on to infinity, below 2^-14 in
+// steps of 2^-24; NaN stays NaN. Without branches, so that loops over many are vectorised.
+struct f16 {
+  std::uint16_t bits = 0;
+
+  f16() = default;
+  explicit f16(float value) {
+    const auto word = std::bit_cast<std::uint32_t>(value);
+    const std::uint32_t size = word & 0x7fffffffu;
+    const std::uint32_t normal = (size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13;
+    // In the sum with 0.5 the last bit stands for 2^-24: the addition rounds.
+    const std::uint32_t small =
+        std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) - (126u << 23);
+    const std::uint32_t finite = size < 113u << 23 ? small : normal;
+    const std::uint32_t special = size > 0x7f800000u ? 0x7e00u | ((size >> 13) & 0x3ffu) : 0x7c00u;
+    bits = static_cast<std::uint16_t>((word >> 16 & 0x8000u) | (size < 143u << 23 ? finite : special));
+  }
+  operator float() const {
+    const std::uint32_t size = bits & 0x7fffu, shifted = size << 13;
+    // Below 2^-14 the digits count from that of 2^-14, which is taken off again.
+    const float small = std::bit_cast<float>(shifted + (113u << 23)) - std::bit_cast<float>(113u << 23);
+    const std::uint32_t normal = shifted + ((size < 0x7c00u ? 112u : 224u) << 23);
+    const std::uint32_t number = size < 0x400u ? std::bit_cast<std::uint32_t>(small) : normal;
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits & 0x8000u) << 16 | number);
+  }
+};
+static_assert(sizeof(f16) == 2);
+
+// Stored in two bytes, and computed with as a float.
+template <class T>
+inline constexpr bool is_half = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
+
 template <class T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, double>)
@@ -63,6 +102,8 @@ constexpr DType dtype_of() {
     return DType::f32;
   else if constexpr (std::is_same_v<T, bf16>)
     return DType::bf16;
+  else if constexpr (std::is_same_v<T, f16>)
+    return DType::f16;
   else if constexpr (std::is_same_v<T, std::int32_t>)
     return DType::i32;
   else if constexpr (std::is_same_v<T, std::uint16_t>)

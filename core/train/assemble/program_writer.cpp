@@ -9,6 +9,7 @@
 #include "program/step.hpp"
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
+#include "train/assemble/loss_scale.hpp"
 #include "train/assemble/model_program.hpp"
 #include "train/assemble/parameter_groups.hpp"
 #include "train/assemble/recipe_checks.hpp"
@@ -18,7 +19,7 @@ namespace prun {
 namespace {
 
 DType dtype_named(const std::string& name) {
-  for (DType t : {DType::f64, DType::f32, DType::bf16})
+  for (DType t : {DType::f64, DType::f32, DType::bf16, DType::f16})
     if (name == name_of(t)) return t;
   throw_error(ErrorCode::internal, "no number format '", name, "'");
 }
@@ -139,7 +140,8 @@ void ProgramWriter::write_step() {
     optimizers_.push_back(optimizer_of(group));
   check_parts_of_tensors();
   add_update(*program_, optimizers_);
-  add_step(*program_, {recipe_.number("optimizer.clip")});
+  add_step(*program_, {recipe_.number("optimizer.clip"), scales_loss(recipe_)});
+  check_scaled_updates(*program_);
 }
 
 // What takes a tensor as a whole would take its parts for tensors.
@@ -230,7 +232,7 @@ void ProgramWriter::check_lanes() const {
 }
 
 bool ProgramWriter::updates_are_free() const {
-  return recipe_.number("optimizer.clip") == 0 && recipe_.text("run.on_nonfinite") == "stop";
+  return recipe_.number("optimizer.clip") == 0 && !skips_non_finite(recipe_) && !scales_loss(recipe_);
 }
 
 GradientParts ProgramWriter::gradient_parts() const {

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/loss_scale.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
 
@@ -118,6 +119,21 @@ std::string blamed(const Recipe& recipe, const std::string& key) {
   return recipe.text("precision." + key) == "state" ? "state" : key;
 }
 
+// What is kept beside parameters in fp16 is wider: nothing of bf16's range fits into it, nor is anything in
+// it rounded by chance.
+bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Diagnostics& problems) {
+  if (precision.compute != DType::f16) return true;
+  const auto refuse = [&](const char* key, DType type) {
+    if (type == DType::f32 || type == DType::f64) return true;
+    problems.add(
+        recipe.problem("precision." + blamed(recipe, key),
+                       detail::concat("precision.", key, " is ", name_of(type),
+                                      ", and with precision.compute = \"fp16\" it is fp32 or fp64")));
+    return false;
+  };
+  return refuse("master", precision.master) && refuse("gradient", precision.gradient);
+}
+
 void check_precision(const Recipe& recipe, Diagnostics& problems) {
   const Precision precision = precision_of(recipe);
   const std::string compute = name_of(precision.compute);
@@ -129,6 +145,7 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
                            compute + "; compute = \"bf16\" fits, or master = \"fp32\""));
     return;
   }
+  if (!keeps_wide_beside_fp16(recipe, precision, problems)) return;
   const std::pair<const char*, DType> kept[] = {
       {"master", precision.master}, {"gradient", precision.gradient}, {"moments", precision.moments}};
   std::string narrow;
@@ -258,6 +275,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_evaluations(recipe, problems);
   check_name(recipe, problems);
   check_precision(recipe, problems);
+  check_loss_scale(recipe, problems);
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, plugins, problems);
   check_batch(recipe, plugins, problems);

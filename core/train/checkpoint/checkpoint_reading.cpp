@@ -66,6 +66,7 @@ void read_slice(const CheckpointFiles& files, const HeldSlice& held, const PlanM
   if (held.type == DType::f64) check_finite<double>(files, held, bytes);
   if (held.type == DType::f32) check_finite<float>(files, held, bytes);
   if (held.type == DType::bf16) check_finite<bf16>(files, held, bytes);
+  if (held.type == DType::f16) check_finite<f16>(files, held, bytes);
   if (held.rounded != none)
     split(files, held, memory, bytes);
   else

@@ -26,9 +26,12 @@ void complete_import(Settings& settings, const CheckpointFiles& files) {
                                    {"optimizer.plugin", "'sgd'"},
                                    {"optimizer.lr", "1.0"}})
     settings.emplace_back(key, value);
-  const auto half = [](const auto& tensor) { return tensor.second.type == DType::bf16; };
-  if (std::any_of(files.tensors().begin(), files.tensors().end(), half))
-    settings.emplace_back("precision.compute", "'bf16'");
+  for (const DType half : {DType::bf16, DType::f16}) {
+    const auto is_half = [&](const auto& tensor) { return tensor.second.type == half; };
+    if (!std::any_of(files.tensors().begin(), files.tensors().end(), is_half)) continue;
+    settings.emplace_back("precision.compute", detail::concat("'", name_of(half), "'"));
+    break;
+  }
 }
 
 // Whether it is the plugin of a section ("data.", "strategy.0.") that reads a key, not the core, or somebody

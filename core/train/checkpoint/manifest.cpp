@@ -1,6 +1,7 @@
 #include "train/checkpoint/manifest.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/crc32c.hpp"
@@ -66,6 +67,18 @@ KernelChoices choices_in(const JsonValue& json) {
   return choices;
 }
 
+// Of a run that scales no loss nothing is said.
+LossScale loss_scale_in(const JsonValue& json) {
+  const JsonValue* const found = json.find("loss_scale");
+  if (!found) return {};
+  const LossScale scale{found->at("scale").as_double(), count_at(*found, "clean"),
+                        count_at(*found, "spared")};
+  int exponent = 0;
+  if (std::frexp(scale.scale, &exponent) != 0.5)
+    throw_error(ErrorCode::bad_input, "its loss scale is ", scale.scale, ", no power of two");
+  return scale;
+}
+
 Manifest manifest_of(const JsonValue& json) {
   if (const std::int64_t format = count_at(json, "format"); format != format_version)
     throw_error(ErrorCode::bad_input, "it is of format ", format, ", this prun reads format ", format_version,
@@ -75,7 +88,8 @@ Manifest manifest_of(const JsonValue& json) {
   if (!is_run_id(manifest.run.id))
     throw_error(ErrorCode::bad_input, "'run' is ", in_quotes(manifest.run.id), ", not the name of a run");
   manifest.save = count_at(json, "save");
-  manifest.progress = {count_at(json, "step"), count_at(json, "updates"), count_at(json, "samples")};
+  manifest.progress = {count_at(json, "step"), count_at(json, "updates"), count_at(json, "samples"),
+                       loss_scale_in(json)};
   if (manifest.progress.updates > manifest.progress.step)
     throw_error(ErrorCode::bad_input, "it counts ", manifest.progress.updates, " updates in ",
                 manifest.progress.step, " steps");
@@ -129,6 +143,13 @@ std::string to_text(const Manifest& manifest) {
   json.member("run", manifest.run.id).member("parent", manifest.run.parent).member("save", manifest.save);
   json.member("step", manifest.progress.step).member("updates", manifest.progress.updates);
   json.member("samples", manifest.progress.samples).member("mesh", manifest.mesh);
+  if (const LossScale& scale = manifest.progress.loss_scale; scale.scale > 0)
+    json.name("loss_scale")
+        .begin_object()
+        .member("scale", scale.scale)
+        .member("clean", scale.clean)
+        .member("spared", scale.spared)
+        .end_object();
   json.name("arithmetic").begin_array();
   for (const std::string& text : manifest.arithmetic) json.value(text);
   json.end_array().name("choices").begin_object().name("texts").begin_array();

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "train/assemble/loss_scale.hpp"
 #include "train/checkpoint/run_identity.hpp"
 #include "train/checkpoint/settings.hpp"
 
@@ -18,6 +19,7 @@ struct Progress {
   std::int64_t step = 0;     // steps done
   std::int64_t updates = 0;  // of which the optimizer took
   std::int64_t samples = 0;  // trained on so far
+  LossScale loss_scale = {};
 };
 
 // What the devices of each rank chose by trying (Device::choices): different texts, and which one is a

@@ -81,10 +81,10 @@ class CheckpointStart final : public StartValues {
     const CheckpointFiles::Tensor& tensor = files_.tensor(name);
     Extents shape;
     for (const Dim& dim : program_.value(parameter).tensor_dims()) shape.push_back(dim.extent);
-    if (tensor.shape != shape || (tensor.type != DType::f32 && tensor.type != DType::bf16))
+    if (tensor.shape != shape || (!is_float(tensor.type) || tensor.type == DType::f64))
       throw_error(ErrorCode::bad_input, files_.folder().string(), ": tensor '", name, "' is ",
                   name_of(to_safetensors_type(tensor.type)), shape_text(tensor.shape),
-                  ", parameters of the recipe's model start from F32", shape_text(shape), " or BF16");
+                  ", parameters of the recipe's model start from F32", shape_text(shape), ", BF16 or F16");
   }
 
   const Program& program_;

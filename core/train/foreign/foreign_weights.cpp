@@ -1,7 +1,6 @@
 #include "train/foreign/foreign_weights.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -12,31 +11,13 @@
 namespace prun {
 namespace {
 
-// Bits of a number in half precision.
-struct Half {
-  std::uint16_t bits;
-};
-
-float number(float x) { return x; }
-float number(bf16 x) { return static_cast<float>(x); }
-float number(Half half) {
-  const std::uint32_t sign = (half.bits & 0x8000u) << 16, exponent = half.bits >> 10 & 0x1fu,
-                      fraction = half.bits & 0x3ffu;
-  if (exponent == 0) {
-    const float small = std::ldexp(static_cast<float>(fraction), -24);
-    return sign ? -small : small;
-  }
-  const std::uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
 // `stride` in elements.
 template <class T>
 void gather(const std::byte* from, std::int64_t stride, std::span<float> to) {
   for (float& x : to) {
     T element;
     std::memcpy(&element, from, sizeof element);
-    x = number(element);
+    x = static_cast<float>(element);
     from += stride * static_cast<std::int64_t>(sizeof element);
   }
 }
@@ -47,7 +28,7 @@ Gather gather_of(SafetensorsType type) {
   switch (type) {
     case SafetensorsType::f32: return gather<float>;
     case SafetensorsType::bf16: return gather<bf16>;
-    case SafetensorsType::f16: return gather<Half>;
+    case SafetensorsType::f16: return gather<f16>;
     default: return nullptr;
   }
 }
@@ -132,7 +113,9 @@ void ForeignReader::check(const ForeignPiece& piece, std::int64_t layer) const {
 DType ForeignReader::type_of(Id parameter, std::int64_t layer) const {
   std::set<SafetensorsType> types;
   for (const ForeignPiece& piece : map_.pieces(parameter)) types.insert(tensor(piece, layer).entry->type);
-  return types.size() == 1 ? to_dtype(*types.begin()).value_or(DType::f32) : DType::f32;
+  // Runs keep fp16 only where they compute in it: fp32 holds all of it.
+  const DType common = types.size() == 1 ? to_dtype(*types.begin()).value_or(DType::f32) : DType::f32;
+  return common == DType::f16 ? DType::f32 : common;
 }
 
 void ForeignReader::read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const {

@@ -78,6 +78,7 @@ StepInfo step_info(const Trainer& trainer, const StepResult& result, double seco
   info.loss = result.loss;
   info.grad_norm = result.grad_norm;
   info.lr = result.lr;
+  info.loss_scale = result.loss_scale;
   info.kept = result.kept;
   info.targets = result.targets;
   info.seconds = seconds;
@@ -97,6 +98,19 @@ std::string non_finite_text(std::int64_t step, const StepResult& result) {
                         result.non_finite.empty()
                             ? "no gradient is non-finite by itself"
                             : "the gradient of '" + result.non_finite + "' is not finite");
+}
+
+std::string scale_text(double before, double next) {
+  if (before == 0) return "";
+  const auto power = [](double scale) { return detail::concat("2^", std::ilogb(scale)); };
+  if (before == next) return "; the loss scale stays at " + power(before);
+  return "; the loss scale falls from " + power(before) + " to " + power(next);
+}
+
+void throw_scale_spent(const std::string& what, double scale) {
+  throw_error(ErrorCode::diverged, what, "; nothing was updated, and the loss scale is 2^", std::ilogb(scale),
+              " already, the least that loss_scale.least allows. Lower optimizer.lr, look at what the model "
+              "computes, or take loss_scale.rule = \"megatron\", which goes on there");
 }
 
 void throw_diverged(const Program& program, const std::string& what) {

@@ -28,7 +28,11 @@ std::string stopped_text(const Trainer& trainer, const std::string& resume_comma
 // That the update of a step was masked, and why.
 std::string non_finite_text(std::int64_t step, const StepResult& result);
 
-// Ends the run because of it.
+// What that does to the scale of the loss; empty where there is none.
+std::string scale_text(double before, double next);
+
+// End the run because of it: the first, since the scale cannot fall.
+[[noreturn]] void throw_scale_spent(const std::string& what, double scale);
 [[noreturn]] void throw_diverged(const Program& program, const std::string& what);
 
 // Time for which training stands still and nobody was told of.

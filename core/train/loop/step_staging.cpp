@@ -29,9 +29,15 @@ void StepStaging::stage(std::int64_t number, const Progress& progress, std::int6
   write_scalar(number, values_.stop, (wishes.stop ? 1 : 0) + (wishes.save ? wish_to_save : 0));
   write_outcome(number, values_.lr, rate_.at(next + unknown), rate_.at(next));
   write_outcome(number, values_.step, static_cast<double>(next + unknown), static_cast<double>(next));
-  const bool halts = unknown > 0 && assembly_.recipe().text("run.on_nonfinite") == "stop";
+  const bool halts = unknown > 0 && (stops_ || scaler_.is_spent(progress.loss_scale));
   write_outcome(number, values_.halt, 0, halts);
   if (values_.go.kept != none) write_outcome(number, values_.go, 1, !halts);
+  if (values_.loss_scale.kept != none) {
+    const auto scale_after = [&](bool finite) {
+      return (unknown > 0 ? scaler_.after(progress.loss_scale, finite) : progress.loss_scale).scale;
+    };
+    write_outcome(number, values_.loss_scale, scale_after(true), scale_after(false));
+  }
   write_scalar(number, values_.seed,
                step_seed(assembly_.recipe().integer("run.seed"), progress.step + unknown));
   if (values_.inv_sequences != none)
@@ -59,8 +65,10 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   result.lr = rate_.at(progress.updates + 1);
   result.targets = static_cast<std::int64_t>(counted);
   result.loss = read_scalar(number, values_.loss_sum) / counted;
+  result.loss_scale = progress.loss_scale.scale;
   result.grad_norm = read_scalar(number, values_.grad_norm);
   result.kept = read_scalar(number, values_.keep) != 0;
+  result.scale_spent = !result.kept && scaler_.is_spent(progress.loss_scale);
   for (const StagedValues::Tally& tally : values_.tallies)
     result.tallies.push_back(read_tally(number, tally));
   if (!result.kept) result.non_finite = first_non_finite(number);

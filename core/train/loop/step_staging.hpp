@@ -8,6 +8,7 @@
 #include "execute/plan_memory.hpp"
 #include "program/step.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/assemble/loss_scale.hpp"
 #include "train/checkpoint/manifest.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/learning_rate.hpp"
@@ -25,7 +26,9 @@ struct StepResult {
   double loss = 0;
   double grad_norm = 0;
   double lr = 0;
+  double loss_scale = 0;  // 0: the loss is not scaled
   bool kept = true;
+  bool scale_spent = false;  // not kept, and the scale of the loss cannot fall
   std::int64_t targets = 0;  // of all ranks
   // Some rank was asked to stop, the first one to save: all ranks learn it in the same step.
   bool stop = false, save = false;
@@ -46,7 +49,9 @@ class StepStaging {
       : assembly_(assembly),
         memory_(memory),
         values_(staged_values(assembly.program())),
-        rate_(assembly.recipe()) {}
+        rate_(assembly.recipe()),
+        scaler_(assembly.recipe()),
+        stops_(!skips_non_finite(assembly.recipe())) {}
 
   // Where the samples of a step go.
   std::vector<BatchTarget> batch(std::int64_t number) const {
@@ -70,6 +75,8 @@ class StepStaging {
   const PlanMemory& memory_;
   const StagedValues values_;
   const LearningRate rate_;
+  const LossScaler scaler_;
+  const bool stops_;  // where a step is not finite
 };
 
 }  // namespace prun

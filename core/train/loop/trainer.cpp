@@ -55,7 +55,8 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
                 queues(), probes_of(membership_.probes, assembly, peers_.communicators())),
       staging_(assembly, memory()),
       samples_(open_data(assembly, plugins)),
-      reader_(samples_, batch_shape(assembly, assembly.program())) {
+      reader_(samples_, batch_shape(assembly, assembly.program())),
+      scaler_(assembly.recipe()) {
   open_evaluation(plugins);
   watch_replicas();
   const std::unique_ptr<StartValues> weights = restore(plugins);
@@ -93,6 +94,7 @@ void Trainer::watch_replicas() {
 std::unique_ptr<StartValues> Trainer::restore(PluginHost& plugins) {
   const std::string& resume = assembly_.recipe().text("run.resume");
   if (resume.empty()) {
+    progress_.loss_scale = scaler_.begin();
     std::unique_ptr<StartValues> start = open_start_values(assembly_.recipe(), assembly_.program(), plugins);
     initialize(assembly_, memory(), start.get());
     if (start && assembly_.rank() == 0 && has_base(assembly_.program()))
@@ -102,6 +104,7 @@ std::unique_ptr<StartValues> Trainer::restore(PluginHost& plugins) {
   const std::unique_ptr<StartValues> base = open_base(assembly_.recipe(), assembly_.program(), plugins);
   loaded_ = load_checkpoint(assembly_, memory(), resume, announce_to_all(membership_, assembly_), base.get());
   progress_ = loaded_->manifest.progress;
+  progress_.loss_scale = scaler_.resumed(progress_.loss_scale);
   base_ = loaded_->manifest.base;
   return nullptr;
 }
@@ -149,6 +152,7 @@ StepResult Trainer::finish() {
   result.exposed_communication = exposed;
   ++finished_;
   ++progress_.step;
+  progress_.loss_scale = scaler_.after(progress_.loss_scale, result.kept);
   progress_.updates += result.kept;
   progress_.samples += assembly_.batch().global;
   if (running() > 0) say_step();

@@ -107,6 +107,7 @@ class Trainer {
   std::optional<LoadedCheckpoint> loaded_;
   std::optional<RunSaves> saves_;  // from the end of the start on
   std::string base_;               // of the first rank, as manifests have it
+  const LossScaler scaler_;
   Progress progress_;
   // Steps of this process, which alternate the staging sides; `read_`: whose batch is there or on its way.
   std::int64_t read_ = 0, started_ = 0, finished_ = 0;

@@ -136,12 +136,15 @@ class Run {
   // the run, the step behind leaves them so. Or updates did not wait for the norm: then nothing is saved.
   void non_finite(const StepResult& result) {
     const std::string what = non_finite_text(trainer_.progress().step, result);
-    if (recipe_.text("run.on_nonfinite") == "skip") {
-      observers_.event(EventKind::warning, what + "; the update was skipped");
+    if (skips_non_finite(recipe_) && !result.scale_spent) {
+      const double next = trainer_.progress().loss_scale.scale;
+      observers_.event(EventKind::warning,
+                       what + "; the update was skipped" + scale_text(result.loss_scale, next));
       return;
     }
     observers_.event(EventKind::failed, what);
     finish_save();
+    if (result.scale_spent) throw_scale_spent(what, result.loss_scale);
     throw_diverged(trainer_.assembly().program(), what);
   }
 

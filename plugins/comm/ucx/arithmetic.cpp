@@ -28,8 +28,8 @@ struct Max {
 
 template <class Operation, class T>
 T one(T a, T b) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return bf16(Operation::of(static_cast<float>(a), static_cast<float>(b)));
+  if constexpr (is_half<T>)
+    return T(Operation::of(static_cast<float>(a), static_cast<float>(b)));
   else
     return Operation::of(a, b);
 }
@@ -50,6 +50,7 @@ void with(DType dtype, const void* first, const void* second, void* to, std::int
     case DType::f64: return all<Operation, double>(first, second, to, elements);
     case DType::f32: return all<Operation, float>(first, second, to, elements);
     case DType::bf16: return all<Operation, bf16>(first, second, to, elements);
+    case DType::f16: return all<Operation, f16>(first, second, to, elements);
     case DType::i32: return all<Operation, std::int32_t>(first, second, to, elements);
     case DType::i64: return all<Operation, std::int64_t>(first, second, to, elements);
     case DType::u8: return all<Operation, std::uint8_t>(first, second, to, elements);

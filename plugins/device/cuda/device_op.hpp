@@ -120,6 +120,7 @@ auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<
     case DType::f64: return choice.template operator()<double>();
     case DType::f32: return choice.template operator()<float>();
     case DType::bf16: return choice.template operator()<bf16>();
+    case DType::f16: return choice.template operator()<f16>();
     default: return {};
   }
 }

@@ -21,7 +21,8 @@ std::string text_of(const AttentionLayout& layout, bool backward) {
   return list_of(backward, s.batch, s.seq, s.heads, s.queries, s.head_dim, s.causal) + list_of(layout.q) +
          list_of(layout.k) + list_of(layout.v) + list_of(layout.y) +
          (s.window > 0 ? "window " + list_of(s.window) : std::string()) +
-         (s.across() ? list_of(s.keys) : std::string());
+         (s.across() ? list_of(s.keys) : std::string()) +
+         (layout.type == DType::bf16 ? std::string() : name_of(layout.type));
 }
 
 std::string file_in(const std::string& cache_folder) {

@@ -2,6 +2,7 @@
 #include "console_observer.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "console_format.hpp"
 
@@ -111,6 +112,7 @@ std::string ConsoleObserver::line_of(const StepInfo& info) const {
   std::string line = "step " + std::to_string(info.step) + "/" + std::to_string(steps_) + " | loss " +
                      fixed(info.loss, 4) + " | grad " + gradient_norm(info.grad_norm) + " | lr " +
                      scientific(info.lr);
+  if (info.loss_scale > 0) line += " | scale 2^" + fixed(std::log2(info.loss_scale), 0);
   if (info.seconds > 0) {
     const double rate = tokens_per_step_ / info.seconds;
     line += " | " + scaled(rate) + " tok/s";

@@ -128,6 +128,7 @@ void JsonlObserver::step(const StepInfo& info) {
     line.number("tokens_per_second", rate);
     if (peak_flops_ > 0) line.number("mfu", rate * flops_per_token_ / peak_flops_);
   }
+  if (info.loss_scale > 0) line.number("loss_scale", info.loss_scale);
   if (info.save_seconds > 0) line.number("save_seconds", info.save_seconds);
   if (info.compare_seconds > 0) line.number("compare_seconds", info.compare_seconds);
   if (info.exposed_seconds >= 0)

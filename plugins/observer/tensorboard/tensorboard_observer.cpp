@@ -55,6 +55,7 @@ void TensorboardObserver::step(const StepInfo& info) {
                                  {"train/lr", info.lr},
                                  {"train/tokens", tokens_per_step_ * static_cast<double>(info.step)},
                                  {"time/step_seconds", info.seconds}};
+  if (info.loss_scale > 0) scalars.push_back({"train/loss_scale", info.loss_scale});
   if (!info.kept) scalars.push_back({"train/skipped_update", 1});
   if (info.seconds > 0) {
     const double rate = tokens_per_step_ / info.seconds;

@@ -1,5 +1,5 @@
-// attention and its gradient, of queries, keys and values apart or packed. In bf16 it is bound: by cuDNN or
-// our own kernels on tensor cores, whichever is faster, as far as they take the call.
+// attention and its gradient, of queries, keys and values apart or packed. In halves it is bound: by cuDNN
+// or, in bf16, our own kernels on tensor cores, whichever is faster, as far as they take the call.
 #include "cuda/attention.hpp"
 
 #include <algorithm>
@@ -136,9 +136,14 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
   attention_backward(backward_of<T, given>(args), stream_of(context));
 }
 
+// What a call's values are.
+template <class Call>
+using ValueOf = std::remove_const_t<std::remove_pointer_t<decltype(Call::y.data)>>;
+
 template <class Call>
 AttentionLayout layout_of(const Call& call) {
-  return {call.shape, call.q.strides, call.k.strides, call.v.strides, call.y.strides};
+  return {call.shape,     call.q.strides, call.k.strides,
+          call.v.strides, call.y.strides, dtype_of<ValueOf<Call>>()};
 }
 
 void run(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) {
@@ -147,8 +152,14 @@ void run(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) 
 void run(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream) {
   tensor_attention_backward(call, form, stream);
 }
-void run(const AttentionForward<bf16>& call, Stream stream) { cuda::attention(call, stream); }
-void run(const AttentionBackward<bf16>& call, Stream stream) { attention_backward(call, stream); }
+template <class T>
+void run(const AttentionForward<T>& call, Stream stream) {
+  cuda::attention(call, stream);
+}
+template <class T>
+void run(const AttentionBackward<T>& call, Stream stream) {
+  attention_backward(call, stream);
+}
 
 // Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14 to 9.19, driver
 // 580), as long as something else is under way: they stay out of them.
@@ -185,9 +196,10 @@ struct PreparedRun {
   std::shared_ptr<const CudnnPlan> plan;
 };
 
-Work across_work(const AttentionForward<bf16>& call, CudnnAttention* cudnn, Libraries& libraries,
+template <class T>
+Work across_work(const AttentionForward<T>& call, CudnnAttention* cudnn, Libraries& libraries,
                  Stream its_stream) {
-  std::vector<PreparedRun<AttentionForward<bf16>>> runs;
+  std::vector<PreparedRun<AttentionForward<T>>> runs;
   const std::int64_t rows = most_query_rows(layout_of(call), libraries.deterministic());
   for (const QueryRun& run : query_runs(call.shape, rows)) {
     const auto part = part_of(call, run);
@@ -202,38 +214,41 @@ Work across_work(const AttentionForward<bf16>& call, CudnnAttention* cudnn, Libr
 
 std::int64_t bytes_of_keys(const AttentionShape& s) {
   const std::int64_t bytes =
-      s.batch * s.keys * s.heads * s.head_dim * static_cast<std::int64_t>(sizeof(bf16));
+      s.batch * s.keys * s.heads * s.head_dim * static_cast<std::int64_t>(sizeof(bf16));  // of any half
   return (bytes + 255) / 256 * 256;
 }
 
 // What one run adds to the gradients of its keys, from the workspace.
-void add_keys(const Heads<bf16>& from, const Heads<bf16>& to, const AttentionShape& run, Stream stream) {
+template <class T>
+void add_keys(const Heads<T>& from, const Heads<T>& to, const AttentionShape& run, Stream stream) {
   const std::int64_t count = run.keys * run.heads * run.head_dim;
   for (std::int64_t sample = 0; sample < run.batch; ++sample) {
     const std::int64_t at = sample * to.strides.batch;
-    add<bf16>(from.data + at, to.data + at, to.data + at, count, stream);
+    add<T>(from.data + at, to.data + at, to.data + at, count, stream);
   }
 }
 
 // No query sees keys behind those.
-void clear_behind(const Heads<bf16>& gradient, const AttentionShape& s, std::int64_t keys, Stream stream) {
+template <class T>
+void clear_behind(const Heads<T>& gradient, const AttentionShape& s, std::int64_t keys, Stream stream) {
   if (keys == s.keys) return;
   for (std::int64_t sample = 0; sample < s.batch; ++sample)
     zero(gradient.data + sample * gradient.strides.batch + keys * gradient.strides.seq,
-         (s.keys - keys) * gradient.strides.seq * static_cast<std::int64_t>(sizeof(bf16)), stream);
+         (s.keys - keys) * gradient.strides.seq * static_cast<std::int64_t>(sizeof(T)), stream);
 }
 
 // The last run sees most: it writes the gradients of its keys, and the others' are added in their order.
-Work across_work(const AttentionBackward<bf16>& call, CudnnAttention* cudnn, Libraries& libraries,
+template <class T>
+Work across_work(const AttentionBackward<T>& call, CudnnAttention* cudnn, Libraries& libraries,
                  Stream its_stream) {
   const std::int64_t rows = most_query_rows(layout_of(call), libraries.deterministic());
   auto* const space = static_cast<char*>(call.workspace);
   const std::int64_t bytes = bytes_of_keys(call.shape);
-  std::vector<PreparedRun<AttentionBackward<bf16>>> runs;
+  std::vector<PreparedRun<AttentionBackward<T>>> runs;
   for (const QueryRun& run : query_runs(call.shape, rows)) {
-    AttentionBackward<bf16> part = part_of(call, run);
-    part.dk.data = reinterpret_cast<bf16*>(space);
-    part.dv.data = reinterpret_cast<bf16*>(space + bytes);
+    AttentionBackward<T> part = part_of(call, run);
+    part.dk.data = reinterpret_cast<T*>(space);
+    part.dv.data = reinterpret_cast<T*>(space + bytes);
     part.workspace = space + 2 * bytes;
     runs.push_back({part, libraries.attention(layout_of(part), true, its_stream)});
   }
@@ -267,10 +282,13 @@ Work bind_across(const Call& call, Libraries& libraries, Stream stream) {
 template <class Call>
 Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream stream) {
   if (call.shape.across()) return bind_across(call, libraries, stream);
-  const bool on_tensor_cores = tensor_attention_takes(call);
+  bool on_tensor_cores = false;
+  if constexpr (std::is_same_v<ValueOf<Call>, bf16>) on_tensor_cores = tensor_attention_takes(call);
   const auto own = [&]() -> Work {
-    if (!on_tensor_cores) return [call](Stream on) { run(call, on); };
-    return [call, form = attention_form(call.shape)](Stream on) { run(call, form, on); };
+    if constexpr (std::is_same_v<ValueOf<Call>, bf16>)
+      if (on_tensor_cores)
+        return [call, form = attention_form(call.shape)](Stream on) { run(call, form, on); };
+    return [call](Stream on) { run(call, on); };
   };
   CudnnAttention* const cudnn = libraries.cudnn();
   if (!cudnn || call.documents || !cudnn_refusal(layout_of(call)).empty()) return own();
@@ -282,12 +300,18 @@ Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream str
 
 template <Given given>
 Work bind_attention(Launches launches, Libraries& libraries, Stream stream) {
-  return bind_call(forward_of<bf16, given>(launches.front().args), false, libraries, stream);
+  const KernelArgs& args = launches.front().args;
+  return args.operands[0].dtype == DType::f16
+             ? bind_call(forward_of<f16, given>(args), false, libraries, stream)
+             : bind_call(forward_of<bf16, given>(args), false, libraries, stream);
 }
 
 template <Given given>
 Work bind_attention_grad(Launches launches, Libraries& libraries, Stream stream) {
-  return bind_call(backward_of<bf16, given>(launches.front().args), true, libraries, stream);
+  const KernelArgs& args = launches.front().args;
+  return args.operands[0].dtype == DType::f16
+             ? bind_call(backward_of<f16, given>(args), true, libraries, stream)
+             : bind_call(backward_of<bf16, given>(args), true, libraries, stream);
 }
 
 // Of an op's queries, or of its packed x.
@@ -305,13 +329,15 @@ AttentionLayout layout_of(const OpShape& s, int operand) {
   if (given == Given::across) shape.keys = s.operand[operand + 1].dims[1].extent;
   const HeadStrides y = head_strides(shape, shape.queries), all = head_strides(shape, shape.queries + 2),
                     keys = head_strides(shape_of_keys(shape), 1);
-  return packed ? AttentionLayout{shape, all, all, all, y} : AttentionLayout{shape, y, keys, keys, y};
+  const DType type = s.operand[operand].dtype;
+  return packed ? AttentionLayout{shape, all, all, all, y, type}
+                : AttentionLayout{shape, y, keys, keys, y, type};
 }
 
 // Not where documents are kept apart, whose operand is the last: that our own kernels do.
 template <Given given>
 bool cudnn_may(const OpShape& s, int operand) {
-  return s.operand[operand].dtype == DType::bf16 && !s.operand[s.count - 1].present &&
+  return size_of(s.operand[operand].dtype) == 2 && !s.operand[s.count - 1].present &&
          cudnn_refusal(layout_of<given>(s, operand)).empty();
 }
 
@@ -341,7 +367,7 @@ Kernel select_attention(const OpShape& s) {
   const bool fits = given == Given::packed ? same_type(s, {0, 1}) && computed_type(s, type, {2})
                                            : same_type(s, {0, 1, 2, 3}) && computed_type(s, type, {4});
   if (!fits || (given == Given::across && s.attrs[1].i != 0)) return nullptr;  // no windows across parts yet
-  if (type == DType::bf16) return runs_when_bound;
+  if (size_of(type) == 2) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention<T, given>; });
 }
 
@@ -352,7 +378,7 @@ Kernel select_attention_grad(const OpShape& s) {
                         ? same_type(s, {0, 1, 2, 4}) && computed_type(s, type, {3})
                         : same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) && computed_type(s, type, {5});
   if (!fits || (given == Given::across && s.attrs[1].i != 0)) return nullptr;
-  if (type == DType::bf16) return runs_when_bound;
+  if (size_of(type) == 2) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention_grad<T, given>; });
 }
 

@@ -1,4 +1,4 @@
-// add, scale, cast, accumulate, reciprocal and choose.
+// add, scale, cast, accumulate, reciprocal, multiply and choose.
 #include "cuda/elementwise.hpp"
 
 #include "device_op.hpp"
@@ -38,6 +38,11 @@ void reciprocal(const KernelArgs& args, const KernelContext& context) {
   cuda::reciprocal(data<const double>(args, 0), data<double>(args, 1), stream_of(context));
 }
 
+void multiply(const KernelArgs& args, const KernelContext& context) {
+  cuda::multiply(data<const double>(args, 0), data<const double>(args, 1), data<double>(args, 2),
+                 stream_of(context));
+}
+
 void choose(const KernelArgs& args, const KernelContext& context) {
   cuda::choose(data<const double>(args, 0), data<const double>(args, 1), data<const double>(args, 2),
                data<double>(args, 3), stream_of(context));
@@ -67,7 +72,8 @@ Kernel select_reciprocal(const OpShape& s) {
   return all_double(s, 0, 2) && s.operand[0].rank == 0 ? reciprocal : nullptr;
 }
 
-// Its rule takes numbers in fp64 only.
+// Their rules take numbers in fp64 only.
+Kernel select_multiply(const OpShape&) { return multiply; }
 Kernel select_choose(const OpShape&) { return choose; }
 
 }  // namespace
@@ -78,6 +84,7 @@ std::vector<DeviceOp> elementwise_ops(const OpChoices&) {
           {{"cast", select_cast}},
           {{"accumulate", select_accumulate, nullptr, 1u << 1}},
           {{"reciprocal", select_reciprocal}},
+          {{"multiply", select_multiply}},
           {{"choose", select_choose}}};
 }
 

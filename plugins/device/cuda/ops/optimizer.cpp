@@ -40,7 +40,8 @@ Work bind_sum_squares(Launches launches, Libraries&, Stream) {
 void clip_factor(const KernelArgs& args, const KernelContext& context) {
   const ClipFactor numbers{data<const double>(args, 0), data<const double>(args, 1),
                            data<const double>(args, 2), data<double>(args, 3),
-                           data<double>(args, 4),       data<double>(args, 5)};
+                           data<double>(args, 4),       data<double>(args, 5),
+                           data<const double>(args, 6)};
   cuda::clip_factor(numbers, args.attrs[0].f, stream_of(context));
 }
 
@@ -283,7 +284,10 @@ Kernel select_count(const OpShape& s) {
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return runs_when_bound; });
 }
 
-Kernel select_clip_factor(const OpShape& s) { return all_double(s, 0, 6) ? clip_factor : nullptr; }
+Kernel select_clip_factor(const OpShape& s) {
+  const bool scale = !s.operand[6].present || all_double(s, 6, 7);
+  return all_double(s, 0, 6) && scale ? clip_factor : nullptr;
+}
 
 Kernel select_adamw(const OpShape& s) {
   if (s.operand[3].dtype == DType::u8) {

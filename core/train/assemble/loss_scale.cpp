@@ -1,0 +1,127 @@
+#include "train/assemble/loss_scale.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace prun {
+namespace {
+
+// What others' rules differ in beyond numbers that a recipe gives. A rule is a line here and a word of the
+// schema; a recipe that names none has the first, if it computes in fp16.
+struct Rule {
+  const char* name;
+  double initial;  // 0: the recipe must say it
+  bool moves;
+  bool ends_at_least;
+  std::int64_t late;
+};
+
+constexpr Rule rules[] = {
+    {"deepspeed", 0x1p16, true, true, 1},
+    {"megatron", 0x1p32, true, false, 0},
+    {"static", 0, false, false, 0},
+};
+
+const Rule& rule_of(const Recipe& recipe) {
+  if (!recipe.has("loss_scale.rule")) return rules[0];
+  const auto named = [&](const Rule& rule) { return recipe.text("loss_scale.rule") == rule.name; };
+  return *std::find_if(std::begin(rules), std::end(rules), named);
+}
+
+double initial_of(const Recipe& recipe) {
+  return recipe.has("loss_scale.initial") ? recipe.number("loss_scale.initial") : rule_of(recipe).initial;
+}
+
+bool is_power_of_two(double x) {
+  int exponent = 0;
+  return std::frexp(x, &exponent) == 0.5;
+}
+
+}  // namespace
+
+bool scales_loss(const Recipe& recipe) {
+  return recipe.has("loss_scale.rule") || recipe.text("precision.compute") == name_of(DType::f16);
+}
+
+bool skips_non_finite(const Recipe& recipe) {
+  return recipe.has("run.on_nonfinite") ? recipe.text("run.on_nonfinite") == "skip" : scales_loss(recipe);
+}
+
+LossScaler::LossScaler(const Recipe& recipe) {
+  if (!scales_loss(recipe)) return;
+  const Rule& rule = rule_of(recipe);
+  moves_ = rule.moves;
+  ends_at_least_ = rule.ends_at_least;
+  late_ = rule.late;
+  restored_at_once_ = recipe.flag("loss_scale.consecutive_hysteresis");
+  window_ = recipe.integer("loss_scale.window");
+  hysteresis_ = recipe.integer("loss_scale.hysteresis");
+  initial_ = initial_of(recipe);
+  least_ = recipe.number("loss_scale.least");
+}
+
+LossScale LossScaler::begin() const {
+  if (initial_ == 0) return {};
+  return {initial_, 0, hysteresis_};
+}
+
+LossScale LossScaler::resumed(const LossScale& saved) const {
+  return moves_ && saved.scale > 0 ? saved : begin();
+}
+
+bool LossScaler::is_spent(const LossScale& now) const {
+  return ends_at_least_ && falls(now) && now.scale == least_;
+}
+
+LossScale LossScaler::after(LossScale now, bool finite) const {
+  if (!moves_) return now;
+  if (!finite) {
+    if (falls(now))
+      now.scale = std::max(now.scale / 2, least_);
+    else
+      --now.spared;
+    now.clean = 0;
+    return now;
+  }
+  ++now.clean;
+  const std::int64_t counted = now.clean - late_;
+  const bool rises = counted > 0 && counted % window_ == 0;
+  if (rises) now.scale *= 2;
+  if (rises || restored_at_once_) now.spared = hysteresis_;
+  return now;
+}
+
+void check_loss_scale(const Recipe& recipe, Diagnostics& problems) {
+  if (!scales_loss(recipe)) return;
+  const auto wrong = [&](const char* key, const std::string& what) {
+    problems.add(recipe.problem(key, what));
+  };
+  const Rule& rule = rule_of(recipe);
+  const double initial = initial_of(recipe), least = recipe.number("loss_scale.least");
+  if (initial == 0) {
+    wrong("loss_scale.rule", "loss_scale.rule = \"static\" needs the scale, loss_scale.initial");
+    return;
+  }
+  if (!is_power_of_two(initial))
+    wrong("loss_scale.initial",
+          detail::concat("loss_scale.initial is ", initial,
+                         ", no power of two: it would round what it multiplies; the next are ",
+                         std::exp2(std::floor(std::log2(initial))), " and ",
+                         std::exp2(std::ceil(std::log2(initial)))));
+  if (!is_power_of_two(least))
+    wrong("loss_scale.least",
+          detail::concat("loss_scale.least is ", least, ", no power of two; the next are ",
+                         std::exp2(std::floor(std::log2(least))), " and ",
+                         std::exp2(std::ceil(std::log2(least)))));
+  if (rule.moves && least > initial)
+    wrong("loss_scale.least",
+          detail::concat("loss_scale.least is ", least, ", above the scale to begin with, ", initial,
+                         "; give it less, or loss_scale.initial more"));
+  if (rule.moves && !skips_non_finite(recipe))
+    wrong("run.on_nonfinite",
+          "run.on_nonfinite = \"stop\" ends the run where a scale finds its way down; leave it out, or take "
+          "loss_scale.rule = \"static\"");
+}
+
+}  // namespace prun
