@@ -127,7 +127,7 @@ TEST(ConvertDeepSpeed, Stage3WithTheOptimizerOnTheHost) {
     "aio": {"block_size": 1048576, "queue_depth": 16, "single_submit": false, "overlap_events": true, "thread_count": 2}})",
        sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"})),
        {"global = 16", "micro = 16", "clip = 1.0", "every = 1", "optimizer = \"host\"", "compute = \"fp16\"",
-        "rule = \"deepspeed\"", "initial = 32768", "window = 1000", "hysteresis = 2", "least = 1"},
+        "rule = \"deepspeed\"", "initial = 32768.0", "window = 1000", "hysteresis = 2", "least = 1"},
        {},
        {}});
 }
@@ -262,7 +262,7 @@ TEST(ConvertDeepSpeed, ASchedulersPeakStandsAboveTheOptimizers) {
     "steps_per_print": 2000, "wall_clock_breakdown": false})",
        with({"--ranks", "2"}, sets(with(small_model, {"batch.global=8", "batch.micro=4"}))),
        {"betas = [0.8, 0.999]", "lr = 0.00003", "schedule.kind = \"constant\"", "schedule.warmup = 500",
-        "parameters = \"host\"", "every = 2000", "compute = \"fp16\"", "initial = 65536"},
+        "parameters = \"host\"", "every = 2000", "compute = \"fp16\"", "initial = 65536.0"},
        {"scheduler.params.warmup_type"},
        {}});
 }
@@ -435,7 +435,7 @@ TEST(ConvertMegatron, TheLossScaleIsCarriedOver) {
       "pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 "
       "--max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 2 --train-iters 10 --lr 1e-4 "
       "--attention-dropout 0 --hidden-dropout 0 --init-method-std 0.02 --fp16 ";
-  const Words others = sets(with(text, {"model.vocab=256"}));
+  const Words others = with({"--ranks", "1"}, sets(with(text, {"model.vocab=256"})));
   expect_converted(
       {"moving.sh",
        script + "--initial-loss-scale 65536 --min-loss-scale 2 --loss-scale-window 500 --hysteresis 4",

@@ -76,7 +76,7 @@ TEST(HuggingFaceCommands, TheLossOfAnImportedCheckpointIsThatOfTransformers) {
 TEST(HuggingFaceCommands, SayWhatIsWrong) {
   const TempFolder folder;
   const std::string gpt2 = hugging_face("gpt2").string();
-  expect(prun({"import", gpt2}), 2, "usage: prun import DIR --out CKPT [--type bf16|fp32]");
+  expect(prun({"import", gpt2}), 2, "usage: prun import DIR --out CKPT [--type bf16|fp16|fp32]");
   expect(prun({"import", gpt2, "--out", folder / "x", "--type", "fp8"}), 2,
          "--type takes bf16, fp16 or fp32, not 'fp8'");
   expect(prun({"export", gpt2, "--out", folder / "x"}), 2, "holds no checkpoint");

@@ -29,6 +29,7 @@ Bytes make(DType dtype, std::int64_t count, const std::function<std::int64_t(std
     case DType::f64: return make<double>(count, value);
     case DType::f32: return make<float>(count, value);
     case DType::bf16: return make<bf16>(count, value);
+    case DType::f16: return make<f16>(count, value);
     case DType::i32: return make<std::int32_t>(count, value);
     case DType::i64: return make<std::int64_t>(count, value);
     case DType::u8: return make<std::uint8_t>(count, value);
@@ -117,8 +118,8 @@ class Trial {
 
 constexpr CommKind collective_kinds[] = {CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
                                          CommKind::broadcast, CommKind::all_to_all};
-constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::i32,
-                                DType::i64, DType::u8,  DType::u16};
+constexpr DType all_dtypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                                DType::i32, DType::i64, DType::u8,   DType::u16};
 
 bool allowed(const Case& c) {
   const bool reduces = c.kind == CommKind::all_reduce || c.kind == CommKind::reduce_scatter;

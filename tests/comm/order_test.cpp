@@ -186,6 +186,7 @@ TEST(Bits, AreTheSameOnAllMembersAndEveryTime) {
         expect_same_bits<float>(rank, DType::f32, count);
         expect_same_bits<double>(rank, DType::f64, count);
         expect_same_bits<bf16>(rank, DType::bf16, count);
+        expect_same_bits<f16>(rank, DType::f16, count);
       }
     });
 }

@@ -208,11 +208,13 @@ inline void expect_rows_close(const Value& got, const Value& want, std::int64_t 
                           << " is off by this part of its length";
 }
 
-inline void expect_gradients_close(AttentionOnDevice<bf16>& got, const AttentionReference<bf16>& want) {
+template <class T>
+void expect_gradients_close(AttentionOnDevice<T>& got, const AttentionReference<T>& want,
+                            double bound = 0.02) {
   const std::int64_t width = want.shape.head_dim;
-  expect_rows_close(got.dq(), want.dq, width, "dq");
-  expect_rows_close(got.dk(), want.dk, width, "dk");
-  expect_rows_close(got.dv(), want.dv, width, "dv");
+  expect_rows_close(got.dq(), want.dq, width, "dq", bound);
+  expect_rows_close(got.dk(), want.dk, width, "dk", bound);
+  expect_rows_close(got.dv(), want.dv, width, "dv", bound);
 }
 
 }  // namespace prun::test

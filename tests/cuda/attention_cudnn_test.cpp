@@ -85,12 +85,14 @@ class CudnnAttention : public CudaTest {
       GTEST_SKIP() << error.what();
     }
   }
-  void forward(AttentionOnDevice<bf16>& device, const AttentionLayout& layout) {
+  template <class T>
+  void forward(AttentionOnDevice<T>& device, const AttentionLayout& layout) {
     const cuda::CudnnPlan plan = cudnn_->prepare(layout, nullptr);
     const DeviceWorkspace workspace(plan.workspace());
     cudnn_->run(plan, device.forward(workspace.data()));
   }
-  void backward(AttentionOnDevice<bf16>& device, const AttentionLayout& layout, bool deterministic) {
+  template <class T>
+  void backward(AttentionOnDevice<T>& device, const AttentionLayout& layout, bool deterministic) {
     const cuda::CudnnPlan plan = cudnn_->prepare_backward(layout, deterministic, nullptr);
     const DeviceWorkspace workspace(plan.workspace());
     cudnn_->run(plan, device.backward(workspace.data()));
@@ -137,6 +139,25 @@ TEST_F(CudnnAttention, BackwardAsOurKernels) {
         backward(got, layout_of(shape, packed), deterministic);
         expect_gradients_close(got, want);
       }
+  }
+}
+
+// Three bits more than bf16 has.
+TEST_F(CudnnAttention, InFp16AsOurKernels) {
+  for (const AttentionShape& shape : shapes) {
+    const AttentionReference<f16> want = by_own_kernels<f16>(shape);
+    for (bool packed : {false, true}) {
+      SCOPED_TRACE(text_of(shape) + (packed ? ", packed" : ", apart"));
+      AttentionLayout layout = layout_of(shape, packed);
+      layout.type = DType::f16;
+      AttentionOnDevice<f16> got(want, packed);
+      forward(got, layout);
+      expect_rows_close(got.y(), want.y, shape.head_dim, "y", 0.005);
+      expect_close(got.lse(), want.lse.numbers(), 1e-3, "lse");
+      AttentionOnDevice<f16> gradients(want, packed);
+      backward(gradients, layout, false);
+      expect_gradients_close(gradients, want, 0.005);
+    }
   }
 }
 

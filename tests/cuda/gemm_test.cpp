@@ -134,10 +134,9 @@ class Products : public GemmTest {
 struct Types {
   DType input, output;
 };
-constexpr Types all_types[] = {{DType::f64, DType::f64},
-                               {DType::f32, DType::f32},
-                               {DType::bf16, DType::bf16},
-                               {DType::bf16, DType::f32}};
+constexpr Types all_types[] = {{DType::f64, DType::f64},   {DType::f32, DType::f32},
+                               {DType::bf16, DType::bf16}, {DType::bf16, DType::f32},
+                               {DType::f16, DType::f16},   {DType::f16, DType::f32}};
 
 struct Extents {
   std::int64_t m, n, k;

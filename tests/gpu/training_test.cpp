@@ -91,6 +91,14 @@ TEST_P(GpuCase, InFp32TheyAreCloseAndInBf16TheLossIs) {
   EXPECT_LE(largest_difference(on("cuda", bf16).losses, on("cpu", bf16).losses), bf16_rounding);
 }
 
+// A scale that falls, at the same steps on both, until gradients fit.
+TEST_P(GpuCase, InFp16TheLossIsThatOfTheCpuAndTheSameStepsAreSkipped) {
+  const std::string fp16 = "precision.compute=fp16 loss_scale.initial=1099511627776 loss_scale.hysteresis=1 ";
+  EXPECT_LE(largest_difference(on("cuda", fp16).losses, on("cpu", fp16).losses), bf16_rounding);
+  const std::string small = "precision.compute=fp16 loss_scale.initial=256 ";
+  EXPECT_LE(largest_difference(on("cuda", small).losses, on("cpu", small).losses), bf16_rounding);
+}
+
 // Graphs, merged updates and trials leave the bits alone.
 TEST_P(GpuCase, GraphsDoNotChangeBits) {
   const std::string fixed = " device.deterministic=true device.tune=false precision.compute=bf16";

@@ -299,7 +299,7 @@ std::vector<std::tuple<Layout, Target>> tried() {
   for (const Target& target : targets())
     for (const Layout& layout : layouts()) {
       const std::string name = layout.name;
-      const bool everywhere = name == "zero2" || name == "pipeline";
+      const bool everywhere = name == "zero2" || name == "tensor";
       if (name != "formats" && name != "bf16" && (everywhere || std::string(target.name) == "cpu"))
         all.emplace_back(layout, target);
     }

@@ -262,6 +262,9 @@ std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
                      manifest.save, "\nprogress    step ", manifest.progress.step, ", ",
                      manifest.progress.updates, " updates, ", manifest.progress.samples,
                      " samples\nranks       ", manifest.mesh.empty() ? "one" : visible(manifest.mesh), "\n");
+  if (const LossScale& scale = manifest.progress.loss_scale; scale.scale > 0)
+    text +=
+        detail::concat("loss scale  2^", std::ilogb(scale.scale), ", ", scale.clean, " finite steps since\n");
   for (const std::string& arithmetic : manifest.arithmetic)
     if (!arithmetic.empty()) text += "arithmetic  " + visible(arithmetic) + "\n";
   text += detail::concat("files       ", manifest.files.size(), ", ",

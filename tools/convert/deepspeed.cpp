@@ -191,13 +191,12 @@ std::optional<std::int64_t> count(const Transfer& transfer, std::string_view key
 void convert_loss_scale(Transfer& transfer) {
   transfer.set_text("precision.compute", "fp16", "fp16.enabled");
   transfer.carried("fp16.enabled");
-  const double fixed = transfer.number("fp16.loss_scale").value_or(0);
-  if (transfer.has("fp16.loss_scale")) transfer.carried("fp16.loss_scale");
-  if (fixed != 0) {
+  if (transfer.number("fp16.loss_scale").value_or(0) != 0) {
     transfer.set_text("loss_scale.rule", "static", "fp16.loss_scale");
-    transfer.set("loss_scale.initial", fixed, "fp16.loss_scale");
+    transfer.take("fp16.loss_scale", "loss_scale.initial");
     return;
   }
+  if (transfer.has("fp16.loss_scale")) transfer.carried("fp16.loss_scale");
   transfer.set_text("loss_scale.rule", "deepspeed", "fp16.enabled");
   if (const auto power = transfer.number("fp16.initial_scale_power")) {
     transfer.set("loss_scale.initial", std::exp2(*power), "fp16.initial_scale_power");

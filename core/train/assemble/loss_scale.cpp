@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "prun/types.hpp"
+
 namespace prun {
 namespace {
 

@@ -64,6 +64,7 @@ class Exchange {
   void reduce(bool scatter) {
     if (op_.dtype == DType::f64) return reduce_as<double>(scatter);
     if (op_.dtype == DType::f32) return reduce_as<float>(scatter);
+    if (op_.dtype == DType::f16) return reduce_as<f16>(scatter);
     reduce_as<bf16>(scatter);
   }
   template <class T>
