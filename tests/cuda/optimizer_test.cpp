@@ -150,6 +150,9 @@ void for_updates(Body body) {
   one(UpdateTypes<double, void, double, double>());
   one(UpdateTypes<float, double, double, double>());
   one(UpdateTypes<bf16, double, double, double>());
+  one(UpdateTypes<f16, double, double, double>());
+  one(UpdateTypes<f16, float, float, float>());
+  one(UpdateTypes<f16, float, float, bf16>());
   one(UpdateTypes<float, void, float, float>());
   one(UpdateTypes<float, void, float, bf16>());
   halves(float{}, float{});
@@ -315,21 +318,24 @@ TEST_F(Optimizers, ClipFactorDecidesAsTheCpu) {
   for (double square : {0.0, 16.0, infinity, std::nan("")})
     for (double loss : {1.0, infinity})
       for (double halt : {0.0, 1.0})
-        for (double limit : {0.0, 1.0, 4.0}) {
-          const std::vector<Value> want = cpu(
-              "clip_factor", {number(square), number(loss), number(halt), number(-1), number(-1), number(-1)},
-              {{.f = limit}});
-          OnDevice sums(number(square)), losses(number(loss)), halts(number(halt)), norm(number(-1)),
-              factor(number(-1)), keep(number(-1));
-          cuda::clip_factor({sums.as<double>(), losses.as<double>(), halts.as<double>(), norm.as<double>(),
-                             factor.as<double>(), keep.as<double>()},
-                            limit, nullptr);
-          if (!std::isnan(square)) {
-            EXPECT_EQ(norm.value()[0], want[3][0]);
+        for (double limit : {0.0, 1.0, 4.0})
+          for (bool scaled : {false, true}) {
+            const std::vector<Value> want = cpu("clip_factor",
+                                                {number(square), number(loss), number(halt), number(-1),
+                                                 number(-1), number(-1), scaled ? number(0.25) : Value()},
+                                                {{.f = limit}});
+            OnDevice sums(number(square)), losses(number(loss)), halts(number(halt)), norm(number(-1)),
+                factor(number(-1)), keep(number(-1)), scales(number(0.25));
+            cuda::clip_factor(
+                {sums.as<double>(), losses.as<double>(), halts.as<double>(), norm.as<double>(),
+                 factor.as<double>(), keep.as<double>(), scaled ? scales.as<double>() : nullptr},
+                limit, nullptr);
+            if (!std::isnan(square)) {
+              EXPECT_EQ(norm.value()[0], want[3][0]);
+            }
+            EXPECT_EQ(factor.value()[0], want[4][0]);
+            EXPECT_EQ(keep.value()[0], want[5][0]);
           }
-          EXPECT_EQ(factor.value()[0], want[4][0]);
-          EXPECT_EQ(keep.value()[0], want[5][0]);
-        }
 }
 
 }  // namespace
