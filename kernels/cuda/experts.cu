@@ -2,6 +2,7 @@
 
 #include "cuda/grouped.cuh"
 #include "cuda/math.cuh"
+#include "cuda/tensor_grouped.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -215,11 +216,32 @@ class ExpertRows {
 
  private:
   const std::int32_t* last() const { return at_.rows.begin + s_.experts; }
+  RowGroups groups() const { return {at_.rows.begin, s_.experts, s_.rows()}; }
 
-  // As many tiles as there can be: each expert may have one that is not full.
   template <bool turned, class Out>
   void product(const T* from, const std::int32_t* map, const T* weight, Out* to, std::int64_t n,
                std::int64_t k) const {
+    if constexpr (std::is_same_v<T, bf16>) {
+      const GroupedProduct<Out> call{{from, map}, weight, to, n, k};
+      if (tensor_grouped_takes(call, groups())) return tensor_grouped<Out, turned>(call, groups(), stream_);
+    }
+    any_product<turned>(from, map, weight, to, n, k);
+  }
+
+  template <class S>
+  void sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
+            const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
+    if constexpr (std::is_same_v<T, bf16>) {
+      const GroupedSums<S> call{{left, left_map}, {right, right_map}, sum, m, n};
+      if (tensor_grouped_takes(call, groups())) return tensor_grouped(call, groups(), stream_);
+    }
+    any_sums(left, left_map, right, right_map, sum, m, n);
+  }
+
+  // As many tiles as there can be: each expert may have one that is not full.
+  template <bool turned, class Out>
+  void any_product(const T* from, const std::int32_t* map, const T* weight, Out* to, std::int64_t n,
+                   std::int64_t k) const {
     const dim3 grid(grid_of(ceil_div(s_.rows(), grouped::tile) + s_.experts),
                     grid_of(ceil_div(n, grouped::tile)));
     const int experts = static_cast<int>(s_.experts);
@@ -229,8 +251,8 @@ class ExpertRows {
   }
 
   template <class S>
-  void sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
-            const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
+  void any_sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
+                const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
     const dim3 grid(grid_of(ceil_div(m, grouped::tile)), grid_of(ceil_div(n, grouped::tile)),
                     grid_of(s_.experts));
     grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(

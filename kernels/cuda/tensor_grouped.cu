@@ -1,0 +1,230 @@
+#include "cuda/tensor_grouped.hpp"
+
+#include "cuda/tensor_grouped.cuh"
+
+namespace prun::cuda {
+namespace {
+
+using namespace tensor_grouped_parts;
+
+// ---------------------------------------------------------------- the two kinds of products
+// A job says what a group's outputs are and how a thread copies a stage. Of a product over channels, the
+// outputs are the group's rows, and the right factor is its weight.
+template <class Out, bool turned>
+struct RowsJob {
+  static constexpr bool left_turned = false, right_turned = turned;
+  GroupedProduct<Out> call;
+
+  __device__ int height(int own) const { return own; }
+  __device__ int width() const { return static_cast<int>(call.n); }
+  __device__ int channels(int) const { return static_cast<int>(call.k); }
+  __device__ bool adds() const { return false; }
+  __device__ Out* outputs(const Tile& tile) const { return call.to + tile.begin * call.n; }
+
+  struct Source {
+    int from[rows / 32];  // rows; -1: beyond the group's
+    const bf16* weight;
+
+    __device__ void begin(const RowsJob& job, const Tile& tile) {
+#pragma unroll
+      for (int i = 0; i < rows / 32; ++i)
+        from[i] = mapped(job.call.from, tile.begin + tile.row + own_row() + 32 * i, tile.end);
+      weight = job.call.weight + tile.group * (job.call.n * job.call.k);
+    }
+
+    __device__ void copy(const RowsJob& job, const Tile& tile, int step, bf16* stage) const {
+      const int k = static_cast<int>(job.call.k), channel = step * depth + own_channel();
+      bf16* const to = own_chunk(stage);
+#pragma unroll
+      for (int i = 0; i < rows / 32; ++i)
+        copy_or_clear_async(to + i * turn, job.call.from.data + from[i] * job.call.k + channel,
+                            from[i] >= 0 && channel < k);
+      copy_weight(job, tile, step, to + rows * depth);
+    }
+
+    __device__ void copy_weight(const RowsJob& job, const Tile& tile, int step, bf16* to) const {
+      const int n = static_cast<int>(job.call.n), k = static_cast<int>(job.call.k);
+#pragma unroll
+      for (int i = 0; i < columns / 32; ++i) {
+        const int row = turned ? step * depth + own_row() + i % 2 * 32 : tile.column + own_row() + i * 32;
+        const int along = own_channel() + (turned ? tile.column + i / 2 * depth : step * depth);
+        const std::int64_t width = turned ? n : k;
+        copy_or_clear_async(to + i * turn, weight + row * width + along,
+                            row < (turned ? k : n) && along < width);
+      }
+    }
+  };
+};
+
+// Half of a sum's stage: columns of the group's rows. Where they lie is looked up a step ahead.
+template <int extent>
+struct TurnedRows {
+  int next[2];
+
+  __device__ void look(const MappedRows& from, const Tile& tile, int step) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      next[i] = mapped(from, tile.begin + step * depth + own_row() + 32 * i, tile.end);
+  }
+  __device__ void copy(const MappedRows& from, int column, std::int64_t width, bf16* to) const {
+#pragma unroll
+    for (int i = 0; i < extent / 32; ++i) {
+      const int along = column + i / 2 * depth + own_channel();
+      copy_or_clear_async(to + i * turn, from.data + next[i % 2] * width + along,
+                          next[i % 2] >= 0 && along < width);
+    }
+  }
+};
+
+// Of sums over a group's rows, the outputs are as large as its weight.
+template <class S>
+struct SumsJob {
+  static constexpr bool left_turned = true, right_turned = true;
+  GroupedSums<S> call;
+
+  __device__ int height(int own) const { return own > 0 || call.sum.begins ? static_cast<int>(call.m) : 0; }
+  __device__ int width() const { return static_cast<int>(call.n); }
+  // Of a group without rows a stage of zeros is added up.
+  __device__ int channels(int own) const { return max(own, 1); }
+  __device__ bool adds() const { return !call.sum.begins; }
+  __device__ S* outputs(const Tile& tile) const { return call.sum.data + tile.group * (call.m * call.n); }
+
+  struct Source {
+    TurnedRows<rows> left;
+    TurnedRows<columns> right;
+
+    __device__ void begin(const SumsJob& job, const Tile& tile) { look(job, tile, 0); }
+    __device__ void copy(const SumsJob& job, const Tile& tile, int step, bf16* stage) {
+      bf16* const to = own_chunk(stage);
+      left.copy(job.call.left, tile.row, job.call.m, to);
+      right.copy(job.call.right, tile.column, job.call.n, to + rows * depth);
+      look(job, tile, step + 1);
+    }
+    __device__ void look(const SumsJob& job, const Tile& tile, int step) {
+      left.look(job.call.left, tile, step);
+      right.look(job.call.right, tile, step);
+    }
+  };
+};
+
+// ---------------------------------------------------------------- the kernel
+// Multiplies a stage while the factors of the next sixteen channels are loaded. With its last sixteen, the
+// stage after it has to be there, and this one is free for copies; all threads agree on `more`.
+template <class Job>
+__device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&factors)[2], Ring& from,
+                                               Producer<Job>& producer, bool more) {
+#pragma unroll
+  for (int i = 0; i < depth / 16; ++i) {
+    if (i == depth / 16 - 1) {
+      wait_for_oldest(from.stages);
+      __syncthreads();
+      from.advance();
+    }
+    if (i < depth / 16 - 1 || more) factors[(i + 1) % 2].load(from.stage(), (i + 1) % (depth / 16));
+    if (i == 0) producer.copy_stage();
+    sums.add(factors[i % 2]);
+  }
+}
+
+template <class Job>
+__global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_constant__ Job job,
+                                                             const __grid_constant__ RowGroups groups,
+                                                             int stages) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  Ring from{reinterpret_cast<bf16*>(memory), stages};
+  const Schedule schedule(job, groups, from.memory + stages * stage_elements);
+  const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
+  if (static_cast<int>(blockIdx.x) >= tiles) return;
+  Producer<Job> producer(job, schedule, from);
+  for (int ahead = 1; ahead < stages; ++ahead) producer.copy_stage();
+  wait_for_oldest(stages);
+  __syncthreads();
+  Factors<Job> factors[2];
+  factors[0].load(from.stage(), 0);
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x); number < tiles; number += stride) {
+    const Tile tile = schedule.at(job, number);
+    WarpSums sums;
+    sums.clear();
+#pragma unroll 1
+    for (int step = 0; step < tile.steps; ++step)
+      multiply_stage(sums, factors, from, producer, step + 1 < tile.steps || number + stride < tiles);
+    put_tile(job, tile, sums);
+  }
+}
+
+// ---------------------------------------------------------------- the host's side
+constexpr std::int64_t most_groups = 1024;
+
+// As many stages as shared memory holds, 2 to 4; fewer: none.
+int stages_here(std::int64_t groups) {
+  int device = 0, shared = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  const std::int64_t fit = (shared - Schedule::bytes(groups)) / (stage_elements * 2);
+  return fit < 2 ? 0 : static_cast<int>(std::min<std::int64_t>(fit, 4));
+}
+
+bool runs_here(const RowGroups& groups) {
+  return groups.groups <= most_groups && groups.rows < (std::int64_t{1} << 30) &&
+         stages_here(groups.groups) > 0;
+}
+
+bool fits(std::initializer_list<std::int64_t> widths) {
+  return std::all_of(widths.begin(), widths.end(),
+                     [](std::int64_t w) { return w > 0 && w % 8 == 0 && w < (std::int64_t{1} << 30); });
+}
+
+template <class Job>
+void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Stream stream) {
+  PRUN_CHECK(most_tiles < (std::int64_t{1} << 31), "grouped products: ", most_tiles, " tiles");
+  if (most_tiles == 0) return;
+  const int stages = stages_here(groups.groups);
+  const auto bytes = static_cast<int>(stages * stage_elements * 2 + Schedule::bytes(groups.groups));
+  const auto kernel = grouped_kernel<Job>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory for grouped products");
+  const unsigned blocks = grid_of(std::min<std::int64_t>(multiprocessors(), most_tiles));
+  kernel<<<blocks, threads, bytes, stream>>>(job, groups, stages);
+  check_launch("grouped product");
+}
+
+}  // namespace
+
+template <class Out>
+bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& groups) {
+  return fits({call.n, call.k}) && aligned({call.from.data, call.weight, call.to}) && runs_here(groups);
+}
+
+template <class S>
+bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups) {
+  return fits({call.m, call.n}) && aligned({call.left.data, call.right.data, call.sum.data}) &&
+         runs_here(groups);
+}
+
+template <class Out, bool turned>
+void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, Stream stream) {
+  PRUN_CHECK(tensor_grouped_takes(call, groups), "grouped products on tensor cores cannot take this call");
+  const std::int64_t down = groups.rows == 0 ? 0 : ceil_div(groups.rows, rows) + groups.groups;
+  launch(RowsJob<Out, turned>{call}, groups, down * ceil_div(call.n, columns), stream);
+}
+
+template <class S>
+void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, Stream stream) {
+  PRUN_CHECK(tensor_grouped_takes(call, groups), "grouped sums on tensor cores cannot take this call");
+  const std::int64_t tiles = groups.groups * ceil_div(call.m, rows) * ceil_div(call.n, columns);
+  launch(SumsJob<S>{call}, groups, tiles, stream);
+}
+
+#define PRUN_TENSOR_GROUPED(T)                                                                \
+  template bool tensor_grouped_takes(const GroupedProduct<T>&, const RowGroups&);             \
+  template bool tensor_grouped_takes(const GroupedSums<T>&, const RowGroups&);                \
+  template void tensor_grouped<T, false>(const GroupedProduct<T>&, const RowGroups&, Stream); \
+  template void tensor_grouped<T, true>(const GroupedProduct<T>&, const RowGroups&, Stream);  \
+  template void tensor_grouped(const GroupedSums<T>&, const RowGroups&, Stream);
+PRUN_TENSOR_GROUPED(bf16)
+PRUN_TENSOR_GROUPED(float)
+#undef PRUN_TENSOR_GROUPED
+
+}  // namespace prun::cuda

@@ -1,0 +1,245 @@
+// What products of groups of rows on tensor cores are built from. A block computes tiles of 128 x 256 outputs
+// one after the other, 64 channels at a time; the copies of the next stages, be they of the same tile or of
+// the next, are under way meanwhile. In shared memory a stage is panels of 64 x 64, those of the left factor
+// and those of the right, as they lie in memory: rows by channels, or, turned, channels by rows.
+#pragma once
+
+#include "cuda/async.cuh"
+#include "cuda/device.cuh"
+#include "cuda/shared_rows.cuh"
+#include "cuda/tensor_core.cuh"
+#include "cuda/tensor_grouped.hpp"
+
+namespace prun::cuda::tensor_grouped_parts {
+
+inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;
+inline constexpr int panel = depth * depth;  // elements
+inline constexpr int stage_elements = (rows + columns) * depth;
+inline constexpr int high = 16;  // so many tiles of rows are neighbours in the order of tiles
+
+__device__ __forceinline__ int over(int extent, int size) { return (extent + size - 1) / size; }
+
+// ---------------------------------------------------------------- what there is to do
+struct Tile {
+  int group, begin, end;  // rows of the group
+  int row, column;        // of the group's outputs
+  int steps;
+};
+
+// The tiles of all groups, numbered group after group. A block takes every gridDim.x-th.
+struct Schedule {
+  std::int32_t* begin;  // of each group's rows, and the end
+  std::int32_t* first;  // tile of each group, and how many there are
+  int groups;
+
+  static std::int64_t bytes(std::int64_t groups) { return 2 * (groups + 1) * 4; }
+
+  template <class Job>
+  __device__ Schedule(const Job& job, const RowGroups& of, void* memory)
+      : begin(static_cast<std::int32_t*>(memory)),
+        first(begin + of.groups + 1),
+        groups(static_cast<int>(of.groups)) {
+    for (int g = thread_modulo(threads); g <= groups; g += threads) begin[g] = of.begin[g];
+    __syncthreads();
+    const int across = over(job.width(), columns);
+    for (int g = thread_modulo(threads); g <= groups; g += threads) {
+      int before = 0;
+      for (int i = 0; i < g; ++i) before += over(job.height(begin[i + 1] - begin[i]), rows) * across;
+      first[g] = before;
+    }
+    __syncthreads();
+  }
+
+  __device__ int tiles() const { return first[groups]; }
+
+  template <class Job>
+  __device__ Tile at(const Job& job, int number) const {
+    int low = 0;  // the last group whose tiles begin at or before it
+    for (int end = groups; end - low > 1;) {
+      const int middle = (low + end) / 2;
+      (first[middle] <= number ? low : end) = middle;
+    }
+    const int own = begin[low + 1] - begin[low], across = over(job.width(), columns);
+    const int rest = number - first[low], top = rest / (high * across) * high;
+    const int among = min(high, over(job.height(own), rows) - top), at = rest - top * across;
+    return {low,
+            begin[low],
+            begin[low + 1],
+            (top + at % among) * rows,
+            at / among * columns,
+            over(job.channels(own), depth)};
+  }
+};
+
+// ---------------------------------------------------------------- stages
+// The stages of shared memory, one after the other and again.
+struct Ring {
+  bf16* memory;
+  int stages, now = 0;
+
+  __device__ bf16* stage() const { return memory + now * stage_elements; }
+  __device__ void advance() { now = now + 1 == stages ? 0 : now + 1; }
+};
+
+// Waits until of this thread's copies all are there but those of the last `stages` - 2 stages begun.
+__device__ __forceinline__ void wait_for_oldest(int stages) {
+  if (stages == 4)
+    wait_copies<2>();
+  else if (stages == 3)
+    wait_copies<1>();
+  else
+    wait_copies<0>();
+}
+
+// A thread's chunks of a panel's rows: the same one of eight in each 32nd row.
+__device__ __forceinline__ int own_row() { return thread_over(8); }
+__device__ __forceinline__ int own_channel() { return thread_modulo(8) * 8; }
+__device__ __forceinline__ bf16* own_chunk(bf16* panels) {
+  return SharedRows<depth>{panels}.at(own_row(), thread_modulo(8));
+}
+inline constexpr int turn = 32 * depth;  // elements from one of a thread's chunks to its next
+
+__device__ __forceinline__ int mapped(const MappedRows& from, int row, int end) {
+  if (row >= end) return -1;
+  return from.map ? from.map[row] : row;
+}
+
+// Begins the copies of a block's tiles, stage after stage; they run ahead of the products.
+template <class Job>
+struct Producer {
+  const Job& job;
+  const Schedule& schedule;
+  Ring to;
+  typename Job::Source source;
+  Tile tile;
+  int number, step = 0;
+
+  __device__ Producer(const Job& of, const Schedule& all, const Ring& ring)
+      : job(of), schedule(all), to(ring), number(static_cast<int>(blockIdx.x)) {
+    begin_tile();
+  }
+
+  __device__ void copy_stage() {
+    if (number < schedule.tiles()) {
+      source.copy(job, tile, step, to.stage());
+      to.advance();
+      if (++step == tile.steps) {
+        number += static_cast<int>(gridDim.x);
+        step = 0;
+        begin_tile();
+      }
+    }
+    commit_copies();
+  }
+
+ private:
+  __device__ void begin_tile() {
+    if (number >= schedule.tiles()) return;
+    tile = schedule.at(job, number);
+    source.begin(job, tile);
+  }
+};
+
+// ---------------------------------------------------------------- products of a warp
+// A warp's 64 rows and 64 columns of a stage, 16 channels: a panel of each factor.
+template <class Job>
+struct Factors {
+  Pair left[4][4], right[4][4];
+
+  __device__ void load(bf16* stage, int sixteen) {
+    const SharedRows<depth> of_left{stage + thread_over(128) * panel},
+        of_right{stage + rows * depth + thread_modulo(128) / 32 * panel};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (Job::left_turned)
+        load_matrices_turned(left[i], of_left.right(16 * sixteen, 2 * i));
+      else
+        load_matrices(left[i], of_left.left(16 * i, 2 * sixteen));
+      if constexpr (Job::right_turned)
+        load_matrices_turned(right[i], of_right.left(16 * sixteen, 2 * i));
+      else
+        load_matrices(right[i], of_right.right(16 * i, 2 * sixteen));
+    }
+  }
+};
+
+struct WarpSums {
+  static constexpr int strips = 4, eights = 8;
+  float of[strips][eights][4];
+
+  __device__ static int row(int strip) { return thread_over(128) * 64 + strip * 16 + thread_modulo(32) / 4; }
+  __device__ static int column() { return thread_modulo(128) / 32 * 64; }
+
+  __device__ void clear() {
+#pragma unroll
+    for (int i = 0; i < strips; ++i)
+#pragma unroll
+      for (int j = 0; j < eights; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) of[i][j][e] = 0;
+  }
+
+  template <class Job>
+  __device__ void add(const Factors<Job>& by) {
+#pragma unroll
+    for (int i = 0; i < strips; ++i)
+#pragma unroll
+      for (int j = 0; j < eights; ++j)
+        multiply_add(of[i][j], by.left[i], by.right[j / 2][j % 2 * 2], by.right[j / 2][j % 2 * 2 + 1]);
+  }
+};
+
+// ---------------------------------------------------------------- results
+// Of two neighbouring tiles of 8 columns a thread has two columns of each; it gets four of one, of the first
+// where its number is even.
+__device__ __forceinline__ Lanes<float, 4> four_of(const float (&first)[4], const float (&second)[4], int r) {
+  const bool odd = thread_modulo(2) != 0;
+  Lanes<float, 4> four;
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    const float own = odd ? second[2 * r + e] : first[2 * r + e];
+    const float other = __shfl_xor_sync(0xffffffffu, odd ? first[2 * r + e] : second[2 * r + e], 1);
+    four[e] = odd ? other : own;
+    four[2 + e] = odd ? own : other;
+  }
+  return four;
+}
+
+// Stores a row's columns, or adds them to what lies there: what is to be read is under way at once.
+template <int count, class Out>
+__device__ __forceinline__ void put_row(Out* row, int column, int width, bool adds,
+                                        Lanes<float, 4> (&fours)[count]) {
+  if (adds) {
+    Lanes<float, 4> more[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+      if (column + 16 * i < width) more[i] = load_lanes<4>(row + column + 16 * i);
+#pragma unroll
+    for (int i = 0; i < count; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) fours[i][e] += more[i][e];
+  }
+#pragma unroll
+  for (int i = 0; i < count; ++i)
+    if (column + 16 * i < width) store_lanes(row + column + 16 * i, fours[i]);
+}
+
+template <class Job, class Sums>
+__device__ void put_tile(const Job& job, const Tile& tile, const Sums& sums) {
+  constexpr int count = Sums::eights / 2;
+  const int column = tile.column + Sums::column() + thread_modulo(2) * 8 + thread_modulo(4) / 2 * 4;
+  const int height = job.height(tile.end - tile.begin), width = job.width();
+#pragma unroll
+  for (int strip = 0; strip < Sums::strips; ++strip)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      Lanes<float, 4> fours[count];
+#pragma unroll
+      for (int i = 0; i < count; ++i) fours[i] = four_of(sums.of[strip][2 * i], sums.of[strip][2 * i + 1], r);
+      const int row = tile.row + Sums::row(strip) + 8 * r;
+      if (row < height)
+        put_row(job.outputs(tile) + static_cast<std::int64_t>(row) * width, column, width, job.adds(), fours);
+    }
+}
+
+}  // namespace prun::cuda::tensor_grouped_parts

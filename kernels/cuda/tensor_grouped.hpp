@@ -1,0 +1,56 @@
+// Products of groups of rows in bf16 on tensor cores: begin[g] is the first row of group g and begin[groups]
+// their number, on the device, where the host need not know them. Sums are in float, each over its channels
+// or rows in their order, so that a run gives the same bits every time; a call is one kernel, needs no
+// workspace, and CUDA graphs may hold it. They are those of grouped.cuh but for how products are added up.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+struct RowGroups {
+  const std::int32_t* begin;
+  std::int64_t groups;
+  std::int64_t rows;  // as many as there can be
+};
+
+// Rows that lie where `map` says, or, without one, in order.
+struct MappedRows {
+  const bf16* data;
+  const std::int32_t* map = nullptr;
+};
+
+// to[r, n] = sum over k of from[r, k] * weight[group of r][n, k] or, turned, [k, n].
+template <class Out>
+struct GroupedProduct {
+  MappedRows from;
+  const bf16* weight;
+  Out* to;
+  std::int64_t n, k;
+};
+
+// sum[g][m, n] += sum over rows r of group g of left[r, m] * right[r, n], or = where it begins: of a group
+// without rows that is zero.
+template <class S>
+struct GroupedSums {
+  MappedRows left, right;
+  Sum<S> sum;
+  std::int64_t m, n;
+};
+
+// Whether the current device can run it, and widths and pointers are such that chunks of 16 bytes can be
+// copied.
+template <class Out>
+bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& groups);
+template <class S>
+bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups);
+
+// Out: bf16 or float.
+template <class Out, bool turned>
+void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, Stream stream);
+
+// S: bf16 or float.
+template <class S>
+void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, Stream stream);
+
+}  // namespace prun::cuda
