@@ -223,7 +223,8 @@ class ExpertRows {
                std::int64_t k) const {
     if constexpr (std::is_same_v<T, bf16>) {
       const GroupedProduct<Out> call{{from, map}, weight, to, n, k};
-      if (tensor_grouped_takes(call, groups())) return tensor_grouped<Out, turned>(call, groups(), stream_);
+      if (tensor_grouped_takes(call, groups()))
+        return tensor_grouped<Out, turned>(call, groups(), grouped_form(), stream_);
     }
     any_product<turned>(from, map, weight, to, n, k);
   }
@@ -233,7 +234,8 @@ class ExpertRows {
             const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
     if constexpr (std::is_same_v<T, bf16>) {
       const GroupedSums<S> call{{left, left_map}, {right, right_map}, sum, m, n};
-      if (tensor_grouped_takes(call, groups())) return tensor_grouped(call, groups(), stream_);
+      if (tensor_grouped_takes(call, groups()))
+        return tensor_grouped(call, groups(), grouped_form(), stream_);
     }
     any_sums(left, left_map, right, right_map, sum, m, n);
   }

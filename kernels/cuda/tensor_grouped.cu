@@ -107,7 +107,7 @@ struct SumsJob {
   };
 };
 
-// ---------------------------------------------------------------- the kernel
+// ---------------------------------------------------------------- by warps
 // Multiplies a stage while the factors of the next sixteen channels are loaded. With its last sixteen, the
 // stage after it has to be there, and this one is free for copies; all threads agree on `more`.
 template <class Job>
@@ -116,7 +116,7 @@ __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&fa
 #pragma unroll
   for (int i = 0; i < depth / 16; ++i) {
     if (i == depth / 16 - 1) {
-      wait_for_oldest(from.stages);
+      wait_for_stage(from.stages - 1);
       __syncthreads();
       from.advance();
     }
@@ -127,17 +127,11 @@ __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&fa
 }
 
 template <class Job>
-__global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_constant__ Job job,
-                                                             const __grid_constant__ RowGroups groups,
-                                                             int stages) {
-  extern __shared__ __align__(1024) unsigned char memory[];
-  Ring from{reinterpret_cast<bf16*>(memory), stages};
-  const Schedule schedule(job, groups, from.memory + stages * stage_elements);
+__device__ __forceinline__ void multiply_by_warps(const Job& job, const Schedule& schedule, Ring from) {
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
-  if (static_cast<int>(blockIdx.x) >= tiles) return;
   Producer<Job> producer(job, schedule, from);
-  for (int ahead = 1; ahead < stages; ++ahead) producer.copy_stage();
-  wait_for_oldest(stages);
+  for (int ahead = 1; ahead < from.stages; ++ahead) producer.copy_stage();
+  wait_for_stage(from.stages - 1);
   __syncthreads();
   Factors<Job> factors[2];
   factors[0].load(from.stage(), 0);
@@ -151,6 +145,48 @@ __global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_consta
       multiply_stage(sums, factors, from, producer, step + 1 < tile.steps || number + stride < tiles);
     put_tile(job, tile, sums);
   }
+}
+
+// ---------------------------------------------------------------- by four warps together
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// One stage is multiplied while the threads wait for the one before it: what lay two stages back is free for
+// copies. So there are at least three.
+template <class Job>
+__device__ __forceinline__ void multiply_by_warpgroups(const Job& job, const Schedule& schedule, Ring from) {
+  const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
+  Producer<Job> producer(job, schedule, from);
+  for (int ahead = 2; ahead < from.stages; ++ahead) producer.copy_stage();
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x); number < tiles; number += stride) {
+    const Tile tile = schedule.at(job, number);
+    WarpgroupSums sums;
+#pragma unroll 1
+    for (int step = 0; step < tile.steps; ++step, from.advance()) {
+      wait_for_stage(from.stages - 2);
+      show_to_warpgroups();
+      __syncthreads();
+      sums.template add<Job>(from.stage(), step == 0);
+      producer.copy_stage();
+      wait_products<1>();
+    }
+    wait_products<0>();
+    put_tile(job, tile, sums);
+  }
+}
+#endif
+
+template <class Job, GroupedForm form>
+__global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_constant__ Job job,
+                                                             const __grid_constant__ RowGroups groups,
+                                                             int stages) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Ring ring{reinterpret_cast<bf16*>(memory), stages};
+  const Schedule schedule(job, groups, ring.memory + stages * stage_elements);
+  if (static_cast<int>(blockIdx.x) >= schedule.tiles()) return;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (form == GroupedForm::warpgroups) return multiply_by_warpgroups(job, schedule, ring);
+#endif
+  multiply_by_warps(job, schedule, ring);
 }
 
 // ---------------------------------------------------------------- the host's side
@@ -176,13 +212,11 @@ bool fits(std::initializer_list<std::int64_t> widths) {
                      [](std::int64_t w) { return w > 0 && w % 8 == 0 && w < (std::int64_t{1} << 30); });
 }
 
-template <class Job>
-void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Stream stream) {
-  PRUN_CHECK(most_tiles < (std::int64_t{1} << 31), "grouped products: ", most_tiles, " tiles");
-  if (most_tiles == 0) return;
+template <class Job, GroupedForm form>
+void launch_form(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Stream stream) {
   const int stages = stages_here(groups.groups);
   const auto bytes = static_cast<int>(stages * stage_elements * 2 + Schedule::bytes(groups.groups));
-  const auto kernel = grouped_kernel<Job>;
+  const auto kernel = grouped_kernel<Job, form>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "shared memory for grouped products");
   const unsigned blocks = grid_of(std::min<std::int64_t>(multiprocessors(), most_tiles));
@@ -190,7 +224,26 @@ void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, St
   check_launch("grouped product");
 }
 
+template <class Job>
+void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, GroupedForm form,
+            Stream stream) {
+  PRUN_CHECK(most_tiles < (std::int64_t{1} << 31), "grouped products: ", most_tiles, " tiles");
+  if (most_tiles == 0) return;
+  if (form == GroupedForm::warpgroups && stages_here(groups.groups) > 2)
+    launch_form<Job, GroupedForm::warpgroups>(job, groups, most_tiles, stream);
+  else
+    launch_form<Job, GroupedForm::warps>(job, groups, most_tiles, stream);
+}
+
 }  // namespace
+
+GroupedForm grouped_form() {
+  int device = 0, generation = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  return generation == 9 ? GroupedForm::warpgroups : GroupedForm::warps;
+}
 
 template <class Out>
 bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& groups) {
@@ -204,25 +257,26 @@ bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups) {
 }
 
 template <class Out, bool turned>
-void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, Stream stream) {
+void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, GroupedForm form,
+                    Stream stream) {
   PRUN_CHECK(tensor_grouped_takes(call, groups), "grouped products on tensor cores cannot take this call");
   const std::int64_t down = groups.rows == 0 ? 0 : ceil_div(groups.rows, rows) + groups.groups;
-  launch(RowsJob<Out, turned>{call}, groups, down * ceil_div(call.n, columns), stream);
+  launch(RowsJob<Out, turned>{call}, groups, down * ceil_div(call.n, columns), form, stream);
 }
 
 template <class S>
-void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, Stream stream) {
+void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, GroupedForm form, Stream stream) {
   PRUN_CHECK(tensor_grouped_takes(call, groups), "grouped sums on tensor cores cannot take this call");
   const std::int64_t tiles = groups.groups * ceil_div(call.m, rows) * ceil_div(call.n, columns);
-  launch(SumsJob<S>{call}, groups, tiles, stream);
+  launch(SumsJob<S>{call}, groups, tiles, form, stream);
 }
 
-#define PRUN_TENSOR_GROUPED(T)                                                                \
-  template bool tensor_grouped_takes(const GroupedProduct<T>&, const RowGroups&);             \
-  template bool tensor_grouped_takes(const GroupedSums<T>&, const RowGroups&);                \
-  template void tensor_grouped<T, false>(const GroupedProduct<T>&, const RowGroups&, Stream); \
-  template void tensor_grouped<T, true>(const GroupedProduct<T>&, const RowGroups&, Stream);  \
-  template void tensor_grouped(const GroupedSums<T>&, const RowGroups&, Stream);
+#define PRUN_TENSOR_GROUPED(T)                                                                             \
+  template bool tensor_grouped_takes(const GroupedProduct<T>&, const RowGroups&);                          \
+  template bool tensor_grouped_takes(const GroupedSums<T>&, const RowGroups&);                             \
+  template void tensor_grouped<T, false>(const GroupedProduct<T>&, const RowGroups&, GroupedForm, Stream); \
+  template void tensor_grouped<T, true>(const GroupedProduct<T>&, const RowGroups&, GroupedForm, Stream);  \
+  template void tensor_grouped(const GroupedSums<T>&, const RowGroups&, GroupedForm, Stream);
 PRUN_TENSOR_GROUPED(bf16)
 PRUN_TENSOR_GROUPED(float)
 #undef PRUN_TENSOR_GROUPED

@@ -9,6 +9,7 @@
 #include "cuda/shared_rows.cuh"
 #include "cuda/tensor_core.cuh"
 #include "cuda/tensor_grouped.hpp"
+#include "cuda/warpgroup.cuh"
 
 namespace prun::cuda::tensor_grouped_parts {
 
@@ -81,11 +82,11 @@ struct Ring {
   __device__ void advance() { now = now + 1 == stages ? 0 : now + 1; }
 };
 
-// Waits until of this thread's copies all are there but those of the last `stages` - 2 stages begun.
-__device__ __forceinline__ void wait_for_oldest(int stages) {
-  if (stages == 4)
+// Waits for the oldest of so many stages whose copies this thread has begun.
+__device__ __forceinline__ void wait_for_stage(int ahead) {
+  if (ahead == 3)
     wait_copies<2>();
-  else if (stages == 3)
+  else if (ahead == 2)
     wait_copies<1>();
   else
     wait_copies<0>();
@@ -189,6 +190,30 @@ struct WarpSums {
   }
 };
 
+// ---------------------------------------------------------------- products of four warps
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Four warps' 64 rows and all columns.
+struct WarpgroupSums {
+  static constexpr int strips = 1, eights = columns / 8;
+  float of[strips][eights][4];
+
+  __device__ static int row(int) { return thread_over(32) * 16 + thread_modulo(32) / 4; }
+  __device__ static int column() { return 0; }
+
+  // Begins the products of a stage; the first of a tile are not added to anything.
+  template <class Job>
+  __device__ void add(const bf16* stage, bool first) {
+    const Factor left(stage + thread_over(128) * panel), right(stage + rows * depth);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < depth / 16; ++i)
+      multiply_async<Job::left_turned, Job::right_turned>(of[0], left.at<Job::left_turned>(i),
+                                                          right.at<Job::right_turned>(i), i > 0 || !first);
+    end_products();
+  }
+};
+#endif
+
 // ---------------------------------------------------------------- results
 // Of two neighbouring tiles of 8 columns a thread has two columns of each; it gets four of one, of the first
 // where its number is even.
@@ -226,19 +251,23 @@ __device__ __forceinline__ void put_row(Out* row, int column, int width, bool ad
 
 template <class Job, class Sums>
 __device__ void put_tile(const Job& job, const Tile& tile, const Sums& sums) {
-  constexpr int count = Sums::eights / 2;
+  constexpr int count = 4;
   const int column = tile.column + Sums::column() + thread_modulo(2) * 8 + thread_modulo(4) / 2 * 4;
   const int height = job.height(tile.end - tile.begin), width = job.width();
 #pragma unroll
   for (int strip = 0; strip < Sums::strips; ++strip)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      Lanes<float, 4> fours[count];
-#pragma unroll
-      for (int i = 0; i < count; ++i) fours[i] = four_of(sums.of[strip][2 * i], sums.of[strip][2 * i + 1], r);
       const int row = tile.row + Sums::row(strip) + 8 * r;
-      if (row < height)
-        put_row(job.outputs(tile) + static_cast<std::int64_t>(row) * width, column, width, job.adds(), fours);
+      auto* const to = job.outputs(tile) + static_cast<std::int64_t>(row) * width;
+#pragma unroll
+      for (int j = 0; j < Sums::eights; j += 2 * count) {
+        Lanes<float, 4> fours[count];
+#pragma unroll
+        for (int i = 0; i < count; ++i)
+          fours[i] = four_of(sums.of[strip][j + 2 * i], sums.of[strip][j + 2 * i + 1], r);
+        if (row < height) put_row(to, column + 8 * j, width, job.adds(), fours);
+      }
     }
 }
 

@@ -45,12 +45,22 @@ bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& grou
 template <class S>
 bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups);
 
+// Who multiplies. Each gives bits of its own.
+enum class GroupedForm {
+  warps,      // any device since Ampere
+  warpgroups  // four warps together: Hopper, and warps where the kernels are built for other devices
+};
+
+// The faster one on the current device.
+GroupedForm grouped_form();
+
 // Out: bf16 or float.
 template <class Out, bool turned>
-void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, Stream stream);
+void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, GroupedForm form,
+                    Stream stream);
 
 // S: bf16 or float.
 template <class S>
-void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, Stream stream);
+void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, GroupedForm form, Stream stream);
 
 }  // namespace prun::cuda

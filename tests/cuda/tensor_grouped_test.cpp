@@ -9,6 +9,8 @@ namespace {
 using namespace prun;
 using namespace prun::test;
 
+using cuda::GroupedForm;
+
 using TensorGrouped = CudaTest;
 using Numbers = std::vector<double>;
 
@@ -57,12 +59,14 @@ std::string text_of(const Problem& p) {
   return text;
 }
 
+// Calls body(problem, form) for all problems and forms.
 template <class Body>
 void for_problems(Body body) {
-  for (const Problem& p : problems()) {
-    SCOPED_TRACE(text_of(p));
-    body(p);
-  }
+  for (const Problem& p : problems())
+    for (const GroupedForm form : {GroupedForm::warps, GroupedForm::warpgroups}) {
+      SCOPED_TRACE(text_of(p) + (form == GroupedForm::warps ? ", warps" : ", warpgroups"));
+      body(p, form);
+    }
 }
 
 // Calls body(group, row) for all rows.
@@ -99,7 +103,7 @@ Numbers sums(const Problem& p, const Numbers& left, const Numbers& right, Number
 }
 
 template <class Out, bool turned>
-void expect_products(const Problem& p) {
+void expect_products(const Problem& p, GroupedForm form) {
   SCOPED_TRACE(std::string(name_of(dtype_of<Out>())) + (turned ? ", turned" : ""));
   const Value from = random_value(DType::bf16, {p.held(), p.k}, 1),
               weight = random_value(DType::bf16, {p.groups(), p.n, p.k}, 2);
@@ -112,13 +116,14 @@ void expect_products(const Problem& p) {
                                        p.n,
                                        p.k};
   ASSERT_TRUE(cuda::tensor_grouped_takes(call, groups));
-  cuda::tensor_grouped<Out, turned>(call, groups, nullptr);
+  cuda::tensor_grouped<Out, turned>(call, groups, form, nullptr);
   expect_close(to.value(), products(p, from.numbers(), weight.numbers(), turned), tolerance(dtype_of<Out>()),
                "products");
 }
 
 template <class S>
-Value run_sums(const Problem& p, const Value& left, const Value& right, const Value& start, bool begins) {
+Value run_sums(const Problem& p, const Value& left, const Value& right, const Value& start, bool begins,
+               GroupedForm form) {
   const OnDevice on_left(left), on_right(right), map(p.map()), begin(p.begin());
   OnDevice to(begins ? poison(start) : start);
   const cuda::RowGroups groups{begin.as<std::int32_t>(), p.groups(), p.rows()};
@@ -128,12 +133,12 @@ Value run_sums(const Problem& p, const Value& left, const Value& right, const Va
                                   p.n,
                                   p.k};
   EXPECT_TRUE(cuda::tensor_grouped_takes(call, groups));
-  cuda::tensor_grouped(call, groups, nullptr);
+  cuda::tensor_grouped(call, groups, form, nullptr);
   return to.value();
 }
 
 template <class S>
-void expect_sums(const Problem& p) {
+void expect_sums(const Problem& p, GroupedForm form) {
   const Value left = random_value(DType::bf16, {p.held(), p.n}, 1),
               right = random_value(DType::bf16, {p.rows(), p.k}, 2),
               start = random_value(dtype_of<S>(), {p.groups(), p.n, p.k}, 3);
@@ -141,19 +146,21 @@ void expect_sums(const Problem& p) {
     SCOPED_TRACE(std::string(name_of(dtype_of<S>())) + (begins ? ", begun" : ", added"));
     const Numbers want =
         sums(p, left.numbers(), right.numbers(), begins ? Numbers(start.size()) : start.numbers());
-    expect_close(run_sums<S>(p, left, right, start, begins), want, 4 * tolerance(dtype_of<S>()), "sums");
+    expect_close(run_sums<S>(p, left, right, start, begins, form), want, 4 * tolerance(dtype_of<S>()),
+                 "sums");
   }
 }
 
 TEST_F(TensorGrouped, ProductsAreThoseOfEachGroup) {
-  for_problems([](const Problem& p) {
-    expect_products<bf16, false>(p), expect_products<bf16, true>(p);
-    expect_products<float, false>(p), expect_products<float, true>(p);
+  for_problems([](const Problem& p, GroupedForm form) {
+    expect_products<bf16, false>(p, form), expect_products<bf16, true>(p, form);
+    expect_products<float, false>(p, form), expect_products<float, true>(p, form);
   });
 }
 
 TEST_F(TensorGrouped, SumsAreThoseOfEachGroup) {
-  for_problems([](const Problem& p) { expect_sums<float>(p), expect_sums<bf16>(p); });
+  for_problems(
+      [](const Problem& p, GroupedForm form) { expect_sums<float>(p, form), expect_sums<bf16>(p, form); });
 }
 
 // Whatever else is on the device, and wherever a group's rows lie.
@@ -162,20 +169,24 @@ TEST_F(TensorGrouped, TheSameBitsEveryTime) {
   const Value left = random_value(DType::bf16, {p.held(), p.n}, 1),
               right = random_value(DType::bf16, {p.rows(), p.k}, 2),
               start(DType::f32, {p.groups(), p.n, p.k});
-  const Value first = run_sums<float>(p, left, right, start, true);
-  for (int i = 0; i < (on_host ? 1 : 5); ++i)
-    EXPECT_EQ(run_sums<float>(p, left, right, start, true).bytes(), first.bytes());
+  for (const GroupedForm form : {GroupedForm::warps, GroupedForm::warpgroups}) {
+    const Value first = run_sums<float>(p, left, right, start, true, form);
+    for (int i = 0; i < (on_host ? 1 : 5); ++i)
+      EXPECT_EQ(run_sums<float>(p, left, right, start, true, form).bytes(), first.bytes());
+  }
 }
 
-// A row that is not finite shows in its own products, and in its own group's sums.
+// A row that is not finite shows in its own group's sums alone.
 TEST_F(TensorGrouped, WhatIsNotFiniteStaysInItsGroup) {
   const Problem p = {{30, 40}, 16, 24};
   Value left = random_value(DType::bf16, {p.held(), p.n}, 1);
   const Value right = random_value(DType::bf16, {p.rows(), p.k}, 2);
   left.set(static_cast<std::size_t>(31 * p.n + 3), std::nan(""));
-  const Value done = run_sums<float>(p, left, right, Value(DType::f32, {2, p.n, p.k}), true);
-  for (std::size_t i = 0; i < done.size(); ++i)
-    EXPECT_EQ(std::isfinite(done[i]), i / static_cast<std::size_t>(p.k) != 16 + 3) << i;
+  for (const GroupedForm form : {GroupedForm::warps, GroupedForm::warpgroups}) {
+    const Value done = run_sums<float>(p, left, right, Value(DType::f32, {2, p.n, p.k}), true, form);
+    for (std::size_t i = 0; i < done.size(); ++i)
+      EXPECT_EQ(std::isfinite(done[i]), i / static_cast<std::size_t>(p.k) != 16 + 3) << i;
+  }
 }
 
 TEST_F(TensorGrouped, RefusesWhatItCannotTake) {

@@ -54,6 +54,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = shared + reserved; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = reserved; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
   }
   return cudaSuccess;
 }

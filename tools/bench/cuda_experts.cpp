@@ -92,15 +92,26 @@ class Bench {
     return seconds = timer_([&] { gemm_.run(plan, operands, nullptr); });
   }
 
-  void row(const std::string& name, const char* which, const cuda::Product& p, double seconds,
-           double of_dense) {
+  // Seconds by form.
+  struct Both {
+    double warps, warpgroups;
+  };
+  template <class Launch>
+  Both both(Launch launch) {
+    return {timer_([&] { launch(cuda::GroupedForm::warps); }),
+            timer_([&] { launch(cuda::GroupedForm::warpgroups); })};
+  }
+
+  void row(const std::string& name, const char* which, const cuda::Product& p, const Both& seconds,
+           double dense) {
     const double flops =
         2e-12 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+    const double best = std::min(seconds.warps, seconds.warpgroups);
     results_.add({cell("experts", name), cell("product", which),
-                  cell("FLOPs of m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)),
-                  cell("grouped, µs", seconds * 1e6, 1), cell("dense, µs", of_dense * 1e6, 1),
-                  cell("grouped, TFLOP/s", flops / seconds, 0), cell("dense, TFLOP/s", flops / of_dense, 0),
-                  cell("grouped / dense", of_dense / seconds, 3)});
+                  cell("FLOPs of m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)), cell("µs", best * 1e6, 1),
+                  cell("dense, µs", dense * 1e6, 1), cell("by warps, TFLOP/s", flops / seconds.warps, 0),
+                  cell("by warpgroups, TFLOP/s", flops / seconds.warpgroups, 0),
+                  cell("dense, TFLOP/s", flops / dense, 0), cell("best / dense", dense / best, 3)});
   }
 
   cuda::RowGroups groups(const Model& m, const Load& load) {
@@ -121,7 +132,8 @@ class Bench {
         k};
     const cuda::Product p = turned ? cuda::linear_input_grad_product<bf16>({m.rows(), n, k})
                                    : cuda::linear_product<bf16>({m.rows(), k, n});
-    const double seconds = timer_([&] { cuda::tensor_grouped<Out, turned>(call, all, nullptr); });
+    const Both seconds =
+        both([&](cuda::GroupedForm form) { cuda::tensor_grouped<Out, turned>(call, all, form, nullptr); });
     const double of_dense = dense(
         m.name + which, p,
         {call.from.data, call.weight, nullptr, nullptr, call.to, pool_.take<char>(cuda::gemm_workspace)});
@@ -139,7 +151,8 @@ class Bench {
                                         out,
                                         in};
     const cuda::Product p = cuda::linear_weight_grad_product<bf16>({m.rows(), in, out});
-    const double seconds = timer_([&] { cuda::tensor_grouped(call, all, nullptr); });
+    const Both seconds =
+        both([&](cuda::GroupedForm form) { cuda::tensor_grouped(call, all, form, nullptr); });
     const double of_dense =
         dense(m.name + which, p,
               cuda::linear_weight_grad_operands(call.right.data, call.left.data, call.sum.data, begins,

@@ -16,7 +16,8 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor,
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
-  cudaDevAttrReservedSharedMemoryPerBlock
+  cudaDevAttrReservedSharedMemoryPerBlock,
+  cudaDevAttrComputeCapabilityMajor
 };
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };

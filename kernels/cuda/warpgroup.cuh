@@ -1,0 +1,79 @@
+// Products of bf16 with sums in float as the tensor cores of Hopper (sm_90a) take them: by four warps, 64
+// rows by 256 columns, from shared memory and while the threads go on. Where a kernel is not compiled for
+// them, `has_warpgroups` is false, and nothing of this is there.
+#pragma once
+
+#include <cstdint>
+
+namespace prun::cuda {
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+inline constexpr bool has_warpgroups = true;
+
+// Where a factor lies in panels of 64 x 64 (shared_rows.cuh), each from a multiple of 1024 bytes on: rows by
+// channels, or, turned, channels by rows, of which each panel has 64.
+struct Factor {
+  std::uint64_t bits;
+
+  __device__ __forceinline__ explicit Factor(const void* panels) {
+    constexpr std::uint64_t by_panel = 64 * 128 / 16, by_eight_rows = 1024 / 16, chunks_changed = 1;
+    const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(panels));
+    bits = (at & 0x3ffff) >> 4 | by_panel << 16 | by_eight_rows << 32 | chunks_changed << 62;
+  }
+  // Of 16 channels further on, `step` times: within rows, or so many rows below.
+  template <bool turned>
+  __device__ __forceinline__ std::uint64_t at(int step) const {
+    return bits + static_cast<std::uint64_t>(step) * (turned ? 16 * 128 / 16 : 32 / 16);
+  }
+};
+
+// What threads have written to shared memory, or copied there and waited for, can be read by products that
+// are begun after a barrier.
+__device__ __forceinline__ void show_to_warpgroups() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until at most so many groups of products are under way.
+template <int pending>
+__device__ __forceinline__ void wait_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+#define PRUN_4(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
+#define PRUN_16(i) PRUN_4(i), PRUN_4(i + 1), PRUN_4(i + 2), PRUN_4(i + 3)
+
+// sums = or, where it `adds`, += left x right over 16 channels: of 32 tiles of 8 columns, a thread holds of
+// rows lane / 4 and lane / 4 + 8 of its warp's 16 the same columns as with multiply_add(). Until they were
+// waited for, sums are nobody's.
+template <bool left_turned, bool right_turned>
+__device__ __forceinline__ void multiply_async(float (&sums)[32][4], std::uint64_t left, std::uint64_t right,
+                                               bool adds) {
+  asm volatile(
+      "{\n.reg .pred adds;\nsetp.ne.b32 adds, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+      "}, %128, %129, adds, 1, 1, %131, %132;\n}\n"
+      : PRUN_16(0), PRUN_16(4), PRUN_16(8), PRUN_16(12), PRUN_16(16), PRUN_16(20), PRUN_16(24), PRUN_16(28)
+      : "l"(left), "l"(right), "r"(static_cast<int>(adds)), "n"(left_turned ? 1 : 0),
+        "n"(right_turned ? 1 : 0));
+}
+
+#undef PRUN_16
+#undef PRUN_4
+#else
+inline constexpr bool has_warpgroups = false;
+#endif
+
+}  // namespace prun::cuda
