@@ -29,6 +29,11 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
                : "memory");
 }
 
+// Asks for the 128 bytes of global memory around it, for whoever reads them later.
+__device__ __forceinline__ void fetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 // Ends a group of copies, which may be empty.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -34,24 +34,41 @@ __global__ void begin_kernel(std::int32_t* begin, std::int64_t experts) {
   for (std::int64_t e = 0; e < experts; ++e) begin[e + 1] += begin[e];
 }
 
-// A warp puts the choices of one expert in their order.
-__global__ __launch_bounds__(warp_size) void place_kernel(const std::int32_t* index, std::int64_t choices,
-                                                          std::int64_t each, std::int64_t first_expert,
-                                                          Rows rows) {
+// A block puts the choices of one expert in their order, of each thread several neighbours at a time.
+inline constexpr int placing_warps = 32, neighbours = 4;
+
+__global__ __launch_bounds__(placing_warps* warp_size) void place_kernel(const std::int32_t* index,
+                                                                         std::int64_t choices,
+                                                                         std::int64_t each,
+                                                                         std::int64_t first_expert,
+                                                                         Rows rows) {
+  __shared__ int totals[2][placing_warps];  // of each warp; in turns, so that one barrier does
   const std::int64_t expert = first_expert + blockIdx.x;
-  const int lane = static_cast<int>(threadIdx.x);
+  const int lane = static_cast<int>(threadIdx.x) % warp_size,
+            warp = static_cast<int>(threadIdx.x) / warp_size;
   std::int32_t next = rows.begin[blockIdx.x];
-  for (std::int64_t begin = 0; begin < choices; begin += warp_size) {
-    const std::int64_t c = begin + lane;
-    const bool own = c < choices && index[c] == expert;
-    const unsigned all = __ballot_sync(0xffffffffu, own);
-    if (own) {
-      const std::int32_t row = next + __popc(all & ((1u << lane) - 1));
-      rows.position[row] = static_cast<std::int32_t>(c / each);
-      rows.choice[row] = static_cast<std::int32_t>(c);
-      rows.row[c] = row;
+  int turn = 0;
+  for (std::int64_t begin = 0; begin < choices; begin += blockDim.x * neighbours, turn ^= 1) {
+    const std::int64_t first = begin + threadIdx.x * neighbours;
+    bool own[neighbours];
+    int total = 0, row = next;
+    for (int i = 0; i < neighbours; ++i) {
+      own[i] = first + i < choices && index[first + i] == expert;
+      const unsigned all = __ballot_sync(0xffffffffu, own[i]);
+      total += __popc(all), row += __popc(all & ((1u << lane) - 1));
     }
-    next += __popc(all);
+    if (lane == 0) totals[turn][warp] = total;
+    __syncthreads();
+    for (int w = 0; w < placing_warps; ++w) {
+      row += w < warp ? totals[turn][w] : 0;
+      next += totals[turn][w];
+    }
+    for (int i = 0; i < neighbours; ++i) {
+      if (!own[i]) continue;
+      rows.position[row] = static_cast<std::int32_t>((first + i) / each);
+      rows.choice[row] = static_cast<std::int32_t>(first + i);
+      rows.row[first + i] = row++;
+    }
   }
 }
 
@@ -65,18 +82,45 @@ __global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, 
 // ---------------------------------------------------------------- between the products
 
 // act[r] = silu(up[r, 0]) * up[r, 1]; rows behind the last are left alone.
-template <class T>
+template <int N, class T>
 __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, std::int64_t ffn) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (i >= *rows * ffn) return;
   const std::int64_t row = i / ffn, at = row * 2 * ffn + i % ffn;
-  const Compute<T> gate = load(up + at);
-  store(act + i, gate * sigmoid<T>(gate).value * load(up + at + ffn));
+  Lanes<Compute<T>, N> gate = load_lanes<N>(up + at);
+  const Lanes<Compute<T>, N> value = load_lanes<N>(up + at + ffn);
+#pragma unroll
+  for (int e = 0; e < N; ++e) gate[e] *= sigmoid<T>(gate[e]).value * value[e];
+  store_lanes(act + i, gate);
+}
+
+// What turns one row back, at `own` of act and dact: to gradients in the place of `up`, and to activations
+// that are weighted. Gives what it adds to the weight's gradient.
+template <int N, class T>
+__device__ __forceinline__ Compute<T> turn_back_at(T* up, T* value_up, T* act, const Compute<T>* dact,
+                                                   Compute<T> weight) {
+  using C = Compute<T>;
+  const Lanes<C, N> back = load_lanes<N>(dact), value = load_lanes<N>(value_up);
+  Lanes<C, N> gate = load_lanes<N>(up), a = load_lanes<N>(act), other;
+  C sum = 0;
+#pragma unroll
+  for (int e = 0; e < N; ++e) {
+    const Sigmoid<C> s = sigmoid<T>(gate[e]);
+    const C d = back[e] * weight;
+    sum += a[e] * back[e];
+    other[e] = d * (gate[e] * s.value);
+    gate[e] = d * value[e] * (s.value * (C(1) + gate[e] * s.rest));
+    a[e] *= weight;
+  }
+  store_lanes(up, gate);
+  store_lanes(value_up, other);
+  store_lanes(act, a);
+  return sum;
 }
 
 // The gradients of what went into the activations, in its place, and the activations weighted. A block takes
 // a row; without `dweight` nobody wants that.
-template <class T>
+template <int N, class T>
 __global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Compute<T>* dact,
                                                         const Compute<T>* weight, Compute<T>* dweight,
                                                         const std::int32_t* choice, const std::int32_t* rows,
@@ -86,17 +130,10 @@ __global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Com
   const std::int64_t row = blockIdx.x;
   if (row >= *rows) return;
   const C w = weight[choice[row]];
+  T *const first = up + row * 2 * ffn, *const own = act + row * ffn;
   C sum = 0;
-  for (std::int64_t i = threadIdx.x; i < ffn; i += blockDim.x) {
-    const std::int64_t at = row * 2 * ffn + i, own = row * ffn + i;
-    const C back = dact[own], d = back * w, gate = load(up + at), value = load(up + at + ffn),
-            a = load(act + own);
-    const Sigmoid<C> s = sigmoid<T>(gate);
-    sum += a * back;
-    store(up + at, d * value * (s.value * (C(1) + gate * s.rest)));
-    store(up + at + ffn, d * (gate * s.value));
-    store(act + own, a * w);
-  }
+  for (std::int64_t i = threadIdx.x * N; i < ffn; i += blockDim.x * N)
+    sum += turn_back_at<N>(first + i, first + ffn + i, own + i, dact + row * ffn + i, w);
   if (!dweight) return;
   sum = block_fold(sum, C(0), Add(), scratch);
   if (threadIdx.x == 0) dweight[choice[row]] = sum;
@@ -109,16 +146,24 @@ __global__ void no_weight_gradients_kernel(const std::int32_t* row, std::int64_t
 }
 
 // to[position] = sum of its choices' rows, times their weights where there are any.
-template <class T>
+template <int N, class T>
 __global__ void combine_kernel(const Compute<T>* out, const std::int32_t* row, const Compute<T>* weight,
                                T* to, std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
+  using C = Compute<T>;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (position >= positions || column >= hidden) return;
-  Compute<T> sum = 0;
-  for (std::int64_t c = position * choices; c < (position + 1) * choices; ++c)
-    if (row[c] >= 0) sum += (weight ? weight[c] : Compute<T>(1)) * out[row[c] * hidden + column];
-  store(to + position * hidden + column, sum);
+  Lanes<C, N> sum;
+#pragma unroll
+  for (int e = 0; e < N; ++e) sum[e] = 0;
+  for (std::int64_t c = position * choices; c < (position + 1) * choices; ++c) {
+    if (row[c] < 0) continue;
+    const C w = weight ? weight[c] : C(1);
+    const Lanes<C, N> one = load_lanes<N>(out + row[c] * hidden + column);
+#pragma unroll
+    for (int e = 0; e < N; ++e) sum[e] += w * one[e];
+  }
+  store_lanes(to + position * hidden + column, sum);
 }
 
 // ---------------------------------------------------------------- the host's side
@@ -174,8 +219,8 @@ class ExpertRows {
     const unsigned experts = grid_of(s_.experts);
     count_kernel<<<experts, 256, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert, at_.rows.begin);
     begin_kernel<<<1, 1, 0, stream_>>>(at_.rows.begin, s_.experts);
-    place_kernel<<<experts, warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices, s_.first_expert,
-                                                     at_.rows);
+    place_kernel<<<experts, placing_warps * warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices,
+                                                                     s_.first_expert, at_.rows);
     nowhere_kernel<<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(
         in_.index, s_.rows(), s_.first_expert, s_.experts, at_.rows.row);
     check_launch("experts");
@@ -183,8 +228,10 @@ class ExpertRows {
 
   void activate() const {
     product<false, T>(in_.x, at_.rows.position, in_.up, at_.up, 2 * s_.ffn, s_.hidden);
-    activate_kernel<T>
-        <<<grid_of(ceil_div(s_.rows() * s_.ffn, 256)), 256, 0, stream_>>>(at_.up, at_.act, last(), s_.ffn);
+    with_chunk<T>(s_.ffn, {at_.up, at_.act}, [&]<int N>(std::integral_constant<int, N>) {
+      const unsigned blocks = grid_of(ceil_div(s_.rows() * s_.ffn, 256 * N));
+      activate_kernel<N><<<blocks, 256, 0, stream_>>>(at_.up, at_.act, last(), s_.ffn);
+    });
     check_launch("experts");
   }
 
@@ -195,8 +242,10 @@ class ExpertRows {
 
   void turn_back(const T* dy, C* dweight) const {
     product<true, C>(dy, at_.rows.position, in_.down, at_.dact, s_.ffn, s_.hidden);
-    turn_back_kernel<T><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight,
-                                                                 dweight, at_.rows.choice, last(), s_.ffn);
+    with_chunk<T>(s_.ffn, {at_.up, at_.act, at_.dact}, [&]<int N>(std::integral_constant<int, N>) {
+      turn_back_kernel<N><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight,
+                                                                   dweight, at_.rows.choice, last(), s_.ffn);
+    });
     if (dweight)
       no_weight_gradients_kernel<C>
           <<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(at_.rows.row, s_.rows(), dweight);
@@ -263,9 +312,11 @@ class ExpertRows {
   }
 
   void combine(const C* weight, T* to) const {
-    const RowGrid grid(s_.positions, s_.hidden);
-    combine_kernel<T><<<grid.grid, grid.block, 0, stream_>>>(at_.out, at_.rows.row, weight, to, s_.positions,
-                                                             s_.choices, s_.hidden);
+    with_chunk<T>(s_.hidden, {at_.out, to}, [&]<int N>(std::integral_constant<int, N>) {
+      const RowGrid at(s_.positions, s_.hidden / N);
+      combine_kernel<N><<<at.grid, at.block, 0, stream_>>>(at_.out, at_.rows.row, weight, to, s_.positions,
+                                                           s_.choices, s_.hidden);
+    });
     check_launch("experts");
   }
 

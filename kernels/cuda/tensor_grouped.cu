@@ -21,23 +21,25 @@ struct RowsJob {
   __device__ bool adds() const { return false; }
   __device__ Out* outputs(const Tile& tile) const { return call.to + tile.begin * call.n; }
 
+  template <int copiers>
   struct Source {
-    int from[rows / 32];  // rows; -1: beyond the group's
+    using Own = Share<copiers>;
+    int from[rows / Own::rows];  // rows; -1: beyond the group's
     const bf16* weight;
 
     __device__ void begin(const RowsJob& job, const Tile& tile) {
 #pragma unroll
-      for (int i = 0; i < rows / 32; ++i)
-        from[i] = mapped(job.call.from, tile.begin + tile.row + own_row() + 32 * i, tile.end);
+      for (int i = 0; i < rows / Own::rows; ++i)
+        from[i] = mapped(job.call.from, tile.begin + tile.row + Own::row() + Own::rows * i, tile.end);
       weight = job.call.weight + tile.group * (job.call.n * job.call.k);
     }
 
     __device__ void copy(const RowsJob& job, const Tile& tile, int step, bf16* stage) const {
-      const int k = static_cast<int>(job.call.k), channel = step * depth + own_channel();
-      bf16* const to = own_chunk(stage);
+      const int k = static_cast<int>(job.call.k), channel = step * depth + Own::channel();
+      bf16* const to = Own::chunk(stage);
 #pragma unroll
-      for (int i = 0; i < rows / 32; ++i)
-        copy_or_clear_async(to + i * turn, job.call.from.data + from[i] * job.call.k + channel,
+      for (int i = 0; i < rows / Own::rows; ++i)
+        copy_or_clear_async(to + i * Own::turn, job.call.from.data + from[i] * job.call.k + channel,
                             from[i] >= 0 && channel < k);
       copy_weight(job, tile, step, to + rows * depth);
     }
@@ -45,11 +47,12 @@ struct RowsJob {
     __device__ void copy_weight(const RowsJob& job, const Tile& tile, int step, bf16* to) const {
       const int n = static_cast<int>(job.call.n), k = static_cast<int>(job.call.k);
 #pragma unroll
-      for (int i = 0; i < columns / 32; ++i) {
-        const int row = turned ? step * depth + own_row() + i % 2 * 32 : tile.column + own_row() + i * 32;
-        const int along = own_channel() + (turned ? tile.column + i / 2 * depth : step * depth);
+      for (int i = 0; i < columns / Own::rows; ++i) {
+        const int row = Own::row() +
+                        (turned ? step * depth + i % Own::of_panel * Own::rows : tile.column + i * Own::rows);
+        const int along = Own::channel() + (turned ? tile.column + i / Own::of_panel * depth : step * depth);
         const std::int64_t width = turned ? n : k;
-        copy_or_clear_async(to + i * turn, weight + row * width + along,
+        copy_or_clear_async(to + i * Own::turn, weight + row * width + along,
                             row < (turned ? k : n) && along < width);
       }
     }
@@ -57,21 +60,21 @@ struct RowsJob {
 };
 
 // Half of a sum's stage: columns of the group's rows. Where they lie is looked up a step ahead.
-template <int extent>
+template <int extent, int copiers>
 struct TurnedRows {
-  int next[2];
+  using Own = Share<copiers>;
+  int next[Own::of_panel];
 
   __device__ void look(const MappedRows& from, const Tile& tile, int step) {
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-      next[i] = mapped(from, tile.begin + step * depth + own_row() + 32 * i, tile.end);
+    for (int i = 0; i < Own::of_panel; ++i)
+      next[i] = mapped(from, tile.begin + step * depth + Own::row() + Own::rows * i, tile.end);
   }
   __device__ void copy(const MappedRows& from, int column, std::int64_t width, bf16* to) const {
 #pragma unroll
-    for (int i = 0; i < extent / 32; ++i) {
-      const int along = column + i / 2 * depth + own_channel();
-      copy_or_clear_async(to + i * turn, from.data + next[i % 2] * width + along,
-                          next[i % 2] >= 0 && along < width);
+    for (int i = 0; i < extent / Own::rows; ++i) {
+      const int along = column + i / Own::of_panel * depth + Own::channel(), row = next[i % Own::of_panel];
+      copy_or_clear_async(to + i * Own::turn, from.data + row * width + along, row >= 0 && along < width);
     }
   }
 };
@@ -89,13 +92,17 @@ struct SumsJob {
   __device__ bool adds() const { return !call.sum.begins; }
   __device__ S* outputs(const Tile& tile) const { return call.sum.data + tile.group * (call.m * call.n); }
 
+  template <int copiers>
   struct Source {
-    TurnedRows<rows> left;
-    TurnedRows<columns> right;
+    TurnedRows<rows, copiers> left;
+    TurnedRows<columns, copiers> right;
 
-    __device__ void begin(const SumsJob& job, const Tile& tile) { look(job, tile, 0); }
+    __device__ void begin(const SumsJob& job, const Tile& tile) {
+      look(job, tile, 0);
+      if (job.adds()) fetch_outputs<copiers>(job, tile);
+    }
     __device__ void copy(const SumsJob& job, const Tile& tile, int step, bf16* stage) {
-      bf16* const to = own_chunk(stage);
+      bf16* const to = Share<copiers>::chunk(stage);
       left.copy(job.call.left, tile.row, job.call.m, to);
       right.copy(job.call.right, tile.column, job.call.n, to + rows * depth);
       look(job, tile, step + 1);
@@ -112,7 +119,7 @@ struct SumsJob {
 // stage after it has to be there, and this one is free for copies; all threads agree on `more`.
 template <class Job>
 __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&factors)[2], Ring& from,
-                                               Producer<Job>& producer, bool more) {
+                                               Producer<Job, threads>& producer, bool more) {
 #pragma unroll
   for (int i = 0; i < depth / 16; ++i) {
     if (i == depth / 16 - 1) {
@@ -129,7 +136,7 @@ __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&fa
 template <class Job>
 __device__ __forceinline__ void multiply_by_warps(const Job& job, const Schedule& schedule, Ring from) {
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
-  Producer<Job> producer(job, schedule, from);
+  Producer<Job, threads> producer(job, schedule, from);
   for (int ahead = 1; ahead < from.stages; ++ahead) producer.copy_stage();
   wait_for_stage(from.stages - 1);
   __syncthreads();
@@ -154,7 +161,7 @@ __device__ __forceinline__ void multiply_by_warps(const Job& job, const Schedule
 template <class Job>
 __device__ __forceinline__ void multiply_by_warpgroups(const Job& job, const Schedule& schedule, Ring from) {
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
-  Producer<Job> producer(job, schedule, from);
+  Producer<Job, threads> producer(job, schedule, from);
   for (int ahead = 2; ahead < from.stages; ++ahead) producer.copy_stage();
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x); number < tiles; number += stride) {
@@ -173,24 +180,101 @@ __device__ __forceinline__ void multiply_by_warpgroups(const Job& job, const Sch
     put_tile(job, tile, sums);
   }
 }
+
+// Of each stage, whether it is there to be multiplied, and free for copies. Turns are counted by stage.
+struct Gates {
+  std::uint64_t* memory;
+  int stages;
+
+  static constexpr int copiers = 128, warps = threads / 32;
+  __device__ Gate full(int stage) const { return {memory + stage}; }
+  __device__ Gate empty(int stage) const { return {memory + stages + stage}; }
+  __device__ void begin() const {
+    for (int i = 0; threadIdx.x == 0 && i < stages; ++i) full(i).begin(copiers), empty(i).begin(warps);
+    __syncthreads();
+  }
+};
+
+template <class Job>
+__device__ __forceinline__ void copy_all(const Job& job, const Schedule& schedule, const Ring& to,
+                                         const Gates& gates) {
+  Producer<Job, Gates::copiers> producer(job, schedule, to);
+  for (int turn = 0; producer.has_more();) {
+    const int stage = producer.to.now;
+    gates.empty(stage).wait(turn ^ 1);  // at once in the first turn
+    producer.copy();
+    gates.full(stage).arrive_with_copies();
+    if (producer.to.now == 0) turn ^= 1;
+  }
+}
+
+// One stage is multiplied while the threads wait for the one before it, which is free then.
+template <class Job>
+__device__ __forceinline__ void multiply_copied(const Job& job, const Schedule& schedule, Ring from,
+                                                const Gates& gates) {
+  const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
+  const bool first_lane = thread_modulo(32) == 0;
+  int turn = 0, before = 0;
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x); number < tiles; number += stride) {
+    const Tile tile = schedule.at(job, number);
+    WarpgroupSums sums;
+#pragma unroll 1
+    for (int step = 0; step < tile.steps; ++step) {
+      gates.full(from.now).wait(turn);
+      show_to_warpgroups();
+      sums.template add<Job>(from.stage(), step == 0);
+      wait_products<1>();
+      if (step > 0 && first_lane) gates.empty(before).arrive();
+      before = from.now;
+      from.advance();
+      if (from.now == 0) turn ^= 1;
+    }
+    wait_products<0>();
+    if (first_lane) gates.empty(before).arrive();
+    put_tile(job, tile, sums);
+  }
+}
+
+// The last four warps copy, the others multiply.
+template <class Job>
+__device__ __forceinline__ void copy_and_multiply(const Job& job, const Schedule& schedule, const Ring& ring,
+                                                  const Gates& gates) {
+  gates.begin();
+  if (threadIdx.x >= threads) {
+    keep_registers<56>();
+    copy_all(job, schedule, ring, gates);
+  } else {
+    take_registers<224>();
+    multiply_copied(job, schedule, ring, gates);
+  }
+}
 #endif
 
+constexpr int threads_of(GroupedForm form) {
+  return form == GroupedForm::producers ? threads + 128 : threads;
+}
+
 template <class Job, GroupedForm form>
-__global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_constant__ Job job,
-                                                             const __grid_constant__ RowGroups groups,
-                                                             int stages) {
+__global__ __launch_bounds__(threads_of(form),
+                             1) void grouped_kernel(const __grid_constant__ Job job,
+                                                    const __grid_constant__ RowGroups groups, int stages) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring{reinterpret_cast<bf16*>(memory), stages};
-  const Schedule schedule(job, groups, ring.memory + stages * stage_elements);
+  auto* const gates = reinterpret_cast<std::uint64_t*>(ring.memory + stages * stage_elements);
+  const Schedule schedule(job, groups, gates + 2 * stages);
   if (static_cast<int>(blockIdx.x) >= schedule.tiles()) return;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  if constexpr (form == GroupedForm::producers)
+    return copy_and_multiply(job, schedule, ring, Gates{gates, stages});
   if constexpr (form == GroupedForm::warpgroups) return multiply_by_warpgroups(job, schedule, ring);
 #endif
-  multiply_by_warps(job, schedule, ring);
+  if constexpr (form == GroupedForm::warps) multiply_by_warps(job, schedule, ring);
 }
 
 // ---------------------------------------------------------------- the host's side
 constexpr std::int64_t most_groups = 1024;
+constexpr std::int64_t bytes_of_stage = stage_elements * 2 + 2 * 8;  // with its gates
 
 // As many stages as shared memory holds, 2 to 4; fewer: none.
 int stages_here(std::int64_t groups) {
@@ -198,7 +282,7 @@ int stages_here(std::int64_t groups) {
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
         "cudaDeviceGetAttribute");
-  const std::int64_t fit = (shared - Schedule::bytes(groups)) / (stage_elements * 2);
+  const std::int64_t fit = (shared - Schedule::bytes(groups)) / bytes_of_stage;
   return fit < 2 ? 0 : static_cast<int>(std::min<std::int64_t>(fit, 4));
 }
 
@@ -212,15 +296,29 @@ bool fits(std::initializer_list<std::int64_t> widths) {
                      [](std::int64_t w) { return w > 0 && w % 8 == 0 && w < (std::int64_t{1} << 30); });
 }
 
+// Whether device and build have what it takes.
+bool has_form(GroupedForm form) {
+  if (form == GroupedForm::warps) return true;
+#ifdef PRUN_WARPGROUPS
+  int device = 0, generation = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device),
+        "cudaDeviceGetAttribute");
+  return generation == 9;
+#else
+  return false;
+#endif
+}
+
 template <class Job, GroupedForm form>
 void launch_form(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Stream stream) {
   const int stages = stages_here(groups.groups);
-  const auto bytes = static_cast<int>(stages * stage_elements * 2 + Schedule::bytes(groups.groups));
+  const auto bytes = static_cast<int>(stages * bytes_of_stage + Schedule::bytes(groups.groups));
   const auto kernel = grouped_kernel<Job, form>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "shared memory for grouped products");
   const unsigned blocks = grid_of(std::min<std::int64_t>(multiprocessors(), most_tiles));
-  kernel<<<blocks, threads, bytes, stream>>>(job, groups, stages);
+  kernel<<<blocks, threads_of(form), bytes, stream>>>(job, groups, stages);
   check_launch("grouped product");
 }
 
@@ -229,7 +327,10 @@ void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Gr
             Stream stream) {
   PRUN_CHECK(most_tiles < (std::int64_t{1} << 31), "grouped products: ", most_tiles, " tiles");
   if (most_tiles == 0) return;
-  if (form == GroupedForm::warpgroups && stages_here(groups.groups) > 2)
+  if (!has_form(form) || stages_here(groups.groups) < 3) form = GroupedForm::warps;
+  if (form == GroupedForm::producers)
+    launch_form<Job, GroupedForm::producers>(job, groups, most_tiles, stream);
+  else if (form == GroupedForm::warpgroups)
     launch_form<Job, GroupedForm::warpgroups>(job, groups, most_tiles, stream);
   else
     launch_form<Job, GroupedForm::warps>(job, groups, most_tiles, stream);
@@ -238,11 +339,7 @@ void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Gr
 }  // namespace
 
 GroupedForm grouped_form() {
-  int device = 0, generation = 0;
-  check(cudaGetDevice(&device), "cudaGetDevice");
-  check(cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device),
-        "cudaDeviceGetAttribute");
-  return generation == 9 ? GroupedForm::warpgroups : GroupedForm::warps;
+  return has_form(GroupedForm::warpgroups) ? GroupedForm::warpgroups : GroupedForm::warps;
 }
 
 template <class Out>

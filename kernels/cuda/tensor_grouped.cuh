@@ -13,8 +13,8 @@
 
 namespace prun::cuda::tensor_grouped_parts {
 
-inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;
-inline constexpr int panel = depth * depth;  // elements
+inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;  // that multiply
+inline constexpr int panel = depth * depth;                                 // elements
 inline constexpr int stage_elements = (rows + columns) * depth;
 inline constexpr int high = 16;  // so many tiles of rows are neighbours in the order of tiles
 
@@ -40,10 +40,11 @@ struct Schedule {
       : begin(static_cast<std::int32_t*>(memory)),
         first(begin + of.groups + 1),
         groups(static_cast<int>(of.groups)) {
-    for (int g = thread_modulo(threads); g <= groups; g += threads) begin[g] = of.begin[g];
+    for (int g = static_cast<int>(threadIdx.x); g <= groups; g += static_cast<int>(blockDim.x))
+      begin[g] = of.begin[g];
     __syncthreads();
     const int across = over(job.width(), columns);
-    for (int g = thread_modulo(threads); g <= groups; g += threads) {
+    for (int g = static_cast<int>(threadIdx.x); g <= groups; g += static_cast<int>(blockDim.x)) {
       int before = 0;
       for (int i = 0; i < g; ++i) before += over(job.height(begin[i + 1] - begin[i]), rows) * across;
       first[g] = before;
@@ -92,13 +93,18 @@ __device__ __forceinline__ void wait_for_stage(int ahead) {
     wait_copies<0>();
 }
 
-// A thread's chunks of a panel's rows: the same one of eight in each 32nd row.
-__device__ __forceinline__ int own_row() { return thread_over(8); }
-__device__ __forceinline__ int own_channel() { return thread_modulo(8) * 8; }
-__device__ __forceinline__ bf16* own_chunk(bf16* panels) {
-  return SharedRows<depth>{panels}.at(own_row(), thread_modulo(8));
-}
-inline constexpr int turn = 32 * depth;  // elements from one of a thread's chunks to its next
+// What of a panel one of so many threads copies: the same chunk of eight in each so manieth row.
+template <int copiers>
+struct Share {
+  static constexpr int rows = copiers / 8, of_panel = depth / rows;
+  static constexpr int turn = rows * depth;  // elements from one of its chunks to its next
+
+  __device__ static int row() { return thread_modulo(copiers) / 8; }
+  __device__ static int channel() { return thread_modulo(8) * 8; }
+  __device__ static bf16* chunk(bf16* panels) {
+    return SharedRows<depth>{panels}.at(row(), thread_modulo(8));
+  }
+};
 
 __device__ __forceinline__ int mapped(const MappedRows& from, int row, int end) {
   if (row >= end) return -1;
@@ -106,12 +112,12 @@ __device__ __forceinline__ int mapped(const MappedRows& from, int row, int end) 
 }
 
 // Begins the copies of a block's tiles, stage after stage; they run ahead of the products.
-template <class Job>
+template <class Job, int copiers>
 struct Producer {
   const Job& job;
   const Schedule& schedule;
   Ring to;
-  typename Job::Source source;
+  typename Job::template Source<copiers> source;
   Tile tile;
   int number, step = 0;
 
@@ -120,22 +126,26 @@ struct Producer {
     begin_tile();
   }
 
+  __device__ bool has_more() const { return number < schedule.tiles(); }
+
   __device__ void copy_stage() {
-    if (number < schedule.tiles()) {
-      source.copy(job, tile, step, to.stage());
-      to.advance();
-      if (++step == tile.steps) {
-        number += static_cast<int>(gridDim.x);
-        step = 0;
-        begin_tile();
-      }
-    }
+    if (has_more()) copy();
     commit_copies();
+  }
+
+  // Where there is more.
+  __device__ void copy() {
+    source.copy(job, tile, step, to.stage());
+    to.advance();
+    if (++step < tile.steps) return;
+    number += static_cast<int>(gridDim.x);
+    step = 0;
+    begin_tile();
   }
 
  private:
   __device__ void begin_tile() {
-    if (number >= schedule.tiles()) return;
+    if (!has_more()) return;
     tile = schedule.at(job, number);
     source.begin(job, tile);
   }
@@ -215,6 +225,19 @@ struct WarpgroupSums {
 #endif
 
 // ---------------------------------------------------------------- results
+// Asks for what lies where a tile's outputs will be added, so that it is near when they are. Threads take
+// rows.
+template <int copiers, class Job>
+__device__ void fetch_outputs(const Job& job, const Tile& tile) {
+  const int height = job.height(tile.end - tile.begin), width = job.width();
+  auto* const to = job.outputs(tile);
+  constexpr int line = 128 / static_cast<int>(sizeof(*to)), lines = columns / line;
+  for (int i = thread_modulo(copiers); i < rows * lines; i += copiers) {
+    const int row = tile.row + i / lines, column = tile.column + i % lines * line;
+    if (row < height && column < width) fetch(to + static_cast<std::int64_t>(row) * width + column);
+  }
+}
+
 // Of two neighbouring tiles of 8 columns a thread has two columns of each; it gets four of one, of the first
 // where its number is even.
 __device__ __forceinline__ Lanes<float, 4> four_of(const float (&first)[4], const float (&second)[4], int r) {
@@ -251,7 +274,7 @@ __device__ __forceinline__ void put_row(Out* row, int column, int width, bool ad
 
 template <class Job, class Sums>
 __device__ void put_tile(const Job& job, const Tile& tile, const Sums& sums) {
-  constexpr int count = 4;
+  constexpr int count = Sums::eights / 2 < 8 ? Sums::eights / 2 : 8;
   const int column = tile.column + Sums::column() + thread_modulo(2) * 8 + thread_modulo(4) / 2 * 4;
   const int height = job.height(tile.end - tile.begin), width = job.width();
 #pragma unroll

@@ -45,10 +45,11 @@ bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& grou
 template <class S>
 bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups);
 
-// Who multiplies. Each gives bits of its own.
+// Who multiplies. Where device or build have no such form, warps do.
 enum class GroupedForm {
-  warps,      // any device since Ampere
-  warpgroups  // four warps together: Hopper, and warps where the kernels are built for other devices
+  warps,       // any device since Ampere
+  warpgroups,  // four warps together, on Hopper
+  producers    // the same, while four others copy
 };
 
 // The faster one on the current device.

@@ -44,6 +44,46 @@ __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
+// A barrier in shared memory that opens when so many have arrived, turn after turn.
+struct Gate {
+  std::uint64_t* at;
+
+  __device__ __forceinline__ std::uint32_t address() const {
+    return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
+  }
+  __device__ __forceinline__ void begin(int arrivals) const {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
+  }
+  __device__ __forceinline__ void arrive() const {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
+  }
+  // Once all copies are there that this thread has begun.
+  __device__ __forceinline__ void arrive_with_copies() const {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address()) : "memory");
+  }
+  // Waits for the end of a turn, by its number modulo 2.
+  __device__ __forceinline__ void wait(int turn) const {
+    std::uint32_t open = 0;
+    while (!open)
+      asm volatile(
+          "{\n.reg .pred open;\nmbarrier.try_wait.parity.shared::cta.b64 open, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, open;\n}\n"
+          : "=r"(open)
+          : "r"(address()), "r"(turn)
+          : "memory");
+  }
+};
+
+// Registers of each thread of four warps, who all say so: those that some give back others take.
+template <int registers>
+__device__ __forceinline__ void keep_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+}
+template <int registers>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+}
+
 #define PRUN_4(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
 #define PRUN_16(i) PRUN_4(i), PRUN_4(i + 1), PRUN_4(i + 2), PRUN_4(i + 3)
 

@@ -54,7 +54,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int) {
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *value = shared + reserved; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = shared; break;
     case cudaDevAttrReservedSharedMemoryPerBlock: *value = reserved; break;
-    case cudaDevAttrComputeCapabilityMajor: *value = 9; break;
   }
   return cudaSuccess;
 }

@@ -3,6 +3,7 @@
 // Positions choose evenly, or the k-th expert about 1/k as often as the first.
 //
 //   build/bin/cuda_experts [PART OF A NAME [FILE FOR JSON]]
+#include <array>
 #include <map>
 #include <numeric>
 
@@ -92,25 +93,25 @@ class Bench {
     return seconds = timer_([&] { gemm_.run(plan, operands, nullptr); });
   }
 
-  // Seconds by form.
-  struct Both {
-    double warps, warpgroups;
-  };
+  // Seconds by form, in their order.
+  using ByForm = std::array<double, 3>;
   template <class Launch>
-  Both both(Launch launch) {
-    return {timer_([&] { launch(cuda::GroupedForm::warps); }),
-            timer_([&] { launch(cuda::GroupedForm::warpgroups); })};
+  ByForm by_form(Launch launch) {
+    ByForm seconds;
+    for (std::size_t i = 0; i < seconds.size(); ++i)
+      seconds[i] = timer_([&] { launch(static_cast<cuda::GroupedForm>(i)); });
+    return seconds;
   }
 
-  void row(const std::string& name, const char* which, const cuda::Product& p, const Both& seconds,
+  void row(const std::string& name, const char* which, const cuda::Product& p, const ByForm& seconds,
            double dense) {
     const double flops =
         2e-12 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
-    const double best = std::min(seconds.warps, seconds.warpgroups);
+    const double best = *std::min_element(seconds.begin(), seconds.end());
     results_.add({cell("experts", name), cell("product", which),
                   cell("FLOPs of m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)), cell("µs", best * 1e6, 1),
-                  cell("dense, µs", dense * 1e6, 1), cell("by warps, TFLOP/s", flops / seconds.warps, 0),
-                  cell("by warpgroups, TFLOP/s", flops / seconds.warpgroups, 0),
+                  cell("dense, µs", dense * 1e6, 1), cell("by warps, TFLOP/s", flops / seconds[0], 0),
+                  cell("by warpgroups", flops / seconds[1], 0), cell("with producers", flops / seconds[2], 0),
                   cell("dense, TFLOP/s", flops / dense, 0), cell("best / dense", dense / best, 3)});
   }
 
@@ -132,8 +133,8 @@ class Bench {
         k};
     const cuda::Product p = turned ? cuda::linear_input_grad_product<bf16>({m.rows(), n, k})
                                    : cuda::linear_product<bf16>({m.rows(), k, n});
-    const Both seconds =
-        both([&](cuda::GroupedForm form) { cuda::tensor_grouped<Out, turned>(call, all, form, nullptr); });
+    const ByForm seconds =
+        by_form([&](cuda::GroupedForm form) { cuda::tensor_grouped<Out, turned>(call, all, form, nullptr); });
     const double of_dense = dense(
         m.name + which, p,
         {call.from.data, call.weight, nullptr, nullptr, call.to, pool_.take<char>(cuda::gemm_workspace)});
@@ -151,8 +152,8 @@ class Bench {
                                         out,
                                         in};
     const cuda::Product p = cuda::linear_weight_grad_product<bf16>({m.rows(), in, out});
-    const Both seconds =
-        both([&](cuda::GroupedForm form) { cuda::tensor_grouped(call, all, form, nullptr); });
+    const ByForm seconds =
+        by_form([&](cuda::GroupedForm form) { cuda::tensor_grouped(call, all, form, nullptr); });
     const double of_dense =
         dense(m.name + which, p,
               cuda::linear_weight_grad_operands(call.right.data, call.left.data, call.sum.data, begins,

@@ -16,8 +16,7 @@ enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount,
   cudaDevAttrMaxSharedMemoryPerMultiprocessor,
   cudaDevAttrMaxSharedMemoryPerBlockOptin,
-  cudaDevAttrReservedSharedMemoryPerBlock,
-  cudaDevAttrComputeCapabilityMajor
+  cudaDevAttrReservedSharedMemoryPerBlock
 };
 
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };

@@ -11,6 +11,7 @@ inline void copy_or_clear_async(void* shared, const void* global, bool there) {
   simt::start_copy(shared, there ? global : nullptr, 16);
 }
 inline void copy_word_async(void* shared, const void* global) { simt::start_copy(shared, global, 4); }
+inline void fetch(const void*) {}
 inline void commit_copies() { simt::end_copy_group(); }
 
 template <int pending>
