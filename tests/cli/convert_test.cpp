@@ -957,6 +957,147 @@ TEST(ConvertTorchtitan, AnotherModelIsAskedFor) {
   EXPECT_NE(result.out.find("--model CONFIG.json"), std::string::npos) << result.out;
 }
 
+// ------------------------------------------------------------------- experts
+
+const Words few_experts = {"model.plugin=llama",  "model.family=qwen3_moe", "model.layers=2",
+                           "model.hidden=64",     "model.heads=4",          "model.kv_heads=2",
+                           "model.ffn=128",       "model.experts=8",        "model.choices=2",
+                           "model.expert_ffn=32", "model.vocab=256",        "model.seq=32"};
+
+// pytorch/torchtitan, torchtitan/models/qwen3/train_configs/qwen3_moe_debug.toml, of other sizes
+std::string qwen3_of(const std::string& degrees) {
+  return R"([model]
+name = "qwen3"
+flavor = "30B-A3B"
+[training]
+local_batch_size = 1
+seq_len = 64
+steps = 10
+[activation_checkpoint]
+mode = "none"
+[parallelism]
+)" + degrees;
+}
+const Words narrow_experts = {"model.layers=2",      "model.hidden=64", "model.heads=8",
+                              "model.head_dim=8",    "model.vocab=256", "model.experts=16",
+                              "model.expert_ffn=32", "model.ffn=64"};
+
+TEST(ConvertTorchtitan, ExpertsOverRanksOfTheBatch) {
+  expect_converted({"qwen3.toml",
+                    qwen3_of("data_parallel_shard_degree = 4\nexpert_parallel_degree = 4\n"
+                             "expert_parallel_comm_backend = \"deepep\"\n"),
+                    sets(text),
+                    {"family = \"qwen3_moe\"", "experts = 128", "choices = 8", "expert_ffn = 768",
+                     "router_normalise = true", "router_bias = true", "router_bias_rate = 0.001",
+                     "head_dim = 128", "layers = 48", "dp = 4", "plugin = \"experts\"", "axis = \"dp\""},
+                    {},
+                    {},
+                    narrow_experts});
+}
+
+TEST(ConvertTorchtitan, ExpertsBesideTensorParallelism) {
+  const auto with_degrees = [&](const std::string& degrees, const Words& says, const Words& refused) {
+    expect_converted({"qwen3.toml",
+                      qwen3_of("data_parallel_shard_degree = 2\ntensor_parallel_degree = 2\n" + degrees),
+                      sets(text),
+                      says,
+                      refused,
+                      {},
+                      narrow_experts});
+  };
+  with_degrees("expert_parallel_degree = 4\n", {"axis = [\"dp\", \"tp\"]"}, {});
+  with_degrees("expert_parallel_degree = 2\n", {"axis = \"tp\""}, {});
+  with_degrees("expert_parallel_degree = 2\nexpert_tensor_parallel_degree = 2\n", {"axis = \"dp\""}, {});
+  with_degrees("expert_parallel_degree = 1\n", {"tp = 2"}, {});
+  with_degrees("expert_parallel_degree = 8\n", {"tp = 2"}, {"parallelism.expert_parallel_degree"});
+}
+
+TEST(ConvertTorchtitan, AFlavorWithoutExpertsHasNoneToPlace) {
+  expect_converted({"qwen3.toml",
+                    "[model]\nname = \"qwen3\"\nflavor = \"0.6B\"\n[training]\nlocal_batch_size = 1\n"
+                    "seq_len = 64\nsteps = 2\n[activation_checkpoint]\nmode = \"none\"\n[parallelism]\n"
+                    "data_parallel_shard_degree = 2\nexpert_parallel_degree = 2\n",
+                    sets(text),
+                    {"family = \"qwen3\"", "tied = true", "hidden = 1024", "dp = 2"},
+                    {},
+                    {},
+                    {"model.layers=2", "model.hidden=64", "model.heads=8", "model.head_dim=8",
+                     "model.vocab=256", "model.ffn=64"}});
+}
+
+TEST(ConvertDeepSpeed, ExpertsOverRanks) {
+  const auto converted = [&](const std::string& section, const Words& says, const Words& refused,
+                             const std::string& rest = "") {
+    expect_converted(
+        {"ep.json",
+         R"({"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 1, )" + rest +
+             R"("zero_optimization": {"stage": 1}, "expert_parallel": {)" + section + "}}",
+         with({"--ranks", "4"}, sets(with(few_experts, {"optimizer.plugin=adamw", "optimizer.lr=1e-4",
+                                                        "run.steps=4", text[0], text[1]}))),
+         says,
+         refused,
+         {}});
+  };
+  converted(R"("enabled": true, "autoep_size": 4, "preset_model": "qwen3_moe", "load_balance_coeff": 1e-3,
+              "score_func": "softmax", "route_norm": true, "top_k": "auto", "use_grouped_mm": true)",
+            {"axis = \"dp\"", "router_bias = true", "router_bias_rate = 0.001", "router_normalise = true",
+             "router = \"softmax\""},
+            {});
+  converted(R"("enabled": true, "autoep_size": 2, "score_apply": "pre", "load_balance_coeff": null)",
+            {"dp = 4"}, {"expert_parallel.autoep_size", "expert_parallel.score_apply"});
+  converted(R"("enabled": true, "autoep_size": 4)", {"axis = [\"dp\", \"tp\"]"}, {},
+            R"("tensor_parallel": {"autotp_size": 2}, "use_data_before_expert_parallelism": true, )");
+  converted(R"("enabled": false, "autoep_size": 4)", {"dp = 4"}, {});
+}
+
+const std::string mixture =
+    "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 64 --num-attention-heads 4 "
+    "--seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --global-batch-size 4 --train-iters "
+    "10 "
+    "--lr 1e-4 --vocab-size 256 --split 1 --tensor-model-parallel-size 2 --attention-dropout 0 --bf16 "
+    "--swiglu "
+    "--hidden-dropout 0 --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+    "--untie-embeddings-and-output-weights --ffn-hidden-size 96 ";
+
+TEST(ConvertMegatron, ExpertsAndTheirRanks) {
+  const auto converted = [&](const std::string& more, const Words& says, const Words& refused) {
+    expect_converted(
+        {"moe.sh",
+         mixture + "--num-experts 8 --moe-router-topk 2 --moe-router-load-balancing-type " + more + "\n",
+         sets(text),
+         says,
+         refused,
+         {}});
+  };
+  converted("none --expert-model-parallel-size 4",
+            {"experts = 8", "choices = 2", "expert_ffn = 96", "axis = \"dp\""}, {});
+  converted("none --expert-model-parallel-size 8 --expert-tensor-parallel-size 1",
+            {"axis = [\"dp\", \"tp\"]"}, {});
+  converted("seq_aux_loss --moe-aux-loss-coeff 1e-3 --expert-model-parallel-size 2", {"balance = 0.001"},
+            {"expert-model-parallel-size"});
+}
+
+// deepspeedai/Megatron-DeepSpeed, examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh
+TEST(ConvertMegatron, ExpertsAsDeepSpeedsBranchHasThem) {
+  const auto converted = [&](const std::string& more, const Words& says, const Words& refused) {
+    expect_converted(
+        {"ds_moe.sh", mixture + "--deepspeed --num-experts 8 " + more + "\n", sets(text), says, refused, {}});
+  };
+  converted(
+      "--moe-expert-parallel-size 4 --moe-loss-coeff 0.01 --moe-train-capacity-factor 1.0 "
+      "--moe-eval-capacity-factor 1.0 --moe-min-capacity 4 --mlp-type standard --create-moe-param-group",
+      {"experts = 8", "choices = 1", "router_normalise = false", "axis = \"dp\""},
+      {"moe-loss-coeff", "moe-train-capacity-factor", "moe-eval-capacity-factor", "moe-min-capacity"});
+  converted(
+      "--topk 2 --expert-interval 2 --moe-loss-coeff 0 --disable-moe-token-dropping "
+      "--disable-moe-top2-2nd-expert-sampling --moe-expert-parallel-size 1 --mlp-type residual",
+      {"choices = 2", "router_normalise = true", "sparse_every = 2"}, {"mlp-type"});
+  const Result pyramid =
+      prun(with({"convert", file_of("pyramid.sh", mixture + "--num-experts 4 8 --topk 1\n")}, sets(text)));
+  EXPECT_EQ(pyramid.code, 2);
+  EXPECT_NE(pyramid.out.find("give one number"), std::string::npos) << pyramid.out;
+}
+
 // ------------------------------------------------------------------- all
 
 TEST(Convert, TheRecipeSaysWhereEachValueCameFrom) {

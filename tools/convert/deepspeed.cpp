@@ -2,6 +2,7 @@
 #include <array>
 #include <cmath>
 
+#include "convert/deepspeed_experts.hpp"
 #include "convert/layout.hpp"
 #include "convert/sources.hpp"
 #include "recipe/value.hpp"
@@ -417,6 +418,7 @@ void convert_deepspeed(Transfer& transfer, const JsonValue& root) {
   convert_optimizer(transfer);
   convert_schedule(transfer);
   write_axes(transfer, axes);
+  convert_deepspeed_experts(transfer, axes);
   convert_zero(transfer, axes);
   convert_tensorboard(transfer);
   transfer.apply(rules);

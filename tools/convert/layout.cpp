@@ -1,6 +1,7 @@
 #include "convert/layout.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prun/error.hpp"
@@ -61,6 +62,27 @@ void write_axes(Transfer& transfer, const Axes& axes) {
   if (axes.sequence > 1) add_strategy(transfer, "context", axes.sequence_origin);
   if (axes.tensor > 1) add_strategy(transfer, "tensor", axes.tensor_origin);
   if (axes.pipeline > 1) add_strategy(transfer, "pipeline", axes.pipeline_origin);
+}
+
+bool write_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
+                   std::string_view origin) {
+  if (ranks == 1) return !with_tensor || axes.tensor == 1;
+  std::vector<std::string> names;
+  std::int64_t all = 1;
+  const std::pair<const char*, std::int64_t> inwards[] = {
+      {"tp", with_tensor ? axes.tensor : 1}, {"cp", axes.sequence}, {"dp", axes.data}};
+  for (const auto& [name, extent] : inwards) {
+    if (extent == 1) continue;
+    names.insert(names.begin(), name);
+    all *= extent;
+    if (all == ranks) break;
+  }
+  if (all != ranks) return false;
+  if (names.size() == 1)
+    transfer.set_text("strategy.experts.axis", names.front(), origin);
+  else
+    transfer.set("strategy.experts.axis", names, origin);
+  return true;
 }
 
 void write_zero(Transfer& transfer, const Axes& axes, std::int64_t stage, std::string_view origin) {

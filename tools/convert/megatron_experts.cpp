@@ -1,7 +1,10 @@
 #include "convert/megatron_experts.hpp"
 
+#include <algorithm>
 #include <array>
+#include <string>
 
+#include "base/text.hpp"
 #include "prun/error.hpp"
 
 namespace prun::convert {
@@ -10,6 +13,8 @@ namespace {
 constexpr Fate refused = Fate::refused, without_effect = Fate::without_effect;
 
 constexpr const char* no_drops = "no choice is dropped, and no expert has a capacity";
+constexpr const char* by_sequence =
+    "loads are balanced by sequence (seq_aux_loss), which no layout changes: model.balance";
 constexpr const char* rows = "the op of the experts puts rows in order and computes them";
 
 constexpr std::array rules = {
@@ -38,6 +43,53 @@ constexpr std::array rules = {
     Rule{"moe-router-force-load-balancing", "", refused, "the router's choices count"},
     Rule{"moe-*", "", refused, "this model's routers and experts have no such option"},
 };
+
+// Options that DeepSpeed's branch of it has for experts of its own.
+constexpr std::array branch_rules = {
+    Rule{"mlp-type", "standard", without_effect, "as here"},
+    Rule{"mlp-type", "", refused, "an MLP beside the experts is model.shared_ffn, and adds to them as it is"},
+    Rule{"moe-*-capacity*", "", refused, no_drops},
+    Rule{"noisy-gate-policy", "None", without_effect, "as here"},
+    Rule{"noisy-gate-policy", "", refused, "the router adds no noise"},
+    Rule{"disable-moe-top2-2nd-expert-sampling", "", without_effect, "the router adds no noise"},
+    Rule{"use-tutel", "", without_effect, rows},
+    Rule{"create-moe-param-group", "", without_effect, "zero takes each parameter over the axes that sum it"},
+    Rule{"enable-expert-tensor-parallelism", "", without_effect,
+         "strategy tensor splits experts as it splits MLPs"},
+};
+
+bool is_of_branch(const Transfer& transfer) {
+  constexpr std::array names = {"topk",     "moe-expert-parallel-size", "moe-loss-coeff", "expert-interval",
+                                "mlp-type", "moe-train-capacity-factor"};
+  return std::any_of(names.begin(), names.end(), [&](const char* name) { return transfer.has(name); });
+}
+
+// Of one choice the weight is its score, of several they are divided by their sum.
+void convert_branch_router(Transfer& transfer) {
+  const std::int64_t choices = transfer.integer("topk", 1);
+  transfer.take("topk", "model.choices", "1");
+  transfer.set("model.router_normalise", choices > 1, "topk: the weights of several choices come to 1");
+  if (choices == 2 && !transfer.is("disable-moe-top2-2nd-expert-sampling", "on"))
+    transfer.refuse_default("moe-top2-2nd-expert-sampling", "on", "the router adds no noise");
+}
+
+void convert_branch(Transfer& transfer) {
+  convert_branch_router(transfer);
+  if (transfer.has("expert-interval")) transfer.take("expert-interval", "model.sparse_every");
+  if (transfer.is("disable-moe-token-dropping", "on"))
+    for (const char* key : {"disable-moe-token-dropping", "moe-train-capacity-factor",
+                            "moe-eval-capacity-factor", "moe-min-capacity"})
+      transfer.without_effect(key, no_drops);
+  else if (!transfer.has("moe-train-capacity-factor"))
+    transfer.refuse_default("moe-train-capacity-factor", "1", no_drops);
+  if (transfer.number("moe-loss-coeff") == 0.0)
+    transfer.without_effect("moe-loss-coeff", "as here");
+  else if (transfer.has("moe-loss-coeff"))
+    transfer.refuse("moe-loss-coeff", by_sequence);
+  else
+    transfer.refuse_default("moe-loss-coeff", "0.1", by_sequence);
+  transfer.apply(branch_rules);
+}
 
 void convert_router(Transfer& transfer) {
   const bool sigmoid = transfer.is("moe-router-score-function", "sigmoid");
@@ -74,15 +126,16 @@ void convert_balance(Transfer& transfer) {
     transfer.without_effect("moe-aux-loss-coeff", "as here");
     transfer.without_effect("moe-router-load-balancing-type", "nothing is weighed by it");
   } else {
-    constexpr const char* why =
-        "loads are balanced by sequence (seq_aux_loss), which no layout changes: model.balance";
-    transfer.refuse("moe-aux-loss-coeff", why);
-    transfer.refuse("moe-router-load-balancing-type", why);
+    transfer.refuse("moe-aux-loss-coeff", by_sequence);
+    transfer.refuse("moe-router-load-balancing-type", by_sequence);
   }
   if (transfer.has("moe-z-loss-coeff")) transfer.take("moe-z-loss-coeff", "model.router_z");
 }
 
 void convert_mlps(Transfer& transfer) {
+  if (const std::string numbers = transfer.text("num-experts"); numbers.find(' ') != std::string::npos)
+    throw_error(ErrorCode::unsupported, "--num-experts ", printable(numbers, 60),
+                ": all layers that have experts have as many; give one number");
   transfer.take("num-experts", "model.experts");
   transfer.take(transfer.has("moe-ffn-hidden-size") ? "moe-ffn-hidden-size" : "ffn-hidden-size",
                 "model.expert_ffn");
@@ -100,33 +153,39 @@ void convert_mlps(Transfer& transfer) {
 }
 
 void convert_ranks(Transfer& transfer, const Axes& axes) {
-  const std::int64_t ranks = transfer.integer("expert-model-parallel-size", 1);
-  if (ranks > 1 && ranks == axes.data) {
-    transfer.set_text("strategy.experts.axis", "dp", "expert-model-parallel-size");
-    transfer.carried("expert-model-parallel-size");
-  } else if (ranks > 1) {
-    transfer.refuse(
-        "expert-model-parallel-size",
-        "strategy experts takes whole axes of the mesh: as many ranks as the batch has, or two axes that "
-        "strategy data names one after the other");
-  } else {
-    transfer.without_effect("expert-model-parallel-size", "as here");
+  const char* const key =
+      transfer.has("moe-expert-parallel-size") ? "moe-expert-parallel-size" : "expert-model-parallel-size";
+  const std::int64_t ranks = transfer.integer(key, 1),
+                     tensor = transfer.integer("expert-tensor-parallel-size", axes.tensor);
+  const bool with_tensor = tensor == 1 && axes.tensor > 1;
+  const char* const other =
+      "strategy tensor splits experts as it splits MLPs; strategy experts over its axis keeps them whole";
+  if (tensor != axes.tensor && (!with_tensor || ranks == 1)) {
+    transfer.refuse("expert-tensor-parallel-size", other);
+    transfer.refuse(key, other);
+    return;
   }
-  if (transfer.integer("expert-tensor-parallel-size", axes.tensor) == axes.tensor)
-    transfer.without_effect("expert-tensor-parallel-size",
-                            "strategy tensor splits experts as it splits MLPs");
+  transfer.without_effect(
+      "expert-tensor-parallel-size",
+      with_tensor ? "experts over tp are whole" : "strategy tensor splits experts as it splits MLPs");
+  if (!write_experts(transfer, axes, ranks, with_tensor, key))
+    transfer.refuse(key, whole_axes);
+  else if (ranks > 1)
+    transfer.carried(key);
   else
-    transfer.refuse(
-        "expert-tensor-parallel-size",
-        "strategy tensor splits experts as it splits MLPs; strategy experts over its axis keeps them whole");
+    transfer.without_effect(key, "as here");
 }
 
 }  // namespace
 
 void convert_experts(Transfer& transfer, const Axes& axes) {
   convert_mlps(transfer);
-  convert_router(transfer);
-  convert_balance(transfer);
+  if (is_of_branch(transfer)) {
+    convert_branch(transfer);
+  } else {
+    convert_router(transfer);
+    convert_balance(transfer);
+  }
   convert_ranks(transfer, axes);
   transfer.apply(rules);
 }

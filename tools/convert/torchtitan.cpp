@@ -1,8 +1,9 @@
-// A train_config of torchtitan. The shape of a model stands in its code there, under the name of a flavor.
+// A train_config of torchtitan.
 #include <array>
 
 #include "convert/layout.hpp"
 #include "convert/sources.hpp"
+#include "convert/torchtitan_models.hpp"
 #include "prun/error.hpp"
 #include "recipe/value.hpp"
 
@@ -87,20 +88,12 @@ constexpr std::array rules = {
     Rule{"experimental.context_parallel_degree", "1", without_effect, "as here"},
     Rule{"parallelism.context_parallel_rotate_method", "", without_effect,
          "attention is not split along the sequence"},
-    Rule{"parallelism.expert_*", "1", without_effect, "as here"},
-    Rule{"parallelism.expert_*", "", refused, "the model has no experts"},
+    Rule{"parallelism.expert_parallel_comm_backend", "", without_effect,
+         "exchanges follow from where experts and positions lie"},
     Rule{"parallelism.pipeline_parallel_*", "", without_effect,
          "stages are cut by cost; strategy.pipeline layers says it otherwise"},
     Rule{"experimental.*", "", without_effect, "hooks into their trainer"},
 };
-
-// What torchtitan's code has of a flavor of llama3. Its debugmodel has had several.
-struct Flavor {
-  const char* name;
-  int layers, hidden, heads, kv_heads, ffn;
-};
-constexpr std::array flavors = {Flavor{"8B", 32, 4096, 32, 8, 14336}, Flavor{"70B", 80, 8192, 64, 8, 28672},
-                                Flavor{"405B", 126, 16384, 128, 8, 53248}};
 
 struct Schedule {
   const char* theirs;
@@ -146,32 +139,6 @@ std::string first_of(const Transfer& transfer, std::initializer_list<const char*
 }
 
 // ------------------------------------------------------------------- parts
-
-void convert_model(Transfer& transfer) {
-  const std::string name = transfer.text("model.name", "llama3"),
-                    flavor = transfer.text("model.flavor", "debugmodel");
-  if (name != "llama3" && name != "llama2" && name != "llama") {
-    transfer.refuse("model.name", "the models are gpt and llama; others are plugins");
-    transfer.refuse("model.flavor", "a shape of a model that there is not");
-    return;
-  }
-  transfer.carried("model.name");
-  transfer.set_text("model.plugin", "llama", "model.name");
-  for (const Flavor& known : flavors)
-    if (known.name == flavor && name == "llama3") {
-      const std::string origin = "torchtitan's llama3 " + flavor;
-      transfer.set("model.layers", known.layers, origin);
-      transfer.set("model.hidden", known.hidden, origin);
-      transfer.set("model.heads", known.heads, origin);
-      transfer.set("model.kv_heads", known.kv_heads, origin);
-      transfer.set("model.ffn", known.ffn, origin);
-      transfer.set("model.vocab", 128256, origin);
-      transfer.set("model.rope_base", 500000.0, origin);
-      transfer.carried("model.flavor");
-      return;
-    }
-  transfer.refuse("model.flavor", "the shape is asked for, where its code there has it");
-}
 
 Axes convert_axes(Transfer& transfer) {
   const auto degree = [&](std::initializer_list<const char*> keys, std::int64_t fallback) {
@@ -323,8 +290,9 @@ void convert_tensorboard(Transfer& transfer) {
 
 void convert_torchtitan(Transfer& transfer, const recipe::Node& root) {
   flatten(transfer, "", root);
-  convert_model(transfer);
+  convert_torchtitan_model(transfer);
   const Axes axes = convert_axes(transfer);
+  convert_torchtitan_experts(transfer, axes);
   convert_pipeline(transfer, axes);
   convert_batch(transfer, axes);
   convert_optimizer(transfer);

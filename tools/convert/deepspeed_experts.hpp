@@ -1,0 +1,10 @@
+// The section expert_parallel of DeepSpeed's JSON, which takes the experts of a model apart over ranks.
+#pragma once
+
+#include "convert/layout.hpp"
+
+namespace prun::convert {
+
+void convert_deepspeed_experts(Transfer& transfer, const Axes& axes);
+
+}  // namespace prun::convert
