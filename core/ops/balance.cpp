@@ -40,6 +40,7 @@ void want_whole_sequences(OpShape& s) {
 struct Balance {
   static constexpr const char* kind = "balance";
   static constexpr const char* at_position = kind;  // of text that is made nothing is counted
+  static constexpr bool any_order = true;
   static constexpr const char* help = "counts choices by expert, and what unevenness costs";
   static constexpr OperandDef operands[] = {
       {"logits", Access::read, true},  {"index"}, {"targets"}, {"scale"}, {"counts", Access::update},
@@ -73,6 +74,7 @@ struct Balance {
 struct BalanceGrad {
   static constexpr const char* kind = "balance_grad";
   static constexpr const char* help = "dlogits of the losses of balance";
+  static constexpr bool any_order = true;
   static constexpr OperandDef operands[] = {
       {"logits"}, {"index"}, {"targets"}, {"scale"}, {"dlogits", Access::write}};
   static constexpr const AttrDef (&attrs)[3] = losses_attrs;

@@ -65,14 +65,15 @@ class SharingOut {
   // An op that wants all of a sequence and is not told the order would take places for positions.
   void check_order(Id id) const {
     const Op& op = program_.op(id);
+    if (op.def->any_order) return;
     OpShape shape = program_.shape(op);
     raise(op.def->rule(&shape));
     if (std::find(std::begin(shape.wholes), std::end(shape.wholes), seq_) != std::end(shape.wholes))
       throw_error(ErrorCode::unsupported, "segment '", program_.segment(op.segment).name, "', op '",
                   op.kind(),
                   "' looks at whole sequences, and has neither an operand 'positions' nor another "
-                  "op that looks across parts (OpDef::across), so sequences must lie in order: balance = "
-                  "\"none\"");
+                  "op that looks across parts (OpDef::across), nor says that their order is all one "
+                  "(OpDef::any_order), so sequences must lie in order: balance = \"none\"");
   }
 
   void look_across(Id id, Id next) {

@@ -272,9 +272,10 @@ TEST(Exchanges, NumbersThatAreNamedMustBeThere) {
 // Ranks whose samples are others pick others.
 TEST(Exchanges, NumbersThatDifferAreFound) {
   const WrittenNumbers whole = {
-      {"block.0.pick.index, microbatch 0", {whole_slice({2, 3}), {1, 2, 3, 4, 5, 6}}}};
-  Slice second{{2, 3}, {1, 0}, {1, 3}, 0, 3};
+      {"block.0.pick.index, microbatch 0", {{0, 1, 2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}}}};
+  const std::vector<std::int64_t> second = {3, 4, 5}, turned = {5, 3, 4};
   EXPECT_EQ(unequal(whole, {{"block.0.pick.index, microbatch 0", {second, {4, 5, 6}}}}).count, 0);
+  EXPECT_EQ(unequal(whole, {{"block.0.pick.index, microbatch 0", {turned, {6, 4, 5}}}}).count, 0);
   const UnequalNumbers found = unequal(whole, {{"block.0.pick.index, microbatch 0", {second, {4, 9, 9}}}});
   EXPECT_EQ(found.count, 2);
   EXPECT_EQ(found.where, "block.0.pick.index, microbatch 0, element 4");

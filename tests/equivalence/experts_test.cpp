@@ -83,6 +83,18 @@ TEST_P(Experts, OverTheWidth) {
   equal("[mesh]\ntp = 2\n" + experts_over_tp + sequence);
 }
 
+// Choices are counted over whole sequences, in whatever order their positions lie.
+TEST_P(Experts, WhereSequencesAreSharedOut) {
+  const std::string zigzag = "[[strategy]]\nplugin = 'context'\n", in_order = zigzag + "balance = 'none'\n",
+                    experts_over_cp = "[[strategy]]\nplugin = 'experts'\naxis = 'cp'\n";
+  for (const std::string& sharing : {zigzag, in_order}) {
+    equal("[mesh]\ncp = 2\n" + sharing);
+    equal("[mesh]\ncp = 2\n" + sharing + experts_over_cp);
+    equal("[mesh]\ncp = 4\n" + sharing + recomputed);
+    equal("[mesh]\ndp = 2\ncp = 2\n" + data + sharing + experts_over_dp + zero(1));
+  }
+}
+
 TEST_P(Experts, OverTheSequence) {
   equal("[mesh]\ncp = 2\n" + heads_in_turn);
   equal("[mesh]\ncp = 2\n" + heads_in_turn + "[[strategy]]\nplugin = 'experts'\naxis = 'cp'\n");

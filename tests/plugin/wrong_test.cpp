@@ -82,6 +82,10 @@ TEST(WrongPlugin, PartialSumsThatDoNotPass) {
   expect_failure("libprun_op_wrong-partial.so", marks, "as a sum over two summands of 'x' and 'gain'");
 }
 
+TEST(WrongPlugin, AnOrderThatCounts) {
+  expect_failure("libprun_op_wrong-order.so", marks, "with the halves of 'seq' exchanged, and ");
+}
+
 TEST(WrongPlugin, AResultHalfWritten) {
   expect_failure(
       "libprun_op_wrong-half.so", memory,

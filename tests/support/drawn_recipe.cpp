@@ -378,9 +378,11 @@ std::string drawn_experts(unsigned seed, std::string text) {
                            (layers && !flip(2) && flip(7) ? "sparse_every = 2\n" : ""));
   const bool context = seed % 5 == 3;
   if (context) replace("[mesh]\n", "[mesh]\ncp = 2\n");
+  if (context) replace("seq = 6", "seq = 12");
   if (context && flip(2)) replace("plugin = 'zero'\n", "plugin = 'zero'\naxis = ['cp', 'dp']\n");
   const std::string axes = drawn_experts_axes(seed / 2, text);
-  const std::string whole = context ? "[[strategy]]\nplugin = 'context'\nbalance = 'none'\n" : "";
+  std::string whole = context ? "[[strategy]]\nplugin = 'context'\n" : "";
+  if (context && flip(4)) whole += "balance = 'none'\n";
   if (!flip(5)) return text + whole + axes;
   const std::size_t first = text.find("[[strategy]]");
   return first == std::string::npos ? text + axes + whole : text.insert(first, axes) + whole;

@@ -218,6 +218,25 @@ void try_monotone(const KernelDef& kernel, const KernelCall& call, const OpShape
           "its rule says that partial maxima pass through (s.pass_maximum), and they do not");
 }
 
+// The same with the halves of a dimension exchanged.
+TrialOperand exchanged(const TrialOperand& whole, const Name& dim) {
+  const auto d = whole.shape.present ? place_of(whole.shape, dim) : std::nullopt;
+  if (!d) return whole;
+  TrialOperand result = whole;
+  for (int part = 0; part < 2; ++part) put_part(result, part_of(whole, *d, part), *d, 1 - part);
+  return result;
+}
+
+// An op that says that positions may lie in any order gives the same of them in another one.
+void try_order(const KernelDef& kernel, const KernelCall& call, const Dim& positions, const Operands& want) {
+  KernelCall other = call;
+  for (TrialOperand& operand : other.operands) operand = exchanged(operand, positions.name);
+  Operands got = launch(kernel, other, {});
+  for (TrialOperand& operand : got) operand = exchanged(operand, positions.name);
+  compare(call, want, got, detail::concat("with the halves of '", positions.name.view(), "' exchanged"),
+          "it says that positions may lie in any order (any_order), and their order counts");
+}
+
 std::vector<Dim> dims_of(const KernelCall& call) {
   std::vector<Dim> dims;
   for (const TrialOperand& operand : call.operands)
@@ -234,8 +253,10 @@ std::vector<std::string> try_marks(const KernelDef& kernel, const KernelCall& ca
   const OpShape rule = rule_of(call);
   const Operands want = launch(kernel, call, {});
   for (const Dim& dim : dims_of(call)) {
-    if (lists(rule.wholes, dim.name)) continue;
-    if (dim.extent % 2 != 0)
+    const bool in_any_order = call.def->any_order && dim.name == Name("seq"), even = dim.extent % 2 == 0;
+    if (in_any_order && even) try_order(kernel, call, dim, want);
+    if (lists(rule.wholes, dim.name) && (even || !in_any_order)) continue;
+    if (!even)
       untried.push_back(
           detail::concat("'", dim.name.view(), "' of op '", call.def->kind, "', which is ", dim.extent));
     else

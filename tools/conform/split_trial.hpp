@@ -1,5 +1,6 @@
 // Whether an op's rule says the truth: computed in parts, as the dimensions that it leaves unmarked allow,
-// and of partial sums that it passes on, an op gives what it gives of the whole.
+// of partial sums that it passes on, and of positions in another order where that is all one to it, an op
+// gives what it gives of the whole.
 #pragma once
 
 #include <string>

@@ -70,6 +70,7 @@ std::string traits_text(const OpDef& op) {
   if (op.split) traits.push_back("can be written in other ops where a whole dimension is to be split");
   if (op.noise) traits.push_back(detail::concat("noise by attribute ", op.noise));
   if (op.across) traits.push_back(detail::concat("across parts of a sequence: ", op.across));
+  if (op.any_order) traits.push_back("positions of a whole sequence in any order");
   if (op.at_position) traits.push_back(detail::concat("position by position: ", op.at_position));
   if (op.logits) traits.push_back(detail::concat("its logits alone: ", op.logits));
   return traits.empty() ? "" : "  " + join(traits, "; ") + "\n";

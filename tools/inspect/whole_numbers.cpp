@@ -55,6 +55,20 @@ std::vector<std::string> names_of(const Program& program, const std::map<Id, int
   return {names.begin(), names.end()};
 }
 
+// Element `at` of a value, whose places along the sequence another order fills, in the value of one rank.
+std::int64_t in_order(const Program& program, const Value& value, std::int64_t at) {
+  const SequenceOrder order = program.requests().sequence_order;
+  if (!order.permutes()) return at;
+  const Name seq = program.value(program.inputs().front()).dims[1].name;  // of the tokens
+  std::int64_t inner = 1;
+  for (std::size_t d = value.dims.size(); d-- > 0; inner *= value.dims[d].extent) {
+    if (value.dims[d].name != seq) continue;
+    const std::int64_t place = at / inner % value.dims[d].extent;
+    return at + (order.position(place) - place) * inner;
+  }
+  return at;
+}
+
 }  // namespace
 
 WholeNumberProbe::WholeNumberProbe(const Assembly& assembly, std::vector<std::string> patterns)
@@ -116,9 +130,13 @@ void WholeNumberProbe::note(const Call& call, const PlannedStep& step) {
 void WholeNumberProbe::keep(const std::string& name, Id id, const Call& call, const Address& address) {
   const Program& program = assembly_.program();
   const std::byte* const bytes = memory_->at(assembly_.plan().resolve(call, address, 0));
-  WholeNumbers own{slice_of(program, id, assembly_.rank()), {}};
-  for (std::int64_t i = 0; i < program.local_elements(id); ++i)
-    own.numbers.push_back(number(bytes, program.value(id).dtype, i));
+  const Value& value = program.value(id);
+  WholeNumbers own;
+  for (const Stretch& run : stretches(slice_of(program, id, assembly_.rank())))
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      own.at.push_back(in_order(program, value, run.whole + i));
+      own.numbers.push_back(number(bytes, value.dtype, run.part + i));
+    }
   written_[name] = std::move(own);
 }
 
@@ -141,13 +159,11 @@ UnequalNumbers unequal(const WrittenNumbers& whole, const WrittenNumbers& own) {
       differ(name + ", which one rank does not write");
       continue;
     }
-    for (const Stretch& run : stretches(mine.slice))
-      for (std::int64_t i = 0; i < run.count; ++i) {
-        const auto at = static_cast<std::size_t>(run.whole + i);
-        const std::int64_t is = mine.numbers[static_cast<std::size_t>(run.part + i)];
-        if (at >= right->second.numbers.size() || right->second.numbers[at] != is)
-          differ(detail::concat(name, ", element ", at));
-      }
+    for (std::size_t i = 0; i < mine.numbers.size(); ++i) {
+      const auto at = static_cast<std::size_t>(mine.at[i]);
+      if (at >= right->second.numbers.size() || right->second.numbers[at] != mine.numbers[i])
+        differ(detail::concat(name, ", element ", at));
+    }
   }
   return found;
 }

@@ -13,10 +13,10 @@
 
 namespace prun {
 
-// What a rank has of one of them: the numbers of its box.
+// What a rank has of one of them, and where in the whole each number belongs: where sequences lie in another
+// order, at its position.
 struct WholeNumbers {
-  Slice slice;
-  std::vector<std::int64_t> numbers;
+  std::vector<std::int64_t> at, numbers;
 };
 
 // "block.3.pick.index, microbatch 1": what has been written.

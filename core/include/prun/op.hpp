@@ -233,6 +233,9 @@ struct OpDef {
   // in two values, those in front of the last two as `x_first` and these as `x_last`, so that one may be
   // split without the other. null: it cannot.
   const char* apart = nullptr;
+  // Of an op that wants a sequence whole: its positions count alike, so that of operands whose positions all
+  // lie in another order, results are the same, in that order. It need not be told the order.
+  bool any_order = false;
 };
 
 // A forward op seen in reverse, for the author of gradient().
@@ -337,8 +340,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, noise, logits, at_position, across, apart, exchange, dealt) are optional. Without
-// cost(), an op moves its operands once and counts no FLOPs.
+// gradient_in_forward, noise, logits, at_position, across, apart, any_order, exchange, dealt) are optional.
+// Without cost(), an op moves its operands once and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
   OpDef def;
@@ -360,6 +363,7 @@ OpDef op_def() {
   if constexpr (requires { Op::at_position; }) def.at_position = Op::at_position;
   if constexpr (requires { Op::across; }) def.across = Op::across;
   if constexpr (requires { Op::apart; }) def.apart = Op::apart;
+  if constexpr (requires { Op::any_order; }) def.any_order = Op::any_order;
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   if constexpr (requires { Op::dealt; }) def.dealt = Op::dealt;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };
