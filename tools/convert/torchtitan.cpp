@@ -17,7 +17,6 @@ constexpr const char* profiles = "prun plan, prun trace and prun report say wher
 constexpr const char* checkpoints =
     "checkpoints are whole, checked, written beside training, and go on in any layout";
 constexpr const char* planned = "the plan orders exchanges and computation";
-constexpr const char* rendezvous = "ranks are started by prun, srun, mpirun or torchrun (docs/clusters.md)";
 constexpr const char* eight_bits = "precision.compute takes bf16, fp32 or fp64";
 constexpr const char* choice = "the recipe computes again as little as makes the plan fit, mode = \"budget\"";
 
@@ -167,9 +166,7 @@ Axes convert_axes(Transfer& transfer) {
   axes.data = data_ranks(transfer, all, axes).value_or(1);
   axes.data_origin =
       shards > 0 && !transfer.given().ranks ? "data parallel degrees" : data_origin("--ranks", axes);
-  if (replicas == 1)
-    transfer.carried(replicate);
-  else if (shards == 1)
+  if (replicas == 1 || shards == 1)
     transfer.carried(replicate);
   else
     transfer.refuse(replicate,
