@@ -30,6 +30,15 @@ void meet_stack_limit() {
   set_stack_of_threads(least_stack_bytes);
 }
 
+// Left alone, the allocator takes the first large block that is given back for a sign that all blocks up to
+// its size belong in the heap, of which it then keeps twice as much: a corpus that is read twice, or tables
+// of planning, would stay with the process for the whole run.
+void return_large_blocks() {
+  constexpr int large = 1 << 20;
+  ::mallopt(M_MMAP_THRESHOLD, large);
+  ::mallopt(M_TRIM_THRESHOLD, large);
+}
+
 }  // namespace
 
 std::int64_t stack_of_threads() {
@@ -43,9 +52,12 @@ std::int64_t stack_of_threads() {
 
 void meet_process_limits() {
   meet_stack_limit();
+  return_large_blocks();
   rlimit addresses{};
   if (::getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
     ::mallopt(M_ARENA_MAX, 1);
 }
+
+void give_back_free_memory() { ::malloc_trim(0); }
 
 }  // namespace prun

@@ -15,6 +15,10 @@ std::int64_t stack_of_threads();
 // come and the processes that this one starts; throws unsupported where it does not. Where address space is
 // limited, all threads share one heap: each one's own would take 64 MiB of addresses or, once they are few,
 // none, so nobody could say what a run needs.
+// Blocks of a mebibyte and more go back to the system as they are freed.
 void meet_process_limits();
+
+// Gives the system what of the heap nobody holds: between what planning keeps lies as much that it has freed.
+void give_back_free_memory();
 
 }  // namespace prun

@@ -1,5 +1,7 @@
 #include "execute/binding.hpp"
 
+#include <algorithm>
+
 #include "execute/tensors.hpp"
 
 namespace prun {
@@ -14,27 +16,13 @@ std::uint32_t changed_operands(const Op& op) {
 
 }  // namespace
 
-Binding::Key Binding::key_of(const Call& call, int side) const {
-  const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
-  const std::int32_t input = function.uses_batch ? call.microbatch
-                             : function.uses_inputs
-                                 ? call.microbatch % static_cast<std::int32_t>(plan_.input_slots)
-                                 : -1;
-  return {call.function,
-          call.piece,
-          call.instance,
-          call.slot,
-          call.stub_slot,
-          input,
-          function.uses_batch ? side : 0,
-          call.first};
-}
-
 const BoundPiece& Binding::bind(const Call& call, int side) {
-  std::unique_ptr<BoundPiece>& entry = bound_[key_of(call, side)];
+  std::unique_ptr<BoundPiece>& entry = bound_[bound_key(plan_, call, side)];
   if (entry) return *entry;
   entry = std::make_unique<BoundPiece>();
   const std::span<const PlannedStep> steps = plan_.steps(call);
+  entry->launches.reserve(static_cast<std::size_t>(
+      std::count_if(steps.begin(), steps.end(), [](const PlannedStep& step) { return !step.exchange; })));
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const PlannedStep& step = steps[s];
     if (step.exchange)
@@ -56,6 +44,7 @@ std::span<std::byte> Binding::bytes_at(const Call& call, const Address& address,
 
 Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side) {
   std::vector<Tensor>& operands = tensors_.emplace_back();
+  operands.reserve(step.operands.size());
   for (const PlannedOperand& operand : step.operands) {
     Tensor& tensor = operands.emplace_back();
     if (operand.value == none) continue;

@@ -4,10 +4,10 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "execute/plan_memory.hpp"
+#include "plan/bound_calls.hpp"
 #include "prun/comm.hpp"
 
 namespace prun {
@@ -38,11 +38,6 @@ class Binding {
   const BoundPiece& bind(const Call& call, int side);
 
  private:
-  // What makes two calls' bound pieces differ.
-  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
-                         int, std::vector<std::uint32_t>>;
-
-  Key key_of(const Call& call, int side) const;
   Launch bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side);
   void tell_updates(KernelArgs& args, const Op& op);
   void bind_exchange(const Call& call, const PlannedExchange& exchange, int side, BoundPiece& piece) const;
@@ -53,7 +48,7 @@ class Binding {
   const PlanMemory& memory_;
   std::int64_t rank_;
   bool poison_;
-  std::map<Key, std::unique_ptr<BoundPiece>> bound_;
+  std::map<BoundKey, std::unique_ptr<BoundPiece>> bound_;
   // Of launches, at stable addresses.
   std::deque<std::vector<Tensor>> tensors_;
   std::deque<std::vector<TensorElements>> updates_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/process_limits.hpp"
+
 namespace prun {
 
 PlanMemory::Range::Range(const Layout::Range& planned, DeviceInterface& its_device, std::int64_t fence)
@@ -15,6 +17,7 @@ PlanMemory::Range::~Range() { device.release(planned_.place.space, base_ - fence
 
 PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced)
     : program_(program), plan_(plan) {
+  give_back_free_memory();
   constexpr std::int64_t fence = range_alignment;
   for (const Layout::Range& planned : plan.layout.ranges) {
     DeviceInterface& device = *devices.at(static_cast<std::size_t>(planned.place.device));

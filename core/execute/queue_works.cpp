@@ -66,6 +66,9 @@ const std::vector<BoundWork>& QueueWorks::works_of(QueueRun& queue,
   const auto [entry, fresh] = queue.works.try_emplace({pieces, one_by_one});
   if (!fresh) return entry->second;
   std::vector<Launch>& launches = launches_.emplace_back();
+  std::size_t count = 0;
+  for (const BoundPiece* piece : pieces) count += piece->launches.size();
+  launches.reserve(count);
   for (const BoundPiece* piece : pieces)
     launches.insert(launches.end(), piece->launches.begin(), piece->launches.end());
   const std::size_t all = launches.size(), together = one_by_one || apart_ ? 1 : all;

@@ -31,6 +31,7 @@ std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE))
 
 std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
 
+// Addresses, that is: large memory has those of whole huge pages, which it takes where they were set aside.
 std::size_t mapped_size(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   return round_up(size, size < large ? page_size() : huge_page);
@@ -109,14 +110,18 @@ void* map_set_aside(std::size_t size) {
   }
 }
 
-void* map_anonymous(std::size_t size) {
+// No more becomes resident than was asked for: what ends within a huge page ends in small ones.
+void* map_anonymous(std::size_t size, std::int64_t bytes) {
   const bool has_huge = size >= huge_page;
   Mapping mapping(has_huge ? size + huge_page : size);
+  const std::size_t used = std::min(size, round_up(static_cast<std::size_t>(bytes), page_size()));
   if (has_huge) {
     mapping.trim(huge_page, size);
-    madvise(mapping.start(), size, MADV_HUGEPAGE);  // a wish: without it the pages are small
+    const std::size_t whole = used / huge_page * huge_page;
+    madvise(mapping.start(), whole, MADV_HUGEPAGE);  // a wish: without it the pages are small
+    if (whole < size) madvise(mapping.start() + whole, size - whole, MADV_NOHUGEPAGE);
   }
-  populate_together(mapping.start(), size);
+  populate_together(mapping.start(), used);
   return mapping.hand_out();
 }
 
@@ -180,12 +185,12 @@ void* map_memory(std::int64_t bytes, std::string* note) {
   PRUN_CHECK(bytes >= 0, bytes, " bytes");
   const std::size_t size = mapped_size(bytes);
   if (note) note->clear();
-  if (size < large) return map_anonymous(size);
+  if (size < large) return map_anonymous(size, bytes);
   const auto begin = std::chrono::steady_clock::now();
   void* memory = map_set_aside(size);
   if (!memory) {
     const std::optional<std::int64_t> before = note ? bytes_in_huge_pages() : std::nullopt;
-    memory = map_anonymous(size);
+    memory = map_anonymous(size, bytes);
     if (before) *note = small_pages_text(bytes, bytes_in_huge_pages().value_or(*before) - *before);
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;

@@ -106,8 +106,10 @@ TEST(Cli, PlanSpeaksJson) {
   std::int64_t sum = 0;
   for (const JsonMember& member : json.at("memory").as_object().members()) sum += member.value.as_int64();
   EXPECT_EQ(sum, json.at("memory_bytes").as_int64());
-  EXPECT_EQ(json.at("process_bytes").as_int64(),
-            base_process_bytes + json.at("save_memory_bytes").as_int64());
+  const std::int64_t without_saves =
+      json.at("process_bytes").as_int64() - json.at("save_memory_bytes").as_int64();
+  EXPECT_GT(without_saves, base_process_bytes);  // by what is kept of calls and tensors
+  EXPECT_LT(without_saves, base_process_bytes + (4 << 20));
 }
 
 TEST(Cli, PlanShowsTheProgramBeforeAndAfterLowering) {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string_view>
+
 #include "prun/error.hpp"
 #include "support/temp_folder.hpp"
 
@@ -27,7 +30,31 @@ TEST(HostMemory, SaysSoWhenTheSystemRefuses) {
             std::string::npos);
 }
 
-// Large memory is whole huge pages; what it says of them is what the system counts.
+// Of the process: anonymous and set aside.
+std::int64_t resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::int64_t bytes = 0;
+  for (std::string line; std::getline(status, line);)
+    for (const std::string_view key : {"RssAnon:", "HugetlbPages:"})
+      if (line.starts_with(key)) bytes += std::stoll(line.substr(key.size())) * 1024;
+  return bytes;
+}
+
+// What plans state is what is resident: a range that ends within a huge page is not rounded up to it.
+TEST(HostMemory, TakesNoMoreThanWasAskedFor) {
+  constexpr std::int64_t slack = std::int64_t{256} << 10;  // pages that the allocator of this test touches
+  for (const std::int64_t bytes : {gib / 512 + 4096, gib / 8 + 1, gib + 4096}) {
+    const std::int64_t before = resident_bytes();
+    void* const memory = host::map_memory(bytes);
+    const std::int64_t taken = resident_bytes() - before;
+    EXPECT_GE(taken, bytes - slack);
+    EXPECT_LE(taken, bytes + slack);
+    host::unmap_memory(memory, bytes);
+    EXPECT_LE(resident_bytes(), before + slack);
+  }
+}
+
+// Large memory is whole huge pages but for its end; what it says of them is what the system counts.
 TEST(HostMemory, LiesInHugePagesOrSaysSo) {
   const std::optional<std::int64_t> before = host::bytes_in_huge_pages();
   if (!before) GTEST_SKIP() << "the system does not count huge pages";

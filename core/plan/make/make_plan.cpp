@@ -89,6 +89,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   plan_functions(program, lowering, around, first_instance, plan);
   plan_transfers(program, work, plan);
   mark_dead_sums(program, plan);
+  check_can_be_counted(plan, sizes);
   const Bundles bundles = choose_bundles(plan, work, lowering);
   const Turns gathered =
       take_gathered_turns(bundles.uses, bytes_by_instance(plan, sizes, Region::gathered, 0));

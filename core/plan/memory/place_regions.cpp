@@ -2,8 +2,15 @@
 
 #include <algorithm>
 
+#include "base/saturated.hpp"
+
 namespace prun {
 namespace {
+
+// More than there are addresses for stays so, and is refused where it is to have a place.
+std::int64_t times(std::int64_t count, std::int64_t bytes) {
+  return saturated_product(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(bytes));
+}
 
 class Regions {
  public:
@@ -38,7 +45,6 @@ class Regions {
       place_scratch();
       here().workspace = take(Region::workspace, most_workspace());
       if (range_ == 0) place_unreduced(in_turn.unreduced);
-      PRUN_CHECK(here().bytes() < range_distance, here().bytes(), " bytes");
     }
   }
 
@@ -46,7 +52,9 @@ class Regions {
   Layout::Range& here() { return plan_.layout.ranges[range_]; }
 
   std::int64_t take(Region region, std::int64_t needed) {
-    const std::int64_t at = end_, bytes = align(needed, plan_.layout.alignment_in(here()));
+    const std::int64_t at = end_, alignment = plan_.layout.alignment_in(here());
+    if (needed >= range_distance - (end_ - here().begin) - alignment) refuse_more_than_addresses();
+    const std::int64_t bytes = align(needed, alignment);
     end_ += bytes;
     here().memory.bytes[region] += bytes;
     plan_.layout.memory.bytes[region] += bytes;
@@ -75,7 +83,7 @@ class Regions {
   void place_per_slot(Region region) {
     const std::vector<std::int64_t> bytes = bytes_of(region);
     for (std::size_t i = 0; i < bytes.size(); ++i)
-      placed(region).push_back({take(region, slots_of(i) * bytes[i]), bytes[i]});
+      placed(region).push_back({take(region, times(slots_of(i), bytes[i])), bytes[i]});
   }
 
   void place_turns(Region region, const Turns& turns) {
@@ -100,7 +108,8 @@ class Regions {
 
   // Buffers for all instances, each with so many slots.
   void place_in_turn(Region region, std::int64_t bytes, std::size_t buffers, std::int64_t slots) {
-    const auto size = slots * bytes, base = take(region, static_cast<std::int64_t>(buffers) * size);
+    const auto size = times(slots, bytes),
+               base = take(region, times(static_cast<std::int64_t>(buffers), size));
     for (std::size_t i = 0; i < plan_.instances.size(); ++i)
       placed(region).push_back({base + static_cast<std::int64_t>(i % buffers) * size, slots > 1 ? bytes : 0});
   }
@@ -170,7 +179,7 @@ class Regions {
     place_in_turn(Region::boundary_gradient, largest, 2, slots_at_once());
     for (std::size_t i = 0; i < bytes.size(); ++i)
       if (boundary_gradient_lasts(i))
-        placed(Region::boundary_gradient)[i] = {take(Region::boundary_gradient, slots_of(i) * bytes[i]),
+        placed(Region::boundary_gradient)[i] = {take(Region::boundary_gradient, times(slots_of(i), bytes[i])),
                                                 bytes[i]};
   }
 
@@ -214,14 +223,14 @@ class Regions {
     Layout& layout = plan_.layout;
     here().runtime = take(Region::runtime, step_bytes(Region::runtime));
     if (range_ != 1) return;
-    layout.batch_side = plan_.microbatches * step_bytes(Region::batch);
-    layout.batch = {take(Region::batch, 2 * layout.batch_side), step_bytes(Region::batch)};
+    layout.batch_side = times(plan_.microbatches, step_bytes(Region::batch));
+    layout.batch = {take(Region::batch, times(2, layout.batch_side)), step_bytes(Region::batch)};
     layout.scalars = {take(Region::scalars, 2 * step_bytes(Region::scalars)), step_bytes(Region::scalars)};
   }
 
   void place_inputs() {
     const std::int64_t bytes = step_bytes(Region::input);
-    if (range_ == 0) plan_.layout.input = {take(Region::input, plan_.input_slots * bytes), bytes};
+    if (range_ == 0) plan_.layout.input = {take(Region::input, times(plan_.input_slots, bytes)), bytes};
   }
 
   const Program& program_;

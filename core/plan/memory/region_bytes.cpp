@@ -1,5 +1,9 @@
 #include "plan/memory/region_bytes.hpp"
 
+#include "base/saturated.hpp"
+#include "base/text.hpp"
+#include "prun/error.hpp"
+
 namespace prun {
 
 std::int64_t& RegionBytes::of(Region region, std::int32_t range) {
@@ -12,6 +16,23 @@ std::int64_t& RegionBytes::of(Region region, std::int32_t range) {
 std::int64_t RegionBytes::of(Region region, std::int32_t range) const {
   const Numbered<std::int64_t>& by_range = bytes[region];
   return static_cast<std::size_t>(range) < by_range.size() ? by_range[range] : 0;
+}
+
+void refuse_more_than_addresses() {
+  throw_error(ErrorCode::bad_input, "the plan of a rank needs more than ",
+              size_text(static_cast<double>(range_distance)),
+              ", which no memory has; take a smaller batch.micro, model.seq or model, or more ranks and "
+              "strategies that share it out");
+}
+
+void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes) {
+  constexpr std::int64_t most = std::int64_t{1} << 62;
+  std::int64_t all = 0;
+  for (const Instance& instance : plan.instances)
+    for (int r = 0; r < regions; ++r)
+      for (const std::int64_t bytes : sizes[instance.segment].bytes[static_cast<std::size_t>(r)])
+        all = saturated_sum(all, bytes);
+  if (all >= most) refuse_more_than_addresses();
 }
 
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,

@@ -59,7 +59,8 @@ class Assembly {
   // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().
   // Null: it does not.
   const Program* evaluation() const { return evaluation_.get(); }
-  const Plan& evaluation_plan() const { return evaluation_plans_[stage_of(rank())]; }
+  const Plan& evaluation_plan() const { return evaluation_plan_of(rank()); }
+  const Plan& evaluation_plan_of(std::int64_t rank) const { return evaluation_plans_[stage_of(rank)]; }
   // Of everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
   // Of the rank, by number. The recipe's is the first; the program asks for the others.

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "plan/bound_calls.hpp"
 #include "plan/lasting.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/data_memory.hpp"
@@ -41,6 +42,10 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
   need.saved_bytes = lasting_bytes(assembly.program(), assembly.plan_of(rank).instances) * stages / world;
   need.save_bytes =
       said.all ? need.saved_bytes : std::min(need.saved_bytes, said.bytes.value_or(least_save_bytes));
+  need.tensor_bytes =
+      bytes_of_tensor *
+      static_cast<std::int64_t>(lasting_tensors(assembly.program(), assembly.plan_of(rank).instances).size());
+  need.bytes += need.tensor_bytes;
   // Floats of two halves are joined a piece at a time.
   if (recipe.text("precision.master") == "split")
     need.bytes += std::min(need.saved_bytes, checksum_chunk_bytes);
@@ -83,7 +88,9 @@ std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& 
   for (const int rank : ranks) {
     ProcessNeed need = process_need({recipe, device, plugins, assembly.mesh(), assembly.plan_of(rank), rank},
                                     std::span(assembly.device_infos()).subspan(1));
-    need.bytes += data_bytes;
+    need.call_bytes = bound_bytes(assembly.plan_of(rank));
+    if (assembly.evaluation()) need.call_bytes += bound_bytes(assembly.evaluation_plan_of(rank));
+    need.bytes += data_bytes + need.call_bytes;
     if (assembly.purpose() == Purpose::training)
       add_saves(assembly, rank, static_cast<std::int64_t>(ranks.size()), need);
     needs.push_back(need);

@@ -1,0 +1,20 @@
+// What a rank keeps of its plan's calls while it runs them: what each launch is given, ready to be passed on.
+#pragma once
+
+#include <tuple>
+#include <vector>
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// What makes two calls differ in what they are given; calls that differ in nothing share it. `side`: of the
+// staging area.
+using BoundKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
+                            std::int32_t, int, std::vector<std::uint32_t>>;
+BoundKey bound_key(const Plan& plan, const Call& call, int side);
+
+// The most that all of it takes of the host's memory.
+std::int64_t bound_bytes(const Plan& plan);
+
+}  // namespace prun
