@@ -273,7 +273,7 @@ class ExpertRows {
     if constexpr (std::is_same_v<T, bf16>) {
       const GroupedProduct<Out> call{{from, map}, weight, to, n, k};
       if (tensor_grouped_takes(call, groups()))
-        return tensor_grouped<Out, turned>(call, groups(), grouped_form(), stream_);
+        return tensor_grouped<Out, turned>(call, groups(), grouped_form(call.k), stream_);
     }
     any_product<turned>(from, map, weight, to, n, k);
   }
@@ -284,7 +284,7 @@ class ExpertRows {
     if constexpr (std::is_same_v<T, bf16>) {
       const GroupedSums<S> call{{left, left_map}, {right, right_map}, sum, m, n};
       if (tensor_grouped_takes(call, groups()))
-        return tensor_grouped(call, groups(), grouped_form(), stream_);
+        return tensor_grouped(call, groups(), grouped_form(groups().rows), stream_);
     }
     any_sums(left, left_map, right, right_map, sum, m, n);
   }

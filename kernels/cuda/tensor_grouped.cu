@@ -338,8 +338,10 @@ void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Gr
 
 }  // namespace
 
-GroupedForm grouped_form() {
-  return has_form(GroupedForm::warpgroups) ? GroupedForm::warpgroups : GroupedForm::warps;
+GroupedForm grouped_form(std::int64_t summed) {
+  constexpr std::int64_t few = 2048;
+  if (!has_form(GroupedForm::warpgroups)) return GroupedForm::warps;
+  return summed < few ? GroupedForm::producers : GroupedForm::warpgroups;
 }
 
 template <class Out>

@@ -52,8 +52,9 @@ enum class GroupedForm {
   producers    // the same, while four others copy
 };
 
-// The faster one on the current device.
-GroupedForm grouped_form();
+// The faster one on the current device for products that sum over so many: short sums wait for their factors
+// more than they multiply, and those who only copy are ahead of them (measured on an H100: up to 24 %).
+GroupedForm grouped_form(std::int64_t summed);
 
 // Out: bf16 or float.
 template <class Out, bool turned>

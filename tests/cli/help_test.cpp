@@ -114,7 +114,7 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(offered("ckpt diff d \"\""), "d\n");
   EXPECT_EQ(offered("tokenize c.txt c.txt c"), "c.txt\n");
   EXPECT_EQ(offered("report d d \"\""), "d\n");
-  EXPECT_EQ(offered("export d --type \"\""), "bf16\nfp32\n");
+  EXPECT_EQ(offered("export d --type \"\""), "bf16\nfp16\nfp32\n");
   EXPECT_EQ(offered("plan --set optimizer.lr = 1 a"), "a b.toml\n");
   EXPECT_EQ(offered("plan --set optimizer.plu"), "optimizer.plugin=\n");
   EXPECT_EQ(offered("plan --set strategy.0.sta"), "strategy.0.stage=\n");

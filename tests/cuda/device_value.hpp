@@ -207,10 +207,11 @@ DType sum_type() {
   return dtype_of<cuda::Compute<T>>();
 }
 
-// Of sums in another order, so many times that of one number: in bf16 one may be rounded to the neighbour.
+// Of sums in another order, so many times that of one number: of two bytes, one may be rounded to the
+// neighbour.
 template <class S>
 double close_sums(double times) {
-  return times * tolerance(sum_type<S>()) + (std::is_same_v<S, bf16> ? tolerance(DType::bf16) : 0);
+  return times * tolerance(sum_type<S>()) + (sizeof(S) == 2 ? tolerance(dtype_of<S>()) : 0);
 }
 
 }  // namespace prun::test

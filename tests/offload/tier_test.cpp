@@ -84,7 +84,8 @@ TEST_F(Tier, NeedsNoTable) {
 TEST_F(Tier, IsChosenInTheOrderOfTheRecipe) {
   constexpr double gib = 1 << 30;
   const std::vector<std::string> sets = {"device.plugin=cpu-async", "precision.compute=bf16",
-                                         "model.layers=6", "batch.global=2", "batch.micro=2"};
+                                         "model.layers=6",          "model.hidden=256",
+                                         "batch.global=2",          "batch.micro=2"};
   const Assembly far(tiny_recipe(sets, all_on("shelf") + by_tensor + shelf()), plugins());
   const std::vector<std::string> little = with(
       sets, {format("device.memory=%lldB", static_cast<long long>(far.bytes_in_memory_of(0, far.plan()))),

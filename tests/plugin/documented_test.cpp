@@ -110,7 +110,7 @@ TEST(Manual, ListsEveryTraitOfAnOp) {
     EXPECT_TRUE(test::holds(hooks(), "`" + (*at)[1].str() + "`"));
     ++found;
   }
-  EXPECT_EQ(found, 12);
+  EXPECT_EQ(found, 13);
 }
 
 }  // namespace
