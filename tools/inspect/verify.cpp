@@ -197,7 +197,7 @@ double bound_of(const std::string& precision) {
 double bound_of(const Recipe& recipe) {
   double bound = bound_of(recipe.text("precision.compute"));
   for (const char* key : {"precision.gradient", "precision.reduce"})
-    if (const std::string type = recipe.text(key); type != "state") bound = std::max(bound, bound_of(type));
+    if (const std::string& type = recipe.text(key); type != "state") bound = std::max(bound, bound_of(type));
   return bound;
 }
 
