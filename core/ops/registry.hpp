@@ -25,7 +25,7 @@ class OpRegistry {
   const OpDef& find(std::string_view kind) const;
   bool contains(std::string_view kind) const { return ops_.find(kind) != ops_.end(); }
   std::vector<std::string> kinds() const;
-  // Whether ops of that kind stand in others' place where ranks share out sequences (OpDef::across).
+  // It says whether ops of that kind stand in others' place where ranks share out sequences (OpDef::across).
   bool looks_across(std::string_view kind) const { return across_.find(kind) != across_.end(); }
 
  private:

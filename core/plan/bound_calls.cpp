@@ -5,9 +5,9 @@
 namespace prun {
 namespace {
 
-// Of each block that is allocated, beside its bytes.
+// An allocator keeps so much with each block, beside its bytes.
 constexpr std::int64_t of_block = 16;
-// Of a call, besides: its waits, stamps and edges, by side, and how it is found.
+// A call takes so much besides, for its waits, stamps and edges, by side, and for how it is found.
 constexpr std::int64_t of_call = 640;
 // A launch stands with its piece, in the work of its queue, and with the device.
 constexpr std::int64_t launch_copies = 3;

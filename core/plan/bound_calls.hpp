@@ -1,4 +1,4 @@
-// What a rank keeps of its plan's calls while it runs them: what each launch is given, ready to be passed on.
+// A rank keeps of its plan's calls, while it runs them, what each launch is given, ready to be passed on.
 #pragma once
 
 #include <tuple>
@@ -8,8 +8,7 @@
 
 namespace prun {
 
-// What makes two calls differ in what they are given; calls that differ in nothing share it. `side`: of the
-// staging area.
+// Calls with equal keys are given the same, and share it. `side` is that of the staging area.
 using BoundKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
                             std::int32_t, int, std::vector<std::uint32_t>>;
 BoundKey bound_key(const Plan& plan, const Call& call, int side);

@@ -66,14 +66,7 @@ void convert_ranks(Transfer& transfer, const Axes& axes) {
     transfer.refuse(key, "experts are whole, or split as MLPs are");
     return;
   }
-  transfer.without_effect(
-      other, with_tensor ? "experts over tp are whole" : "strategy tensor splits experts as it splits MLPs");
-  if (!write_experts(transfer, axes, ranks, with_tensor, key))
-    transfer.refuse(key, whole_axes);
-  else if (ranks > 1)
-    transfer.carried(key);
-  else
-    transfer.without_effect(key, "as here");
+  carry_experts(transfer, axes, ranks, with_tensor, key, other);
 }
 
 }  // namespace

@@ -64,6 +64,13 @@ void write_axes(Transfer& transfer, const Axes& axes) {
   if (axes.pipeline > 1) add_strategy(transfer, "pipeline", axes.pipeline_origin);
 }
 
+namespace {
+
+constexpr const char* whole_axes =
+    "strategy experts takes whole axes of the mesh, from the innermost one outwards; with two axes that "
+    "strategy data names one after the other, one of them may have the experts";
+
+// Nothing for one rank. False where no axes have as many.
 bool write_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
                    std::string_view origin) {
   if (ranks == 1) return !with_tensor || axes.tensor == 1;
@@ -83,6 +90,20 @@ bool write_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, boo
   else
     transfer.set("strategy.experts.axis", names, origin);
   return true;
+}
+
+}  // namespace
+
+void carry_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
+                   const std::string& key, const std::string& split_key) {
+  transfer.without_effect(split_key, with_tensor ? "experts over tp are whole"
+                                                 : "strategy tensor splits experts as it splits MLPs");
+  if (!write_experts(transfer, axes, ranks, with_tensor, key))
+    transfer.refuse(key, whole_axes);
+  else if (ranks > 1)
+    transfer.carried(key);
+  else
+    transfer.without_effect(key, "as here");
 }
 
 void write_zero(Transfer& transfer, const Axes& axes, std::int64_t stage, std::string_view origin) {

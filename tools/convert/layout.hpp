@@ -30,15 +30,12 @@ void write_axes(Transfer& transfer, const Axes& axes);
 // A strategy without options.
 void add_strategy(Transfer& transfer, std::string_view name, std::string_view origin);
 
-inline constexpr const char* whole_axes =
-    "strategy experts takes whole axes of the mesh, from the innermost one outwards; with two axes that "
-    "strategy "
-    "data names one after the other, one of them may have the experts";
-
-// Strategy experts over so many ranks, or nothing for one. Experts are over tp, whole, where `with_tensor`
-// says so; else strategy tensor splits them as it splits MLPs. False where no axes have as many ranks.
-bool write_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
-                   std::string_view origin);
+// Strategy experts over so many ranks, or nothing for one, from a foreign key for them and one for how many
+// of them split an expert, both of which the result then accounts for. Experts are over tp, whole, where
+// `with_tensor` says so; else strategy tensor splits them as it splits MLPs. Refuses `key` where no axes have
+// as many ranks.
+void carry_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
+                   const std::string& key, const std::string& split_key);
 
 // What `stage` of ZeRO means where `axes` have ranks to share anything out to, those of a sequence among
 // them.

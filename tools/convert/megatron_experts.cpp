@@ -165,15 +165,7 @@ void convert_ranks(Transfer& transfer, const Axes& axes) {
     transfer.refuse(key, other);
     return;
   }
-  transfer.without_effect(
-      "expert-tensor-parallel-size",
-      with_tensor ? "experts over tp are whole" : "strategy tensor splits experts as it splits MLPs");
-  if (!write_experts(transfer, axes, ranks, with_tensor, key))
-    transfer.refuse(key, whole_axes);
-  else if (ranks > 1)
-    transfer.carried(key);
-  else
-    transfer.without_effect(key, "as here");
+  carry_experts(transfer, axes, ranks, with_tensor, key, "expert-tensor-parallel-size");
 }
 
 }  // namespace

@@ -104,12 +104,7 @@ void convert_torchtitan_experts(Transfer& transfer, const Axes& axes) {
     transfer.refuse(key, "experts are whole, or split as MLPs are");
     return;
   }
-  transfer.without_effect(other, tensor == axes.tensor ? "strategy tensor splits experts as it splits MLPs"
-                                                       : "experts over tp are whole");
-  if (write_experts(transfer, axes, ranks, tensor != axes.tensor, key))
-    transfer.carried(key);
-  else
-    transfer.refuse(key, whole_axes);
+  carry_experts(transfer, axes, ranks, tensor != axes.tensor, key, other);
 }
 
 }  // namespace prun::convert

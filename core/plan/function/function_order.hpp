@@ -12,7 +12,7 @@ namespace prun {
 // ranks ahead, beside which they travel.
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind);
 
-// Whether the op looks at parts of sequences that other ranks have (OpDef::across).
+// It says whether the op looks at parts of sequences that other ranks have (OpDef::across).
 bool looks_across(const Program& program, Id op);
 
 }  // namespace prun

@@ -56,7 +56,7 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
   return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
 }
 
-// What a step must take for a piece to end with it.
+// A piece ends with a step that takes at least so long.
 double much_of(const Program& program, const PlannedFunction& function) {
   constexpr double part = 1.0 / 16;
   double all = 0;

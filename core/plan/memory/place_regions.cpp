@@ -91,7 +91,7 @@ class Regions {
     for (const std::int64_t offset : turns.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
-  // Of each lane, unless they take the same.
+  // Each lane has its own, where there are several.
   void place_scratch() {
     const std::int64_t each = align(most_scratch(), plan_.layout.alignment_in(here()));
     here().scratch = {take(Region::scratch, plan_.lanes * each), plan_.lanes > 1 ? each : 0};
@@ -188,7 +188,7 @@ class Regions {
     return range < by_range.size() ? by_range[range] : 0;
   }
 
-  // What a function has at once of what nobody reads after it.
+  // A function has so many bytes at once that nobody reads after it.
   std::int64_t scratch_of(const PlannedFunction& function) const { return here(function.scratch_bytes); }
 
   std::int64_t most_scratch() const {

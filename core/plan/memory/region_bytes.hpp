@@ -17,7 +17,7 @@ struct RegionBytes {
   std::int64_t of(Region region, std::int32_t range) const;
 };
 
-// What no memory has: a rank would need more than there are addresses for.
+// Says that a rank would need more memory than there are addresses for.
 [[noreturn]] void refuse_more_than_addresses();
 // Refuses what is so much that sums over the instances could not be counted, before any is taken.
 void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes);

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "plan/nominal_time.hpp"
-#include "plan/order/call_uses.hpp"
+#include "plan/order/stretches.hpp"
 
 namespace prun {
 namespace {
@@ -38,29 +38,12 @@ class Precedence {
     CallNumber writer = -1;
     std::vector<CallNumber> readers;  // since that write
   };
-  using Place = std::map<std::int64_t, Users>::iterator;
+  using Place = Stretches<Users>::Place;
 
   CallNumber now() const { return static_cast<CallNumber>(before_.size()) - 1; }
 
-  void split(std::int64_t at) {
-    auto it = memory_.lower_bound(at);
-    if (it == memory_.begin()) return;
-    --it;
-    if (it->second.end <= at) return;
-    Users right = it->second;
-    it->second.end = at;
-    memory_.emplace(at, std::move(right));
-  }
-
-  // The first of the stretches in the bytes used, which none crosses afterwards.
-  Place stretches(const ByteUse& use) {
-    split(use.begin);
-    split(use.end);
-    return memory_.lower_bound(use.begin);
-  }
-
   void require(const ByteUse& use) {
-    for (Place it = stretches(use); it != memory_.end() && it->first < use.end; ++it) {
+    for (Place it = memory_.in(use); it != memory_.end() && it->first < use.end; ++it) {
       const Users& users = it->second;
       if (users.writer >= 0) before_.back().push_back(users.writer);
       if (use.writes) before_.back().insert(before_.back().end(), users.readers.begin(), users.readers.end());
@@ -68,7 +51,7 @@ class Precedence {
   }
 
   void record(const ByteUse& use) {
-    const Place first = stretches(use);
+    const Place first = memory_.in(use);
     if (use.writes) {
       memory_.erase(first, memory_.lower_bound(use.end));
       memory_[use.begin] = {use.end, now(), {}};
@@ -83,7 +66,7 @@ class Precedence {
     if (covered < use.end) memory_[covered] = {use.end, -1, {now()}};
   }
 
-  std::map<std::int64_t, Users> memory_;
+  Stretches<Users> memory_;
   std::vector<std::vector<CallNumber>> before_;
 };
 

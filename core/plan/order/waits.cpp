@@ -1,10 +1,9 @@
 #include "plan/order/waits.hpp"
 
 #include <algorithm>
-#include <map>
 #include <span>
 
-#include "plan/order/call_uses.hpp"
+#include "plan/order/stretches.hpp"
 
 namespace prun {
 namespace {
@@ -85,27 +84,8 @@ class Waits {
 
   // ------------------------------------------------------------- bytes
 
-  void split(std::int64_t at) {
-    auto it = memory_.lower_bound(at);
-    if (it == memory_.begin()) return;
-    --it;
-    if (it->second.end <= at) return;
-    Stretch right = it->second;
-    it->second.end = at;
-    memory_.emplace(at, std::move(right));
-  }
-
-  // The first of the stretches in the bytes used, which none crosses afterwards. Most are used whole.
-  std::map<std::int64_t, Stretch>::iterator stretches(const ByteUse& use) {
-    const auto whole = memory_.lower_bound(use.begin);
-    if (whole != memory_.end() && whole->first == use.begin && whole->second.end == use.end) return whole;
-    split(use.begin);
-    split(use.end);
-    return memory_.lower_bound(use.begin);
-  }
-
   void require(const ByteUse& use, Clock& needed) {
-    for (auto it = stretches(use); it != memory_.end() && it->first < use.end; ++it) {
+    for (auto it = memory_.in(use); it != memory_.end() && it->first < use.end; ++it) {
       const Stretch& s = it->second;
       if (s.writer >= 0) {
         std::int64_t& of_writer = needed[static_cast<std::size_t>(s.writer)];
@@ -117,7 +97,7 @@ class Waits {
   }
 
   void record(const ByteUse& use, std::int32_t queue, std::int64_t now) {
-    const auto first = stretches(use);
+    const auto first = memory_.in(use);
     if (use.writes) {
       if (first != memory_.end() && first->first == use.begin) {
         memory_.erase(std::next(first), memory_.lower_bound(use.end));
@@ -156,7 +136,7 @@ class Waits {
   std::vector<Clock> history_;  // by queue: of each ticket, a number for each queue
   std::vector<ByteUse> uses_;   // of the call that is looked at, as the next
   Clock needed_;
-  std::map<std::int64_t, Stretch> memory_;
+  Stretches<Stretch> memory_;
 };
 
 }  // namespace

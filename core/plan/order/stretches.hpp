@@ -1,0 +1,39 @@
+// Stretches of bytes and who used each of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "plan/order/call_uses.hpp"
+
+namespace prun {
+
+// By where they begin; `Users` says as `end` where its stretch ends. No two overlap.
+template <class Users>
+class Stretches : public std::map<std::int64_t, Users> {
+ public:
+  using Place = typename std::map<std::int64_t, Users>::iterator;
+
+  // The first stretch in the bytes used, which none crosses afterwards. Most are used whole.
+  Place in(const ByteUse& use) {
+    const Place whole = this->lower_bound(use.begin);
+    if (whole != this->end() && whole->first == use.begin && whole->second.end == use.end) return whole;
+    split(use.begin);
+    split(use.end);
+    return this->lower_bound(use.begin);
+  }
+
+ private:
+  void split(std::int64_t at) {
+    Place it = this->lower_bound(at);
+    if (it == this->begin()) return;
+    --it;
+    if (it->second.end <= at) return;
+    Users right = it->second;
+    it->second.end = at;
+    this->emplace(at, std::move(right));
+  }
+};
+
+}  // namespace prun
