@@ -96,14 +96,14 @@ void FittingSearch::make_with_room(const PlannedChoice& choice) {
 Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose) {
   PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, rank, purpose));
   Assembly assembly = FittingSearch(maker).run();
+  maker.prove(assembly);
   maker.leave_rest_to_saves(assembly);
   assembly.check_steps_end(false);
   return assembly;
 }
 
 Assembly assemble_unproven(Recipe recipe, PluginHost& plugins) {
-  PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, 0, Purpose::training),
-                  Proof::left_out);
+  PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, 0, Purpose::training));
   return FittingSearch(maker).run();
 }
 

@@ -8,6 +8,7 @@
 #include "placement/moves.hpp"
 #include "plan/launch_limit.hpp"
 #include "plan/make/make_plan.hpp"
+#include "plan/proof/check_plan.hpp"
 #include "plan/proof/check_ranks.hpp"
 #include "plan/work.hpp"
 #include "program/passes.hpp"
@@ -21,9 +22,8 @@ constexpr std::int64_t launches_of_a_short_step = 200'000;
 
 }  // namespace
 
-PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of, Proof proof)
+PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of)
     : of_(std::move(of)),
-      proof_(proof),
       device_(of_->plugins.create<DeviceInterface>("device", of_->recipe.section("device"))) {
   raise(device_->info(&device_info_));
   refuse_tier();
@@ -121,8 +121,7 @@ Work PlanMaker::work_of_stage(const Assembly& next, const Program& program, Purp
 }
 
 std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
-  const std::vector<int> ranks = written.pipeline_ ? written.mesh().group(of_->rank, written.pipeline_->axis)
-                                                   : std::vector<int>{static_cast<int>(of_->rank)};
+  const std::vector<int> ranks = ranks_of_stages(written);
   std::vector<PlanOutline> outlines;
   for (const std::size_t stage : std::set<std::size_t>{0, ranks.size() / 2, ranks.size() - 1})
     outlines.push_back(outline_plan(written.program(), lowering(written, false), of_->batch.accumulate,
@@ -131,28 +130,49 @@ std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
   return outlines;
 }
 
-// Those of evaluation are over those of training. Stages of a long step are planned by several threads: a
-// short one is planned sooner than they start, and each keeps memory of the process.
+std::vector<int> PlanMaker::ranks_of_stages(const Assembly& made) const {
+  return made.pipeline_ ? made.mesh().group(of_->rank, made.pipeline_->axis)
+                        : std::vector<int>{static_cast<int>(of_->rank)};
+}
+
+// Several threads take the stages of a long step: a short one is planned sooner than they start, and each
+// keeps memory of the process.
+void PlanMaker::share_out_stages(const Program& program, std::size_t stages,
+                                 const std::function<void(std::size_t)>& body) const {
+  const bool is_long = launches_of(program, of_->batch.accumulate) > launches_of_a_short_step;
+  share_out(is_long ? std::thread::hardware_concurrency() : 1, stages,
+            [&](std::size_t, std::size_t stage) { body(stage); });
+}
+
+// Those of evaluation are over those of training.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
                                       bool far_ahead) const {
-  const std::vector<int> ranks = next.pipeline_ ? next.mesh().group(of_->rank, next.pipeline_->axis)
-                                                : std::vector<int>{static_cast<int>(of_->rank)};
+  const std::vector<int> ranks = ranks_of_stages(next);
   std::vector<Plan> plans(ranks.size());
   check_launches(program, of_->batch.accumulate);
-  const auto make = [&](std::size_t, std::size_t i) {
+  share_out_stages(program, ranks.size(), [&](std::size_t i) {
     const Work work = work_of_stage(next, program, purpose, i);
     std::optional<Beneath> under;
     if (&program != next.program_.get()) under.emplace(Beneath{*next.program_, next.plans_[i]});
     plans[i] = make_plan(program, lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
-                         under ? &*under : nullptr, proof_);
-  };
-  const bool is_long = launches_of(program, of_->batch.accumulate) > launches_of_a_short_step;
-  share_out(is_long ? std::thread::hardware_concurrency() : 1, ranks.size(), make);
-  if (proof_ == Proof::left_out) return plans;
-  std::vector<RankPlan> pairs;
-  for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
-  check_ranks(program, pairs);
+                         under ? &*under : nullptr, Proof::left_out);
+  });
   return plans;
+}
+
+void PlanMaker::prove(const Assembly& taken) const {
+  const std::vector<int> ranks = ranks_of_stages(taken);
+  const auto prove_all = [&](const Program& program, const std::vector<Plan>& plans, bool is_over) {
+    share_out_stages(program, plans.size(), [&](std::size_t i) {
+      check_plan(program, plans[i]);
+      if (is_over) check_over(program, plans[i], {taken.program(), taken.plans_[i]});
+    });
+    std::vector<RankPlan> pairs;
+    for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
+    check_ranks(program, pairs);
+  };
+  prove_all(taken.program(), taken.plans_, false);
+  if (taken.evaluation_) prove_all(*taken.evaluation_, taken.evaluation_plans_, true);
 }
 
 void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead) {

@@ -1,6 +1,7 @@
 // One try: the program and the plans that a choice of what strategies leave to the planner comes to.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,17 +15,20 @@ namespace prun {
 class PlanMaker {
  public:
   // Throws where the recipe's device computes nothing.
-  explicit PlanMaker(std::shared_ptr<PlannedRecipe> of, Proof proof = Proof::whole);
+  explicit PlanMaker(std::shared_ptr<PlannedRecipe> of);
 
   // `made` becomes what the choice comes to, whether it fits or not; devices and plans of what it was before
   // go first. `far_ahead`: see Lowering. Stages differ, so each rank makes the plans of all of them: what
-  // they send must be what they expect.
+  // they send must be what they expect. Nothing is proven of them yet.
   void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
   // What the choice comes to before anything is planned: programs and devices, and no plans.
   Assembly write(const PlannedChoice& choice) const;
   // The outlines of the plans of stages that differ most: the first, one in the middle and the last; where
   // there is no pipeline, of the one plan.
   std::vector<PlanOutline> outlines(const Assembly& written) const;
+  // Throws where a plan that was made is not right, or ranks expect what others do not send. It takes longer
+  // than planning does, so only what fits is proven, once.
+  void prove(const Assembly& taken) const;
   // Of what is taken, at last: see memory_fit.hpp.
   void leave_rest_to_saves(Assembly& taken) const;
 
@@ -41,9 +45,11 @@ class PlanMaker {
   std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
                              bool far_ahead) const;
   void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
+  std::vector<int> ranks_of_stages(const Assembly& made) const;
+  void share_out_stages(const Program& program, std::size_t stages,
+                        const std::function<void(std::size_t)>& body) const;
 
   const std::shared_ptr<PlannedRecipe> of_;
-  const Proof proof_;
   const std::shared_ptr<DeviceInterface> device_;  // the recipe's, as it was found once
   DeviceInfo device_info_;
   // Of the last way: the same for every choice of what is computed again in backward, of which it has none.

@@ -6,9 +6,12 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "plan/launch_limit.hpp"
 #include "plugin/traits.hpp"
+#include "train/assemble/assemble.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/forecast.hpp"
+#include "train/assemble/plan_maker.hpp"
 
 namespace prun {
 namespace {
@@ -18,6 +21,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t most_shown = 3;
 // For what there was no time for, one by one, the strongest first.
 constexpr std::chrono::seconds for_the_strongest{3};
+// One plan of a longer step takes as long as all the time there is.
+constexpr std::int64_t most_launches_to_change = 1'000'000;
 
 // What the core itself can do without, the least missed first. Numbers are rounded otherwise than they were.
 struct Narrower {
@@ -203,7 +208,7 @@ std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, 
   try {
     Recipe changed = recipe;
     for (const auto& [key, value] : candidate.change) changed = changed.with(key, value);
-    const Assembly assembly(changed, plugins);
+    const Assembly assembly = assemble_unproven(std::move(changed), plugins);
     fits(assembly);
     FittingChange found{candidate.change, assembly.plan().layout.memory.total(), {}, candidate.exact};
     const Forecast forecast = prun::forecast(assembly, plugins, {});
@@ -236,6 +241,12 @@ void try_strongest(const std::vector<const Candidate*>& left, Clock::time_point 
   }
 }
 
+bool takes_long(const Recipe& recipe, PluginHost& plugins) {
+  const PlanMaker maker(std::make_shared<PlannedRecipe>(recipe, plugins, 0, Purpose::training));
+  const Assembly written = maker.write({});
+  return launches_of(written.program(), written.batch().accumulate) > most_launches_to_change;
+}
+
 }  // namespace
 
 WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
@@ -243,6 +254,10 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
   const auto deadline = Clock::now() + limit;
   const std::vector<Candidate> candidates = Candidates(recipe, plugins).all();
   WhatFits found;
+  if (takes_long(recipe, plugins)) {
+    found.left = static_cast<int>(candidates.size());
+    return found;
+  }
   std::vector<const Candidate*> left;
   std::set<std::size_t>
       enough;  // groups of which a step is enough: more of it, or more beside it, is not needed
@@ -279,6 +294,10 @@ std::string to_text(const RecipeChange& change) {
 
 // What the reader can try, where there was no time to.
 std::string nothing_fits(const WhatFits& found) {
+  if (found.planned == 0)
+    return detail::concat(
+        "Plans of this size take long, so none of ", found.left,
+        " changes was tried; more ranks, a smaller model or a shorter model.seq need less.");
   std::string text = detail::concat("None of ", found.planned, " changes that were planned makes it fit");
   if (found.left > 0)
     text += detail::concat(", those that save most among them; plans of this size take long, so ", found.left,

@@ -99,8 +99,7 @@ Estimate Trial::estimate_of(PlanMaker& maker, const PlannedChoice& choice) {
 // Where strategies leave to the planner how much room they make, the first of none and all that has it.
 Estimate Trial::estimate(const std::vector<std::string>& sets) {
   try {
-    PlanMaker maker(std::make_shared<PlannedRecipe>(recipe(sets), plugins_, 0, Purpose::training),
-                    Proof::left_out);
+    PlanMaker maker(std::make_shared<PlannedRecipe>(recipe(sets), plugins_, 0, Purpose::training));
     Estimate first = estimate_of(maker, {});
     if (first.fate == Fate::good) return first;
     const Assembly written = maker.write({});
