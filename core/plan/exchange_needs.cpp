@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "plan/staged_chunks.hpp"
 
@@ -45,10 +46,16 @@ CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, C
   const std::vector<int> members = plan.queues[queue].members(mesh, rank);
   const auto size = static_cast<std::int32_t>(members.size());
   const std::int32_t place = place_among(members, rank);
+  // Layers have the same exchanges, and a plugin may have to count each message of one.
+  std::map<std::tuple<CommKind, DType, std::int64_t, std::int32_t>, CommNeeds> asked;
+  const auto ask = [&](const CommOp& op) {
+    const auto [entry, fresh] = asked.try_emplace({op.kind, op.dtype, op.count, op.peer});
+    if (fresh) raise(comm.needs(op, place, size, &entry->second));
+    return entry->second;
+  };
   CommNeeds needs;  // of an exchange
   const auto add = [&](const CommOp& op, std::int64_t times) {
-    CommNeeds each;
-    raise(comm.needs(op, place, size, &each));
+    const CommNeeds each = ask(op);
     needs.bytes_sent += each.bytes_sent * static_cast<std::uint64_t>(times);
     needs.memory_bytes = std::max(needs.memory_bytes, each.memory_bytes);
   };

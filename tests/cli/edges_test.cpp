@@ -120,16 +120,36 @@ TEST(PlanOfEdges, IsRightOrIsRefusedInWords) {
   std::printf("%u of %u were planned, all others refused\n", planned, draws);
 }
 
+std::string edge_file(const std::string& name, const std::vector<std::string>& sets) {
+  const std::string file = (temporary_folder() / name).string();
+  std::ofstream(file) << tiny_recipe(sets).resolved_toml();
+  return file;
+}
+
+// 4 TiB by 512 KiB: the plan of its messages would be larger than the host's memory.
+TEST(PlanOfEdges, AnExchangeOfMoreMessagesThanCanBePlannedIsRefused) {
+  const Result plan =
+      prun({"plan", edge_file("messages.toml",
+                              {"model.hidden=1048576", "model.layers=1", "batch.global=8", "batch.micro=1",
+                               "mesh.dp=2", "strategy.0.plugin=data", "run.bundle=1B"})});
+  EXPECT_EQ(plan.code, 2);
+  EXPECT_NE(plan.out.find("raise comm.ucx.chunk_kib"), std::string::npos) << plan.out;
+  EXPECT_LT(plan.peak_bytes, std::int64_t{3} << 30);
+}
+
+// Each layer's exchange among a million ranks is the same one, so it is looked at once.
+TEST(PlanOfEdges, AMillionRanksAndManyLayersArePlanned) {
+  const Result plan =
+      prun({"plan", edge_file("many.toml", {"model.layers=200", "batch.global=1048576", "batch.micro=1",
+                                            "mesh.dp=1048576", "strategy.0.plugin=data"})});
+  EXPECT_EQ(plan.code, 0) << plan.out;
+}
+
 // What no address reaches is no bug of the planner's: it was stopped by one of its checks.
 TEST(PlanOfEdges, MoreThanThereAreAddressesForIsRefused) {
-  const Result plan = prun({"plan", [] {
-                              const std::string file = (temporary_folder() / "addresses.toml").string();
-                              std::ofstream(file) << tiny_recipe({"model.hidden=524288", "model.heads=65536",
-                                                                  "model.ffn=4194304", "model.seq=16777216",
-                                                                  "batch.global=8", "batch.micro=2"})
-                                                         .resolved_toml();
-                              return file;
-                            }()});
+  const Result plan = prun(
+      {"plan", edge_file("addresses.toml", {"model.hidden=524288", "model.heads=65536", "model.ffn=4194304",
+                                            "model.seq=16777216", "batch.global=8", "batch.micro=2"})});
   EXPECT_EQ(plan.code, 2);
   EXPECT_NE(plan.out.find("the plan of a rank needs more than"), std::string::npos) << plan.out;
 }

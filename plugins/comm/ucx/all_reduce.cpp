@@ -104,6 +104,7 @@ Plan reduce_and_gather(const Shape& shape) {
   const Ring ring(shape);
   const std::int64_t reducing = shape.size - 1, stages = 2 * reducing;
   Slots slots(plan, messages_under_way, reducing * ring.chunks(), ring.chunk_bytes());
+  refuse_more_steps(static_cast<std::size_t>(shape.size), stages * ring.chunks());
   StepGrid sent(stages, ring.chunks());
   std::vector<StepId> ready(static_cast<std::size_t>(ring.chunks()), no_step);
   Window sending(messages_under_way), gathering(messages_under_way);

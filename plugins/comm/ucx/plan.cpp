@@ -1,14 +1,20 @@
 // Writes steps down, then turns the pairs "this before that" into a list per step.
 #include "plan.hpp"
 
-#include <limits>
-
 #include "prun/error.hpp"
 
 namespace prun::ucx {
 
+void refuse_more_steps(std::size_t members, std::int64_t steps) {
+  if (steps > most_steps)
+    throw_error(ErrorCode::unsupported, "an exchange among ", members, " ranks takes more than the ",
+                most_steps,
+                " messages, sums and copies that comm plugin 'ucx' plans; raise comm.ucx.chunk_kib, or take "
+                "smaller tensors");
+}
+
 StepId PlanWriter::add(Step step, After after) {
-  PRUN_CHECK(plan_.steps.size() < std::numeric_limits<StepId>::max(), "a plan of too many steps");
+  refuse_more_steps(sent_.size(), static_cast<std::int64_t>(plan_.steps.size()) + 1);
   const auto id = static_cast<StepId>(plan_.steps.size());
   for (const StepId before : after)
     if (before != no_step) {

@@ -20,6 +20,10 @@ enum class Action : std::uint8_t { send, receive, copy, combine, join };
 
 using StepId = std::int32_t;
 inline constexpr StepId no_step = -1;
+// Of a plan: some 900 MB of the host's memory.
+inline constexpr std::int64_t most_steps = 8'000'000;
+// Throws unsupported where a plan among so many members would have more.
+void refuse_more_steps(std::size_t members, std::int64_t steps);
 
 struct Step {
   Action action = Action::copy;
