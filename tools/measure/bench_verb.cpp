@@ -83,6 +83,7 @@ int kernels(const Arguments& arguments) {
     std::printf("measuring: %s\n", what.c_str());
     std::fflush(stdout);
   };
+  if (opened.recipe) make_room_for_timing(*opened.recipe, *opened.plugins);
   say_first(arguments, opened, say);
   if (!arguments.has("--no-grid")) bench_grid(*opened.plugins, table, say, arguments.has("--quick"));
   if (opened.unsettled) bench_each_way(opened, arguments, table, say);

@@ -16,6 +16,7 @@
 #include "measure/layout_bench.hpp"
 #include "measure/memory_bench.hpp"
 #include "train/assemble/base_recipes.hpp"
+#include "train/assemble/host_limits.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun {
@@ -291,7 +292,19 @@ class Measured {
   std::map<std::string, std::vector<KernelSample>> copies_;
 };
 
+// A core for each rank, or a process where the device wants one.
+bool are_timed_together(const DeviceInfo& device, std::int64_t world) {
+  return world > 1 && (world <= this_machine().cores || device.one_process_each);
+}
+
 }  // namespace
+
+void make_room_for_timing(const Recipe& recipe, PluginHost& plugins) {
+  const Assembly assembly(recipe, plugins);
+  const std::int64_t world = assembly.mesh().world();
+  if (are_timed_together(assembly.device_info(), world) && !assembly.device_info().one_process_each)
+    make_room_for_threads(assembly, plugins);
+}
 
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
                   const std::vector<std::string>& command) {
@@ -305,7 +318,7 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   const std::int64_t world = mesh_of(recipe).world();
   const std::int64_t cores = this_machine().cores;
   Measured measured(table);
-  if (world > 1 && (world <= cores || info.one_process_each)) {
+  if (are_timed_together(info, world)) {
     measured.take(time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command));
   } else {
     const std::int64_t at_once = std::clamp<std::int64_t>(cores / info.threads, 1, world);

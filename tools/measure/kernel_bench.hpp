@@ -22,6 +22,10 @@ Overheads time_overheads(DeviceInterface& device);
 // `quick`: with that rank's threads alone, in fp32 and bf16, from the smaller models.
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say, bool quick = false);
 
+// Throws where the ranks that bench_recipe() starts need more than the system allows: it takes minutes to get
+// there.
+void make_room_for_timing(const Recipe& recipe, PluginHost& plugins);
+
 // A recipe's own kernels as they are, and its exchanges where this machine has a core for each of its ranks,
 // which share them as those of a run do, or their device wants a process for each; with several devices, what
 // the host's memory carries. Elsewhere as many ranks compute as there are cores for. `command`: see
