@@ -141,7 +141,7 @@ void expect_same(const LayoutVerdict& a, const LayoutVerdict& b, const std::stri
 
 // Not one bit differs from what the device cpu comes to, with a comm plugin that sums in the same order.
 TEST(Property, ADeviceThatRunsLaterTrainsToTheSameBits) {
-  draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 10, [&](unsigned seed, const std::string& text) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 5, [&](unsigned seed, const std::string& text) {
     const LayoutVerdict at_once = verdict_of(text + "[comm]\ndefault = 'meet'\n"),
                         later = verdict_of(drawn_on_async(text, "delay_us = 20\n"));
     const std::string drawn = "PRUN_SEED=" + std::to_string(seed) + "\n" + text;
@@ -153,7 +153,7 @@ TEST(Property, ADeviceThatRunsLaterTrainsToTheSameBits) {
 // Wherever the optimizer's state lies and updates run, and parameters, gradients and activations with it;
 // recipes that have offload already are compared with themselves without it.
 TEST(Property, AnOffloadedOptimizerTrainsToTheSameBits) {
-  draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 10, [&](unsigned seed, const std::string& text) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 100 : 5, [&](unsigned seed, const std::string& text) {
     std::string without = text;
     const std::string drawn_too = drawn_offload(seed), moved = drawn_offload(3 * seed);
     if (const std::size_t at = text.find(drawn_too); at != std::string::npos)
