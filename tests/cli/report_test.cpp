@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <regex>
+#include <set>
 
 #include "base/json.hpp"
 #include "binary.hpp"
@@ -40,6 +42,57 @@ TEST(Report, OfARunAndOfItsRecipe) {
   const Result of_recipe = prun({"report", recipe, "--out", folder / "plan.html"});
   EXPECT_EQ(of_recipe.code, 0) << of_recipe.out;
   EXPECT_NE(read_file(folder / "plan.html").find("has most in use in the call"), std::string::npos);
+}
+
+// What a browser shows of a page, a space where a tag was.
+std::string shown_text(const std::string& page) {
+  const std::regex hidden("<(script|style)[^]*?</\\1>"), tag("<[^>]*>"), space("\\s+");
+  const std::string without = std::regex_replace(page, hidden, " ");
+  return std::regex_replace(std::regex_replace(without, tag, " "), space, " ");
+}
+
+// The sizes behind each place where `what` stands.
+std::set<std::string> sizes_behind(const std::string& text, const std::string& what) {
+  std::set<std::string> sizes;
+  const std::regex size(what + " ([0-9.]+ [KMG]?i?B)");
+  for (std::sregex_iterator at(text.begin(), text.end(), size), end; at != end; ++at) sizes.insert((*at)[1]);
+  return sizes;
+}
+
+// Of the same ranks, wherever it stands: in what the run says at its end, in the prediction, the drawing, the
+// table of purposes and the plan itself.
+TEST(Report, HasOnePlannedSizeOfARank) {
+  const TempFolder folder;
+  const std::vector<std::string> sets = {"run.out=" + (folder / "out"),
+                                         "run.steps=2",
+                                         "batch.micro=2",
+                                         "mesh.dp=2",
+                                         "strategy.0.plugin=data",
+                                         "strategy.1.plugin=zero",
+                                         "strategy.1.axis=dp",
+                                         "strategy.1.stage=1",
+                                         "eval.every=1",
+                                         "data.validation=0.2",
+                                         "comm.default=ucx"};
+  const std::string recipe = folder.write("two.toml", tiny_recipe(sets).resolved_toml());
+  const Result run = prun({recipe});
+  ASSERT_EQ(run.code, 0) << run.out;
+  ASSERT_EQ(prun({"report", folder / "out"}).code, 0);
+  const std::string text = shown_text(read_file(folder / "out/report.html"));
+  const std::set<std::string> plan = sizes_behind(text, "the plan, in memory");
+  ASSERT_EQ(plan.size(), 1u) << text;
+  EXPECT_EQ(sizes_behind(text, "The plan reserves"), plan);
+  EXPECT_EQ(sizes_behind(text, "\\) memory"), plan) << text;  // below the FLOPs of the plan
+  const std::set<std::string> process = sizes_behind(text, "the process besides");
+  ASSERT_EQ(process.size(), 1u) << text;
+  for (const char* rank : {"0", "1"})
+    EXPECT_NE(text.find(detail::concat(" ", rank, " ", *plan.begin(), " ", *process.begin(), " ")),
+              std::string::npos)
+        << text;
+  const std::set<std::string> both =
+      sizes_behind(text, "host memory of the largest rank: its plan and its process");
+  ASSERT_EQ(both.size(), 1u) << text;
+  EXPECT_NE(text.find(detail::concat(*process.begin(), " ", *both.begin(), " ")), std::string::npos) << text;
 }
 
 TEST(Runs, AreListedWatchedAndCompared) {
