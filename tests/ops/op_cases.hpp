@@ -127,6 +127,46 @@ inline std::vector<OpCase> op_cases() {
        [=](const Segment& g) {
          return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3, {{"base", 100.0}}));
        }},
+      {"latent_heads",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 3);
+         const std::vector<Id> apart =
+             g.ops("split_latent", {p(g, "latents", {b, s, dim("latents", 6)})}, 2, {{"turned", 4}});
+         const Id kv =
+             g.op("linear", {apart[0], p(g, "up", {n, dim("latent_head", 8), dim("latent", 2)}), none});
+         const std::vector<Id> heads =
+             g.ops("latent_heads", {p(g, "x", {b, s, n, dim("head_dim", 9)}), kv, apart[1]}, 3,
+                   {{"base", 100.0}, {"query_scale", 1.5}, {"key_scale", 0.8}, {"turned", 4}, {"values", 3}});
+         return g.op("narrow_heads", {g.op("attention", {heads[0], heads[1], heads[2]})},
+                     {{"values", 3}, {"head_dim", 9}});
+       },
+       1, true, "loss_sum", "inv_targets", "latent"},
+      {"split_latent",
+       [=](const Segment& g) {
+         const std::vector<Id> apart =
+             g.ops("split_latent", {p(g, "x", {b, s, dim("latents", 7)})}, 2, {{"turned", 4}});
+         const Id up = p(g, "up", {dim("turned", 4), dim("latent", 3)});
+         return g.op("add", {g.op("linear", {apart[0], up, none}), apart[1]});
+       },
+       1, false},
+      {"narrow_heads",
+       [=](const Segment& g) {
+         return g.op("narrow_heads",
+                     {p(g, "x", {b, s, dim("heads", 2), dim("queries", 1), dim("head_dim", 6)})},
+                     {{"values", 4}, {"head_dim", 6}});
+       },
+       1, false},
+      {"latent_heads_by_halves",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2);
+         const std::vector<Id> heads =
+             g.ops("latent_heads",
+                   {p(g, "x", {b, s, n, dim("head_dim", 6)}), p(g, "kv", {b, s, n, dim("latent_head", 8)}),
+                    p(g, "shared", {b, s, dim("turned", 4)})},
+                   3, {{"base", 100.0}, {"turned", 4}, {"values", 6}, {"interleaved", 0}});
+         return joined(g, heads);
+       },
+       1, false},
       {"rope_slowed",
        [=](const Segment& g) {
          return joined(g, g.ops("rope", {packed(g, 5, 2, 4)}, 3,

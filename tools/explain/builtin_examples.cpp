@@ -21,6 +21,15 @@ std::vector<OpExample> builtin_examples() {
       OpExample("split_heads").values(0, {b, s, n, packed, d}).results({1, 2, 3}),
       OpExample("join_heads").values(0, {b, s, n, q, d}).values(1, {b, s, n, d}).values(2, {b, s, n, d}),
       OpExample("rope").values(0, {b, s, n, packed, d}).results({1, 2, 3}),
+      OpExample("split_latent").values(0, {b, s, {"latents", 6}}).attr("turned", 2).results({1, 2}),
+      OpExample("latent_heads")
+          .values(0, {b, s, n, d})
+          .values(1, {b, s, n, {"latent_head", 5}})
+          .values(2, {b, s, {"turned", 2}})
+          .attr("turned", 2)
+          .attr("values", 3)
+          .results({3, 4, 5}),
+      OpExample("narrow_heads").values(0, {b, s, n, q, d}).attr("values", 3).attr("head_dim", 4),
       OpExample("gelu").values(0, {b, s, h}, -3, 3),
       OpExample("swiglu").values(0, {b, s, {"gate", 2}, h}, -2, 2),
       OpExample("sigmoid_gate").values(0, {b, s, h}).values(1, {b, s, {"one", 1}}),
