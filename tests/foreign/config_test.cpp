@@ -155,11 +155,12 @@ TEST(Config, WhatAModelWritesItReads) {
   }
 }
 
-TEST(Config, WritesTablesAndReals) {
-  EXPECT_EQ(
-      config_text(
-          {{"a", std::int64_t{1}}, {"t.x", 8.0}, {"t.y", true}, {"l", std::vector<std::string>{"z"}}}),
-      "{\"a\":1,\"t\":{\"x\":8.0,\"y\":true},\"l\":[\"z\"],\"bos_token_id\":null,\"eos_token_id\":null}\n");
+TEST(Config, WritesTablesRealsAndNulls) {
+  const ConfigValues values{
+      {{"a", std::int64_t{1}}, {"t.x", 8.0}, {"t.y", true}, {"l", std::vector<std::string>{"z"}}}, {"n"}};
+  EXPECT_EQ(config_text(values),
+            "{\"a\":1,\"t\":{\"x\":8.0,\"y\":true},\"l\":[\"z\"],\"n\":null,\"bos_token_id\":null,"
+            "\"eos_token_id\":null}\n");
 }
 
 TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {

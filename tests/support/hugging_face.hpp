@@ -13,9 +13,10 @@
 namespace prun::test {
 
 // Those that PyTorch has trained as well.
-inline const std::vector<std::string> trained_models = {"smollm", "qwen2_window", "qwen3",     "mistral",
-                                                        "gemma3", "olmo2",        "phi3",      "mixtral",
-                                                        "olmoe",  "qwen2_moe",    "qwen3_moe", "dots1"};
+inline const std::vector<std::string> trained_models = {
+    "smollm",    "qwen2_window",     "qwen3",    "mistral",   "gemma3",    "olmo2",
+    "phi3",      "mixtral",          "olmoe",    "qwen2_moe", "qwen3_moe", "dots1",
+    "deepseek2", "deepseek2_groups", "deepseek3"};
 inline const std::vector<std::string> hugging_face_models = [] {
   std::vector<std::string> all = {"gpt2", "llama", "llama_tied", "qwen2"};
   all.insert(all.end(), trained_models.begin(), trained_models.end());

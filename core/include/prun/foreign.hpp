@@ -32,6 +32,7 @@ struct ConfigWriterApi {
   Status (*text)(void* values, Text key, Text value);
   Status (*texts)(void* values, Text key, Array<Text> list);
   Status (*integers)(void* values, Text key, Array<std::int64_t> list);
+  Status (*null)(void* values, Text key);
 };
 
 // Takes what a model says: options of its own, or members of a config.json, where "rope_scaling.factor" is a
@@ -57,6 +58,8 @@ class ConfigWriter {
     const std::vector<Text> texts(list.begin(), list.end());
     raise(api_.texts(api_.values, key, {texts.data(), texts.size()}));
   }
+  // A member of a config.json that is there and says nothing, where others take its absence for a number.
+  void set_null(std::string_view key) { raise(api_.null(api_.values, key)); }
 
  private:
   ConfigWriterApi api_;
@@ -132,8 +135,14 @@ inline ForeignWeights copy_of(const ForeignWeightsView& view) {
   ForeignWeights weights;
   for (const Text& prefix : view.prefixes) weights.prefixes.push_back(text(prefix));
   for (const ForeignTensorView& t : view.tensors)
-    weights.tensors.push_back(
-        {text(t.parameter), text(t.name), text(t.dims), text(t.part), t.begin, t.end, t.first_layer});
+    weights.tensors.push_back({text(t.parameter),
+                               text(t.name),
+                               text(t.dims),
+                               text(t.part),
+                               t.begin,
+                               t.end,
+                               t.first_layer,
+                               {text(t.also), t.also_begin, t.also_end}});
   for (const Text& pattern : view.ignored) weights.ignored.push_back(text(pattern));
   return weights;
 }

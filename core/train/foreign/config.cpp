@@ -89,6 +89,10 @@ Status add_integers(void* values, Text key, Array<std::int64_t> list) {
   return add(values, key, std::vector<std::int64_t>(list.begin(), list.end()));
 }
 
+Status add_null(void* values, Text key) {
+  return guard([&] { static_cast<ConfigValues*>(values)->nulls.emplace_back(key.view()); });
+}
+
 void write(JsonWriter& json, const recipe::Value& value) {
   const auto write_one = [&](const auto& one) {
     if constexpr (std::is_same_v<decltype(one), const double&>) {
@@ -129,7 +133,8 @@ ConfigWriterApi writer_to(ConfigValues& values) {
           add<bool>,
           add_text,
           add_texts,
-          add_integers};
+          add_integers,
+          add_null};
 }
 
 std::string config_text(const ConfigValues& values) {
@@ -148,6 +153,7 @@ std::string config_text(const ConfigValues& values) {
     write(json.name(dot == std::string::npos ? key : key.substr(dot + 1)), value);
   }
   open("");
+  for (const std::string& key : values.nulls) json.name(key).null();
   json.name("bos_token_id").null().name("eos_token_id").null();
   return json.end_object().take() + "\n";
 }

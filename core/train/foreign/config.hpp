@@ -32,7 +32,9 @@ class ConfigFile {
 };
 
 // What a model says, by key: its options, or members of a config.json.
-using ConfigValues = std::vector<std::pair<std::string, recipe::Value>>;
+struct ConfigValues : std::vector<std::pair<std::string, recipe::Value>> {
+  std::vector<std::string> nulls;  // members that are there and say nothing
+};
 
 // Adds what a plugin says.
 ConfigWriterApi writer_to(ConfigValues& values);

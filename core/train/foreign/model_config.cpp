@@ -18,6 +18,9 @@ ConfigValues options_from(const ConfigFile& config, const PluginLibrary& model) 
   } catch (const Error& error) {
     throw_error(error.code(), config.path().string(), ": ", error.what());
   }
+  if (!values.nulls.empty())
+    throw_error(ErrorCode::bad_input, name, " sets its option ", in_quotes(values.nulls.front()),
+                " to null, which is no value of an option");
   return values;
 }
 

@@ -6,6 +6,10 @@ namespace {
 
 constexpr const char* layer_name = "model.layers.*.";
 
+bool is_deepseek(const Family& family) {
+  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::deepseek2;
+}
+
 // What the files call a router, the MLP of an expert and the one that is shared.
 struct Names {
   std::string router, expert, gate, up, down, shared;
@@ -15,17 +19,15 @@ Names names_of(const Family& family) {
   if (family.experts == ExpertKeys::mixtral)
     return {
         "block_sparse_moe.gate", "block_sparse_moe.experts.", ".w1.weight", ".w3.weight", ".w2.weight", ""};
-  return {"mlp.gate",
-          "mlp.experts.",
-          ".gate_proj.weight",
-          ".up_proj.weight",
-          ".down_proj.weight",
-          family.experts == ExpertKeys::deepseek ? "mlp.shared_experts" : "mlp.shared_expert"};
+  return {"mlp.gate",          "mlp.experts.",
+          ".gate_proj.weight", ".up_proj.weight",
+          ".down_proj.weight", is_deepseek(family) ? "mlp.shared_experts" : "mlp.shared_expert"};
 }
 
 const char* count_key(const Family& family) {
   switch (family.experts) {
     case ExpertKeys::mixtral: return "num_local_experts";
+    case ExpertKeys::deepseek2:
     case ExpertKeys::deepseek: return "n_routed_experts";
     default: return "num_experts";
   }
@@ -38,17 +40,33 @@ std::int64_t count_in(const Options& config, const Family& family) {
   return config.integer(count_key(family));
 }
 
-bool has_own_width(const Family& family) {
-  return family.experts == ExpertKeys::qwen || family.experts == ExpertKeys::deepseek;
-}
+bool has_own_width(const Family& family) { return family.experts == ExpertKeys::qwen || is_deepseek(family); }
 
 std::int64_t integer_or(const Options& config, const char* key, std::int64_t otherwise) {
   return config.has(key) ? config.integer(key) : otherwise;
 }
 
-void read_deepseek(const Options& config, std::int64_t width, ConfigWriter& options) {
+// Softmax, and groups that count by their best expert.
+void read_router_of_v2(const Options& config, ConfigWriter& options) {
+  expect_text(config, "scoring_func", {"softmax"});
+  expect_text(config, "topk_method", {"greedy", "group_limited_greedy"});
+  expect_flag(config, "norm_topk_prob", false);
+  if (!config.has("topk_method") || config.text("topk_method") == "greedy") return;
+  options.set("router_groups", config.integer("n_group"));
+  options.set("router_chosen_groups", config.integer("topk_group"));
+  options.set("router_group_best", 1);
+}
+
+void read_router_of_v3(const Options& config, ConfigWriter& options) {
   expect_text(config, "scoring_func", {"sigmoid"});
   expect_text(config, "topk_method", {"noaux_tc"});
+  options.set("router", "sigmoid");
+  options.set("router_bias", true);
+  options.set("router_groups", integer_or(config, "n_group", 1));
+  options.set("router_chosen_groups", integer_or(config, "topk_group", 1));
+}
+
+void read_deepseek(const Options& config, const Family& family, std::int64_t width, ConfigWriter& options) {
   if (integer_or(config, "moe_layer_freq", 1) != 1)
     throw_error(ErrorCode::bad_input, "'moe_layer_freq' is ", config.integer("moe_layer_freq"),
                 ", and this model has experts in every layer behind the first dense ones");
@@ -60,10 +78,10 @@ void read_deepseek(const Options& config, std::int64_t width, ConfigWriter& opti
                 "compute in this family");
   options.set("shared_ffn", width * integer_or(config, "n_shared_experts", 0));
   options.set("dense_first", integer_or(config, "first_k_dense_replace", 0));
-  options.set("router", "sigmoid");
-  options.set("router_bias", true);
-  options.set("router_groups", integer_or(config, "n_group", 1));
-  options.set("router_chosen_groups", integer_or(config, "topk_group", 1));
+  if (family.experts == ExpertKeys::deepseek2)
+    read_router_of_v2(config, options);
+  else
+    read_router_of_v3(config, options);
   options.set("router_scale",
               config.has("routed_scaling_factor") ? config.number("routed_scaling_factor") : 1.0);
 }
@@ -102,7 +120,7 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
   options.set("expert_ffn", width);
   const bool always = family.experts == ExpertKeys::mixtral;
   options.set("router_normalise", always || (config.has("norm_topk_prob") && config.flag("norm_topk_prob")));
-  if (family.experts == ExpertKeys::deepseek) read_deepseek(config, width, options);
+  if (is_deepseek(family)) read_deepseek(config, family, width, options);
   if (family.experts == ExpertKeys::qwen) read_qwen(config, family.shared_expert, options);
 }
 
@@ -112,11 +130,10 @@ std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) co
 
 void ExpertLayers::write_dense_layers(const Family& family, std::int64_t layers, ConfigWriter& config) const {
   const bool qwen = family.experts == ExpertKeys::qwen;
-  if (dense_first_ != 0 && !qwen && family.experts != ExpertKeys::deepseek)
-    refuse_option(family, "dense_first");
+  if (dense_first_ != 0 && !qwen && !is_deepseek(family)) refuse_option(family, "dense_first");
   if (every_ != 1 && !qwen) refuse_option(family, "sparse_every");
   if (!dense_.empty() && !qwen) refuse_option(family, "dense_layers");
-  if (family.experts == ExpertKeys::deepseek) config.set("first_k_dense_replace", dense_first_);
+  if (is_deepseek(family)) config.set("first_k_dense_replace", dense_first_);
   if (!qwen) return;
   config.set("decoder_sparse_step", every_);
   std::vector<std::int64_t> dense;
@@ -126,20 +143,21 @@ void ExpertLayers::write_dense_layers(const Family& family, std::int64_t layers,
 }
 
 void ExpertLayers::write_router(const Family& family, ConfigWriter& config) const {
-  const bool deepseek = family.experts == ExpertKeys::deepseek;
-  if (sigmoid_ != deepseek) refuse_option(family, "router");
-  if (bias_ != deepseek) refuse_option(family, "router_bias");
-  if (family.experts == ExpertKeys::mixtral) {
-    if (!normalise_) refuse_option(family, "router_normalise");
+  const bool third = family.experts == ExpertKeys::deepseek, second = family.experts == ExpertKeys::deepseek2;
+  if (sigmoid_ != third) refuse_option(family, "router");
+  if (bias_ != third) refuse_option(family, "router_bias");
+  if (family.experts == ExpertKeys::mixtral || second) {
+    if (normalise_ == second) refuse_option(family, "router_normalise");
   } else {
     config.set("norm_topk_prob", normalise_);
   }
-  if (!deepseek) {
+  if (!third && !second) {
     if (groups_ != 1) refuse_option(family, "router_groups");
     if (scale_ != 1) refuse_option(family, "router_scale");
     return;
   }
-  if (groups_ > 1 && group_best_ != 2) refuse_option(family, "router_group_best");
+  if (groups_ > 1 && group_best_ != (second ? 1 : 2)) refuse_option(family, "router_group_best");
+  if (second) config.set("topk_method", groups_ > 1 ? "group_limited_greedy" : "greedy");
   config.set("n_group", groups_);
   config.set("topk_group", chosen_groups_);
   config.set("routed_scaling_factor", scale_);
@@ -160,7 +178,7 @@ void ExpertLayers::write_config(const Family& family, std::int64_t layers, Confi
   if (shared_gate_ != family.shared_expert) refuse_option(family, "shared_gate");
   if (family.shared_expert) {
     config.set("shared_expert_intermediate_size", shared_ffn_);
-  } else if (family.experts == ExpertKeys::deepseek) {
+  } else if (is_deepseek(family)) {
     if (shared_ffn_ % ffn_ != 0) refuse_option(family, "shared_ffn");
     config.set("n_shared_experts", shared_ffn_ / ffn_);
   } else if (shared_ffn_ != 0) {

@@ -85,7 +85,18 @@ constexpr Family families[] = {{.option = "llama", .model_type = "llama", .archi
                                 .architecture = "Dots1ForCausalLM",
                                 .head_norm = HeadNorm::each,
                                 .experts = ExpertKeys::deepseek,
-                                .kv_heads = 32}};
+                                .kv_heads = 32},
+                               {.option = "deepseek2",
+                                .model_type = "deepseek_v2",
+                                .architecture = "DeepseekV2ForCausalLM",
+                                .experts = ExpertKeys::deepseek2,
+                                .latent = true},
+                               {.option = "deepseek3",
+                                .model_type = "deepseek_v3",
+                                .architecture = "DeepseekV3ForCausalLM",
+                                .experts = ExpertKeys::deepseek,
+                                .latent = true,
+                                .pairs_said = true}};
 
 }  // namespace
 

@@ -21,7 +21,7 @@ enum class WindowKeys : std::uint8_t {
 };
 
 // How a config.json says what experts some layers have, and its files what they are called.
-enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek };
+enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, deepseek };
 
 struct Family {
   std::string_view option;        // of model.family
@@ -39,6 +39,8 @@ struct Family {
   bool fused_files = false;       // queries, keys and values are one tensor, and so are both halves of `up`
   ExpertKeys experts = ExpertKeys::absent;
   bool shared_expert = false;  // with a gate of its own
+  bool latent = false;         // keys and values come out of a latent vector
+  bool pairs_said = false;     // which channels of a latent head make a pair
   // What a config.json means where it says nothing.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;

@@ -21,6 +21,7 @@ Llama::Llama(const Options& options)
       query_scalar_(options.number("query_scalar")),
       windows_{options.integer("window"), options.integer("window_from"), options.integer("full_every")},
       experts_(options),
+      latent_(options),
       eps_(options.number("norm_eps")) {
   if (options.integer("head_dim") == 0 && hidden_.extent % heads_ != 0)
     throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
@@ -44,6 +45,7 @@ void Llama::check() const {
         "model.window_from, full_every and rope_base_window say which layers have a window and how they "
         "turn, and there is none; set model.window");
   experts_.check(layers_);
+  latent_.check(heads_, groups_.extent, head_dim_);
 }
 
 std::vector<LayerRun> Llama::runs() const {
@@ -86,6 +88,8 @@ Id Llama::add_sublayer(const Segment& s, Id x, const char* norm_name, Id inner) 
 
 // Packed by key-value head: its queries, its key, its value.
 Id Llama::attention(const Segment& s, Id x, bool windowed) const {
+  const double window = windowed ? static_cast<double>(windows_.window) : 0;
+  if (latent_.present()) return latent_.build(s, hidden_, groups_, head_dim_, rope_, x, window);
   const Dim packed{"packed", queries().extent + 2};
   const Id weight = s.matrix(s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02)),
                              {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
@@ -104,7 +108,6 @@ Id Llama::attention(const Segment& s, Id x, bool windowed) const {
                                        {"scaling", rope_.scaling_number()},
                                        {"query_scale", attention * scalar},
                                        {"key_scale", attention}});
-  const double window = windowed ? static_cast<double>(windows_.window) : 0;
   return s.op("linear",
               {s.op("attention", {heads[0], heads[1], heads[2]}, {{"window", window}}),
                s.matrix(s.weight("proj.weight", {hidden_, groups_, queries(), head_dim_}, normal(0.02)),
@@ -158,13 +161,15 @@ Id Llama::norm(const Segment& s, Id x, Id gain, int dims) const {
 
 PRUN_PLUGIN(
     model, prun::Llama, "llama", "0.1.0",
-    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2 and Phi-3, with experts Mixtral, OLMoE, Qwen's and "
-    "dots.llm1: "
+    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2 and Phi-3, with experts Mixtral, OLMoE, Qwen's, "
+    "dots.llm1, DeepSeek-V2 and V3: "
     "rotary positions, RMSNorm, a gated MLP, GQA",
-    "reads=llama,qwen2,qwen3,mistral,gemma3_text,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1; "
+    "reads=llama,qwen2,qwen3,mistral,gemma3_text,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1,deepseek_"
+    "v2,"
+    "deepseek_v3; "
     "also=llama2,llama3,qwen,qwen2,qwen3,mistral,gemma,gemma3,olmo,olmo2,phi,phi3,smollm,mixtral,olmoe,qwen2_"
     "moe,"
-    "qwen3_moe,dots1",
+    "qwen3_moe,dots1,deepseek,deepseek2,deepseek3",
     "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
     "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
     "heads     | int   | 32     | 1..65536    | Query heads\n"
@@ -174,7 +179,8 @@ PRUN_PLUGIN(
     "vocab     | int   | 128256 | 2..16777216 | Rows of the token table\n"
     "tied      | bool  | false  |             | The head shares the token table\n"
     "family    | choice | llama | "
-    "llama,qwen3,mistral,gemma3,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1 | Where norms stand and "
+    "llama,qwen3,mistral,gemma3,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1,deepseek2,deepseek3 | "
+    "Where norms stand and "
     "what they "
     "norm, the "
     "MLP's gate, and the files of an export\n"
@@ -204,6 +210,22 @@ PRUN_PLUGIN(
     "rope_attention | float | 1 | 0..1e6      | Queries and keys are multiplied by it where rope_factor is "
     "not 1 "
     "(YaRN)\n"
+    "rope_mscale | float | 0    | 0..1e6      | Scores of latent attention are multiplied by the square of 1 "
+    "+ 0.1 "
+    "rope_mscale ln(rope_factor) (YaRN in DeepSeek's)\n"
+    "latent    | int   | 0      | 0..1048576  | Width of the vector that keys and values of all heads are "
+    "made from "
+    "(DeepSeek's latent attention); 0: none\n"
+    "query_latent | int | 0     | 0..1048576  | Width of the one that queries are made from; 0: none\n"
+    "turned    | int   | 64     | 2..1024     | Of head_dim channels, with `latent`: the last that turn with "
+    "the "
+    "position; those of keys are one for all heads\n"
+    "value_dim | int   | 128    | 1..1024     | Width of a head's value, with `latent`; head_dim at most, "
+    "which "
+    "attention computes in\n"
+    "turned_pairs | bool | true |             | Neighbours among the channels that turn make a pair, with "
+    "`latent`; "
+    "false: those of its two halves\n"
     "query_scalar | float | 0   | 0..1e6      | Scores are divided by its root; 0: head_dim\n"
     "positions | int   | 0      | 0..1000000000 | Longest sequence that it is meant for, as an export says; "
     "0: model.seq\n"

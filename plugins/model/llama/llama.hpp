@@ -1,5 +1,6 @@
 // Decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. What tells its
-// families apart stands in a table (family.hpp): Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2, Phi-3.
+// families apart stands in a table (family.hpp): Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2, Phi-3,
+// and with experts Mixtral, OLMoE, Qwen's, dots.llm1 and DeepSeek's.
 #pragma once
 
 #include <string>
@@ -7,6 +8,7 @@
 
 #include "experts.hpp"
 #include "family.hpp"
+#include "latent.hpp"
 #include "prun/plugin.hpp"
 #include "rope.hpp"
 
@@ -76,6 +78,7 @@ class Llama final : public Model {
   double query_scalar_;      // scores are divided by its root; 0: head_dim
   WindowedLayers windows_;
   ExpertLayers experts_;
+  LatentAttention latent_;
   double eps_;
 };
 

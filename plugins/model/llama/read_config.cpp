@@ -99,7 +99,10 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
                                         family.head_dim ? family.head_dim
                                         : heads > 0     ? hidden / heads
                                                         : 0);
-  options.set("head_dim", head_dim);
+  if (family.latent)
+    LatentAttention::read_config(config, options);
+  else
+    options.set("head_dim", head_dim);
   options.set("ffn", config.integer("intermediate_size"));
   ExpertLayers::read_config(config, family, options);
   options.set("vocab", config.integer("vocab_size"));
@@ -116,7 +119,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   set_windows(windows, options);
   RopeConfig rope = read_rope(config, family);
   if (windows.window == 0) rope.window_base = 0;
-  write_rope_options(rope, options);
+  write_rope_options(rope, family, options);
 }
 
 }  // namespace prun

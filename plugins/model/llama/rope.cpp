@@ -9,16 +9,17 @@ double number(const Options& config, const std::string& key, double otherwise) {
   return config.has(key) ? config.number(key) : otherwise;
 }
 
-double mscale(double factor, double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; }
+double yarn_scale(double factor, double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; }
 
 void read_yarn(const Options& config, const std::string& table, Rope& rope) {
   rope.low = number(config, table + "beta_slow", 1);
   rope.high = number(config, table + "beta_fast", 32);
   rope.original = config.number(table + "original_max_position_embeddings");
   expect_flag(config, table + "truncate", true);
-  const double some = number(config, table + "mscale", 0), all = number(config, table + "mscale_all_dim", 0);
-  const double attention =
-      some != 0 && all != 0 ? mscale(rope.factor, some) / mscale(rope.factor, all) : mscale(rope.factor, 1);
+  const double some = number(config, table + "mscale", 0), all = rope.mscale;
+  const double attention = some != 0 && all != 0
+                               ? yarn_scale(rope.factor, some) / yarn_scale(rope.factor, all)
+                               : yarn_scale(rope.factor, 1);
   rope.attention = number(config, table + "attention_factor", attention);
   if (rope.factor == 1 && rope.attention != 1)
     throw_error(ErrorCode::bad_input, "'", table, "attention_factor' is ", rope.attention, " where '", table,
@@ -41,6 +42,7 @@ Rope read_rope(const Options& config, const std::string& table, double base) {
   if (!config.has(kind) || config.text(kind) == "default") return rope;
   rope.scaling = config.text(kind);
   rope.factor = config.number(table + "factor");
+  rope.mscale = number(config, table + "mscale_all_dim", 0);
   if (rope.scaling == "yarn") read_yarn(config, table, rope);
   if (rope.scaling != "llama3") return rope;
   rope.low = config.number(table + "low_freq_factor");
@@ -61,6 +63,7 @@ void check_alike(const Rope& rope, const Rope& other, const char* one, const cha
                {yarn ? "beta_slow" : "low_freq_factor", rope.low, other.low},
                {yarn ? "beta_fast" : "high_freq_factor", rope.high, other.high},
                {"attention_factor", rope.attention, other.attention},
+               {"mscale_all_dim", rope.mscale, other.mscale},
                {"original_max_position_embeddings", rope.original, other.original}};
   for (const auto& part : parts)
     if (part.here != part.there)
@@ -112,18 +115,24 @@ RopeConfig read_rope(const Options& config, const Family& family) {
 }
 
 Rope Rope::of(const Options& options) {
-  return {options.number("rope_base"),     options.number("rope_factor"), options.text("rope_scaling"),
-          options.number("rope_low"),      options.number("rope_high"),   options.number("rope_original"),
-          options.number("rope_attention")};
+  return {options.number("rope_base"),      options.number("rope_factor"), options.text("rope_scaling"),
+          options.number("rope_low"),       options.number("rope_high"),   options.number("rope_original"),
+          options.number("rope_attention"), options.number("rope_mscale")};
 }
 
-void write_rope_options(const RopeConfig& config, ConfigWriter& options) {
+double Rope::score_scale() const {
+  const double root = yarn_scale(factor, mscale);
+  return root * root;
+}
+
+void write_rope_options(const RopeConfig& config, const Family& family, ConfigWriter& options) {
   const Rope& rope = config.rope;
   options.set("rope_base", rope.base);
   options.set("rope_factor", rope.factor);
   if (config.window_base != 0) options.set("rope_base_window", config.window_base);
   if (rope.factor == 1) return;
   if (rope.scaling != "llama3") options.set("rope_scaling", rope.scaling);
+  if (family.latent && rope.mscale != 0) options.set("rope_mscale", rope.mscale);
   if (rope.scaling == "linear") return;
   options.set("rope_low", rope.low);
   options.set("rope_high", rope.high);
@@ -138,6 +147,7 @@ void write_rope_config(const RopeConfig& written, ConfigWriter& config) {
   if (rope.factor == 1) return;
   config.set("rope_scaling.rope_type", rope.scaling);
   config.set("rope_scaling.factor", rope.factor);
+  if (rope.mscale != 0) config.set("rope_scaling.mscale_all_dim", rope.mscale);
   if (rope.scaling == "linear") return;
   const bool yarn = rope.scaling == "yarn";
   config.set(yarn ? "rope_scaling.beta_slow" : "rope_scaling.low_freq_factor", rope.low);

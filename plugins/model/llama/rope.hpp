@@ -14,10 +14,13 @@ struct Rope {
   std::string scaling = "llama3";
   double low = 0, high = 0, original = 0;
   double attention = 1;  // queries and keys are multiplied by
+  double mscale = 0;     // of scores of latent attention, by YaRN's rule; 0: they stay as they are
 
   static Rope of(const Options& options);
   // As the op's attribute.
   double scaling_number() const { return scaling == "llama3" ? 0 : scaling == "linear" ? 1 : 2; }
+  // What scores of latent attention are multiplied by.
+  double score_scale() const;
 };
 
 // What a config.json says; `window_base`: of windowed layers, where the family has one, else 0.
@@ -26,7 +29,7 @@ struct RopeConfig {
   double window_base = 0;
 };
 RopeConfig read_rope(const Options& config, const Family& family);
-void write_rope_options(const RopeConfig& rope, ConfigWriter& options);
+void write_rope_options(const RopeConfig& rope, const Family& family, ConfigWriter& options);
 // As releases of transformers before 5 write it, which later ones read.
 void write_rope_config(const RopeConfig& rope, ConfigWriter& config);
 

@@ -46,6 +46,11 @@ void Llama::add_layer(const LayerRun& run, ForeignWeights& weights) const {
     add("qkv.weight", name + ".weight", "heads packed head_dim, hidden", "packed", begin, end);
     if (family_.qkv_bias) add("qkv.bias", name + ".bias", "heads packed head_dim", "packed", begin, end);
   };
+  if (latent_.present()) {
+    latent_.add_weights(run.segment, run.first, weights);
+    add_mlp(run, weights);
+    return add_norms(run, weights);
+  }
   const std::int64_t of_group = queries().extent;
   const bool fused = family_.fused_files;
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.q_proj", 0, of_group);
@@ -61,6 +66,8 @@ ForeignWeights Llama::foreign_weights() const {
       {"model.", ""},
       {{"embedding.token", "model.embed_tokens.weight"}, {"head.norm.gain", "model.norm.weight"}},
       {"*.rotary_emb.inv_freq"}};
+  // Further tokens are predicted by layers behind the last one, which are not computed here.
+  if (family_.latent) weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
   for (const LayerRun& run : runs()) add_layer(run, weights);
   if (tied_)
     weights.ignored.emplace_back("lm_head.weight");

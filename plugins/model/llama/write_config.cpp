@@ -40,7 +40,8 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   config.set("hidden_size", hidden_.extent);
   config.set("num_attention_heads", heads_);
   config.set("num_key_value_heads", groups_.extent);
-  config.set("head_dim", head_dim_.extent);
+  latent_.write_config(family_, head_dim_, config);
+  if (!latent_.present()) config.set("head_dim", head_dim_.extent);
   config.set("intermediate_size", experts_.file_width(family_, ffn_.extent));
   experts_.write_config(family_, layers_, config);
   config.set("vocab_size", vocab_.extent);
