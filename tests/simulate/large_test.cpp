@@ -51,6 +51,15 @@ void fits_one_gpu(const std::string& name, const std::string& gradient, double b
   EXPECT_LE(memory.total(), std::int64_t{136} << 30);
 }
 
+// As published, and V3's biases of 58 routers, which are counted and not trained.
+TEST(LargeRecipes, DeepSeeksHaveTheirParameters) {
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";
+  EXPECT_EQ(Assembly(recipe_in_configs("deepseek-v2-lite", {}), plugins()).parameters(), 15'706'484'224);
+  const Assembly third(recipe_in_configs("deepseek-v3", {}), plugins());
+  EXPECT_EQ(third.parameters(), 671'026'404'352 + 58 * 256);
+  for (const Plan& plan : third.plans()) EXPECT_LE(plan.layout.memory.total(), std::int64_t{139} << 30);
+}
+
 TEST(LargeRecipes, EightBillionWithASplitMasterFitOneGpu) {
   fits_one_gpu("llama-8b", "fp32", 16);
   fits_one_gpu("llama-8b", "bf16", 14);

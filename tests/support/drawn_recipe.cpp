@@ -272,7 +272,7 @@ std::string drawn_family(unsigned seed, std::string text) {
     if (const std::size_t at = text.find(from); at != std::string::npos)
       text.erase(at, text.find('\n', at) + 1 - at);
   };
-  constexpr const char* families[] = {"gemma3", "olmo2", "qwen3", "mistral", "phi3", "llama"};
+  constexpr const char* families[] = {"gemma3", "olmo2", "qwen3", "mistral", "phi3", "llama", "deepseek3"};
   const std::string family = families[seed % std::size(families)];
   cut("plugin = 'gpt'");
   cut("plugin = 'llama'");
@@ -288,7 +288,14 @@ std::string drawn_family(unsigned seed, std::string text) {
                                       "rope_attention = 1.2\n"};
   model += windows[by % std::size(windows)];
   model += scalings[by % std::size(scalings)];
-  if (by % 2 == 1) model += "query_scalar = 5\n";
+  if (family == "deepseek3") {
+    cut("kv_heads = ");
+    cut("head_dim = ");
+    model += "latent = 6\nhead_dim = 6\nturned = 4\nrope_mscale = 0.7\n";
+    model += by % 2 == 1 ? "query_latent = 10\nvalue_dim = 6\n" : "value_dim = 4\nturned_pairs = false\n";
+  } else if (by % 2 == 1) {
+    model += "query_scalar = 5\n";
+  }
   text.replace(text.find("[model]\n"), 8, model);
   return text;
 }
