@@ -1,4 +1,4 @@
-// A small Workers for tests and benchmarks: threads that spin for work, then yield.
+// A small Workers for tests and benchmarks: threads that spin for work, then sleep.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,10 @@ class TestWorkers {
     for (std::int32_t thread = 1; thread < count; ++thread)
       threads_.emplace_back([this, thread](std::stop_token stop) { serve(thread, stop); });
   }
+  ~TestWorkers() {
+    for (std::jthread& thread : threads_) thread.request_stop();
+    begin_round();
+  }
   TestWorkers(const TestWorkers&) = delete;
   TestWorkers& operator=(const TestWorkers&) = delete;
 
@@ -28,17 +32,22 @@ class TestWorkers {
     auto& self = *static_cast<TestWorkers*>(pool);
     self.tasks_ = tasks, self.body_ = body, self.context_ = context;
     self.busy_.store(self.count_ - 1, std::memory_order_relaxed);
-    self.round_.fetch_add(1, std::memory_order_release);
+    self.begin_round();
     self.work(0);
-    wait_until([&] { return self.busy_.load(std::memory_order_acquire) == 0; });
+    wait_while(self.busy_, [](std::int32_t busy) { return busy != 0; });
+  }
+
+  void begin_round() {
+    round_.fetch_add(1, std::memory_order_release);
+    round_.notify_all();
   }
 
   void serve(std::int32_t thread, std::stop_token stop) {
     for (std::int64_t round = 1;; ++round) {
-      wait_until([&] { return round_.load(std::memory_order_acquire) >= round || stop.stop_requested(); });
-      if (round_.load(std::memory_order_acquire) < round) return;
+      wait_while(round_, [round](std::int64_t begun) { return begun < round; });
+      if (stop.stop_requested()) return;
       work(thread);
-      busy_.fetch_sub(1, std::memory_order_release);
+      if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
     }
   }
 
@@ -46,10 +55,13 @@ class TestWorkers {
     for (std::int64_t index = thread; index < tasks_; index += count_) body_(context_, index);
   }
 
-  template <class Condition>
-  static void wait_until(Condition condition) {
-    for (int spins = 0; !condition(); ++spins)
-      if (spins > 10'000) std::this_thread::yield();
+  // It turns a little first, and then sleeps: somebody else may have the core.
+  template <class T, class Condition>
+  static void wait_while(const std::atomic<T>& number, Condition holds) {
+    for (int spins = 0; spins < 10'000; ++spins)
+      if (!holds(number.load(std::memory_order_acquire))) return;
+    for (T now; holds(now = number.load(std::memory_order_acquire));)
+      number.wait(now, std::memory_order_acquire);
   }
 
   std::int32_t count_;

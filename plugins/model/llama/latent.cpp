@@ -7,6 +7,7 @@ namespace {
 
 // The classes of transformers norm latent vectors with it, whatever a config.json says of other norms.
 constexpr double latent_eps = 1e-6;
+constexpr std::int64_t widest = 1024;  // as model.head_dim
 
 Id latent_norm(const Segment& s, Id x, const char* name, const Dim& width) {
   return s.op("rmsnorm", {x, s.vector(std::string(name) + ".gain", {width}, ones())},
@@ -95,11 +96,16 @@ Id LatentAttention::build(const Segment& s, const Dim& hidden, const Dim& heads,
 // ------------------------------------------------------------------- files
 
 void LatentAttention::read_config(const Options& config, ConfigWriter& options) {
+  const std::int64_t straight = config.integer("qk_nope_head_dim"),
+                     turned = config.integer("qk_rope_head_dim");
+  if (straight < 0 || turned < 0 || straight > widest || turned > widest)
+    throw_error(ErrorCode::bad_input, "'qk_nope_head_dim' is ", straight, " and 'qk_rope_head_dim' ", turned,
+                ", and a head has ", widest, " channels at most");
   options.set("latent", config.integer("kv_lora_rank"));
   if (config.has("q_lora_rank")) options.set("query_latent", config.integer("q_lora_rank"));
-  options.set("turned", config.integer("qk_rope_head_dim"));
+  options.set("turned", turned);
   options.set("value_dim", config.integer("v_head_dim"));
-  options.set("head_dim", config.integer("qk_nope_head_dim") + config.integer("qk_rope_head_dim"));
+  options.set("head_dim", straight + turned);
   if (config.has("rope_interleave")) options.set("turned_pairs", config.flag("rope_interleave"));
 }
 
