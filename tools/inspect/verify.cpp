@@ -92,10 +92,21 @@ double norm(const std::vector<double>& numbers) {
   return std::sqrt(squares);
 }
 
+double norm(const Tensors& tensors) {
+  double squares = 0;
+  for (const auto& [name, numbers] : tensors) squares += norm(numbers) * norm(numbers);
+  return std::sqrt(squares);
+}
+
+// Of the norm of all gradients: where a tensor's own is smaller, rounding is all that is left of it, as of
+// the queries of equal keys.
+constexpr double least_of_all = 1e-6;
+
 // How far one rank is from it.
 class Comparison {
  public:
-  explicit Comparison(const Reference& reference) : reference_(reference) {}
+  explicit Comparison(const Reference& reference)
+      : reference_(reference), least_(std::max(least_of_all * norm(reference.gradients), 1e-300)) {}
 
   LayoutDifferences run(Trainer& trainer, WholeNumberProbe* probe) {
     if (probe) probe->watch(trainer.memory());
@@ -136,12 +147,13 @@ class Comparison {
           for (std::int64_t i = 0; i < count; ++i)
             largest = std::max(largest, worse(std::abs(element(data, type, i) -
                                                        right.at(static_cast<std::size_t>(whole + i)))));
-          const double scale = gradients ? std::max(norm(right), 1e-300) : 1.0;
+          const double scale = gradients ? std::max(norm(right), least_) : 1.0;
           (gradients ? differences_.gradient : differences_.parameter).take(largest / scale, name + rank);
         });
   }
 
   const Reference& reference_;
+  const double least_;  // that a tensor's gradients are compared by
   LayoutDifferences differences_;
 };
 

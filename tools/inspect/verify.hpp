@@ -19,7 +19,8 @@ struct Difference {
 struct LayoutDifferences {
   Difference loss;       // relative
   Difference grad_norm;  // relative
-  Difference gradient;   // of step 1, against the norm of the tensor's gradient
+  Difference
+      gradient;  // of step 1, against the norm of the tensor's gradient, or a millionth of all gradients'
   Difference parameter;  // after the last step, absolute
   Difference unequal;    // whole numbers of step 1 that are not those of one rank: how many
 
