@@ -89,6 +89,56 @@ TEST_F(Tokenize, CompressedFilesGiveTheSameTokens) {
           << of_lines[i].ending;
 }
 
+const std::string texts_in_parquet = PRUN_TEST_FIXTURES "/tokenizer/texts.parquet";
+
+// The text of each row, and nothing of its other columns.
+TEST_F(Tokenize, AParquetFileGivesTheTokensOfItsJsonLines) {
+  if (PRUN_TEST_PARQUET == 0) GTEST_SKIP() << "built without Apache Arrow";
+  for (const std::size_t piece : {std::size_t{40}, std::size_t{1} << 20}) {
+    std::vector<Ids> tokens;
+    for (const std::string& file :
+         {std::string(PRUN_TEST_FIXTURES "/tokenizer/texts.jsonl"), texts_in_parquet}) {
+      TokenizeRequest wish = request({file});
+      wish.piece_bytes = piece;
+      tokenize(tokenizer_, wish);
+      tokens.push_back(tokens_in(folder_ / "set"));
+      for (const char* ending : {"set.bin", "set.idx"}) std::filesystem::remove(folder_ / ending);
+    }
+    EXPECT_GT(tokens[0].size(), 5000u);
+    EXPECT_EQ(tokens[0], tokens[1]);
+  }
+}
+
+// As JSON lines have them: numbers, lists and members, and without what JSON cannot say.
+TEST_F(Tokenize, RowsOfParquetAreJsonLines) {
+  if (PRUN_TEST_PARQUET == 0) GTEST_SKIP() << "built without Apache Arrow";
+  LineReader lines(texts_in_parquet);
+  const std::vector<std::string> expected = texts();
+  std::string line;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_TRUE(lines.next(line)) << i;
+    const JsonValue row = parse_json(line, "texts.parquet");
+    EXPECT_EQ(row.at("text").as_string(), expected[i]);
+    EXPECT_EQ(row.at("number").as_int64(), static_cast<std::int64_t>(i));
+    EXPECT_EQ(row.at("of").at("url").as_string(), "a\"b\\\x01");
+    EXPECT_EQ(row.find("when"), nullptr);
+    EXPECT_EQ(row.find("scores") != nullptr, i % 3 == 0);
+  }
+  EXPECT_FALSE(lines.next(line));
+}
+
+TEST_F(Tokenize, WhatIsNoParquetIsRefused) {
+  const std::string bytes = fixture("texts.parquet");
+  for (const std::string& broken :
+       {std::string("no parquet"), bytes.substr(0, bytes.size() / 2), std::string()}) {
+    const std::string said = refusal(request({folder_.write("a.parquet", broken)}));
+    EXPECT_NE(said.find(PRUN_TEST_PARQUET == 0 ? "a.parquet: this prun was built without Apache Arrow"
+                                               : "a.parquet: is damaged or no Parquet file ("),
+              std::string::npos)
+        << said;
+  }
+}
+
 // And nothing is left of what had been written.
 TEST_F(Tokenize, ACompressedFileThatIsCutShortIsRefused) {
   std::string lines;

@@ -27,9 +27,12 @@ std::unique_ptr<Unpacking> start_unpacking(const std::filesystem::path& file) {
   return unpack ? unpack(file.native()) : nullptr;
 }
 
+bool has_rows(const std::filesystem::path& file) { return file.extension() == ".parquet"; }
+
 }  // namespace
 
 std::filesystem::path plain_name(const std::filesystem::path& file) {
+  if (has_rows(file)) return std::filesystem::path(file).replace_extension(".jsonl");
   return unpacker_of(file) ? file.parent_path() / file.stem() : file;
 }
 
@@ -37,7 +40,9 @@ TextReader::TextReader(std::filesystem::path file)
     : path_(std::move(file)),
       file_(open_or_throw(path_, O_RDONLY | O_CLOEXEC)),
       unpacking_(start_unpacking(path_)),
-      buffer_(unpacking_ ? packed_bytes : 0) {}
+      buffer_(unpacking_ ? packed_bytes : 0) {
+  if (has_rows(path_)) rows_.emplace(path_);
+}
 
 std::size_t TextReader::read_file(std::span<char> room) {
   ssize_t count = -1;
@@ -61,6 +66,7 @@ void TextReader::refuse(std::string_view what) const {
 // What has been taken may leave bytes behind that did not fit into `room`, so the unpacking is asked once
 // more after the file's last byte.
 std::size_t TextReader::read(std::span<char> room) {
+  if (rows_) return rows_->read(room);
   if (!unpacking_) return read_file(room);
   std::span<char> left = room;
   while (left.size() == room.size()) {

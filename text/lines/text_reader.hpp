@@ -1,20 +1,24 @@
-// Reads files of text that may be compressed, as their names say: gzip (*.gz) and zstd (*.zst).
+// Reads files of text that may be compressed, as their names say: gzip (*.gz) and zstd (*.zst). The rows of a
+// Parquet file
+// (*.parquet) are read as JSON lines.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/file_system.hpp"
+#include "lines/parquet_rows.hpp"
 #include "lines/unpacking.hpp"
 
 namespace prun {
 
-// The name that the text would have if it were not compressed: a.jsonl of a.jsonl.zst.
+// The name that the text would have if it were not compressed: a.jsonl of a.jsonl.zst and of a.parquet.
 std::filesystem::path plain_name(const std::filesystem::path& file);
 
 // The bytes of the text, in order. Memory does not grow with the file. What is damaged, cut short or needs a
@@ -34,6 +38,7 @@ class TextReader {
   std::filesystem::path path_;
   FileDescriptor file_;
   std::unique_ptr<Unpacking> unpacking_;  // none: the file is the text
+  std::optional<ParquetRows> rows_;       // or has these
   std::vector<char> buffer_;
   std::span<const char> packed_;  // of the buffer, not unpacked yet
   std::uint64_t taken_ = 0;       // bytes of the file

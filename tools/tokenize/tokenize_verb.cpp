@@ -99,8 +99,9 @@ std::vector<Command> tokenize_verb() {
   return {
       {"tokenize",
        "TOKENIZER FILE...",
-       "text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), compressed (*.gz, *.zst) or not, into "
-       "PREFIX.bin and PREFIX.idx, with a Hugging Face tokenizer.json",
+       "text, or the texts of JSON lines (*.jsonl, *.ndjson, *.json), compressed (*.gz, *.zst) or not, or of "
+       "the rows of Parquet files (*.parquet), into PREFIX.bin and PREFIX.idx, with a Hugging Face "
+       "tokenizer.json",
        {{"--out", "PREFIX", "where to", true},
         {"--key", "NAME", "of JSON lines: whose value is the text; text"},
         {"--end-of-text", "TOKEN", "what ends a document"},
