@@ -81,6 +81,8 @@ constexpr std::array<Declaration, 20> declarations = {{
      "The loss on what data.validation or [[validation]] names, as training goes on.", R"(
       every   | int | 0 | 0.. | Steps between two evaluations, of which one more comes at the end; 0 evaluates never
       batches | int | 8 | 1..1000000000 | Batches of the recipe's size that an evaluation takes, from the first sample on
+      average | bool | false |        | Evaluate the average of the weights as well (optimizer.average), on the same batches
+      by_set  | bool | false |        | Evaluate each set by itself as well, over as many batches of its own
       keep_best | bool | false |       | Save where an evaluation's loss is the lowest so far, and keep that checkpoint: `best` in the run's folder leads to it
       patience | int | 0 | 0..1000000000 | Evaluations in a row without a lower loss after which the run ends; 0 ends none
     )"},

@@ -807,10 +807,10 @@ TEST(Offload, EvaluationFindsTheParametersThatCameBack) {
   const auto losses = [&](const std::string& more) {
     const Assembly assembly(tiny_recipe(sets, more), plugins());
     Trainer trainer(assembly, plugins());
-    std::vector<double> all = {trainer.evaluate().loss};
+    std::vector<double> all = {trainer.evaluate().whole.loss};
     for (int part = 0; part < 3; ++part) {
       for (const double loss : train_steps(trainer, 2)) all.push_back(loss);
-      all.push_back(trainer.evaluate().loss);
+      all.push_back(trainer.evaluate().whole.loss);
     }
     return all;
   };

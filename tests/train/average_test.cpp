@@ -220,6 +220,92 @@ double loss_of(const std::vector<std::string>& words) {
   return std::stod(result.out.substr(at + 12));
 }
 
+const std::vector<std::string> asked = {"eval.every=2", "eval.average=true", "eval.batches=2"};
+
+// Of each of three steps, by the first rank: its loss, and those of an evaluation behind it.
+struct Looked {
+  std::vector<double> trained, plain, averaged;
+};
+Looked looked_at(const Recipe& recipe) {
+  Looked looked;
+  const bool averages = recipe.flag("eval.average");
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    const bool tells = trainer.assembly().rank() == 0;
+    if (averages) {
+      EXPECT_FALSE(trainer.evaluate().averaged) << "an average before the first update";
+    }
+    for (int i = 0; i < 3; ++i) {
+      const double trained = train_steps(trainer, 1).front();
+      const Evaluation first = averages ? trainer.evaluate() : Evaluation{},
+                       again = averages ? trainer.evaluate() : Evaluation{};
+      if (!tells) continue;
+      EXPECT_EQ(first.whole.loss, again.whole.loss);
+      EXPECT_EQ(first.averaged, again.averaged);
+      looked.trained.push_back(trained);
+      looked.plain.push_back(again.whole.loss);
+      looked.averaged.push_back(again.averaged.value_or(0));
+    }
+    trainer.save();
+  });
+  return looked;
+}
+
+// Losses of averages are those of one rank, and nothing of the run or its checkpoint is moved by them.
+TEST_F(Average, IsEvaluatedAsTrainingGoesOnInEveryLayout) {
+  const std::string drives = out("drives-of-state");
+  std::filesystem::create_directory(drives);
+  const Looked one = looked_at(recipe_of({"one", "", fp64}, "of_one", asked));
+  for (const Layout& layout : all_layouts(drives)) {
+    if (std::string_view(layout.name) == "no_master") continue;
+    const Looked looked = looked_at(recipe_of(layout, "looked", asked)),
+                 quiet = looked_at(recipe_of(layout, "quiet"));
+    EXPECT_EQ(looked.trained, quiet.trained) << layout.name;
+    EXPECT_TRUE(saved_in(out("looked") + step(3)) == saved_in(out("quiet") + step(3))) << layout.name;
+    EXPECT_NE(looked.averaged.back(), looked.plain.back()) << layout.name;
+    const bool comparable = layout.sets == fp64 && layout.text.find("muon") == std::string::npos;
+    for (std::size_t i = 0; comparable && i < one.averaged.size(); ++i)
+      EXPECT_NEAR(looked.averaged[i], one.averaged[i], 1e-12) << layout.name;
+    for (const char* name : {"looked", "quiet"}) std::filesystem::remove_all(out(name));
+  }
+}
+
+// The loss that a run tells of its average is that of its checkpoint's, read from the files.
+TEST_F(Average, IsEvaluatedAsItsCheckpointIs) {
+  for (const Layout& layout :
+       {Layout{"fp32", "", {}}, Layout{"split", mesh("dp = 2") + data + zero(2), narrow},
+        Layout{"bf16", mesh("dp = 2") + data + zero(1), bf16}}) {
+    const Recipe recipe = recipe_of(layout, "run", with(asked, {"comm.default=auto"}));
+    const Looked looked = looked_at(recipe);
+    EXPECT_NEAR(loss_of({out("run"), "--average"}), looked.averaged.back(), 1e-7) << layout.name;
+    EXPECT_NEAR(loss_of({out("run")}), looked.plain.back(), 1e-7) << layout.name;
+    std::filesystem::remove_all(out("run"));
+  }
+}
+
+TEST_F(Average, WeightsThatWouldNotComeBackAreNotEvaluated) {
+  const Layout layout{"no_master", "", with(bf16, {"precision.state=bf16", "precision.gradient=fp32"})};
+  try {
+    looked_at(recipe_of(layout, "run", asked));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("lies in bf16 alone, with an average in fp32"),
+              std::string::npos)
+        << error.what();
+    EXPECT_EQ(exit_code(error.code()), 2);
+  }
+}
+
+TEST_F(Average, ThereMustBeOneToEvaluate) {
+  try {
+    const Assembly assembly(recipe_of({"one", "", {}}, "run", with(asked, {"optimizer.average=0"})),
+                            plugins());
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("set optimizer.average to its decay"), std::string::npos)
+        << error.what();
+  }
+}
+
 // What is exported of an average is evaluated as the average is.
 TEST_F(Average, IsEvaluatedAndExported) {
   for (const Layout& layout :

@@ -36,10 +36,10 @@ std::vector<double> evaluations(const Recipe& recipe, int steps) {
   std::vector<std::vector<double>> of(static_cast<std::size_t>(mesh_of(recipe).world()));
   run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
     std::vector<double>& losses = of[static_cast<std::size_t>(trainer.assembly().rank())];
-    losses.push_back(trainer.evaluate().loss);
+    losses.push_back(trainer.evaluate().whole.loss);
     for (int step = 0; step < steps; ++step) {
       trainer.step();
-      losses.push_back(trainer.evaluate().loss);
+      losses.push_back(trainer.evaluate().whole.loss);
     }
   });
   for (const std::vector<double>& losses : of) EXPECT_EQ(losses, of.front());
@@ -73,7 +73,47 @@ TEST(Evaluate, DropsNothingOut) {
 TEST(Evaluate, TakesEverySampleOnceWhereThereAreFewer) {
   const Assembly assembly(recipe_with({"eval.every=1", "eval.batches=1000"}), plugins());
   Trainer trainer(assembly, plugins());
-  EXPECT_EQ(trainer.evaluate().targets, 1249 * 16);
+  EXPECT_EQ(trainer.evaluate().whole.targets, 1249 * 16);
+}
+
+// Whose samples have uneven numbers of targets.
+const std::string ragged = "[[validation]]\nplugin = 'ragged'\n";
+const std::vector<std::string> by_set = with(evaluates, {"eval.by_set=true"});
+
+// What the first evaluation of a run finds, the same on every rank.
+Evaluation evaluation(const Recipe& recipe) {
+  std::vector<Evaluation> of(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    of[static_cast<std::size_t>(trainer.assembly().rank())] = trainer.evaluate();
+  });
+  for (const Evaluation& here : of) {
+    EXPECT_EQ(here.sets.size(), of.front().sets.size());
+    for (std::size_t i = 0; i < here.sets.size(); ++i)
+      EXPECT_EQ(here.sets[i].second.loss, of.front().sets[i].second.loss);
+  }
+  return of.front();
+}
+
+// Each as if it were the only one, and all together as without the question.
+TEST(Evaluate, FindsTheLossOfEachSet) {
+  const std::vector<std::string> sets = with(exact, by_set);
+  const Evaluation both = evaluation(tiny_recipe(sets, validation() + ragged));
+  EXPECT_EQ(both.whole.loss,
+            evaluation(tiny_recipe(with(exact, evaluates), validation() + ragged)).whole.loss);
+  ASSERT_EQ(both.sets.size(), 2u);
+  const Evaluated first = evaluation(tiny_recipe(sets, validation())).whole,
+                  second = evaluation(tiny_recipe(sets, ragged)).whole;
+  EXPECT_EQ(both.sets[0].second.loss, first.loss);
+  EXPECT_EQ(both.sets[0].second.targets, first.targets);
+  EXPECT_EQ(both.sets[1].second.loss, second.loss);
+  EXPECT_EQ(both.sets[1].second.targets, second.targets);
+  EXPECT_NE(first.loss, second.loss);
+  EXPECT_EQ(both.sets[0].first, "validation.0");
+  EXPECT_EQ(both.sets[1].first, "validation.1");
+}
+
+TEST(Evaluate, AsksForNoSetWhereTheRecipeDoesNot) {
+  EXPECT_TRUE(evaluation(recipe_with(evaluates)).sets.empty());
 }
 
 TEST(Evaluate, TheRecipeMustAskForIt) {
@@ -95,6 +135,21 @@ TEST_P(EvaluateIn, FindsWhatOneRankFinds) {
                             here = evaluations(recipe(with(with(exact, evaluates), {"model.dropout=0"})), 2);
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(here[i], one[i], 1e-9) << i;
   EXPECT_LT(one.back(), one.front());
+}
+
+TEST_P(EvaluateIn, FindsTheLossOfEachSetThatOneRankFinds) {
+  const std::vector<std::string> sets = with(exact, by_set);
+  const auto& [layout, target] = GetParam();
+  const Evaluation one = evaluation(tiny_recipe(sets, validation() + ragged)),
+                   here =
+                       evaluation(tiny_recipe(with(with(with({"model.layers=4"}, layout.sets), target.sets),
+                                                   with(sets, {"model.dropout=0"})),
+                                              layout.text + validation() + ragged));
+  ASSERT_EQ(here.sets.size(), one.sets.size());
+  for (std::size_t i = 0; i < one.sets.size(); ++i) {
+    EXPECT_NEAR(here.sets[i].second.loss, one.sets[i].second.loss, 1e-9) << i;
+    EXPECT_EQ(here.sets[i].second.targets, one.sets[i].second.targets) << i;
+  }
 }
 
 // Losses and parameters of every rank, some of its steps ahead of the host.

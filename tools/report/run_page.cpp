@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/format.hpp"
 #include "base/text.hpp"
@@ -101,6 +102,18 @@ Curve evaluations_of(const Looked& run, const std::string& name, std::size_t sha
   return curve_of(name, points, share);
 }
 
+// Of what else was evaluated: a curve for each, named behind the run.
+std::vector<Curve> more_evaluations_of(const Looked& run, const std::string& name, std::size_t share) {
+  std::map<std::string, std::vector<CurvePoint>> points;
+  for (const LoggedEvaluation& of : run.log.evaluations)
+    for (const auto& [what, loss] : of.more)
+      points[what].push_back({static_cast<double>(of.step), of.time - run.log.first_time(), loss});
+  std::vector<Curve> curves;
+  for (const auto& [what, of_it] : points)
+    curves.push_back(curve_of(name + ", " + printable(what, longest_name), of_it, share));
+  return curves;
+}
+
 // Several runs of one name are told apart by their folders.
 std::vector<std::string> names_of(const std::vector<Looked>& runs) {
   std::vector<std::string> names;
@@ -128,8 +141,11 @@ std::vector<Chart> charts_of(const std::vector<Looked>& runs) {
     add(std::move(chart));
   }
   Chart evaluation{"evaluation", "Loss on validation data", "", {}};
-  for (std::size_t i = 0; i < runs.size(); ++i)
+  for (std::size_t i = 0; i < runs.size(); ++i) {
     evaluation.curves.push_back(evaluations_of(runs[i], names[i], share));
+    for (Curve& curve : more_evaluations_of(runs[i], names[i], share))
+      evaluation.curves.push_back(std::move(curve));
+  }
   add(std::move(evaluation));
   return charts;
 }

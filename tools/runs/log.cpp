@@ -21,6 +21,20 @@ namespace fs = std::filesystem;
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 constexpr std::size_t longest_line = std::size_t{16} << 20;
 
+LoggedEvaluation evaluation_of(const LogLine& line) {
+  LoggedEvaluation evaluation{line.number("time", 0), line.number("eval_loss", 0), line.number("seconds", 0),
+                              line.integer("step"), line.integer("targets")};
+  if (const auto averaged = line.number("averaged_loss")) evaluation.more.emplace_back("average", *averaged);
+  const std::string_view sets = line.raw("sets");
+  if (sets.empty()) return evaluation;
+  const JsonValue by_name = parse_json(sets, "sets");
+  for (const JsonMember& set : by_name.as_object().members())
+    if (const JsonValue* const loss = set.value.is_object() ? set.value.find("loss") : nullptr;
+        loss && (loss->is_integer() || loss->kind() == JsonKind::real))
+      evaluation.more.emplace_back(set.name, loss->as_double());
+  return evaluation;
+}
+
 LoggedStart start_of(const LogLine& line) {
   LoggedStart start;
   start.time = line.number("time", 0);
@@ -118,8 +132,7 @@ void take(std::string_view text, LogLine& line, RunLog& log) {
   } else if (line.is("type", "start"))
     take_start(start_of(line), log);
   else if (line.is("type", "evaluation"))
-    log.evaluations.push_back({line.number("time", 0), line.number("eval_loss", 0), line.number("seconds", 0),
-                               line.integer("step"), line.integer("targets")});
+    log.evaluations.push_back(evaluation_of(line));
   else if (line.is("type", "event"))
     log.events.push_back(event_of(line, log));
   else if (line.is("type", "finish"))

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "prun/observer.hpp"
@@ -34,6 +35,8 @@ struct LoggedStep {
 struct LoggedEvaluation {
   double time = 0, loss = 0, seconds = 0;
   std::int64_t step = 0, targets = 0;
+  // What else was evaluated, by what it is called: the average of the weights, each set.
+  std::vector<std::pair<std::string, double>> more = {};
 };
 
 struct LoggedEvent {

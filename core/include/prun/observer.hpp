@@ -45,12 +45,22 @@ struct StepInfo {
   double loss_scale = 0;  // what gradients of this step were multiplied by; 0: the recipe scales none
 };
 
+// A loss of an evaluation by itself.
+struct EvaluatedLoss {
+  Text name;        // of the set, "validation.0"
+  double loss = 0;  // mean over the targets that count
+  std::int64_t targets = 0;
+};
+
 // The loss on data that is not trained on, as parameters are after a step.
 struct EvaluationInfo {
   std::int64_t step = 0;
   double loss = 0;  // mean over the targets that count
   std::int64_t targets = 0;
   double seconds = 0;
+  bool averaged = false;           // whether averages of the weights were evaluated as well
+  double averaged_loss = 0;        // on the same batches
+  Array<EvaluatedLoss> sets = {};  // each set by itself, where the recipe asks for it
 };
 
 // Of one rank's process: of the host's memory, and of the device's where that is another.

@@ -13,7 +13,7 @@ namespace prun {
 class GatherCalls {
  public:
   GatherCalls(const Plan& plan, const GatheredUses& uses, const Turns& turns, CallList& calls)
-      : uses_(uses), turns_(turns), calls_(calls), touched_(plan, {Region::gathered}) {}
+      : uses_(uses), turns_(turns), calls_(calls), touched_(plan) {}
 
   // What this call uses, and ahead of it what the next use does.
   void gather_for(const PassCall& call);
@@ -24,7 +24,7 @@ class GatherCalls {
   const GatheredUses& uses_;
   const Turns& turns_;
   CallList& calls_;
-  const Touched touched_;
+  const TouchedGathered touched_;
   std::size_t used_ = 0;           // uses before the one at hand
   std::int64_t calls_of_use_ = 0;  // of the one at hand
   std::set<std::int32_t> holds_;   // instances whose parameters are gathered

@@ -44,4 +44,25 @@ std::vector<std::int32_t> Touched::by(const PassCall& call) const {
   return instances;
 }
 
+namespace {
+
+Region region_of_gathered(const Plan& plan) {
+  for (const PlannedFunction& function : plan.functions)
+    for (const PlannedStep& step : function.steps)
+      for (const PlannedOperand& operand : step.operands)
+        if (operand.value != none && operand.address.region == Region::gathered) return Region::gathered;
+  return Region::parameter;
+}
+
+}  // namespace
+
+TouchedGathered::TouchedGathered(const Plan& plan)
+    : plan_(plan), touched_(plan, {region_of_gathered(plan)}) {}
+
+std::vector<std::int32_t> TouchedGathered::by(const PassCall& call) const {
+  std::vector<std::int32_t> instances = touched_.by(call);
+  std::erase_if(instances, [&](std::int32_t i) { return plan_.find(FunctionKind::gather, i) < 0; });
+  return instances;
+}
+
 }  // namespace prun

@@ -55,7 +55,7 @@ class Uses {
 }  // namespace
 
 GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling) {
-  const Touched touched(plan, {Region::gathered});
+  const TouchedGathered touched(plan);
   std::vector<Bundle> calls;
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass))

@@ -188,7 +188,22 @@ void ProgramWriter::lay_out() {
   if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
 }
 
+// Parameters that ranks hold whole and update in parts come together behind an update. Where averages take
+// the places of parts between two programs, they have to come together ahead of their use.
+void ProgramWriter::gather_ahead() {
+  for (const Bucket& bucket : program_->buckets()) {
+    if (bucket.kept.parameters) continue;
+    const std::vector<Id> updates = program_->segment(bucket.segment).ops(FunctionKind::update);
+    for (const Id id : updates) {
+      const std::vector<Id> operands = program_->op(id).operands;
+      if (operands == std::vector<Id>{bucket.own_parameters, bucket.all_parameters})
+        program_->add_copy(id, FunctionKind::gather, operands, none);
+    }
+  }
+}
+
 void ProgramWriter::leave_training_out() {
+  if (purpose_ == Purpose::evaluation && recipe_.flag("eval.average")) gather_ahead();
   verify(*program_);
   const StagedValues staged = staged_values(*program_);
   std::vector<Id> results = {staged.loss_sum, staged.all_counted};

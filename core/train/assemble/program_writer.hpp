@@ -72,6 +72,7 @@ class ProgramWriter {
   bool updates_are_free() const;
   void pack_parts();
   std::optional<RecipeSection> keeper_of(const PartsRequest& parts) const;
+  void gather_ahead();
   void leave_training_out();
 
   const Recipe& recipe_;

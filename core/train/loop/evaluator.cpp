@@ -39,16 +39,27 @@ Evaluator::Evaluator(const ForwardParts& parts, Samples samples)
       executor_(parts.program, parts.plan, parts.assembly.devices(), options_of(parts), parts.comms,
                 parts.probes),
       staged_(staged_values(parts.program)),
-      samples_(std::move(samples)),
-      all_(count_of(samples_)),
-      reader_(samples_, shape_of(parts.assembly, parts.program, all_)) {}
+      all_(std::move(samples), parts.assembly, parts.program) {}
 
-Evaluated Evaluator::run(std::int64_t batches) {
-  const std::int64_t global = assembly_.batch().global, all = (all_ + global - 1) / global;
+Evaluator::Source::Source(Samples of, const Assembly& assembly, const Program& program)
+    : samples(std::move(of)), count(count_of(samples)), reader(samples, shape_of(assembly, program, count)) {}
+
+// Sets share what reads their files with the blend of them, whose reader rests meanwhile.
+std::vector<std::pair<std::string, Evaluated>> Evaluator::run_by_set(std::int64_t batches) {
+  const std::span<const SampleSet> sets = samples().sets();
+  for (std::size_t i = sets_.size(); i < sets.size(); ++i)
+    sets_.emplace_back(samples().of_set(i), assembly_, program_);
+  std::vector<std::pair<std::string, Evaluated>> list;
+  for (std::size_t i = 0; i < sets.size(); ++i) list.emplace_back(sets[i].name, run(sets_[i], batches));
+  return list;
+}
+
+Evaluated Evaluator::run(Source& source, std::int64_t batches) {
+  const std::int64_t global = assembly_.batch().global, all = (source.count + global - 1) / global;
   double loss = 0, counted = 0;
   for (std::int64_t batch = 0; batch < std::min(batches, all); ++batch) {
     if (started_ - finished_ == 2) finish(loss, counted);
-    start(batch);
+    start(source, batch);
   }
   while (finished_ < started_) finish(loss, counted);
   if (counted == 0)
@@ -57,11 +68,11 @@ Evaluated Evaluator::run(std::int64_t batches) {
 }
 
 // Read while the one before it runs.
-void Evaluator::start(std::int64_t batch) {
-  reader_.start(batch * assembly_.batch().global,
-                batch_targets(memory(), staged_, started_, assembly_.batch().accumulate));
+void Evaluator::start(Source& source, std::int64_t batch) {
+  source.reader.start(batch * assembly_.batch().global,
+                      batch_targets(memory(), staged_, started_, assembly_.batch().accumulate));
   *reinterpret_cast<double*>(memory().staged(staged_.counted, started_, 0)) =
-      static_cast<double>(reader_.finish());
+      static_cast<double>(source.reader.finish());
   stage_constants(assembly_, memory(), staged_, started_);
   executor_.start_step();
   ++started_;

@@ -1,8 +1,11 @@
 // A program that trains nothing, run over batches of its own for their loss.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "execute/executor.hpp"
@@ -15,6 +18,13 @@ namespace prun {
 struct Evaluated {
   double loss = 0;  // mean over the targets that count
   std::int64_t targets = 0;
+};
+
+// All that an evaluation comes to.
+struct Evaluation {
+  Evaluated whole;
+  std::optional<double> averaged;                       // the loss of the weights' average
+  std::vector<std::pair<std::string, Evaluated>> sets;  // by name; empty where the recipe does not ask
 };
 
 // What such a program runs with.
@@ -36,13 +46,24 @@ class Evaluator {
   Evaluator(const ForwardParts& parts, Samples samples);
 
   const PlanMemory& memory() const { return executor_.memory(); }
-  const Samples& samples() const { return samples_; }
+  const Samples& samples() const { return all_.samples; }
   // Of so many batches from the first sample on, or of all samples where there are fewer. Every rank calls
   // it, while no other program of the memory runs.
-  Evaluated run(std::int64_t batches);
+  Evaluated run(std::int64_t batches) { return run(all_, batches); }
+  // The same of each set by itself.
+  std::vector<std::pair<std::string, Evaluated>> run_by_set(std::int64_t batches);
 
  private:
-  void start(std::int64_t batch);
+  // Samples, how many there are of them, and who reads them.
+  struct Source {
+    Source(Samples of, const Assembly& assembly, const Program& program);
+    const Samples samples;
+    const std::int64_t count;
+    BatchReader reader;
+  };
+
+  Evaluated run(Source& source, std::int64_t batches);
+  void start(Source& source, std::int64_t batch);
   void finish(double& loss, double& counted);
   double read_scalar(Id id) const;
 
@@ -50,9 +71,8 @@ class Evaluator {
   const Program& program_;
   Executor executor_;
   const StagedValues staged_;
-  const Samples samples_;
-  const std::int64_t all_;  // samples
-  BatchReader reader_;
+  Source all_;
+  std::deque<Source> sets_;                  // from the first time on that they are asked for
   std::int64_t started_ = 0, finished_ = 0;  // batches of this process, which alternate the staging sides
 };
 

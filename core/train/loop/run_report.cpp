@@ -56,12 +56,21 @@ void tell_failure(Observers& observers, const Error& error) {
   observers.event(EventKind::failed, error.what());
 }
 
-EvaluationInfo evaluation_info(std::int64_t step, const Evaluated& evaluated, double seconds) {
+std::vector<EvaluatedLoss> losses_of_sets(const Evaluation& evaluation) {
+  std::vector<EvaluatedLoss> list;
+  for (const auto& [name, evaluated] : evaluation.sets)
+    list.push_back({name, evaluated.loss, evaluated.targets});
+  return list;
+}
+
+EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, double seconds) {
   EvaluationInfo info;
   info.step = step;
-  info.loss = evaluated.loss;
-  info.targets = evaluated.targets;
+  info.loss = evaluation.whole.loss;
+  info.targets = evaluation.whole.targets;
   info.seconds = seconds;
+  info.averaged = evaluation.averaged.has_value();
+  info.averaged_loss = evaluation.averaged.value_or(0);
   return info;
 }
 

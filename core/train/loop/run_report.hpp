@@ -16,7 +16,10 @@ void tell_start(Observers& observers, const Trainer& trainer);
 // tells, and what has diverged was told as it was found.
 void tell_failure(Observers& observers, const Error& error);
 
-EvaluationInfo evaluation_info(std::int64_t step, const Evaluated& evaluated, double seconds);
+// They point into the evaluation.
+std::vector<EvaluatedLoss> losses_of_sets(const Evaluation& evaluation);
+// But for its sets.
+EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, double seconds);
 // Of a step that the trainer has finished. Other ranks' devices are taken to draw what the first one's does:
 // nothing is exchanged for it.
 // Lives as long as the result.

@@ -67,8 +67,9 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
 
 // With the communicators of training, and in its memory.
 void Trainer::open_evaluation(PluginHost& plugins) {
-  if (assembly_.evaluation())
-    evaluator_.emplace(evaluation_parts(), open_data(assembly_, plugins, DataPart::validation));
+  if (!assembly_.evaluation()) return;
+  evaluator_.emplace(evaluation_parts(), open_data(assembly_, plugins, DataPart::validation));
+  if (assembly_.recipe().flag("eval.average")) averages_.emplace(assembly_, memory());
 }
 
 ForwardParts Trainer::evaluation_parts() {
@@ -167,10 +168,21 @@ void Trainer::compare_replicas() {
   if (replicas_) replicas_->compare(progress_.step, membership_.exchange);
 }
 
-Evaluated Trainer::evaluate() {
+// Averages go first: where the program gathers parameters, it leaves those behind that it has seen last.
+// Before the first update there is no average.
+Evaluation Trainer::evaluate() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be evaluated");
   PRUN_CHECK(evaluator_, "the recipe evaluates nothing");
-  return evaluator_->run(assembly_.recipe().integer("eval.batches"));
+  const std::int64_t batches = assembly_.recipe().integer("eval.batches");
+  Evaluation evaluation;
+  if (averages_ && progress_.updates > 0) {
+    averages_->put_in_place();
+    evaluation.averaged = evaluator_->run(batches).loss;
+    averages_->put_back();
+  }
+  evaluation.whole = evaluator_->run(batches);
+  if (assembly_.recipe().flag("eval.by_set")) evaluation.sets = evaluator_->run_by_set(batches);
+  return evaluation;
 }
 
 void Trainer::begin_save() {

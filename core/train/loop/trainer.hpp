@@ -10,6 +10,7 @@
 #include "execute/executor.hpp"
 #include "train/checkpoint/run_saves.hpp"
 #include "train/checkpoint/start_values.hpp"
+#include "train/loop/averaged_weights.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/evaluator.hpp"
 #include "train/loop/membership.hpp"
@@ -71,9 +72,10 @@ class Trainer {
   // Whether ranks that hold the same still do, where the recipe wants to know; diverged, where they do not.
   // While no step runs. Every rank calls it.
   void compare_replicas();
-  // The loss on data that is not trained on, where the recipe evaluates; while no step runs. Every rank calls
-  // it.
-  Evaluated evaluate();
+  // The loss on data that is not trained on, where the recipe evaluates; while no step runs and, where
+  // averages are evaluated, no save either. Every rank calls it.
+  Evaluation evaluate();
+  bool evaluates_averages() const { return averages_.has_value(); }
   // Of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);
@@ -103,6 +105,7 @@ class Trainer {
   Samples samples_;
   BatchReader reader_;
   std::optional<Evaluator> evaluator_;
+  std::optional<AveragedWeights> averages_;
   std::optional<Replicas> replicas_;
   std::optional<LoadedCheckpoint> loaded_;
   std::optional<RunSaves> saves_;  // from the end of the start on

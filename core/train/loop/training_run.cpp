@@ -165,12 +165,16 @@ class Run {
   }
 
   void evaluate() {
+    if (trainer_.evaluates_averages()) finish_save();  // which reads what averages change places with
     const Clock::time_point begin = Clock::now();
-    const Evaluated evaluated = trainer_.evaluate();
+    const Evaluation evaluation = trainer_.evaluate();
     evaluated_ = trainer_.progress().step;
     const std::chrono::duration<double> took = Clock::now() - begin;
-    observers_.evaluation(evaluation_info(evaluated_, evaluated, took.count()));
-    best_->take(evaluated_, evaluated.loss);
+    const std::vector<EvaluatedLoss> sets = losses_of_sets(evaluation);
+    EvaluationInfo info = evaluation_info(evaluated_, evaluation, took.count());
+    info.sets = {sets.data(), sets.size()};
+    observers_.evaluation(info);
+    best_->take(evaluated_, evaluation.whole.loss);
   }
 
   std::string ended_early_text() const {

@@ -133,8 +133,12 @@ std::string ConsoleObserver::eta() const {
 
 void ConsoleObserver::evaluation(const EvaluationInfo& info) {
   screen_.line("step " + std::to_string(info.step) + "/" + std::to_string(steps_) + " | eval loss " +
-               fixed(info.loss, 4) + " | " + std::to_string(info.targets) + " targets | " +
-               step_time(info.seconds));
+               fixed(info.loss, 4) +
+               (info.averaged ? " | of the average " + fixed(info.averaged_loss, 4) : "") + " | " +
+               std::to_string(info.targets) + " targets | " + step_time(info.seconds));
+  for (const EvaluatedLoss& set : info.sets)
+    screen_.line("  " + std::string(set.name.view()) + " | loss " + fixed(set.loss, 4) + " | " +
+                 std::to_string(set.targets) + " targets");
   draw_bar();
 }
 

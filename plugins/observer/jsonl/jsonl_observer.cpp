@@ -144,12 +144,19 @@ void JsonlObserver::step(const StepInfo& info) {
 }
 
 void JsonlObserver::evaluation(const EvaluationInfo& info) {
-  file().append(record("evaluation")
-                    .integer("step", info.step)
-                    .number("eval_loss", info.loss)
-                    .integer("targets", info.targets)
-                    .number("seconds", info.seconds)
-                    .str());
+  JsonObject line = record("evaluation");
+  line.integer("step", info.step)
+      .number("eval_loss", info.loss)
+      .integer("targets", info.targets)
+      .number("seconds", info.seconds);
+  if (info.averaged) line.number("averaged_loss", info.averaged_loss);
+  if (info.sets.size > 0) {
+    JsonObject sets;
+    for (const EvaluatedLoss& set : info.sets)
+      sets.object(set.name.view(), JsonObject().number("loss", set.loss).integer("targets", set.targets));
+    line.object("sets", sets);
+  }
+  file().append(line.str());
   flush();
 }
 

@@ -75,7 +75,11 @@ void TensorboardObserver::step(const StepInfo& info) {
 }
 
 void TensorboardObserver::evaluation(const EvaluationInfo& info) {
-  add(info.step, {{"eval/loss", info.loss}, {"time/eval_seconds", info.seconds}});
+  std::vector<Scalar> scalars = {{"eval/loss", info.loss}, {"time/eval_seconds", info.seconds}};
+  if (info.averaged) scalars.push_back({"eval/averaged_loss", info.averaged_loss});
+  for (const EvaluatedLoss& set : info.sets)
+    scalars.push_back({detail::concat("eval/loss/", set.name.view()), set.loss});
+  add(info.step, scalars);
 }
 
 void TensorboardObserver::finish(const FinishInfo& info) {
