@@ -102,6 +102,30 @@ TEST_F(Finetune, AnyLayoutTakesTheSameSamples) {
   for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-4) << i;
 }
 
+// Losses, norms and weights after some steps on conversations, in fp64, as prun verify compares them.
+TEST_F(Finetune, EveryStrategyTrainsLikeOneRank) {
+  const std::string data = "[[strategy]]\nplugin = \"data\"\n", heads = "[[strategy]]\nplugin = \"tensor\"\n",
+                    stages = "[[strategy]]\nplugin = \"pipeline\"\nschedule = \"1f1b\"\n",
+                    parts = "[[strategy]]\nplugin = \"zero\"\nstage = ";
+  std::string alone = contents(recipe());
+  const std::string start =
+      "init = \"" + folder_of_model + "\"\n";  // whose vocabulary no two ranks can share
+  alone.replace(
+      alone.find(start), start.size(),
+      "plugin = \"llama\"\nlayers = 2\nhidden = 32\nheads = 4\nkv_heads = 2\nffn = 64\nvocab = 720\n");
+  for (const std::string& layout :
+       {"[mesh]\ndp = 2\n" + data + parts + "3\n", "[mesh]\ntp = 2\n" + heads + "sequence = true\n",
+        "[mesh]\npp = 2\n" + stages, "[mesh]\ndp = 2\ntp = 2\n" + data + heads + parts + "1\n",
+        "[mesh]\npp = 2\ndp = 2\n" + stages + data + parts + "1\n",
+        std::string("[mesh]\ncp = 2\n[[strategy]]\nplugin = \"context\"\n"),
+        std::string("[[strategy]]\nplugin = \"recompute\"\n")}) {
+    const std::string file = folder_.write("laid_out.toml", alone + "threads = 1\n" + layout);
+    const Result result = prun({"verify", file});
+    EXPECT_EQ(result.code, 0) << layout << result.out;
+    EXPECT_NE(result.out.find("\nequal"), std::string::npos) << layout << result.out;
+  }
+}
+
 TEST_F(Finetune, ShowsWhatIsLearned) {
   const Result shown = prun({"data", "show", recipe(), "--sample", "1"});
   ASSERT_EQ(shown.code, 0) << shown.out;
