@@ -81,6 +81,25 @@ TEST(TuneVerb, JsonHasWhatTheTableShows) {
   EXPECT_FALSE(all.at("why").as_array().empty());
 }
 
+TEST(TuneVerb, LooksForTokensASecondWithABatchThatMayGrow) {
+  const fs::path file = open_recipe("tokens");
+  const std::string costs = costs_with("1e9");
+  const Result tuned =
+      prun({"tune", file, "--ranks", "2", "--costs", costs, "--for", "tokens", "--batch-to", "64"});
+  ASSERT_EQ(tuned.code, 0) << tuned.out;
+  EXPECT_NE(tuned.out.find("best        by tokens a second; of those within 1 % of the most"),
+            std::string::npos)
+      << tuned.out;
+  EXPECT_NE(tuned.out.find(", batch "), std::string::npos) << tuned.out;
+  const Result grows = prun({"tune", file, "--costs", costs, "--batch-to", "64"});
+  EXPECT_EQ(grows.code, 2) << grows.out;
+  EXPECT_NE(grows.out.find("add --for tokens"), std::string::npos) << grows.out;
+  const Result other = prun({"tune", file, "--costs", costs, "--for", "money"});
+  EXPECT_EQ(other.code, 2) << other.out;
+  EXPECT_NE(other.out.find("--for takes time, memory or tokens, not 'money'"), std::string::npos)
+      << other.out;
+}
+
 TEST(TuneVerb, WithoutACostTableItSaysWhatMakesOne) {
   const Result tuned = prun({"tune", open_recipe("unknown"), "--ranks", "2"});
   EXPECT_EQ(tuned.code, 2) << tuned.out;

@@ -32,6 +32,24 @@ TEST(TuneSpace, TheBatchIsSharedOutEvenly) {
     for (const Axis& axis : start.mesh) EXPECT_FALSE(axis.name == "dp" && axis.extent == 4);
 }
 
+// As many times as the batch is said, and the most.
+TEST(TuneSpace, TheBatchGrowsOnlyWhereThatIsWished) {
+  const Recipe recipe = tiny_recipe(open({"batch.global=6"}));
+  for (const Candidate& start : space_of(recipe, 2).starts()) EXPECT_EQ(start.global, 6);
+  const TuneSpace space(recipe, plugins(), {.most_batch = 32}, 2);
+  std::set<std::int64_t> starts, moves;
+  for (const Candidate& start : space.starts()) starts.insert(start.global);
+  EXPECT_EQ(starts, (std::set<std::int64_t>{6, 12, 24, 32}));
+  const Candidate from = space.starts().front();
+  for (const Candidate& move : space.moves(from)) moves.insert(move.global);
+  EXPECT_EQ(moves, starts);
+  EXPECT_TRUE(has(space.sets(from), "batch.global=6"));
+  EXPECT_EQ(space.batches(from), 1);
+  EXPECT_TRUE(any_has(space.left_out(), "whose rate a larger batch may want otherwise"));
+  const std::string said = refusal_of([&] { TuneSpace(recipe, plugins(), {.most_batch = 4}, 2); });
+  EXPECT_NE(said.find("batch.global is 6 and cannot grow to 4"), std::string::npos) << said;
+}
+
 TEST(TuneSpace, MovesDifferFromWhereTheyStart) {
   const TuneSpace space = space_of(tiny_recipe(open({"batch.global=8"})), 4);
   const Candidate from = space.starts().front();

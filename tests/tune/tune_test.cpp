@@ -78,6 +78,25 @@ TEST(Tune, LeastMemoryTakesLessThanLeastTime) {
   EXPECT_GE(small.best.front().planned.step_seconds, quick.best.front().planned.step_seconds);
 }
 
+// A larger batch sends as much for more tokens: it is taken where that is worth a hundredth, and no larger
+// one.
+TEST(Tune, MostTokensGrowTheBatchAsFarAsItPays) {
+  const Recipe recipe = tiny_recipe(open({"batch.global=2"}));
+  TuneRequest request = request_for(2);
+  const TuneResult said = tuned(recipe, request);
+  request.goal = TuneGoal::tokens;
+  const TuneResult same = tuned(recipe, request);
+  EXPECT_EQ(same.best.front().sets, said.best.front().sets) << "the batch stays unless it may grow";
+  request.wish.most_batch = 256;
+  const TuneResult grown = tuned(recipe, request);
+  const std::int64_t global = read(grown.recipe).integer("batch.global");
+  EXPECT_GT(global, 2);
+  EXPECT_GT(grown.best.front().planned.tokens_per_second, said.best.front().planned.tokens_per_second);
+  for (const TunedCandidate& one : grown.best)
+    EXPECT_LE(one.planned.tokens_per_second, 1.0101 * grown.best.front().planned.tokens_per_second)
+        << one.text;
+}
+
 // Nobody has the memory for plain copies: what frees it is added.
 TEST(Tune, AddsWhatMakesItFit) {
   TuneRequest request = request_for(2);

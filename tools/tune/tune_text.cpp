@@ -25,6 +25,12 @@ std::string row_of(const TunedCandidate& one) {
   return row + "  " + one.text + "\n";
 }
 
+std::string words_of(TuneGoal goal) {
+  if (goal == TuneGoal::time) return "the time of a step";
+  if (goal == TuneGoal::memory) return "memory";
+  return "tokens a second; of those within 1 % of the most, by the smallest batch";
+}
+
 std::string counts_of(const TuneResult& result) {
   return detail::concat(result.looked_at, " looked at, ", result.planned, " planned, ", result.ruled_out,
                         " ruled out by what they take at least, ", result.refused, " cannot be combined, ",
@@ -71,7 +77,7 @@ std::string tune_text(const TuneResult& result, const TuneRequest& request) {
   if (result.ranks > 1) text += detail::concat(", ", result.ranks_of_host, " on a host");
   text += "\nlooked      " + counts_of(result) + "\n";
   for (const std::string& line : result.left_out) text += "left        " + line + "\n";
-  text += request.goal == TuneGoal::time ? "best        by the time of a step\n" : "best        by memory\n";
+  text += "best        by " + words_of(request.goal) + "\n";
   text += format("%12s %12s %8s %11s %8s %8s\n", "step", "tokens/s", "MFU", "memory", "bubble", "exposed");
   for (const TunedCandidate& one : result.best) text += row_of(one);
   text += details_of(result.best.front());
@@ -82,7 +88,7 @@ std::string tune_text(const TuneResult& result, const TuneRequest& request) {
 std::string tune_json(const TuneResult& result, const TuneRequest& request) {
   JsonWriter json;
   json.begin_object().member("ranks", result.ranks).member("ranks_of_host", result.ranks_of_host);
-  json.member("goal", request.goal == TuneGoal::time ? "time" : "memory");
+  json.member("goal", name_of(request.goal));
   json.member("looked_at", result.looked_at).member("planned", result.planned);
   json.member("ruled_out", result.ruled_out).member("refused", result.refused);
   json.member("lacked_memory", result.lacked_memory).name("left_out").begin_array();

@@ -13,15 +13,24 @@ namespace {
 
 const OutputKind recipe_kind{"a recipe of prun tune", "# Laid out by prun tune"};
 
+TuneGoal goal_of(const Arguments& arguments) {
+  const auto said = arguments.values.find("--for");
+  if (said == arguments.values.end()) return TuneGoal::time;
+  for (const TuneGoal goal : {TuneGoal::time, TuneGoal::memory, TuneGoal::tokens})
+    if (said->second == name_of(goal)) return goal;
+  throw_error(ErrorCode::bad_input, "--for takes time, memory or tokens, not ", in_quotes(said->second));
+}
+
 TuneRequest request_of(const Arguments& arguments) {
   TuneRequest request;
   request.wish = {arguments.number("--ranks", 0), arguments.number("--hosts", 0),
                   arguments.has("--rounding")};
   request.shown = static_cast<std::size_t>(arguments.number("--top", 10));
   request.threads = static_cast<std::size_t>(arguments.number("--threads", 0));
-  const auto goal = arguments.values.find("--for");
-  if (goal != arguments.values.end())
-    request.goal = goal->second == "memory" ? TuneGoal::memory : TuneGoal::time;
+  request.wish.most_batch = arguments.number("--batch-to", 0);
+  request.goal = goal_of(arguments);
+  if (request.wish.most_batch > 0 && request.goal != TuneGoal::tokens)
+    throw_error(ErrorCode::bad_input, "--batch-to lets the batch grow for tokens a second; add --for tokens");
   if (!arguments.has("--json"))
     request.say = [](const std::string& line) { std::fprintf(stderr, "prun: %s\n", line.c_str()); };
   return request;
@@ -55,7 +64,9 @@ std::vector<Command> tune_verb() {
             costs_option,
             {"--ranks", "N", "how many to lay it out for; those of the recipe, or one for each unit"},
             {"--hosts", "M", "that share them; as many as the device says"},
-            {"--for", "time|memory", "the shortest step, or the least memory; time"},
+            {"--for", "time|memory|tokens",
+             "the shortest step, the least memory, or the most tokens a second; time"},
+            {"--batch-to", "N", "with --for tokens: batch.global may grow to so many"},
             {"--rounding", "", "also what rounds otherwise"},
             {"--write", "FILE", "the best, as a recipe that says everything"},
             {"--top", "N", "how many are shown, 10"},

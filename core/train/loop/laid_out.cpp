@@ -29,7 +29,9 @@ Recipe with_layout(Recipe recipe, std::vector<std::string> sets) {
 }
 
 bool is_of_layout(std::string_view key) {
-  return key.starts_with("strategy.") || key == "batch.micro" || key == "batch.order" || key == "run.bundle";
+  const std::vector<VariedOption>& keys = varied_keys();
+  return key.starts_with("strategy.") || key == "batch.micro" ||
+         std::any_of(keys.begin(), keys.end(), [&](const VariedOption& one) { return one.key == key; });
 }
 
 // "dp=2 tp=2": a mesh in its order.

@@ -14,7 +14,7 @@ using ChosenOptions = std::map<std::string, std::string>;
 
 struct Candidate {
   std::vector<Axis> mesh;  // in the order in which recipes write it
-  std::int64_t micro = 1;
+  std::int64_t global = 1, micro = 1;
   ChosenOptions keys;                  // of the core: {"batch.order", "vertical"}
   std::vector<bool> there;             // by part of the space
   std::vector<ChosenOptions> options;  // likewise

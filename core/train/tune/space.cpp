@@ -65,8 +65,17 @@ void each_factoring(std::int64_t product, std::size_t count, std::vector<std::in
 
 }  // namespace
 
+const std::vector<VariedOption>& varied_keys() {
+  static const std::vector<VariedOption> keys = {
+      {"batch.order", {"horizontal", "vertical"}, Exactness::exact},
+      {"batch.interleave", {"1", "2"}, Exactness::exact},
+      {"run.bundle", {"", "0B", "128MiB"}, Exactness::exact}};
+  return keys;
+}
+
 TuneSpace::TuneSpace(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish, std::int64_t ranks)
-    : global_(recipe.integer("batch.global")), pads_(recipe.flag("batch.pad")) {
+    : pads_(recipe.flag("batch.pad")) {
+  read_batches(recipe, wish.most_batch);
   if (is_said(recipe.entry("batch.micro")) && recipe.integer("batch.micro") > 0)
     said_micro_ = recipe.integer("batch.micro");
   add_recipe_parts(recipe, plugins);
@@ -173,13 +182,21 @@ void TuneSpace::set_ranks(std::int64_t ranks) {
   rest_ = ranks / said;
 }
 
+// Twice as much again and again, and the most.
+void TuneSpace::read_batches(const Recipe& recipe, std::int64_t most) {
+  const std::int64_t said = recipe.integer("batch.global");
+  if (most > 0 && most < said)
+    throw_error(ErrorCode::bad_input, "batch.global is ", said, " and cannot grow to ", most,
+                "; give more, or a recipe with a smaller batch");
+  globals_ = {said};
+  while (globals_.back() < most) globals_.push_back(std::min(most, 2 * globals_.back()));
+  if (globals_.size() > 1)
+    left_out_.push_back("the optimizer stays as it is, whose rate a larger batch may want otherwise");
+}
+
 void TuneSpace::read_keys(const Recipe& recipe) {
-  if (!is_said(recipe.entry("batch.order")))
-    keys_.push_back({"batch.order", {"horizontal", "vertical"}, Exactness::exact});
-  if (!is_said(recipe.entry("batch.interleave")))
-    keys_.push_back({"batch.interleave", {"1", "2"}, Exactness::exact});
-  if (!is_said(recipe.entry("run.bundle")))
-    keys_.push_back({"run.bundle", {"", "0B", "128MiB"}, Exactness::exact});
+  for (const VariedOption& key : varied_keys())
+    if (!is_said(recipe.entry(key.key))) keys_.push_back(key);
 }
 
 // ------------------------------------------------------------------- of a candidate
@@ -209,8 +226,8 @@ std::int64_t TuneSpace::batch_ranks(const Candidate& candidate) const {
 std::vector<std::int64_t> TuneSpace::micros(const Candidate& candidate) const {
   if (said_micro_) return {*said_micro_};
   const std::int64_t ranks = batch_ranks(candidate);
-  if (global_ % ranks != 0 && !pads_) return {};
-  const std::int64_t own = std::max<std::int64_t>(1, global_ / ranks);
+  if (candidate.global % ranks != 0 && !pads_) return {};
+  const std::int64_t own = std::max<std::int64_t>(1, candidate.global / ranks);
   std::vector<std::int64_t> micros;
   for (std::int64_t micro = 1; micro <= std::min(own, largest_micro); micro *= 2)
     if (own % micro == 0 || pads_) micros.push_back(micro);
@@ -225,8 +242,10 @@ std::vector<std::int64_t> TuneSpace::free_extents(const Candidate& candidate) co
 }
 
 // Strategies of axes with one rank are left out, unless the recipe has them.
-std::optional<Candidate> TuneSpace::with_extents(const std::vector<std::int64_t>& extents) const {
+std::optional<Candidate> TuneSpace::with_extents(const std::vector<std::int64_t>& extents,
+                                                 std::int64_t global) const {
   Candidate candidate;
+  candidate.global = global;
   candidate.mesh = said_mesh_;
   candidate.there.resize(parts_.size());
   candidate.options.resize(parts_.size());
@@ -246,7 +265,7 @@ std::optional<Candidate> TuneSpace::with_extents(const std::vector<std::int64_t>
   std::stable_sort(brought.begin(), brought.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   for (auto& [depth, axis] : brought) candidate.mesh.push_back(std::move(axis));
-  if (batch_ranks(candidate) > global_) return {};
+  if (batch_ranks(candidate) > global) return {};
   const std::vector<std::int64_t> all = micros(candidate);
   if (all.empty()) return {};
   candidate.micro = all.front();
@@ -257,11 +276,13 @@ std::vector<Candidate> TuneSpace::starts() const {
   std::vector<Candidate> starts;
   std::vector<std::int64_t> factors;
   each_factoring(rest_, free_.size(), factors, [&](const std::vector<std::int64_t>& extents) {
-    const std::optional<Candidate> candidate = with_extents(extents);
-    if (!candidate) return;
-    for (const std::int64_t micro : micros(*candidate)) {
-      starts.push_back(*candidate);
-      starts.back().micro = micro;
+    for (const std::int64_t global : globals_) {
+      const std::optional<Candidate> candidate = with_extents(extents, global);
+      if (!candidate) continue;
+      for (const std::int64_t micro : micros(*candidate)) {
+        starts.push_back(*candidate);
+        starts.back().micro = micro;
+      }
     }
   });
   return starts;
@@ -329,7 +350,7 @@ void TuneSpace::add_axis_moves(const Candidate& candidate, std::vector<Candidate
         std::vector<std::int64_t> changed = extents;
         changed[from] /= factor;
         changed[to] *= factor;
-        std::optional<Candidate> next = with_extents(changed);
+        std::optional<Candidate> next = with_extents(changed, candidate.global);
         if (!next) continue;
         next->keys = candidate.keys;
         next->micro = candidate.micro;
@@ -370,13 +391,24 @@ void TuneSpace::add_part_moves(const Candidate& candidate, std::vector<Candidate
   }
 }
 
-std::vector<Candidate> TuneSpace::moves(const Candidate& candidate) const {
-  std::vector<Candidate> moves;
+void TuneSpace::add_batch_moves(const Candidate& candidate, std::vector<Candidate>& moves) const {
   for (const std::int64_t micro : micros(candidate))
     if (micro != candidate.micro) {
       moves.push_back(candidate);
       moves.back().micro = micro;
     }
+  for (const std::int64_t global : globals_) {
+    Candidate other = candidate;
+    other.global = global;
+    if (global == candidate.global || batch_ranks(other) > global || micros(other).empty()) continue;
+    settle_micro(other);
+    moves.push_back(std::move(other));
+  }
+}
+
+std::vector<Candidate> TuneSpace::moves(const Candidate& candidate) const {
+  std::vector<Candidate> moves;
+  add_batch_moves(candidate, moves);
   add_part_moves(candidate, moves);
   for (const VariedOption& key : keys_)
     for (const std::string& value : key.values) {
@@ -424,6 +456,7 @@ std::vector<std::string> TuneSpace::sets(const Candidate& candidate) const {
   std::vector<std::string> sets;
   for (const Axis& axis : candidate.mesh)
     sets.push_back(detail::concat("mesh.", axis.name, "=", axis.extent));
+  if (globals_.size() > 1) sets.push_back(detail::concat("batch.global=", candidate.global));
   sets.push_back(detail::concat("batch.micro=", candidate.micro));
   for (const VariedOption& key : keys_) {
     const auto chosen = candidate.keys.find(key.key);
@@ -454,6 +487,7 @@ std::string TuneSpace::text(const Candidate& candidate) const {
   for (const Axis& axis : candidate.mesh)
     if (axis.extent > 1) mesh.push_back(detail::concat(axis.name, " ", axis.extent));
   rest.push_back(mesh.empty() ? std::string("one rank") : join(mesh, " x "));
+  if (globals_.size() > 1) rest.push_back(detail::concat("batch ", candidate.global));
   rest.push_back(detail::concat("micro ", candidate.micro));
   for (const auto& [key, value] : candidate.keys)
     rest.push_back(key.substr(key.find('.') + 1) + " " + (value.empty() ? "as usual" : value));

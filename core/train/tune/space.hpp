@@ -17,6 +17,7 @@ struct TuneWish {
   std::int64_t ranks = 0;  // 0: those of the recipe's mesh, or of run.ranks, or as many as the host has units
   std::int64_t hosts = 0;  // 0: as the device says how many ranks a host has
   bool rounding = false;   // what rounds otherwise may be taken
+  std::int64_t most_batch = 0;  // batch.global may grow to so many; 0: it stays
 };
 
 // A strategy that the recipe has, or that may be added.
@@ -30,6 +31,9 @@ struct SpacePart {
   // It brings an axis whose extent is looked for.
   bool brings_axis() const { return variables.axis == AxisUse::own; }
 };
+
+// Keys of the core that are varied beside the mesh, the microbatch and strategies.
+const std::vector<VariedOption>& varied_keys();
 
 class TuneSpace {
  public:
@@ -53,6 +57,10 @@ class TuneSpace {
   std::vector<std::string> sets(const Candidate& candidate) const;
   // "dp 4 x tp 2, micro 2, zero stage 1, tensor sequence true"
   std::string text(const Candidate& candidate) const;
+  // How many times the recipe's batch a step of it takes.
+  double batches(const Candidate& candidate) const {
+    return static_cast<double>(candidate.global) / static_cast<double>(globals_.front());
+  }
 
  private:
   void add_recipe_parts(const Recipe& recipe, PluginHost& plugins);
@@ -61,14 +69,16 @@ class TuneSpace {
   void read_mesh(const Recipe& recipe);
   void set_ranks(std::int64_t ranks);
   void read_keys(const Recipe& recipe);
+  void read_batches(const Recipe& recipe, std::int64_t most);
 
   bool is_free(const SpacePart& part) const;
   std::int64_t extent(const Candidate& candidate, const std::string& axis) const;
   std::int64_t batch_ranks(const Candidate& candidate) const;
   std::vector<std::string> batch_axes(const Candidate& candidate) const;
   std::vector<std::int64_t> micros(const Candidate& candidate) const;
-  std::optional<Candidate> with_extents(const std::vector<std::int64_t>& extents) const;
+  std::optional<Candidate> with_extents(const std::vector<std::int64_t>& extents, std::int64_t global) const;
   std::optional<Candidate> with_part(Candidate candidate, std::size_t part, const std::string& value) const;
+  void add_batch_moves(const Candidate& candidate, std::vector<Candidate>& moves) const;
   void add_axis_moves(const Candidate& candidate, std::vector<Candidate>& moves) const;
   void add_part_moves(const Candidate& candidate, std::vector<Candidate>& moves) const;
   void settle_micro(Candidate& candidate) const;
@@ -78,7 +88,7 @@ class TuneSpace {
   std::vector<std::size_t> free_;  // parts whose axis's extent is looked for
   std::vector<Axis> said_mesh_;
   std::int64_t ranks_ = 1, rest_ = 1;  // all, and those that free axes share out
-  std::int64_t global_ = 1;
+  std::vector<std::int64_t> globals_;  // that batch.global may be, the recipe's first
   std::optional<std::int64_t> said_micro_;
   bool pads_ = false;
   std::vector<VariedOption> keys_;  // of the core

@@ -27,7 +27,8 @@ Effort effort_for(std::int64_t ranks) {
   return {16, 2, 1, 24};
 }
 constexpr std::size_t most_freed = 64, most_ordered = 16;
-constexpr double gain = 1e-3;  // of a step: less is no reason to go on
+constexpr double gain = 1e-3;        // of a step: less is no reason to go on
+constexpr double batch_gain = 0.01;  // of the tokens a second: less is no reason for a larger batch
 
 struct Entry {
   Candidate candidate;
@@ -74,9 +75,14 @@ class Search {
     });
   }
 
+  // What seconds of a step come to for as many sequences as the recipe has.
+  double of_a_batch(std::size_t entry, double seconds) const {
+    return seconds / space_.batches(entries_[entry].candidate);
+  }
+
   std::vector<std::size_t> by_likely(std::vector<std::size_t> which) const {
     std::stable_sort(which.begin(), which.end(), [&](std::size_t a, std::size_t b) {
-      return entries_[a].estimate.likely < entries_[b].estimate.likely;
+      return of_a_batch(a, entries_[a].estimate.likely) < of_a_batch(b, entries_[b].estimate.likely);
     });
     return which;
   }
@@ -154,19 +160,19 @@ class Search {
     result_.planned += static_cast<std::int64_t>(which.size());
   }
 
-  bool better(const Planned& a, const Planned& b) const {
-    if (request_.goal == TuneGoal::memory && a.device_bytes != b.device_bytes)
-      return a.device_bytes < b.device_bytes;
-    return a.step_seconds < b.step_seconds;
+  bool better(std::size_t a, std::size_t b) const {
+    const Planned &one = *entries_[a].planned, &other = *entries_[b].planned;
+    if (request_.goal == TuneGoal::memory && one.device_bytes != other.device_bytes)
+      return one.device_bytes < other.device_bytes;
+    return of_a_batch(a, one.step_seconds) < of_a_batch(b, other.step_seconds);
   }
 
   std::vector<std::size_t> best() const {
     std::vector<std::size_t> planned;
     for (std::size_t i = 0; i < entries_.size(); ++i)
       if (entries_[i].planned && entries_[i].planned->fate == Fate::good) planned.push_back(i);
-    std::stable_sort(planned.begin(), planned.end(), [&](std::size_t a, std::size_t b) {
-      return better(*entries_[a].planned, *entries_[b].planned);
-    });
+    std::stable_sort(planned.begin(), planned.end(),
+                     [&](std::size_t a, std::size_t b) { return better(a, b); });
     return planned;
   }
 
@@ -174,7 +180,8 @@ class Search {
   bool improve() {
     const std::vector<std::size_t> leaders = best();
     if (leaders.empty()) return false;
-    const Planned before = *entries_[leaders.front()].planned;
+    const std::size_t before = leaders.front();
+    const double seconds = of_a_batch(before, entries_[before].planned->step_seconds);
     std::vector<std::size_t> chosen;
     for (std::size_t i = 0; i < std::min(effort_.leaders, leaders.size()); ++i) {
       const Candidate from = entries_[leaders[i]].candidate;
@@ -184,28 +191,29 @@ class Search {
       std::vector<std::size_t> fresh = add(std::move(moves));
       estimate(fresh);
       fresh = by_likely(of_fate(fresh, Fate::good));
-      if (request_.goal == TuneGoal::time)
-        std::erase_if(fresh, [&](std::size_t e) { return ruled_out(entries_[e], before); });
+      if (request_.goal != TuneGoal::memory)
+        std::erase_if(fresh, [&](std::size_t e) { return ruled_out(e, seconds); });
       keep(fresh, effort_.each);
       chosen.insert(chosen.end(), fresh.begin(), fresh.end());
     }
     say(detail::concat("planning ", chosen.size(), " that are near the best"));
     plan(chosen);
-    const Planned& after = *entries_[best().front()].planned;
+    const std::size_t after = best().front();
     if (request_.goal == TuneGoal::memory) return better(after, before);
-    return after.step_seconds < before.step_seconds * (1 - gain);
+    return of_a_batch(after, entries_[after].planned->step_seconds) < seconds * (1 - gain);
   }
 
   // The least is counted call by call, and calls that go together may take somewhat less.
-  bool ruled_out(const Entry& entry, const Planned& leader) {
+  bool ruled_out(std::size_t entry, double leader) {
     constexpr double margin = 0.9;
-    if (entry.estimate.least * margin <= leader.step_seconds) return false;
+    if (of_a_batch(entry, entries_[entry].estimate.least) * margin <= leader) return false;
     ++result_.ruled_out;
     return true;
   }
 
   void take_best() {
     std::vector<std::size_t> order = best();
+    smallest_batch_first(order);
     // The first that stands up to proof leads.
     std::size_t taken = 0;
     for (; taken < order.size(); ++taken) {
@@ -219,6 +227,18 @@ class Search {
       if (result_.best.size() < request_.shown && !is_shown(*entries_[i].planned))
         result_.best.push_back(tuned(i, result_.best.empty()));
     count();
+  }
+
+  // Of those that are as good as the best.
+  void smallest_batch_first(std::vector<std::size_t>& order) const {
+    if (request_.goal != TuneGoal::tokens || order.empty()) return;
+    const auto seconds = [&](std::size_t e) { return of_a_batch(e, entries_[e].planned->step_seconds); };
+    const double most = seconds(order.front()) * (1 + batch_gain);
+    const auto worse =
+        std::find_if(order.begin(), order.end(), [&](std::size_t e) { return seconds(e) > most; });
+    std::stable_sort(order.begin(), worse, [&](std::size_t a, std::size_t b) {
+      return entries_[a].candidate.global < entries_[b].candidate.global;
+    });
   }
 
   // Another way to write the same plan: an option that changes nothing, a strategy with nothing to do.
@@ -288,6 +308,11 @@ std::int64_t ranks_of_a_host(const Recipe& recipe, PluginHost& plugins, const Tu
 }
 
 }  // namespace
+
+std::string_view name_of(TuneGoal goal) {
+  constexpr std::string_view names[] = {"time", "memory", "tokens"};
+  return names[static_cast<std::size_t>(goal)];
+}
 
 std::size_t threads_of(const TuneRequest& request) {
   return request.threads > 0 ? request.threads : static_cast<std::size_t>(this_machine().cores);

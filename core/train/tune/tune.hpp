@@ -16,6 +16,7 @@ namespace prun {
 enum class TuneGoal : std::uint8_t {
   time,    // the shortest step
   memory,  // the least memory of the fullest rank, and of those the shortest step
+  tokens,  // the most tokens a second, of batches that may grow; within a hundredth of it the smallest batch
 };
 
 struct TuneRequest {
@@ -26,6 +27,9 @@ struct TuneRequest {
   bool why = true;          // with sentences about what it came to, which takes more plans
   std::function<void(const std::string& line)> say = {};  // how far it is; nothing: nobody listens
 };
+
+// "time", "memory", "tokens"
+std::string_view name_of(TuneGoal goal);
 
 struct TunedCandidate {
   std::vector<std::string> sets;  // over the recipe without [mesh]

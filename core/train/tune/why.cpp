@@ -40,10 +40,16 @@ std::string bound_of(const Planned& best) {
   return "the best is bound by its pipeline's order: " + shares;
 }
 
+// A step of one in as many seconds as it would take for the tokens of another's.
+double seconds_as(const Planned& one, const Planned& other) {
+  return other.step_seconds * other.tokens_per_second / one.tokens_per_second;
+}
+
 // The reason that weighs most, in seconds.
 std::string loses_by(const Planned& best, const Planned& next) {
-  const double computes = next.busy - best.busy, exposes = next.exposed - best.exposed,
-               idles = next.bubble * next.step_seconds - best.bubble * best.step_seconds;
+  const double seconds = seconds_as(next, best), part = seconds / next.step_seconds;
+  const double computes = next.busy * part - best.busy, exposes = next.exposed * part - best.exposed,
+               idles = next.bubble * seconds - best.bubble * best.step_seconds;
   const double most = std::max({computes, exposes, idles});
   if (most <= 0) return "no single part of it takes longer";
   if (most == computes) return "its busiest rank computes " + milliseconds(computes) + " longer";
@@ -57,7 +63,8 @@ std::string runner_up(const TuneResult& result, TuneGoal goal) {
   const std::string who = "the next one (" + result.best[1].text + ") ";
   if (goal == TuneGoal::memory)
     return who + "needs " + size_text(static_cast<double>(next.device_bytes - best.device_bytes)) + " more";
-  const double longer = next.step_seconds / best.step_seconds - 1;
+  const double longer = seconds_as(next, best) / best.step_seconds - 1;
+  if (longer < -5e-4) return who + "gives " + percent(-longer) + " more tokens a second, of a larger batch";
   if (longer < 5e-4) return who + "is as fast";
   return who + "takes " + percent(longer) + " longer: " + loses_by(best, next);
 }
@@ -82,7 +89,7 @@ class WhatIf {
     TrialBase other = base_;
     other.costs = &table;
     const std::optional<Planned> best = best_of(other, sets_of(result_.best));
-    return best ? "twice the links between ranks would give " + change(now(), best->step_seconds) : "";
+    return best ? "twice the links between ranks would give " + change(now(), then(*best)) : "";
   }
 
   // Of what lacks memory, the likeliest.
@@ -100,8 +107,8 @@ class WhatIf {
                                    plugins_.catalog()),
                      "mesh", [](const recipe::Entry&) { return std::string(); });
     const std::optional<Planned> best = best_of(other, sets_of(result_.too_large));
-    const double then = best ? std::min(now(), best->step_seconds) : now();
-    return "one more GiB of a rank's device would give " + change(now(), then);
+    return "one more GiB of a rank's device would give " +
+           change(now(), best ? std::min(now(), then(*best)) : now());
   }
 
   std::string more_ranks() const {
@@ -112,6 +119,7 @@ class WhatIf {
 
  private:
   double now() const { return result_.best.front().planned.step_seconds; }
+  double then(const Planned& planned) const { return seconds_as(planned, result_.best.front().planned); }
 
   static std::vector<std::vector<std::string>> sets_of(const std::vector<TunedCandidate>& candidates) {
     std::vector<std::vector<std::string>> sets(candidates.size());
@@ -128,7 +136,8 @@ class WhatIf {
               [&](std::size_t thread, std::size_t i) { planned[i] = trials[thread]->plan(sets[i], false); });
     std::optional<Planned> best;
     for (Planned& one : planned)
-      if (one.fate == Fate::good && (!best || one.step_seconds < best->step_seconds)) best = std::move(one);
+      if (one.fate == Fate::good && (!best || one.tokens_per_second > best->tokens_per_second))
+        best = std::move(one);
     return best;
   }
 
@@ -154,7 +163,8 @@ class WhatIf {
       std::vector<std::pair<double, std::vector<std::string>>> likely;
       for (const Candidate& start : starts) {
         const Estimate estimate = trial.estimate(space.sets(start));
-        if (estimate.fate == Fate::good) likely.emplace_back(estimate.likely, space.sets(start));
+        if (estimate.fate == Fate::good)
+          likely.emplace_back(estimate.likely / space.batches(start), space.sets(start));
       }
       std::stable_sort(likely.begin(), likely.end(),
                        [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -164,7 +174,7 @@ class WhatIf {
       const std::optional<Planned> best = best_of(other, sets);
       if (!best) return "";
       return detail::concat(ranks == result_.ranks + 1 ? "one more rank" : "twice the ranks", " would give ",
-                            change(now(), best->step_seconds), ", of few ways that were planned");
+                            change(now(), then(*best)), ", of few ways that were planned");
     } catch (const Error& error) {
       if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
       return "";
