@@ -162,10 +162,15 @@ void CostTable::merge(const CostTable& newer) {
   if (!newer.exact_exchanges.empty()) exact_exchanges = newer.exact_exchanges;
 }
 
+bool CostTable::has_kernels_of(std::string_view device) const {
+  const auto is_of_it = [&](const auto& entry) { return entry.first.device == device; };
+  return std::any_of(kernels.begin(), kernels.end(), is_of_it) ||
+         std::any_of(exact.begin(), exact.end(), is_of_it);
+}
+
 const DeviceRates* CostTable::rates_of(std::string_view device) const {
-  const auto found = std::find_if(rates.begin(), rates.end(), [&](const DeviceRates& one) {
-    return device.find(one.device) != std::string_view::npos;
-  });
+  const auto found =
+      std::find_if(rates.begin(), rates.end(), [&](const DeviceRates& one) { return one.is_of(device); });
   return found == rates.end() ? nullptr : &*found;
 }
 
@@ -182,6 +187,29 @@ CostTable CostTable::with_links(double times) const {
     one.between.bytes_per_second *= times;
   }
   return other;
+}
+
+namespace {
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+bool is_of_word(char c) { return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9'); }
+
+// In letters of either case: "GH200" has no word h200.
+bool has_word(std::string_view text, std::string_view word) {
+  const auto same = [](char a, char b) { return lower(a) == lower(b); };
+  for (auto at = text.begin();; ++at) {
+    at = std::search(at, text.end(), word.begin(), word.end(), same);
+    if (at == text.end()) return false;
+    const auto behind = at + std::ssize(word);
+    if ((at == text.begin() || !is_of_word(at[-1])) && (behind == text.end() || !is_of_word(*behind)))
+      return true;
+  }
+}
+
+}  // namespace
+
+bool DeviceRates::is_of(std::string_view name) const {
+  return name.find(device) != std::string_view::npos || (!short_name.empty() && has_word(name, short_name));
 }
 
 double DeviceRates::seconds(const OpCost& cost, DType type) const {

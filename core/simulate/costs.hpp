@@ -102,6 +102,7 @@ struct LinkRates {
 // What a device does, of one whose kernels nobody measured: a data sheet's figures, or what others measured.
 struct DeviceRates {
   std::string device;                           // its name has this in it: "NVIDIA H200"
+  std::string short_name;                       // or this as a word, of whatever case: "h200"; empty: nothing
   std::map<DType, double> flops_per_second;     // of types that it computes in; of others, the slowest
   double bytes_per_second = 0;                  // of its memory
   double fixed = 0;                             // of each kernel, in seconds
@@ -114,6 +115,8 @@ struct DeviceRates {
   std::string source;          // who says so
 
   double seconds(const OpCost& cost, DType type) const;
+  // Whether a device of that name is one of these.
+  bool is_of(std::string_view name) const;
 };
 
 struct CostTable {
@@ -131,6 +134,8 @@ struct CostTable {
   void merge(const CostTable& newer);
   // Whether exchanges from and to that device's own memory were measured; else the host's stand for them.
   bool has_exchanges_of(std::string_view device) const;
+  // Whether anything was measured on that device.
+  bool has_kernels_of(std::string_view device) const;
   // Null: it has none.
   const DeviceRates* rates_of(std::string_view device) const;
   // The same with links between ranks that carry so many times as much.

@@ -156,6 +156,7 @@ class TableReader {
   static DeviceRates rates(Fields& fields) {
     DeviceRates rates;
     rates.device = fields.text("device");
+    if (fields.has("short")) rates.short_name = fields.text("short");
     rates.source = fields.text("source");
     for (DType t : types)
       if (fields.has(name_of(t))) rates.flops_per_second[t] = fields.rate(name_of(t));
@@ -230,7 +231,9 @@ void write_rates(JsonWriter& json, const std::vector<DeviceRates>& all) {
   if (all.empty()) return;
   json.name("rates").begin_array();
   for (const DeviceRates& rates : all) {
-    json.begin_object().member("device", rates.device).member("source", rates.source);
+    json.begin_object().member("device", rates.device);
+    if (!rates.short_name.empty()) json.member("short", rates.short_name);
+    json.member("source", rates.source);
     for (const auto& [type, flops] : rates.flops_per_second) json.member(name_of(type), flops);
     json.member("bytes_per_second", rates.bytes_per_second).member("fixed", rates.fixed);
     const auto rate = [&](const char* name, const std::optional<double>& value) {

@@ -131,11 +131,38 @@ TEST(TuneVerb, ALayoutLeftToPrunIsChosenOnceAndKept) {
             mesh);
 }
 
-TEST(TuneVerb, RatesThatComeWithPrunGiveATimeForAGpuThatIsNotHere) {
+fs::path gpu_recipe(const std::string& gpu) {
   const fs::path file = temporary_folder() / "gpu.toml";
-  std::ofstream(file) << tiny_recipe({"device.plugin=cuda", "device.plan_gpu=NVIDIA A100",
-                                      "device.plan_gib=80", "precision.compute=bf16"})
+  std::ofstream(file) << tiny_recipe({"device.plugin=cuda", "device.plan_gpu=" + gpu, "device.plan_gib=80",
+                                      "precision.compute=bf16"})
                              .resolved_toml();
+  return file;
+}
+
+// A GPU is called the same wherever one names it.
+TEST(TuneVerb, AGpuHasTheSameNamesInARecipeAndForACostTable) {
+  const fs::path file = gpu_recipe("");
+  const std::string said = "the data sheet of an A100 SXM";
+  if (prun({"plan", file}).out.find("no GPU here") == std::string::npos) GTEST_SKIP() << "there is a GPU";
+  for (const std::string name : {"a100", "A100", "NVIDIA A100", "NVIDIA A100-SXM4-80GB"}) {
+    const Result plan = prun({"plan", file, "--costs", name, "--set", "device.plan_gpu=" + name});
+    EXPECT_EQ(plan.code, 0) << plan.out;
+    EXPECT_NE(plan.out.find(said), std::string::npos) << name << ": " << plan.out;
+  }
+  const Result costs = prun({"plan", file, "--costs", "z9"});
+  EXPECT_EQ(costs.code, 2) << costs.out;
+  EXPECT_NE(costs.out.find("those of a100, h100, h200, rtx4090 come with prun"), std::string::npos)
+      << costs.out;
+  // What was measured on the host says nothing of a GPU.
+  const Result tuned = prun({"tune", file, "--set", "device.plan_gpu=z9"}, costs_with("1e9"));
+  EXPECT_EQ(tuned.code, 2) << tuned.out;
+  EXPECT_NE(tuned.out.find("device.plan_gpu names one whose rates come with prun: a100, h100, h200, rtx4090"),
+            std::string::npos)
+      << tuned.out;
+}
+
+TEST(TuneVerb, RatesThatComeWithPrunGiveATimeForAGpuThatIsNotHere) {
+  const fs::path file = gpu_recipe("NVIDIA A100");
   const Result plan = prun({"plan", file});
   ASSERT_EQ(plan.code, 0) << plan.out;
   if (plan.out.find("which is not here") == std::string::npos) GTEST_SKIP() << "there is a GPU";

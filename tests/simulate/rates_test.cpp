@@ -10,6 +10,7 @@ namespace {
 DeviceRates made_up() {
   DeviceRates rates;
   rates.device = "NVIDIA Z9";
+  rates.short_name = "z9";
   rates.source = "a data sheet";
   rates.flops_per_second = {{DType::f32, 1e12}, {DType::bf16, 1e13}};
   rates.bytes_per_second = 1e11;
@@ -48,6 +49,15 @@ TEST(Rates, RoundTripAsAFile) {
   EXPECT_EQ(read.rates[0].between.latency, 1e-4);
   EXPECT_EQ(read.rates_of("cuda: NVIDIA Z9, 80 GiB"), &read.rates[0]);
   EXPECT_EQ(read.rates_of("cuda: NVIDIA Z8"), nullptr);
+}
+
+TEST(Rates, AreFoundByTheDriversNameAndByAShortOne) {
+  const CostTable table = with_rates();
+  for (const char* name :
+       {"cuda: NVIDIA Z9, 80 GiB", "cuda: z9, which is not here", "Z9", "Z9-SXM", "nvidia z9"})
+    EXPECT_EQ(table.rates_of(name), &table.rates[0]) << name;
+  for (const char* name : {"cuda: GZ9", "z90", "z", "", "cuda: no GPU here"})
+    EXPECT_EQ(table.rates_of(name), nullptr) << name;
 }
 
 // The text with another value behind a name.

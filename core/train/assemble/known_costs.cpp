@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.hpp"
 #include "simulate/costs_file.hpp"
 
 namespace prun {
@@ -9,12 +10,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// "h200" is h200.json of those that come with prun, where there is no file of that name.
+// By their names.
+std::vector<fs::path> shipped_files() {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(shipped_costs_folder(), ignored))
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Where there is no file of that name, one of those that come with prun.
 fs::path file_of(const fs::path& named) {
   std::error_code ignored;
   if (fs::exists(named, ignored) || named.has_parent_path()) return named;
-  const fs::path shipped = shipped_costs_folder() / (named.string() + ".json");
-  return fs::exists(shipped, ignored) ? shipped : named;
+  for (const fs::path& shipped : shipped_files()) {
+    if (shipped.stem() == named) return shipped;
+    if (const std::optional<CostTable> table = read_costs(shipped); table && table->rates_of(named.string()))
+      return shipped;
+  }
+  return named;
 }
 
 }  // namespace
@@ -24,16 +39,18 @@ fs::path shipped_costs_folder() {
 }
 
 std::vector<DeviceRates> shipped_rates() {
-  std::vector<fs::path> files;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(shipped_costs_folder(), ignored))
-    if (entry.path().extension() == ".json") files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
   std::vector<DeviceRates> rates;
-  for (const fs::path& file : files)
+  for (const fs::path& file : shipped_files())
     if (const std::optional<CostTable> table = read_costs(file))
       rates.insert(rates.end(), table->rates.begin(), table->rates.end());
   return rates;
+}
+
+std::string names_of_shipped() {
+  std::vector<std::string> names;
+  for (const DeviceRates& one : shipped_rates())
+    names.push_back(one.short_name.empty() ? one.device : one.short_name);
+  return join(names, ", ");
 }
 
 KnownCosts known_costs(const std::optional<fs::path>& named) {
@@ -42,7 +59,8 @@ KnownCosts known_costs(const std::optional<fs::path>& named) {
   std::optional<CostTable> table = read_costs(file);
   if (named && !table)
     throw_error(ErrorCode::not_found, "there is no cost table ", file.string(),
-                "; prun bench kernels RECIPE --out FILE makes one");
+                "; prun bench kernels RECIPE --out FILE makes one, and those of ", names_of_shipped(),
+                " come with prun");
   known.measured = table.has_value();
   if (table) known.table = std::move(*table);
   for (DeviceRates& one : shipped_rates()) known.table.rates.push_back(std::move(one));

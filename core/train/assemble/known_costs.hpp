@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "simulate/costs.hpp"
@@ -15,8 +16,11 @@ std::filesystem::path shipped_costs_folder();
 // All of their rates, by the files' names. Throws bad_input for a damaged one.
 std::vector<DeviceRates> shipped_rates();
 
-// `named`: a file, or the name of one that comes with prun; nothing: this machine's own, which may be
-// missing. Throws not_found where the named one is not there.
+// Those devices' names, the short ones where they have one: "a100, h100".
+std::string names_of_shipped();
+
+// `named`: a file, or a device whose rates come with prun, "h200" or "NVIDIA H200"; nothing: this machine's
+// own, which may be missing. Throws not_found where the named one is not there.
 struct KnownCosts {
   CostTable table;
   bool measured = false;  // there is a table besides the rates that come with prun

@@ -9,6 +9,7 @@
 #include "plugin/traits.hpp"
 #include "simulate/machine.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/known_costs.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/tune/recipe_text.hpp"
 #include "train/tune/why.hpp"
@@ -330,17 +331,17 @@ std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const Tune
 namespace {
 
 void check_costs(const Recipe& recipe, PluginHost& plugins, const CostTable& costs) {
-  if (!costs.kernels.empty() || !costs.exact.empty()) return;
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(device->info(&info));
-  if (costs.rates_of(info.name.view())) return;
+  if (costs.has_kernels_of(info.name.view()) || costs.rates_of(info.name.view())) return;
   const std::string_view option =
       trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");
-  throw_error(
-      ErrorCode::not_found, "no cost table says what anything takes on '", info.name.view(),
-      "'; prun bench kernels --quick and prun bench comm measure this machine",
-      option.empty() ? "" : detail::concat(", and device.", option, " names one whose rates come with prun"));
+  throw_error(ErrorCode::not_found, "no cost table says what anything takes on '", info.name.view(),
+              "'; prun bench kernels --quick and prun bench comm measure this machine",
+              option.empty() ? ""
+                             : detail::concat(", and device.", option,
+                                              " names one whose rates come with prun: ", names_of_shipped()));
 }
 
 }  // namespace

@@ -479,6 +479,5 @@ PRUN_PLUGIN(
     "plan_units | int | 0 | 0..1024 | GPUs of a host that plans count on where there is none here; 0: one, "
     "so "
     "that each rank has a host of its own\n"
-    "plan_gpu | string | | | Name of the GPU that plans are for where there is none here, as the driver says "
-    "it: "
-    "NVIDIA H200\n");
+    "plan_gpu | string | | | GPU that plans are for where there is none here, as the driver calls it or a "
+    "cost table that comes with prun: NVIDIA H200, h200\n");
