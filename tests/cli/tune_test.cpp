@@ -6,6 +6,7 @@
 
 #include "base/json.hpp"
 #include "binary.hpp"
+#include "simulate/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
@@ -35,6 +36,14 @@ fs::path open_recipe(const std::string& name, const std::vector<std::string>& se
   all.insert(all.end(), sets.begin(), sets.end());
   const fs::path file = temporary_folder() / (name + ".toml");
   std::ofstream(file) << tiny_recipe(all).resolved_toml();
+  return file;
+}
+
+fs::path gpu_recipe(const std::string& gpu) {
+  const fs::path file = temporary_folder() / "gpu.toml";
+  std::ofstream(file) << tiny_recipe({"device.plugin=cuda", "device.plan_gpu=" + gpu, "device.plan_gib=80",
+                                      "precision.compute=bf16"})
+                             .resolved_toml();
   return file;
 }
 
@@ -100,11 +109,65 @@ TEST(TuneVerb, LooksForTokensASecondWithABatchThatMayGrow) {
       << other.out;
 }
 
+// A table of made-up rates that says it is of this machine.
+fs::path costs_of_here() {
+  CostTable table = parse_costs(text_of(costs_with("1e9")), "costs");
+  table.machine = this_machine();
+  const fs::path file = temporary_folder() / "here.json";
+  std::ofstream(file) << to_json(table) << "\n";
+  return file;
+}
+
+TEST(TuneVerb, MeasuresTheBestAndTrainsThem) {
+  const fs::path file = open_recipe("here"), costs = costs_of_here();
+  const Result tuned = prun({"tune", file, "--ranks", "2", "--costs", costs, "--measure", "1", "--try", "2"});
+  ASSERT_EQ(tuned.code, 0) << tuned.out;
+  EXPECT_NE(tuned.out.find(" kernels were measured in "), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find("the best 2 were trained for 8 steps each"), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find("another time it may be another"), std::string::npos) << tuned.out;
+  EXPECT_NE(tuned.out.find(" ms a step when both were trained, the best "), std::string::npos) << tuned.out;
+  EXPECT_FALSE(parse_costs(text_of(costs), "costs").exact.empty()) << "they are in the table";
+}
+
+TEST(TuneVerb, TheBestByTrainingLeads) {
+  const Result tuned = prun(
+      {"tune", open_recipe("try"), "--ranks", "2", "--costs", costs_with("1e9"), "--try", "3", "--json"});
+  ASSERT_EQ(tuned.code, 0) << tuned.out;
+  const JsonValue all = parse_json(tuned.out, "tune");
+  const JsonArray& best = all.at("best").as_array();
+  ASSERT_GT(best.size(), 3U);
+  double before = 0;
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_GT(best[i].at("trained_step_seconds").as_double(), before);
+    before = best[i].at("trained_step_seconds").as_double();
+  }
+  EXPECT_EQ(best[3].find("trained_step_seconds"), nullptr);
+}
+
+TEST(TuneVerb, WhatIsNotHereIsNeitherMeasuredNorTrained) {
+  const fs::path gpu = gpu_recipe("a100"), file = open_recipe("not-here");
+  const Result absent = prun({"tune", gpu, "--try", "1"});
+  if (absent.code == 0) GTEST_SKIP() << "there is a GPU";
+  EXPECT_EQ(absent.code, 2) << absent.out;
+  EXPECT_NE(
+      absent.out.find("--measure and --try run steps on this machine, and 'cuda: a100, which is not here'; "
+                      "leave them out"),
+      std::string::npos)
+      << absent.out;
+  const Result other = prun({"tune", file, "--ranks", "2", "--costs", costs_with("1e9"), "--measure", "1"});
+  EXPECT_EQ(other.code, 2) << other.out;
+  EXPECT_NE(other.out.find("is of another machine"), std::string::npos) << other.out;
+  const Result hosts =
+      prun({"tune", file, "--ranks", "2", "--hosts", "2", "--costs", costs_with("1e7"), "--try", "1"});
+  EXPECT_EQ(hosts.code, 2) << hosts.out;
+  EXPECT_NE(hosts.out.find("--try trains on this host, and 2 ranks lie on several"), std::string::npos)
+      << hosts.out;
+}
+
 TEST(TuneVerb, WithoutACostTableItSaysWhatMakesOne) {
   const Result tuned = prun({"tune", open_recipe("unknown"), "--ranks", "2"});
   EXPECT_EQ(tuned.code, 2) << tuned.out;
-  EXPECT_NE(tuned.out.find("prun bench kernels --quick and prun bench comm measure this machine"),
-            std::string::npos)
+  EXPECT_NE(tuned.out.find("prun bench kernels and prun bench comm measure this machine"), std::string::npos)
       << tuned.out;
 }
 
@@ -129,14 +192,6 @@ TEST(TuneVerb, ALayoutLeftToPrunIsChosenOnceAndKept) {
       << again.out;
   EXPECT_EQ(parse_json(text_of(out / "step-00000006" / "manifest.json"), "manifest").at("mesh").as_string(),
             mesh);
-}
-
-fs::path gpu_recipe(const std::string& gpu) {
-  const fs::path file = temporary_folder() / "gpu.toml";
-  std::ofstream(file) << tiny_recipe({"device.plugin=cuda", "device.plan_gpu=" + gpu, "device.plan_gib=80",
-                                      "precision.compute=bf16"})
-                             .resolved_toml();
-  return file;
 }
 
 // A GPU is called the same wherever one names it.

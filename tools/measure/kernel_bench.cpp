@@ -297,6 +297,10 @@ bool are_timed_together(const DeviceInfo& device, std::int64_t world) {
   return world > 1 && (world <= this_machine().cores || device.one_process_each);
 }
 
+std::int64_t at_once_here(const DeviceInfo& info, std::int64_t world) {
+  return std::clamp<std::int64_t>(this_machine().cores / info.threads, 1, world);
+}
+
 }  // namespace
 
 void make_room_for_timing(const Recipe& recipe, PluginHost& plugins) {
@@ -304,6 +308,18 @@ void make_room_for_timing(const Recipe& recipe, PluginHost& plugins) {
   const std::int64_t world = assembly.mesh().world();
   if (are_timed_together(assembly.device_info(), world) && !assembly.device_info().one_process_each)
     make_room_for_threads(assembly, plugins);
+}
+
+void bench_rank(PluginHost& plugins, const Recipe& recipe, std::int64_t rank, CostTable& table) {
+  const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
+  DeviceInfo info;
+  raise(device->info(&info));
+  const std::string name(info.name.view());
+  if (table.overheads.count(name) == 0) table.overheads[name] = time_overheads(*device);
+  Measured measured(table);
+  measured.take(
+      time_kernels(recipe, plugins, timed_steps / 2, at_once_here(info, mesh_of(recipe).world()), rank));
+  measured.price_other_copies();
 }
 
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
@@ -316,12 +332,11 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   table.overheads[name] = time_overheads(*device);
   if (Assembly(recipe, plugins).device_infos().size() > 1) bench_memory(table, say);
   const std::int64_t world = mesh_of(recipe).world();
-  const std::int64_t cores = this_machine().cores;
   Measured measured(table);
   if (are_timed_together(info, world)) {
     measured.take(time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command));
   } else {
-    const std::int64_t at_once = std::clamp<std::int64_t>(cores / info.threads, 1, world);
+    const std::int64_t at_once = at_once_here(info, world);
     for (int rank : stages_of(recipe, plugins))
       measured.take(time_kernels(recipe, plugins, timed_steps / 2, at_once, rank));
   }

@@ -1,5 +1,7 @@
 #include "tune/tune_text.hpp"
 
+#include <algorithm>
+
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -14,7 +16,7 @@ std::string milliseconds(double seconds) {
 std::string size(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
 
 // "41.2 ms  12,400 tokens/s  MFU 38 %  1.20 GiB"
-std::string row_of(const TunedCandidate& one) {
+std::string row_of(const TunedCandidate& one, bool were_tried) {
   const Planned& planned = one.planned;
   std::string row =
       format("%12s %12.0f", milliseconds(planned.step_seconds).c_str(), planned.tokens_per_second);
@@ -22,7 +24,13 @@ std::string row_of(const TunedCandidate& one) {
   row += format(" %11s", size(planned.device_bytes).c_str());
   row += planned.bubble > 0 ? format(" %6.1f %%", planned.bubble * 100) : format(" %8s", "-");
   row += format(" %6.1f %%", 100 * planned.exposed / planned.step_seconds);
+  if (were_tried) row += format(" %12s", one.trained ? milliseconds(*one.trained).c_str() : "-");
   return row + "  " + one.text + "\n";
+}
+
+bool any_tried(const TuneResult& result) {
+  return std::any_of(result.best.begin(), result.best.end(),
+                     [](const TunedCandidate& one) { return one.trained.has_value(); });
 }
 
 std::string words_of(TuneGoal goal) {
@@ -61,6 +69,7 @@ void write_candidate(JsonWriter& json, const TunedCandidate& one) {
   if (planned.range)
     json.member("least_step_seconds", planned.step_seconds * planned.range->first)
         .member("most_step_seconds", planned.step_seconds * planned.range->second);
+  if (one.trained) json.member("trained_step_seconds", *one.trained);
   json.member("tokens_per_second", planned.tokens_per_second).member("mfu", planned.mfu);
   json.member("bubble", planned.bubble).member("exposed_communication_seconds", planned.exposed);
   json.member("device_bytes", planned.device_bytes).name("memory").begin_object();
@@ -78,8 +87,10 @@ std::string tune_text(const TuneResult& result, const TuneRequest& request) {
   text += "\nlooked      " + counts_of(result) + "\n";
   for (const std::string& line : result.left_out) text += "left        " + line + "\n";
   text += "best        by " + words_of(request.goal) + "\n";
-  text += format("%12s %12s %8s %11s %8s %8s\n", "step", "tokens/s", "MFU", "memory", "bubble", "exposed");
-  for (const TunedCandidate& one : result.best) text += row_of(one);
+  const bool were_tried = any_tried(result);
+  text += format("%12s %12s %8s %11s %8s %8s%s\n", "step", "tokens/s", "MFU", "memory", "bubble", "exposed",
+                 were_tried ? "      trained" : "");
+  for (const TunedCandidate& one : result.best) text += row_of(one, were_tried);
   text += details_of(result.best.front());
   for (const std::string& line : result.why) text += "why         " + line + "\n";
   return text;

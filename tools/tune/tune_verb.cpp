@@ -5,7 +5,7 @@
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_unsettled.hpp"
-#include "train/assemble/known_costs.hpp"
+#include "tune/tune_here.hpp"
 #include "tune/tune_text.hpp"
 
 namespace prun {
@@ -36,13 +36,23 @@ TuneRequest request_of(const Arguments& arguments) {
   return request;
 }
 
+HereRequest here_of(const Arguments& arguments) {
+  constexpr double longest = 1e6;
+  HereRequest here;
+  here.costs = arguments.path("--costs");
+  here.measured_seconds = arguments.real("--measure", 0, 1, longest);
+  here.tried = static_cast<std::size_t>(arguments.number("--try", 0));
+  here.program = arguments.all.front();
+  return here;
+}
+
 int tune_command(const Arguments& arguments) {
   const std::string& file = arguments.words[0];
   const Opened opened = open_unsettled(arguments, file);
-  const KnownCosts costs = known_costs(arguments.path("--costs"));
   const TuneRequest request = request_of(arguments);
+  const HereRequest here = here_of(arguments);
   if (const auto out = arguments.path("--write")) check_output(*out, recipe_kind);
-  const TuneResult result = tune(*opened.unsettled, *opened.plugins, costs.table, request);
+  const TuneResult result = tune_here(*opened.unsettled, *opened.plugins, request, here);
   if (const auto out = arguments.path("--write"))
     write_output(*out,
                  "# Laid out by prun tune for " + std::to_string(result.ranks) +
@@ -68,6 +78,9 @@ std::vector<Command> tune_verb() {
              "the shortest step, the least memory, or the most tokens a second; time"},
             {"--batch-to", "N", "with --for tokens: batch.global may grow to so many"},
             {"--rounding", "", "also what rounds otherwise"},
+            {"--measure", "SECONDS",
+             "first measure kernels of the best, the least known first, into the cost table"},
+            {"--try", "N", "train the best N for some steps, and take the fastest"},
             {"--write", "FILE", "the best, as a recipe that says everything"},
             {"--top", "N", "how many are shown, 10"},
             {"--threads", "N", "of the search; as many as cores"}},

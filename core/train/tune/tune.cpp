@@ -338,7 +338,7 @@ void check_costs(const Recipe& recipe, PluginHost& plugins, const CostTable& cos
   const std::string_view option =
       trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");
   throw_error(ErrorCode::not_found, "no cost table says what anything takes on '", info.name.view(),
-              "'; prun bench kernels --quick and prun bench comm measure this machine",
+              "'; prun bench kernels and prun bench comm measure this machine",
               option.empty() ? ""
                              : detail::concat(", and device.", option,
                                               " names one whose rates come with prun: ", names_of_shipped()));
@@ -346,22 +346,48 @@ void check_costs(const Recipe& recipe, PluginHost& plugins, const CostTable& cos
 
 }  // namespace
 
+namespace {
+
+TrialBase base_of(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
+                  const TuneResult& result) {
+  return {toml_without(recipe, "mesh", [](const recipe::Entry&) { return std::string(); }), plugins.places(),
+          &costs, result.ranks_of_host};
+}
+
+}  // namespace
+
 TuneResult tune(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
                 const TuneRequest& request) {
+  TuneResult result = search(recipe, plugins, costs, request);
+  conclude(recipe, plugins, costs, request, result);
+  return result;
+}
+
+TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
+                  const TuneRequest& request) {
   check_costs(recipe, plugins, costs);
   TuneResult result;
   result.ranks = ranks_to_tune(recipe, plugins, request.wish);
   result.ranks_of_host = ranks_of_a_host(recipe, plugins, request.wish, result.ranks);
   const TuneSpace space(recipe, plugins, request.wish, result.ranks);
   result.left_out = space.left_out();
-  const TrialBase base{toml_without(recipe, "mesh", [](const recipe::Entry&) { return std::string(); }),
-                       plugins.places(), &costs, result.ranks_of_host};
+  const TrialBase base = base_of(recipe, plugins, costs, result);
   Search(space, base, request, result).run();
   if (result.best.empty()) refuse(result);
-  if (request.why) result.why = why(recipe, plugins, base, request, result);
-  const Recipe tuned = Recipe::parse(base.recipe, "the recipe", result.best.front().sets, plugins.catalog());
-  result.recipe = tuned_toml(tuned, result.best.front().sets);
   return result;
+}
+
+void conclude(const Recipe& recipe, PluginHost& plugins, const CostTable& costs, const TuneRequest& request,
+              TuneResult& result) {
+  const TunedCandidate& best = result.best.front();
+  if (request.why)
+    result.why = why(recipe, plugins, base_of(recipe, plugins, costs, result), request, result);
+  result.recipe = tuned_toml(recipe_of(best, recipe, plugins), best.sets);
+}
+
+Recipe recipe_of(const TunedCandidate& candidate, const Recipe& recipe, PluginHost& plugins) {
+  const std::string base = toml_without(recipe, "mesh", [](const recipe::Entry&) { return std::string(); });
+  return Recipe::parse(base, "the recipe", candidate.sets, plugins.catalog());
 }
 
 std::string tuned_toml(const Recipe& tuned, const std::vector<std::string>& sets) {

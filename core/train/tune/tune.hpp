@@ -36,6 +36,7 @@ struct TunedCandidate {
   std::string text;
   Planned planned;
   bool proven = false;
+  std::optional<double> trained = {};  // seconds of a step, of those that were tried
 };
 
 struct TuneResult {
@@ -58,6 +59,14 @@ std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const Tune
 // Of a recipe that names its device. Throws bad_input where nothing fits, and says what was tried.
 TuneResult tune(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
                 const TuneRequest& request);
+// The two halves of that: without sentences and the recipe, and these for whichever leads by then.
+TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
+                  const TuneRequest& request);
+void conclude(const Recipe& recipe, PluginHost& plugins, const CostTable& costs, const TuneRequest& request,
+              TuneResult& result);
+
+// What one of those found is, as ranks have it.
+Recipe recipe_of(const TunedCandidate& candidate, const Recipe& recipe, PluginHost& plugins);
 
 // That result's recipe as it is to be planned, with the words of the first where nobody gave others.
 std::string tuned_toml(const Recipe& tuned, const std::vector<std::string>& sets);

@@ -63,6 +63,10 @@ std::string runner_up(const TuneResult& result, TuneGoal goal) {
   const std::string who = "the next one (" + result.best[1].text + ") ";
   if (goal == TuneGoal::memory)
     return who + "needs " + size_text(static_cast<double>(next.device_bytes - best.device_bytes)) + " more";
+  if (const auto& first = result.best[0].trained, &second = result.best[1].trained; first)
+    return who + (second ? format("took %.2f ms a step when both were trained, the best %.2f ms",
+                                  *second * 1e3, *first * 1e3)
+                         : std::string("was not trained"));
   const double longer = seconds_as(next, best) / best.step_seconds - 1;
   if (longer < -5e-4) return who + "gives " + percent(-longer) + " more tokens a second, of a larger batch";
   if (longer < 5e-4) return who + "is as fast";
