@@ -256,13 +256,18 @@ bool is_bench(std::string_view text) {
   return any;
 }
 
-// "sequence", "stage:1|2|3", "schedule:@schedule"
+// "sequence", "stage:1|2|3", "schedule:@schedule", "place:host|(device:75, host:25)"
 bool is_variation(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (!is_name(trim(text.substr(0, colon)))) return false;
   if (colon == std::string_view::npos) return true;
   for (std::string_view value : split(text.substr(colon + 1), '|')) {
     value = trim(value);
+    if (value.starts_with('(') && value.ends_with(')')) {
+      for (const std::string_view item : split(value.substr(1, value.size() - 2), ','))
+        if (!is_name(trim(item)) && !is_setting(trim(item))) return false;
+      continue;
+    }
     if (value.starts_with('@')) value.remove_prefix(1);
     if (!is_name(value)) return false;
   }
@@ -299,7 +304,7 @@ std::string value_problem(const TraitRule& rule, std::string_view value) {
     return is_name(value) ? "" : stated + "; it must be the name of one of its options";
   if (rule.form == TraitForm::variable)
     return is_variable(value) ? "" : stated + "; it must be the name of a variable, such as MY_FOLDER";
-  for (const std::string_view item : split(value, ',')) {
+  for (const std::string_view item : items_of_trait(value)) {
     if (rule.form == TraitForm::list && !is_value(rule, trim(item)))
       return stated + "; it may list " + values_text(rule);
     if (rule.form == TraitForm::names && !is_name(trim(item)))
@@ -342,6 +347,20 @@ std::string traits_problem(const PluginNote& note) {
 std::string_view trait_of(const PluginNote& note, std::string_view key) {
   const auto found = note.traits.find(std::string(key));
   return found == note.traits.end() ? std::string_view() : std::string_view(found->second);
+}
+
+std::vector<std::string_view> items_of_trait(std::string_view text) {
+  std::vector<std::string_view> items;
+  std::size_t begin = 0;
+  int depth = 0;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    depth += (text[at] == '(') - (text[at] == ')');
+    if (text[at] != ',' || depth > 0) continue;
+    items.push_back(trim(text.substr(begin, at - begin)));
+    begin = at + 1;
+  }
+  items.push_back(trim(text.substr(begin)));
+  return items;
 }
 
 bool trait_lists(const PluginNote& note, std::string_view key, std::string_view item) {

@@ -20,6 +20,7 @@ struct KernelKey {
   DType type = DType::f32;
   std::string device;  // its name, which tells threads and instruction set: "cpu: 2 threads, avx512"
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
 };
 
@@ -52,6 +53,7 @@ struct ExchangeKey {
   std::int64_t members = 2;
   std::string device = host_exchanges;
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
 };
 
@@ -72,6 +74,7 @@ struct ExactKey {
   std::string device;
   std::string shape;  // shape_key()
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const ExactKey&, const ExactKey&) = default;
 };
 
@@ -82,6 +85,7 @@ struct ExactExchange {
   std::int64_t members = 2;
   std::int64_t bytes = 0;  // as exchange_bytes() counts them
 
+  // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;
 };
 // A receive counts as the send that it meets, and both as between two.

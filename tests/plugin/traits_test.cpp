@@ -38,6 +38,16 @@ TEST(Traits, AreAcceptedWhereTheyMeanSomething) {
             "");
 }
 
+TEST(Traits, AValueThatVariesMayHaveCommasInBrackets) {
+  const auto problem = [](const std::string& varies) {
+    return problem_of("strategy", {{"phase", "memory"}, {"varies", varies}});
+  };
+  EXPECT_EQ(problem("place:host|(device:75, host:25), on"), "");
+  for (const char* wrong :
+       {"place:(device:75, host:25", "place:(device:75, host:25)x", "place:()", "place:(A, b)"})
+    EXPECT_NE(problem(wrong).find("it may list options, with the values"), std::string::npos) << wrong;
+}
+
 TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
   EXPECT_EQ(problem_of("optimizer", {{"elementwize", "yes"}}),
             "it states an unknown trait 'elementwize'; did you mean 'elementwise'?");

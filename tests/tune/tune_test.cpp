@@ -1,6 +1,8 @@
 // The search as a whole: what comes out is a recipe that runs, and the same one each time.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/text.hpp"
 #include "inspect/verify.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
@@ -122,6 +124,20 @@ TEST(Tune, ExpertsAreSharedOutWhereThatIsFaster) {
   };
   EXPECT_TRUE(shares(tuned(tiny_recipe(sets, data), request_for(2))));
   EXPECT_FALSE(shares(tuned(tiny_recipe(open(), data), request_for(2))));
+}
+
+// Not all or nothing.
+TEST(Tune, StateLeavesTheDeviceInShares) {
+  const TuneSpace space(tiny_recipe(open()), plugins(), {}, 1);
+  const Candidate start = space.starts().front();
+  std::set<std::string> shares;
+  for (const Candidate& one : space.freed(start))
+    for (const Candidate& move : space.moves(one))
+      for (const std::string& set : space.sets(move))
+        if (const std::size_t at = set.find("optimizer=device:"); at != std::string::npos)
+          shares.insert(set.substr(at));
+  EXPECT_EQ(shares, (std::set<std::string>{"optimizer=device:75, host:25", "optimizer=device:50, host:50",
+                                           "optimizer=device:25, host:75"}));
 }
 
 TEST(Tune, NothingThatFitsIsRefusedWithWhatWasTried) {

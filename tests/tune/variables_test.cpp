@@ -37,6 +37,14 @@ TEST(Variables, AreReadFromTraitsAndRanges) {
   EXPECT_EQ(all.added, Exactness::exact);
 }
 
+TEST(Variables, AValueInBracketsMayHaveCommas) {
+  const StrategyVariables all = variables_of(
+      note("place:host|(device:75, host:25), on", std::string(options) + "place | string | host | | Place\n"),
+      plugins());
+  EXPECT_EQ(values_of(all, "place"), (std::vector<std::string>{"host", "device:75, host:25"}));
+  EXPECT_EQ(values_of(all, "on").size(), 2U);
+}
+
 TEST(Variables, PluginsOfAKindAreValues) {
   const StrategyVariables all =
       variables_of(note("s:@schedule", "s | string | 1f1b | | Schedule\n"), plugins());

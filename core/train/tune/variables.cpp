@@ -38,10 +38,13 @@ class NoteReader {
   }
 
   std::vector<std::string_view> items_of(std::string_view trait) const {
-    std::vector<std::string_view> items;
-    if (const std::string_view text = trait_of(note_, trait); !text.empty())
-      for (const std::string_view item : split(text, ',')) items.push_back(trim(item));
-    return items;
+    const std::string_view text = trait_of(note_, trait);
+    return text.empty() ? std::vector<std::string_view>{} : items_of_trait(text);
+  }
+
+  static std::string_view without_brackets(std::string_view value) {
+    const bool has_them = value.starts_with('(') && value.ends_with(')');
+    return has_them ? value.substr(1, value.size() - 2) : value;
   }
 
   template <class... Parts>
@@ -81,7 +84,7 @@ class NoteReader {
         variable.values = values_of(trait, of);
       else
         for (const std::string_view value : split(item.substr(colon + 1), '|'))
-          add_value(trait, of, std::string(trim(value)), variable);
+          add_value(trait, of, std::string(without_brackets(trim(value))), variable);
       options.push_back(std::move(variable));
     }
   }

@@ -195,7 +195,7 @@ class Lora final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::Lora, "lora", "0.1.0", "Trains matrices of low rank beside frozen weights (LoRA)",
-    "phase=model; also=peft,adapters",
+    "phase=model; tune=changes; changes=targets, rank, alpha, dropout, rslora; also=peft,adapters",
     "targets | names | all-linear | | Weights with an adapter, by the names of their modules in the "
     "model's own library, such as q_proj, attn.c_proj; all-linear: all but the output table\n"
     "rank    | int   | 8     | 1..65536    | Width of an adapter\n"
