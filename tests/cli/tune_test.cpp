@@ -216,6 +216,16 @@ TEST(TuneVerb, AGpuHasTheSameNamesInARecipeAndForACostTable) {
       << tuned.out;
 }
 
+TEST(TuneVerb, AReportOfAnOpenRecipeDrawsItsLayouts) {
+  const fs::path file = open_recipe("drawn", {"run.layout=auto", "run.ranks=2"}),
+                 page = temporary_folder() / "drawn.html";
+  const Result report = prun({"report", file, "--costs", costs_with("1e9"), "--out", page});
+  ASSERT_EQ(report.code, 0) << report.out;
+  const std::string text = text_of(page);
+  EXPECT_NE(text.find("Layouts that were planned"), std::string::npos);
+  EXPECT_NE(text.find("<circle class=\"f3\""), std::string::npos);
+}
+
 TEST(TuneVerb, RatesThatComeWithPrunGiveATimeForAGpuThatIsNotHere) {
   const fs::path file = gpu_recipe("NVIDIA A100");
   const Result plan = prun({"plan", file});

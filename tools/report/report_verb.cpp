@@ -5,9 +5,12 @@
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "cli/open_unsettled.hpp"
 #include "report/page.hpp"
 #include "report/plan_page.hpp"
 #include "report/run_page.hpp"
+#include "train/assemble/known_costs.hpp"
+#include "train/loop/laid_out.hpp"
 
 namespace prun {
 namespace {
@@ -30,11 +33,24 @@ AddPlan plan_of_run(const Arguments& arguments, const fs::path& folder) {
   };
 }
 
+// The search whose first is taken where the recipe leaves its layout open: the same one, since it counts.
+std::optional<TuneResult> layouts_of(const Arguments& arguments, const std::string& file) {
+  const Opened opened = open_unsettled(arguments, file);
+  if (!leaves_layout_open(*opened.unsettled)) return {};
+  TuneRequest request;
+  request.wish.ranks = opened.unsettled->integer("run.ranks");
+  request.shown = most_layouts;
+  const KnownCosts costs = known_costs(arguments.path("--costs"));
+  return tune(*opened.unsettled, *opened.plugins, costs.table, request);
+}
+
 std::string page_of_recipe(const Arguments& arguments, const std::string& file) {
+  const std::optional<TuneResult> layouts = layouts_of(arguments, file);
   const Opened opened = open_recipe(arguments, file);
   const Assembly assembly(*opened.recipe, *opened.plugins);
   return recipe_page(assembly, *opened.plugins,
-                     forecast(assembly, *opened.plugins, arguments.path("--costs")));
+                     forecast(assembly, *opened.plugins, arguments.path("--costs")),
+                     layouts ? &*layouts : nullptr);
 }
 
 fs::path place_of_page(const Arguments& arguments, const fs::path& what, bool recipe) {
@@ -67,7 +83,7 @@ std::vector<Command> report_verb() {
        "RUN...",
        "a run as one HTML file for any browser: curves, time, memory, traffic, what happened; several runs "
        "over each other; "
-       "or, of a RECIPE, what its plan says",
+       "or, of a RECIPE, what its plan says, and which layouts were looked at where it leaves its own open",
        {{"--out", "FILE", "the page"}, costs_option},
        report_command}};
 }

@@ -350,8 +350,10 @@ std::string run_page(const std::vector<fs::path>& folders, const AddPlan& add_pl
   return whole_page(first.name, facts, charts, body);
 }
 
-std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast) {
+std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast,
+                        const TuneResult* layouts) {
   Html body;
+  if (layouts) add_layouts(body, *layouts);
   add_plan(body, assembly, plugins, forecast, nullptr);
   add_recipe(body, recipe_lines(assembly.recipe().resolved_toml()));
   return whole_page(

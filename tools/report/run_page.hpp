@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "report/html.hpp"
+#include "report/layouts.hpp"
 #include "runs/log.hpp"
 #include "train/assemble/forecast.hpp"
 
@@ -20,6 +21,8 @@ using AddPlan = std::function<void(Html& page, const RunLog& log)>;
 // Of one run all there is; of more, their curves over each other.
 std::string run_page(const std::vector<std::filesystem::path>& runs, const AddPlan& add_plan);
 
-std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast);
+// `layouts`: what the search for its layout planned; null: the recipe says its layout.
+std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast,
+                        const TuneResult* layouts = nullptr);
 
 }  // namespace prun

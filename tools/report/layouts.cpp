@@ -1,0 +1,124 @@
+#include "report/layouts.hpp"
+
+#include <algorithm>
+
+#include "base/format.hpp"
+#include "base/text.hpp"
+#include "report/page.hpp"
+
+namespace prun {
+namespace {
+
+constexpr double width = 960, height = 320, left = 90, right = 20, bottom = 40, top = 12;
+
+std::string at(double value) { return format("%.2f", value); }
+std::string milliseconds(double seconds) { return format("%.3f ms", seconds * 1e3); }
+std::string bytes_of(const TunedCandidate& one) {
+  return size_text(static_cast<double>(one.planned.device_bytes));
+}
+
+// Memory to the right, time upwards, both from zero.
+class Drawing {
+ public:
+  Drawing(Html& page, const std::vector<TunedCandidate>& layouts) : page_(page) {
+    for (const TunedCandidate& one : layouts) {
+      bytes_ = std::max(bytes_, static_cast<double>(one.planned.device_bytes));
+      seconds_ = std::max(seconds_, one.planned.step_seconds);
+    }
+  }
+
+  void axes() {
+    for (const double part : {0.0, 0.5, 1.0}) {
+      const std::string y = at(y_of(seconds_ * part));
+      page_.element("line", "",
+                    {{"class", "grid"}, {"x1", at(left)}, {"x2", at(width - right)}, {"y1", y}, {"y2", y}});
+      page_.element("text", milliseconds(seconds_ * part),
+                    {{"class", "tick y"}, {"x", at(left - 6)}, {"y", y}});
+      page_.element("text", size_text(bytes_ * part),
+                    {{"class", part == 1.0 ? "end" : "middle"},
+                     {"x", at(x_of(bytes_ * part))},
+                     {"y", at(height - 22)}});
+    }
+    page_.element("text", "memory of the fullest rank's device, and the time of a step",
+                  {{"class", "middle"}, {"x", at((left + width) / 2)}, {"y", at(height - 6)}});
+  }
+
+  void frontier(const std::vector<const TunedCandidate*>& of) {
+    std::string path;
+    for (const TunedCandidate* one : of) {
+      const std::string x = at(x_of(static_cast<double>(one->planned.device_bytes)));
+      path += path.empty() ? "M" + x + " " : "H" + x + "V";
+      path += at(y_of(one->planned.step_seconds));
+    }
+    page_.element("path", "", {{"class", "curve c0"}, {"d", path}});
+  }
+
+  void point(const TunedCandidate& one, const char* of, double radius) {
+    page_.open("circle", {{"class", of},
+                          {"cx", at(x_of(static_cast<double>(one.planned.device_bytes)))},
+                          {"cy", at(y_of(one.planned.step_seconds))},
+                          {"r", at(radius)}});
+    page_.element("title", one.text + ": " + milliseconds(one.planned.step_seconds) + ", " + bytes_of(one))
+        .close();
+  }
+
+ private:
+  double x_of(double bytes) const { return left + bytes / std::max(bytes_, 1.0) * (width - left - right); }
+  double y_of(double seconds) const {
+    return height - bottom - seconds / std::max(seconds_, 1e-12) * (height - top - bottom);
+  }
+
+  Html& page_;
+  double bytes_ = 0, seconds_ = 0;
+};
+
+void draw(Html& page, const TuneResult& result, const std::vector<const TunedCandidate*>& frontier) {
+  page.open("figure").open("svg", {{"viewBox", "0 0 " + at(width) + " " + at(height)},
+                                   {"role", "img"},
+                                   {"aria-labelledby", "layouts-title layouts-desc"}});
+  page.element("title", "The time of a step against memory", {{"id", "layouts-title"}});
+  page.element("desc", "The best: " + result.best.front().text + ".", {{"id", "layouts-desc"}});
+  Drawing drawing(page, result.best);
+  drawing.axes();
+  drawing.frontier(frontier);
+  for (const TunedCandidate& one : result.best) drawing.point(one, "f1", 3);
+  for (const TunedCandidate* one : frontier) drawing.point(*one, "f0", 4);
+  drawing.point(result.best.front(), "f3", 6);
+  page.close().close();
+}
+
+}  // namespace
+
+std::vector<const TunedCandidate*> frontier_of(const std::vector<TunedCandidate>& layouts) {
+  std::vector<const TunedCandidate*> order;
+  for (const TunedCandidate& one : layouts) order.push_back(&one);
+  std::stable_sort(order.begin(), order.end(), [](const TunedCandidate* a, const TunedCandidate* b) {
+    return std::pair(a->planned.device_bytes, a->planned.step_seconds) <
+           std::pair(b->planned.device_bytes, b->planned.step_seconds);
+  });
+  std::vector<const TunedCandidate*> frontier;
+  for (const TunedCandidate* one : order)
+    if (frontier.empty() || one->planned.step_seconds < frontier.back()->planned.step_seconds)
+      frontier.push_back(one);
+  return frontier;
+}
+
+void add_layouts(Html& page, const TuneResult& result) {
+  open_section(page, "layouts-section", "Layouts that were planned");
+  const std::vector<const TunedCandidate*> frontier = frontier_of(result.best);
+  page.element("p", detail::concat(
+                        "The recipe leaves its layout open. Of ", result.looked_at,
+                        " ways that were looked at ", result.planned, " were planned; ", result.best.size(),
+                        " that differ are drawn, the one that is taken largest. On the line none is quicker "
+                        "in as much memory or less."));
+  draw(page, result, frontier);
+  std::vector<std::vector<std::string>> rows;
+  for (const TunedCandidate* one : frontier)
+    rows.push_back({bytes_of(*one), milliseconds(one->planned.step_seconds),
+                    format("%.0f", one->planned.tokens_per_second), one->text});
+  add_table(page, "those on the line", {"memory", "a step", "tokens/s", "layout"}, rows);
+  for (const std::string& line : result.why) page.element("p", line, {{"class", "note"}});
+  page.close();
+}
+
+}  // namespace prun
