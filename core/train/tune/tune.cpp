@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 
 #include "base/text.hpp"
 #include "base/thread.hpp"
@@ -92,6 +93,17 @@ class Search {
     if (which.size() > most) which.resize(most);
   }
 
+  // Half are the first, and half the first of each set of strategies: estimates of one kind are wrong alike.
+  void keep_of_every_kind(std::vector<std::size_t>& which, std::size_t most) const {
+    if (which.size() <= most) return;
+    std::set<std::vector<bool>> kinds;
+    const auto is_first = [&](std::size_t e) { return kinds.insert(entries_[e].candidate.there).second; };
+    const auto half = which.begin() + static_cast<std::ptrdiff_t>(most / 2);
+    for (auto e = which.begin(); e != half; ++e) kinds.insert(entries_[*e].candidate.there);
+    std::stable_partition(half, which.end(), is_first);
+    keep(which, most);
+  }
+
   std::vector<std::size_t> of_fate(const std::vector<std::size_t>& which, Fate fate) const {
     std::vector<std::size_t> some;
     for (const std::size_t i : which)
@@ -137,7 +149,7 @@ class Search {
       });
     else
       good = by_likely(std::move(good));
-    keep(good, effort_.first);
+    keep_of_every_kind(good, effort_.first);
     say(detail::concat("planning the likeliest ", good.size(), " of ", entries_.size()));
     plan(good);
     // Where none of these fits after all, what is estimated too small may be the reason: the next ones.

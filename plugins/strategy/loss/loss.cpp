@@ -38,6 +38,7 @@ class Loss final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(strategy, prun::Loss, "loss", "0.1.0", "Adds z-loss and label smoothing to the loss of training",
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
             "phase=model; only=training; tune=changes; changes=z, smoothing; also=z-loss,label-smoothing",
             "z         | float | 0 | 0..1    | Factor of the squared logarithm of the softmax's sum\n"
             "smoothing | float | 0 | 0..0.99 | Share of the target that all words have alike\n");
