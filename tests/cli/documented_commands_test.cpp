@@ -62,7 +62,7 @@ std::vector<Block> blocks_of(const fs::path& document) {
 
 std::vector<fs::path> documents() {
   std::vector<fs::path> all = {source / "README.md"};
-  for (const auto& entry : fs::directory_iterator(source / "docs"))
+  for (const auto& entry : fs::recursive_directory_iterator(source / "docs"))
     if (entry.path().extension() == ".md") all.push_back(entry.path());
   return all;
 }
@@ -189,6 +189,36 @@ TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
       const bool run_or_marked = !block.has_commands() || block.is_elsewhere() || known;
       EXPECT_TRUE(run_or_marked) << document << ": nobody runs\n" << block.lines.front();
     }
+}
+
+TEST(Documents, LinksLeadToFiles) {
+  const std::regex link("\\]\\(([^):]+)\\)");
+  int found = 0;
+  for (const fs::path& document : documents()) {
+    const std::string text = text_of(document);
+    for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at, ++found) {
+      const std::string target = (*at)[1].str();
+      const fs::path file = document.parent_path() / target.substr(0, target.find('#'));
+      EXPECT_TRUE(target.front() == '#' || fs::exists(file)) << document << " leads to " << target;
+    }
+  }
+  EXPECT_GE(found, 40);
+}
+
+// Whoever asks where something is done is not sent to a file that has moved on.
+TEST(Documents, TheArchitectureAnswersFifteenQuestionsByFilesThatExist) {
+  const std::string text = text_of(source / "docs/architecture.md");
+  const std::size_t begin = text.find("## Fifteen questions"), end = text.find("## A tour of the tree");
+  ASSERT_LT(begin, end);
+  const std::string questions = text.substr(begin, end - begin);
+  const std::regex row("\n\\| [A-Z][^|]*\\? \\|"),
+      place("`((?:core|kernels|offload|plugins|tests|tools)/[^`]+)`");
+  EXPECT_EQ(
+      std::distance(std::sregex_iterator(questions.begin(), questions.end(), row), std::sregex_iterator()),
+      15);
+  for (std::sregex_iterator at(questions.begin(), questions.end(), place), last; at != last; ++at)
+    EXPECT_TRUE(fs::exists(source / (*at)[1].str())) << (*at)[1];
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 200);
 }
 
 // Of other machines, too, a recipe that is named is one that prun reads.
