@@ -192,7 +192,7 @@ TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
 }
 
 TEST(Documents, LinksLeadToFiles) {
-  const std::regex link("\\]\\(([^):]+)\\)");
+  const std::regex link("\\]\\(([^): ]+)\\)");
   int found = 0;
   for (const fs::path& document : documents()) {
     const std::string text = text_of(document);

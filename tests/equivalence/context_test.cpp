@@ -86,6 +86,19 @@ TEST(Context, HeadsWithinAndKeysAcrossEqualOneRank) {
 }
 
 // Windows shorter than a rank's part and longer, in all layers or in turn with full ones.
+// Keys and values that come out of a latent vector, of whose channels some turn, as any others.
+TEST(Context, LatentAttentionEqualsOneRank) {
+  const std::vector<std::string> latent = {"model.plugin=llama", "model.heads=8",        "model.head_dim=6",
+                                           "model.latent=6",     "model.query_latent=8", "model.turned=4",
+                                           "model.value_dim=4"};
+  for (const char* way : {"zigzag", "none", "ulysses"}) {
+    const LayoutVerdict verdict =
+        verify_layout(tiny_recipe(with(with(small, exact), latent), context(4, way)), plugins().places(), 5);
+    EXPECT_TRUE(verdict.exact_arithmetic);
+    EXPECT_TRUE(verdict.equal()) << way << "\n" << to_text(verdict);
+  }
+}
+
 TEST(Context, WindowsEqualOneRank) {
   for (const char* balance : {"zigzag", "ulysses"})
     for (const std::vector<std::string>& windows :
