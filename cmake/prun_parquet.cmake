@@ -42,9 +42,12 @@ function(prun_add_parquet)
   target_include_directories(prun_parquet PRIVATE ${CMAKE_SOURCE_DIR}/text)
   target_link_libraries(prun_parquet PRIVATE ${PRUN_ARROW})
   target_compile_features(prun_parquet PRIVATE cxx_std_20)
-  # Where Arrow lies is where it was found: it is not copied along.
+  # Where Arrow lies is where it was found: it is not copied along. A package of the system can only name another
+  # one of the system, so what was built with pyarrow stays in the build.
   set_target_properties(prun_parquet PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
                         LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib INSTALL_RPATH_USE_LINK_PATH ON)
-  install(TARGETS prun_parquet LIBRARY DESTINATION ${PRUN_PRIVATE_LIBRARIES})
+  if(TARGET Parquet::parquet_shared)
+    install(TARGETS prun_parquet LIBRARY DESTINATION ${PRUN_PRIVATE_LIBRARIES})
+  endif()
   add_dependencies(prun_text_objects prun_parquet)
 endfunction()
