@@ -1,4 +1,4 @@
-// What text/parquet/rows.cpp needs of Arrow.
+// This uses what text/parquet/rows.cpp needs of Arrow.
 #include <arrow/api.h>
 #include <arrow/io/file.h>
 #include <parquet/arrow/reader.h>

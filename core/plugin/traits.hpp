@@ -51,7 +51,7 @@ std::string traits_problem(const PluginNote& note);
 
 // What a plugin states, or the empty text.
 std::string_view trait_of(const PluginNote& note, std::string_view key);
-// What stands between its commas, but for those within brackets: "stage:1|2", "place:host|(device:75,
+// It returns what stands between commas, but for those in brackets: "stage:1|2", "place:host|(device:75,
 // host:25)".
 std::vector<std::string_view> items_of_trait(std::string_view text);
 // Whether one of the items of a list is this one.

@@ -119,7 +119,7 @@ struct DeviceRates {
   std::string source;          // who says so
 
   double seconds(const OpCost& cost, DType type) const;
-  // Whether a device of that name is one of these.
+  // It says whether a device of that name is one of these.
   bool is_of(std::string_view name) const;
 };
 
@@ -138,7 +138,7 @@ struct CostTable {
   void merge(const CostTable& newer);
   // Whether exchanges from and to that device's own memory were measured; else the host's stand for them.
   bool has_exchanges_of(std::string_view device) const;
-  // Whether anything was measured on that device.
+  // It says whether anything was measured on that device.
   bool has_kernels_of(std::string_view device) const;
   // Null: it has none.
   const DeviceRates* rates_of(std::string_view device) const;

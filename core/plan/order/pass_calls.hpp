@@ -30,8 +30,8 @@ class Touched {
   Numbered<std::vector<Target>> targets_;  // by function
 };
 
-// Whose parameters have to be gathered for a call: those that it touches where gathered ones lie or, in a
-// program that has none there and gathers parameters all the same, where they always are
+// Tells whose parameters have to be gathered for a call: those that it touches where gathered ones lie or, in
+// a program that has none there and gathers parameters all the same, where they always are
 // (ProgramWriter::gather_ahead).
 class TouchedGathered {
  public:

@@ -16,7 +16,7 @@ std::filesystem::path shipped_costs_folder();
 // All of their rates, by the files' names. Throws bad_input for a damaged one.
 std::vector<DeviceRates> shipped_rates();
 
-// Those devices' names, the short ones where they have one: "a100, h100".
+// It lists the devices' names, the short ones where they have one: "a100, h100".
 std::string names_of_shipped();
 
 // `named`: a file, or a device whose rates come with prun, "h200" or "NVIDIA H200"; nothing: this machine's

@@ -144,7 +144,7 @@ void PlanMaker::share_out_stages(const Program& program, std::size_t stages,
             [&](std::size_t, std::size_t stage) { body(stage); });
 }
 
-// Those of evaluation are over those of training.
+// Plans of evaluation are over those of training.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
                                       bool far_ahead) const {
   const std::vector<int> ranks = ranks_of_stages(next);

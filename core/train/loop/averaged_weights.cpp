@@ -29,7 +29,7 @@ bool is_average(const Program& program, Id state) {
   return name.ends_with(end) && name.size() > end.size() && name[name.size() - end.size() - 1] == '.';
 }
 
-// As updates round a master copy.
+// It rounds as updates round a master copy.
 void round_to(DType type, std::span<const float> numbers, std::span<std::byte> to) {
   if (type != DType::bf16) return store_floats(type, numbers, to.data());
   std::transform(numbers.begin(), numbers.end(), as<std::uint16_t>(to).begin(), rounded_half);

@@ -29,7 +29,7 @@ class AveragedWeights {
     DType type = DType::f32;
     std::int64_t at = 0;
   };
-  // The same elements in a parameter, its master copy (none: it has none) and their average.
+  // It says where the same elements lie in a parameter, its master copy (if any) and their average.
   struct Tensor {
     std::int32_t instance = 0;
     std::int64_t count = 0;

@@ -50,7 +50,7 @@ class Evaluator {
   // Of so many batches from the first sample on, or of all samples where there are fewer. Every rank calls
   // it, while no other program of the memory runs.
   Evaluated run(std::int64_t batches) { return run(all_, batches); }
-  // The same of each set by itself.
+  // It does the same for each set by itself.
   std::vector<std::pair<std::string, Evaluated>> run_by_set(std::int64_t batches);
 
  private:

@@ -70,7 +70,7 @@ class Samples {
   void read(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
   std::int64_t seq() const { return seq_; }
   std::span<const SampleSet> sets() const { return sets_; }
-  // Of one of the sets alone, in the order in which they lie.
+  // These are the samples of one set alone, in the order in which they lie.
   Samples of_set(std::size_t number) const {
     return {{sets_.at(number)}, false, 0, seq_, vocab_, document_end_};
   }
