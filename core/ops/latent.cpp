@@ -11,12 +11,13 @@
 #include "ops/at_position.hpp"
 #include "ops/packed_heads.hpp"
 #include "ops/positions.hpp"
+#include "ops/turn.hpp"
 
 namespace prun {
 namespace {
 
-// As rope's, of the channels that turn: `query_scale` is of whole queries, `key_scale` of what turns, of
-// queries and keys alike. What they mean: kernels/rope_frequency.hpp.
+// The first eight are rope's, of the channels that turn: whole queries are multiplied by `query_scale`, and
+// what turns of queries and keys alike by `key_scale`. kernels/rope_frequency.hpp says what the others mean.
 constexpr AttrDef latent_attrs[] = {
     real_attr("base", 10000.0),    real_attr("factor", 1.0),      real_attr("low", 1.0),
     real_attr("high", 4.0),        real_attr("original", 8192.0), int_attr("scaling", 0),
@@ -28,7 +29,7 @@ std::int64_t values_of(const OpShape& s) { return s.attrs[9].i; }
 
 void check_widths(const OpShape& s, std::int64_t head_dim, const char* op) {
   const std::int64_t turned = turned_of(s), values = values_of(s);
-  require(s.attrs[5].i >= 0 && s.attrs[5].i <= 2, op, ": scaling is 0, 1 or 2, as of rope");
+  check_scaling(s, op);
   require(
       turned >= 2 && turned % 2 == 0 && turned < head_dim && values >= 1 && values <= head_dim, op,
       " turns an even number of channels, fewer than head_dim, and has values of head_dim channels at most");
@@ -83,18 +84,8 @@ struct LatentHeads {
     check_positions(s, 0, 6, kind);
   }
   static void gradient(const Gradient& g) {
-    g.inputs({0, 1, 2}, "latent_heads_grad", {g.arrived(3), g.arrived(4), g.arrived(5), g.operand(6)},
-             {{"base", g.attr("base")},
-              {"factor", g.attr("factor")},
-              {"low", g.attr("low")},
-              {"high", g.attr("high")},
-              {"original", g.attr("original")},
-              {"scaling", g.attr("scaling")},
-              {"query_scale", g.attr("query_scale")},
-              {"key_scale", g.attr("key_scale")},
-              {"turned", g.attr("turned")},
-              {"values", g.attr("values")},
-              {"interleaved", g.attr("interleaved")}});
+    turn_back(g, {0, 1, 2}, "latent_heads_grad", {g.arrived(3), g.arrived(4), g.arrived(5), g.operand(6)},
+              "turned", "values", "interleaved");
   }
 };
 

@@ -6,6 +6,7 @@
 #include "ops/at_position.hpp"
 #include "ops/packed_heads.hpp"
 #include "ops/positions.hpp"
+#include "ops/turn.hpp"
 
 namespace prun {
 namespace {
@@ -25,11 +26,6 @@ void check_turned(const OperandShape& x, const char* op) {
           " takes [batch, seq, heads, packed, head_dim] with an even head_dim");
 }
 
-void check_scaling(const OpShape& s, const char* op) {
-  require(s.attrs[5].i >= 0 && s.attrs[5].i <= 2, op,
-          ": scaling is 0 (by rounds, as Llama 3.1), 1 (all alike) or 2 (by pairs, as YaRN)");
-}
-
 struct Rope {
   static constexpr const char* kind = "rope";
   static constexpr const char* at_position = "rope_at";
@@ -47,15 +43,7 @@ struct Rope {
     s.pass_partial({0});
   }
   static void gradient(const Gradient& g) {
-    g.input(0, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3), g.operand(4)},
-            {{"base", g.attr("base")},
-             {"factor", g.attr("factor")},
-             {"low", g.attr("low")},
-             {"high", g.attr("high")},
-             {"original", g.attr("original")},
-             {"scaling", g.attr("scaling")},
-             {"query_scale", g.attr("query_scale")},
-             {"key_scale", g.attr("key_scale")}});
+    turn_back(g, {0}, "rope_grad", {g.arrived(1), g.arrived(2), g.arrived(3), g.operand(4)});
   }
 };
 
@@ -101,15 +89,7 @@ struct RopeApart {
     s.pass_partial({0, 1});
   }
   static void gradient(const Gradient& g) {
-    g.inputs({0, 1}, "rope_apart_grad", {g.arrived(2), g.arrived(3), g.arrived(4), g.operand(5)},
-             {{"base", g.attr("base")},
-              {"factor", g.attr("factor")},
-              {"low", g.attr("low")},
-              {"high", g.attr("high")},
-              {"original", g.attr("original")},
-              {"scaling", g.attr("scaling")},
-              {"query_scale", g.attr("query_scale")},
-              {"key_scale", g.attr("key_scale")}});
+    turn_back(g, {0, 1}, "rope_apart_grad", {g.arrived(2), g.arrived(3), g.arrived(4), g.operand(5)});
   }
 };
 

@@ -104,19 +104,10 @@ void take_heads_back(const Row<T>& row, const Widths& w, const Turns<C>& turns, 
 template <class T, class Body>
 void for_positions(const Operands& o, double direction, const KernelArgs& args, const KernelContext& context,
                    const Body& body) {
-  const std::int64_t batch = o.k.dim[0], seq = o.k.dim[1];
   const Widths widths = Widths::of(o.k.dim[3], args);
-  const std::int64_t tasks = std::min<std::int64_t>(seq, context.workers->count);
-  parallel(*context.workers, tasks, [&](std::int64_t task) {
-    Scratch scratch(args.workspace);
-    Turns<Compute<T>> turns = {};
-    for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, widths.pairs());
-    set_frequencies(turns, widths.pairs(), rope_turn(args.attrs));
-    for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
-      set_position(turns, widths.pairs(), direction * static_cast<double>(o.places.position(s)));
-      for (std::int64_t b = 0; b < batch; ++b) body(o.at<T>(b * seq + s), widths, turns, o.k.dim[2]);
-    }
-  });
+  for_turned_rows<T>(
+      o.k.dim[0], o.k.dim[1], widths.pairs(), o.places, direction, args, context,
+      [&](std::int64_t row, const auto& turns) { body(o.at<T>(row), widths, turns, o.k.dim[2]); });
 }
 
 template <class T>
@@ -144,9 +135,7 @@ void latent_heads_grad(const KernelArgs& args, const KernelContext& context) {
 }
 
 std::int64_t heads_workspace(const OpShape& s, std::int32_t threads) {
-  Scratch scratch;
-  for (std::int32_t t = 0; t < threads; ++t) Turns<double>::take(scratch, s.attrs[8].i / 2);
-  return scratch.bytes();
+  return turns_workspace(s.attrs[8].i / 2, threads);
 }
 
 // ------------------------------------------------------------------- channels

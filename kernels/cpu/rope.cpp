@@ -84,18 +84,8 @@ struct Operands {
 template <class T, class Body>
 void for_positions(const Operands& o, double direction, const KernelArgs& args, const KernelContext& context,
                    const Body& body) {
-  const std::int64_t batch = o.q.dim[0], seq = o.q.dim[1], pairs = o.q.dim[4] / 2;
-  const std::int64_t tasks = std::min<std::int64_t>(seq, context.workers->count);
-  parallel(*context.workers, tasks, [&](std::int64_t task) {
-    Scratch scratch(args.workspace);
-    Turns<Compute<T>> turns = {};
-    for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
-    set_frequencies(turns, pairs, rope_turn(args.attrs));
-    for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
-      set_position(turns, pairs, direction * static_cast<double>(o.places.position(s)));
-      for (std::int64_t b = 0; b < batch; ++b) body(o.at<T>(b * seq + s), turns);
-    }
-  });
+  for_turned_rows<T>(o.q.dim[0], o.q.dim[1], o.q.dim[4] / 2, o.places, direction, args, context,
+                     [&](std::int64_t row, const auto& turns) { body(o.at<T>(row), turns); });
 }
 
 template <class T>
@@ -141,9 +131,7 @@ void rope_apart_grad(const KernelArgs& args, const KernelContext& context) {
 }
 
 std::int64_t rope_workspace(const OpShape& s, std::int32_t threads) {
-  Scratch scratch;
-  for (std::int32_t t = 0; t < threads; ++t) Turns<double>::take(scratch, s.operand[0].dims[4].extent / 2);
-  return scratch.bytes();
+  return turns_workspace(s.operand[0].dims[4].extent / 2, threads);
 }
 
 Kernel select_rope(const OpShape& s) {

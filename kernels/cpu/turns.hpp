@@ -1,6 +1,9 @@
 // The turns of rotary positions, for the kernels that turn channels (rope.cpp, latent.cpp).
 #pragma once
 
+#include <algorithm>
+
+#include "cpu/dispatch.hpp"
 #include "cpu/scratch.hpp"
 #include "cpu/values.hpp"
 #include "cpu/vector_math.hpp"
@@ -37,6 +40,32 @@ void set_position(const Turns<C>& turns, std::int64_t pairs, double position) {
     cosine[i] = static_cast<C>(turn.cosine);
     sine[i] = static_cast<C>(turn.sine);
   }
+}
+
+// Calls body(row, turns) for each position of each sample, whose rows lie sample after sample. `direction`:
+// 1, or -1 to turn back.
+template <class T, class Body>
+void for_turned_rows(std::int64_t batch, std::int64_t seq, std::int64_t pairs, const Places& places,
+                     double direction, const KernelArgs& args, const KernelContext& context,
+                     const Body& body) {
+  const std::int64_t tasks = std::min<std::int64_t>(seq, context.workers->count);
+  parallel(*context.workers, tasks, [&](std::int64_t task) {
+    Scratch scratch(args.workspace);
+    Turns<Compute<T>> turns = {};
+    for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
+    set_frequencies(turns, pairs, rope_turn(args.attrs));
+    for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
+      set_position(turns, pairs, direction * static_cast<double>(places.position(s)));
+      for (std::int64_t b = 0; b < batch; ++b) body(b * seq + s, turns);
+    }
+  });
+}
+
+// Bytes that its threads need for their turns.
+inline std::int64_t turns_workspace(std::int64_t pairs, std::int32_t threads) {
+  Scratch scratch;
+  for (std::int32_t t = 0; t < threads; ++t) Turns<double>::take(scratch, pairs);
+  return scratch.bytes();
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -1,17 +1,11 @@
 #include "cuda/latent.hpp"
 
-#include "cuda/math.cuh"
+#include "cuda/turns.cuh"
 
 namespace prun::cuda {
 namespace {
 
-inline constexpr int most_pairs = 256;
 inline constexpr int threads = 256;
-
-// The turn of each pair of channels per position, with its sign: the same numbers as on the CPU.
-struct Frequencies {
-  double of[most_pairs];
-};
 
 // What a block has of its position: the turns of all pairs.
 template <class C>
@@ -19,9 +13,7 @@ struct Turned {
   C cosine[most_pairs], sine[most_pairs];
 
   __device__ void set(const LatentShape& shape, const Frequencies& frequency) {
-    const double added = shape.position ? *shape.position : 0.0;
-    const std::int64_t at = shape.positions ? shape.positions[blockIdx.x] : shape.first_position + blockIdx.x;
-    const double position = added + static_cast<double>(at);
+    const double position = position_of_block(shape);
     const C scale = static_cast<C>(shape.turn.key_scale);
     for (int i = threadIdx.x; i < shape.turned / 2; i += blockDim.x) {
       double s, c;
@@ -48,6 +40,18 @@ struct Pairs {
   __device__ bool is_second(int at) const { return interleaved ? at % 2 != 0 : at >= pairs; }
 };
 
+// How many channels a head has of each kind.
+struct Channels {
+  int width, turns, straight, values, latent;
+  Pairs pairs;
+
+  __device__ static Channels of(const LatentShape& shape) {
+    const int width = static_cast<int>(shape.head_dim), turns = static_cast<int>(shape.turned),
+              values = static_cast<int>(shape.values);
+    return {width, turns, width - turns, values, width - turns + values, {turns / 2, shape.interleaved}};
+  }
+};
+
 // A block makes the heads of one position in one sample after the other, a thread a channel of a head.
 template <class T>
 __global__ __launch_bounds__(threads) void heads_kernel(LatentHeads<T> to, LatentShape shape,
@@ -55,9 +59,7 @@ __global__ __launch_bounds__(threads) void heads_kernel(LatentHeads<T> to, Laten
   using C = Compute<T>;
   __shared__ Turned<C> turned;
   turned.set(shape, frequency);
-  const int width = static_cast<int>(shape.head_dim), turns = static_cast<int>(shape.turned),
-            straight = width - turns, values = static_cast<int>(shape.values), latent = straight + values;
-  const Pairs pairs{turns / 2, shape.interleaved};
+  const auto [width, turns, straight, values, latent, pairs] = Channels::of(shape);
   const C scale = static_cast<C>(shape.turn.query_scale);
   for (std::int64_t sample = blockIdx.y; sample < shape.batch; sample += gridDim.y) {
     const std::int64_t row = sample * shape.seq + blockIdx.x;
@@ -89,9 +91,7 @@ __global__ __launch_bounds__(threads) void heads_grad_kernel(LatentHeads<T> of, 
   using C = Compute<T>;
   __shared__ Turned<C> turned;
   turned.set(shape, frequency);
-  const int width = static_cast<int>(shape.head_dim), turns = static_cast<int>(shape.turned),
-            straight = width - turns, latent = straight + static_cast<int>(shape.values);
-  const Pairs pairs{turns / 2, shape.interleaved};
+  const auto [width, turns, straight, values, latent, pairs] = Channels::of(shape);
   const C scale = static_cast<C>(shape.turn.query_scale);
   for (std::int64_t sample = blockIdx.y; sample < shape.batch; sample += gridDim.y) {
     const std::int64_t row = sample * shape.seq + blockIdx.x;
@@ -136,8 +136,7 @@ void launch(const char* name, Kernel kernel, const LatentHeads<T>& heads, const 
   if (pairs > most_pairs)
     throw_error(ErrorCode::unsupported, name, " on the GPU turns up to ", 2 * most_pairs, " channels, not ",
                 shape.turned, "; use the CPU device or turn fewer");
-  Frequencies frequency = {};
-  for (std::int64_t i = 0; i < pairs; ++i) frequency.of[i] = direction * rope_frequency(shape.turn, i, pairs);
+  const Frequencies frequency = frequencies_of(shape.turn, pairs, direction);
   const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>(shape.batch, 65535)));
   kernel<<<grid, threads, 0, stream>>>(heads, shape, frequency);
   check_launch(name);

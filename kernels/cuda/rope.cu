@@ -1,17 +1,10 @@
 #include "cuda/rope.hpp"
 
 #include "cuda/apart.cuh"
-#include "cuda/math.cuh"
+#include "cuda/turns.cuh"
 
 namespace prun::cuda {
 namespace {
-
-inline constexpr int most_pairs = 256;
-
-// The turn of each pair of channels per position, with its sign: the same numbers as on the CPU.
-struct Frequencies {
-  double of[most_pairs];
-};
 
 inline constexpr int most_rope_threads = 256;
 
@@ -27,9 +20,7 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   const int slots = static_cast<int>(shape.heads * shape.packed), packed = static_cast<int>(shape.packed);
   const C query_scale = static_cast<C>(shape.turn.query_scale),
           key_scale = static_cast<C>(shape.turn.key_scale);
-  const double added = shape.position ? *shape.position : 0.0;
-  const std::int64_t at = shape.positions ? shape.positions[blockIdx.x] : shape.first_position + blockIdx.x;
-  const double position = added + static_cast<double>(at);
+  const double position = position_of_block(shape);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
     double s, c;
     sincos(position * frequency.of[i], &s, &c);
@@ -82,8 +73,7 @@ void turn(const char* name, const RopeShape& shape, double direction, From from,
   if (pairs > most_pairs)
     throw_error(ErrorCode::unsupported, "rope on the GPU turns heads of up to ", 2 * most_pairs,
                 " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
-  Frequencies frequency = {};
-  for (std::int64_t i = 0; i < pairs; ++i) frequency.of[i] = direction * rope_frequency(shape.turn, i, pairs);
+  const Frequencies frequency = frequencies_of(shape.turn, pairs, direction);
   // Enough blocks for every multiprocessor to have many, and otherwise few for a position: each computes its
   // turns.
   const std::int64_t samples = std::max<std::int64_t>(1, shape.batch * shape.seq / (64 * multiprocessors()));

@@ -1,7 +1,5 @@
 #include "latent.hpp"
 
-#include <cmath>
-
 namespace prun {
 namespace {
 
