@@ -54,6 +54,29 @@ std::vector<MatrixPiece> matrix_pieces(const Operand& x, const Attr* attrs) {
   return pieces;
 }
 
+// Matrices of one shape, `stride` elements from one to the next.
+struct MatrixPieces {
+  MatrixPiece first;
+  std::int64_t stride = 0, count = 1;
+};
+
+// The same pieces, those together that are alike: all, or one of each number of the batch.
+template <class Operand>
+std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
+  const std::vector<MatrixPiece> pieces = matrix_pieces(x, attrs);
+  const auto count = static_cast<std::int64_t>(pieces.size());
+  const auto size = [](const MatrixPiece& piece) { return piece.rows * piece.columns; };
+  if (std::all_of(pieces.begin(), pieces.end(), [&](const auto& p) { return p.rows == pieces[0].rows; }))
+    return {{pieces[0], size(pieces[0]), count}};
+  std::int64_t batch = 1, stride = 0;
+  for (int d = 0; d < static_cast<int>(attrs[0].i); ++d) batch *= detail::extent(x, d);
+  const auto cuts = static_cast<std::size_t>(count / batch);
+  for (std::size_t cut = 0; cut < cuts; ++cut) stride += size(pieces[cut]);
+  std::vector<MatrixPieces> runs;
+  for (std::size_t cut = 0; cut < cuts; ++cut) runs.push_back({pieces[cut], stride, batch});
+  return runs;
+}
+
 // Whether this rank has the matrices of this layer: where they are dealt, one rank after the other has a
 // layer's. Which one this is follows from its part of a flat range.
 inline bool is_dealt_here(const KernelArgs& args) {

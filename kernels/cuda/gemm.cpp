@@ -35,6 +35,7 @@ struct CublasLt {
     library.find("cublasLtMatmulDescSetAttribute", operation_set);
     library.find("cublasLtMatrixLayoutCreate", layout_create);
     library.find("cublasLtMatrixLayoutDestroy", layout_destroy);
+    library.find("cublasLtMatrixLayoutSetAttribute", layout_set);
     library.find("cublasLtMatmulPreferenceCreate", preference_create);
     library.find("cublasLtMatmulPreferenceDestroy", preference_destroy);
     library.find("cublasLtMatmulPreferenceSetAttribute", preference_set);
@@ -54,6 +55,7 @@ struct CublasLt {
   decltype(cublasLtMatmulDescSetAttribute)* operation_set;
   decltype(cublasLtMatrixLayoutCreate)* layout_create;
   decltype(cublasLtMatrixLayoutDestroy)* layout_destroy;
+  decltype(cublasLtMatrixLayoutSetAttribute)* layout_set;
   decltype(cublasLtMatmulPreferenceCreate)* preference_create;
   decltype(cublasLtMatmulPreferenceDestroy)* preference_destroy;
   decltype(cublasLtMatmulPreferenceSetAttribute)* preference_set;
@@ -82,18 +84,18 @@ std::int64_t stride_or(std::int64_t stride, std::int64_t dense) { return stride 
 // Row-major rows of so many columns each, as Product describes them.
 struct Layout {
   DType type;
-  std::int64_t rows, columns, stride;
+  std::int64_t rows, columns, stride, batch;
 };
 
 Layout layout_a(const Product& p) {
   const std::int64_t columns = p.transpose_a ? p.m : p.k;
-  return {p.input, p.transpose_a ? p.k : p.m, columns, stride_or(p.a_stride, columns)};
+  return {p.input, p.transpose_a ? p.k : p.m, columns, stride_or(p.a_stride, columns), p.batch};
 }
 Layout layout_b(const Product& p) {
   const std::int64_t columns = p.transpose_b ? p.k : p.n;
-  return {p.input, p.transpose_b ? p.n : p.k, columns, stride_or(p.b_stride, columns)};
+  return {p.input, p.transpose_b ? p.n : p.k, columns, stride_or(p.b_stride, columns), p.batch};
 }
-Layout layout_d(const Product& p) { return {p.output, p.m, p.n, stride_or(p.d_stride, p.n)}; }
+Layout layout_d(const Product& p) { return {p.output, p.m, p.n, stride_or(p.d_stride, p.n), p.batch}; }
 
 bool has_bias(const Product& p) { return p.epilogue == Epilogue::bias || p.epilogue == Epilogue::bias_gelu; }
 bool has_aux(const Product& p) { return p.epilogue != Epilogue::none && p.epilogue != Epilogue::bias; }
@@ -128,7 +130,9 @@ void check_product(const Product& p) {
   const bool types = p.output == p.input || (size_of(p.input) == 2 && p.output == DType::f32);
   PRUN_CHECK(types && p.m > 0 && p.n > 0 && p.k > 0, text_of(p));
   for (const Layout& layout : {layout_a(p), layout_b(p), layout_d(p)})
-    PRUN_CHECK(layout.stride >= layout.columns, text_of(p));
+    PRUN_CHECK(layout.stride >= layout.columns && (p.batch == 1 || layout.stride == layout.columns),
+               text_of(p));
+  PRUN_CHECK(p.batch == 1 || (p.batch > 1 && p.epilogue == Epilogue::none), text_of(p));
   PRUN_CHECK(std::has_single_bit(static_cast<std::uint32_t>(p.alignment)) && p.alignment >= size_of(p.input),
              text_of(p));
 }
@@ -145,6 +149,7 @@ std::string text_of(const Product& p) {
   if (p.a_stride) text << ", a's rows " << p.a_stride << " apart";
   if (p.b_stride) text << ", b's rows " << p.b_stride << " apart";
   if (p.d_stride) text << ", d's rows " << p.d_stride << " apart";
+  if (p.batch != 1) text << ", " << p.batch << " of them";
   if (p.alignment != Product().alignment) text << ", aligned to " << p.alignment;
   return text.str();
 }
@@ -217,7 +222,15 @@ struct Gemm::Impl {
     require(lt.layout_create(&made, data_type(rows.type), static_cast<std::uint64_t>(rows.columns),
                              static_cast<std::uint64_t>(rows.rows), rows.stride),
             "a matrix layout");
-    return {made, lt.layout_destroy};
+    Owned<cublasLtMatrixLayout_t> owned(made, lt.layout_destroy);
+    if (rows.batch > 1) {
+      const auto count = static_cast<std::int32_t>(rows.batch);
+      const std::int64_t apart = rows.rows * rows.columns;
+      require(lt.layout_set(made, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count), "a batch");
+      require(lt.layout_set(made, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart, sizeof apart),
+              "a batch");
+    }
+    return owned;
   }
 
   template <class Value>

@@ -41,7 +41,8 @@ struct Product {
   DType output = DType::bf16;  // of c, d, bias and aux: the input's, or fp32 for halves
   Epilogue epilogue = Epilogue::none;
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // from row to row, in elements; 0: dense
-  std::int32_t alignment = 256;                           // of all operands, in bytes
+  std::int64_t batch = 1;  // products of so many matrices, each dense and behind the one before; no epilogue
+  std::int32_t alignment = 256;  // of all operands, in bytes
 };
 
 // "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": beside Gemm::identity() all that an algorithm

@@ -1,5 +1,7 @@
 #include "cuda/whole_update.hpp"
 
+#include <algorithm>
+
 #include "cuda/device.cuh"
 #include "cuda/map.cuh"
 #include "update_rule.hpp"
@@ -15,20 +17,55 @@ struct Mix {
   __device__ C operator()(C x, C z) const { return a * x + b * z; }
 };
 
-template <class C>
-struct Times {
-  C factor;
-  __device__ C operator()(C x) const { return factor * x; }
-};
+// Blocks of a matrix; its sum of squares has as many parts at most.
+inline constexpr std::int64_t most_parts = 128, elements_of_part = 16 * threads;
 
-template <class C, class T>
-__global__ __launch_bounds__(threads) void divide_kernel(const C* x, const double* squares, double least,
-                                                         T* y, std::int64_t n) {
-  const double norm = sqrt(*squares);
-  const C inverse = static_cast<C>(1.0 / (norm > least ? norm : least));
+dim3 grid_of_run(const MatrixRun& run) {
+  const std::int64_t parts = (run.n + elements_of_part - 1) / elements_of_part;
+  return dim3(static_cast<unsigned>(std::min(parts, most_parts)), grid_of(run.count));
+}
+
+// Calls do(i) for the elements of matrix `blockIdx.y` that are this thread's.
+template <class Body>
+__device__ void each_of_matrix(std::int64_t n, Body body) {
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < n;
        i += static_cast<std::int64_t>(gridDim.x) * threads)
-    store_lanes(y + i, Lanes<C, 1>{inverse * x[i]});
+    body(i);
+}
+
+// parts [matrix, block].
+template <class C>
+__global__ __launch_bounds__(threads) void squares_kernel(MatrixRun run, const C* x, double* parts) {
+  __shared__ double scratch[32];
+  const C* const from = x + blockIdx.y * run.stride;
+  double sum = 0;
+  each_of_matrix(run.n, [&](std::int64_t i) {
+    const auto value = static_cast<double>(from[i]);
+    sum += value * value;
+  });
+  sum = block_fold(sum, 0.0, Add(), scratch);
+  if (threadIdx.x == 0) parts[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
+}
+
+// In the grid that the parts of its squares were made in.
+template <class C, class T>
+__global__ __launch_bounds__(threads) void divide_kernel(MatrixRun run, const C* x, const double* parts,
+                                                         double least, T* y) {
+  __shared__ double scratch[32];
+  const double part =
+      threadIdx.x < gridDim.x ? parts[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + threadIdx.x] : 0;
+  const double norm = sqrt(block_fold(part, 0.0, Add(), scratch));
+  const C inverse = static_cast<C>(1.0 / (norm > least ? norm : least));
+  const C* const from = x + blockIdx.y * run.stride;
+  T* const to = y + blockIdx.y * run.n;
+  each_of_matrix(run.n, [&](std::int64_t i) { store_lanes(to + i, Lanes<C, 1>{inverse * from[i]}); });
+}
+
+template <class T, class C>
+__global__ __launch_bounds__(threads) void scale_kernel(MatrixRun run, C factor, const T* x, C* y) {
+  const T* const from = x + blockIdx.y * run.n;
+  C* const to = y + blockIdx.y * run.stride;
+  each_of_matrix(run.n, [&](std::int64_t i) { to[i] = factor * load_lanes<1>(from + i)[0]; });
 }
 
 template <class T>
@@ -128,10 +165,14 @@ unsigned blocks_for(std::int64_t n, std::int64_t by_block) {
 }  // namespace
 
 template <class C, class T>
-void divide_by_norm(const C* x, const double* squares, double least, T* y, std::int64_t n, Stream stream) {
-  divide_kernel<<<blocks_for(n, threads), threads, 0, stream>>>(x, squares, least, y, n);
+void divide_by_norms(const MatrixRun& run, const C* x, double least, T* y, double* workspace, Stream stream) {
+  squares_kernel<<<grid_of_run(run), threads, 0, stream>>>(run, x, workspace);
+  check_launch("orthogonalize");
+  divide_kernel<<<grid_of_run(run), threads, 0, stream>>>(run, x, workspace, least, y);
   check_launch("orthogonalize");
 }
+
+std::int64_t norms_workspace(std::int64_t count) { return count * most_parts * std::int64_t{sizeof(double)}; }
 
 template <class T, class C>
 void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Stream stream) {
@@ -139,8 +180,9 @@ void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Strea
 }
 
 template <class T, class C>
-void scale_out(double factor, const T* x, C* y, std::int64_t n, Stream stream) {
-  map("orthogonalize", stream, n, Times<C>{static_cast<C>(factor)}, y, x);
+void scale_out(const MatrixRun& run, double factor, const T* x, C* y, Stream stream) {
+  scale_kernel<<<grid_of_run(run), threads, 0, stream>>>(run, static_cast<C>(factor), x, y);
+  check_launch("orthogonalize");
 }
 
 template <class T>
@@ -184,10 +226,10 @@ void adafactor_factor(const AdafactorNumbers& numbers, double count, double leas
   check_launch("adafactor_factor");
 }
 
-#define PRUN_ITERATION(T, C)                                                                     \
-  template void divide_by_norm<C, T>(const C*, const double*, double, T*, std::int64_t, Stream); \
-  template void mix<T, C>(double, const T*, double, const C*, T*, std::int64_t, Stream);         \
-  template void scale_out<T, C>(double, const T*, C*, std::int64_t, Stream)
+#define PRUN_ITERATION(T, C)                                                                    \
+  template void divide_by_norms<C, T>(const MatrixRun&, const C*, double, T*, double*, Stream); \
+  template void mix<T, C>(double, const T*, double, const C*, T*, std::int64_t, Stream);        \
+  template void scale_out<T, C>(const MatrixRun&, double, const T*, C*, Stream)
 PRUN_ITERATION(double, double);
 PRUN_ITERATION(float, float);
 PRUN_ITERATION(bf16, float);

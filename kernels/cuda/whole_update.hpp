@@ -8,17 +8,24 @@
 
 namespace prun::cuda {
 
-// y = x / max(sqrt(*squares), least).
+// Matrices of n elements each, `stride` elements from one to the next.
+struct MatrixRun {
+  std::int64_t n, count, stride;
+};
+
+// Of each matrix y = x / max(|x|, least), one behind the other.
 template <class C, class T>
-void divide_by_norm(const C* x, const double* squares, double least, T* y, std::int64_t n, Stream stream);
+void divide_by_norms(const MatrixRun& run, const C* x, double least, T* y, double* workspace, Stream stream);
+// Bytes of workspace, whatever the size of the matrices.
+std::int64_t norms_workspace(std::int64_t count);
 
 // y = a x + b z, rounded once. y may be x.
 template <class T, class C>
 void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Stream stream);
 
-// y = factor x.
+// Of each matrix y = factor x, where x are one behind the other.
 template <class T, class C>
-void scale_out(double factor, const T* x, C* y, std::int64_t n, Stream stream);
+void scale_out(const MatrixRun& run, double factor, const T* x, C* y, Stream stream);
 
 // y = *factor x, the factor rounded to what x is in.
 template <class T>

@@ -198,6 +198,38 @@ TEST_F(Products, RowsThatLieApart) {
 }
 
 // Numbers that TF32 would round to 1: every sum is exact in fp32.
+TEST_F(Products, OfSeveralMatricesAreThoseOfEach) {
+  constexpr std::int64_t m = 24, n = 40, k = 72, count = 5;
+  for (const Types& types : all_types)
+    for (const bool transposed : {false, true}) {
+      const Value a = random_value(types.input, {count * m * k}, 1),
+                  b = random_value(types.input, {count * k * n}, 2);
+      OnDevice on_a(a), on_b(b), one(types.output, {m * n}), all(types.output, {count * m * n});
+      Product p = {
+          .m = m, .n = n, .k = k, .transpose_b = transposed, .input = types.input, .output = types.output};
+      p.alignment = 16;
+      const auto from = [&](const OnDevice& x, std::int64_t elements) {
+        return x.as<const char>() + elements * size_of(types.input);
+      };
+      p.batch = count;
+      gemm().run(gemm().prepare(p),
+                 {from(on_a, 0), from(on_b, 0), nullptr, nullptr, all.as<void>(), workspace()}, nullptr);
+      const Value together = all.value();
+      p.batch = 1;
+      for (std::int64_t matrix = 0; matrix < count; ++matrix) {
+        gemm().run(gemm().prepare(p),
+                   {from(on_a, matrix * m * k), from(on_b, matrix * k * n), nullptr, nullptr, one.as<void>(),
+                    workspace()},
+                   nullptr);
+        const Value alone = one.value();
+        for (std::size_t i = 0; i < alone.size(); ++i)
+          ASSERT_NEAR(together[static_cast<std::size_t>(matrix * m * n) + i], alone[i],
+                      32 * rounding(types.output) * (1 + std::abs(alone[i])))
+              << text_of(p) << ' ' << matrix << ' ' << i;
+      }
+    }
+}
+
 TEST_F(Products, Fp32IsNotTf32) {
   for (const Extents& e : {Extents{256, 256, 256}, Extents{64, 1024, 512}, Extents{1024, 64, 4096}}) {
     const Product p = {.m = e.m, .n = e.n, .k = e.k, .input = DType::f32, .output = DType::f32};

@@ -207,17 +207,34 @@ TEST_F(WholeUpdates, MeansAndFactorsAreThoseOfTheCpu) {
 // What an iteration of Newton-Schulz does beside its products.
 TEST_F(WholeUpdates, MixesAreRoundedOnce) {
   const Value x = random_value(DType::bf16, {1000}, 1), z = random_value(DType::f32, {1000}, 2);
-  OnDevice a(x), b(z), y(x), out(z), squares(number(16));
+  OnDevice a(x), b(z), y(x);
   cuda::mix<bf16, float>(2, a.as<const bf16>(), -3, b.as<const float>(), y.as<bf16>(), 1000, nullptr);
-  cuda::scale_out<bf16, float>(0.5, a.as<const bf16>(), out.as<float>(), 1000, nullptr);
-  const Value mixed = y.value(), halved = out.value();
-  cuda::divide_by_norm<float, bf16>(b.as<const float>(), squares.as<double>(), 1e-7, y.as<bf16>(), 1000,
-                                    nullptr);
-  const Value divided = y.value();
-  for (std::size_t i = 0; i < 1000; ++i) {
+  const Value mixed = y.value();
+  for (std::size_t i = 0; i < 1000; ++i)
     EXPECT_NEAR(mixed[i], 2 * x[i] - 3 * z[i], 0.01 * std::abs(mixed[i]) + 1e-6);
-    EXPECT_EQ(halved[i], 0.5 * x[i]);
-    EXPECT_EQ(static_cast<float>(divided[i]), static_cast<float>(bf16(static_cast<float>(z[i]) / 4)));
+}
+
+// Three matrices that others lie between.
+TEST_F(WholeUpdates, MatricesAreDividedByTheirNormsAndPutWhereTheyWere) {
+  constexpr std::int64_t size = 9000, stride = 10000, count = 3;
+  const cuda::MatrixRun run{size, count, stride};
+  const Value x = random_value(DType::f32, {count * stride}, 2);
+  OnDevice from(x), dense(Value(DType::f32, {count * size})), to(x),
+      sums(Value(DType::f64, {cuda::norms_workspace(count) / 8}));
+  cuda::divide_by_norms<float, float>(run, from.as<const float>(), 1e-7, dense.as<float>(), sums.as<double>(),
+                                      nullptr);
+  cuda::scale_out<float, float>(run, 0.5, dense.as<const float>(), to.as<float>(), nullptr);
+  const Value divided = dense.value(), put = to.value();
+  for (std::int64_t matrix = 0; matrix < count; ++matrix) {
+    const auto at = static_cast<std::size_t>(matrix * stride),
+               at_dense = static_cast<std::size_t>(matrix * size);
+    double squares = 0;
+    for (std::size_t i = 0; i < size; ++i) squares += x[at + i] * x[at + i];
+    for (std::size_t i = 0; i < size; ++i) {
+      ASSERT_NEAR(divided[at_dense + i], x[at + i] / std::sqrt(squares), 1e-7) << matrix << ' ' << i;
+      ASSERT_EQ(put[at + i], 0.5 * divided[at_dense + i]) << matrix << ' ' << i;
+    }
+    for (std::size_t i = size; i < stride; ++i) ASSERT_EQ(put[at + i], x[at + i]) << matrix << ' ' << i;
   }
 }
 

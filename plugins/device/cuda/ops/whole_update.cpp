@@ -16,55 +16,73 @@ namespace {
 
 std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Memory of one matrix at a time. T: what is multiplied; C: what products and their sums are in.
+// Memory of matrices of one shape that are worked on together. T: what is multiplied; C: what products and
+// their sums are in.
 template <class T, class C>
-struct Room {
+class Room {
+ public:
+  // As many are worked on together as these hold, one at least.
+  static constexpr std::int64_t enough = std::int64_t{256} << 20;
+
+  static std::int64_t together(const MatrixPieces& pieces) {
+    const std::int64_t one = Room(nullptr, pieces.first, 1).bytes();
+    return std::clamp<std::int64_t>(enough / one, 1, pieces.count);
+  }
+
+  Room(void* workspace, const MatrixPiece& piece, std::int64_t count)
+      : begin_(static_cast<char*>(workspace)), next_(begin_) {
+    const std::int64_t n = count * piece.rows * piece.columns, least = std::min(piece.rows, piece.columns),
+                       square_size = count * least * least;
+    gemm = take<char>(gemm_workspace);
+    x = take<T>(n), y = take<C>(n);
+    a = take<T>(square_size), b = take<T>(square_size), square = take<C>(square_size);
+    sums = take<double>(norms_workspace(count) / std::int64_t{sizeof(double)});
+  }
+
+  std::int64_t bytes() const { return next_ - begin_; }
+
   T *x, *a, *b;
   C *square, *y;
-  double* squares;
-  void *sums, *gemm;
+  double* sums;
+  char* gemm;
 
-  static std::int64_t bytes(const MatrixPiece& piece) {
-    const std::int64_t n = piece.rows * piece.columns, k = std::min(piece.rows, piece.columns);
-    return align(n * size_of(dtype_of<T>())) + align(n * size_of(dtype_of<C>())) +
-           2 * align(k * k * size_of(dtype_of<T>())) + align(k * k * size_of(dtype_of<C>())) + align(8) +
-           align(sum_squares_workspace()) + gemm_workspace;
+ private:
+  template <class Type>
+  Type* take(std::int64_t count) {
+    return reinterpret_cast<Type*>(
+        std::exchange(next_, next_ + align(count * static_cast<std::int64_t>(sizeof(Type)))));
   }
 
-  Room(void* workspace, const MatrixPiece& piece) {
-    const std::int64_t n = piece.rows * piece.columns, k = std::min(piece.rows, piece.columns);
-    char* next = static_cast<char*>(workspace);
-    const auto take = [&](std::int64_t bytes) { return std::exchange(next, next + align(bytes)); };
-    gemm = take(gemm_workspace);
-    x = reinterpret_cast<T*>(take(n * size_of(dtype_of<T>())));
-    y = reinterpret_cast<C*>(take(n * size_of(dtype_of<C>())));
-    a = reinterpret_cast<T*>(take(k * k * size_of(dtype_of<T>())));
-    b = reinterpret_cast<T*>(take(k * k * size_of(dtype_of<T>())));
-    square = reinterpret_cast<C*>(take(k * k * size_of(dtype_of<C>())));
-    squares = reinterpret_cast<double*>(take(8));
-    sums = take(sum_squares_workspace());
-  }
+  char *begin_, *next_;
 };
 
-// c [m, n] = a * b.
+// c [m, n] = a * b, of each of its batch.
 template <class T, class Out>
 Work multiplied(Product product, const T* a, const T* b, Out* c, void* workspace, Libraries& libraries,
                 Stream stream) {
   product.input = dtype_of<T>();
   product.output = dtype_of<Out>();
   product.alignment = alignment_of({a, b, c});
+  if (product.batch > 1)
+    product.alignment = std::min(
+        product.alignment,
+        alignment_of({a + product.m * product.k, b + product.k * product.n, c + product.m * product.n}));
   return product_work(product, {a, b, nullptr, nullptr, c, workspace}, libraries, stream);
 }
 
+// `count` of the pieces, from number `first` on.
 template <class T, class C>
-Work bind_matrix(const KernelArgs& args, const MatrixPiece& piece, Libraries& libraries, Stream stream) {
-  const Room<T, C> room(args.workspace, piece);
-  const std::int64_t rows = piece.rows, columns = piece.columns, n = rows * columns,
-                     k = std::min(rows, columns);
+Work bind_matrices(const KernelArgs& args, const MatrixPieces& pieces, std::int64_t first, std::int64_t count,
+                   Libraries& libraries, Stream stream) {
+  const std::int64_t rows = pieces.first.rows, columns = pieces.first.columns, k = std::min(rows, columns);
+  const Room<T, C> room(args.workspace, pieces.first, count);
+  const MatrixRun run{rows * columns, count, pieces.stride};
   const bool wide = rows <= columns;
-  const C* const from = data<const C>(args, 0) + piece.offset;
-  C* const to = data<C>(args, 2) + piece.offset;
+  const std::int64_t offset = pieces.first.offset + first * pieces.stride;
+  const C* const from = data<const C>(args, 0) + offset;
+  C* const to = data<C>(args, 2) + offset;
   const auto multiply = [&](Product product, const T* a, const T* b, auto* c) {
+    product.batch = count;
     return multiplied(product, a, b, c, room.gemm, libraries, stream);
   };
   const Work gram =
@@ -74,19 +92,16 @@ Work bind_matrix(const KernelArgs& args, const MatrixPiece& piece, Libraries& li
              step = wide ? multiply({.m = rows, .n = columns, .k = k}, room.b, room.x, room.y)
                          : multiply({.m = rows, .n = columns, .k = k}, room.x, room.b, room.y);
   const double a = args.attrs[6].f, b = args.attrs[7].f, c = args.attrs[8].f, eps = args.attrs[9].f;
-  return [=, steps = args.attrs[5].i, scale = piece.scale(args.attrs[10].i)](Stream on) {
-    check(cudaMemsetAsync(room.squares, 0, sizeof(double), on), "cudaMemsetAsync");
-    const Values<C> values[] = {{from, n}};
-    sum_squares<C>(values, room.squares, room.sums, on);
-    divide_by_norm<C, T>(from, room.squares, eps, room.x, n, on);
+  return [=, steps = args.attrs[5].i, scale = pieces.first.scale(args.attrs[10].i)](Stream on) {
+    divide_by_norms<C, T>(run, from, eps, room.x, room.sums, on);
     for (std::int64_t i = 0; i < steps; ++i) {
       gram(on);
       square(on);
-      mix<T, C>(b, room.a, c, room.square, room.b, k * k, on);
+      mix<T, C>(b, room.a, c, room.square, room.b, count * k * k, on);
       step(on);
-      mix<T, C>(a, room.x, 1.0, room.y, room.x, n, on);
+      mix<T, C>(a, room.x, 1.0, room.y, room.x, count * run.n, on);
     }
-    scale_out<T, C>(scale, room.x, to, n, on);
+    scale_out<T, C>(run, scale, room.x, to, on);
   };
 }
 
@@ -99,8 +114,12 @@ Work bind_orthogonalize_of(const KernelArgs& args, Libraries& libraries, Stream 
     };
   }
   std::vector<Work> matrices;
-  for (const MatrixPiece& piece : matrix_pieces(args.operands[0], args.attrs))
-    matrices.push_back(bind_matrix<T, C>(args, piece, libraries, stream));
+  for (const MatrixPieces& pieces : alike_pieces(args.operands[0], args.attrs)) {
+    const std::int64_t together = Room<T, C>::together(pieces);
+    for (std::int64_t first = 0; first < pieces.count; first += together)
+      matrices.push_back(bind_matrices<T, C>(args, pieces, first, std::min(together, pieces.count - first),
+                                             libraries, stream));
+  }
   return [matrices = std::move(matrices)](Stream on) {
     for (const Work& matrix : matrices) matrix(on);
   };
@@ -119,14 +138,17 @@ Kernel select_orthogonalize(const OpShape& s) {
   return known && s.operand[2].dtype == type ? runs_when_bound : nullptr;
 }
 
-std::int64_t orthogonalize_workspace(const OpShape& s, std::int32_t) {
+template <class T, class C>
+std::int64_t workspace_of(const OpShape& s) {
   std::int64_t most = 0;
-  const bool narrow = s.attrs[11].i != 0, wide = s.operand[0].dtype == DType::f64;
-  for (const MatrixPiece& piece : matrix_pieces(s.operand[0], s.attrs))
-    most = std::max(most, narrow ? Room<bf16, float>::bytes(piece)
-                          : wide ? Room<double, double>::bytes(piece)
-                                 : Room<float, float>::bytes(piece));
+  for (const MatrixPieces& pieces : alike_pieces(s.operand[0], s.attrs))
+    most = std::max(most, Room<T, C>(nullptr, pieces.first, Room<T, C>::together(pieces)).bytes());
   return most;
+}
+
+std::int64_t orthogonalize_workspace(const OpShape& s, std::int32_t) {
+  if (s.attrs[11].i != 0) return workspace_of<bf16, float>(s);
+  return s.operand[0].dtype == DType::f64 ? workspace_of<double, double>(s) : workspace_of<float, float>(s);
 }
 
 // ---------------------------------------------------------------- adafactor
