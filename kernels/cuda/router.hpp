@@ -9,8 +9,14 @@ struct RouterShape {
   std::int64_t rows, routes, hidden;
 };
 
+// Bytes of workspace, where sums have elements of so many: products are cut along what they sum over, and the
+// parts added in order.
+std::int64_t router_workspace(const RouterShape& shape, std::int64_t size);
+std::int64_t router_weight_grad_workspace(const RouterShape& shape, std::int64_t size);
+
 template <class T>
-void router(const T* x, const T* weight, Compute<T>* logits, const RouterShape& shape, Stream stream);
+void router(const T* x, const T* weight, Compute<T>* logits, const RouterShape& shape, Compute<T>* workspace,
+            Stream stream);
 
 template <class T>
 void router_input_grad(const Compute<T>* dlogits, const T* weight, T* dx, const RouterShape& shape,
@@ -18,6 +24,6 @@ void router_input_grad(const Compute<T>* dlogits, const T* weight, T* dx, const 
 
 template <class T, class S>
 void router_weight_grad(const T* x, const Compute<T>* dlogits, const Sum<S>& dweight,
-                        const RouterShape& shape, Stream stream);
+                        const RouterShape& shape, Compute<T>* workspace, Stream stream);
 
 }  // namespace prun::cuda

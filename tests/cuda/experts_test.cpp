@@ -95,23 +95,32 @@ TEST_F(Experts, GradientsAreThoseOfTheCpu) {
     });
 }
 
+// With sums in one part, and in several, of which the last is shorter.
 TEST_F(Experts, RoutersAreThoseOfTheCpu) {
   for_types([&]<class T>(std::int64_t offset) {
-    const DType type = dtype_of<T>(), scores = dtype_of<cuda::Compute<T>>();
-    const cuda::RouterShape shape{70, 9, 45};
-    const Value x = random_value(type, {2, 35, 45}, 1), weight = random_value(type, {9, 45}, 2),
-                d = random_value(scores, {2, 35, 9}, 3), sum = random_value(scores, {9, 45}, 4);
-    const OnDevice on_x(x, offset), on_weight(weight, offset), on_d(d);
-    OnDevice logits(scores, d.dims()), dx(type, x.dims(), offset), dweight(sum);
-    cuda::router<T>(on_x.as<T>(), on_weight.as<T>(), logits.as<cuda::Compute<T>>(), shape, nullptr);
-    expect_close(logits.value(), cpu("router", {x, weight, Value(scores, d.dims())})[2].numbers(), bound<T>(),
-                 "logits");
-    cuda::router_input_grad<T>(on_d.as<cuda::Compute<T>>(), on_weight.as<T>(), dx.as<T>(), shape, nullptr);
-    expect_close(dx.value(), cpu("router_input_grad", {d, weight, Value(type, x.dims())})[2].numbers(),
-                 bound<T>(), "dx");
-    cuda::router_weight_grad<T, cuda::Compute<T>>(on_x.as<T>(), on_d.as<cuda::Compute<T>>(),
-                                                  {dweight.as<cuda::Compute<T>>(), false}, shape, nullptr);
-    expect_close(dweight.value(), cpu("router_weight_grad", {x, d, sum})[2].numbers(), bound<T>(), "dweight");
+    using C = cuda::Compute<T>;
+    const DType type = dtype_of<T>(), scores = dtype_of<C>();
+    for (const cuda::RouterShape& s : {cuda::RouterShape{70, 9, 45}, {602, 9, 45}, {70, 9, 1555}}) {
+      const Value x = random_value(type, {2, s.rows / 2, s.hidden}, 1),
+                  weight = random_value(type, {s.routes, s.hidden}, 2),
+                  d = random_value(scores, {2, s.rows / 2, s.routes}, 3),
+                  sum = random_value(scores, {s.routes, s.hidden}, 4);
+      const OnDevice on_x(x, offset), on_weight(weight, offset), on_d(d);
+      OnDevice logits(scores, d.dims()), dx(type, x.dims(), offset), dweight(sum);
+      const std::int64_t room =
+          std::max(cuda::router_workspace(s, sizeof(C)), cuda::router_weight_grad_workspace(s, sizeof(C)));
+      OnDevice work(scores, {room / static_cast<std::int64_t>(sizeof(C))});
+      cuda::router<T>(on_x.as<T>(), on_weight.as<T>(), logits.as<C>(), s, work.as<C>(), nullptr);
+      expect_close(logits.value(), cpu("router", {x, weight, Value(scores, d.dims())})[2].numbers(),
+                   bound<T>(), "logits");
+      cuda::router_input_grad<T>(on_d.as<C>(), on_weight.as<T>(), dx.as<T>(), s, nullptr);
+      expect_close(dx.value(), cpu("router_input_grad", {d, weight, Value(type, x.dims())})[2].numbers(),
+                   bound<T>(), "dx");
+      cuda::router_weight_grad<T, C>(on_x.as<T>(), on_d.as<C>(), {dweight.as<C>(), false}, s, work.as<C>(),
+                                     nullptr);
+      expect_close(dweight.value(), cpu("router_weight_grad", {x, d, sum})[2].numbers(), bound<T>(),
+                   "dweight");
+    }
   });
 }
 
