@@ -25,7 +25,7 @@ class Room {
   static constexpr std::int64_t enough = std::int64_t{256} << 20;
 
   static std::int64_t together(const MatrixPieces& pieces) {
-    const std::int64_t one = Room(nullptr, pieces.first, 1).bytes();
+    const std::int64_t one = Room(nullptr, pieces.first, 1).bytes() - align(gemm_workspace);
     return std::clamp<std::int64_t>(enough / one, 1, pieces.count);
   }
 
