@@ -6,6 +6,7 @@
 
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/drawn_chat.hpp"
 #include "support/drawn_recipe.hpp"
 #include "support/layouts.hpp"
 #include "support/tallies.hpp"
@@ -97,6 +98,11 @@ TEST(Property, ARecipeWithAdaptersTrainsLikeOneRank) {
 // With sequences in parts, and groups of key and value heads that ranks share.
 TEST(Property, ARecipeOfLongSequencesTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_long);
+}
+
+// What is learned of a sample is some of its tokens, of each of its conversations.
+TEST(Property, ARecipeOfConversationsTrainsLikeOneRank) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 60 : 6, expect_one_ranks, drawn_chat);
 }
 
 // Experts are chosen by number, so that choices and their counts are equal to the last; losses are of few
