@@ -22,6 +22,31 @@ double element(const std::byte* data, DType type, std::int64_t i) {
   return static_cast<double>(static_cast<float>(reinterpret_cast<const bf16*>(data)[i]));
 }
 
+// How far layouts may be apart that compute in this format: sums in another order differ by some roundings.
+// Of bf16, eight bits are left, and of fp16 fewer than its eleven where numbers are small.
+double bound_of(const std::string& precision) {
+  if (precision == "fp64") return 1e-9;
+  return precision == "fp32" ? 1e-5 : 2e-2;
+}
+
+// The largest of one number near 1.
+double rounding_of(const std::string& precision) {
+  const int bits = precision == "fp64" ? 53 : precision == "fp32" ? 24 : precision == "fp16" ? 11 : 8;
+  return std::ldexp(1.0, -bits);
+}
+
+// Of the coarsest of the formats that gradients pass through.
+double of_gradients(const Recipe& recipe, double (*what)(const std::string&)) {
+  double largest = what(recipe.text("precision.compute"));
+  for (const char* key : {"precision.gradient", "precision.reduce"})
+    if (const std::string& type = recipe.text(key); type != "state") largest = std::max(largest, what(type));
+  return largest;
+}
+
+double bound_of(const Recipe& recipe, const VerifyOptions& options) {
+  return options.bound ? *options.bound : of_gradients(recipe, bound_of);
+}
+
 // NaN must not pass as "no difference".
 double worse(double difference) { return std::isnan(difference) ? INFINITY : difference; }
 double relative(double value, double reference) {
@@ -98,14 +123,10 @@ double norm(const Tensors& tensors) {
   return std::sqrt(squares);
 }
 
-// Of the norm of all gradients: where a tensor's own is smaller, rounding is all that is left of it, as of
-// the queries of equal keys.
-constexpr double least_of_all = 1e-6;
-
 // How far one rank is from it.
 class Comparison {
  public:
-  explicit Comparison(const Reference& reference)
+  Comparison(const Reference& reference, double least_of_all)
       : reference_(reference), least_(std::max(least_of_all * norm(reference.gradients), 1e-300)) {}
 
   LayoutDifferences run(Trainer& trainer, WholeNumberProbe* probe) {
@@ -189,31 +210,17 @@ bool LayoutVerdict::equal() const {
          (exact_arithmetic ? start && grad_norm.value <= bound && parameter.value <= bound : start);
 }
 
+double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options) {
+  const double rounding = of_gradients(recipe, rounding_of), bound = bound_of(recipe, options);
+  return bound > rounding ? rounding / bound : 1.0;
+}
+
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
   Recipe single = recipe;
   const Mesh mesh = mesh_of(recipe);
   for (const Axis& axis : mesh.axes()) single = single.with("mesh." + axis.name, "1");
   return single.with("batch.micro", std::to_string(micro));
 }
-
-namespace {
-
-// Sums in another order differ by some roundings of the format; of bf16, eight bits are left, and of fp16
-// fewer than its eleven where numbers are small.
-double bound_of(const std::string& precision) {
-  if (precision == "fp64") return 1e-9;
-  return precision == "fp32" ? 1e-5 : 2e-2;
-}
-
-// By the coarsest of the formats that gradients pass through.
-double bound_of(const Recipe& recipe) {
-  double bound = bound_of(recipe.text("precision.compute"));
-  for (const char* key : {"precision.gradient", "precision.reduce"})
-    if (const std::string& type = recipe.text(key); type != "state") bound = std::max(bound, bound_of(type));
-  return bound;
-}
-
-}  // namespace
 
 namespace {
 
@@ -248,8 +255,9 @@ MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<Searc
     const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
     const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, options));
     const auto probes = std::make_shared<NumberProbes>(options.exact);
-    return Question{[reference, probes](Trainer& trainer) {
-                      return to_json(Comparison(*reference).run(trainer, probes->of(trainer)));
+    const double least = least_of_all_gradients(recipe, options);
+    return Question{[reference, probes, least](Trainer& trainer) {
+                      return to_json(Comparison(*reference, least).run(trainer, probes->of(trainer)));
                     },
                     probes->probes()};
   };
@@ -262,7 +270,7 @@ LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>
   verdict.steps = options.steps;
   verdict.compares_numbers = !options.exact.empty();
   verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
-  verdict.bound = options.bound.value_or(bound_of(recipe));
+  verdict.bound = bound_of(recipe, options);
   for (const std::string& answer :
        ask_ranks(recipe, places, compare_with_one_rank(recipe, places, options), command))
     take(verdict, answer);

@@ -19,8 +19,7 @@ struct Difference {
 struct LayoutDifferences {
   Difference loss;       // relative
   Difference grad_norm;  // relative
-  Difference
-      gradient;  // of step 1, against the norm of the tensor's gradient, or a millionth of all gradients'
+  Difference gradient;   // of step 1, against the norm of the tensor's gradient, or a part of all gradients'
   Difference parameter;  // after the last step, absolute
   Difference unequal;    // whole numbers of step 1 that are not those of one rank: how many
 
@@ -44,6 +43,12 @@ struct LayoutVerdict : LayoutDifferences {
   bool equal() const;
   bool exact_arithmetic = false;
 };
+
+// The part of the norm of all gradients that a tensor's is compared by where its own is smaller, as of the
+// queries of equal keys: a rounding of the coarsest format that gradients pass through, by the bound. A
+// difference of one rounding of all is then at the bound, whatever the format; rounding is all that such a
+// tensor's gradient may be.
+double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options);
 
 // The same samples, microbatch by microbatch, on one rank; `micro`: of all ranks together.
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro);

@@ -1,0 +1,59 @@
+// Where rounding is all that a tensor's gradient is, layouts are compared by what rounding may be.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "inspect/verify.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/token_file.hpp"
+
+namespace prun::test {
+namespace {
+
+using Sets = std::vector<std::string>;
+
+constexpr const char* tensor_parallel = "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'tensor'\n";
+
+// Of tokens that are all alike: so are values, and scores have no gradient, nor have the gains of queries
+// and keys.
+Recipe of_equal_tokens(const std::string& precision) {
+  const std::string tokens =
+      write_tokens(temporary_folder() / "equal.bin", std::vector<std::int32_t>(2000, 7)).string();
+  return tiny_recipe({"model.plugin=llama", "model.family=qwen3", "model.kv_heads=2", "model.ffn=32",
+                      "model.seq=8", "data.plugin=tokens", "data.path=" + tokens, "device.threads=1",
+                      "device.pin=false", "precision.compute=" + precision,
+                      "precision.state=" + std::string(precision == "fp64" ? "fp64" : "fp32")},
+                     tensor_parallel);
+}
+
+double part_of(const Sets& sets, std::optional<double> bound = {}) {
+  return least_of_all_gradients(tiny_recipe(sets), {.steps = 1, .bound = bound, .exact = {}});
+}
+
+TEST(Rounding, OfAllIsWhatTheBoundIsReachedBy) {
+  EXPECT_EQ(part_of({"precision.compute=fp64", "precision.state=fp64"}), std::ldexp(1.0, -53) / 1e-9);
+  EXPECT_EQ(part_of({"precision.compute=fp32"}), std::ldexp(1.0, -24) / 1e-5);
+  EXPECT_EQ(part_of({"precision.compute=bf16"}), std::ldexp(1.0, -8) / 2e-2);
+  EXPECT_EQ(part_of({"precision.compute=fp16"}), std::ldexp(1.0, -11) / 2e-2);
+}
+
+TEST(Rounding, IsThatOfTheCoarsestFormatOfGradients) {
+  EXPECT_EQ(part_of({"precision.compute=fp32", "precision.reduce=bf16"}), std::ldexp(1.0, -8) / 2e-2);
+  EXPECT_EQ(part_of({"precision.compute=fp32", "precision.gradient=bf16"}), std::ldexp(1.0, -8) / 2e-2);
+}
+
+TEST(Rounding, IsByTheBoundThatIsAskedForAndAtMostAll) {
+  EXPECT_EQ(part_of({"precision.compute=fp32"}, 1e-3), std::ldexp(1.0, -24) / 1e-3);
+  EXPECT_EQ(part_of({"precision.compute=fp32"}, 1e-9), 1.0);
+  EXPECT_EQ(part_of({"precision.compute=fp32"}, 0.0), 1.0);
+}
+
+TEST(Rounding, IsNoDifferenceWhereAGradientIsNothingElse) {
+  for (const char* precision : {"fp64", "fp32", "bf16"}) {
+    const LayoutVerdict verdict = verify_layout(of_equal_tokens(precision), plugins().places(), 1);
+    EXPECT_TRUE(verdict.equal()) << precision << "\n" << to_text(verdict);
+  }
+}
+
+}  // namespace
+}  // namespace prun::test
