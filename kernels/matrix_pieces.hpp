@@ -60,7 +60,7 @@ struct MatrixPieces {
   std::int64_t stride = 0, count = 1;
 };
 
-// The same pieces, those together that are alike: all, or one of each number of the batch.
+// Puts those pieces together that are alike: all of them, or each number of the batch gives one to every run.
 template <class Operand>
 std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
   const std::vector<MatrixPiece> pieces = matrix_pieces(x, attrs);

@@ -1,4 +1,4 @@
-// What ops share that turn channels by their position (ops/rope.cpp, ops/latent.cpp).
+// Ops that turn channels by their position (ops/rope.cpp, ops/latent.cpp) share this.
 #pragma once
 
 #include "base/require.hpp"

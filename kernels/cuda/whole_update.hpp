@@ -13,7 +13,7 @@ struct MatrixRun {
   std::int64_t n, count, stride;
 };
 
-// Of each matrix y = x / max(|x|, least), one behind the other.
+// Divides each matrix by its norm, y = x / max(|x|, least); the results lie one behind the other.
 template <class C, class T>
 void divide_by_norms(const MatrixRun& run, const C* x, double least, T* y, double* workspace, Stream stream);
 // Bytes of workspace, whatever the size of the matrices.
@@ -23,7 +23,7 @@ std::int64_t norms_workspace(std::int64_t count);
 template <class T, class C>
 void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Stream stream);
 
-// Of each matrix y = factor x, where x are one behind the other.
+// Multiplies each matrix, y = factor x, where those of x lie one behind the other.
 template <class T, class C>
 void scale_out(const MatrixRun& run, double factor, const T* x, C* y, Stream stream);
 

@@ -17,7 +17,7 @@ inline std::string contents(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Those of a run's steps, in order.
+// It reads the losses of a run's steps, in order.
 inline std::vector<double> losses_of(const std::string& run) {
   const std::string log = contents(run + "/log.jsonl");
   static const std::regex loss(R"re("loss":([-+.eE0-9]+))re");

@@ -1,4 +1,4 @@
-// What is learned of conversations, beside PyTorch and transformers with labels of -100: the losses of steps,
+// Training on conversations is held to PyTorch and transformers with labels of -100: the losses of steps,
 // those of other conversations afterwards, and the weights that are exported.
 #include <gtest/gtest.h>
 
@@ -20,20 +20,18 @@ class Masked : public testing::Test {
   std::string out(const std::string& name) const { return folder_ / name; }
   std::vector<double> expected(const std::string& name) const { return numbers_of<double>(theirs_, name); }
 
-  // Of conversations in the order of their lines, without what PyTorch's runs have not.
+  // It takes conversations in the order of their lines, and leaves out what PyTorch's runs have not.
   std::string recipe() const {
     const std::string data =
         "\ntokenizer = '" + folder_of_model + "'\ntemplate = 'chatml'\nbetween = 703\ntoo_long = 'drop'\n";
-    return folder_.write("masked.toml",
-                         "[run]\nname = 'masked'\nsteps = 1\n[model]\ninit = '" + folder_of_model +
-                             "'\nseq = 320\n[data]\nplugin = 'chat'\npath = '" + chats + "'" + data +
-                             "documents = 'apart'\nend_of_text = 703\nshuffle = false\n[[validation]]\n"
-                             "plugin = 'chat'\npath = '" PRUN_TEST_FIXTURES
-                             "/chat/short.jsonl'\npack = "
-                             "false" +
-                             data +
-                             "[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nplugin = 'adamw'\nlr = 1e-2\n"
-                             "[device]\nplugin = 'cpu'\n");
+    return folder_.write(
+        "masked.toml", "[run]\nname = 'masked'\nsteps = 1\n[model]\ninit = '" + folder_of_model +
+                           "'\nseq = 320\n[data]\nplugin = 'chat'\npath = '" + chats + "'" + data +
+                           "documents = 'apart'\nend_of_text = 703\nshuffle = false\n[[validation]]\n"
+                           "plugin = 'chat'\npath = '" PRUN_TEST_FIXTURES "/chat/short.jsonl'\npack = false" +
+                           data +
+                           "[batch]\nglobal = 4\nmicro = 2\n[optimizer]\nplugin = 'adamw'\nlr = 1e-2\n"
+                           "[device]\nplugin = 'cpu'\n");
   }
 
   Result prun_with(std::vector<std::string> words, const Settings& settings) const {
@@ -53,7 +51,7 @@ class Masked : public testing::Test {
     for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], within) << name << i;
   }
 
-  // Of all 48 other conversations.
+  // The evaluation takes all 48 other conversations.
   double evaluated(const std::string& run) const {
     const Result said =
         prun_with({"eval", out(run), "--json", "--batches", "12"}, {"batch.global=4", "batch.micro=4"});

@@ -197,7 +197,6 @@ TEST_F(Products, RowsThatLieApart) {
   });
 }
 
-// Numbers that TF32 would round to 1: every sum is exact in fp32.
 TEST_F(Products, OfSeveralMatricesAreThoseOfEach) {
   constexpr std::int64_t m = 24, n = 40, k = 72, count = 5;
   for (const Types& types : all_types)
@@ -230,6 +229,7 @@ TEST_F(Products, OfSeveralMatricesAreThoseOfEach) {
     }
 }
 
+// Numbers that TF32 would round to 1: every sum is exact in fp32.
 TEST_F(Products, Fp32IsNotTf32) {
   for (const Extents& e : {Extents{256, 256, 256}, Extents{64, 1024, 512}, Extents{1024, 64, 4096}}) {
     const Product p = {.m = e.m, .n = e.n, .k = e.k, .input = DType::f32, .output = DType::f32};

@@ -207,11 +207,21 @@ TEST_F(WholeUpdates, MeansAndFactorsAreThoseOfTheCpu) {
 // What an iteration of Newton-Schulz does beside its products.
 TEST_F(WholeUpdates, MixesAreRoundedOnce) {
   const Value x = random_value(DType::bf16, {1000}, 1), z = random_value(DType::f32, {1000}, 2);
-  OnDevice a(x), b(z), y(x);
+  OnDevice a(x), b(z), y(x), out(z), sums(Value(DType::f64, {cuda::norms_workspace(1) / 8}));
   cuda::mix<bf16, float>(2, a.as<const bf16>(), -3, b.as<const float>(), y.as<bf16>(), 1000, nullptr);
-  const Value mixed = y.value();
-  for (std::size_t i = 0; i < 1000; ++i)
+  cuda::scale_out<bf16, float>({1000, 1, 1000}, 0.5, a.as<const bf16>(), out.as<float>(), nullptr);
+  const Value mixed = y.value(), halved = out.value();
+  cuda::divide_by_norms<float, bf16>({1000, 1, 1000}, b.as<const float>(), 1e-7, y.as<bf16>(),
+                                     sums.as<double>(), nullptr);
+  const Value divided = y.value();
+  double squares = 0;
+  for (std::size_t i = 0; i < 1000; ++i) squares += z[i] * z[i];
+  const auto inverse = static_cast<float>(1 / std::sqrt(squares));
+  for (std::size_t i = 0; i < 1000; ++i) {
     EXPECT_NEAR(mixed[i], 2 * x[i] - 3 * z[i], 0.01 * std::abs(mixed[i]) + 1e-6);
+    EXPECT_EQ(halved[i], 0.5 * x[i]);
+    EXPECT_EQ(static_cast<float>(divided[i]), static_cast<float>(bf16(inverse * static_cast<float>(z[i]))));
+  }
 }
 
 // Three matrices that others lie between.

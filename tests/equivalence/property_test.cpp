@@ -100,7 +100,7 @@ TEST(Property, ARecipeOfLongSequencesTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_long);
 }
 
-// What is learned of a sample is some of its tokens, of each of its conversations.
+// A sample holds several conversations, and some tokens of each are learned.
 TEST(Property, ARecipeOfConversationsTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 60 : 6, expect_one_ranks, drawn_chat);
 }

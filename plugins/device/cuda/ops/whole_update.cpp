@@ -21,7 +21,7 @@ std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 template <class T, class C>
 class Room {
  public:
-  // As many are worked on together as these hold, one at least.
+  // One matrix is worked on at least, and as many as these bytes hold.
   static constexpr std::int64_t enough = std::int64_t{256} << 20;
 
   static std::int64_t together(const MatrixPieces& pieces) {
