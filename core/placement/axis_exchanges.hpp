@@ -1,0 +1,49 @@
+// The exchanges that placement inserts: from how a value lies on an axis to how it is wanted.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "placement/axis_state.hpp"
+
+namespace prun {
+
+// What is the same everywhere is the largest that any rank has.
+bool serves(const AxisPlacement& have, const AxisPlacement& wanted);
+
+class AxisExchanges {
+ public:
+  explicit AxisExchanges(AxisState& axis) : axis_(axis), program_(axis.program()) {}
+
+  // What has been exchanged in the function before is not there.
+  void begin_function() { exchanged_.clear(); }
+  // The same value lying as wanted; exchanged once a function. What lies along another dimension is as large
+  // there, so what forward has exchanged so is kept for backward.
+  Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before);
+
+ private:
+  using Exchanged = std::vector<std::pair<Id, Id>>;  // value, the same lying otherwise
+
+  Id exchange(Id id, const AxisPlacement& wanted);
+  Id reduced_in_parts(Id id, const AxisPlacement& wanted);
+  Id swapped(Id id, const AxisPlacement& wanted);
+  Id reduced(Id id);
+  Id counted_once(Id id);
+  Id along(Id id, const char* kind, const Name& dim, const AxisPlacement& result);
+  Id insert(Id id, const char* kind, std::span<const Id> operands, std::span<const AttrValue> attrs,
+            const AxisPlacement& result);
+  std::ptrdiff_t place_of(Id id, const Name& dim) const;
+
+  AxisState& axis_;
+  Program& program_;
+  struct {
+    Id segment = none;
+    FunctionKind function = FunctionKind::forward;
+    Id before = none;
+  } place_;                          // where exchanges are inserted
+  Exchanged exchanged_;              // in this function
+  std::map<Id, Exchanged> swapped_;  // likewise by a segment's forward, along another dimension
+};
+
+}  // namespace prun

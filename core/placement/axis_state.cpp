@@ -1,0 +1,62 @@
+#include "placement/axis_state.hpp"
+
+#include <algorithm>
+
+namespace prun {
+
+bool lists(const Name (&names)[max_marks], const Name& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+bool has_dim(const Value& value, const Name& name) {
+  return std::any_of(value.dims.begin(), value.dims.end(), [&](const Dim& d) { return d.name == name; });
+}
+
+AxisState::AxisState(Program& program, AxisId axis) : program_(program), axis_(axis) {
+  for (const bool ops : {false, true})
+    for (const Split& split : program.requests().splits)
+      if (split.axis == axis && (split.scope == SplitScope::ops) == ops) splits_.push_back(split);
+}
+
+bool AxisState::is_away(Id id) const {
+  return now(id).is_sharded() && std::any_of(splits_.begin(), splits_.end(), [&](const Split& split) {
+           return split.scope == SplitScope::ops && split.dim == now(id).dim;
+         });
+}
+
+void AxisState::settle(Id id, const AxisPlacement& placement) {
+  Value& value = program_.value(id);
+  if (placement.is_sharded()) check_divides(value, placement.dim);
+  value.placement.resize(program_.mesh().size());
+  value.placement[axis_] = placement;
+  now_[id] = placement;
+}
+
+void AxisState::check_divides(const Value& value, const Name& name) const {
+  std::int64_t parts = extent();
+  std::string axes;
+  for (AxisId axis = 0; axis < axis_; ++axis)
+    if (value.on(axis) == AxisPlacement::sharded(name)) {
+      parts *= program_.mesh().extent(axis);
+      axes += in_recipe(axis) + " x ";
+    }
+  for (const Dim& dim : value.dims)
+    if (dim.name == name && dim.extent % parts != 0) refuse_parts(value, dim, parts, axes + in_recipe(axis_));
+}
+
+// In the recipe's words where it gave the extent.
+void AxisState::refuse_parts(const Value& value, const Dim& dim, std::int64_t parts,
+                             const std::string& axes) const {
+  if (const RecipeSize* size = program_.recipe_size(dim))
+    throw_error(ErrorCode::unsupported, size->key, " = ", size->value, " cannot be split over ", axes,
+                "; choose a multiple of ", parts);
+  throw_error(ErrorCode::unsupported, "dimension '", dim.name.view(), "' of '", value.name, "' is ",
+              dim.extent, ", which axis '", name(), "' cannot split into ", parts, " equal parts");
+}
+
+std::string AxisState::in_recipe(AxisId axis) const {
+  const Axis& is = program_.mesh().axes()[axis];
+  return detail::concat(is.name, " = ", is.extent);
+}
+
+}  // namespace prun

@@ -1,0 +1,122 @@
+#include "placement/axis_sums.hpp"
+
+#include "placement/gradient_sums.hpp"
+
+namespace prun {
+
+void AxisSums::sum_in_place(Id id, const Op& op, Id before) {
+  if (program_.value(id).role == Role::gradient)
+    sum_gradient(axis_, id);
+  else
+    add_sum(axis_, op.segment, op.function, id, before);
+  summed_.insert(id);
+  axis_.change(id, AxisPlacement::replicated());
+  if (const auto twin = twins_.find(id); twin != twins_.end()) {
+    // What every rank had counted alike comes on top.
+    program_.add_op(op.segment, op.function, Part::input, "accumulate", {twin->second, id}, {}, before);
+    twins_.erase(twin);
+  }
+}
+
+void AxisSums::produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds) {
+  const Id id = op.operands[i];
+  const Role role = program_.value(id).role;
+  if (role != Role::activation) check_joins(op, i, placement);
+  if (op.def->clears) {
+    cleared_.insert(id);
+  } else if (role == Role::activation) {
+    axis_.settle(id, placement);
+  } else if (placement.is_sharded() || axis_.now(id).is_sharded()) {
+    if (axis_.now(id) != placement)
+      axis_.refuse(op, "'", program_.value(id).name, "' is ", to_text(axis_.now(id)),
+                   " but would be written ", to_text(placement));
+  } else if (op.access(i) == Access::write || role == Role::runtime || role == Role::gradient) {
+    if (placement.is_maximum() || (axis_.now(id).is_maximum() && cleared_.count(id) == 0))
+      fold(op, i, placement, folds);
+    else
+      accumulate(op, op_id, i, placement);
+  } else if (placement.is_incomplete()) {
+    axis_.refuse(op, "'", program_.value(id).name, "' would become ", to_text(placement));
+  }
+}
+
+void AxisSums::accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
+  const Id id = op.operands[i];
+  const bool cleared = cleared_.erase(id) != 0;
+  if (cleared || op.access(i) == Access::write || axis_.now(id) == placement) {
+    axis_.settle(id, placement);
+    return;
+  }
+  if (program_.value(id).role != Role::runtime)
+    axis_.refuse(op, "adds ", to_text(placement), " to '", program_.value(id).name, "', which is ",
+                 to_text(axis_.now(id)), "; untie the parameter, or split other dimensions over this axis");
+  if (placement.is_partial()) {
+    if (summed_.count(id) != 0)
+      axis_.refuse(op, "adds a partial sum to '", program_.value(id).name,
+                   "', which has been read whole before");
+    // So far it holds what is alike everywhere: that becomes the twin's.
+    redirect(id, twin_of(id));
+    axis_.settle(id, placement);
+  } else {
+    program_.replace_operand(op_id, i, twin_of(id));
+  }
+}
+
+// Sums and maxima do not go together.
+void AxisSums::check_joins(const Op& op, std::size_t i, const AxisPlacement& placement) const {
+  const Value& value = program_.value(op.operands[i]);
+  const bool begins = op.def->clears || op.access(i) == Access::write || cleared_.count(op.operands[i]) != 0;
+  const AxisPlacement lies = begins ? AxisPlacement::replicated() : axis_.now(op.operands[i]);
+  const bool a_sum = value.role == Role::gradient || lies.is_partial();
+  if ((placement.is_maximum() && a_sum) || (placement.is_partial() && lies.is_maximum()))
+    axis_.refuse(op, "adds ", to_text(placement), " to '", value.name, "', which is ",
+                 lies.is_maximum() ? to_text(lies) : "a sum");
+}
+
+// The largest of what all ranks have is the same, whether some of it is alike on all of them or not.
+void AxisSums::fold(const Op& op, std::size_t i, const AxisPlacement& placement, bool folds) {
+  const Id id = op.operands[i];
+  cleared_.erase(id);
+  if (op.access(i) == Access::write) {
+    axis_.settle(id, placement);
+    return;
+  }
+  if (!folds || has_twin(id))
+    axis_.refuse(
+        op, "changes '", program_.value(id).name, "', a partial maximum, and ",
+        has_twin(id) ? "a part of it is a sum" : "its rule does not say that maxima pass (pass_maximum)");
+  axis_.settle(id, AxisPlacement::maximum());
+}
+
+Id AxisSums::twin_of(Id id) {
+  if (const auto known = twins_.find(id); known != twins_.end()) return known->second;
+  const Id step = program_.step_segment();
+  Value like = program_.value(id);
+  like.name += "@" + axis_.name();
+  like.placement.clear();
+  const Id twin = program_.add_value(std::move(like));
+  program_.add_op(step, FunctionKind::begin, Part::input, "zero", {twin}, {});
+  axis_.settle(twin, AxisPlacement::replicated());
+  return twins_[id] = twin;
+}
+
+// Each of the two holds a summand of the axis before this one.
+void AxisSums::sum_twin_alike(const Op& op, Id id) {
+  if (const auto twin = twins_.find(op.operands[0]); twin != twins_.end())
+    program_.add_copy(id, op.function, {twin->second}, id);
+}
+
+// Everything that has been added to `id` so far goes to `twin` instead, and whoever read it reads that.
+void AxisSums::redirect(Id id, Id twin) {
+  for (Id op_id : placed_)
+    for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i) {
+      const Op& op = program_.op(op_id);
+      if (op.operands[i] != id || op.def->clears) continue;
+      if (op.access(i) == Access::write)
+        axis_.refuse(op, "writes '", program_.value(id).name,
+                     "', to which partial sums are added later; clear it and add to it instead");
+      program_.replace_operand(op_id, i, twin);
+    }
+}
+
+}  // namespace prun

@@ -1,0 +1,47 @@
+// Sums and maxima over the ranks of an axis: what each op adds to, and when what has come together is summed.
+//
+// What every rank adds alike and what each adds of its own must not meet in one sum: the former goes to a
+// twin, which is added when the sum is complete. Whoever reads the sum reads both.
+#pragma once
+
+#include <map>
+#include <set>
+#include <vector>
+
+#include "placement/axis_state.hpp"
+
+namespace prun {
+
+class AxisSums {
+ public:
+  explicit AxisSums(AxisState& axis) : axis_(axis), program_(axis.program()) {}
+
+  bool has_twin(Id id) const { return twins_.count(id) != 0; }
+  // An op has been placed.
+  void note_placed(Id op) { placed_.push_back(op); }
+  // By an exchange of the program: nothing may be added to one rank's copy alone.
+  void note_summed(Id id) { summed_.insert(id); }
+  // Operand i is written or accumulated into, as `placement`; `folds`: the largest of what is there and what
+  // comes.
+  void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds);
+  // Makes a value whole in front of an op that reads it.
+  void sum_in_place(Id id, const Op& op, Id before);
+  // A sum over another axis: each of the two holds a summand of it.
+  void sum_twin_alike(const Op& op, Id id);
+
+ private:
+  void accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement);
+  void check_joins(const Op& op, std::size_t i, const AxisPlacement& placement) const;
+  void fold(const Op& op, std::size_t i, const AxisPlacement& placement, bool folds);
+  Id twin_of(Id id);
+  void redirect(Id id, Id twin);
+
+  AxisState& axis_;
+  Program& program_;
+  std::set<Id> cleared_;
+  std::set<Id> summed_;     // in place: nothing may be added to one rank's copy alone
+  std::map<Id, Id> twins_;  // runtime sums: the part that is alike on every rank
+  std::vector<Id> placed_;  // ops
+};
+
+}  // namespace prun

@@ -1,0 +1,15 @@
+// Sums of gradients over the ranks of an axis, in functions of their own, which may run under backward.
+#pragma once
+
+#include "placement/axis_state.hpp"
+
+namespace prun {
+
+// Sums a value over the axis where it lies, in front of that op; its largest where it is a partial maximum.
+void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id before);
+
+// In `reduce`. Where it travels in another type than it is kept in, all casts come first and all casts back
+// last, so that it is one exchange.
+void sum_gradient(AxisState& axis, Id id);
+
+}  // namespace prun

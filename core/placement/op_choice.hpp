@@ -1,0 +1,38 @@
+// What becomes of one op on an axis: the dimension that it is split along, or the partial sums or maxima that
+// it hands on as they are.
+#pragma once
+
+#include <optional>
+
+#include "placement/axis_sums.hpp"
+
+namespace prun {
+
+// Whether what the ranks have of operand i may be put together behind the op.
+bool passes(const OpShape& shape, const AxisPlacement& incomplete, std::size_t i);
+
+class OpChoice {
+ public:
+  OpChoice(const AxisState& axis, const AxisSums& sums)
+      : axis_(axis), program_(axis.program()), sums_(sums) {}
+
+  // What the op itself puts first, then what was asked for.
+  std::optional<Name> split(const Op& op, const OpShape& shape) const;
+  // Partial sums, or maxima, that the op hands on as they are; else replicated.
+  AxisPlacement passed_on(const Op& op, const OpShape& shape) const;
+  // What an op that is split along a dimension makes of results that lack it.
+  AxisPlacement left_by(const Op& op, const OpShape& shape, const Name& split) const;
+
+ private:
+  bool is_asked(const Name& dim) const;
+  bool has(Id id, const Name& dim) const { return has_dim(program_.value(id), dim); }
+  bool has_whole_state(const Op& op, const Name& dim) const;
+  bool can_be_had(const Op& op, const OpShape& shape, const Split& split) const;
+  bool passes_on(const Op& op, const OpShape& shape, const AxisPlacement& one) const;
+
+  const AxisState& axis_;
+  const Program& program_;
+  const AxisSums& sums_;
+};
+
+}  // namespace prun

@@ -1,0 +1,27 @@
+// Exchanges over an axis that stand in the program before placement comes to it: those of the model and of
+// strategies, and those over an axis before this one.
+#pragma once
+
+#include <array>
+#include <map>
+
+#include "placement/axis_sums.hpp"
+
+namespace prun {
+
+class StandingExchanges {
+ public:
+  explicit StandingExchanges(AxisState& axis);
+
+  // Adds to what the op wants whole: an all-to-all over an axis before this one needs dimensions whole here.
+  // Its blocks are better made of what is whole, and put together as they lie.
+  void want_whole(const Op& op, OpShape& shape) const;
+  // One over this axis must find what it changes.
+  void meet(const Op& op, const OpShape& shape, AxisSums& sums);
+
+ private:
+  AxisState& axis_;
+  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // of all-to-alls
+};
+
+}  // namespace prun
