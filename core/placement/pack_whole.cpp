@@ -1,11 +1,10 @@
 #include "placement/pack_whole.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <optional>
 
-#include "program/passes.hpp"
+#include "placement/flat_ranges.hpp"
 
 namespace prun {
 namespace {
@@ -41,7 +40,7 @@ bool is_flat(const Program& program, Id parameter, Id id) {
 class WholeUpdates {
  public:
   WholeUpdates(Program& program, const Bucket& bucket, std::span<const Update> updates, DealtLoads& loads)
-      : program_(program), bucket_(bucket), loads_(loads), parts_(program.mesh().extent(bucket.axis)) {
+      : program_(program), bucket_(bucket), loads_(loads), ranges_(program, bucket) {
     for (std::size_t m = 0; m < updates.size(); ++m) {
       members_.emplace_back();
       members_.back().parameter = bucket.parameters[m];
@@ -91,29 +90,6 @@ class WholeUpdates {
     return is_flat(program_, member.parameter, member.ops[member.next]);
   }
 
-  Id add(const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs = {}) {
-    return program_.add_op(bucket_.segment, FunctionKind::update, Part::input, kind, std::move(operands),
-                           attrs);
-  }
-  std::array<AttrValue, 3> along() const {
-    return {axis_attr(bucket_.axis), {"dim", 0}, {"parts", static_cast<double>(parts_)}};
-  }
-
-  // Over the bucket, or the rank's part of it.
-  Id add_range(const Value& like, const char* suffix, bool own) {
-    Value value;
-    value.name = detail::concat(like.name, suffix);
-    value.dtype = like.dtype;
-    value.segment = bucket_.segment;
-    value.placement.resize(program_.mesh().size());
-    value.dims = {{"packed", bucket_.elements}};
-    if (own)
-      value.placement = in_parts(program_, bucket_.axis);
-    else
-      value.dims = {{"parts", parts_}, {"packed", bucket_.elements / parts_}};
-    return program_.add_value(std::move(value));
-  }
-
   // ------------------------------------------------------------- ops of whole tensors
 
   void copy_whole(Member& member) {
@@ -129,11 +105,11 @@ class WholeUpdates {
       operands[i] = whole(member, operands[i]);
     }
     const bool moves = program_.op(id).exchange() || program_.op(id).has_attr("axis");
-    const bool deals = program_.op(id).def->dealt && part_ != none;
+    const bool deals = program_.op(id).def->dealt && ranges_.any_part() != none;
     if (from_dealt && !moves) throw_dealt(id);
-    if (deals) operands[1] = part_;
+    if (deals) operands[1] = ranges_.any_part();
     const Id made = program_.add_copy(id, FunctionKind::update, operands, none);
-    if (deals) deal(made);
+    if (deals) deal_op(made);
     for (std::size_t i = 0; i < operands.size(); ++i)
       if (operands[i] != none && program_.op(made).access(i) == Access::write)
         member.dealt[operands[i]] = deals || from_dealt;
@@ -160,7 +136,7 @@ class WholeUpdates {
     if (value == member.parameter && !bucket_.kept.parameters) return value;
     const auto [entry, fresh] = member.together.try_emplace(value, none);
     if (!fresh) return entry->second;
-    const Id all = gathered(flat);
+    const Id all = ranges_.gathered(flat);
     Value copy = program_.value(value);
     copy.name += ".together";
     copy.role = Role::activation;
@@ -172,38 +148,18 @@ class WholeUpdates {
       if (lies.is_partial()) lies = AxisPlacement::replicated();
     entry->second = program_.add_value(std::move(copy));
     const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
-    add("unpack", {all, entry->second}, std::span(&offset, 1));
+    ranges_.add("unpack", {all, entry->second}, std::span(&offset, 1));
     return entry->second;
   }
 
-  Id gathered(Id flat) {
-    const auto [entry, fresh] = gathered_.try_emplace(flat, none);
-    if (!fresh) return entry->second;
-    entry->second = add_range(Value(program_.value(flat)), ".together", false);
-    add("all_gather", {flat, entry->second}, along());
-    part_ = flat;
-    return entry->second;
-  }
-
-  // To the ranks, layer by layer, so that the one that has most has least.
-  void deal(Id op) {
+  void deal_op(Id id) {
+    const Op& op = program_.op(id);
     std::vector<double>& loads = loads_[bucket_.axis];
-    loads.resize(static_cast<std::size_t>(parts_), 0);
-    const std::int64_t layers = program_.segment(bucket_.segment).repeat;
-    const double cost = program_.op(op).cost(program_.local_shape(program_.op(op))).flops;
-    std::vector<double> best;
-    std::size_t first = 0;
-    for (std::size_t begin = 0; begin < loads.size(); ++begin) {
-      std::vector<double> then = loads;
-      for (std::int64_t layer = 0; layer < layers; ++layer)
-        then[(begin + static_cast<std::size_t>(layer)) % loads.size()] += cost;
-      if (best.empty() ||
-          *std::max_element(then.begin(), then.end()) < *std::max_element(best.begin(), best.end()))
-        best = std::move(then), first = begin;
-    }
-    loads = std::move(best);
-    program_.set_attr(op, "first", static_cast<double>(first));
-    program_.set_attr(op, "ranks", static_cast<double>(parts_));
+    loads.resize(static_cast<std::size_t>(ranges_.parts()), 0);
+    const double cost = op.cost(program_.local_shape(op)).flops;
+    const std::size_t first = deal(loads, program_.segment(bucket_.segment).repeat, cost);
+    program_.set_attr(id, "first", static_cast<double>(first));
+    program_.set_attr(id, "ranks", static_cast<double>(ranges_.parts()));
   }
 
   // ------------------------------------------------------------- ops that are alike for all elements
@@ -226,7 +182,7 @@ class WholeUpdates {
     for (std::size_t i = 0; i < op.attrs.size(); ++i)
       attrs.push_back({op.def->attrs[i].name,
                        op.def->attrs[i].real ? op.attrs[i].f : static_cast<double>(op.attrs[i].i)});
-    add(op.def->kind, operands, attrs);
+    ranges_.add(op.def->kind, operands, attrs);
   }
 
   Id operand_of(const Member& member, std::size_t i) const {
@@ -234,7 +190,7 @@ class WholeUpdates {
   }
 
   Id made(std::size_t i) {
-    const Id flat = add_range(Value(program_.value(operand_of(members_.front(), i))), ".own", true);
+    const Id flat = ranges_.add_range(Value(program_.value(operand_of(members_.front(), i))), ".own", true);
     for (Member& member : members_) member.flat[operand_of(member, i)] = flat;
     return flat;
   }
@@ -243,33 +199,26 @@ class WholeUpdates {
   Id packed(std::size_t i) {
     const Value like = program_.value(operand_of(members_.front(), i));
     const bool dealt = members_.front().dealt[operand_of(members_.front(), i)];
-    const Id own = add_range(like, ".own", true), into = dealt ? add_range(like, ".dealt", false) : own;
-    add("blank", {into});
+    const Id own = ranges_.add_range(like, ".own", true),
+             into = dealt ? ranges_.add_range(like, ".dealt", false) : own;
+    ranges_.add("blank", {into});
     for (Member& member : members_) {
       const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
-      add("pack", {operand_of(member, i), into}, std::span(&offset, 1));
+      ranges_.add("pack", {operand_of(member, i), into}, std::span(&offset, 1));
       member.flat[operand_of(member, i)] = own;
     }
-    if (dealt) add("reduce_scatter", {into, own}, along());
+    if (dealt) ranges_.exchange("reduce_scatter", into, own);
     return own;
   }
 
   Program& program_;
   const Bucket& bucket_;
   DealtLoads& loads_;
-  const std::int64_t parts_;
+  FlatRanges ranges_;
   std::vector<Member> members_;
-  std::map<Id, Id> gathered_;  // by flat
-  Id part_ = none;             // something that lies in parts, by which an op knows which rank it is on
 };
 
 }  // namespace
-
-std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis) {
-  std::vector<AxisPlacement> placement(program.mesh().size());
-  for (const AxisId one : axes_of(axis)) placement[one] = AxisPlacement::sharded("packed");
-  return placement;
-}
 
 std::string flat_form(const Program& program, Id parameter, const Update& update) {
   std::string form;

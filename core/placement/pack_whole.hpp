@@ -10,16 +10,12 @@
 // reduction more a step, of what the op is given.
 #pragma once
 
-#include <map>
 #include <string>
-#include <vector>
 
+#include "placement/dealt_loads.hpp"
 #include "program/update_form.hpp"
 
 namespace prun {
-
-// What ranks of an axis have been dealt so far, FLOPs of each.
-using DealtLoads = std::map<AxisId, std::vector<double>>;
 
 // Equal texts: updates whose ops that are alike for all elements are the same.
 std::string flat_form(const Program& program, Id parameter, const Update& update);
@@ -27,8 +23,5 @@ std::string flat_form(const Program& program, Id parameter, const Update& update
 // Puts the update of the bucket in the place of those of its members, which it leaves to be erased.
 void pack_whole_updates(Program& program, const Bucket& bucket, std::span<const Update> updates,
                         DealtLoads& loads);
-
-// How a flat range lies of which the ranks of an axis, or of several together, have a part each.
-std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis);
 
 }  // namespace prun

@@ -5,7 +5,7 @@
 
 #include "base/text.hpp"
 #include "base/thread.hpp"
-#include "placement/moves.hpp"
+#include "placement/saved_moves.hpp"
 #include "plan/launch_limit.hpp"
 #include "plan/make/make_plan.hpp"
 #include "plan/proof/check_plan.hpp"

@@ -1,0 +1,19 @@
+// Ops of whole tensors that one rank does for all (OpDef::dealt), dealt to the ranks by what they cost.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "program/mesh.hpp"
+
+namespace prun {
+
+// What ranks of an axis have been dealt so far, FLOPs of each.
+using DealtLoads = std::map<AxisId, std::vector<double>>;
+
+// One op of so many layers, to consecutive ranks in turn, and so that the one that has most has least. Says
+// which rank has the first, and adds to the loads, of which there is one for each rank.
+std::size_t deal(std::vector<double>& loads, std::int64_t layers, double cost);
+
+}  // namespace prun

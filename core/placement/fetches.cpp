@@ -1,0 +1,51 @@
+#include "placement/fetches.hpp"
+
+#include "placement/copies.hpp"
+
+namespace prun {
+namespace {
+
+// In front of which all is fetched that a segment's gather brings.
+Id first_exchange(const Program& program, Id segment) {
+  for (const Id op : program.segment(segment).ops(FunctionKind::gather))
+    if (program.op(op).exchange()) return op;
+  return none;
+}
+
+}  // namespace
+
+void fetch_parameter(Program& program, Id parameter) {
+  Value copy = program.value(parameter);
+  copy.name += ".fetched";
+  copy.role = Role::fetched;
+  copy.gradient = copy.master = copy.copy_of = none;
+  copy.states.clear();
+  copy.place.reset();
+  const Id segment = copy.segment, fetched = program.add_value(std::move(copy));
+  for (Id user = 0; user < program.segment_count(); ++user)
+    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+      use_instead(program, user, kind, parameter, fetched);
+  add_copy(program, segment, FunctionKind::gather, parameter, fetched, first_exchange(program, segment));
+}
+
+void fetch_part(Program& program, Bucket& bucket, MemoryPlace place) {
+  const std::string& axis = program.mesh().name(bucket.axis);
+  if (!bucket.kept.parameters)
+    throw_error(ErrorCode::unsupported, described(program, bucket.parameters.front()), " is to lie in ",
+                name_of(place.space), ", and the ranks of axis '", axis,
+                "' keep its optimizer state in parts but each of them all of it; let them keep the "
+                "parameters in parts too (strategy zero, stage = 3), and each fetches its own");
+  Value part = program.value(bucket.own_parameters);
+  part.name += ".fetched";
+  part.role = Role::view;
+  bucket.own_fetched = program.add_value(std::move(part));
+  program.set_place(bucket.own_parameters, place);
+  const std::vector<Id> ops = program.segment(bucket.segment).ops(FunctionKind::gather);
+  add_copy(program, bucket.segment, FunctionKind::gather, bucket.own_parameters, bucket.own_fetched,
+           ops.front());
+  for (Id op : ops)
+    if (program.op(op).operands.front() == bucket.own_parameters)
+      program.replace_operand(op, 0, bucket.own_fetched);
+}
+
+}  // namespace prun

@@ -1,0 +1,38 @@
+// Ops and values of a bucket's update that are flat: over the whole bucket, or over one rank's part of it.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "program/step_program.hpp"
+
+namespace prun {
+
+// How a flat range lies of which the ranks of an axis, or of several together, have a part each.
+std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis);
+
+class FlatRanges {
+ public:
+  FlatRanges(Program& program, const Bucket& bucket)
+      : program_(program), bucket_(bucket), parts_(program.mesh().extent(bucket.axis)) {}
+
+  std::int64_t parts() const { return parts_; }
+  // Appends an op to the bucket's update; one that exchanges, over the ranks that have its parts.
+  Id add(const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs = {});
+  Id exchange(const char* kind, Id from, Id to);
+  // Over the bucket, or the rank's part of it.
+  Id add_range(const Value& like, const char* suffix, bool own);
+  // All of what the ranks have parts of: once for each.
+  Id gathered(Id own);
+  // Something that lies in parts, by which an op knows which rank it is on: none until something is gathered.
+  Id any_part() const { return part_; }
+
+ private:
+  Program& program_;
+  const Bucket& bucket_;
+  const std::int64_t parts_;
+  std::map<Id, Id> gathered_;  // by the rank's part
+  Id part_ = none;
+};
+
+}  // namespace prun
