@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <string_view>
 
-#include "base/require.hpp"
+#include "program/head_pieces.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -20,30 +19,20 @@ std::size_t operand_called(const OpDef& def, std::string_view name) {
   return i;
 }
 
-constexpr std::size_t most_pieces = 8;  // that join_pieces takes
-
-// Of every value with heads that an op looks at across parts.
-void check_pieces(const Program& program, std::int64_t pieces) {
-  if (pieces < 1 || pieces > static_cast<std::int64_t>(most_pieces))
-    throw_error(ErrorCode::bad_input, "keys and values come in 1 to ", most_pieces, " pieces, not ", pieces);
-  for (Id id = 0; id < program.value_count(); ++id)
-    for (const Dim& dim : program.value(id).dims)
-      if (dim.name == Name("heads") && dim.extent % pieces != 0)
-        throw_error(ErrorCode::unsupported, dim.extent, " groups of heads cannot be cut into ", pieces,
-                    " equal pieces; choose a divisor of them");
-}
-
 class SharingOut {
  public:
   SharingOut(Program& program, SequenceOrder order, std::int64_t pieces)
-      : program_(program), order_(order), pieces_(pieces), seq_(program.value(tokens()).dims[1].name) {}
+      : program_(program),
+        order_(order),
+        pieces_(program, pieces),
+        seq_(program.value(tokens()).dims[1].name) {}
 
   void run() {
     for (segment_ = 0; segment_ < program_.segment_count(); ++segment_)
       for (int kind = 0; kind < function_kinds; ++kind) {
         const std::vector<Id> ops = program_.segment(segment_).ops(static_cast<FunctionKind>(kind));
         contexts_.clear();
-        taken_.clear();
+        pieces_.begin_function();
         positions_ = none;
         for (std::size_t i = 0; i < ops.size(); ++i) visit(ops[i], i + 1 < ops.size() ? ops[i + 1] : none);
       }
@@ -82,7 +71,7 @@ class SharingOut {
     std::vector<AttrValue> attrs = {{"chunk", static_cast<double>(order_.chunk)},
                                     {"chunks", static_cast<double>(order_.chunks)}};
     for (std::size_t i = 0; i < op.def->attr_count; ++i) carry_over(id, op.def->attrs[i], def, attrs);
-    if (pieces_ == 1) {
+    if (pieces_.count() == 1) {
       std::vector<Id> operands;
       for (std::size_t i = 0; i < def.operand_count; ++i)
         operands.push_back(operand_for(operand_of(op, def.operands[i]), def.operands[i], id, next));
@@ -113,11 +102,11 @@ class SharingOut {
     std::vector<std::vector<Id>> parts(def.operand_count);  // by operand and piece
     for (std::size_t i = 0; i < def.operand_count; ++i) {
       const Id value = operand_of(op, def.operands[i]);
-      for (std::int64_t piece = 0; piece < pieces_; ++piece)
-        parts[i].push_back(def.operands[i].access == Access::read ? taken(value, piece, id)
-                                                                  : piece_like(value));
+      for (std::int64_t piece = 0; piece < pieces_.count(); ++piece)
+        parts[i].push_back(def.operands[i].access == Access::read ? pieces_.taken(value, piece, id)
+                                                                  : pieces_.piece_like(value));
     }
-    for (std::int64_t piece = 0; piece < pieces_; ++piece) {
+    for (std::int64_t piece = 0; piece < pieces_.count(); ++piece) {
       std::vector<Id> operands;
       for (std::size_t i = 0; i < def.operand_count; ++i)
         operands.push_back(operand_for(parts[i][static_cast<std::size_t>(piece)], def.operands[i], id, id));
@@ -126,7 +115,8 @@ class SharingOut {
                       first_reader(operands, def, id));
     }
     for (std::size_t i = 0; i < def.operand_count; ++i)
-      if (def.operands[i].access == Access::write) join(parts[i], operand_of(op, def.operands[i]), op, id);
+      if (def.operands[i].access == Access::write)
+        pieces_.join(parts[i], operand_of(op, def.operands[i]), op, id);
     program_.erase_op(id);
   }
 
@@ -140,43 +130,6 @@ class SharingOut {
           return op;
     }
     return otherwise;
-  }
-
-  std::optional<std::size_t> heads_of(Id value) const {
-    const std::vector<Dim>& dims = program_.value(value).dims;
-    for (std::size_t d = 0; d < dims.size(); ++d)
-      if (dims[d].name == Name("heads")) return d;
-    return {};
-  }
-
-  Id taken(Id value, std::int64_t piece, Id before) {
-    if (value == none || !heads_of(value)) return value;
-    const auto key = std::pair(value, piece);
-    if (const auto known = taken_.find(key); known != taken_.end()) return known->second;
-    const Op& op = program_.op(before);
-    const AttrValue attrs[] = {{"dim", static_cast<double>(*heads_of(value))},
-                               {"piece", static_cast<double>(piece)},
-                               {"pieces", static_cast<double>(pieces_)}};
-    return taken_[key] = program_.add_op_creating(op.segment, op.function, op.part, "take_piece",
-                                                  std::span(&value, 1), attrs, before)[0];
-  }
-
-  Id piece_like(Id value) {
-    Value piece = program_.value(value);
-    const std::optional<std::size_t> heads = heads_of(value);
-    PRUN_CHECK(heads, "'", piece.name, "' has no heads to make pieces of");
-    piece.dims[*heads].extent /= pieces_;
-    piece.name += ".piece";
-    return program_.add_value(std::move(piece));
-  }
-
-  void join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before) {
-    std::vector<Id> operands = pieces;
-    operands.resize(most_pieces, none);
-    operands.push_back(whole);
-    const AttrValue dim{"dim", static_cast<double>(*heads_of(whole))};
-    program_.add_op(op.segment, op.function, op.part, "join_pieces", std::move(operands), std::span(&dim, 1),
-                    before);
   }
 
   static constexpr std::string_view all = "all_";
@@ -231,12 +184,11 @@ class SharingOut {
 
   Program& program_;
   const SequenceOrder order_;
-  const std::int64_t pieces_;
+  HeadPieces pieces_;
   const Name seq_;
   Id segment_ = 0;
   // Of this function.
   std::map<Id, Id> contexts_;
-  std::map<std::pair<Id, std::int64_t>, Id> taken_;
   Id positions_ = none;
 };
 

@@ -2,14 +2,10 @@
 #include "plan/proof/check_plan.hpp"
 
 #include <algorithm>
-#include <limits>
 
-#include "plan/proof/bucket_windows.hpp"
 #include "plan/proof/check_effects.hpp"
 #include "plan/proof/check_failure.hpp"
-#include "plan/proof/content_versions.hpp"
-#include "plan/proof/initial_content.hpp"
-#include "plan/proof/shadow_memory.hpp"
+#include "plan/proof/operand_memory.hpp"
 #include "plan/proof/sums_over_ranks.hpp"
 
 namespace prun {
@@ -30,35 +26,13 @@ void check_can_begin(const Op& op, const PlannedStep& step, std::uint32_t first)
                  "', which its kernel cannot");
 }
 
-using State = std::vector<std::int64_t>;
-
-void append_when(const When& when, const QueueClocks& clocks, State& state) {
-  state.insert(state.end(), {when.queue, when.ticket < 0 ? std::numeric_limits<std::int64_t>::min()
-                                                         : when.ticket - clocks.first_ticket(when.queue)});
-}
-
-// What a stretch of memory means for the step behind this one, relative to it.
-void append_stretch(std::int64_t at, const ShadowMemory::Stretch& stretch, const QueueClocks& clocks,
-                    std::int64_t version, State& state) {
-  const Content& content = stretch.content;
-  state.insert(state.end(), {at, stretch.end, content.value, content.instance, content.microbatch, version});
-  append_when(stretch.written, clocks, state);
-  std::vector<When> reads = stretch.reads;
-  std::sort(reads.begin(), reads.end(), [](const When& a, const When& b) { return a.queue < b.queue; });
-  state.push_back(static_cast<std::int64_t>(reads.size()));
-  for (const When& read : reads) append_when(read, clocks, state);
-}
-
 class Replay {
  public:
   Replay(const Program& program, const Plan& plan)
       : program_(program),
         plan_(plan),
-        versions_(program),
-        windows_(program, plan),
         clocks_(calls_by_queue(plan)),
-        memory_(plan.layout, clocks_,
-                [&program](const Content& content) { return describe(program, content); }),
+        memory_(program, plan, clocks_),
         sums_(program) {}
 
   // What a step leaves as the one before did, the next will as well: what is known to be done only grows from
@@ -66,15 +40,16 @@ class Replay {
   // is written once at least.
   void run() {
     constexpr std::int64_t most_steps = 8;
-    put_initial_content(program_, plan_, versions_, memory_);
-    State before;
+    ProofState before;
     for (step_ = 0;; ++step_) {
       if (step_ == most_steps)
         fail_check("the state of memory does not repeat within ", most_steps, " steps");
       clocks_.begin_step(step_);
+      memory_.begin_step(step_);
       replay_save();
       for (const Call& call : plan_.calls) replay(call);
-      State now = state();
+      ProofState now = memory_.state();
+      sums_.append_state(now);
       if (step_ > 0 && now == before) break;
       before = std::move(now);
       memory_.forget_what_is_not_kept();
@@ -83,8 +58,6 @@ class Replay {
   }
 
  private:
-  // ------------------------------------------------------------- steps
-
   // A save may be begun before any step, when all before are done. It reads what they left, while the step
   // runs.
   void replay_save() {
@@ -97,8 +70,8 @@ class Replay {
       for (const LastingValue& value : plan_.save_reads[read]) {
         Call call;
         call.instance = value.instance;
-        each_window(call, value.value, plan_.home(value.value), [&](const Window& window) {
-          this->read(window, versions_.wanted(window.content.value, step_, false, false), "save");
+        memory_.each_window(call, value.value, plan_.home(value.value), [&](const Window& window) {
+          memory_.read(window, versions().wanted(window.content.value, step_, false, false), "save");
         });
       }
     }
@@ -122,25 +95,23 @@ class Replay {
         replay_exchange(call, step);
       else
         replay_kernel(call, step, call.first_of(s));
-      for (const Address& dead : step.dead_after)
-        memory_.write(plan_.resolve(call, dead, 0), dead.bytes, {none, -3, -3}, "release");
+      for (const Address& dead : step.dead_after) memory_.spoil(call, dead, {none, -3, -3}, "release");
     }
     called_.insert({call.function, call.piece});
     for (const InstancePiece& of : plan_.functions[call.function].joins)
       called_.insert({of.function, of.piece});
   }
 
+  const ContentVersions& versions() const { return memory_.versions(); }
   FunctionKind kind_of(const Call& call) const { return plan_.functions[call.function].kind; }
 
   // From another rank, or to it. That both mean the same is for plan/check_ranks.
   void replay_transfer(const Call& call, const PlannedStep& step) {
     const PlannedOperand& operand = step.operands.front();
-    const std::int64_t at = plan_.resolve(call, operand.address, 0), bytes = operand.address.bytes;
-    const Content content = versions_.written(content_of(call, operand.value, operand.address), step_, step_);
     if (step.exchange->kind == CommKind::send)
-      read({content, at, bytes}, {step_, step_, versions_.of(content.value)}, "send");
+      memory_.send(call, operand);
     else
-      memory_.write(at, bytes, content, "recv");
+      memory_.receive(call, operand);
   }
 
   // Reads its first operand and writes its last, which are one where it works in place; and so on for what
@@ -148,19 +119,20 @@ class Replay {
   void replay_exchange(const Call& call, const PlannedStep& step) {
     const Op& op = program_.op(step.op);
     const FunctionKind kind = kind_of(call);
-    const bool carries = versions_.carries_parameters(op);
+    const bool carries = versions().carries_parameters(op);
     // Of what it carries; where a rank's part is padding alone, nothing there says so.
     std::int64_t version = kind == FunctionKind::update ? step_ + 1 : step_;
     for (std::size_t i = 0; i < step.operands.size(); ++i) {
       const PlannedOperand& operand = step.operands[i];
       const Access access = i < op.operands.size() ? op.access(i) : Access::update;
-      each_window(call, operand.value, operand.address, [&](const Window& window) {
+      memory_.each_window(call, operand.value, operand.address, [&](const Window& window) {
         const Id value = window.content.value;
         if (access != Access::write) {
-          const std::int64_t found = read(window, versions_.wanted(value, step_, false, carries), op.kind());
-          if (versions_.counts_updates(value)) version = std::min(version, found);
+          const std::int64_t found =
+              memory_.read(window, versions().wanted(value, step_, false, carries), op.kind());
+          if (versions().counts_updates(value)) version = std::min(version, found);
         }
-        if (access != Access::read) write(window, version, op.kind());
+        if (access != Access::read) memory_.write(window, version, op.kind());
         sums_.exchange(kind, access, window.content);
       });
     }
@@ -175,95 +147,39 @@ class Replay {
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) == Access::read) continue;
       const bool changes = updates && op.access(i) == Access::update;
-      each_window(call, op.operands[i], step.operands[i].address,
-                  [&](const Window& window) { write(window, changes ? step_ + 1 : version, op.kind()); });
+      memory_.each_window(call, op.operands[i], step.operands[i].address, [&](const Window& window) {
+        memory_.write(window, changes ? step_ + 1 : version, op.kind());
+      });
     }
-    if (step.workspace.bytes > 0)
-      memory_.write(plan_.resolve(call, step.workspace, 0), step.workspace.bytes, {none, -2, -2},
-                    "workspace");
+    if (step.workspace.bytes > 0) memory_.spoil(call, step.workspace, {none, -2, -2}, "workspace");
   }
 
   // Returns the version of parameters that are copies of what it read.
   std::int64_t read_operands(const Call& call, const PlannedStep& step, std::uint32_t first) {
     const Op& op = program_.op(step.op);
     const FunctionKind kind = kind_of(call);
-    const bool updates = kind == FunctionKind::update, carries = versions_.carries_parameters(op);
+    const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
     std::int64_t version = step_ + 1;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none) continue;
       const bool begins = (first >> i & 1) != 0, reads = op.access(i) == Access::read;
-      each_window(call, op.operands[i], step.operands[i].address, [&](const Window& window) {
+      memory_.each_window(call, op.operands[i], step.operands[i].address, [&](const Window& window) {
         sums_.touch(kind, op, i, begins, window.content);
-        if (begins) check_begins(window, op.kind());
+        if (begins) memory_.check_begins(window, op.kind());
         if (begins || op.access(i) == Access::write) return;
         const Id value = window.content.value;
         const std::int64_t found =
-            read(window, versions_.wanted(value, step_, updates, carries && reads), op.kind());
-        if (reads && versions_.counts_updates(value)) version = std::min(version, found);
+            memory_.read(window, versions().wanted(value, step_, updates, carries && reads), op.kind());
+        if (reads && versions().counts_updates(value)) version = std::min(version, found);
       });
     }
     return version;
   }
 
-  // ------------------------------------------------------------- memory
-
-  template <class Body>
-  void each_window(const Call& call, Id value, const Address& address, Body&& body) const {
-    const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
-    windows_.each(content_of(call, value, address), address, at, body);
-  }
-
-  Content content_of(const Call& call, Id id, const Address& address) const {
-    const Value& value = program_.value(id);
-    std::int32_t instance = call.instance;
-    if (address.whose == Whose::fixed) instance = address.instance;
-    if (address.whose == Whose::previous) {
-      instance = call.instance - 1;
-      const SegmentData& before = program_.segment(plan_.instances[instance].segment);
-      id = address.region == Region::boundary ? before.outgoing : before.outgoing_gradient;
-    }
-    const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
-    return {id, instance, of_microbatch ? call.microbatch : -1};
-  }
-
-  bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
-
-  std::int64_t read(const Window& window, const Versions& versions, std::string_view op) {
-    if (is_hosts(window.content.value)) return versions.newest;
-    return memory_.read(window.at, window.bytes, window.content, versions, op);
-  }
-
-  void write(const Window& window, std::int64_t updates, std::string_view op) {
-    memory_.write(window.at, window.bytes, versions_.written(window.content, step_, updates), op);
-  }
-
-  // Whoever begins a sum must find none there.
-  void check_begins(const Window& window, std::string_view op) {
-    Content sum = window.content;
-    sum.version = step_;
-    memory_.check_begins(window.at, window.bytes, sum, op);
-  }
-
-  // All that the next step's replay depends on, relative to the step; but for staging, whose sides take
-  // turns.
-  State state() const {
-    State state;
-    for (const auto& [at, stretch] : memory_.stretches()) {
-      const Content& content = stretch.content;
-      if (content.value != none && is_hosts(content.value)) continue;
-      const bool counts = content.value != none && versions_.of(content.value) != Counts::nothing;
-      append_stretch(at, stretch, clocks_, counts ? content.version - step_ : 0, state);
-    }
-    sums_.append_state(state);
-    return state;
-  }
-
   const Program& program_;
   const Plan& plan_;
-  const ContentVersions versions_;
-  const BucketWindows windows_;
   QueueClocks clocks_;
-  ShadowMemory memory_;
+  OperandMemory memory_;
   SumsOverRanks sums_;
   CalledPieces called_;
   std::int64_t step_ = 0;

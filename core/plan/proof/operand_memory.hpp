@@ -1,0 +1,58 @@
+// What the operands of a plan's steps find in memory and leave there, by windows of one content each, while
+// steps are replayed.
+#pragma once
+
+#include "plan/proof/bucket_windows.hpp"
+#include "plan/proof/content_versions.hpp"
+#include "plan/proof/shadow_memory.hpp"
+
+namespace prun {
+
+// All that a step's replay depends on, relative to the step.
+using ProofState = std::vector<std::int64_t>;
+
+class OperandMemory {
+ public:
+  // Holds what is there before the first step. Whoever reads or writes is the call at hand of `clocks`.
+  OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks);
+
+  const ContentVersions& versions() const { return versions_; }
+  void begin_step(std::int64_t step) { step_ = step; }
+  // What the layout does not keep from step to step, others may have overwritten.
+  void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
+
+  template <class Body>
+  void each_window(const Call& call, Id value, const Address& address, Body&& body) const {
+    const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
+    windows_.each(content_of(call, value, address), address, at, body);
+  }
+
+  // Returns the oldest version found.
+  std::int64_t read(const Window& window, const Versions& versions, std::string_view op);
+  void write(const Window& window, std::int64_t updates, std::string_view op);
+  // Whoever begins a sum must find none there.
+  void check_begins(const Window& window, std::string_view op);
+  // To another rank, and from it.
+  void send(const Call& call, const PlannedOperand& operand);
+  void receive(const Call& call, const PlannedOperand& operand);
+  // From here on nobody may read what is there.
+  void spoil(const Call& call, const Address& address, const Content& by, std::string_view op);
+
+  // But for staging, whose sides take turns.
+  ProofState state() const;
+
+ private:
+  Content content_of(const Call& call, Id id, const Address& address) const;
+  Content passed_on(const Call& call, const PlannedOperand& operand) const;
+  bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
+
+  const Program& program_;
+  const Plan& plan_;
+  const QueueClocks& clocks_;
+  const ContentVersions versions_;
+  const BucketWindows windows_;
+  ShadowMemory memory_;
+  std::int64_t step_ = 0;
+};
+
+}  // namespace prun

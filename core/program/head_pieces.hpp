@@ -1,0 +1,35 @@
+// Values cut into pieces of their heads, so that each piece may travel while an op runs on the one before.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "program/step_program.hpp"
+
+namespace prun {
+
+// Refuses a number of pieces that some value with heads cannot be cut into equally.
+void check_pieces(const Program& program, std::int64_t pieces);
+
+class HeadPieces {
+ public:
+  HeadPieces(Program& program, std::int64_t count) : program_(program), count_(count) {}
+
+  std::int64_t count() const { return count_; }
+  // What has been taken in the function before is not there.
+  void begin_function() { taken_.clear(); }
+  // Once in a function; a value without heads is its own piece.
+  Id taken(Id value, std::int64_t piece, Id before);
+  // A value for a piece of what becomes that one.
+  Id piece_like(Id value);
+  // Puts the pieces together, as `op` computes them, in front of `before`.
+  void join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before);
+
+ private:
+  Program& program_;
+  const std::int64_t count_;
+  std::map<std::pair<Id, std::int64_t>, Id> taken_;
+};
+
+}  // namespace prun
