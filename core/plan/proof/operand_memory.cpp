@@ -38,28 +38,6 @@ OperandMemory::OperandMemory(const Program& program, const Plan& plan, const Que
   put_initial_content(program, plan, versions_, memory_);
 }
 
-Content OperandMemory::content_of(const Call& call, Id id, const Address& address) const {
-  const Value& value = program_.value(id);
-  std::int32_t instance = call.instance;
-  if (address.whose == Whose::fixed) instance = address.instance;
-  if (address.whose == Whose::previous) {
-    instance = call.instance - 1;
-    const SegmentData& before = program_.segment(plan_.instances[instance].segment);
-    id = address.region == Region::boundary ? before.outgoing : before.outgoing_gradient;
-  }
-  const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
-  return {id, instance, of_microbatch ? call.microbatch : -1};
-}
-
-std::int64_t OperandMemory::read(const Window& window, const Versions& versions, std::string_view op) {
-  if (is_hosts(window.content.value)) return versions.newest;
-  return memory_.read(window.at, window.bytes, window.content, versions, op);
-}
-
-void OperandMemory::write(const Window& window, std::int64_t updates, std::string_view op) {
-  memory_.write(window.at, window.bytes, versions_.written(window.content, step_, updates), op);
-}
-
 void OperandMemory::check_begins(const Window& window, std::string_view op) {
   Content sum = window.content;
   sum.version = step_;

@@ -28,8 +28,13 @@ class OperandMemory {
   }
 
   // Returns the oldest version found.
-  std::int64_t read(const Window& window, const Versions& versions, std::string_view op);
-  void write(const Window& window, std::int64_t updates, std::string_view op);
+  std::int64_t read(const Window& window, const Versions& versions, std::string_view op) {
+    if (is_hosts(window.content.value)) return versions.newest;
+    return memory_.read(window.at, window.bytes, window.content, versions, op);
+  }
+  void write(const Window& window, std::int64_t updates, std::string_view op) {
+    memory_.write(window.at, window.bytes, versions_.written(window.content, step_, updates), op);
+  }
   // Whoever begins a sum must find none there.
   void check_begins(const Window& window, std::string_view op);
   // To another rank, and from it.
@@ -42,7 +47,18 @@ class OperandMemory {
   ProofState state() const;
 
  private:
-  Content content_of(const Call& call, Id id, const Address& address) const;
+  Content content_of(const Call& call, Id id, const Address& address) const {
+    const Value& value = program_.value(id);
+    std::int32_t instance = call.instance;
+    if (address.whose == Whose::fixed) instance = address.instance;
+    if (address.whose == Whose::previous) {
+      instance = call.instance - 1;
+      const SegmentData& before = program_.segment(plan_.instances[instance].segment);
+      id = address.region == Region::boundary ? before.outgoing : before.outgoing_gradient;
+    }
+    const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
+    return {id, instance, of_microbatch ? call.microbatch : -1};
+  }
   Content passed_on(const Call& call, const PlannedOperand& operand) const;
   bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
 
