@@ -1,63 +1,26 @@
 // Walks the sections of a recipe, section by section, and collects values and problems.
 #include "recipe/resolve.hpp"
 
-#include <algorithm>
-
 #include "base/text.hpp"
-#include "prun/error.hpp"
-#include "recipe/suggest.hpp"
-#include "recipe/typed_value.hpp"
+#include "recipe/section_entries.hpp"
 
 namespace prun::recipe {
 
 namespace {
 
-constexpr std::size_t longest_free_name = 23;  // what a Name holds
-
-bool valid_free_name(std::string_view name) {
-  constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
-  const bool digit_first = !name.empty() && name[0] >= '0' && name[0] <= '9';
-  return !name.empty() && !digit_first && name.size() <= longest_free_name &&
-         name.find_first_not_of(letters) == std::string_view::npos;
-}
-
-struct Declared {
-  Option option;
-  std::string by;
-};
-
-// One section while it is being resolved.
-struct Scope {
-  const SectionRule& rule;
-  std::string path;
-  const Node* table;  // null when the recipe does not have it
-  std::string plugin;
-  bool plugin_known = true;  // else its keys cannot be told from mistakes
-  std::vector<Declared> declared;
-  std::size_t first = 0;  // of its entries
-
-  std::string label() const {
-    if (!rule.list) return "[" + path + "]";
-    return plugin.empty() ? rule.label() : rule.label() + " " + in_quotes(plugin);
-  }
-};
-
-struct UnknownKey {
-  std::size_t section;
-  std::string key;
-  Location at;
-};
-
 class Resolver {
  public:
   Resolver(const Node& root, const std::shared_ptr<const Source>& main, const PluginCatalog& catalog,
            Diagnostics& diagnostics)
-      : root_(root), main_(main), catalog_(catalog), diagnostics_(diagnostics) {}
+      : root_(root),
+        diagnostics_(diagnostics),
+        plugins_(main, catalog, diagnostics),
+        entries_(main, plugins_, unknown_, diagnostics) {}
 
   ResolvedRecipe run() {
     for (const SectionRule& rule : core_sections()) resolve_rule(rule);
-    report_unknown_keys();
-    report_unknown_top();
+    unknown_.report(root_, diagnostics_);
+    out_.entries = std::move(entries_.all());
     for (std::size_t i = 0; i < out_.entries.size(); ++i) out_.by_path.emplace(out_.entries[i].path, i);
     return std::move(out_);
   }
@@ -85,7 +48,7 @@ class Resolver {
     if (!rule.list && is_bare(node, "{}")) node = nullptr;
     if (rule.list) return resolve_list(rule, node);
     if (node && node->kind != Node::Kind::table) {
-      declare_for_suggestions(rule);
+      unknown_.declare(rule);
       std::string meant = node->kind == Node::Kind::list ? "; write it with single brackets" : "";
       for (const Option& option : rule.schema.options())
         if (meant.empty()) meant = chosen_by(*node, option);
@@ -101,8 +64,8 @@ class Resolver {
   // [comm.ucx]: options of a plugin that has no section of its own.
   void resolve_plugin_table(const SectionRule& rule, const Member& member) {
     Scope scope{rule, rule.name + "." + member.key, &member.value, member.key, false,
-                {},   out_.entries.size()};
-    const std::optional<Schema> schema = find_plugin(rule.table_kind, member.key, member.at);
+                {},   entries_.all().size()};
+    const std::optional<Schema> schema = plugins_.find(rule.table_kind, member.key, member.at);
     scope.plugin_known = schema.has_value();
     if (schema)
       for (const Option& option : schema->options())
@@ -116,10 +79,10 @@ class Resolver {
     if (!node && rule.at_least_one) return resolve_section(rule, rule.name + ".0", nullptr);
     if (empty) {
       if (node && rule.at_least_one) out_.emptied.push_back(rule.name);
-      return declare_for_suggestions(rule);
+      return unknown_.declare(rule);
     }
     if (node->kind != Node::Kind::list) {
-      declare_for_suggestions(rule);
+      unknown_.declare(rule);
       const bool table = node->kind == Node::Kind::table;
       return report(node->at, "wrong type for " + rule.label() + ": expected list of tables, got " +
                                   describe(*node) + (table ? "; write it with double brackets" : ""));
@@ -136,240 +99,27 @@ class Resolver {
   // --- one section
 
   void resolve_section(const SectionRule& rule, std::string path, const Node* table) {
-    Scope scope{rule, std::move(path), table, "", true, {}, out_.entries.size()};
+    Scope scope{rule, std::move(path), table, "", true, {}, entries_.all().size()};
     for (const Option& option : rule.schema.options()) scope.declared.push_back({option, "core"});
-    if (!rule.plugin_kind.empty()) add_plugin(scope);
+    if (!rule.plugin_kind.empty()) plugins_.add(scope);
     resolve_declared(scope);
   }
 
   void resolve_declared(Scope& scope) {
-    for (const Declared& declared : scope.declared)
-      if (declared.option.key != "*") add_entry(scope, declared, declared.option.key);
-    remember_keys(scope);
-    if (scope.table) fill(scope, *scope.table, "");
-    report_missing(scope);
+    entries_.add(scope);
     const Location at = scope.table ? scope.table->at : Location{};
     out_.sections.push_back(
-        {scope.path, &scope.rule, scope.plugin, at, scope.first, out_.entries.size() - scope.first});
-  }
-
-  void add_plugin(Scope& scope) {
-    const Member* const member = scope.table ? scope.table->find("plugin") : nullptr;
-    scope.plugin_known = false;
-    std::optional<Value> name = scope.rule.schema.find("plugin")->default_value;
-    Location at = scope.table ? scope.table->at : Location{main_};
-    if (member) {
-      Diagnostics ignored;  // fill() reports a plugin that is no text
-      name = convert(member->value, *scope.rule.schema.find("plugin"), "", ignored);
-      at = member->value.at;
-    }
-    const auto* const text = name ? std::get_if<std::string>(&*name) : nullptr;
-    const bool need_none = scope.rule.schema.find("plugin")->presence == Presence::optional;
-    if (need_none && !member) scope.plugin_known = true;
-    if (!text || (text->empty() && !member)) return;
-    scope.plugin = *text;
-    const std::optional<Schema> schema = find_plugin(scope.rule.plugin_kind, *text, at);
-    scope.plugin_known = schema.has_value();
-    if (schema) add_plugin_options(scope, *schema, at);
-  }
-
-  void add_plugin_options(Scope& scope, const Schema& schema, const Location& at) {
-    const std::string by = scope.rule.plugin_kind + " plugin " + in_quotes(scope.plugin);
-    for (const Option& option : schema.options()) {
-      if (Declared* const known = optional_of_core(scope, option.key))
-        known->option = option;
-      else if (taken_by_core(scope.rule, option.key))
-        report(at, by + " declares " + in_quotes(option.key) +
-                       ", which the core reads itself; the plugin must rename it");
-      else
-        scope.declared.push_back({option, by});
-    }
-  }
-
-  // What the core reads where it is written, and does without.
-  static Declared* optional_of_core(Scope& scope, std::string_view key) {
-    const auto found = std::find_if(scope.declared.begin(), scope.declared.end(), [&](const Declared& known) {
-      return known.option.key == key && known.option.presence == Presence::optional;
-    });
-    return found == scope.declared.end() ? nullptr : &*found;
-  }
-
-  static bool taken_by_core(const SectionRule& rule, std::string_view key) {
-    for (const Option& option : rule.schema.options())
-      if (keys_collide(option.key, key)) return true;
-    for (const SectionRule& other : core_sections())
-      if (other.name.starts_with(rule.name + ".") &&
-          keys_collide(std::string_view(other.name).substr(rule.name.size() + 1), key))
-        return true;
-    return false;
-  }
-
-  // Reports a plugin that does not exist or cannot be used.
-  std::optional<Schema> find_plugin(const std::string& kind, const std::string& name, const Location& at) {
-    try {
-      if (const Schema* const schema = catalog_.schema(kind, name)) return *schema;
-      report(at,
-             "unknown " + kind + " plugin " + in_quotes(name) + suggest_plugin(name, catalog_.names(kind)));
-    } catch (const Error& error) {
-      report(at, error.what());
-    }
-    return std::nullopt;
-  }
-
-  Entry& add_entry(const Scope& scope, const Declared& declared, const std::string& key) {
-    Entry entry{scope.path + "." + key, key, declared.option, declared.by, std::nullopt, {}};
-    if (declared.option.presence == Presence::has_default) entry.value = declared.option.default_value;
-    out_.entries.push_back(std::move(entry));
-    return out_.entries.back();
-  }
-
-  void fill(const Scope& scope, const Node& table, const std::string& prefix) {
-    for (const Member& member : table.members) {
-      const std::string key = prefix + member.key;
-      const bool quoted_dot = member.key.find('.') != std::string::npos;
-      const bool nested_section =
-          is_section(scope.rule.name + "." + key) || (prefix.empty() && is_plugin_table(scope, member));
-      if (quoted_dot)
-        note_unknown(scope, key, member.at);
-      else if (nested_section)
-        continue;
-      else if (is_table_key(scope, key))
-        fill_table(scope, member, key);
-      else
-        fill_value(scope, member, key);
-    }
-  }
-
-  void fill_table(const Scope& scope, const Member& member, const std::string& key) {
-    if (member.value.kind == Node::Kind::table) return fill(scope, member.value, key + ".");
-    std::string meant;
-    for (const Declared& declared : scope.declared)
-      if (meant.empty() && declared.option.key.starts_with(key + "."))
-        meant = chosen_by(member.value, declared.option);
-    report(member.value.at, "wrong type for " + in_quotes(key) + " in " + scope.label() +
-                                ": expected table, got " + describe(member.value) + meant);
-  }
-
-  // "; it is a choice of schedule.kind", where a table stands as the text that one of its keys takes.
-  static std::string chosen_by(const Node& node, const Option& option) {
-    const bool text = node.kind == Node::Kind::string || node.kind == Node::Kind::bare;
-    const auto& choices = option.choices;
-    if (!text || std::find(choices.begin(), choices.end(), trim(node.text)) == choices.end()) return {};
-    return "; it is a choice of " + in_quotes(option.key);
-  }
-
-  void fill_value(const Scope& scope, const Member& member, const std::string& key) {
-    Entry* const entry = find_entry(scope, key, member);
-    if (!entry) return note_unknown(scope, key, member.at);
-    entry->at = member.at;
-    const std::string subject = in_quotes(key) + " in " + scope.label();
-    entry->value = convert(member.value, entry->option, subject, diagnostics_);
-    const auto* const text = entry->value ? std::get_if<std::string>(&*entry->value) : nullptr;
-    if (text && !text->empty() && scope.path == scope.rule.name && !scope.rule.value_kind.empty())
-      find_plugin(scope.rule.value_kind, *text, member.value.at);
-  }
-
-  // The declared entry of this key, or a new one if the section takes any name.
-  Entry* find_entry(const Scope& scope, const std::string& key, const Member& member) {
-    for (std::size_t i = scope.first; i < out_.entries.size(); ++i)
-      if (out_.entries[i].key == key) return &out_.entries[i];
-    for (const Declared& declared : scope.declared) {
-      if (declared.option.key != "*") continue;
-      if (!valid_free_name(key))
-        report(member.at, "name " + in_quotes(key) + " in " + scope.label() +
-                              " is not made of letters, digits and '_', or is longer than " +
-                              std::to_string(longest_free_name) + " letters");
-      return &add_entry(scope, declared, key);
-    }
-    return nullptr;
-  }
-
-  static bool is_section(std::string_view path) {
-    const auto rules = core_sections();
-    return std::any_of(rules.begin(), rules.end(), [path](const SectionRule& r) { return r.name == path; });
-  }
-
-  static bool is_plugin_table(const Scope& scope, const Member& member) {
-    return scope.path == scope.rule.name && !scope.rule.table_kind.empty() &&
-           member.value.kind == Node::Kind::table;
-  }
-
-  static bool is_table_key(const Scope& scope, const std::string& key) {
-    return std::any_of(scope.declared.begin(), scope.declared.end(),
-                       [&](const Declared& d) { return d.option.key.starts_with(key + "."); });
-  }
-
-  void report_missing(const Scope& scope) {
-    std::vector<std::string> missing;
-    for (std::size_t i = scope.first; i < out_.entries.size(); ++i) {
-      const Entry& entry = out_.entries[i];
-      const bool lacks = entry.option.presence == Presence::required && !entry.value && !entry.at.source;
-      if (lacks) missing.push_back(in_quotes(entry.key));
-    }
-    if (missing.empty()) return;
-    if (!scope.table)
-      return report(Location{main_},
-                    "missing section " + scope.label() + "; it must give " + join(missing, ", "));
-    for (const std::string& key : missing)
-      report(scope.table->at, "missing required key " + key + " in " + scope.label());
-  }
-
-  // --- names nobody declares, once all sections are known
-
-  void remember_keys(const Scope& scope) {
-    KeySet set{scope.rule.list ? scope.rule.name : scope.path, scope.label(), {}};
-    for (const Declared& declared : scope.declared) set.keys.push_back(declared.option.key);
-    key_sets_.push_back(std::move(set));
-  }
-
-  void declare_for_suggestions(const SectionRule& rule) {
-    KeySet set{rule.name, rule.label(), {}};
-    for (const Option& option : rule.schema.options()) set.keys.push_back(option.key);
-    key_sets_.push_back(std::move(set));
-  }
-
-  void note_unknown(const Scope& scope, std::string key, const Location& at) {
-    if (scope.plugin_known) unknown_.push_back({key_sets_.size() - 1, std::move(key), at});
-  }
-
-  // A suggestion costs a search; beyond what is shown nobody reads it.
-  bool worth_a_suggestion() const { return diagnostics_.size() < 4 * Diagnostics::max_shown; }
-
-  void report_unknown_keys() {
-    for (const UnknownKey& unknown : unknown_) {
-      std::string message =
-          "unknown key " + in_quotes(unknown.key) + " in " + key_sets_[unknown.section].label;
-      if (worth_a_suggestion()) message += suggest_key(unknown.key, unknown.section, key_sets_);
-      report(unknown.at, std::move(message));
-    }
-  }
-
-  void report_unknown_top() {
-    for (const Member& member : root_.members) {
-      const bool dotted = member.key.find('.') != std::string::npos;  // quoted: names no nested section
-      if (!dotted && is_section(member.key)) continue;
-      const Node& value = member.value;
-      const bool section =
-          value.kind == Node::Kind::table || (value.kind == Node::Kind::list && !value.items.empty() &&
-                                              value.items[0].kind == Node::Kind::table);
-      std::string message = section ? "unknown section [" + printable(member.key, 60) + "]"
-                                    : "unknown key " + in_quotes(member.key) + " outside any section";
-      if (worth_a_suggestion())
-        message += section ? suggest_section(member.key, key_sets_)
-                           : suggest_key(member.key, key_sets_.size(), key_sets_);
-      report(member.at, std::move(message));
-    }
+        {scope.path, &scope.rule, scope.plugin, at, scope.first, entries_.all().size() - scope.first});
   }
 
   void report(Location at, std::string message) { diagnostics_.add(std::move(at), std::move(message)); }
 
   const Node& root_;
-  const std::shared_ptr<const Source>& main_;
-  const PluginCatalog& catalog_;
   Diagnostics& diagnostics_;
-  ResolvedRecipe out_;
-  std::vector<KeySet> key_sets_;  // one a section resolved so far
-  std::vector<UnknownKey> unknown_;
+  ResolvedRecipe out_;  // entries at last
+  UnknownNames unknown_;
+  PluginOptions plugins_;
+  SectionEntries entries_;
 };
 
 }  // namespace

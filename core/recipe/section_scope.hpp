@@ -1,0 +1,36 @@
+// One section of a recipe, while it is being resolved.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "recipe/resolve.hpp"
+
+namespace prun::recipe {
+
+// An option, and who declares it: "core", "strategy plugin 'zero'".
+struct Declared {
+  Option option;
+  std::string by;
+};
+
+struct Scope {
+  const SectionRule& rule;
+  std::string path;
+  const Node* table;  // null when the recipe does not have it
+  std::string plugin;
+  bool plugin_known = true;  // else its keys cannot be told from mistakes
+  std::vector<Declared> declared;
+  std::size_t first = 0;  // of its entries
+
+  // "[model]", "[[strategy]] 'zero'"
+  std::string label() const;
+};
+
+// Of one of core's sections, and not of one of its keys.
+bool is_section(std::string_view path);
+
+// "; it is a choice of schedule.kind", where a table stands as the text that one of its keys takes.
+std::string chosen_by(const Node& node, const Option& option);
+
+}  // namespace prun::recipe

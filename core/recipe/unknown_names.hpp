@@ -1,0 +1,36 @@
+// Names in a recipe that nobody declares. What one was meant to be is known once all sections are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "recipe/section_scope.hpp"
+#include "recipe/suggest.hpp"
+
+namespace prun::recipe {
+
+class UnknownNames {
+ public:
+  // What this section accepts, or would where it is written otherwise.
+  void remember_keys(const Scope& scope);
+  void declare(const SectionRule& rule);
+  // A key of the section that was remembered last.
+  void note(const Scope& scope, std::string key, const Location& at);
+  // Those that were noted, then what stands outside of all sections.
+  void report(const Node& root, Diagnostics& diagnostics) const;
+
+ private:
+  struct UnknownKey {
+    std::size_t section;
+    std::string key;
+    Location at;
+  };
+
+  void report_keys(Diagnostics& diagnostics) const;
+  void report_top(const Node& root, Diagnostics& diagnostics) const;
+
+  std::vector<KeySet> key_sets_;  // one a section resolved so far
+  std::vector<UnknownKey> unknown_;
+};
+
+}  // namespace prun::recipe

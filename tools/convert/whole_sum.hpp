@@ -1,0 +1,23 @@
+// Products and sums of whole numbers, as they are read: 2*3+4.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace prun::convert {
+
+class WholeSum {
+ public:
+  // A number and the sign behind it, of which the last is a +. False: one of them is none, or the number
+  // divides by zero.
+  bool add(std::string_view number, char behind);
+  bool too_large() const { return too_large_; }
+  std::int64_t value() const { return sum_; }
+
+ private:
+  std::int64_t sum_ = 0, product_ = 1;
+  char last_ = '+', sign_ = '+';
+  bool too_large_ = false;
+};
+
+}  // namespace prun::convert
