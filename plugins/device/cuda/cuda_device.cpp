@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,28 +15,19 @@
 #include "driver.hpp"
 #include "examine.hpp"
 #include "experts_fusion.hpp"
+#include "gpu_facts.hpp"
 #include "gpu_memory.hpp"
 #include "gradient_fusion.hpp"
 #include "host/numa.hpp"
 #include "libraries.hpp"
+#include "op_binder.hpp"
 #include "power_meter.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
-#include "sharers.hpp"
+#include "stamps.hpp"
 
 namespace prun::cuda {
 namespace {
-
-// Dense bf16 peak, where it is known by the name of the GPU.
-double peak_of(const std::string& gpu) {
-  for (const auto& [name, peak] : {std::pair{"H200", 989e12},
-                                   {"H100 PCIe", 756e12},
-                                   {"H100", 989e12},
-                                   {"B200", 2250e12},
-                                   {"A100", 312e12}})
-    if (gpu.find(name) != std::string::npos) return peak;
-  return 0;
-}
 
 std::string cache_folder() {
   if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache) return std::string(cache) + "/prun";
@@ -60,6 +49,20 @@ void set_environment() {
   setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", 0);
 }
 
+GpuSettings gpu_settings(const Options& options) {
+  GpuSettings is;
+  is.chosen = options.has("ordinal");
+  is.shares = options.flag("share");
+  is.local_rank = options.local_rank();
+  is.local_ranks = options.local_ranks();
+  is.ordinal = is.chosen ? static_cast<int>(options.integer("ordinal")) : is.local_rank;
+  is.planned_bytes = static_cast<std::int64_t>(options.number("plan_gib") * (1 << 30));
+  is.planned_units = static_cast<int>(options.integer("plan_units"));
+  is.planned_gpu = options.text("plan_gpu");
+  is.peak_flops = options.number("peak_tflops") * 1e12;
+  return is;
+}
+
 // Context, kernels and libraries: a little more than was measured of any recipe (docs/benchmarks.md).
 constexpr std::int64_t process_bytes = std::int64_t{896} << 20,
                        process_device_bytes = std::int64_t{608} << 20;
@@ -69,38 +72,31 @@ constexpr std::int64_t queue_depth = Room::most / 2;
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const Options& options)
-      : chosen_(options.has("ordinal")),
-        shares_(options.flag("share")),
-        local_rank_(options.local_rank()),
-        local_ranks_(options.local_ranks()),
-        ordinal_(chosen_ ? static_cast<int>(options.integer("ordinal")) : local_rank_),
+      : local_rank_(options.local_rank()),
         waits_(options.flag("wait_after_each_op")),
         graphs_(options.flag("graphs")),
-        planned_bytes_(static_cast<std::int64_t>(options.number("plan_gib") * (1 << 30))),
-        planned_units_(static_cast<int>(options.integer("plan_units"))),
-        planned_gpu_(options.text("plan_gpu")),
-        libraries_({options.text("libraries"), options.flag("tune") && can_agree(local_ranks_),
-                    options.flag("deterministic"), options.text("attention"), cache_folder()}) {
+        libraries_({options.text("libraries"), options.flag("tune") && can_agree(options.local_ranks()),
+                    options.flag("deterministic"), options.text("attention"), cache_folder()}),
+        binder_({.deterministic = options.flag("deterministic")}, libraries_) {
     set_environment();
-    add(all_device_ops({.deterministic = options.flag("deterministic")}));
-    describe(options.number("peak_tflops") * 1e12);
+    gpu_ = facts_of_gpu(gpu_settings(options), libraries_);
   }
 
   DeviceInfo info() override {
     DeviceInfo info;
-    info.name = name_;
+    info.name = gpu_.name;
     info.kind = "cuda";
-    info.arithmetic = arithmetic_;
-    info.memory_bytes = memory_bytes_;
-    info.absent = absent_;
+    info.arithmetic = gpu_.arithmetic;
+    info.memory_bytes = gpu_.memory_bytes;
+    info.absent = gpu_.absent;
     info.process_bytes = process_bytes;
     info.process_device_bytes = process_device_bytes;
     info.queue_depth = queue_depth;
-    info.peak_flops = peak_flops_;
+    info.peak_flops = gpu_.peak_flops;
     info.asynchronous = true;
     info.one_process_each = true;  // its calls may wait for another GPU's of the process
-    info.unit = unit_;
-    info.units = units_;
+    info.unit = gpu_.unit;
+    info.units = gpu_.units;
     return info;
   }
 
@@ -109,7 +105,7 @@ class CudaDevice final : public Device {
     stay_near();
     const std::scoped_lock lock(mutex_);
     if (space == Space::device) {
-      auto range = std::make_unique<DeviceRange>(driver(), ordinal_, bytes);
+      auto range = std::make_unique<DeviceRange>(driver(), gpu_.ordinal, bytes);
       void* at = range->data();
       device_ranges_[at] = std::move(range);
       return at;
@@ -149,10 +145,7 @@ class CudaDevice final : public Device {
     return static_cast<std::int64_t>(all - free);
   }
 
-  const KernelDef* kernel(std::string_view op) override {
-    const auto found = ops_.find(op);
-    return found == ops_.end() ? nullptr : &found->second.def;
-  }
+  const KernelDef* kernel(std::string_view op) override { return binder_.kernel(op); }
 
   void lower(ProgramRef program) override {
     fuse_packed_attention(program);
@@ -163,7 +156,7 @@ class CudaDevice final : public Device {
 
   Queue create_queue(std::string_view name, bool workers) override {
     use();
-    if (!power_) power_.emplace(ordinal_);
+    if (!power_) power_.emplace(gpu_.ordinal);
     return queues_
         .emplace_back(std::make_unique<CudaQueue>(
             std::string(name), CudaQueue::Settings{!workers, waits_, graphs_, others_}, driver()))
@@ -186,7 +179,7 @@ class CudaDevice final : public Device {
       log_line(
           "no CUDA graphs are used where a comm plugin's exchanges are copied through the host's memory");
   }
-  DeviceMeter meter() override { return power_ ? power_->read(sharers_) : DeviceMeter{}; }
+  DeviceMeter meter() override { return power_ ? power_->read(gpu_.sharers) : DeviceMeter{}; }
   void make_current() override { use(); }
   void attach(Queue) override {
     use();
@@ -195,9 +188,8 @@ class CudaDevice final : public Device {
 
   BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) override {
     use();
-    std::vector<NamedWork> works;
-    for (Launches left(launches, static_cast<std::size_t>(count)); !left.empty();)
-      left = left.subspan(bind_first(of(queue), left, works));
+    std::vector<NamedWork> works =
+        binder_.bind(of(queue), Launches(launches, static_cast<std::size_t>(count)));
     check(cudaStreamSynchronize(of(queue).stream()), "trying work");
     return &of(queue).add(std::move(works));
   }
@@ -233,21 +225,11 @@ class CudaDevice final : public Device {
                    "waiting for a counter");
   }
 
-  // A number in pinned memory.
   Stamp create_stamp() override {
     use();
-    constexpr std::int64_t page = 4096;
-    if (free_stamps_.empty()) {
-      auto* first = static_cast<std::uint64_t*>(stamp_pages_.emplace_back(page).data());
-      for (std::int64_t i = 0; i < page / 8; ++i) free_stamps_.push_back(first + i);
-      write_time(first, nullptr);  // loads its kernel
-      check(cudaDeviceSynchronize(), "trying a stamp");
-    }
-    std::uint64_t* const stamp = free_stamps_.back();
-    free_stamps_.pop_back();
-    return stamp;
+    return stamps_.create();
   }
-  void destroy_stamp(Stamp stamp) override { free_stamps_.push_back(static_cast<std::uint64_t*>(stamp)); }
+  void destroy_stamp(Stamp stamp) override { stamps_.destroy(static_cast<std::uint64_t*>(stamp)); }
   void stamp(Queue queue, Stamp stamp) override {
     of(queue).make_room(1);
     write_time(static_cast<std::uint64_t*>(stamp), of(queue).stream());
@@ -258,82 +240,20 @@ class CudaDevice final : public Device {
   void check(Queue queue) override { of(queue).check(); }
 
  private:
-  void add(std::vector<DeviceOp> family) {
-    for (DeviceOp& op : family) {
-      const std::string name = op.def.op;
-      PRUN_CHECK(ops_.emplace(name, std::move(op)).second, "two kernels for op ", name);
-    }
-  }
-
   static CudaQueue& of(Queue queue) { return *static_cast<CudaQueue*>(queue); }
   static void check(cudaError_t status, const char* what) { cuda::check(status, what); }
-
-  // What is known without a GPU is that there is none.
-  void describe(double peak) {
-    int count = 0;
-    cudaDeviceProp gpu{};
-    if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess || count == 0) {
-      name_ = "cuda: " + (planned_gpu_.empty() ? why_none(status) : planned_gpu_ + ", which is not here");
-      absent_ = true;
-      memory_bytes_ = std::int64_t{1} << 50;  // not known
-      if (!shares_) units_ = planned_units_;
-    } else {
-      choose_among(count);
-      check(cudaGetDeviceProperties(&gpu, ordinal_), "properties");
-      if (!shares_) {
-        unit_ = "GPU " + hex_of(gpu.uuid.bytes);
-        units_ = count;
-      }
-      sharers_ = shares_ ? sharers_of(local_ranks_, count, chosen_) : 1;
-      name_ = "cuda: " + name_of(gpu.name, sharers_) + ", " + libraries_.versions();
-      arithmetic_ = std::string("gpu = \"") + gpu.name + "\"";
-      memory_bytes_ = static_cast<std::int64_t>(gpu.totalGlobalMem) / sharers_;
-    }
-    if (planned_bytes_ > 0) memory_bytes_ = planned_bytes_ / sharers_;
-    peak_flops_ = (peak > 0 ? peak : peak_of(name_)) / sharers_;
-  }
-
-  static std::string why_none(cudaError_t status) {
-    int driver = 0;
-    if (status != cudaErrorInsufficientDriver || cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0)
-      return "no GPU here";
-    const auto text = [](int version) {
-      return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-    };
-    return "the driver here is for CUDA " + text(driver) + ", too old for " + text(CUDART_VERSION) +
-           "; install a newer driver";
-  }
-
-  // Where each rank is shown one GPU, that is its own.
-  void choose_among(int count) {
-    if (!chosen_ && (shares_ || count == 1)) ordinal_ = local_rank_ % count;
-    if (!chosen_ && !shares_ && count > 1 && local_ranks_ > count)
-      throw_error(ErrorCode::bad_input, "rank ", local_rank_, " of ", local_ranks_,
-                  " on this host, where it sees ", count, " GPUs; start at most one rank a GPU");
-    if (ordinal_ >= count)
-      throw_error(ErrorCode::bad_input, "device.ordinal = ", ordinal_, ": there are ", count,
-                  " GPUs here, counted from 0");
-  }
-
-  static std::string hex_of(const char (&bytes)[16]) {
-    std::string text;
-    for (const char byte : bytes)
-      for (const int shift : {4, 0})
-        text += "0123456789abcdef"[(static_cast<unsigned char>(byte) >> shift) & 15];
-    return text;
-  }
 
   // Host memory of this process is that of one GPU, whichever device gives it: a plan's first range is this
   // one's.
   void stay_near() const {
     char address[32] = {};
-    if (cudaDeviceGetPCIBusId(address, sizeof address, ordinal_) == cudaSuccess)
+    if (cudaDeviceGetPCIBusId(address, sizeof address, gpu_.ordinal) == cudaSuccess)
       host::prefer_numa_node(host::numa_node_of(address));
   }
 
   // Makes the GPU the calling thread's.
   void use() {
-    const cudaError_t status = cudaSetDevice(ordinal_);
+    const cudaError_t status = cudaSetDevice(gpu_.ordinal);
     if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver)
       throw_error(ErrorCode::unsupported, "device cuda: ", cudaGetErrorString(status),
                   "; use device.plugin = \"cpu\", or a machine with a GPU and its driver");
@@ -356,99 +276,17 @@ class CudaDevice final : public Device {
     if (!forms.empty() && forms != std::exchange(said_, forms)) log_line(forms);
   }
 
-  // Makes one piece of work of these launches, from the first on. Returns of how many.
-  std::size_t bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
-    for (const Fusion& fusion : fusions_)
-      if (const std::size_t count = fusion.matches(left)) try {
-          const auto bind = [this, &fusion, &queue](Launches some) {
-            return fusion.bind(some, libraries_, queue.stream());
-          };
-          const std::string name = std::string(left[0].op.view()) + " + " + std::string(left[1].op.view());
-          works.push_back(named_work(name, left.first(count), bind));
-          return count;
-        } catch (const Error& error) {
-          if (error.code() != ErrorCode::unsupported) throw;
-        }
-    const Launches together = left.first(mergeable(left));
-    works.push_back(bind_work(queue, together));
-    return together.size();
-  }
-
-  // How many of these, from the first on, become one piece of work.
-  std::size_t mergeable(Launches launches) const {
-    const auto op = ops_.find(launches.front().op.view());
-    if (launches.front().kernel != runs_when_bound || !op->second.merges) return 1;
-    std::size_t n = 1;
-    while (n < launches.size() && launches[n].op.view() == launches.front().op.view() &&
-           op->second.merges(launches.front(), launches[n]))
-      ++n;
-    return n;
-  }
-
-  NamedWork bind_work(CudaQueue& queue, Launches launches) {
-    const std::string name(launches.front().op.view());
-    PRUN_CHECK(launches.front().kernel, "op ", name);
-    if (launches.front().kernel != runs_when_bound)
-      return named_work(name, launches, [](Launches one) -> Work {
-        return [kernel = one.front().kernel, args = one.front().args](Stream stream) {
-          kernel(args, {nullptr, stream});
-        };
-      });
-    const DeviceOp& op = ops_.at(name);
-    return named_work(name, launches, [this, &op, &queue](Launches some) {
-      return op.bind(some, libraries_, queue.stream());
-    });
-  }
-
-  template <class Bind>
-  NamedWork named_work(std::string name, Launches launches, Bind bind) const {
-    NamedWork named{std::move(name), launches.front().args.layer, bind(launches)};
-    named.captures = named.work.captures();
-    named.kind = kind_of(launches);
-    named.touches = touches_of(launches, true);
-    if (!adds_to_sums(launches)) return named;
-    named.own_touches = touches_of(launches, false);
-    named.bind_to = [bind, launches](void* workspace) {
-      std::vector<Launch> moved(launches.begin(), launches.end());
-      for (Launch& launch : moved)
-        if (launch.args.workspace) launch.args.workspace = workspace;
-      return bind(moved);
-    };
-    return named;
-  }
-
-  // Rather than make what later works need; and there is workspace for it elsewhere.
-  bool adds_to_sums(Launches launches) const {
-    return std::ranges::all_of(launches, [&](const Launch& launch) {
-      return ops_.find(launch.op.view())->second.def.writes_first != 0 &&
-             launch.args.workspace_bytes <= CudaQueue::side_workspace_bytes;
-    });
-  }
-
-  bool chosen_;  // by the recipe
-  bool shares_;
-  int local_rank_, local_ranks_;
-  int ordinal_;
+  int local_rank_;
   bool waits_, graphs_;
   bool others_ = false;  // are waited for
-  std::int64_t planned_bytes_;
-  int planned_units_;
-  std::string planned_gpu_;
-  std::string name_, arithmetic_, unit_;
-  int units_ = 0;
-  std::int64_t memory_bytes_ = 0;
-  bool absent_ = false;
-  int sharers_ = 1;
-  double peak_flops_ = 0;
+  GpuFacts gpu_;
   std::optional<Driver> driver_;
   Libraries libraries_;
-  std::map<std::string, DeviceOp, std::less<>> ops_;
-  std::vector<Fusion> fusions_ = fusions();
+  OpBinder binder_;
   std::mutex mutex_;
   std::unordered_map<void*, std::unique_ptr<DeviceRange>> device_ranges_;
   std::unordered_map<void*, std::unique_ptr<PinnedRange>> pinned_ranges_;
-  std::deque<PinnedRange> stamp_pages_;
-  std::vector<std::uint64_t*> free_stamps_;
+  Stamps stamps_;
   std::uint64_t clock_start_ = 0;
   std::string said_;  // of forms
   std::vector<std::unique_ptr<CudaQueue>> queues_;
