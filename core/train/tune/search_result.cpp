@@ -1,0 +1,95 @@
+#include "train/tune/search_result.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace prun {
+namespace {
+
+constexpr double batch_gain = 0.01;  // of the tokens a second: less is no reason for a larger batch
+
+class SearchResult {
+ public:
+  SearchResult(TriedCandidates& tried, const TuneSpace& space, const TuneRequest& request, TuneResult& result)
+      : tried_(tried), space_(space), request_(request), result_(result) {}
+
+  void take_best() {
+    TriedCandidates::Places order = tried_.best();
+    smallest_batch_first(order);
+    // The first that stands up to proof leads.
+    std::size_t taken = 0;
+    for (; taken < order.size(); ++taken) {
+      Planned whole = tried_.prove(order[taken]);
+      if (whole.fate != Fate::good) continue;
+      tried_[order[taken]].planned = std::move(whole);
+      break;
+    }
+    order.erase(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(taken));
+    for (const std::size_t i : order)
+      if (result_.best.size() < request_.shown && !is_shown(*tried_[i].planned))
+        result_.best.push_back(tuned(i, result_.best.empty()));
+    count();
+  }
+
+ private:
+  // Of those that are as good as the best.
+  void smallest_batch_first(TriedCandidates::Places& order) const {
+    if (request_.goal != TuneGoal::tokens || order.empty()) return;
+    const auto seconds = [&](std::size_t e) { return tried_.planned_seconds(e); };
+    const double most = seconds(order.front()) * (1 + batch_gain);
+    const auto worse =
+        std::find_if(order.begin(), order.end(), [&](std::size_t e) { return seconds(e) > most; });
+    std::stable_sort(order.begin(), worse, [&](std::size_t a, std::size_t b) {
+      return tried_[a].candidate.global < tried_[b].candidate.global;
+    });
+  }
+
+  // Another way to write the same plan: an option that changes nothing, a strategy with nothing to do.
+  bool is_shown(const Planned& planned) const {
+    return std::any_of(result_.best.begin(), result_.best.end(), [&](const TunedCandidate& one) {
+      return one.planned.step_seconds == planned.step_seconds &&
+             one.planned.device_bytes == planned.device_bytes;
+    });
+  }
+
+  TunedCandidate tuned(std::size_t entry, bool proven) const {
+    const TriedCandidate& one = tried_[entry];
+    return {space_.sets(one.candidate), space_.text(one.candidate), one.planned.value_or(Planned{}), proven};
+  }
+
+  void count() {
+    result_.looked_at = static_cast<std::int64_t>(tried_.size());
+    std::map<std::string, std::int64_t> refusals;
+    for (std::size_t i = 0; i < tried_.size(); ++i) {
+      const TriedCandidate& entry = tried_[i];
+      const Fate fate = entry.planned ? entry.planned->fate : entry.estimate.fate;
+      const std::string& why = entry.planned ? entry.planned->why : entry.estimate.why;
+      result_.refused += fate == Fate::refused;
+      result_.lacked_memory += fate == Fate::too_large;
+      if (fate != Fate::good && !why.empty()) ++refusals[why];
+    }
+    for (const std::size_t i : tried_.by_likely(tried_.all())) {
+      const TriedCandidate& entry = tried_[i];
+      const bool lacks = (entry.planned ? entry.planned->fate : entry.estimate.fate) == Fate::too_large;
+      if (lacks && entry.estimate.likely > 0 && result_.too_large.size() < request_.shown)
+        result_.too_large.push_back(tuned(i, false));
+    }
+    const auto commonest = std::max_element(refusals.begin(), refusals.end(),
+                                            [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (commonest != refusals.end()) result_.refusal = commonest->first;
+  }
+
+  TriedCandidates& tried_;
+  const TuneSpace& space_;
+  const TuneRequest& request_;
+  TuneResult& result_;
+};
+
+}  // namespace
+
+void conclude_search(TriedCandidates& tried, const TuneSpace& space, const TuneRequest& request,
+                     TuneResult& result) {
+  SearchResult(tried, space, request, result).take_best();
+}
+
+}  // namespace prun

@@ -1,0 +1,11 @@
+// What a search came to: the best, proven, and what became of the others.
+#pragma once
+
+#include "train/tune/tried_candidates.hpp"
+
+namespace prun {
+
+void conclude_search(TriedCandidates& tried, const TuneSpace& space, const TuneRequest& request,
+                     TuneResult& result);
+
+}  // namespace prun

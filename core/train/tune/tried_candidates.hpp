@@ -1,0 +1,66 @@
+// The candidates that a search has looked at: what was estimated of each, what planning it came to, and which
+// of them are better.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/tune/tune.hpp"
+
+namespace prun {
+
+struct TriedCandidate {
+  Candidate candidate;
+  Estimate estimate;
+  std::optional<Planned> planned;
+};
+
+class TriedCandidates {
+ public:
+  // Places among all of them.
+  using Places = std::vector<std::size_t>;
+
+  TriedCandidates(const TuneSpace& space, const TrialBase& base, TuneGoal goal, std::size_t threads);
+
+  std::size_t size() const { return entries_.size(); }
+  TriedCandidate& operator[](std::size_t place) { return entries_[place]; }
+  const TriedCandidate& operator[](std::size_t place) const { return entries_[place]; }
+  Places all() const;
+
+  // Those that were not seen before.
+  Places add(std::vector<Candidate> candidates);
+  void estimate(const Places& which);
+  void plan(const Places& which);
+  // Whole, and proven.
+  Planned prove(std::size_t place);
+
+  Places of_fate(const Places& which, Fate fate) const;
+  Places by_likely(Places which) const;
+  Places by_memory(Places which) const;
+  // What seconds of a step come to for as many sequences as the recipe has.
+  double of_a_batch(std::size_t place, double seconds) const {
+    return seconds / space_.batches(entries_[place].candidate);
+  }
+  // The same of a step as it was planned.
+  double planned_seconds(std::size_t place) const {
+    return of_a_batch(place, entries_[place].planned->step_seconds);
+  }
+  // By the goal, of those that were planned.
+  bool better(std::size_t a, std::size_t b) const;
+  Places best() const;
+
+ private:
+  const TuneSpace& space_;
+  const TuneGoal goal_;
+  std::vector<std::unique_ptr<Trial>> trials_;  // one a thread
+  std::vector<TriedCandidate> entries_;
+  std::map<std::string, std::size_t> by_sets_;  // into entries_
+};
+
+// The first so many.
+void keep_first(TriedCandidates::Places& which, std::size_t most);
+
+}  // namespace prun
