@@ -6,7 +6,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,6 +23,7 @@
 #include "power_meter.hpp"
 #include "prun/plugin.hpp"
 #include "queue.hpp"
+#include "signals.hpp"
 #include "stamps.hpp"
 
 namespace prun::cuda {
@@ -103,26 +103,11 @@ class CudaDevice final : public Device {
   void* allocate(Space space, std::int64_t bytes) override {
     use();
     stay_near();
-    const std::scoped_lock lock(mutex_);
-    if (space == Space::device) {
-      auto range = std::make_unique<DeviceRange>(driver(), gpu_.ordinal, bytes);
-      void* at = range->data();
-      device_ranges_[at] = std::move(range);
-      return at;
-    }
-    auto range = std::make_unique<PinnedRange>(bytes);
-    void* at = range->data();
-    if (local_rank_ == 0 && !range->note().empty()) log_line(range->note());
-    pinned_ranges_[at] = std::move(range);
-    return at;
+    return space == Space::device ? memory_.add_device(driver(), gpu_.ordinal, bytes) : pinned(bytes);
   }
   void release(Space space, void* memory, std::int64_t) override {
     use();
-    const std::scoped_lock lock(mutex_);
-    if (space == Space::device)
-      device_ranges_.erase(memory);
-    else
-      pinned_ranges_.erase(memory);
+    memory_.release(space, memory);
   }
   void upload(void* device, const void* host, std::int64_t bytes) override { transfer(device, host, bytes); }
   void download(void* host, const void* device, std::int64_t bytes) override {
@@ -198,31 +183,16 @@ class CudaDevice final : public Device {
   void* stream(Queue queue) override { return of(queue).stream(); }
   QueueEvent create_event() override {
     use();
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    return event;
+    return cuda::create_event();
   }
   void destroy_event(QueueEvent event) override { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
-  void record(Queue queue, QueueEvent event) override {
-    of(queue).make_room(1);
-    check(cudaEventRecord(static_cast<cudaEvent_t>(event), of(queue).stream()), "recording an event");
-  }
-  void wait(Queue queue, QueueEvent event) override {
-    of(queue).make_room(1);
-    check(cudaStreamWaitEvent(of(queue).stream(), static_cast<cudaEvent_t>(event), 0),
-          "waiting for an event");
-  }
+  void record(Queue queue, QueueEvent event) override { cuda::record(of(queue), event); }
+  void wait(Queue queue, QueueEvent event) override { cuda::wait(of(queue), event); }
   void write_counter(Queue queue, Counter* counter, std::uint64_t value) override {
-    of(queue).make_room(1);
-    driver().check(driver().write_value(of(queue).stream(), reinterpret_cast<CUdeviceptr>(counter), value,
-                                        CU_STREAM_WRITE_VALUE_DEFAULT),
-                   "writing a counter");
+    cuda::write_counter(driver(), of(queue), counter, value);
   }
   void wait_counter(Queue queue, const Counter* counter, std::uint64_t value) override {
-    of(queue).make_room(1);
-    driver().check(driver().wait_value(of(queue).stream(), reinterpret_cast<CUdeviceptr>(counter), value,
-                                       CU_STREAM_WAIT_VALUE_GEQ),
-                   "waiting for a counter");
+    cuda::wait_counter(driver(), of(queue), counter, value);
   }
 
   Stamp create_stamp() override {
@@ -251,6 +221,13 @@ class CudaDevice final : public Device {
       host::prefer_numa_node(host::numa_node_of(address));
   }
 
+  void* pinned(std::int64_t bytes) {
+    std::string note;
+    void* const at = memory_.add_pinned(bytes, note);
+    if (local_rank_ == 0 && !note.empty()) log_line(note);
+    return at;
+  }
+
   // Makes the GPU the calling thread's.
   void use() {
     const cudaError_t status = cudaSetDevice(gpu_.ordinal);
@@ -261,7 +238,7 @@ class CudaDevice final : public Device {
   }
 
   const Driver& driver() {
-    if (!driver_) driver_.emplace(load_driver());
+    std::call_once(loads_driver_, [this] { driver_.emplace(load_driver()); });
     return *driver_;
   }
 
@@ -280,12 +257,11 @@ class CudaDevice final : public Device {
   bool waits_, graphs_;
   bool others_ = false;  // are waited for
   GpuFacts gpu_;
+  std::once_flag loads_driver_;
   std::optional<Driver> driver_;
   Libraries libraries_;
   OpBinder binder_;
-  std::mutex mutex_;
-  std::unordered_map<void*, std::unique_ptr<DeviceRange>> device_ranges_;
-  std::unordered_map<void*, std::unique_ptr<PinnedRange>> pinned_ranges_;
+  MemoryRanges memory_;
   Stamps stamps_;
   std::uint64_t clock_start_ = 0;
   std::string said_;  // of forms

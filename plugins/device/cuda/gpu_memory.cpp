@@ -92,4 +92,29 @@ PinnedRange::~PinnedRange() {
   host::unmap_memory(memory_, bytes_);
 }
 
+void* MemoryRanges::add_device(const Driver& driver, int ordinal, std::int64_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  auto range = std::make_unique<DeviceRange>(driver, ordinal, bytes);
+  void* const at = range->data();
+  device_[at] = std::move(range);
+  return at;
+}
+
+void* MemoryRanges::add_pinned(std::int64_t bytes, std::string& note) {
+  const std::scoped_lock lock(mutex_);
+  auto range = std::make_unique<PinnedRange>(bytes);
+  void* const at = range->data();
+  note = range->note();
+  pinned_[at] = std::move(range);
+  return at;
+}
+
+void MemoryRanges::release(Space space, void* memory) {
+  const std::scoped_lock lock(mutex_);
+  if (space == Space::device)
+    device_.erase(memory);
+  else
+    pinned_.erase(memory);
+}
+
 }  // namespace prun::cuda

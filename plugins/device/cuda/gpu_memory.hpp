@@ -2,9 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 #include "driver.hpp"
+#include "prun/device.hpp"
 
 namespace prun::cuda {
 
@@ -50,6 +54,20 @@ class PinnedRange {
   const std::int64_t bytes_;
   void* memory_ = nullptr;
   std::string note_;
+};
+
+// What a device has handed out, by address. Any thread may ask.
+class MemoryRanges {
+ public:
+  void* add_device(const Driver& driver, int ordinal, std::int64_t bytes);
+  // `note`: see PinnedRange.
+  void* add_pinned(std::int64_t bytes, std::string& note);
+  void release(Space space, void* memory);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, std::unique_ptr<DeviceRange>> device_;
+  std::unordered_map<void*, std::unique_ptr<PinnedRange>> pinned_;
 };
 
 }  // namespace prun::cuda
