@@ -41,44 +41,56 @@ StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t mem
   return {slots.count * slots.bytes, slots.count > 1 ? 1 : 0};
 }
 
+namespace {
+
+// What a comm plugin says that exchanges need of one of so many members.
+class AskedNeeds {
+ public:
+  AskedNeeds(CommInterface& comm, std::int32_t place, std::int32_t size, bool staged)
+      : comm_(comm), place_(place), size_(size), staged_(staged) {}
+
+  CommNeeds of(const PlannedExchange& exchange) {
+    CommNeeds needs;
+    CommOp op = operation_of(exchange);
+    const StagedChunks chunks(op, size_);
+    const std::int64_t others = staged_ ? chunks.count() - 1 : 0;  // all alike, before the last
+    if (others > 0) {
+      op.count = chunks.elements(0);
+      add(op, others * exchange.pieces, needs);
+      op.count = chunks.elements(others);
+    }
+    add(op, exchange.pieces, needs);
+    return needs;
+  }
+
+ private:
+  void add(const CommOp& op, std::int64_t times, CommNeeds& needs) {
+    const auto [entry, fresh] = asked_.try_emplace({op.kind, op.dtype, op.count, op.peer});
+    if (fresh) raise(comm_.needs(op, place_, size_, &entry->second));
+    needs.bytes_sent += entry->second.bytes_sent * static_cast<std::uint64_t>(times);
+    needs.memory_bytes = std::max(needs.memory_bytes, entry->second.memory_bytes);
+  }
+
+  CommInterface& comm_;
+  const std::int32_t place_, size_;
+  const bool staged_;
+  // Layers have the same exchanges, and a plugin may have to count each message of one.
+  std::map<std::tuple<CommKind, DType, std::int64_t, std::int32_t>, CommNeeds> asked_;
+};
+
+}  // namespace
+
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
                         std::size_t queue, bool staged) {
   const std::vector<int> members = plan.queues[queue].members(mesh, rank);
-  const auto size = static_cast<std::int32_t>(members.size());
-  const std::int32_t place = place_among(members, rank);
-  // Layers have the same exchanges, and a plugin may have to count each message of one.
-  std::map<std::tuple<CommKind, DType, std::int64_t, std::int32_t>, CommNeeds> asked;
-  const auto ask = [&](const CommOp& op) {
-    const auto [entry, fresh] = asked.try_emplace({op.kind, op.dtype, op.count, op.peer});
-    if (fresh) raise(comm.needs(op, place, size, &entry->second));
-    return entry->second;
-  };
-  CommNeeds needs;  // of an exchange
-  const auto add = [&](const CommOp& op, std::int64_t times) {
-    const CommNeeds each = ask(op);
-    needs.bytes_sent += each.bytes_sent * static_cast<std::uint64_t>(times);
-    needs.memory_bytes = std::max(needs.memory_bytes, each.memory_bytes);
-  };
-  const auto needs_of = [&](const PlannedExchange& exchange) {
-    needs = {};
-    CommOp op = operation_of(exchange);
-    const StagedChunks chunks(op, size);
-    const std::int64_t others = staged ? chunks.count() - 1 : 0;  // all alike, before the last
-    if (others > 0) {
-      op.count = chunks.elements(0);
-      add(op, others * exchange.pieces);
-      op.count = chunks.elements(others);
-    }
-    add(op, exchange.pieces);
-    return needs;
-  };
+  AskedNeeds asked(comm, place_among(members, rank), static_cast<std::int32_t>(members.size()), staged);
   std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step
   CommNeeds total;
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;
     for (const PlannedStep& step : plan.steps(call)) {
       const auto [entry, fresh] = known.try_emplace(&step);
-      if (fresh && step.exchange) entry->second = needs_of(*step.exchange);
+      if (fresh && step.exchange) entry->second = asked.of(*step.exchange);
       total.bytes_sent += entry->second.bytes_sent;
       total.memory_bytes = std::max(total.memory_bytes, entry->second.memory_bytes);
     }

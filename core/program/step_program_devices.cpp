@@ -1,3 +1,4 @@
+// Of class Program: the devices of a rank that its values lie on and its functions run on.
 #include <algorithm>
 
 #include "program/step_program.hpp"

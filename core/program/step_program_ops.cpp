@@ -1,3 +1,4 @@
+// Of class Program: its ops, each checked against its rule when it is added or changed.
 #include <algorithm>
 
 #include "base/require.hpp"

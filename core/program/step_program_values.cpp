@@ -1,3 +1,4 @@
+// Of class Program: its values and segments, and what may stand in them.
 #include <utility>
 
 #include "base/require.hpp"

@@ -108,6 +108,13 @@ double bytes_each(const Format& format) {
          static_cast<double>(size_of(format.gradient));
 }
 
+// `rate`: parameters a second.
+void report(const Format& format, double rate, double triad_rate) {
+  std::printf("%-34s %7.3f Gparam/s %5.0f B each %7.1f GB/s %6.1f %% of triad\n", format.name, rate / 1e9,
+              bytes_each(format), rate * bytes_each(format) / 1e9,
+              100 * rate * bytes_each(format) / triad_rate);
+}
+
 void measure(DeviceInterface& device, const Workers& workers, const Format& format, std::int64_t elements,
              double triad_rate) {
   const std::vector<Attr> attrs = {{.f = 0.9}, {.f = 0.95}, {.f = 1e-8}, {.f = 0.1}, {.f = 1.0}};
@@ -145,9 +152,7 @@ void measure(DeviceInterface& device, const Workers& workers, const Format& form
   args.update_count = 1;
   const KernelContext context{&workers, nullptr};
   const double rate = static_cast<double>(elements) / seconds_of([&] { kernel(args, context); });
-  std::printf("%-34s %7.3f Gparam/s %5.0f B each %7.1f GB/s %6.1f %% of triad\n", format.name, rate / 1e9,
-              bytes_each(format), rate * bytes_each(format) / 1e9,
-              100 * rate * bytes_each(format) / triad_rate);
+  report(format, rate, triad_rate);
 }
 
 constexpr Format formats[] = {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <vector>
@@ -103,23 +104,45 @@ void finish(DeviceInterface& device, const DeviceInfo& info, Queue queue) {
   raise(device.release(Space::pinned, memory, sizeof(Counter)));
 }
 
-// Copies on from one place to the next, of a tier between memory of the host and its disk; in another order
-// the last would get nothing.
-void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
+Kernel copy_kernel(DeviceInterface& device) {
   const KernelDef* const copy = device.kernel("copy");
   if (!copy) throw_error(ErrorCode::bad_input, "it has no kernel for op 'copy'");
-  constexpr std::size_t places = 6;
-  std::vector<std::unique_ptr<Lent>> memory;
-  for (std::size_t i = 0; i < places; ++i) {
-    const Space space = !info.tier ? Space::device : i % 2 == 0 ? Space::host : Space::disk;
-    memory.push_back(std::make_unique<Lent>(device, space));
-  }
   OpShape shape;
   const Dim dim{"elements", count};
   shape.count = 2;
   for (int i = 0; i < 2; ++i) shape.output(i, DType::f32, &dim, 1);
   const Kernel kernel = copy->select(shape);
   if (!kernel) throw_error(ErrorCode::bad_input, "its kernel for op 'copy' refuses fp32");
+  return kernel;
+}
+
+// Launched in two pieces.
+void run_on_a_queue(DeviceInterface& device, const DeviceInfo& info, const std::vector<Launch>& launches,
+                    const std::function<void()>& fill) {
+  Queue queue = nullptr;
+  raise(device.create_queue("trial", true, &queue));
+  raise(device.attach(queue));
+  std::vector<BoundWork> work(2);
+  const auto half = static_cast<std::int64_t>(launches.size() / 2);
+  raise(device.bind(queue, launches.data(), half, &work[0]));
+  raise(device.bind(queue, launches.data() + half, static_cast<std::int64_t>(launches.size()) - half,
+                    &work[1]));
+  fill();  // bind() may have spoilt what is there
+  for (BoundWork piece : work) raise(device.run(queue, piece));
+  finish(device, info, queue);
+  raise(device.destroy_queue(queue));
+}
+
+// Copies on from one place to the next, of a tier between memory of the host and its disk; in another order
+// the last would get nothing.
+void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
+  const Kernel kernel = copy_kernel(device);
+  constexpr std::size_t places = 6;
+  std::vector<std::unique_ptr<Lent>> memory;
+  for (std::size_t i = 0; i < places; ++i) {
+    const Space space = !info.tier ? Space::device : i % 2 == 0 ? Space::host : Space::disk;
+    memory.push_back(std::make_unique<Lent>(device, space));
+  }
   Tensor operands[places - 1][2];
   std::vector<Launch> launches(places - 1);
   for (std::size_t i = 0; i + 1 < places; ++i) {
@@ -131,22 +154,11 @@ void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
     launches[i].args.operand_count = 2;
     launches[i].args.changes = 2;
   }
-  Queue queue = nullptr;
-  raise(device.create_queue("trial", true, &queue));
-  raise(device.attach(queue));
-  std::vector<BoundWork> work(2);
-  const auto half = static_cast<std::int64_t>(launches.size() / 2);
-  raise(device.bind(queue, launches.data(), half, &work[0]));
-  raise(device.bind(queue, launches.data() + half, static_cast<std::int64_t>(launches.size()) - half,
-                    &work[1]));
   const std::vector<float> numbers(count, 3.0f), zeros(count, 0.0f);
-  for (std::size_t i = 0; i < places; ++i)
-    memory[i]->set(i == 0 ? numbers : zeros);  // bind() may have spoilt them
-  for (BoundWork piece : work) raise(device.run(queue, piece));
-  finish(device, info, queue);
-  const bool arrived = memory.back()->numbers() == numbers;
-  raise(device.destroy_queue(queue));
-  if (!arrived)
+  run_on_a_queue(device, info, launches, [&] {
+    for (std::size_t i = 0; i < places; ++i) memory[i]->set(i == 0 ? numbers : zeros);
+  });
+  if (memory.back()->numbers() != numbers)
     throw_error(ErrorCode::bad_input,
                 "a queue was given copies from each place to the next, and the last place "
                 "has not what the first had: work must run in the order it was given");

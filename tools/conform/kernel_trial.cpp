@@ -154,6 +154,23 @@ std::optional<BegunSums> begun_sums(const KernelDef& kernel, const KernelCall& c
 
 Kernel select_kernel(const KernelDef& kernel, const KernelCall& call) { return kernel.select(call.shape()); }
 
+namespace {
+
+// What a launch left of the operands, of which it may have changed those alone that it writes.
+std::vector<TrialOperand> operands_after(const KernelCall& call, std::vector<FencedBytes>& memory,
+                                         bool strict) {
+  std::vector<TrialOperand> after = call.operands;
+  for (std::size_t i = 0; i < after.size(); ++i) {
+    if (strict) check_fences(operand_text(*call.def, i), memory[i]);
+    after[i].bytes.assign(memory[i].data(), memory[i].data() + memory[i].size());
+    if (strict && call.def->operands[i].access == Access::read && after[i].bytes != call.operands[i].bytes)
+      refuse(operand_text(*call.def, i), " changes it, and its definition says that it reads it");
+  }
+  return after;
+}
+
+}  // namespace
+
 std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call,
                                  const LaunchManner& manner) {
   const auto filling = static_cast<std::byte>(manner.filling);
@@ -187,15 +204,7 @@ std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call
   if (manner.strict)
     check_fences(detail::concat("op '", call.def->kind, "', with ", workspace_bytes, " bytes of workspace,"),
                  workspace);
-  std::vector<TrialOperand> after = call.operands;
-  for (std::size_t i = 0; i < after.size(); ++i) {
-    if (manner.strict) check_fences(operand_text(*call.def, i), memory[i]);
-    after[i].bytes.assign(memory[i].data(), memory[i].data() + memory[i].size());
-    if (manner.strict && call.def->operands[i].access == Access::read &&
-        after[i].bytes != call.operands[i].bytes)
-      refuse(operand_text(*call.def, i), " changes it, and its definition says that it reads it");
-  }
-  return after;
+  return operands_after(call, memory, manner.strict);
 }
 
 void try_memory(const KernelDef& kernel, const KernelCall& call) {

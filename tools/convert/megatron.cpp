@@ -268,21 +268,21 @@ std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iter
   return whole(std::ceil(*transfer.number(samples) / *batch));
 }
 
-void convert_model(Transfer& transfer) {
-  const bool rope =
-      transfer.is("position-embedding-type", "rope") || flag(transfer, "use-rotary-position-embeddings");
-  const bool llama = flag(transfer, "swiglu") || rope || transfer.is("normalization", "RMSNorm");
-  const auto differs = [&](bool there_too, const char* key, const char* value, const char* why) {
-    if (there_too)
-      transfer.has(key) ? transfer.carried(key) : void();
-    else if (transfer.has(key))
-      transfer.refuse(key, why);
-    else
-      transfer.refuse_default(key, value, why);
-  };
-  transfer.set_text("model.plugin", llama ? "llama" : "gpt",
-                    llama ? (flag(transfer, "swiglu") ? "swiglu" : "normalization and positions")
-                          : "learned positions and gelu");
+// A setting that says how the model is built: it is carried over where this one is built so too.
+void differs(Transfer& transfer, bool there_too, const char* key, const char* value, const char* why) {
+  if (there_too)
+    transfer.has(key) ? transfer.carried(key) : void();
+  else if (transfer.has(key))
+    transfer.refuse(key, why);
+  else
+    transfer.refuse_default(key, value, why);
+}
+
+bool has_rope(Transfer& transfer) {
+  return transfer.is("position-embedding-type", "rope") || flag(transfer, "use-rotary-position-embeddings");
+}
+
+void convert_sizes(Transfer& transfer) {
   transfer.take("num-layers", "model.layers");
   transfer.take("hidden-size", "model.hidden");
   transfer.take("num-attention-heads", "model.heads");
@@ -295,45 +295,64 @@ void convert_model(Transfer& transfer) {
   transfer.take(eps, "model.norm_eps", "1e-5");
   convert_flag(transfer, "untie-embeddings-and-output-weights", "model.tied",
                !flag(transfer, "untie-embeddings-and-output-weights"));
+}
+
+void convert_llama_sizes(Transfer& transfer) {
+  if (flag(transfer, "group-query-attention") || transfer.has("num-query-groups"))
+    transfer.take("num-query-groups", "model.kv_heads", "1");
+  transfer.take("kv-channels", "model.head_dim");
+  transfer.take("rotary-base", "model.rope_base", "10000");
+  convert_flag(transfer, "add-qkv-bias", "model.qkv_bias", flag(transfer, "add-qkv-bias"));
+  if (flag(transfer, "use-rope-scaling")) {
+    transfer.take("rope-scaling-factor", "model.rope_factor", "8");
+    transfer.carried("use-rope-scaling");
+  }
+  const double hidden = transfer.number("hidden-size").value_or(0);
+  if (!transfer.has("ffn-hidden-size") && hidden > 0 && flag(transfer, "swiglu"))
+    transfer.set("model.ffn", whole(4 * hidden * 2 / 3) / 64 * 64,
+                 "default of Megatron-LM's ffn-hidden-size with swiglu");
+}
+
+void convert_llama(Transfer& transfer) {
+  convert_llama_sizes(transfer);
+  differs(transfer, flag(transfer, "swiglu"), "swiglu", "off", "the MLP of llama is SwiGLU");
+  differs(transfer, has_rope(transfer), "position-embedding-type", "learned_absolute",
+          "llama turns queries and keys by their positions");
+  differs(transfer, transfer.is("normalization", "RMSNorm"), "normalization", "LayerNorm",
+          "llama norms by RMSNorm");
+  differs(transfer, flag(transfer, "disable-bias-linear"), "disable-bias-linear", "off",
+          "llama's products have no bias, but for qkv_bias");
+  if (flag(transfer, "use-rotary-position-embeddings")) transfer.carried("use-rotary-position-embeddings");
+  if (transfer.number("hidden-dropout").value_or(0.1) > 0)
+    differs(transfer, false, "hidden-dropout", "0.1", "llama has no dropout");
+  else
+    transfer.without_effect("hidden-dropout", "as here");
+}
+
+void convert_gpt(Transfer& transfer) {
   const double hidden = transfer.number("hidden-size").value_or(0),
                heads = transfer.number("num-attention-heads").value_or(1);
-  if (llama) {
-    if (flag(transfer, "group-query-attention") || transfer.has("num-query-groups"))
-      transfer.take("num-query-groups", "model.kv_heads", "1");
-    transfer.take("kv-channels", "model.head_dim");
-    transfer.take("rotary-base", "model.rope_base", "10000");
-    convert_flag(transfer, "add-qkv-bias", "model.qkv_bias", flag(transfer, "add-qkv-bias"));
-    if (flag(transfer, "use-rope-scaling")) {
-      transfer.take("rope-scaling-factor", "model.rope_factor", "8");
-      transfer.carried("use-rope-scaling");
-    }
-    if (!transfer.has("ffn-hidden-size") && hidden > 0 && flag(transfer, "swiglu"))
-      transfer.set("model.ffn", whole(4 * hidden * 2 / 3) / 64 * 64,
-                   "default of Megatron-LM's ffn-hidden-size with swiglu");
-    differs(flag(transfer, "swiglu"), "swiglu", "off", "the MLP of llama is SwiGLU");
-    differs(rope, "position-embedding-type", "learned_absolute",
-            "llama turns queries and keys by their positions");
-    differs(transfer.is("normalization", "RMSNorm"), "normalization", "LayerNorm", "llama norms by RMSNorm");
-    differs(flag(transfer, "disable-bias-linear"), "disable-bias-linear", "off",
-            "llama's products have no bias, but for qkv_bias");
-    if (flag(transfer, "use-rotary-position-embeddings")) transfer.carried("use-rotary-position-embeddings");
-    if (transfer.number("hidden-dropout").value_or(0.1) > 0)
-      differs(false, "hidden-dropout", "0.1", "llama has no dropout");
-    else
-      transfer.without_effect("hidden-dropout", "as here");
-  } else {
-    transfer.take("hidden-dropout", "model.dropout", "0.1");
-    if (flag(transfer, "disable-bias-linear"))
-      transfer.refuse("disable-bias-linear", "gpt's products have biases");
-    if (transfer.has("kv-channels") && transfer.number("kv-channels") != hidden / heads)
-      transfer.refuse("kv-channels", "a head of gpt is hidden / heads wide");
-    else
-      transfer.without_effect("kv-channels", "follows from hidden and heads");
-    if (flag(transfer, "group-query-attention"))
-      transfer.refuse("group-query-attention", "gpt has as many key and value heads as heads");
-  }
+  transfer.take("hidden-dropout", "model.dropout", "0.1");
+  if (flag(transfer, "disable-bias-linear"))
+    transfer.refuse("disable-bias-linear", "gpt's products have biases");
+  if (transfer.has("kv-channels") && transfer.number("kv-channels") != hidden / heads)
+    transfer.refuse("kv-channels", "a head of gpt is hidden / heads wide");
+  else
+    transfer.without_effect("kv-channels", "follows from hidden and heads");
+  if (flag(transfer, "group-query-attention"))
+    transfer.refuse("group-query-attention", "gpt has as many key and value heads as heads");
+}
+
+void convert_model(Transfer& transfer) {
+  const bool llama =
+      flag(transfer, "swiglu") || has_rope(transfer) || transfer.is("normalization", "RMSNorm");
+  transfer.set_text("model.plugin", llama ? "llama" : "gpt",
+                    llama ? (flag(transfer, "swiglu") ? "swiglu" : "normalization and positions")
+                          : "learned positions and gelu");
+  convert_sizes(transfer);
+  llama ? convert_llama(transfer) : convert_gpt(transfer);
   if (transfer.number("attention-dropout").value_or(0.1) > 0)
-    differs(false, "attention-dropout", "0.1", "attention has no dropout");
+    differs(transfer, false, "attention-dropout", "0.1", "attention has no dropout");
   else
     transfer.without_effect("attention-dropout", "as here");
 }
@@ -420,6 +439,66 @@ void convert_layout(Transfer& transfer, const Axes& axes) {
     }
 }
 
+void convert_adam(Transfer& transfer) {
+  const double first = transfer.number("adam-beta1").value_or(0.9),
+               second = transfer.number("adam-beta2").value_or(0.999);
+  transfer.set(
+      "optimizer.betas", std::vector{first, second},
+      transfer.has("adam-beta2") ? "adam-beta1, adam-beta2" : "adam-beta1 and Megatron-LM's default 0.999");
+  transfer.carried("adam-beta1");
+  transfer.carried("adam-beta2");
+  transfer.take("adam-eps", "optimizer.eps", "1e-8");
+}
+
+void convert_optimizer(Transfer& transfer) {
+  const std::string optimizer = transfer.text("optimizer", "adam");
+  if (optimizer != "adam" && optimizer != "sgd") {
+    transfer.refuse("optimizer", "the optimizers are adamw and sgd; others are plugins");
+    return;
+  }
+  transfer.set_text("optimizer.plugin", optimizer == "adam" ? "adamw" : "sgd",
+                    transfer.has("optimizer") ? "optimizer" : "default of Megatron-LM's optimizer");
+  transfer.carried("optimizer");
+  transfer.take("weight-decay", "optimizer.weight_decay", "0.01");
+  if (optimizer == "adam")
+    convert_adam(transfer);
+  else
+    transfer.take("sgd-momentum", "optimizer.momentum", "0.9");
+}
+
+void convert_decay_style(Transfer& transfer) {
+  const std::string style = transfer.text("lr-decay-style", "linear");
+  if (style == "constant" || style == "linear" || style == "cosine") {
+    transfer.take("lr-decay-style", "optimizer.schedule.kind", "linear");
+  } else if (style == "inverse-square-root") {
+    transfer.set_text("optimizer.schedule.kind", "inverse-sqrt", "lr-decay-style");
+    transfer.carried("lr-decay-style");
+  } else {
+    transfer.refuse("lr-decay-style",
+                    "its kind and when it begins to fall are set by hand: kind = \"wsd\", decay, shape");
+  }
+}
+
+// `steps`: of the run, where they are known.
+void convert_rates(Transfer& transfer, const std::optional<std::int64_t>& steps) {
+  transfer.take("lr", "optimizer.lr");
+  transfer.take("clip-grad", "optimizer.clip", "1.0");
+  convert_decay_style(transfer);
+  const auto decay = steps_of(transfer, "lr-decay-iters", "lr-decay-samples");
+  if (decay) transfer.set("optimizer.schedule.steps", *decay, "lr-decay-iters or -samples");
+  if (const auto lr = transfer.number("lr"), least = transfer.number("min-lr"); lr && *lr > 0 && least) {
+    transfer.set("optimizer.schedule.final", *least / *lr, "min-lr / lr");
+    transfer.carried("min-lr");
+  }
+  auto warmup = steps_of(transfer, "lr-warmup-iters", "lr-warmup-samples");
+  const auto horizon = decay ? decay : steps;
+  if (const auto fraction = transfer.number("lr-warmup-fraction"); fraction && horizon) {
+    warmup = whole(*fraction * static_cast<double>(*horizon));
+    transfer.carried("lr-warmup-fraction");
+  }
+  if (warmup) transfer.set("optimizer.schedule.warmup", *warmup, "lr-warmup");
+}
+
 void convert_training(Transfer& transfer) {
   transfer.take("micro-batch-size", "batch.micro");
   transfer.take("global-batch-size", "batch.global");
@@ -438,52 +517,8 @@ void convert_training(Transfer& transfer) {
   if (steps)
     transfer.set("run.steps", *steps,
                  transfer.has("train-iters") ? "train-iters" : "train-samples / global-batch-size");
-  const std::string optimizer = transfer.text("optimizer", "adam");
-  if (optimizer != "adam" && optimizer != "sgd") {
-    transfer.refuse("optimizer", "the optimizers are adamw and sgd; others are plugins");
-  } else {
-    transfer.set_text("optimizer.plugin", optimizer == "adam" ? "adamw" : "sgd",
-                      transfer.has("optimizer") ? "optimizer" : "default of Megatron-LM's optimizer");
-    transfer.carried("optimizer");
-    transfer.take("weight-decay", "optimizer.weight_decay", "0.01");
-    if (optimizer == "adam") {
-      const double first = transfer.number("adam-beta1").value_or(0.9),
-                   second = transfer.number("adam-beta2").value_or(0.999);
-      transfer.set("optimizer.betas", std::vector{first, second},
-                   transfer.has("adam-beta2") ? "adam-beta1, adam-beta2"
-                                              : "adam-beta1 and Megatron-LM's default 0.999");
-      transfer.carried("adam-beta1");
-      transfer.carried("adam-beta2");
-      transfer.take("adam-eps", "optimizer.eps", "1e-8");
-    } else {
-      transfer.take("sgd-momentum", "optimizer.momentum", "0.9");
-    }
-  }
-  transfer.take("lr", "optimizer.lr");
-  transfer.take("clip-grad", "optimizer.clip", "1.0");
-  const std::string style = transfer.text("lr-decay-style", "linear");
-  if (style == "constant" || style == "linear" || style == "cosine") {
-    transfer.take("lr-decay-style", "optimizer.schedule.kind", "linear");
-  } else if (style == "inverse-square-root") {
-    transfer.set_text("optimizer.schedule.kind", "inverse-sqrt", "lr-decay-style");
-    transfer.carried("lr-decay-style");
-  } else {
-    transfer.refuse("lr-decay-style",
-                    "its kind and when it begins to fall are set by hand: kind = \"wsd\", decay, shape");
-  }
-  const auto decay = steps_of(transfer, "lr-decay-iters", "lr-decay-samples");
-  if (decay) transfer.set("optimizer.schedule.steps", *decay, "lr-decay-iters or -samples");
-  if (const auto lr = transfer.number("lr"), least = transfer.number("min-lr"); lr && *lr > 0 && least) {
-    transfer.set("optimizer.schedule.final", *least / *lr, "min-lr / lr");
-    transfer.carried("min-lr");
-  }
-  auto warmup = steps_of(transfer, "lr-warmup-iters", "lr-warmup-samples");
-  const auto horizon = decay ? decay : steps;
-  if (const auto fraction = transfer.number("lr-warmup-fraction"); fraction && horizon) {
-    warmup = whole(*fraction * static_cast<double>(*horizon));
-    transfer.carried("lr-warmup-fraction");
-  }
-  if (warmup) transfer.set("optimizer.schedule.warmup", *warmup, "lr-warmup");
+  convert_optimizer(transfer);
+  convert_rates(transfer, steps);
 }
 
 void convert_loss_scale(Transfer& transfer) {

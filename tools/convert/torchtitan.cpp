@@ -139,6 +139,25 @@ std::string first_of(const Transfer& transfer, std::initializer_list<const char*
 
 // ------------------------------------------------------------------- parts
 
+void convert_replicas(Transfer& transfer, const std::string& replicate, std::int64_t replicas,
+                      std::int64_t shards) {
+  if (replicas == 1 || shards == 1)
+    transfer.carried(replicate);
+  else
+    transfer.refuse(replicate,
+                    "parameters are shared out over all ranks of dp, not in each of several groups");
+}
+
+void convert_shards(Transfer& transfer, const Axes& axes, std::int64_t shards) {
+  const bool keeps = transfer.is("parallelism.fsdp_reshard_after_forward", "never");
+  transfer.carried("parallelism.fsdp_reshard_after_forward");
+  write_zero(transfer, axes,
+             shards == 1 ? 0
+             : keeps     ? 2
+                         : 3,
+             "data_parallel_shard_degree and fsdp_reshard_after_forward");
+}
+
 Axes convert_axes(Transfer& transfer) {
   const auto degree = [&](std::initializer_list<const char*> keys, std::int64_t fallback) {
     const std::string key = first_of(transfer, keys);
@@ -166,19 +185,9 @@ Axes convert_axes(Transfer& transfer) {
   axes.data = data_ranks(transfer, all, axes).value_or(1);
   axes.data_origin =
       shards > 0 && !transfer.given().ranks ? "data parallel degrees" : data_origin("--ranks", axes);
-  if (replicas == 1 || shards == 1)
-    transfer.carried(replicate);
-  else
-    transfer.refuse(replicate,
-                    "parameters are shared out over all ranks of dp, not in each of several groups");
+  convert_replicas(transfer, replicate, replicas, shards);
   write_axes(transfer, axes);
-  const bool keeps = transfer.is("parallelism.fsdp_reshard_after_forward", "never");
-  transfer.carried("parallelism.fsdp_reshard_after_forward");
-  write_zero(transfer, axes,
-             shards == 1 ? 0
-             : keeps     ? 2
-                         : 3,
-             "data_parallel_shard_degree and fsdp_reshard_after_forward");
+  convert_shards(transfer, axes, shards);
   if (axes.tensor > 1)
     transfer.set("strategy.tensor.sequence", true,
                  "tensor_parallel_degree, which splits the sequence as well");

@@ -1,11 +1,18 @@
 #include "explain/builtin_examples.hpp"
 
 namespace prun {
+namespace {
 
-std::vector<OpExample> builtin_examples() {
-  const Dim b{"batch", 2}, s{"seq", 4}, h{"hidden", 6}, out{"out", 8}, v{"vocab", 10};
-  const Dim n{"heads", 2}, q{"queries", 2}, d{"head_dim", 4}, packed{"packed", 4};
-  const Dim routes{"routes", 8}, choice{"choice", 2}, experts{"experts", 8}, gate{"gate", 2}, f{"ffn", 4};
+namespace dims {
+
+const Dim b{"batch", 2}, s{"seq", 4}, h{"hidden", 6}, out{"out", 8}, v{"vocab", 10};
+const Dim n{"heads", 2}, q{"queries", 2}, d{"head_dim", 4}, packed{"packed", 4};
+const Dim routes{"routes", 8}, choice{"choice", 2}, experts{"experts", 8}, gate{"gate", 2}, f{"ffn", 4};
+
+}  // namespace dims
+
+std::vector<OpExample> of_layers() {
+  using namespace dims;
   return {
       OpExample("linear").values(0, {b, s, h}).values(1, {out, h}).values(2, {out}),
       OpExample("layernorm").values(0, {b, s, h}).values(1, {h}).values(2, {h}),
@@ -18,6 +25,12 @@ std::vector<OpExample> builtin_examples() {
           .values(2, {b, s, n, d})
           .attr("causal", 1),
       OpExample("attention_packed").values(0, {b, s, n, packed, d}).attr("causal", 1),
+  };
+}
+
+std::vector<OpExample> of_heads() {
+  using namespace dims;
+  return {
       OpExample("split_heads").values(0, {b, s, n, packed, d}).results({1, 2, 3}),
       OpExample("join_heads").values(0, {b, s, n, q, d}).values(1, {b, s, n, d}).values(2, {b, s, n, d}),
       OpExample("rope").values(0, {b, s, n, packed, d}).results({1, 2, 3}),
@@ -30,6 +43,12 @@ std::vector<OpExample> builtin_examples() {
           .attr("values", 3)
           .results({3, 4, 5}),
       OpExample("narrow_heads").values(0, {b, s, n, q, d}).attr("values", 3).attr("head_dim", 4),
+  };
+}
+
+std::vector<OpExample> of_experts() {
+  using namespace dims;
+  return {
       OpExample("gelu").values(0, {b, s, h}, -3, 3),
       OpExample("swiglu").values(0, {b, s, {"gate", 2}, h}, -2, 2),
       OpExample("sigmoid_gate").values(0, {b, s, h}).values(1, {b, s, {"one", 1}}),
@@ -58,6 +77,12 @@ std::vector<OpExample> builtin_examples() {
           .attr("coefficient", 0.5)
           .attr("z", 0.1)
           .loss(5, 3),
+  };
+}
+
+std::vector<OpExample> of_sums_and_copies() {
+  using namespace dims;
+  return {
       OpExample("add").values(0, {b, s, h}).values(1, {b, s, h}),
       OpExample("add_parts")
           .values(0, {b, s, n, packed, d})
@@ -74,6 +99,12 @@ std::vector<OpExample> builtin_examples() {
           .scalar(2, 12345)
           .attr("p", 0.5),
       OpExample("document_starts").numbers(0, {b, s}, 0, 3).attr("end", 2),
+  };
+}
+
+std::vector<OpExample> of_losses() {
+  using namespace dims;
+  return {
       OpExample("lm_head")
           .values(0, {b, s, h})
           .values(1, {v, h})
@@ -91,6 +122,15 @@ std::vector<OpExample> builtin_examples() {
           .attr("smoothing", 0.125)
           .loss(4, 3),
   };
+}
+
+}  // namespace
+
+std::vector<OpExample> builtin_examples() {
+  std::vector<OpExample> all;
+  for (auto* const some : {of_layers, of_heads, of_experts, of_sums_and_copies, of_losses})
+    for (OpExample& example : some()) all.push_back(std::move(example));
+  return all;
 }
 
 }  // namespace prun

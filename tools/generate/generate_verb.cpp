@@ -117,6 +117,18 @@ std::string tokens_text(std::span<const std::int32_t> tokens) {
   return text;
 }
 
+// But for its tokens and where it ends.
+TextQuestion asked_question(const Arguments& arguments) {
+  TextQuestion question;
+  question.checkpoint = arguments.words[0];
+  question.most = arguments.number("--max-tokens", question.most);
+  question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
+  question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
+  question.sampling.seed = arguments.number("--seed", 1);
+  if (arguments.has("--average")) question.weights = Weights::averaged;
+  return question;
+}
+
 int generate_command(const Arguments& arguments) {
   const auto given = arguments.values.find("--tokens");
   const bool by_tokens = given != arguments.values.end();
@@ -130,16 +142,10 @@ int generate_command(const Arguments& arguments) {
     throw_error(ErrorCode::bad_input, "--chat takes a text, what the user says, and no --tokens");
   const Language language(arguments, are_bytes(recipe, *opened.plugins),
                           said_by_data(recipe, *opened.plugins, "tokenizer"), arguments.words[0]);
-  TextQuestion question;
-  question.checkpoint = arguments.words[0];
+  TextQuestion question = asked_question(arguments);
   question.tokens = format      ? asked_tokens(*format, arguments.words[1])
                     : by_tokens ? read_tokens(given->second)
                                 : language.encode(arguments.words[1]);
-  question.most = arguments.number("--max-tokens", question.most);
-  question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
-  question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
-  question.sampling.seed = arguments.number("--seed", 1);
-  if (arguments.has("--average")) question.weights = Weights::averaged;
   if (question.tokens.empty())
     throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
   if (!by_tokens) question.end = format ? format->end() : language.end();

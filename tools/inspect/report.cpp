@@ -274,14 +274,28 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   return text + forecast_text(assembly, forecast);
 }
 
-std::string plan_json(const Assembly& assembly, const Forecast& forecast, const std::string& chosen) {
-  const Plan& plan = assembly.plan();
-  const BatchArithmetic& batch = assembly.batch();
-  JsonWriter json;
-  json.begin_object();
-  json.member("auto", chosen).name("batch").begin_object();
+void write_batch(JsonWriter& json, const BatchArithmetic& batch) {
+  json.name("batch").begin_object();
   json.member("global", batch.global).member("micro", batch.micro).member("accumulate", batch.accumulate);
   json.member("ranks", batch.ranks).member("seq", batch.seq).member("tokens", batch.tokens()).end_object();
+}
+
+void write_process(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  json.member("process_bytes", assembly.process_bytes());
+  json.member("process_device_bytes", assembly.process_device_bytes());
+  json.member("saved_bytes", assembly.process_need().saved_bytes);
+  json.member("save_memory_bytes", assembly.process_need().save_bytes);
+  if (forecast.save) {
+    json.member("save_seconds", forecast.save->seconds);
+    json.member("save_delay_seconds", forecast.save->delay.value_or(forecast.save->still));
+  }
+}
+
+std::string plan_json(const Assembly& assembly, const Forecast& forecast, const std::string& chosen) {
+  const Plan& plan = assembly.plan();
+  JsonWriter json;
+  json.begin_object().member("auto", chosen);
+  write_batch(json, assembly.batch());
   json.member("parameters", assembly.parameters());
   json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
   json.member("fingerprint", sha256_hex(assembly.fingerprint()));
@@ -298,14 +312,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
     for (const std::int64_t bytes : memory_of_stages(assembly)) json.value(bytes);
     json.end_array();
   }
-  json.member("process_bytes", assembly.process_bytes());
-  json.member("process_device_bytes", assembly.process_device_bytes());
-  json.member("saved_bytes", assembly.process_need().saved_bytes);
-  json.member("save_memory_bytes", assembly.process_need().save_bytes);
-  if (forecast.save) {
-    json.member("save_seconds", forecast.save->seconds);
-    json.member("save_delay_seconds", forecast.save->delay.value_or(forecast.save->still));
-  }
+  write_process(json, assembly, forecast);
   const std::vector<PurposeBytes> purposes = bytes_by_purpose(assembly.program(), plan);
   write_purposes(json, purposes);
   write_ranges(json, plan, purposes);

@@ -253,9 +253,8 @@ int bench_command(const Arguments& arguments) {
   return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
 }
 
-}  // namespace
-
-std::vector<Command> bench_verb() {
+// Into the cost table.
+std::vector<Command> measuring_commands() {
   return {
       {"bench kernels",
        "[RECIPE]",
@@ -282,22 +281,34 @@ std::vector<Command> bench_verb() {
         {"--file-size", "SIZE", "of all files together, 512MiB"},
         json_option,
         out_costs},
-       bench_command},
-      {"bench settings",
-       "RECIPE",
-       "train it with each value of a key in turn and show what each costs and saves",
-       {{"--key", "KEY", "of the recipe, strategy.0.stage say", true},
-        {"--values", "VALUES", "with commas between; the others are compared with the first", true},
-        one_setting,
-        steps_of_each,
-        json_option,
-        out_results},
-       bench_command},
-      {"bench",
-       "STRATEGY RECIPE",
-       "the same of a strategy with each of the settings that it lists; prun help bench says which do",
-       {one_setting, steps_of_each, json_option, out_results},
        bench_command}};
+}
+
+// Of a recipe's settings.
+std::vector<Command> comparing_commands() {
+  return {{"bench settings",
+           "RECIPE",
+           "train it with each value of a key in turn and show what each costs and saves",
+           {{"--key", "KEY", "of the recipe, strategy.0.stage say", true},
+            {"--values", "VALUES", "with commas between; the others are compared with the first", true},
+            one_setting,
+            steps_of_each,
+            json_option,
+            out_results},
+           bench_command},
+          {"bench",
+           "STRATEGY RECIPE",
+           "the same of a strategy with each of the settings that it lists; prun help bench says which do",
+           {one_setting, steps_of_each, json_option, out_results},
+           bench_command}};
+}
+
+}  // namespace
+
+std::vector<Command> bench_verb() {
+  std::vector<Command> commands = measuring_commands();
+  for (Command& command : comparing_commands()) commands.push_back(std::move(command));
+  return commands;
 }
 
 }  // namespace prun

@@ -312,7 +312,7 @@ double most_planned(const Assembly& assembly, const RunLog* log) {
   return static_cast<double>(most);
 }
 
-void add_prediction(Html& page, const Assembly& assembly, const Forecast& forecast, const RunLog* log) {
+std::vector<Compared> compared(const Assembly& assembly, const Forecast& forecast, const RunLog* log) {
   Compared step{"a step", -1, -1, [](double value) { return milliseconds(value); }};
   Compared rate{"tokens a second", -1, -1, [](double value) { return number_text(value); }};
   Compared exposed{"exposed communication of a step", -1, -1, [](double value) { return percent(value); }};
@@ -334,8 +334,12 @@ void add_prediction(Html& page, const Assembly& assembly, const Forecast& foreca
     if (account.measured > 0 && busy > 0) exposed.measured = account.shares[1].seconds / busy;
     if (log->finish && peak_bytes(*log->finish) > 0) memory.measured = peak_bytes(*log->finish);
   }
+  return {step, rate, exposed, memory};
+}
+
+void add_prediction(Html& page, const Assembly& assembly, const Forecast& forecast, const RunLog* log) {
   std::vector<std::vector<std::string>> rows;
-  for (const Compared& of : {step, rate, exposed, memory}) {
+  for (const Compared& of : compared(assembly, forecast, log)) {
     const auto text = [&](double value) { return value < 0 ? std::string("not known") : of.text(value); };
     std::vector<std::string> row = {of.what, text(of.predicted)};
     if (log) {

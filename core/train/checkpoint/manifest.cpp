@@ -137,9 +137,9 @@ std::string rank_file_name(std::size_t number) {
   return name;
 }
 
-std::string to_text(const Manifest& manifest) {
-  JsonWriter json;
-  json.begin_object().member("format", format_version);
+namespace {
+
+void write_progress(JsonWriter& json, const Manifest& manifest) {
   json.member("run", manifest.run.id).member("parent", manifest.run.parent).member("save", manifest.save);
   json.member("step", manifest.progress.step).member("updates", manifest.progress.updates);
   json.member("samples", manifest.progress.samples).member("mesh", manifest.mesh);
@@ -150,6 +150,35 @@ std::string to_text(const Manifest& manifest) {
         .member("clean", scale.clean)
         .member("spared", scale.spared)
         .end_object();
+}
+
+void write_files(JsonWriter& json, const Manifest& manifest) {
+  json.name("files").begin_array();
+  for (const Manifest::File& file : manifest.files) {
+    const std::string name = rank_file_name(static_cast<std::size_t>(&file - manifest.files.data()));
+    json.begin_object().member("name", name).member("bytes", file.bytes);
+    json.member("checksum", file.checksum).end_object();
+  }
+  json.end_array();
+}
+
+void write_sets(JsonWriter& json, const std::vector<SetSize>& sets) {
+  json.name("sets").begin_array();
+  for (const SetSize& set : sets)
+    json.begin_object()
+        .member("name", set.name)
+        .member("samples", set.samples)
+        .member("tokens", set.tokens)
+        .end_object();
+  json.end_array();
+}
+
+}  // namespace
+
+std::string to_text(const Manifest& manifest) {
+  JsonWriter json;
+  json.begin_object().member("format", format_version);
+  write_progress(json, manifest);
   json.name("arithmetic").begin_array();
   for (const std::string& text : manifest.arithmetic) json.value(text);
   json.end_array().name("choices").begin_object().name("texts").begin_array();
@@ -159,20 +188,8 @@ std::string to_text(const Manifest& manifest) {
   json.end_array().end_object().name("recipe").begin_object();
   for (const auto& [key, value] : manifest.recipe) json.member(key, value);
   json.end_object().member("plugins", parse_json(manifest.plugins, "plugins"));
-  json.name("files").begin_array();
-  for (const Manifest::File& file : manifest.files) {
-    const std::string name = rank_file_name(static_cast<std::size_t>(&file - manifest.files.data()));
-    json.begin_object().member("name", name).member("bytes", file.bytes);
-    json.member("checksum", file.checksum).end_object();
-  }
-  json.end_array().name("sets").begin_array();
-  for (const SetSize& set : manifest.sets)
-    json.begin_object()
-        .member("name", set.name)
-        .member("samples", set.samples)
-        .member("tokens", set.tokens)
-        .end_object();
-  json.end_array();
+  write_files(json, manifest);
+  write_sets(json, manifest.sets);
   if (!manifest.base.empty()) json.member("base", manifest.base);
   std::string text = json.end_object().take();
   text.pop_back();  // the seal is the last member
