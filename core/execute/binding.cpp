@@ -69,7 +69,7 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32
   launch.args.workspace =
       step.workspace.bytes ? memory_.at(plan_.resolve(call, step.workspace, side)) : nullptr;
   launch.args.workspace_bytes = step.workspace.bytes;
-  launch.args.layer = plan_.instances[static_cast<std::size_t>(call.instance)].layer;
+  launch.args.layer = plan_.instances[call.instance].layer;
   tell_updates(launch.args, program_.op(step.op));
   return launch;
 }

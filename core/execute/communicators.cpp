@@ -4,6 +4,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/narrow.hpp"
 #include "execute/rank_devices.hpp"
 #include "plan/exchange_needs.hpp"
 
@@ -84,7 +85,7 @@ Communicator make_communicator(CommInterface& comm, const CommMembers& of, const
   CommGroup group;
   group.name = name;
   group.rank = takes_part ? place_among(of.members, of.rank) : -1;
-  group.size = takes_part ? static_cast<std::int32_t>(of.members.size()) : 0;
+  group.size = takes_part ? narrow<std::int32_t>(of.members.size()) : 0;
   group.exchange = takes_part ? &api : nullptr;
   group.parent = of.parent;
   group.groups = of.groups;

@@ -154,7 +154,7 @@ DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memor
     const LastingPart& part = parts[i];
     const DType type = program.value(part.value).dtype;
     const PlanMemory::Lasting home = memory.lasting_at(part.value, part.instance);
-    DeviceInterface& device = *devices.at(static_cast<std::size_t>(home.device));
+    DeviceInterface& device = *devices.at(home.device);
     std::byte* const data = home.data + part.first * size_of(type);
     if (info_of(device).tier) {
       OfTier*& of = tiers[home.device];

@@ -101,7 +101,7 @@ void LateProbes::tell_progress() {
 bool LateProbes::tell_progress(QueueRun& queue) const {
   const auto calls = static_cast<std::int64_t>(queue.calls.size());
   const std::int64_t step = queue.ended / calls;
-  const BoundCall& bound = queue.calls[static_cast<std::size_t>(queue.ended % calls)];
+  const BoundCall& bound = queue.calls[queue.ended % calls];
   const Call& call = *bound.call;
   if (step >= steps_.started()) return false;
   const double at = probe_clock();

@@ -20,7 +20,7 @@ PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& 
   give_back_free_memory();
   constexpr std::int64_t fence = range_alignment;
   for (const Layout::Range& planned : plan.layout.ranges) {
-    DeviceInterface& device = *devices.at(static_cast<std::size_t>(planned.place.device));
+    DeviceInterface& device = *devices.at(planned.place.device);
     const bool has_fences = fenced && planned.place.space != Space::disk;
     ranges_.push_back(std::make_shared<Range>(planned, device, has_fences ? fence : 0));
     if (!has_fences) continue;

@@ -13,7 +13,7 @@
 namespace prun {
 
 // By number: the recipe's first.
-using Devices = std::vector<DeviceInterface*>;
+using Devices = Numbered<DeviceInterface*>;
 
 class PlanMemory {
  public:

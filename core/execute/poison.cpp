@@ -50,7 +50,7 @@ Status Poison::trespass(const Call& call, std::size_t index, const Fence* fence)
                            fence->operand < 0
                                ? std::string("its workspace")
                                : detail::concat("its operand '", op.def->operands[fence->operand].name, "'"));
-  const Instance& instance = plan_.instances[static_cast<std::size_t>(call.instance)];
+  const Instance& instance = plan_.instances[call.instance];
   return Status::failure(
       ErrorCode::bad_input,
       detail::concat("the kernel of op '", op.kind(), "' in layer ", instance.layer, " of '",

@@ -65,7 +65,7 @@ struct QueueRun {
   void* stream = nullptr;
   QueueComm comm;
   Staging* staging = nullptr;  // where the comm plugin needs it
-  std::vector<BoundCall> calls;
+  Numbered<BoundCall> calls;
   // By pieces, and whether each launch is a work.
   std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
   Ticket ticket;

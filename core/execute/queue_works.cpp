@@ -11,7 +11,7 @@ void QueueWorks::bind_waits(const RankQueues& queues) {
     for (BoundCall& bound : queue->calls)
       for (const Wait& wait : bound.call->waits) {
         QueueRun& other = queues[wait.queue];
-        BoundCall& awaited = other.calls[static_cast<std::size_t>(wait.call)];
+        BoundCall& awaited = other.calls[wait.call];
         const bool by_event = queue->asynchronous && other.asynchronous && &queue->device == &other.device;
         bound.waits.push_back({&wait, &other, by_event ? &awaited : nullptr});
         awaited.signals |= !by_event;
@@ -83,7 +83,7 @@ void QueueWorks::bind_stamps(const RankQueues& queues) {
   for (auto& queue : queues.all()) stamp_edges(queues.plan(), *queue);
   if (watchers_.timed().empty()) return;
   for (const auto& [queue, bound] : queues.fed())
-    for (BoundSide& side : queue->calls[static_cast<std::size_t>(bound->call->position)].sides) {
+    for (BoundSide& side : queue->calls[bound->call->position].sides) {
       if (side.is_done_later && bound->waits.empty()) continue;
       const std::size_t stamps =
           1 + bound->waits.size() + side.works->size() + watchers_.parts_of(*side.piece);

@@ -23,7 +23,7 @@ void RankQueues::create(const Devices& devices, const Counters& counters,
                         const std::vector<QueueComm>& comms) {
   for (std::size_t q = 0; q < plan_.queues.size(); ++q) {
     const QueueInfo& queue = plan_.queues[q];
-    DeviceInterface& device = *devices.at(static_cast<std::size_t>(queue.device));
+    DeviceInterface& device = *devices.at(queue.device);
     const bool asynchronous = info_of(device).asynchronous;
     PRUN_CHECK((queue.axis != no_axis) == (comms[q].comm != nullptr), "queue ", queue.name);
     PRUN_CHECK(!comms[q].enqueues || asynchronous, "queue ", queue.name);
@@ -43,7 +43,7 @@ void RankQueues::bind(Binding& binding) {
   }
   for (const Call& call : plan_.calls) {
     QueueRun& queue = (*this)[call.queue];
-    if (queue.asynchronous) fed_.emplace_back(&queue, &queue.calls[static_cast<std::size_t>(call.position)]);
+    if (queue.asynchronous) fed_.emplace_back(&queue, &queue.calls[call.position]);
   }
 }
 

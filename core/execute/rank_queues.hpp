@@ -22,8 +22,8 @@ class RankQueues {
   void bind(Binding& binding);
 
   const Plan& plan() const { return plan_; }
-  const std::vector<std::unique_ptr<QueueRun>>& all() const { return queues_; }
-  QueueRun& operator[](std::int32_t queue) const { return *queues_[static_cast<std::size_t>(queue)]; }
+  const Numbered<std::unique_ptr<QueueRun>>& all() const { return queues_; }
+  QueueRun& operator[](std::int32_t queue) const { return *queues_[queue]; }
   // The calls of asynchronous queues, in the order of the plan.
   const std::vector<std::pair<QueueRun*, const BoundCall*>>& fed() const { return fed_; }
 
@@ -37,7 +37,7 @@ class RankQueues {
 
  private:
   const Plan& plan_;
-  std::vector<std::unique_ptr<QueueRun>> queues_;
+  Numbered<std::unique_ptr<QueueRun>> queues_;
   std::vector<std::pair<QueueRun*, const BoundCall*>> fed_;
   std::mutex failing_;
 };

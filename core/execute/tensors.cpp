@@ -60,7 +60,7 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
     return all_of(kept == Kept::parameter  ? id
                   : kept == Kept::gradient ? parameter.gradient
                                            : parameter.master);
-  const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
+  const Bucket& bucket = program.buckets()[parameter.bucket];
   if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
@@ -80,7 +80,7 @@ std::vector<Held> held_states(const Program& program, std::int64_t rank, Id id) 
     for (const Id scale : parameter.scales) add_whole(scale);
     return list;
   }
-  const Bucket& bucket = program.buckets()[static_cast<std::size_t>(parameter.bucket)];
+  const Bucket& bucket = program.buckets()[parameter.bucket];
   for (const std::vector<Id>* const some : {&bucket.states, &bucket.scales})
     for (const Id state : *some)
       if (state != none) list.push_back(cut(program, bucket, id, rank, state));
@@ -98,7 +98,7 @@ std::optional<std::vector<TensorElements>> updated_elements(const Program& progr
     return list;
   }
   if (value.bucket < 0) return std::nullopt;
-  const Bucket& bucket = program.buckets()[static_cast<std::size_t>(value.bucket)];
+  const Bucket& bucket = program.buckets()[value.bucket];
   if (bucket.own_parameters != id) return std::nullopt;
   for (const Id parameter : bucket.parameters)
     list_elements(program, rank, cut(program, bucket, parameter, rank, id), parameter, layer, list);

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/numbered.hpp"
+#include "base/numbered.hpp"
 #include "plan/region.hpp"
 #include "prun/types.hpp"
 

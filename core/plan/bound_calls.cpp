@@ -24,7 +24,7 @@ std::int64_t bytes_of(const PlannedStep& step, FunctionKind kind) {
 }  // namespace
 
 BoundKey bound_key(const Plan& plan, const Call& call, int side) {
-  const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
+  const PlannedFunction& function = plan.functions[call.function];
   const std::int32_t input = function.uses_batch ? call.microbatch
                              : function.uses_inputs
                                  ? call.microbatch % static_cast<std::int32_t>(plan.input_slots)
@@ -45,7 +45,7 @@ std::int64_t bound_bytes(const Plan& plan) {
   for (const Call& call : plan.calls) {
     bytes += of_call;
     if (!known.insert(bound_key(plan, call, 0)).second) continue;
-    const PlannedFunction& function = plan.functions[static_cast<std::size_t>(call.function)];
+    const PlannedFunction& function = plan.functions[call.function];
     const std::int64_t sides = function.uses_batch ? 2 : 1;
     for (const PlannedStep& step : plan.steps(call)) bytes += sides * bytes_of(step, function.kind);
   }

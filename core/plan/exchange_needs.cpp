@@ -4,13 +4,14 @@
 #include <map>
 #include <tuple>
 
+#include "base/narrow.hpp"
 #include "plan/staged_chunks.hpp"
 
 namespace prun {
 
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank) {
   const auto found = std::find(members.begin(), members.end(), static_cast<int>(rank));
-  return static_cast<std::int32_t>(found - members.begin());
+  return narrow<std::int32_t>(found - members.begin());
 }
 
 bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
@@ -83,7 +84,7 @@ class AskedNeeds {
 CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, CommInterface& comm,
                         std::size_t queue, bool staged) {
   const std::vector<int> members = plan.queues[queue].members(mesh, rank);
-  AskedNeeds asked(comm, place_among(members, rank), static_cast<std::int32_t>(members.size()), staged);
+  AskedNeeds asked(comm, place_among(members, rank), narrow<std::int32_t>(members.size()), staged);
   std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step
   CommNeeds total;
   for (const Call& call : plan.calls) {

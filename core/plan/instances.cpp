@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/narrow.hpp"
+
 namespace prun {
 namespace {
 
 std::int32_t add_instance(const Instance& instance, Plan& plan, std::vector<std::int32_t>& first_instance) {
-  const auto at = static_cast<std::int32_t>(plan.instances.size());
+  const auto at = narrow<std::int32_t>(plan.instances.size());
   plan.instances.push_back(instance);
   std::int32_t& first = first_instance[instance.segment];
   if (!instance.receive_stub && first < 0) first = at;
@@ -24,8 +26,8 @@ std::vector<std::size_t> chunks_by_stage(const Work& work) {
 
 }  // namespace
 
-std::vector<Instance> chain_of(const Program& program) {
-  std::vector<Instance> chain;
+Numbered<Instance> chain_of(const Program& program) {
+  Numbered<Instance> chain;
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
     for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
       chain.push_back({segment, layer, false});
@@ -38,7 +40,7 @@ std::vector<std::int32_t> make_instances(const Program& program, const Work& wor
   const auto add = [&](const Instance& instance) { return add_instance(instance, plan, first_instance); };
   add({program.step_segment(), 0, false});
   plan.chunks.resize(work.chunks.size());
-  const std::vector<Instance> chain = chain_of(program);
+  const Numbered<Instance> chain = chain_of(program);
   const std::vector<std::size_t> order = chunks_by_stage(work);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const ChunkWork& of = work.chunks[order[i]];
@@ -46,13 +48,13 @@ std::vector<std::int32_t> make_instances(const Program& program, const Work& wor
     chunk.stage = of.stage;
     if (of.from >= 0 && of.from == work.coordinate) chunk.follows = static_cast<std::int32_t>(order[i - 1]);
     if (of.from >= 0 && of.from != work.coordinate) {
-      Instance stub = chain[static_cast<std::size_t>(of.first) - 1];
+      Instance stub = chain[of.first - 1];
       stub.receive_stub = true;
       chunk.stub = add(stub);
     }
-    chunk.first = static_cast<std::int32_t>(plan.instances.size());
-    for (std::int32_t at = of.first; at < of.last; ++at) add(chain[static_cast<std::size_t>(at)]);
-    chunk.last = static_cast<std::int32_t>(plan.instances.size());
+    chunk.first = narrow<std::int32_t>(plan.instances.size());
+    for (std::int32_t at = of.first; at < of.last; ++at) add(chain[at]);
+    chunk.last = narrow<std::int32_t>(plan.instances.size());
   }
   return first_instance;
 }

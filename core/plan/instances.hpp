@@ -10,7 +10,7 @@
 namespace prun {
 
 // All repetitions of all segments of the model.
-std::vector<Instance> chain_of(const Program& program);
+Numbered<Instance> chain_of(const Program& program);
 
 // Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.
 std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan);

@@ -80,7 +80,7 @@ class Lister {
 
   const Bucket* bucket_of(const Value& parameter) const {
     if (parameter.bucket < 0) return nullptr;
-    return &program_.buckets()[static_cast<std::size_t>(parameter.bucket)];
+    return &program_.buckets()[parameter.bucket];
   }
   void add(std::string name, Id tensor, Id value, Id rounded, bool copy, bool moment) {
     body_(
@@ -129,10 +129,7 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& l
 class Shares {
  public:
   Shares(const Program& program, const InstancesOf& instances_of, std::int64_t rank)
-      : program_(program),
-        instances_of_(instances_of),
-        rank_(rank),
-        load_(static_cast<std::size_t>(program.mesh().world()), 0) {}
+      : program_(program), instances_of_(instances_of), rank_(rank), load_(program.mesh().world()) {}
 
   std::vector<HeldSlice> list() {
     std::map<std::pair<std::string, Slice>, std::vector<std::int64_t>> holders;
@@ -157,7 +154,7 @@ class Shares {
     const auto size = static_cast<std::int64_t>(ranks.size());
     const bool in_parts = slice.count >= size * least_elements;
     const std::int64_t saver = in_parts ? -1 : least_loaded(ranks);
-    if (!in_parts) load_[static_cast<std::size_t>(saver)] += slice.count;
+    if (!in_parts) load_[saver] += slice.count;
     if (own == nobody || (!in_parts && saver != rank_)) return;
     if (in_parts) {
       const std::int64_t number = std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin();
@@ -170,9 +167,8 @@ class Shares {
   }
 
   std::int64_t least_loaded(const std::vector<std::int64_t>& ranks) const {
-    return *std::min_element(ranks.begin(), ranks.end(), [&](std::int64_t a, std::int64_t b) {
-      return load_[static_cast<std::size_t>(a)] < load_[static_cast<std::size_t>(b)];
-    });
+    return *std::min_element(ranks.begin(), ranks.end(),
+                             [&](std::int64_t a, std::int64_t b) { return load_[a] < load_[b]; });
   }
 
   static constexpr std::int64_t least_elements = 1 << 16;  // that are worth a part of their own
@@ -180,7 +176,7 @@ class Shares {
   const Program& program_;
   const InstancesOf& instances_of_;
   const std::int64_t rank_;
-  std::vector<std::int64_t> load_;  // of each rank, with what is saved whole
+  Numbered<std::int64_t> load_;  // of each rank, with what is saved whole
 };
 
 }  // namespace

@@ -56,8 +56,8 @@ std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep
 }
 
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
-                  const std::vector<bool>& on_host) {
-  const auto is_on_host = [&](std::int32_t device) { return on_host.at(static_cast<std::size_t>(device)); };
+                  const Numbered<bool>& on_host) {
+  const auto is_on_host = [&](std::int32_t device) { return on_host.at(device); };
   const auto lies_there = [&](const PlannedOperand& operand) {
     const MemoryPlace place = place_of(plan, operand);
     return place.space == Space::pinned || place.space == Space::host ||

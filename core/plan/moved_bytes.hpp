@@ -28,6 +28,6 @@ std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep
 // device computes on the host's cores, all that the op reads and writes. What the recipe's device computes
 // there finds much of it in caches, and is left out. `on_host`: by device, whether its memory is the host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
-                  const std::vector<bool>& on_host);
+                  const Numbered<bool>& on_host);
 
 }  // namespace prun

@@ -22,7 +22,7 @@ std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
   if (!communicates()) return {};
   const std::vector<int> group = mesh.group(rank, axis);
   if (peer < 0) return group;
-  const int other = group[static_cast<std::size_t>(peer)], own = static_cast<int>(rank);
+  const int other = group[peer], own = static_cast<int>(rank);
   return {std::min(own, other), std::max(own, other)};
 }
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "plan/arena.hpp"
-#include "plan/numbered.hpp"
 #include "program/step_program.hpp"
 #include "prun/comm.hpp"
 #include "prun/device.hpp"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/numbered.hpp"
+#include "base/numbered.hpp"
 #include "prun/device.hpp"
 #include "prun/program.hpp"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/numbered.hpp"
+#include "base/numbered.hpp"
 #include "program/step_program.hpp"
 #include "prun/schedule.hpp"
 

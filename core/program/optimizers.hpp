@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "prun/optimizer.hpp"
 
 namespace prun {
@@ -25,7 +26,7 @@ struct NamedOptimizer {
 
   bool updates_whole() const { return unit == UpdateUnit::tensor || unit == UpdateUnit::matrix; }
 };
-using Optimizers = std::vector<NamedOptimizer>;
+using Optimizers = Numbered<NamedOptimizer>;
 
 // One that updates all, which outlives the list.
 inline Optimizers one_optimizer(OptimizerInterface& optimizer, UpdateUnit unit = UpdateUnit::element) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/narrow.hpp"
+
 namespace prun {
 
 void Requests::keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked) {
@@ -37,7 +39,7 @@ void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string
 
 std::int32_t Requests::add_device(std::string_view plugin) {
   more_devices.emplace_back(plugin);
-  return static_cast<std::int32_t>(more_devices.size());
+  return narrow<std::int32_t>(more_devices.size());
 }
 
 std::int32_t Requests::add_tier(std::string_view plugin) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "ops/registry.hpp"
 #include "program/mesh.hpp"
 #include "program/requests.hpp"
@@ -273,8 +274,8 @@ class Program {
   SegmentData& segment(Id id);
   Id segment_count() const { return static_cast<Id>(segments_.size()); }
   Id value_count() const { return static_cast<Id>(values_.size()); }
-  std::vector<Bucket>& buckets() { return buckets_; }
-  const std::vector<Bucket>& buckets() const { return buckets_; }
+  Numbered<Bucket>& buckets() { return buckets_; }
+  const Numbered<Bucket>& buckets() const { return buckets_; }
   // For a pass that puts others in their place.
   void forget_value(Id id);
   Id step_segment() const { return 0; }  // load, begin, finish, report
@@ -331,7 +332,7 @@ class Program {
   std::vector<LowRankChange> low_ranks_;
   std::optional<std::int32_t> shown_;
   std::string writer_;
-  std::vector<Bucket> buckets_;
+  Numbered<Bucket> buckets_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;

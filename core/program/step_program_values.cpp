@@ -1,6 +1,7 @@
 // Of class Program: its values and segments, and what may stand in them.
 #include <utility>
 
+#include "base/narrow.hpp"
 #include "base/require.hpp"
 #include "base/saturated.hpp"
 #include "program/step_program.hpp"
@@ -64,7 +65,7 @@ void Program::set_matrices(Id parameter, const Matrices& matrices) {
   Value& value = this->value(parameter);
   if (value.role != Role::parameter)
     throw_error(ErrorCode::bad_input, "'", value.name, "' is no parameter, it is not made of matrices");
-  const auto rank = static_cast<std::int32_t>(value.dims.size());
+  const auto rank = narrow<std::int32_t>(value.dims.size());
   if (matrices.batch < 0 || matrices.columns < 1 || matrices.batch + matrices.columns >= rank)
     throw_error(ErrorCode::bad_input, "parameter '", value.name, "' has ", rank, " dimensions, of which ",
                 matrices.batch, " are to number matrices and ", matrices.columns,

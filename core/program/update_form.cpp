@@ -204,7 +204,7 @@ void check_updates(const Program& program) {
     if (value.bucket < 0) {
       update = update_of(program, id);
     } else {
-      const Bucket& bucket = program.buckets()[static_cast<std::size_t>(value.bucket)];
+      const Bucket& bucket = program.buckets()[value.bucket];
       stands_for_it = {id, bucket.own_parameters, bucket.all_parameters};
       update = update_of(program, bucket);
     }

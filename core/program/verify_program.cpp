@@ -138,7 +138,7 @@ class Verifier {
   std::string update_form(Id parameter) const {
     const std::int32_t bucket = program_.value(parameter).bucket;
     return bucket < 0 ? update_of(program_, parameter).form
-                      : update_of(program_, program_.buckets()[static_cast<std::size_t>(bucket)]).form;
+                      : update_of(program_, program_.buckets()[bucket]).form;
   }
 
   // A parameter that is edited after it has become two must stay one.

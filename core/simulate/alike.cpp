@@ -3,6 +3,8 @@
 
 #include <map>
 
+#include "base/narrow.hpp"
+
 namespace prun {
 namespace {
 
@@ -53,7 +55,7 @@ class Division {
           plans.try_emplace(rank.plan, static_cast<std::int64_t>(plans.size())).first->second};
       for (std::size_t q = 0; q < rank.groups.size(); ++q)
         sign.push_back(rank.groups[q] && places[q] ? place_in(*rank.groups[q], rank.rank) : -1);
-      classes_[i] = numbers.try_emplace(std::move(sign), static_cast<int>(numbers.size())).first->second;
+      classes_[i] = numbers.try_emplace(std::move(sign), narrow<int>(numbers.size())).first->second;
     }
     count_ = numbers.size();
   }
@@ -65,7 +67,7 @@ class Division {
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       std::vector<int> sign = {classes_[i]};
       for (const Group& group : ranks_[i].groups) sign.push_back(company(group.get(), companies, seen));
-      next[i] = numbers.try_emplace(std::move(sign), static_cast<int>(numbers.size())).first->second;
+      next[i] = numbers.try_emplace(std::move(sign), narrow<int>(numbers.size())).first->second;
     }
     count_ = numbers.size();
     classes_ = std::move(next);
@@ -82,8 +84,7 @@ class Division {
       PRUN_CHECK(found != index_.end(), "rank ", rank, " is in a group, but is not simulated");
       members.push_back(classes_[found->second]);
     }
-    entry->second =
-        companies.try_emplace(std::move(members), static_cast<int>(companies.size())).first->second;
+    entry->second = companies.try_emplace(std::move(members), narrow<int>(companies.size())).first->second;
     return entry->second;
   }
 

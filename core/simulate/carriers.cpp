@@ -14,7 +14,7 @@ void Carriers::add_links(std::size_t rank, CallCosts& costs) {
   const SimulatedRank& of = ranks_.first(rank);
   std::map<std::int32_t, double> fastest;
   for (const Call& call : of.plan->calls) {
-    if (of.groups[static_cast<std::size_t>(call.queue)]) continue;
+    if (of.groups[call.queue]) continue;
     const CallCost& cost = costs.of(of, call);
     host_bytes_[rank] += cost.host_bytes;
     for (const auto& [link, bytes] : cost.links)

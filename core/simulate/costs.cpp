@@ -230,7 +230,7 @@ bool CostTable::has_exchanges_of(std::string_view device) const {
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   const OpShape shape = program.local_shape(op);
-  const std::string& device = devices_.at(static_cast<std::size_t>(step.device));
+  const std::string& device = devices_.at(step.device);
   const auto exact = table_.exact.find({device, shape_key(*op.def, shape)});
   if (exact != table_.exact.end()) {
     ++measured_;
@@ -375,7 +375,7 @@ Carried TablePrices::carried(const Program& program, const Plan& plan, const Pla
   Carried carried;
   carried.host = host_bytes(program, plan, step, on_host_);
   carried.link = link_of(program, plan, step);
-  if (carried.link >= 0 && on_host_.at(static_cast<std::size_t>(carried.link / 2))) carried.link = -1;
+  if (carried.link >= 0 && on_host_.at(carried.link / 2)) carried.link = -1;
   if (carried.link >= 0) carried.link_bytes = static_cast<double>(step.operands.front().address.bytes);
   return carried;
 }

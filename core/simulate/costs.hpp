@@ -151,7 +151,7 @@ struct CostTable {
 // nothing, neither links nor that memory hold anybody up.
 class TablePrices final : public Prices {
  public:
-  TablePrices(const CostTable& table, std::vector<std::string> devices, std::vector<bool> on_host = {})
+  TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
       : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)) {}
 
   double kernel(const Program& program, const PlannedStep& step) override;
@@ -181,8 +181,8 @@ class TablePrices final : public Prices {
   const DeviceRates* used(std::string_view device);
 
   const CostTable& table_;
-  std::vector<std::string> devices_;
-  std::vector<bool> on_host_;
+  Numbered<std::string> devices_;
+  Numbered<bool> on_host_;
   std::int64_t measured_ = 0, fitted_ = 0;
   bool exchanges_alone_ = false;
   std::int64_t by_rates_ = 0;

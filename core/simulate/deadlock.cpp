@@ -24,7 +24,7 @@ std::string call_missing(const Lanes& lanes, const Lane& lane, const Wait& wait)
   if (static_cast<std::size_t>(wait.call) >= other.calls.size())
     return "waits for a call that its queue does not have";
   const SimulatedRank& rank = lanes.rank_of(lane);
-  const Call& call = *other.calls[static_cast<std::size_t>(wait.call)];
+  const Call& call = *other.calls[wait.call];
   return detail::concat("waits for queue ", lanes.info_of(other).name, ", call ", wait.call, " (",
                         call_name(*rank.program, *rank.plan, call), ")");
 }

@@ -18,13 +18,13 @@ std::vector<QueueLimits> Feeders::limits_by_lane(const Limits& limits) {
 }
 
 void Feeders::make_feeder(const Plan& plan, std::size_t rank) {
-  std::vector<bool> asynchronous;
+  Numbered<bool> asynchronous;
   for (std::size_t q = 0; q < plan.queues.size(); ++q)
     asynchronous.push_back(feeds(lanes_.of(rank, static_cast<std::int32_t>(q))));
   pieces_.add(plan, asynchronous);
   Feeder& feeder = feeders_.emplace_back();
   for (const Call& call : plan.calls)
-    if (asynchronous[static_cast<std::size_t>(call.queue)]) feeder.calls.push_back(&call);
+    if (asynchronous[call.queue]) feeder.calls.push_back(&call);
 }
 
 void Feeders::feed(std::size_t rank) {

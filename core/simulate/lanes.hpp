@@ -14,9 +14,9 @@ namespace prun {
 struct Lane {
   std::size_t rank = 0;  // its class
   std::int32_t queue = 0;
-  std::vector<const Call*> calls;  // of a step
-  std::size_t ended = 0;           // calls, of all steps
-  std::size_t exchange = 0;        // of the call under way: exchanges that are over
+  Numbered<const Call*> calls;  // of a step
+  std::size_t ended = 0;        // calls, of all steps
+  std::size_t exchange = 0;     // of the call under way: exchanges that are over
 
   // Those of the call under way, which is the next one.
   std::int64_t step() const { return static_cast<std::int64_t>(ended / calls.size()); }
@@ -48,13 +48,9 @@ class Lanes {
   }
 
   const SimulatedRank& rank_of(const Lane& lane) const { return ranks_.first(lane.rank); }
-  const QueueInfo& info_of(const Lane& lane) const {
-    return rank_of(lane).plan->queues[static_cast<std::size_t>(lane.queue)];
-  }
+  const QueueInfo& info_of(const Lane& lane) const { return rank_of(lane).plan->queues[lane.queue]; }
   // Null: it does not communicate.
-  const Group& group_of(const Lane& lane) const {
-    return rank_of(lane).groups[static_cast<std::size_t>(lane.queue)];
-  }
+  const Group& group_of(const Lane& lane) const { return rank_of(lane).groups[lane.queue]; }
   bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < steps_; }
   // What lies before the first step has always been.
   bool is_over(const Lane& lane, const Wait& wait) const {

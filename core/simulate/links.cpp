@@ -48,7 +48,7 @@ class Reader {
   }
 
   bool computes(std::int32_t queue) const {
-    const QueueInfo& info = plan_.queues[static_cast<std::size_t>(queue)];
+    const QueueInfo& info = plan_.queues[queue];
     return info.workers && info.device == 0;
   }
 
@@ -58,7 +58,7 @@ class Reader {
   }
 
   void add_call(Links& links, const Call& call, double seconds) const {
-    const FunctionKind kind = plan_.functions[static_cast<std::size_t>(call.function)].kind;
+    const FunctionKind kind = plan_.functions[call.function].kind;
     const Way way = way_of(call);
     if (LinkTimes* const times = direction(links, way)) times->busy += seconds;
     links.grow |= kind == FunctionKind::put_away && way != Way::stays;

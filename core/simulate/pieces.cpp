@@ -6,15 +6,13 @@
 
 namespace prun {
 
-void FedPieces::add(const Plan& plan, const std::vector<bool>& asynchronous) {
-  const auto is = [&](std::int32_t queue) { return asynchronous[static_cast<std::size_t>(queue)]; };
-  std::vector<std::vector<bool>>& marks = by_event_[&plan];
+void FedPieces::add(const Plan& plan, const Numbered<bool>& asynchronous) {
+  Numbered<Numbered<bool>>& marks = by_event_[&plan];
   marks.clear();
-  for (const QueueInfo& queue : plan.queues) marks.emplace_back(static_cast<std::size_t>(queue.calls));
+  for (const QueueInfo& queue : plan.queues) marks.emplace_back(queue.calls);
   for (const Call& call : plan.calls)
     for (const Wait& wait : call.waits)
-      if (is(call.queue) && is(wait.queue))
-        marks[static_cast<std::size_t>(wait.queue)][static_cast<std::size_t>(wait.call)] = true;
+      if (asynchronous[call.queue] && asynchronous[wait.queue]) marks[wait.queue][wait.call] = true;
 }
 
 void FedPieces::list(const Plan& plan, const Call& call, std::int64_t step,
@@ -33,14 +31,14 @@ void FedPieces::list(const Plan& plan, const Call& call, std::int64_t step,
   }
   if (exposed) pieces.push_back({});
   const std::size_t steps = plan.steps(call).size();
-  const bool exchanges = plan.queues[static_cast<std::size_t>(call.queue)].communicates();
+  const bool exchanges = plan.queues[call.queue].communicates();
   if (exchanges && !stamps_) pieces.push_back({nullptr, steps});  // all of them at once
   for (std::size_t i = 0; i < steps && (stamps_ || !exchanges); ++i) {
     pieces.push_back({nullptr, exchanges ? i + 1 : 0});
     stamp();
   }
-  const std::vector<bool>& marks = by_event_.at(&plan)[static_cast<std::size_t>(call.queue)];
-  if (marks[static_cast<std::size_t>(call.position)]) pieces.push_back({});
+  const Numbered<bool>& marks = by_event_.at(&plan)[call.queue];
+  if (marks[call.position]) pieces.push_back({});
   pieces.push_back({});  // its counter
 }
 

@@ -21,14 +21,14 @@ class FedPieces {
   explicit FedPieces(bool stamps) : stamps_(stamps) {}
 
   // Before the calls of a plan are asked about. `asynchronous`: by queue.
-  void add(const Plan& plan, const std::vector<bool>& asynchronous);
+  void add(const Plan& plan, const Numbered<bool>& asynchronous);
   // In place of what the list holds; in the memory that it has, since each call of each step is asked for.
   void list(const Plan& plan, const Call& call, std::int64_t step, std::vector<FedPiece>& pieces) const;
 
  private:
   bool stamps_;
   // Calls that an event stands for, by queue and position.
-  std::map<const Plan*, std::vector<std::vector<bool>>> by_event_;
+  std::map<const Plan*, Numbered<Numbered<bool>>> by_event_;
 };
 
 }  // namespace prun

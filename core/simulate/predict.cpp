@@ -3,8 +3,8 @@
 namespace prun {
 
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
-                   std::vector<std::string> devices, const Machine& here, const SimulateOptions& options,
-                   std::vector<bool> on_host) {
+                   Numbered<std::string> devices, const Machine& here, const SimulateOptions& options,
+                   Numbered<bool> on_host) {
   const bool counts_host = !on_host.empty() && table.host_gb_per_second;
   TablePrices prices(table, std::move(devices), std::move(on_host));
   // In this order: prices know what they rest on once they have been asked.

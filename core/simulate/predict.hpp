@@ -18,7 +18,7 @@ struct Prediction {
 // `devices`: the names of a rank's devices; `on_host`: see TablePrices. Throws not_found for what the table
 // says nothing about.
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
-                   std::vector<std::string> devices, const Machine& here, const SimulateOptions& options = {},
-                   std::vector<bool> on_host = {});
+                   Numbered<std::string> devices, const Machine& here, const SimulateOptions& options = {},
+                   Numbered<bool> on_host = {});
 
 }  // namespace prun

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/narrow.hpp"
 #include "simulate/call_costs.hpp"
 #include "simulate/carriers.hpp"
 #include "simulate/channels.hpp"
@@ -19,7 +20,7 @@ struct LaneClock {
   bool moving = false, moved = false;  // bytes beside others: under way, over
   bool at_once = false;                // a call's exchanges are started together
   std::vector<double> ended;           // by ticket
-  std::vector<double> saved;           // by position: what a save lets nobody begin before; none: it does
+  Numbered<double> saved;              // by position: what a save lets nobody begin before; none: it does
 };
 
 class Simulator {
@@ -58,14 +59,14 @@ class Simulator {
   // When the save lets each call of a rank begin.
   void begin_save(std::size_t rank) {
     const Plan& plan = *ranks_.first(rank).plan;
-    const std::vector<double> ends = options_.save_reads(ranks_.first(rank));
-    const auto saver = static_cast<std::int32_t>(plan.queues.size());
+    const Numbered<double> ends = options_.save_reads(ranks_.first(rank));
+    const auto saver = narrow<std::int32_t>(plan.queues.size());
     for (std::size_t read = 0; read < ends.size(); ++read)
       result_.ranks[rank].events.push_back(
           {saver, static_cast<std::int32_t>(read), -1, 0, read > 0 ? ends[read - 1] : 0.0, ends[read]});
     double fed = 0;
     for (const Call& call : plan.calls) {
-      double until = call.save_read >= 0 ? ends[static_cast<std::size_t>(call.save_read)] : 0;
+      double until = call.save_read >= 0 ? ends[call.save_read] : 0;
       if (options_.fed && options_.fed(plan.queues[call.queue])) until = fed = std::max(fed, until);
       clocks_[lanes_.of(rank, call.queue)].saved.push_back(until);
     }
@@ -113,7 +114,7 @@ class Simulator {
       events_of(lane).push_back({lane.queue, call.position, wait.queue, lane.step(), now, resumed});
       now = resumed;
     }
-    const double saved = clock.saved.empty() ? 0 : clock.saved[static_cast<std::size_t>(call.position)];
+    const double saved = clock.saved.empty() ? 0 : clock.saved[call.position];
     if (saved > now) {
       const auto saver = static_cast<std::int32_t>(lanes_.rank_of(lane).plan->queues.size());
       events_of(lane).push_back({lane.queue, call.position, saver, lane.step(), now, saved});
@@ -191,7 +192,7 @@ class Simulator {
   }
 
   void finish() {
-    std::vector<double> ends(static_cast<std::size_t>(options_.steps), 0);
+    Numbered<double> ends(options_.steps, 0.0);
     for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
       if (const std::size_t calls = lanes_[lane].calls.size(); calls > 0)
         for (std::size_t step = 0; step < ends.size(); ++step)

@@ -16,7 +16,7 @@ struct SimulatedRank {
   const Program* program = nullptr;
   const Plan* plan = nullptr;
   int rank = 0;
-  std::vector<Group> groups;  // by queue; null: it does not communicate
+  Numbered<Group> groups;  // by queue; null: it does not communicate
 };
 
 // All ranks of the program's mesh, each with its plan.

@@ -18,8 +18,8 @@ std::string exchange_name(const Plan& plan, const Call& call) {
   for (const PlannedStep& step : steps)
     bytes += static_cast<double>(step.exchange->count * size_of(step.exchange->dtype));
   const std::string times = steps.size() > 1 ? std::to_string(steps.size()) + " x " : "";
-  return times + name_of(steps.front().exchange->kind) + " " +
-         plan.queues[static_cast<std::size_t>(call.queue)].name + " " + size_text(bytes);
+  return times + name_of(steps.front().exchange->kind) + " " + plan.queues[call.queue].name + " " +
+         size_text(bytes);
 }
 
 // A complete event; times in microseconds.
@@ -45,7 +45,7 @@ std::string call_name(const Program& program, const Plan& plan, const Call& call
 
 RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span<const Event> events) {
   RankTrace trace{rank, {}, {}};
-  std::vector<std::vector<std::string>> names(plan.queues.size() + 1);
+  Numbered<Numbered<std::string>> names(plan.queues.size() + 1);
   for (const QueueInfo& queue : plan.queues) trace.queues.push_back(queue.name);
   const bool saves = std::any_of(events.begin(), events.end(), [&](const Event& event) {
     return static_cast<std::size_t>(event.queue) == plan.queues.size();
@@ -53,15 +53,13 @@ RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span
   if (saves) trace.queues.emplace_back("save");
   for (std::size_t read = 0; read < plan.save_reads.size(); ++read)
     names.back().push_back("read " + std::to_string(read));
-  for (const Call& call : plan.calls)
-    names[static_cast<std::size_t>(call.queue)].push_back(call_name(program, plan, call));
+  for (const Call& call : plan.calls) names[call.queue].push_back(call_name(program, plan, call));
   for (const Event& event : events) {
     const bool waits = event.waits_for >= 0;
     trace.rows.push_back(
         {event.queue, waits,
-         waits ? "wait for " + trace.queues[static_cast<std::size_t>(event.waits_for)]
-               : names[static_cast<std::size_t>(event.queue)][static_cast<std::size_t>(event.position)],
-         event.step, event.begin, event.end});
+         waits ? "wait for " + trace.queues[event.waits_for] : names[event.queue][event.position], event.step,
+         event.begin, event.end});
   }
   return trace;
 }

@@ -22,7 +22,7 @@ struct TraceRow {
 // Needs neither program nor plan any more.
 struct RankTrace {
   int rank = 0;
-  std::vector<std::string> queues;  // names
+  Numbered<std::string> queues;  // names
   std::vector<TraceRow> rows;
 };
 

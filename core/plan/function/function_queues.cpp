@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/narrow.hpp"
 #include "plan/function/function_order.hpp"
 #include "plan/nominal_time.hpp"
 
@@ -14,7 +15,7 @@ std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
   const auto found = std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& other) {
     return other.name == queue.name && other.axis == queue.axis;
   });
-  const auto at = static_cast<std::int32_t>(found - queues.begin());
+  const auto at = narrow<std::int32_t>(found - queues.begin());
   if (found == queues.end()) queues.push_back(std::move(queue));
   return at;
 }
@@ -81,10 +82,8 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
     const auto at = static_cast<std::int32_t>(i);
     // An op that looks across ranks and stands right behind an exchange needs nothing of it: the exchange is
     // for what follows, which waits for it by itself.
-    const bool apart =
-        (pieces.size() > 1 &&
-         looks_across(program, function.steps[static_cast<std::size_t>(pieces.back().first)].op)) ||
-        (i > 0 && nominal_seconds(program, function.steps[i - 1]) >= much);
+    const bool apart = (pieces.size() > 1 && looks_across(program, function.steps[pieces.back().first].op)) ||
+                       (i > 0 && nominal_seconds(program, function.steps[i - 1]) >= much);
     if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});
     pieces.back().last = at + 1;
   }

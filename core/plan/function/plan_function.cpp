@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/narrow.hpp"
 #include "plan/function/exchange_steps.hpp"
 #include "plan/function/function_order.hpp"
 #include "plan/function/function_queues.hpp"
@@ -74,7 +75,7 @@ class FunctionPlanner {
   void add_step(Id id) {
     const Op& op = program_.op(id);
     const OpShape shape = program_.local_shape(op);
-    const auto at = static_cast<std::int32_t>(function_.steps.size());
+    const auto at = narrow<std::int32_t>(function_.steps.size());
     PlannedStep step;
     step.op = id;
     step.exchange = exchange_of(program_, id, shape);
@@ -94,9 +95,9 @@ class FunctionPlanner {
   // The last step must not wait for the exchanges right in front of it: what they read stays where nothing of
   // that step lies.
   void keep_what_travels() {
-    const auto now = static_cast<std::int32_t>(function_.steps.size()) - 1;
-    for (std::int32_t at = now - 1; at >= 0 && function_.steps[static_cast<std::size_t>(at)].exchange; --at)
-      operand_of(function_.steps[static_cast<std::size_t>(at)].operands.front().value, now);
+    const auto now = narrow<std::int32_t>(function_.steps.size()) - 1;
+    for (std::int32_t at = now - 1; at >= 0 && function_.steps[at].exchange; --at)
+      operand_of(function_.steps[at].operands.front().value, now);
   }
 
   // With its address, where it has one already.

@@ -41,7 +41,7 @@ PlannedStep* first_of_step(Plan& plan) {
 bool is_sum_of_step(const Program& program, Id id) {
   const Value& value = program.value(id);
   if (value.bucket < 0) return value.role == Role::gradient && !value.in_turn;
-  const Bucket& bucket = program.buckets()[static_cast<std::size_t>(value.bucket)];
+  const Bucket& bucket = program.buckets()[value.bucket];
   return bucket.kept.gradients ? id == bucket.own_gradients : value.role == Role::gradient;
 }
 

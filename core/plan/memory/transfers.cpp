@@ -1,11 +1,13 @@
 #include "plan/memory/transfers.hpp"
 
+#include "base/narrow.hpp"
+
 namespace prun {
 namespace {
 
 std::int32_t add_queue(const Work& work, std::string name, std::int64_t peer, Plan& plan) {
   plan.queues.push_back({std::move(name), false, work.axis, 0, peer, 0});
-  return static_cast<std::int32_t>(plan.queues.size()) - 1;
+  return narrow<std::int32_t>(plan.queues.size()) - 1;
 }
 
 class Transfers {
@@ -43,7 +45,7 @@ class Transfers {
         detail::concat(program_.mesh().name(work_.axis), gradient ? ".backward." : ".forward.", stage);
     function.pieces.push_back({0, 1, add_queue(work_, queue, peer, plan_)});
     plan_.functions.push_back(std::move(function));
-    return static_cast<std::int32_t>(plan_.functions.size()) - 1;
+    return narrow<std::int32_t>(plan_.functions.size()) - 1;
   }
 
   PlannedExchange exchange_of(Id value, FunctionKind kind, std::int64_t peer) const {

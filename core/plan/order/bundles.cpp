@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/narrow.hpp"
+
 namespace prun {
 namespace {
 
@@ -51,7 +53,7 @@ Bundling::Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64
 
 std::int64_t Bundling::bytes(const Bundle& bundle) const {
   std::int64_t bytes = 0;
-  for (const std::int32_t instance : bundle) bytes += bytes_[static_cast<std::size_t>(instance)];
+  for (const std::int32_t instance : bundle) bytes += bytes_[instance];
   return bytes;
 }
 
@@ -74,14 +76,13 @@ Exchanges exchanges_of(const Plan& plan, std::int32_t function) {
   const auto exchanges = [&](const Piece& piece) { return plan.queues[piece.queue].communicates(); };
   const auto first = std::find_if(pieces.begin(), pieces.end(), exchanges);
   const auto last = std::find_if_not(first, pieces.end(), exchanges);
-  return {static_cast<std::int32_t>(first - pieces.begin()),
-          static_cast<std::int32_t>(last - pieces.begin())};
+  return {narrow<std::int32_t>(first - pieces.begin()), narrow<std::int32_t>(last - pieces.begin())};
 }
 
 std::int32_t joint_function(Plan& plan, const std::vector<InstancePiece>& pieces) {
   const auto known = std::find_if(plan.functions.begin(), plan.functions.end(),
                                   [&](const PlannedFunction& function) { return function.joins == pieces; });
-  if (known != plan.functions.end()) return static_cast<std::int32_t>(known - plan.functions.begin());
+  if (known != plan.functions.end()) return narrow<std::int32_t>(known - plan.functions.begin());
   PlannedFunction joint;
   joint.joins = pieces;
   for (const InstancePiece& of : pieces) {
@@ -95,9 +96,9 @@ std::int32_t joint_function(Plan& plan, const std::vector<InstancePiece>& pieces
     for (std::int32_t s = piece.first; s < piece.last; ++s)
       joint.steps.push_back(for_instance(function.steps[s], of.instance));
   }
-  joint.pieces.front().last = static_cast<std::int32_t>(joint.steps.size());
+  joint.pieces.front().last = narrow<std::int32_t>(joint.steps.size());
   plan.functions.push_back(std::move(joint));
-  return static_cast<std::int32_t>(plan.functions.size()) - 1;
+  return narrow<std::int32_t>(plan.functions.size()) - 1;
 }
 
 }  // namespace prun

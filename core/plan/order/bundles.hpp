@@ -23,7 +23,7 @@ class Bundling {
   std::vector<Bundle> of(std::span<const std::int32_t> instances) const;
 
  private:
-  std::vector<std::int64_t> bytes_;  // by instance
+  Numbered<std::int64_t> bytes_;  // by instance
   std::int64_t most_ = 0;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/narrow.hpp"
+
 namespace prun {
 namespace {
 
@@ -99,7 +101,7 @@ class FirstWriters {
     for (std::size_t f = 0; f < plan_.functions.size(); ++f) {
       pieces.push_back(remove_steps(static_cast<std::int32_t>(f)));
       const bool empty = plan_.functions[f].steps.empty();
-      kept.push_back(empty ? -1 : static_cast<std::int32_t>(functions.size()));
+      kept.push_back(empty ? -1 : narrow<std::int32_t>(functions.size()));
       if (!empty) functions.push_back(std::move(plan_.functions[f]));
     }
     plan_.functions = std::move(functions);
@@ -128,13 +130,13 @@ class FirstWriters {
     std::vector<Piece> pieces;
     std::vector<std::int32_t> numbers;
     for (const Piece& piece : function.pieces) {
-      const auto first = static_cast<std::int32_t>(steps.size());
+      const auto first = narrow<std::int32_t>(steps.size());
       for (std::int32_t s = piece.first; s < piece.last; ++s)
         if (cleared_.count({f, s}) == 0 || needed_.count({f, s}) != 0)
           steps.push_back(std::move(function.steps[s]));
-      const auto last = static_cast<std::int32_t>(steps.size());
+      const auto last = narrow<std::int32_t>(steps.size());
       const bool empty = first == last && piece.first != piece.last;
-      numbers.push_back(empty ? -1 : static_cast<std::int32_t>(pieces.size()));
+      numbers.push_back(empty ? -1 : narrow<std::int32_t>(pieces.size()));
       if (!empty) pieces.push_back({first, last, piece.queue});
     }
     function.steps = std::move(steps);

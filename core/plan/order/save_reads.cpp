@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "base/narrow.hpp"
 #include "plan/lasting.hpp"
 
 namespace prun {
@@ -111,26 +112,23 @@ class SaveReads {
     read_of_.resize(values_.size());
     for (auto& [writer, read] : by_writer) {
       for (const LastingValue& value : read)
-        read_of_[number(value)] = static_cast<std::int32_t>(plan_.save_reads.size());
+        read_of_[number(value)] = narrow<std::int32_t>(plan_.save_reads.size());
       plan_.save_reads.push_back(std::move(read));
     }
   }
 
   // By queue and call, the latest read that is known to be done when it begins.
   void make_waits() {
-    std::vector<std::vector<std::int32_t>> known;
-    for (const QueueInfo& queue : plan_.queues) known.emplace_back(static_cast<std::size_t>(queue.calls), -1);
-    const auto at = [&](std::int32_t queue, std::int32_t position) -> std::int32_t& {
-      return known[static_cast<std::size_t>(queue)][static_cast<std::size_t>(position)];
-    };
+    Numbered<Numbered<std::int32_t>> known;
+    for (const QueueInfo& queue : plan_.queues) known.emplace_back(queue.calls, -1);
     for (Call& call : plan_.calls) {
-      std::int32_t before = call.position > 0 ? at(call.queue, call.position - 1) : -1;
+      std::int32_t before = call.position > 0 ? known[call.queue][call.position - 1] : -1;
       for (const Wait& wait : call.waits)
-        if (wait.steps_ago == 0) before = std::max(before, at(wait.queue, wait.call));
+        if (wait.steps_ago == 0) before = std::max(before, known[wait.queue][wait.call]);
       std::int32_t needed = -1;
       each_written(call, [&](std::size_t value) { needed = std::max(needed, read_of_[value]); });
       if (needed > before) call.save_read = needed;
-      at(call.queue, call.position) = std::max(before, needed);
+      known[call.queue][call.position] = std::max(before, needed);
     }
   }
 

@@ -98,7 +98,7 @@ class SideBySide {
       Queue& queue = soonest();
       queue.advance(ways_);
       const CallNumber call = queue.take();
-      ordered.push_back(calls_[static_cast<std::size_t>(call)]);
+      ordered.push_back(calls_[call]);
       finish(call, queue.free_at += seconds(call));
     }
     return ordered;
@@ -116,10 +116,10 @@ class SideBySide {
       return std::max(free_at, later.begin()->first);
     }
     // All that could begin when the next one does, which comes first.
-    void advance(const std::vector<double>& ways) {
+    void advance(const Numbered<double>& ways) {
       free_at = next_begin();
       for (; !later.empty() && later.begin()->first <= free_at; later.erase(later.begin()))
-        now.insert({ways[static_cast<std::size_t>(later.begin()->second)], later.begin()->second});
+        now.insert({ways[later.begin()->second], later.begin()->second});
     }
     CallNumber take() {
       const CallNumber call = now.begin()->second;
@@ -128,9 +128,9 @@ class SideBySide {
     }
   };
 
-  std::vector<CallNumber>& behind(CallNumber call) { return behind_[static_cast<std::size_t>(call)]; }
-  double seconds(CallNumber call) const { return seconds_[static_cast<std::size_t>(call)]; }
-  double way(CallNumber call) const { return ways_[static_cast<std::size_t>(call)]; }
+  std::vector<CallNumber>& behind(CallNumber call) { return behind_[call]; }
+  double seconds(CallNumber call) const { return seconds_[call]; }
+  double way(CallNumber call) const { return ways_[call]; }
 
   void take_times(const Program& program) {
     std::map<std::pair<std::int32_t, std::int32_t>, double> of_pieces;
@@ -156,7 +156,7 @@ class SideBySide {
 
   void add(CallNumber call) {
     const auto at = static_cast<std::size_t>(call);
-    queues_[static_cast<std::size_t>(calls_[at].queue)].later.insert({ready_at_[at], call});
+    queues_[calls_[at].queue].later.insert({ready_at_[at], call});
   }
 
   // The queue whose next call begins first.
@@ -167,18 +167,18 @@ class SideBySide {
 
   void finish(CallNumber call, double at) {
     for (const CallNumber next : behind(call)) {
-      double& ready = ready_at_[static_cast<std::size_t>(next)];
+      double& ready = ready_at_[next];
       ready = std::max(ready, at);
-      if (--left_[static_cast<std::size_t>(next)] == 0) add(next);
+      if (--left_[next] == 0) add(next);
     }
   }
 
   const Plan& plan_;
   const std::span<const Call> calls_;
-  std::vector<std::vector<CallNumber>> before_, behind_;
-  std::vector<std::size_t> left_;  // of those before each
-  std::vector<double> ready_at_, seconds_, ways_;
-  std::vector<Queue> queues_;
+  Numbered<std::vector<CallNumber>> before_, behind_;
+  Numbered<std::size_t> left_;  // of those before each
+  Numbered<double> ready_at_, seconds_, ways_;
+  Numbered<Queue> queues_;
 };
 
 }  // namespace

@@ -37,6 +37,6 @@ Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_
 // What comes from drives takes as long as it is large, each way. Behind one that is much larger than others
 // three of those are soon there, and nothing more can come until it is back. Far ahead, others may come for
 // as long as that takes, and for the next step as well: drives wait for nothing.
-Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool far_ahead);
+Turns take_update_turns(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead);
 
 }  // namespace prun

@@ -12,12 +12,12 @@ namespace {
 // Each instance that is updated, as the calls come.
 std::vector<std::int32_t> updated_in_order(const Plan& plan) {
   std::vector<std::int32_t> order;
-  std::vector<bool> known(plan.instances.size());
+  Numbered<bool> known(plan.instances.size());
   for (const Call& call : plan.calls) {
-    const auto instance = static_cast<std::size_t>(call.instance);
-    if (plan.functions[call.function].kind != FunctionKind::update || call.instance == 0 || known[instance])
+    if (plan.functions[call.function].kind != FunctionKind::update || call.instance == 0 ||
+        known[call.instance])
       continue;
-    known[instance] = true;
+    known[call.instance] = true;
     order.push_back(call.instance);
   }
   return order;
@@ -33,8 +33,7 @@ bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
 bool comes_from_drives(const Plan& plan, std::int32_t instance) {
   const PlannedFunction& update = plan.functions[plan.find(FunctionKind::update, instance)];
   const auto is_there = [&](const PlannedOperand& operand) {
-    const auto range = static_cast<std::size_t>(operand.address.range);
-    return operand.value != none && plan.layout.ranges[range].place.space == Space::disk;
+    return operand.value != none && plan.layout.ranges[operand.address.range].place.space == Space::disk;
   };
   return std::any_of(update.steps.begin(), update.steps.end(), [&](const PlannedStep& step) {
     return std::any_of(step.operands.begin(), step.operands.end(), is_there);
@@ -44,18 +43,18 @@ bool comes_from_drives(const Plan& plan, std::int32_t instance) {
 // Bytes that may lie between two instances that need their memory at the same time, if any do that are not
 // neighbours.
 std::int64_t window_of(const Plan& plan, std::span<const std::int32_t> order,
-                       std::span<const std::int64_t> bytes) {
+                       const Numbered<std::int64_t>& bytes) {
   const bool drives =
       std::any_of(order.begin(), order.end(), [&](std::int32_t i) { return comes_from_drives(plan, i); });
   std::int64_t window = 0;
   for (const std::int32_t i : order)
-    if (drives) window = std::max(window, bytes[static_cast<std::size_t>(i)]);
+    if (drives) window = std::max(window, bytes[i]);
   return window;
 }
 
 }  // namespace
 
-Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool far_ahead) {
+Turns take_update_turns(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead) {
   const std::vector<std::int32_t> order = updated_in_order(plan);
   std::vector<bool> pieces;
   for (const std::int32_t i : order) pieces.push_back(is_updated_in_pieces(plan, i));
@@ -63,7 +62,7 @@ Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool 
   const std::int64_t window = far ? window_of(plan, order, bytes) : 0;
   std::vector<std::size_t> need_memory;  // places in that order
   for (std::size_t i = 0; i < order.size(); ++i)
-    if (bytes[static_cast<std::size_t>(order[i])] > 0) need_memory.push_back(i);
+    if (bytes[order[i]] > 0) need_memory.push_back(i);
   NeededTogether together(bytes);
   for (std::size_t p = 0; p < need_memory.size(); ++p) {
     const std::size_t i = need_memory[p];
@@ -73,7 +72,7 @@ Turns take_update_turns(const Plan& plan, std::vector<std::int64_t> bytes, bool 
                         distance = (later + order.size() - i) % order.size();
       if ((later < i && window == 0) || (distance > 2 && between > window)) break;
       if (!pieces[i] || !pieces[later]) together.add(order[i], order[later]);
-      between += bytes[static_cast<std::size_t>(order[later])];
+      between += bytes[order[later]];
     }
   }
   Offsets offsets = assign_offsets(bytes, together.conflicts(bytes.size()));

@@ -13,7 +13,7 @@ struct Stretch {
   std::int64_t end = 0;
   std::int32_t writer = -1;  // queue
   std::int64_t written = -1;
-  std::vector<std::int64_t> reads;  // by queue, -1: none since the write
+  Numbered<std::int64_t> reads;  // by queue, -1: none since the write
 };
 
 class Waits {
@@ -88,7 +88,7 @@ class Waits {
     for (auto it = memory_.in(use); it != memory_.end() && it->first < use.end; ++it) {
       const Stretch& s = it->second;
       if (s.writer >= 0) {
-        std::int64_t& of_writer = needed[static_cast<std::size_t>(s.writer)];
+        std::int64_t& of_writer = needed[s.writer];
         of_writer = std::max(of_writer, s.written);
       }
       if (use.writes)
@@ -115,7 +115,7 @@ class Waits {
     std::int64_t covered = use.begin;
     for (auto it = first; it != memory_.end() && it->first < use.end; ++it) {
       if (it->first > covered) add_reader(covered, it->first, queue, now);
-      it->second.reads[static_cast<std::size_t>(queue)] = now;
+      it->second.reads[queue] = now;
       covered = it->second.end;
     }
     if (covered < use.end) add_reader(covered, use.end, queue, now);
@@ -124,7 +124,7 @@ class Waits {
   // Bytes that nobody wrote in these two steps: parameters before the first update.
   void add_reader(std::int64_t begin, std::int64_t end, std::int32_t queue, std::int64_t now) {
     Stretch fresh{end, -1, -1, Clock(queues_, -1)};
-    fresh.reads[static_cast<std::size_t>(queue)] = now;
+    fresh.reads[queue] = now;
     memory_.emplace(begin, std::move(fresh));
   }
 

@@ -2,6 +2,7 @@
 // of a run, or train on activations that are not there.
 #include "plan/pipeline/read_schedule.hpp"
 
+#include "base/narrow.hpp"
 #include "base/text.hpp"
 #include "plan/pipeline/timing.hpp"
 
@@ -48,7 +49,7 @@ class RankCheck {
     for (const ScheduleCall& call : answer) {
       check_fields(call, calls.size());
       check_place(call, calls.size());
-      position(call) = static_cast<std::int32_t>(calls.size());
+      position(call) = narrow<std::int32_t>(calls.size());
       calls.push_back(call);
     }
     check_complete();
@@ -118,11 +119,11 @@ struct Place {
   std::int32_t rank = -1, chunk = -1;
 };
 
-std::vector<std::vector<std::int32_t>> read_stages(ScheduleInterface& schedule, const ScheduleShape& shape,
-                                                   const std::string& title) {
+Numbered<Numbered<std::int32_t>> read_stages(ScheduleInterface& schedule, const ScheduleShape& shape,
+                                             const std::string& title) {
   const std::int32_t count = shape.ranks * shape.chunks;
-  std::vector<Place> place(static_cast<std::size_t>(count));
-  std::vector<std::vector<std::int32_t>> stages(static_cast<std::size_t>(shape.ranks));
+  Numbered<Place> place(count);
+  Numbered<Numbered<std::int32_t>> stages(shape.ranks);
   for (std::int32_t rank = 0; rank < shape.ranks; ++rank)
     for (std::int32_t chunk = 0; chunk < shape.chunks; ++chunk) {
       std::int32_t stage = -1;
@@ -130,12 +131,12 @@ std::vector<std::vector<std::int32_t>> read_stages(ScheduleInterface& schedule, 
       if (stage < 0 || stage >= count)
         throw_error(ErrorCode::bad_input, title, ": rank ", rank, ": chunk ", chunk, " is stage ", stage,
                     ", and stages go from 0 to ", count - 1);
-      Place& taken = place[static_cast<std::size_t>(stage)];
+      Place& taken = place[stage];
       if (taken.rank >= 0)
         throw_error(ErrorCode::bad_input, title, ": rank ", rank, ": chunk ", chunk, " is stage ", stage,
                     ", which is chunk ", taken.chunk, " of rank ", taken.rank, " already");
       taken = {rank, chunk};
-      stages[static_cast<std::size_t>(rank)].push_back(stage);
+      stages[rank].push_back(stage);
     }
   return stages;
 }
@@ -149,12 +150,10 @@ std::int32_t rank_of_stage(const PipelineOrder& order, std::int32_t stage) {
 
 // A rank that waits forever, and what for. Whoever holds that does so too, so after as many steps along the
 // chain as there are ranks we are among those that wait for each other.
-[[noreturn]] void report_deadlock(const PipelineOrder& order, const std::vector<std::vector<CallTime>>& times,
+[[noreturn]] void report_deadlock(const PipelineOrder& order, const Numbered<std::vector<CallTime>>& times,
                                   std::int32_t rank, const std::string& title) {
-  const auto next_call = [&](std::int32_t of) {
-    return order.calls[static_cast<std::size_t>(of)][times[static_cast<std::size_t>(of)].size()];
-  };
-  const auto next_index = [&](std::int32_t of) { return times[static_cast<std::size_t>(of)].size(); };
+  const auto next_call = [&](std::int32_t of) { return order.calls[of][times[of].size()]; };
+  const auto next_index = [&](std::int32_t of) { return times[of].size(); };
   for (std::int32_t i = 0; i < order.shape.ranks; ++i)
     rank = rank_of_stage(order, awaited_by(order, rank, next_call(rank)).value().stage);
   const Awaited awaited = awaited_by(order, rank, next_call(rank)).value();
@@ -167,7 +166,7 @@ std::int32_t rank_of_stage(const PipelineOrder& order, std::int32_t stage) {
 }
 
 void check_ends(const PipelineOrder& order, const std::string& title) {
-  const std::vector<std::vector<CallTime>> times = run_in_virtual_time(order, PassCosts{});
+  const Numbered<std::vector<CallTime>> times = run_in_virtual_time(order, PassCosts{});
   for (std::int32_t rank = 0; rank < order.shape.ranks; ++rank) {
     const auto index = static_cast<std::size_t>(rank);
     if (times[index].size() < order.calls[index].size()) report_deadlock(order, times, rank, title);

@@ -4,15 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "prun/schedule.hpp"
 
 namespace prun {
 
 struct PipelineOrder {
   ScheduleShape shape;
-  std::vector<std::vector<ScheduleCall>> calls;   // by rank
-  std::vector<std::vector<std::int32_t>> stages;  // by rank and chunk
-  std::optional<Bubble> theory = std::nullopt;    // what the schedule says of its bubble
+  Numbered<std::vector<ScheduleCall>> calls;    // by rank
+  Numbered<Numbered<std::int32_t>> stages;      // by rank and chunk
+  std::optional<Bubble> theory = std::nullopt;  // what the schedule says of its bubble
 };
 
 // "schedule 'zb-v' (4 ranks, 8 microbatches, 2 chunks)"

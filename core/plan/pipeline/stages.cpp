@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/narrow.hpp"
 #include "plan/instances.hpp"
 #include "program/flops.hpp"
 
@@ -33,8 +34,8 @@ struct Cut {
 
 }  // namespace
 
-std::vector<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
-  const auto count = static_cast<std::int32_t>(costs.size());
+Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
+  const auto count = narrow<std::int32_t>(costs.size());
   if (count < stages)
     throw_error(ErrorCode::bad_input, "the model has ", count, " layers, embedding and head counted, and ",
                 stages, " stages need at least one each; take fewer ranks or chunks, or more layers");
@@ -42,8 +43,8 @@ std::vector<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
   const auto none_yet = Cut{std::numeric_limits<double>::infinity(), 0, -1};
   // best[k][n]: the first n instances in k stages.
-  std::vector<std::vector<Cut>> best(static_cast<std::size_t>(stages) + 1,
-                                     std::vector<Cut>(costs.size() + 1, none_yet));
+  std::vector<Numbered<Cut>> best(static_cast<std::size_t>(stages) + 1,
+                                  std::vector<Cut>(costs.size() + 1, none_yet));
   best[0][0] = {};
   for (std::size_t k = 1; k <= static_cast<std::size_t>(stages); ++k)
     for (std::size_t n = k; n <= costs.size(); ++n)
@@ -56,10 +57,10 @@ std::vector<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages
                       static_cast<std::int32_t>(begin)};
         if (best[k][n].begin < 0 || !best[k][n].better_than(cut)) best[k][n] = cut;
       }
-  std::vector<Stage> cuts(static_cast<std::size_t>(stages));
+  Numbered<Stage> cuts(stages);
   std::int32_t end = count;
   for (std::size_t k = cuts.size(); k > 0; --k) {
-    const std::int32_t begin = best[k][static_cast<std::size_t>(end)].begin;
+    const std::int32_t begin = best[k][end].begin;
     cuts[k - 1] = {begin, end};
     end = begin;
   }
@@ -123,9 +124,9 @@ Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t 
   work.split = layout.split;
   work.calls = layout.order.calls[rank];
   work.tied_to = other_holder(program, layout, coordinate);
-  const auto stages = static_cast<std::int32_t>(layout.stages.size());
+  const auto stages = narrow<std::int32_t>(layout.stages.size());
   for (const std::int32_t stage : layout.order.stages[rank]) {
-    const Stage& held = layout.stages[static_cast<std::size_t>(stage)];
+    const Stage& held = layout.stages[stage];
     work.chunks.push_back({stage, held.first, held.last, stage > 0 ? layout.holder(stage - 1) : -1,
                            stage + 1 < stages ? layout.holder(stage + 1) : -1});
   }

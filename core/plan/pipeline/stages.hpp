@@ -22,7 +22,7 @@ struct Stage {
 
 // Cuts so that the costliest stage costs least, and among those cuts one of the most even. Throws bad_input
 // where there are fewer instances than stages.
-std::vector<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages);
+Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages);
 
 // Stages of so many instances each. Throws bad_input where their number or sum is another.
 std::vector<Stage> cut_as_told(std::span<const std::int64_t> counts, std::int64_t instances,
@@ -33,7 +33,7 @@ struct PipelineLayout {
   AxisId axis = 0;
   bool split = false;  // backward is two functions
   PipelineOrder order;
-  std::vector<Stage> stages;
+  Numbered<Stage> stages;
 
   // Which rank of the axis has a stage.
   std::int64_t holder(std::int32_t stage) const;

@@ -6,15 +6,6 @@
 namespace prun {
 namespace {
 
-template <class T>
-auto& at(std::vector<T>& list, std::int64_t index) {
-  return list[static_cast<std::size_t>(index)];
-}
-template <class T>
-const auto& at(const std::vector<T>& list, std::int64_t index) {
-  return list[static_cast<std::size_t>(index)];
-}
-
 bool is_backward(Pass pass) { return pass == Pass::backward || pass == Pass::backward_input; }
 
 double duration(Pass pass, const PassCosts& costs) {
@@ -32,18 +23,17 @@ double duration(Pass pass, const PassCosts& costs) {
 class VirtualRun {
  public:
   VirtualRun(const PipelineOrder& order, const PassCosts& costs)
-      : order_(order), costs_(costs), stages_(order.shape.ranks * order.shape.chunks) {
+      : order_(order), costs_(costs), stages_(order.shape.ranks * order.shape.chunks), rank_of_(stages_) {
     const auto passes_of_stages =
         static_cast<std::size_t>(stages_) * static_cast<std::size_t>(order.shape.microbatches);
     forward_end_.assign(passes_of_stages, not_yet);
     backward_end_.assign(passes_of_stages, not_yet);
-    rank_of_.resize(static_cast<std::size_t>(stages_));
     for (std::int32_t rank = 0; rank < order.shape.ranks; ++rank)
-      for (const std::int32_t stage : at(order.stages, rank)) at(rank_of_, stage) = rank;
+      for (const std::int32_t stage : order.stages[rank]) rank_of_[stage] = rank;
     times_.resize(order.calls.size());
   }
 
-  std::vector<std::vector<CallTime>> run() {
+  Numbered<std::vector<CallTime>> run() {
     for (std::int32_t rank = order_.shape.ranks; rank-- > 0;) may_go_on_.push_back(rank);
     while (!may_go_on_.empty()) {
       const std::int32_t rank = may_go_on_.back();
@@ -58,7 +48,7 @@ class VirtualRun {
 
   double& end_of(bool backward, std::int32_t stage, std::int32_t microbatch) {
     const std::int64_t index = std::int64_t{stage} * order_.shape.microbatches + microbatch;
-    return at(backward ? backward_end_ : forward_end_, index);
+    return (backward ? backward_end_ : forward_end_)[index];
   }
 
   // When what the call waits for is there, or not_yet.
@@ -66,13 +56,13 @@ class VirtualRun {
     const std::optional<Awaited> awaited = awaited_by(order_, rank, call);
     if (!awaited) return 0;
     const double end = end_of(awaited->backward, awaited->stage, awaited->microbatch);
-    if (end == not_yet || at(rank_of_, awaited->stage) == rank) return end;
+    if (end == not_yet || rank_of_[awaited->stage] == rank) return end;
     return end + costs_.transfer;
   }
 
   void advance(std::int32_t rank) {
-    const std::vector<ScheduleCall>& calls = at(order_.calls, rank);
-    std::vector<CallTime>& times = at(times_, rank);
+    const std::vector<ScheduleCall>& calls = order_.calls[rank];
+    std::vector<CallTime>& times = times_[rank];
     while (times.size() < calls.size()) {
       const ScheduleCall& call = calls[times.size()];
       const double there = ready(rank, call);
@@ -86,18 +76,18 @@ class VirtualRun {
   void tell_neighbour(std::int32_t rank, const ScheduleCall& call, double end) {
     if (call.pass == Pass::backward_weight) return;
     const bool backward = is_backward(call.pass);
-    const std::int32_t stage = at(at(order_.stages, rank), call.chunk);
+    const std::int32_t stage = order_.stages[rank][call.chunk];
     end_of(backward, stage, call.microbatch) = end;
     const std::int32_t neighbour = backward ? stage - 1 : stage + 1;
-    if (neighbour >= 0 && neighbour < stages_) may_go_on_.push_back(at(rank_of_, neighbour));
+    if (neighbour >= 0 && neighbour < stages_) may_go_on_.push_back(rank_of_[neighbour]);
   }
 
   const PipelineOrder& order_;
   const PassCosts& costs_;
   std::int32_t stages_;
-  std::vector<double> forward_end_, backward_end_;  // by stage and microbatch
-  std::vector<std::int32_t> rank_of_;               // by stage
-  std::vector<std::vector<CallTime>> times_;
+  Numbered<double> forward_end_, backward_end_;  // by stage and microbatch
+  Numbered<std::int32_t> rank_of_;               // by stage
+  Numbered<std::vector<CallTime>> times_;
   std::vector<std::int32_t> may_go_on_;  // ranks to look at again
 };
 
@@ -150,14 +140,14 @@ void draw_call(std::string& row, const CallTime& time, double scale, const std::
 }  // namespace
 
 std::optional<Awaited> awaited_by(const PipelineOrder& order, std::int32_t rank, const ScheduleCall& call) {
-  const std::int32_t stage = at(at(order.stages, rank), call.chunk);
+  const std::int32_t stage = order.stages[rank][call.chunk];
   const std::int32_t last = order.shape.ranks * order.shape.chunks - 1;
   if (call.pass == Pass::forward && stage > 0) return Awaited{false, stage - 1, call.microbatch};
   if (is_backward(call.pass) && stage < last) return Awaited{true, stage + 1, call.microbatch};
   return std::nullopt;
 }
 
-std::vector<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs) {
+Numbered<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs) {
   return VirtualRun(order, costs).run();
 }
 

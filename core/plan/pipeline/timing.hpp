@@ -24,10 +24,10 @@ struct CallTime {
 
 struct PipelineTiming {
   double makespan = 0;
-  std::vector<double> idle;                  // by rank, over the makespan
-  std::vector<double> inner_idle;            // by rank, between its first call and its last
-  std::vector<std::int32_t> peak;            // by rank: forwards whose backward has not ended, at most
-  std::vector<std::vector<CallTime>> times;  // by rank and call
+  std::vector<double> idle;               // by rank, over the makespan
+  std::vector<double> inner_idle;         // by rank, between its first call and its last
+  std::vector<std::int32_t> peak;         // by rank: forwards whose backward has not ended, at most
+  Numbered<std::vector<CallTime>> times;  // by rank and call
 };
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
@@ -51,6 +51,6 @@ std::optional<Awaited> awaited_by(const PipelineOrder& order, std::int32_t rank,
 
 // By rank and call. A rank that waits forever has fewer times than calls; see read_schedule(), which allows
 // none.
-std::vector<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs);
+Numbered<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs);
 
 }  // namespace prun

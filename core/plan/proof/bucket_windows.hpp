@@ -48,9 +48,7 @@ class BucketWindows {
   }
 
  private:
-  const Bucket& bucket_of(const Value& value) const {
-    return program_.buckets()[static_cast<std::size_t>(value.bucket)];
-  }
+  const Bucket& bucket_of(const Value& value) const { return program_.buckets()[value.bucket]; }
 
   bool is_padding(Id id) const {
     const Bucket& bucket = bucket_of(program_.value(id));

@@ -1,5 +1,7 @@
 #include "plan/proof/check_effects.hpp"
 
+#include <utility>
+
 #include "plan/proof/check_failure.hpp"
 
 namespace prun {
@@ -14,7 +16,7 @@ void check_called(const Program& program, const PlannedFunction& function, std::
                  "' is never called");
     if (function.pieces[piece].first == covered) covered = function.pieces[piece].last;
   }
-  if (covered != static_cast<std::int32_t>(function.steps.size()))
+  if (std::cmp_not_equal(covered, function.steps.size()))
     fail_check("function ", name_of(function.kind), " has steps that no call runs");
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/narrow.hpp"
 #include "plan/proof/check_effects.hpp"
 #include "plan/proof/check_failure.hpp"
 #include "plan/proof/operand_memory.hpp"
@@ -61,7 +62,7 @@ class Replay {
   // A save may be begun before any step, when all before are done. It reads what they left, while the step
   // runs.
   void replay_save() {
-    const auto saver = static_cast<std::int32_t>(plan_.queues.size());
+    const auto saver = narrow<std::int32_t>(plan_.queues.size());
     std::vector<Wait> all;
     for (std::int32_t q = 0; q < saver; ++q)
       if (const std::int32_t calls = plan_.queues[q].calls; calls > 0) all.push_back({q, calls - 1, 1});
@@ -82,7 +83,7 @@ class Replay {
       clocks_.begin_call(call.queue, call.position, call.waits);
     } else {
       std::vector<Wait> waits = call.waits;
-      waits.push_back({static_cast<std::int32_t>(plan_.queues.size()), call.save_read, 0});
+      waits.push_back({narrow<std::int32_t>(plan_.queues.size()), call.save_read, 0});
       clocks_.begin_call(call.queue, call.position, waits);
     }
     if (kind_of(call) == FunctionKind::norm) sums_.check_complete();

@@ -54,7 +54,7 @@ bool ContentVersions::carries_parameters(const Op& op) const {
 bool ContentVersions::holds_updated(Id id) const {
   const Value& value = program_.value(id);
   if (value.role != Role::view) return counts_updates(id);
-  const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(value.bucket)];
+  const Bucket& bucket = program_.buckets()[value.bucket];
   return id == bucket.all_parameters || id == bucket.own_parameters || id == bucket.own_fetched;
 }
 

@@ -51,7 +51,7 @@ void SumsOverRanks::exchange(FunctionKind kind, Access access, const Content& co
 // before the step needs it.
 void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content& content) {
   const std::int32_t bucket = program_.value(content.value).bucket;
-  if (bucket < 0 || !program_.buckets()[static_cast<std::size_t>(bucket)].kept.gradients) return;
+  if (bucket < 0 || !program_.buckets()[bucket].kept.gradients) return;
   if (kind == FunctionKind::reduce && access == Access::read)
     unsummed_.erase({content.value, content.instance});
   else if (kind != FunctionKind::reduce && kind != FunctionKind::tie && access == Access::update)

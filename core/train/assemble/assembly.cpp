@@ -47,8 +47,8 @@ PlannedRecipe::PlannedRecipe(Recipe written, PluginHost& host, std::int64_t numb
 Assembly::Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose)
     : Assembly(assemble(std::move(recipe), plugins, rank, purpose)) {}
 
-std::vector<DeviceInterface*> Assembly::devices() const {
-  std::vector<DeviceInterface*> devices;
+Numbered<DeviceInterface*> Assembly::devices() const {
+  Numbered<DeviceInterface*> devices;
   for (const auto& device : devices_) devices.push_back(device.get());
   return devices;
 }
@@ -122,7 +122,7 @@ void Assembly::check_steps_end(bool stamps) const {
 void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const {
   std::map<std::pair<AxisId, std::int32_t>, QueueLimits> known;
   const auto limits_of = [&](AxisId axis, std::int32_t number) {
-    const DeviceInfo& device = device_infos_[static_cast<std::size_t>(number)];
+    const DeviceInfo& device = device_infos_[number];
     QueueLimits limits;
     limits.asynchronous = device.asynchronous;
     limits.depth = device.queue_depth;
@@ -153,7 +153,7 @@ std::int64_t Assembly::parameters() const {
 }
 
 std::string Assembly::full_name(Id id, std::int32_t instance) const {
-  return prun::full_name(*program_, id, plan().instances[static_cast<std::size_t>(instance)].layer);
+  return prun::full_name(*program_, id, plan().instances[instance].layer);
 }
 
 }  // namespace prun

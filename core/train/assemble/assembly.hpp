@@ -64,8 +64,8 @@ class Assembly {
   // Of everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
   // Of the rank, by number. The recipe's is the first; the program asks for the others.
-  std::vector<DeviceInterface*> devices() const;
-  const std::vector<DeviceInfo>& device_infos() const { return device_infos_; }
+  Numbered<DeviceInterface*> devices() const;
+  const Numbered<DeviceInfo>& device_infos() const { return device_infos_; }
   const DeviceInfo& device_info() const { return device_infos_.front(); }
   // What a rank's process needs besides the plan's arena; by stage.
   const std::vector<ProcessNeed>& process_needs() const { return process_needs_; }
@@ -113,7 +113,7 @@ class Assembly {
 
   std::shared_ptr<const PlannedRecipe> of_;
   std::vector<std::shared_ptr<DeviceInterface>> devices_;
-  std::vector<DeviceInfo> device_infos_;
+  Numbered<DeviceInfo> device_infos_;
   std::shared_ptr<const Program> unlowered_, program_, evaluation_;
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                 // by the pipeline's coordinate

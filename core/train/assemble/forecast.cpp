@@ -26,8 +26,8 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
 }
 
 // Whose memory is the host's; of one device alone nobody asks who is beside it.
-std::vector<bool> devices_on_host(const Assembly& assembly) {
-  std::vector<bool> on_host;
+Numbered<bool> devices_on_host(const Assembly& assembly) {
+  Numbered<bool> on_host;
   if (assembly.device_infos().size() > 1)
     for (const DeviceInfo& device : assembly.device_infos()) on_host.push_back(device.host_memory);
   return on_host;
@@ -131,7 +131,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
     for (const LastingValue& value : read) {
       const auto bytes = static_cast<double>(program.local_bytes(value.value));
       const Address& home = rank.plan->home(value.value);
-      const MemoryPlace place = rank.plan->layout.ranges[static_cast<std::size_t>(home.range)].place;
+      const MemoryPlace place = rank.plan->layout.ranges[home.range].place;
       load.bytes += bytes;
       load.seconds += bytes / (place.space == Space::disk ? drive_per_second : pace);
     }
@@ -163,9 +163,7 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   options.save_reads = [&](const SimulatedRank& rank) {
     return ends_of_reads(loads_of(assembly, rank), {rate, assembly.process_need_of(rank.rank).save_bytes});
   };
-  options.fed = [&](const QueueInfo& queue) {
-    return assembly.device_infos()[static_cast<std::size_t>(queue.device)].asynchronous;
-  };
+  options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
   save.simulation = predict_by(assembly, plugins, *table, options).simulation;
   save.delay = std::max(0.0, save.simulation->all_seconds - so_far.prediction->simulation.all_seconds);
   return save;

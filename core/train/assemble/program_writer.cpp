@@ -149,7 +149,7 @@ void ProgramWriter::check_parts_of_tensors() const {
   for (const Id id : program_->parameters()) {
     const Value& parameter = program_->value(id);
     if (!parameter.part || parameter.frozen) continue;
-    const NamedOptimizer& optimizer = optimizers_.at(static_cast<std::size_t>(parameter.optimizer));
+    const NamedOptimizer& optimizer = optimizers_.at(parameter.optimizer);
     if (optimizer.unit != UpdateUnit::element)
       throw_error(
           ErrorCode::unsupported, "axis '", factored_->axis,

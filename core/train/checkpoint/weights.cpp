@@ -40,7 +40,7 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
           at += part.count;
         }
       });
-    const std::int64_t layer = assembly.plan().instances[static_cast<std::size_t>(instance)].layer;
+    const std::int64_t layer = assembly.plan().instances[instance].layer;
     for (auto& [elements, places] : pieces)
       list.push_back({id, layer, elements.first, elements.second, std::move(places)});
   });

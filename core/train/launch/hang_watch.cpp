@@ -37,15 +37,14 @@ bool has_left(const WatchedRank& rank, const FlightCommunicator& collective) {
 
 // The member that holds the collective up: one that is stopped inside or before it, or else one that has not
 // entered it, best one that waits for nobody itself. -1: all are inside.
-int missing_member(std::span<const WatchedRank> ranks, const Waiting& waiting) {
+int missing_member(NumberedView<WatchedRank> ranks, const Waiting& waiting) {
   int missing = -1;
   for (const int member : waiting.in->members) {
     if (member == waiting.rank || static_cast<std::size_t>(member) >= ranks.size()) continue;
-    const WatchedRank& other = ranks[static_cast<std::size_t>(member)];
+    const WatchedRank& other = ranks[member];
     if (other.standstill && !has_left(other, *waiting.in)) return member;
     if (has_entered(other, *waiting.in)) continue;
-    if (missing < 0 ||
-        (longest_inside(ranks[static_cast<std::size_t>(missing)].flight) && !longest_inside(other.flight)))
+    if (missing < 0 || (longest_inside(ranks[missing].flight) && !longest_inside(other.flight)))
       missing = member;
   }
   return missing;
@@ -53,12 +52,12 @@ int missing_member(std::span<const WatchedRank> ranks, const Waiting& waiting) {
 
 // Where all members have entered and some wait for the others: one that does not wait, best one that is
 // inside (its comm plugin does not get on), or else one that went on without the others. -1: there is none.
-int idle_member(std::span<const WatchedRank> ranks, const Waiting& waiting) {
+int idle_member(NumberedView<WatchedRank> ranks, const Waiting& waiting) {
   int inside = -1, gone_on = -1;
   bool somebody_waits = false;
   for (const int member : waiting.in->members) {
     if (static_cast<std::size_t>(member) >= ranks.size()) continue;
-    const WatchedRank& rank = ranks[static_cast<std::size_t>(member)];
+    const WatchedRank& rank = ranks[member];
     for (const FlightCommunicator& communicator : rank.flight.communicators) {
       if (communicator.id != waiting.in->id) continue;
       const bool here = communicator.entered == waiting.in->entered && communicator.inside();
@@ -80,21 +79,21 @@ std::string waiting_text(const Waiting& waiting, std::int64_t now_ns) {
   return detail::concat(", in which rank ", waiting.rank, " has waited for ", seconds, " s");
 }
 
-Hang blame(std::span<const WatchedRank> ranks, int culprit, const Waiting& by, std::int64_t now_ns) {
-  const WatchedRank& rank = ranks[static_cast<std::size_t>(culprit)];
+Hang blame(NumberedView<WatchedRank> ranks, int culprit, const Waiting& by, std::int64_t now_ns) {
+  const WatchedRank& rank = ranks[culprit];
   const std::string what = rank.ended        ? "ended before it reached "
                            : rank.standstill ? std::string(rank.standstill) + " and holds up "
                                              : "has not reached ";
   return {culprit, what + collective_text(*by.in) + waiting_text(by, now_ns)};
 }
 
-Hang blame_inside(std::span<const WatchedRank> ranks, const Waiting& by, std::int64_t now_ns) {
+Hang blame_inside(NumberedView<WatchedRank> ranks, const Waiting& by, std::int64_t now_ns) {
   const int culprit = idle_member(ranks, by);
   const std::string collective = collective_text(*by.in);
   if (culprit < 0)
     return {by.rank,
             "is stuck inside " + collective + ", which all members have entered" + waiting_text(by, now_ns)};
-  if (has_left(ranks[static_cast<std::size_t>(culprit)], *by.in))
+  if (has_left(ranks[culprit], *by.in))
     return {culprit, "has gone on without the others from " + collective + waiting_text(by, now_ns)};
   return {culprit, "does not get on in its comm plugin, in " + collective +
                        ", which all members have entered" +
@@ -102,14 +101,14 @@ Hang blame_inside(std::span<const WatchedRank> ranks, const Waiting& by, std::in
 }
 
 // From one that waits to the one it waits for, until somebody waits for nobody.
-Hang follow(std::span<const WatchedRank> ranks, Waiting at, std::int64_t now_ns) {
-  if (const char* standstill = ranks[static_cast<std::size_t>(at.rank)].standstill)
+Hang follow(NumberedView<WatchedRank> ranks, Waiting at, std::int64_t now_ns) {
+  if (const char* standstill = ranks[at.rank].standstill)
     return {at.rank, standstill + (" inside " + collective_text(*at.in))};
   std::vector<int> path = {at.rank};
   for (;;) {
     const int next = missing_member(ranks, at);
     if (next < 0) return blame_inside(ranks, at, now_ns);
-    const WatchedRank& rank = ranks[static_cast<std::size_t>(next)];
+    const WatchedRank& rank = ranks[next];
     const FlightCommunicator* in = longest_inside(rank.flight);
     if (rank.ended || rank.standstill || !in) return blame(ranks, next, at, now_ns);
     if (std::find(path.begin(), path.end(), next) != path.end())
@@ -123,7 +122,7 @@ Hang follow(std::span<const WatchedRank> ranks, Waiting at, std::int64_t now_ns)
 
 }  // namespace
 
-std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t now_ns,
+std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit) {
   const std::int64_t latest = now_ns - std::chrono::nanoseconds(limit).count();
   for (const WatchedRank& rank : ranks)
@@ -139,7 +138,7 @@ std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t n
   return follow(ranks, longest, now_ns);
 }
 
-std::optional<Hang> StoppedAlone::find(std::span<const WatchedRank> ranks, Clock::time_point now,
+std::optional<Hang> StoppedAlone::find(NumberedView<WatchedRank> ranks, Clock::time_point now,
                                        std::chrono::milliseconds limit) {
   const auto stopped =
       std::find_if(ranks.begin(), ranks.end(), [](const WatchedRank& rank) { return rank.standstill; });

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/numbered.hpp"
 #include "train/launch/flight.hpp"
 
 namespace prun {
@@ -30,7 +31,7 @@ struct Hang {
 // is stopped, or that has not entered it; if that one waits for somebody itself, the one at the end of the
 // chain. If all have entered it, a member that does not wait in it for the others. While the save of some
 // rank gets on, others may wait for it: time counts from when it last did.
-std::optional<Hang> find_hang(std::span<const WatchedRank> ranks, std::int64_t now_ns,
+std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit);
 
 // Finds a rank that is stopped while no other runs any more: nobody waits for it in a collective then.
@@ -38,7 +39,7 @@ class StoppedAlone {
  public:
   using Clock = std::chrono::steady_clock;
   // Something once that has been so for `limit`, as far as it was called meanwhile.
-  std::optional<Hang> find(std::span<const WatchedRank> ranks, Clock::time_point now,
+  std::optional<Hang> find(NumberedView<WatchedRank> ranks, Clock::time_point now,
                            std::chrono::milliseconds limit);
 
  private:

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "base/core_shares.hpp"
+#include "base/numbered.hpp"
 #include "prun/error.hpp"
 #include "train/launch/caught_signals.hpp"
 #include "train/launch/hang_watch.hpp"
@@ -115,9 +116,9 @@ int Launch::run() {
 
 void Launch::start_all() {
   cpu_set_t usable;
-  std::vector<std::optional<cpu_set_t>> shares(static_cast<std::size_t>(options_.ranks));
+  Numbered<std::optional<cpu_set_t>> shares(options_.ranks);
   if (::sched_getaffinity(0, sizeof usable, &usable) == 0) shares = share_cores(usable, options_.ranks);
-  for (int rank = 0; rank < options_.ranks; ++rank) start(rank, shares[static_cast<std::size_t>(rank)]);
+  for (int rank = 0; rank < options_.ranks; ++rank) start(rank, shares[rank]);
 }
 
 void Launch::start(int rank, const std::optional<cpu_set_t>& cores) {

@@ -40,7 +40,7 @@ std::vector<int> RankGroup::ended() const {
 
 // Before it is reaped its number is still its own, and so is its group's: what it started goes with it.
 std::optional<int> RankGroup::reap(int rank) {
-  LaunchedRank& ended = ranks_[static_cast<std::size_t>(rank)];
+  LaunchedRank& ended = ranks_[rank];
   ::kill(-ended.process.pid, SIGKILL);
   int status = 0;
   if (::waitpid(ended.process.pid, &status, WNOHANG) != ended.process.pid) return {};

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "train/launch/flight.hpp"
 #include "train/launch/hang_watch.hpp"
 #include "train/launch/rank_process.hpp"
@@ -20,8 +21,8 @@ struct LaunchedRank {
 class RankGroup {
  public:
   void add(LaunchedRank rank) { ranks_.push_back(std::move(rank)); }
-  const std::vector<LaunchedRank>& all() const { return ranks_; }
-  const LaunchedRank& operator[](int rank) const { return ranks_[static_cast<std::size_t>(rank)]; }
+  const Numbered<LaunchedRank>& all() const { return ranks_; }
+  const LaunchedRank& operator[](int rank) const { return ranks_[rank]; }
   bool all_gone() const;
 
   // To each that is not reaped; kill() takes what they started as well.
@@ -38,7 +39,7 @@ class RankGroup {
   std::vector<WatchedRank> watched() const;
 
  private:
-  std::vector<LaunchedRank> ranks_;
+  Numbered<LaunchedRank> ranks_;
 };
 
 }  // namespace prun

@@ -19,7 +19,7 @@ milliseconds longest_silence(milliseconds limit) {
 }
 
 void RemoteWatch::take(int rank, FlightReport report, std::int64_t now_ns) {
-  Told& told = ranks_[static_cast<std::size_t>(rank)];
+  Told& told = ranks_[rank];
   told.at_ns = now_ns;
   told.doing = std::move(report.doing);
   told.flight.saved_ns = report.saved_ns < 0 ? 0 : now_ns - report.saved_ns;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "train/launch/hang_watch.hpp"
 #include "train/launch/rendezvous_frames.hpp"
 
@@ -20,7 +21,7 @@ class RemoteWatch {
   explicit RemoteWatch(int world) : ranks_(static_cast<std::size_t>(world)) {}
 
   void take(int rank, FlightReport report, std::int64_t now_ns);
-  void ended(int rank) { ranks_[static_cast<std::size_t>(rank)].ended = true; }
+  void ended(int rank) { ranks_[rank].ended = true; }
   // The limit is the shortest that a rank has told, and what ranks tell on their way. Looks ten times within
   // the limit at most, however often it is asked. The reason ends with where the rank was.
   std::optional<Hang> find(std::int64_t now_ns);
@@ -34,7 +35,7 @@ class RemoteWatch {
   };
   std::vector<WatchedRank> watched(std::int64_t now_ns) const;
 
-  std::vector<Told> ranks_;
+  Numbered<Told> ranks_;
   std::chrono::milliseconds limit_{0};  // 0: nobody has told anything
   std::int64_t next_look_ns_ = 0;
 };

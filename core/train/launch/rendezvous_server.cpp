@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "base/limits.hpp"
 #include "base/text.hpp"
@@ -46,7 +47,7 @@ void RendezvousServer::adopt(int rank, FileDescriptor socket) {
 
 Admission RendezvousServer::judge(const Hello& hello) const {
   if (hello.world != world_ || hello.rank < 0 || hello.rank >= world_) return Admission::wrong_world;
-  return ranks_[static_cast<std::size_t>(hello.rank)].seen ? Admission::rank_taken : Admission::welcome;
+  return ranks_[hello.rank].seen ? Admission::rank_taken : Admission::welcome;
 }
 
 void RendezvousServer::let_in(int rank, std::unique_ptr<Connection> connection) {
@@ -116,10 +117,10 @@ void RendezvousServer::process(int rank, bool has_room, bool has_more) {
 void RendezvousServer::process() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    const std::uint64_t id = events[static_cast<std::size_t>(i)].data.u64;  // which lies in a packed struct
-    const bool has_room = events[static_cast<std::size_t>(i)].events & EPOLLOUT;
-    const bool has_more = events[static_cast<std::size_t>(i)].events & ~EPOLLOUT;
+  for (std::size_t i = 0; std::cmp_less(i, count); ++i) {
+    const std::uint64_t id = events[i].data.u64;  // which lies in a packed struct
+    const bool has_room = events[i].events & EPOLLOUT;
+    const bool has_more = events[i].events & ~EPOLLOUT;
     if (id == 0)
       reception_.accept_all();
     else if (id < id_of(world_))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
+#include "base/numbered.hpp"
 #include "train/launch/connection.hpp"
 #include "train/launch/gather_board.hpp"
 #include "train/launch/reception.hpp"
@@ -82,12 +83,12 @@ class RendezvousServer {
   void send(int rank, std::string_view bytes);
   void take_end(int rank);
   void sweep();
-  Rank& of(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Rank& of(int rank) { return ranks_[rank]; }
 
   int world_;
   FileDescriptor epoll_;
   Reception reception_;
-  std::vector<Rank> ranks_;
+  Numbered<Rank> ranks_;
   GatherBoard gathers_;
   std::vector<RankReport> reports_;
   std::vector<RankReport> lost_;

@@ -39,7 +39,7 @@ class OutlineReader {
       const double times = static_cast<double>(found->second) * calls_of(function.kind);
       for (const Piece& piece : function.pieces) {
         const double seconds = times * seconds_of(function, piece);
-        const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(piece.queue)];
+        const QueueInfo& queue = plan_.queues[piece.queue];
         const bool computes = queue.workers && queue.device == 0;
         if (computes) costs.computed += seconds;
         if (is_pass(function.kind))
@@ -74,9 +74,9 @@ class OutlineReader {
 
   double seconds_of(const PlannedFunction& function, const Piece& piece) {
     double seconds = 0;
-    const QueueInfo& queue = plan_.queues[static_cast<std::size_t>(piece.queue)];
+    const QueueInfo& queue = plan_.queues[piece.queue];
     for (std::int32_t i = piece.first; i < piece.last; ++i) {
-      const PlannedStep& step = function.steps[static_cast<std::size_t>(i)];
+      const PlannedStep& step = function.steps[i];
       if (step.exchange)
         seconds += exchange(*step.exchange, queue);
       else if (step.kernel)

@@ -7,16 +7,16 @@ namespace {
 
 class PlanReader {
  public:
-  PlanReader(const Program& program, const Plan& plan, const std::vector<std::string>& devices,
+  PlanReader(const Program& program, const Plan& plan, const Numbered<std::string>& devices,
              const CostTable& costs)
       : program_(program), plan_(plan), devices_(devices), costs_(costs), prices_(costs, devices) {}
 
   Unmeasured read() {
     for (const Call& call : plan_.calls) {
-      const PlannedFunction& function = plan_.functions[static_cast<std::size_t>(call.function)];
-      const Piece& piece = function.pieces[static_cast<std::size_t>(call.piece)];
+      const PlannedFunction& function = plan_.functions[call.function];
+      const Piece& piece = function.pieces[call.piece];
       for (std::int32_t i = piece.first; i < piece.last; ++i)
-        if (const PlannedStep& step = function.steps[static_cast<std::size_t>(i)]; step.kernel) add(step);
+        if (const PlannedStep& step = function.steps[i]; step.kernel) add(step);
     }
     return {seconds_, 0, static_cast<std::int64_t>(shapes_.size())};
   }
@@ -27,8 +27,7 @@ class PlanReader {
     const auto [known, is_new] = by_step_.try_emplace(&step, 0.0);
     if (is_new) {
       const Op& op = program_.op(step.op);
-      const ExactKey key{devices_.at(static_cast<std::size_t>(step.device)),
-                         shape_key(*op.def, program_.local_shape(op))};
+      const ExactKey key{devices_.at(step.device), shape_key(*op.def, program_.local_shape(op))};
       if (costs_.exact.count(key) == 0) {
         known->second = prices_.kernel(program_, step);
         shapes_.insert(key);
@@ -39,7 +38,7 @@ class PlanReader {
 
   const Program& program_;
   const Plan& plan_;
-  const std::vector<std::string>& devices_;
+  const Numbered<std::string>& devices_;
   const CostTable& costs_;
   TablePrices prices_;
   double seconds_ = 0;
@@ -50,7 +49,7 @@ class PlanReader {
 }  // namespace
 
 Unmeasured unmeasured_of(const Assembly& assembly, const CostTable& costs) {
-  std::vector<std::string> devices;
+  Numbered<std::string> devices;
   for (const DeviceInfo& device : assembly.device_infos()) devices.emplace_back(device.name.view());
   Unmeasured most;
   const std::vector<int> stages =

@@ -1,0 +1,18 @@
+// Numbers into narrower types, where they are known to fit.
+#pragma once
+
+#include <concepts>
+#include <utility>
+
+#include "prun/error.hpp"
+
+namespace prun {
+
+// The same number in another type. Where it has no place there, that is a defect of prun's.
+template <std::integral To, std::integral From>
+constexpr To narrow(From number) {
+  PRUN_CHECK(std::in_range<To>(number), number, " does not fit where it is to be kept");
+  return static_cast<To>(number);
+}
+
+}  // namespace prun
