@@ -4,14 +4,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "recipe/toml_writer.hpp"
+#include "convert/recipe_tables.hpp"
 
 namespace prun::convert {
 
@@ -76,13 +75,17 @@ class Transfer {
   void apply(std::span<const Rule> rules);
 
   // ------------------------------------------------------------- the recipe
-  // "optimizer.lr", "strategy.zero.stage", "data.blend.1.path". Later wins.
-  void set(std::string_view key, recipe::Value value, std::string_view origin);
+  // See RecipeTables.
+  void set(std::string_view key, recipe::Value value, std::string_view origin) {
+    tables_.set(key, std::move(value), origin);
+  }
   void set_text(std::string_view key, std::string_view text, std::string_view origin);
-  // One more of a list of texts, which has each once.
-  void add_text(std::string_view key, std::string_view text, std::string_view origin);
-  // A plugin without options: "strategy.data", "observer.console".
-  void set_plugin(std::string_view section, std::string_view origin);
+  void add_text(std::string_view key, std::string_view text, std::string_view origin) {
+    tables_.add_text(key, text, origin);
+  }
+  void set_plugin(std::string_view section, std::string_view origin) { tables_.set_plugin(section, origin); }
+  void keep_console() { tables_.keep_console(); }
+  void write_tables(recipe::TomlWriter& out) const { tables_.write(out); }
   // The value of a setting, or the framework's default, as the recipe's; one that is left open is asked for.
   void take(std::string_view from, std::string_view to);
   void take(std::string_view from, std::string_view to, std::string_view framework_default);
@@ -94,37 +97,21 @@ class Transfer {
     return (rows + rows_multiple_ - 1) / rows_multiple_ * rows_multiple_;
   }
   std::int64_t rows_multiple() const { return rows_multiple_; }
-  // A recipe that names an observer gets no console by itself.
-  void keep_console();
   // What somebody has to say: "--set run.steps=N", "how many steps".
   void ask(std::string flag, std::string what);
   const std::vector<std::pair<std::string, std::string>>& asked() const { return asked_; }
 
-  // The recipe's tables, each value with its origin.
-  void write_tables(recipe::TomlWriter& out) const;
   // What was and what was not carried over, line by line.
   std::vector<std::string> account_lines() const;
 
  private:
-  struct Entry {
-    std::string key;
-    recipe::Value value;
-    std::string origin;
-  };
-  // Of a plugin that is listed, with its origin even where no option is.
-  struct Section {
-    std::string origin;
-    std::vector<Entry> entries;
-  };
-
   const Setting* find(std::string_view key) const;
-  std::vector<std::string> section_names() const;
   void account(std::string_view key, Fate fate, std::string_view why);
 
   std::string framework_;
   const Given& given_;
   std::vector<Setting> settings_;
-  std::map<std::string, Section> sections_;
+  RecipeTables tables_;
   std::vector<std::pair<std::string, std::string>> asked_;
   std::int64_t rows_multiple_ = 1;
 };

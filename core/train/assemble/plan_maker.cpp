@@ -3,7 +3,6 @@
 #include <set>
 #include <thread>
 
-#include "base/text.hpp"
 #include "base/thread.hpp"
 #include "placement/saved_moves.hpp"
 #include "plan/launch_limit.hpp"
@@ -24,6 +23,7 @@ constexpr std::int64_t launches_of_a_short_step = 200'000;
 
 PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of)
     : of_(std::move(of)),
+      offers_(*of_),
       device_(of_->plugins.create<DeviceInterface>("device", of_->recipe.section("device"))) {
   raise(device_->info(&device_info_));
   refuse_tier();
@@ -124,8 +124,8 @@ std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
   const std::vector<int> ranks = ranks_of_stages(written);
   std::vector<PlanOutline> outlines;
   for (const std::size_t stage : std::set<std::size_t>{0, ranks.size() / 2, ranks.size() - 1})
-    outlines.push_back(outline_plan(written.program(), lowering(written, false), of_->batch.accumulate,
-                                    ranks[stage],
+    outlines.push_back(outline_plan(written.program(), offers_.lowering(written, false),
+                                    of_->batch.accumulate, ranks[stage],
                                     work_of_stage(written, written.program(), of_->purpose, stage)));
   return outlines;
 }
@@ -154,7 +154,7 @@ std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& progr
     const Work work = work_of_stage(next, program, purpose, i);
     std::optional<Beneath> under;
     if (&program != next.program_.get()) under.emplace(Beneath{*next.program_, next.plans_[i]});
-    plans[i] = make_plan(program, lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
+    plans[i] = make_plan(program, offers_.lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
                          under ? &*under : nullptr, Proof::left_out);
   });
   return plans;
@@ -183,43 +183,6 @@ void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead)
   next.evaluation_ = evaluation_;
   next.evaluation_plans_ = plans_of(next, *evaluation_, Purpose::evaluation, far_ahead);
   for (std::size_t i = 0; i < next.plans_.size(); ++i) make_room(next.plans_[i], next.evaluation_plans_[i]);
-}
-
-Lowering PlanMaker::lowering(const Assembly& next, bool far_ahead) const {
-  Lowering lowering;
-  for (std::size_t number = 0; number < next.devices_.size(); ++number)
-    lowering.devices.push_back(plan_device(next, number));
-  lowering.bundle = of_->recipe.section("run").bytes("bundle");
-  lowering.far_ahead = far_ahead;
-  lowering.saves_beside =
-      of_->purpose == Purpose::training && saves(of_->recipe) && !save_memory(of_->recipe).all;
-  if (of_->recipe.flag("run.poison")) lowering.fence = fence_bytes;
-  return lowering;
-}
-
-PlanDevice PlanMaker::plan_device(const Assembly& next, std::size_t number) const {
-  const DeviceInfo& info = next.device_infos_[number];
-  std::string kind(info.kind.view());
-  const auto offer = [this, device = next.devices_[number], kind, plugin = next.plugin_of(number)](
-                         std::string_view op) { return offered(*device, kind, plugin, op); };
-  return {offer,           info.threads,     std::string(info.name.view()),
-          std::move(kind), info.host_memory, info.asynchronous,
-          info.tier};
-}
-
-// The device's own before an op plugin's for its kind.
-OfferedKernel PlanMaker::offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
-                                 std::string_view op) const {
-  const std::scoped_lock one_asks(asking_);
-  if (const KernelDef* own = device.kernel(op)) return {own, detail::concat("device plugin '", plugin, "'")};
-  for (std::size_t i = 0; i < of_->ops.plugins.size(); ++i) {
-    Array<DeviceKernel> kernels;
-    raise(of_->ops.plugins[i]->kernels(&kernels));
-    for (const DeviceKernel& kernel : kernels)
-      if (kernel.device == kind && kernel.kernel.op == op)
-        return {&kernel.kernel, detail::concat("op plugin '", of_->recipe.texts("plugins.ops")[i], "'")};
-  }
-  return {};
 }
 
 }  // namespace prun

@@ -3,12 +3,11 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "plan/make/make_plan.hpp"
-#include "train/assemble/assembly.hpp"
+#include "train/assemble/kernel_offers.hpp"
 
 namespace prun {
 
@@ -38,10 +37,6 @@ class PlanMaker {
   Assembly with_devices(WrittenProgram written) const;
   void make_devices(Assembly& next) const;
   std::unique_ptr<Program> lowered(const Assembly& next, const Program& program) const;
-  Lowering lowering(const Assembly& next, bool far_ahead) const;
-  PlanDevice plan_device(const Assembly& next, std::size_t number) const;
-  OfferedKernel offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
-                        std::string_view op) const;
   std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
                              bool far_ahead) const;
   void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
@@ -50,12 +45,12 @@ class PlanMaker {
                         const std::function<void(std::size_t)>& body) const;
 
   const std::shared_ptr<PlannedRecipe> of_;
+  const KernelOffers offers_;
   const std::shared_ptr<DeviceInterface> device_;  // the recipe's, as it was found once
   DeviceInfo device_info_;
   // Of the last way: the same for every choice of what is computed again in backward, of which it has none.
   std::shared_ptr<const Program> evaluation_;
   std::size_t evaluation_way_ = 0;
-  mutable std::mutex asking_;               // plugins are asked by one thread at a time
   std::optional<std::int64_t> data_bytes_;  // they are asked for once: no choice changes them
 };
 

@@ -1,0 +1,28 @@
+// What a plan is told of a rank's devices: what each is, and the kernels that it and op plugins offer for it.
+#pragma once
+
+#include <mutex>
+#include <string>
+
+#include "plan/make/make_plan.hpp"
+#include "train/assemble/assembly.hpp"
+
+namespace prun {
+
+class KernelOffers {
+ public:
+  explicit KernelOffers(const PlannedRecipe& of) : of_(of) {}
+
+  // For plans of what was written, which must outlive it. `far_ahead`: see Lowering.
+  Lowering lowering(const Assembly& next, bool far_ahead) const;
+
+ private:
+  PlanDevice plan_device(const Assembly& next, std::size_t number) const;
+  OfferedKernel offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
+                        std::string_view op) const;
+
+  const PlannedRecipe& of_;
+  mutable std::mutex asking_;  // plugins are asked by one thread at a time
+};
+
+}  // namespace prun
