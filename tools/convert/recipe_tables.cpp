@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "base/text.hpp"
 #include "prun/error.hpp"
@@ -52,12 +53,14 @@ void write_header(recipe::TomlWriter& out, const std::string& section, const std
 }  // namespace
 
 void RecipeTables::set(std::string_view path, recipe::Value value, std::string_view origin) {
-  const auto [section, key] = parts_of(path);
+  const std::pair<std::string, std::string> parts = parts_of(path);
+  const std::string &section = parts.first, &name = parts.second;
   set_plugin(section, origin);
   std::vector<Entry>& entries = sections_[section].entries;
-  auto old = std::find_if(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
+  auto old =
+      std::find_if(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == name; });
   if (old == entries.end()) old = entries.insert(old, Entry{});
-  *old = {key, std::move(value), std::string(origin)};
+  *old = {name, std::move(value), std::string(origin)};
 }
 
 void RecipeTables::add_text(std::string_view key, std::string_view text, std::string_view origin) {
@@ -80,11 +83,12 @@ void RecipeTables::keep_console() {
 }
 
 bool RecipeTables::has(std::string_view path) const {
-  const auto [section, key] = parts_of(path);
+  const std::pair<std::string, std::string> parts = parts_of(path);
+  const std::string &section = parts.first, &name = parts.second;
   const auto found = sections_.find(section);
   if (found == sections_.end()) return false;
   const std::vector<Entry>& entries = found->second.entries;
-  return std::any_of(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == key; });
+  return std::any_of(entries.begin(), entries.end(), [&](const Entry& each) { return each.key == name; });
 }
 
 std::vector<std::string> RecipeTables::section_names() const {
