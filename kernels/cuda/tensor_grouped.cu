@@ -1,118 +1,13 @@
 #include "cuda/tensor_grouped.hpp"
 
-#include "cuda/tensor_grouped.cuh"
+#include "cuda/tensor_grouped_jobs.cuh"
+#include "cuda/tensor_grouped_pairs.cuh"
+#include "cuda/tensor_map.hpp"
 
 namespace prun::cuda {
 namespace {
 
 using namespace tensor_grouped_parts;
-
-// ---------------------------------------------------------------- the two kinds of products
-// A job says what a group's outputs are and how a thread copies a stage. Of a product over channels, the
-// outputs are the group's rows, and the right factor is its weight.
-template <class Out, bool turned>
-struct RowsJob {
-  static constexpr bool left_turned = false, right_turned = turned;
-  GroupedProduct<Out> call;
-
-  __device__ int height(int own) const { return own; }
-  __device__ int width() const { return static_cast<int>(call.n); }
-  __device__ int channels(int) const { return static_cast<int>(call.k); }
-  __device__ bool adds() const { return false; }
-  __device__ Out* outputs(const Tile& tile) const { return call.to + tile.begin * call.n; }
-
-  template <int copiers>
-  struct Source {
-    using Own = Share<copiers>;
-    int from[rows / Own::rows];  // rows; -1: beyond the group's
-    const bf16* weight;
-
-    __device__ void begin(const RowsJob& job, const Tile& tile) {
-#pragma unroll
-      for (int i = 0; i < rows / Own::rows; ++i)
-        from[i] = mapped(job.call.from, tile.begin + tile.row + Own::row() + Own::rows * i, tile.end);
-      weight = job.call.weight + tile.group * (job.call.n * job.call.k);
-    }
-
-    __device__ void copy(const RowsJob& job, const Tile& tile, int step, bf16* stage) const {
-      const int k = static_cast<int>(job.call.k), channel = step * depth + Own::channel();
-      bf16* const to = Own::chunk(stage);
-#pragma unroll
-      for (int i = 0; i < rows / Own::rows; ++i)
-        copy_or_clear_async(to + i * Own::turn, job.call.from.data + from[i] * job.call.k + channel,
-                            from[i] >= 0 && channel < k);
-      copy_weight(job, tile, step, to + rows * depth);
-    }
-
-    __device__ void copy_weight(const RowsJob& job, const Tile& tile, int step, bf16* to) const {
-      const int n = static_cast<int>(job.call.n), k = static_cast<int>(job.call.k);
-#pragma unroll
-      for (int i = 0; i < columns / Own::rows; ++i) {
-        const int row = Own::row() +
-                        (turned ? step * depth + i % Own::of_panel * Own::rows : tile.column + i * Own::rows);
-        const int along = Own::channel() + (turned ? tile.column + i / Own::of_panel * depth : step * depth);
-        const std::int64_t width = turned ? n : k;
-        copy_or_clear_async(to + i * Own::turn, weight + row * width + along,
-                            row < (turned ? k : n) && along < width);
-      }
-    }
-  };
-};
-
-// Half of a sum's stage: columns of the group's rows. Where they lie is looked up a step ahead.
-template <int extent, int copiers>
-struct TurnedRows {
-  using Own = Share<copiers>;
-  int next[Own::of_panel];
-
-  __device__ void look(const MappedRows& from, const Tile& tile, int step) {
-#pragma unroll
-    for (int i = 0; i < Own::of_panel; ++i)
-      next[i] = mapped(from, tile.begin + step * depth + Own::row() + Own::rows * i, tile.end);
-  }
-  __device__ void copy(const MappedRows& from, int column, std::int64_t width, bf16* to) const {
-#pragma unroll
-    for (int i = 0; i < extent / Own::rows; ++i) {
-      const int along = column + i / Own::of_panel * depth + Own::channel(), row = next[i % Own::of_panel];
-      copy_or_clear_async(to + i * Own::turn, from.data + row * width + along, row >= 0 && along < width);
-    }
-  }
-};
-
-// Of sums over a group's rows, the outputs are as large as its weight.
-template <class S>
-struct SumsJob {
-  static constexpr bool left_turned = true, right_turned = true;
-  GroupedSums<S> call;
-
-  __device__ int height(int own) const { return own > 0 || call.sum.begins ? static_cast<int>(call.m) : 0; }
-  __device__ int width() const { return static_cast<int>(call.n); }
-  // Of a group without rows a stage of zeros is added up.
-  __device__ int channels(int own) const { return max(own, 1); }
-  __device__ bool adds() const { return !call.sum.begins; }
-  __device__ S* outputs(const Tile& tile) const { return call.sum.data + tile.group * (call.m * call.n); }
-
-  template <int copiers>
-  struct Source {
-    TurnedRows<rows, copiers> left;
-    TurnedRows<columns, copiers> right;
-
-    __device__ void begin(const SumsJob& job, const Tile& tile) {
-      look(job, tile, 0);
-      if (job.adds()) fetch_outputs<copiers>(job, tile);
-    }
-    __device__ void copy(const SumsJob& job, const Tile& tile, int step, bf16* stage) {
-      bf16* const to = Share<copiers>::chunk(stage);
-      left.copy(job.call.left, tile.row, job.call.m, to);
-      right.copy(job.call.right, tile.column, job.call.n, to + rows * depth);
-      look(job, tile, step + 1);
-    }
-    __device__ void look(const SumsJob& job, const Tile& tile, int step) {
-      left.look(job.call.left, tile, step);
-      right.look(job.call.right, tile, step);
-    }
-  };
-};
 
 // ---------------------------------------------------------------- by warps
 // Multiplies a stage while the factors of the next sixteen channels are loaded. With its last sixteen, the
@@ -322,13 +217,42 @@ void launch_form(const Job& job, const RowGroups& groups, std::int64_t most_tile
   check_launch("grouped product");
 }
 
+#ifdef PRUN_WARPGROUPS
+template <class Job>
+void launch_pairs(const Job& job, const RowGroups& groups, std::int64_t most_tiles, Stream stream) {
+  const int stages = stages_here(groups.groups);
+  const auto bytes = static_cast<int>(stages * bytes_of_stage + Schedule::bytes(groups.groups));
+  const auto kernel = pair_kernel<Job>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "shared memory for grouped products");
+  const std::int64_t pairs = std::min<std::int64_t>(multiprocessors() / pair_blocks, most_tiles);
+  cudaLaunchAttribute together;
+  together.id = cudaLaunchAttributeClusterDimension;
+  together.val.clusterDim = {pair_blocks, 1, 1};
+  cudaLaunchConfig_t how = {};
+  how.gridDim = grid_of(pairs * pair_blocks);
+  how.blockDim = threads + pair_copiers;
+  how.dynamicSmemBytes = static_cast<std::size_t>(bytes);
+  how.stream = stream;
+  how.attrs = &together;
+  how.numAttrs = 1;
+  const RightTensor right = job.right(groups);
+  const CUtensorMap map = panels_of(right.data, right.columns, right.rows, right.planes, box_rows<Job>);
+  check(cudaLaunchKernelEx(&how, kernel, job, map, groups, stages), "grouped products of pairs");
+}
+#endif
+
 template <class Job>
 void launch(const Job& job, const RowGroups& groups, std::int64_t most_tiles, GroupedForm form,
             Stream stream) {
   PRUN_CHECK(most_tiles < (std::int64_t{1} << 31), "grouped products: ", most_tiles, " tiles");
   if (most_tiles == 0) return;
   if (!has_form(form) || stages_here(groups.groups) < 3) form = GroupedForm::warps;
-  if (form == GroupedForm::producers)
+#ifdef PRUN_WARPGROUPS
+  if (form == GroupedForm::pairs && groups.rows > 0 && job.can_share())
+    return launch_pairs(job, groups, most_tiles, stream);
+#endif
+  if (form == GroupedForm::pairs || form == GroupedForm::producers)
     launch_form<Job, GroupedForm::producers>(job, groups, most_tiles, stream);
   else if (form == GroupedForm::warpgroups)
     launch_form<Job, GroupedForm::warpgroups>(job, groups, most_tiles, stream);

@@ -15,6 +15,7 @@ namespace prun::cuda::tensor_grouped_parts {
 
 inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;  // that multiply
 inline constexpr int panel = depth * depth;                                 // elements
+inline constexpr int half = rows / 2;                                       // of a tile, of four warps
 inline constexpr int stage_elements = (rows + columns) * depth;
 inline constexpr int high = 16;  // so many tiles of rows are neighbours in the order of tiles
 
@@ -24,29 +25,34 @@ __device__ __forceinline__ int over(int extent, int size) { return (extent + siz
 struct Tile {
   int group, begin, end;  // rows of the group
   int row, column;        // of the group's outputs
+  int apart;              // so many rows from one half's first to the other's
   int steps;
+
+  __device__ int output_row(int own) const { return row + own / half * apart + own % half; }
 };
 
-// The tiles of all groups, numbered group after group. A block takes every gridDim.x-th.
+// The tiles of all groups, numbered group after group. A block takes every gridDim.x-th, or a pair of blocks
+// takes two below each other: then each has every other half, so that both have as much to do at a group's end.
 struct Schedule {
   std::int32_t* begin;  // of each group's rows, and the end
   std::int32_t* first;  // tile of each group, and how many there are
-  int groups;
+  int groups, sharers;
 
   static std::int64_t bytes(std::int64_t groups) { return 2 * (groups + 1) * 4; }
 
   template <class Job>
-  __device__ Schedule(const Job& job, const RowGroups& of, void* memory)
+  __device__ Schedule(const Job& job, const RowGroups& of, void* memory, int blocks = 1)
       : begin(static_cast<std::int32_t*>(memory)),
         first(begin + of.groups + 1),
-        groups(static_cast<int>(of.groups)) {
+        groups(static_cast<int>(of.groups)),
+        sharers(blocks) {
     for (int g = static_cast<int>(threadIdx.x); g <= groups; g += static_cast<int>(blockDim.x))
       begin[g] = of.begin[g];
     __syncthreads();
     const int across = over(job.width(), columns);
     for (int g = static_cast<int>(threadIdx.x); g <= groups; g += static_cast<int>(blockDim.x)) {
       int before = 0;
-      for (int i = 0; i < g; ++i) before += over(job.height(begin[i + 1] - begin[i]), rows) * across;
+      for (int i = 0; i < g; ++i) before += down(job.height(begin[i + 1] - begin[i])) * across;
       first[g] = before;
     }
     __syncthreads();
@@ -54,23 +60,29 @@ struct Schedule {
 
   __device__ int tiles() const { return first[groups]; }
 
+  // That of the block of this rank among those that share it.
   template <class Job>
-  __device__ Tile at(const Job& job, int number) const {
+  __device__ Tile at(const Job& job, int number, int rank = 0) const {
     int low = 0;  // the last group whose tiles begin at or before it
     for (int end = groups; end - low > 1;) {
       const int middle = (low + end) / 2;
       (first[middle] <= number ? low : end) = middle;
     }
     const int own = begin[low + 1] - begin[low], across = over(job.width(), columns);
-    const int rest = number - first[low], top = rest / (high * across) * high;
-    const int among = min(high, over(job.height(own), rows) - top), at = rest - top * across;
+    const int neighbours = high / sharers, rest = number - first[low];
+    const int top = rest / (neighbours * across) * neighbours;
+    const int among = min(neighbours, down(job.height(own)) - top), at = rest - top * across;
     return {low,
             begin[low],
             begin[low + 1],
-            (top + at % among) * rows,
+            (top + at % among) * rows * sharers + rank * half,
             at / among * columns,
+            half * sharers,
             over(job.channels(own), depth)};
   }
+
+ private:
+  __device__ int down(int height) const { return over(height, rows * sharers); }
 };
 
 // ---------------------------------------------------------------- stages
@@ -117,7 +129,8 @@ struct Producer {
   const Job& job;
   const Schedule& schedule;
   Ring to;
-  typename Job::template Source<copiers> source;
+  typename Job::template Left<copiers> left;
+  typename Job::template Right<copiers> right;
   Tile tile;
   int number, step = 0;
 
@@ -135,7 +148,8 @@ struct Producer {
 
   // Where there is more.
   __device__ void copy() {
-    source.copy(job, tile, step, to.stage());
+    left.copy(job, tile, step, to.stage());
+    right.copy(job, tile, step, to.stage() + rows * depth);
     to.advance();
     if (++step < tile.steps) return;
     number += static_cast<int>(gridDim.x);
@@ -147,7 +161,8 @@ struct Producer {
   __device__ void begin_tile() {
     if (!has_more()) return;
     tile = schedule.at(job, number);
-    source.begin(job, tile);
+    left.begin(job, tile);
+    right.begin(job, tile);
   }
 };
 
@@ -233,7 +248,7 @@ __device__ void fetch_outputs(const Job& job, const Tile& tile) {
   auto* const to = job.outputs(tile);
   constexpr int line = 128 / static_cast<int>(sizeof(*to)), lines = columns / line;
   for (int i = thread_modulo(copiers); i < rows * lines; i += copiers) {
-    const int row = tile.row + i / lines, column = tile.column + i % lines * line;
+    const int row = tile.output_row(i / lines), column = tile.column + i % lines * line;
     if (row < height && column < width) fetch(to + static_cast<std::int64_t>(row) * width + column);
   }
 }
@@ -281,7 +296,7 @@ __device__ void put_tile(const Job& job, const Tile& tile, const Sums& sums) {
   for (int strip = 0; strip < Sums::strips; ++strip)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = tile.row + Sums::row(strip) + 8 * r;
+      const int row = tile.output_row(Sums::row(strip) + 8 * r);
       auto* const to = job.outputs(tile) + static_cast<std::int64_t>(row) * width;
 #pragma unroll
       for (int j = 0; j < Sums::eights; j += 2 * count) {

@@ -45,11 +45,12 @@ bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& grou
 template <class S>
 bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups);
 
-// Who multiplies. Where device or build have no such form, warps do.
+// Who multiplies. Where device or build have no such form, or the call is not for it, the one before it does.
 enum class GroupedForm {
   warps,       // any device since Ampere
   warpgroups,  // four warps together, on Hopper
-  producers    // the same, while four others copy
+  producers,   // the same, while four others copy
+  pairs        // two such blocks, which share a right factor that is not mapped
 };
 
 // The faster one on the current device for products that sum over so many: short sums wait for their factors

@@ -59,7 +59,7 @@ std::string text_of(const Problem& p) {
   return text;
 }
 
-constexpr GroupedForm forms[] = {GroupedForm::warps, GroupedForm::warpgroups, GroupedForm::producers};
+constexpr GroupedForm forms[] = {GroupedForm::warps, GroupedForm::warpgroups, GroupedForm::producers, GroupedForm::pairs};
 
 template <class Body>
 void for_problems(Body body) {

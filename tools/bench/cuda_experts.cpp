@@ -94,7 +94,7 @@ class Bench {
   }
 
   // Seconds by form, in their order.
-  using ByForm = std::array<double, 3>;
+  using ByForm = std::array<double, 4>;
   template <class Launch>
   ByForm by_form(Launch launch) {
     ByForm seconds;
@@ -111,7 +111,7 @@ class Bench {
     results_.add({cell("experts", name), cell("product", which),
                   cell("FLOPs of m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)), cell("µs", best * 1e6, 1),
                   cell("dense, µs", dense * 1e6, 1), cell("by warps, TFLOP/s", flops / seconds[0], 0),
-                  cell("by warpgroups", flops / seconds[1], 0), cell("with producers", flops / seconds[2], 0),
+                  cell("by warpgroups", flops / seconds[1], 0), cell("with producers", flops / seconds[2], 0), cell("by pairs", flops / seconds[3], 0),
                   cell("dense, TFLOP/s", flops / dense, 0), cell("best / dense", dense / best, 3)});
   }
 

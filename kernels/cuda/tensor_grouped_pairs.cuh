@@ -1,0 +1,174 @@
+// Products of groups of rows by pairs of blocks (Hopper): a pair's two tiles lie below each other, so that
+// their right factor is the same. Each block copies half of it for both, and its own left factor: what is
+// read from L2, which is what four warps together wait for otherwise, is a third less.
+#pragma once
+
+#include "cuda/cluster.cuh"
+#include "cuda/tensor_grouped_jobs.cuh"
+
+namespace prun::cuda::tensor_grouped_parts {
+
+inline constexpr int pair_blocks = 2, pair_copiers = 128;
+
+// Rows of the boxes in which a right factor is copied: of its 256 rows, or of a panel.
+template <class Job>
+inline constexpr int box_rows = Job::right_turned ? depth : columns / pair_blocks;
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Of each stage, whether both factors are there, and whether both blocks have done with it: then each may
+// copy into both. Turns are counted by stage.
+struct PairGates {
+  std::uint64_t* memory;
+  int stages;
+
+  static constexpr int warps = threads / 32;
+  __device__ Gate full(int stage) const { return {memory + stage}; }
+  __device__ Gate empty(int stage) const { return {memory + stages + stage}; }
+  __device__ void begin() const {
+    for (int i = 0; threadIdx.x == 0 && i < stages; ++i) {
+      full(i).begin(pair_copiers + 1);
+      empty(i).begin(pair_blocks * warps);
+    }
+    show_gates();
+    meet_cluster();
+  }
+  // One thread of each warp.
+  __device__ void release(int stage) const {
+    for (int rank = 0; rank < pair_blocks; ++rank) arrive_in(empty(stage), rank);
+  }
+};
+
+// Begins the copies of this block's half of a stage's right factor, for both.
+template <class Job>
+__device__ __forceinline__ void copy_half(const CUtensorMap& map, const Tile& tile, int step, int rank,
+                                          bf16* panels, const Gate& full) {
+  const int row = Job::right_row(tile), plane = Job::right_plane(tile);
+  constexpr int boxes = columns / depth / pair_blocks;  // of a turned factor
+  if constexpr (Job::right_turned) {
+#pragma unroll
+    for (int i = 0; i < boxes; ++i) {
+      const int at = rank * boxes + i;
+      copy_box_to_both(panels + at * panel, map, tile.column + at * depth, row + step * depth, plane, full);
+    }
+  } else {
+    copy_box_to_both(panels + rank * boxes * panel, map, step * depth, tile.column + rank * box_rows<Job>,
+                     plane, full);
+  }
+}
+
+template <class Job>
+__device__ __forceinline__ void copy_pair(const Job& job, const CUtensorMap& map, const Schedule& schedule,
+                                          Ring to, const PairGates& gates, int rank) {
+  const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x) / pair_blocks;
+  const bool first = thread_modulo(pair_copiers) == 0;
+  int turn = 0;
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x) / pair_blocks; number < tiles; number += stride) {
+    const Tile tile = schedule.at(job, number, rank);
+    typename Job::template Left<pair_copiers> left;
+    left.begin(job, tile);
+#pragma unroll 1
+    for (int step = 0; step < tile.steps; ++step) {
+      const Gate full = gates.full(to.now);
+      gates.empty(to.now).wait(turn ^ 1);  // at once in the first turn
+      if (first) {
+        arrive_for_bytes(full, columns * depth * 2);
+        copy_half<Job>(map, tile, step, rank, to.stage() + rows * depth, full);
+      }
+      left.copy(job, tile, step, to.stage());
+      full.arrive_with_copies();
+      to.advance();
+      if (to.now == 0) turn ^= 1;
+    }
+  }
+}
+
+// Of a stage's right factor, rows that are not the group's: the others' may be anything.
+__device__ __forceinline__ void clear_rows(bf16* panels, int from) {
+  constexpr int chunks = depth / 8, of_row = columns / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < (depth - from) * of_row; i += threads) {
+    const int row = from + i / of_row, chunk = i % of_row;
+    bf16* const at = SharedRows<depth>{panels + chunk / chunks * panel}.at(row, chunk % chunks);
+    *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
+  }
+  show_to_warpgroups();
+  asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");  // of those that multiply
+}
+
+// One stage is multiplied while the threads wait for the one before it, which is free then. Four warps whose
+// half of the tile lies below the group's rows only wait.
+template <class Job>
+struct PairConsumer {
+  const PairGates& gates;
+  Ring from;
+  int turn = 0;
+
+  template <bool multiplies>
+  __device__ __forceinline__ void consume(const Tile& tile, WarpgroupSums& sums) {
+    const bool first_lane = thread_modulo(32) == 0;
+    int before = 0;
+#pragma unroll 1
+    for (int step = 0; step < tile.steps; ++step) {
+      gates.full(from.now).wait(turn);
+      show_to_warpgroups();
+      const int rows_there = Job::right_rows(tile, step);
+      if (rows_there < depth) clear_rows(from.stage() + rows * depth, max(rows_there, 0));
+      if constexpr (multiplies) {
+        sums.template add<Job>(from.stage(), step == 0);
+        wait_products<1>();
+      }
+      if (step > 0 && first_lane) gates.release(before);
+      before = from.now;
+      from.advance();
+      if (from.now == 0) turn ^= 1;
+    }
+    if constexpr (multiplies) wait_products<0>();
+    if (first_lane) gates.release(before);
+  }
+};
+
+template <class Job>
+__device__ __forceinline__ void multiply_pair(const Job& job, const Schedule& schedule, const Ring& ring,
+                                              const PairGates& gates, int rank) {
+  const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x) / pair_blocks;
+  PairConsumer<Job> consumer{gates, ring};
+#pragma unroll 1
+  for (int number = static_cast<int>(blockIdx.x) / pair_blocks; number < tiles; number += stride) {
+    const Tile tile = schedule.at(job, number, rank);
+    WarpgroupSums sums;
+    if (tile.output_row(thread_over(128) * half) < job.height(tile.end - tile.begin)) {
+      consumer.template consume<true>(tile, sums);
+      put_tile(job, tile, sums);
+    } else {
+      consumer.template consume<false>(tile, sums);
+    }
+  }
+}
+#endif
+
+template <class Job>
+__global__ __launch_bounds__(threads + pair_copiers,
+                             1) void pair_kernel(const __grid_constant__ Job job,
+                                                 const __grid_constant__ CUtensorMap right,
+                                                 const __grid_constant__ RowGroups groups, int stages) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  extern __shared__ __align__(1024) unsigned char memory[];
+  const Ring ring{reinterpret_cast<bf16*>(memory), stages};
+  auto* const at_gates = reinterpret_cast<std::uint64_t*>(ring.memory + stages * stage_elements);
+  const Schedule schedule(job, groups, at_gates + 2 * stages, pair_blocks);
+  if (static_cast<int>(blockIdx.x) / pair_blocks >= schedule.tiles()) return;
+  const PairGates gates{at_gates, stages};
+  const int rank = cluster_rank();
+  gates.begin();
+  if (threadIdx.x >= threads) {
+    keep_registers<40>();
+    copy_pair(job, right, schedule, ring, gates, rank);
+  } else {
+    take_registers<232>();
+    multiply_pair(job, schedule, ring, gates, rank);
+  }
+  meet_cluster();  // before its shared memory goes, the other has done with it
+#endif
+}
+
+}  // namespace prun::cuda::tensor_grouped_parts
