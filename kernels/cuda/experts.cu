@@ -97,7 +97,7 @@ __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, s
 // What turns one row back, at `own` of act and dact: to gradients in the place of `up`, and to activations
 // that are weighted. Gives what it adds to the weight's gradient.
 template <int N, class T>
-__device__ __forceinline__ Compute<T> turn_back_at(T* up, T* value_up, T* act, const Compute<T>* dact,
+__device__ __forceinline__ Compute<T> turn_back_at(T* up, T* value_up, T* act, const T* dact,
                                                    Compute<T> weight) {
   using C = Compute<T>;
   const Lanes<C, N> back = load_lanes<N>(dact), value = load_lanes<N>(value_up);
@@ -121,7 +121,7 @@ __device__ __forceinline__ Compute<T> turn_back_at(T* up, T* value_up, T* act, c
 // The gradients of what went into the activations, in its place, and the activations weighted. A block takes
 // a row; without `dweight` nobody wants that.
 template <int N, class T>
-__global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const Compute<T>* dact,
+__global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const T* dact,
                                                         const Compute<T>* weight, Compute<T>* dweight,
                                                         const std::int32_t* choice, const std::int32_t* rows,
                                                         std::int64_t ffn) {
@@ -145,9 +145,19 @@ __global__ void no_weight_gradients_kernel(const std::int32_t* row, std::int64_t
   if (c < choices && row[c] < 0) dweight[c] = 0;
 }
 
+// to[row] = x[its position]; rows behind the last are left alone.
+template <int N, class T>
+__global__ void gather_kernel(const T* x, const std::int32_t* position, const std::int32_t* rows, T* to,
+                              std::int64_t hidden) {
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (row < *rows && column < hidden)
+    store_pack(to + row * hidden + column, load_pack<N>(x + position[row] * hidden + column));
+}
+
 // to[position] = sum of its choices' rows, times their weights where there are any.
 template <int N, class T>
-__global__ void combine_kernel(const Compute<T>* out, const std::int32_t* row, const Compute<T>* weight,
+__global__ void combine_kernel(const T* out, const std::int32_t* row, const Compute<T>* weight,
                                T* to, std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
   using C = Compute<T>;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
@@ -171,22 +181,20 @@ __global__ void combine_kernel(const Compute<T>* out, const std::int32_t* row, c
 template <class T>
 struct Buffers {
   Rows rows;
-  T *up, *act;
-  Compute<T>*out, *dact;
+  T *up, *act, *out, *dact;
 };
 
 std::int64_t round_up(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Calls take(bytes) for each piece in order.
 template <class Take>
-void cut(const ExpertsShape& s, std::int64_t size, std::int64_t compute_size, bool gradients,
-         const Take& take) {
+void cut(const ExpertsShape& s, std::int64_t size, bool gradients, const Take& take) {
   take(round_up((s.experts + 1) * 4));
   for (int i = 0; i < 3; ++i) take(round_up(s.rows() * 4));
   take(round_up(s.rows() * 2 * s.ffn * size));
   take(round_up(s.rows() * s.ffn * size));
-  take(round_up(s.rows() * s.hidden * compute_size));
-  if (gradients) take(round_up(s.rows() * s.ffn * compute_size));
+  take(round_up(s.rows() * s.hidden * size));
+  if (gradients) take(round_up(s.rows() * s.ffn * size));
 }
 
 template <class T>
@@ -194,7 +202,7 @@ Buffers<T> buffers_in(const ExpertsShape& s, bool gradients, void* workspace) {
   void* piece[8] = {};
   int count = 0;
   char* next = static_cast<char*>(workspace);
-  cut(s, sizeof(T), sizeof(Compute<T>), gradients, [&](std::int64_t bytes) {
+  cut(s, sizeof(T), gradients, [&](std::int64_t bytes) {
     piece[count++] = next;
     next += bytes;
   });
@@ -202,8 +210,8 @@ Buffers<T> buffers_in(const ExpertsShape& s, bool gradients, void* workspace) {
   return {{number(0), number(1), number(2), number(3)},
           static_cast<T*>(piece[4]),
           static_cast<T*>(piece[5]),
-          static_cast<Compute<T>*>(piece[6]),
-          static_cast<Compute<T>*>(piece[7])};
+          static_cast<T*>(piece[6]),
+          static_cast<T*>(piece[7])};
 }
 
 template <class T>
@@ -227,7 +235,7 @@ class ExpertRows {
   }
 
   void activate() const {
-    product<false, T>(in_.x, at_.rows.position, in_.up, at_.up, 2 * s_.ffn, s_.hidden);
+    product<false>(in_.x, at_.rows.position, in_.up, at_.up, 2 * s_.ffn, s_.hidden);
     with_chunk<T>(s_.ffn, {at_.up, at_.act}, [&]<int N>(std::integral_constant<int, N>) {
       const unsigned blocks = grid_of(ceil_div(s_.rows() * s_.ffn, 256 * N));
       activate_kernel<N><<<blocks, 256, 0, stream_>>>(at_.up, at_.act, last(), s_.ffn);
@@ -236,12 +244,12 @@ class ExpertRows {
   }
 
   void write_results(T* y) const {
-    product<false, C>(at_.act, nullptr, in_.down, at_.out, s_.hidden, s_.ffn);
+    product<false>(at_.act, nullptr, in_.down, at_.out, s_.hidden, s_.ffn);
     combine(in_.weight, y);
   }
 
   void turn_back(const T* dy, C* dweight) const {
-    product<true, C>(dy, at_.rows.position, in_.down, at_.dact, s_.ffn, s_.hidden);
+    product<true>(dy, at_.rows.position, in_.down, at_.dact, s_.ffn, s_.hidden);
     with_chunk<T>(s_.ffn, {at_.up, at_.act, at_.dact}, [&]<int N>(std::integral_constant<int, N>) {
       turn_back_kernel<N><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight,
                                                                    dweight, at_.rows.choice, last(), s_.ffn);
@@ -253,62 +261,74 @@ class ExpertRows {
   }
 
   void write_input_gradients(T* dx) const {
-    product<true, C>(at_.up, nullptr, in_.up, at_.out, s_.hidden, 2 * s_.ffn);
+    product<true>(at_.up, nullptr, in_.up, at_.out, s_.hidden, 2 * s_.ffn);
     combine(nullptr, dx);
   }
 
+  // Results of neither product are needed any more, or yet: x lies in their place in the order of rows.
   template <class S>
   void add_sums(const T* dy, const Sum<S>& dup, const Sum<S>& ddown) const {
-    if (dup.data) sums(at_.up, nullptr, in_.x, at_.rows.position, dup, 2 * s_.ffn, s_.hidden);
-    if (ddown.data) sums(dy, at_.rows.position, at_.act, nullptr, ddown, s_.hidden, s_.ffn);
+    if (dup.data) {
+      gather();
+      sums(at_.up, nullptr, at_.out, dup, 2 * s_.ffn, s_.hidden);
+    }
+    if (ddown.data) sums(dy, at_.rows.position, at_.act, ddown, s_.hidden, s_.ffn);
   }
 
  private:
   const std::int32_t* last() const { return at_.rows.begin + s_.experts; }
   RowGroups groups() const { return {at_.rows.begin, s_.experts, s_.rows()}; }
 
-  template <bool turned, class Out>
-  void product(const T* from, const std::int32_t* map, const T* weight, Out* to, std::int64_t n,
+  template <bool turned>
+  void product(const T* from, const std::int32_t* map, const T* weight, T* to, std::int64_t n,
                std::int64_t k) const {
     if constexpr (std::is_same_v<T, bf16>) {
-      const GroupedProduct<Out> call{{from, map}, weight, to, n, k};
+      const GroupedProduct call{{from, map}, weight, to, n, k};
       if (tensor_grouped_takes(call, groups()))
-        return tensor_grouped<Out, turned>(call, groups(), grouped_form(call.k), stream_);
+        return tensor_grouped<turned>(call, groups(), grouped_form(), stream_);
     }
     any_product<turned>(from, map, weight, to, n, k);
   }
 
   template <class S>
-  void sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
-            const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
+  void sums(const T* left, const std::int32_t* left_map, const T* right, const Sum<S>& sum, std::int64_t m,
+            std::int64_t n) const {
     if constexpr (std::is_same_v<T, bf16>) {
-      const GroupedSums<S> call{{left, left_map}, {right, right_map}, sum, m, n};
+      const GroupedSums<S> call{{left, left_map}, right, sum, m, n};
       if (tensor_grouped_takes(call, groups()))
-        return tensor_grouped(call, groups(), grouped_form(groups().rows), stream_);
+        return tensor_grouped(call, groups(), grouped_form(), stream_);
     }
-    any_sums(left, left_map, right, right_map, sum, m, n);
+    any_sums(left, left_map, right, sum, m, n);
   }
 
   // As many tiles as there can be: each expert may have one that is not full.
-  template <bool turned, class Out>
-  void any_product(const T* from, const std::int32_t* map, const T* weight, Out* to, std::int64_t n,
+  template <bool turned>
+  void any_product(const T* from, const std::int32_t* map, const T* weight, T* to, std::int64_t n,
                    std::int64_t k) const {
     const dim3 grid(grid_of(ceil_div(s_.rows(), grouped::tile) + s_.experts),
                     grid_of(ceil_div(n, grouped::tile)));
     const int experts = static_cast<int>(s_.experts);
-    grouped_rows_kernel<T, Out, turned>
+    grouped_rows_kernel<T, T, turned>
         <<<grid, grouped::threads, 0, stream_>>>(from, map, weight, to, at_.rows.begin, experts, n, k);
     check_launch("grouped product");
   }
 
   template <class S>
-  void any_sums(const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map,
-                const Sum<S>& sum, std::int64_t m, std::int64_t n) const {
+  void any_sums(const T* left, const std::int32_t* left_map, const T* right, const Sum<S>& sum,
+                std::int64_t m, std::int64_t n) const {
     const dim3 grid(grid_of(ceil_div(m, grouped::tile)), grid_of(ceil_div(n, grouped::tile)),
                     grid_of(s_.experts));
     grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(
-        left, left_map, right, right_map, sum.data, sum.begins, at_.rows.begin, m, n);
+        left, left_map, right, sum.data, sum.begins, at_.rows.begin, m, n);
     check_launch("grouped sums");
+  }
+
+  void gather() const {
+    with_chunk<T>(s_.hidden, {in_.x, at_.out}, [&]<int N>(std::integral_constant<int, N>) {
+      const RowGrid at(s_.rows(), s_.hidden / N);
+      gather_kernel<N><<<at.grid, at.block, 0, stream_>>>(in_.x, at_.rows.position, last(), at_.out, s_.hidden);
+    });
+    check_launch("experts_grad");
   }
 
   void combine(const C* weight, T* to) const {
@@ -330,7 +350,7 @@ class ExpertRows {
 
 std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients) {
   std::int64_t all = 0;
-  cut(shape, size_of_value, size_of_value == 8 ? 8 : 4, gradients, [&](std::int64_t bytes) { all += bytes; });
+  cut(shape, size_of_value, gradients, [&](std::int64_t bytes) { all += bytes; });
   return all;
 }
 
@@ -349,8 +369,8 @@ void experts_grads(const ExpertsInputs<T>& in, const T* dy, const ExpertsGradien
   rows.sort();
   rows.activate();
   rows.turn_back(dy, out.dweight);
-  if (out.dx) rows.write_input_gradients(out.dx);
   rows.add_sums(dy, out.dup, out.ddown);
+  if (out.dx) rows.write_input_gradients(out.dx);
 }
 
 #define PRUN_EXPERTS(T)                                                                                  \

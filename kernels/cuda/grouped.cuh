@@ -100,11 +100,11 @@ __global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(const T*
         store(to + (first + row + i) * n + column + own + j, sums[i][j]);
 }
 
-// sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[right_map(r), n], or = where it
+// sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[r, n], or = where it
 // begins.
 template <class T, class S>
 __global__ __launch_bounds__(grouped::threads) void grouped_sums_kernel(
-    const T* left, const std::int32_t* left_map, const T* right, const std::int32_t* right_map, S* sum,
+    const T* left, const std::int32_t* left_map, const T* right, S* sum,
     bool begins, const std::int32_t* begin, std::int64_t m, std::int64_t n) {
   using C = Compute<T>;
   using namespace grouped;
@@ -122,7 +122,7 @@ __global__ __launch_bounds__(grouped::threads) void grouped_sums_kernel(
     fill<false>(at.right, [&](int kk, int i) {
       const std::int64_t r = step + kk;
       if (r >= end || column + i >= n) return C(0);
-      return load(right + (right_map ? right_map[r] : r) * n + column + i);
+      return load(right + r * n + column + i);
     });
     __syncthreads();
     multiply(at, sums);

@@ -9,7 +9,6 @@
 #include "cuda/shared_rows.cuh"
 #include "cuda/tensor_core.cuh"
 #include "cuda/tensor_grouped.hpp"
-#include "cuda/warpgroup.cuh"
 
 namespace prun::cuda::tensor_grouped_parts {
 
@@ -215,30 +214,6 @@ struct WarpSums {
   }
 };
 
-// ---------------------------------------------------------------- products of four warps
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Four warps' 64 rows and all columns.
-struct WarpgroupSums {
-  static constexpr int strips = 1, eights = columns / 8;
-  float of[strips][eights][4];
-
-  __device__ static int row(int) { return thread_over(32) * 16 + thread_modulo(32) / 4; }
-  __device__ static int column() { return 0; }
-
-  // Begins the products of a stage; the first of a tile are not added to anything.
-  template <class Job>
-  __device__ void add(const bf16* stage, bool first) {
-    const Factor left(stage + thread_over(128) * panel), right(stage + rows * depth);
-    begin_products();
-#pragma unroll
-    for (int i = 0; i < depth / 16; ++i)
-      multiply_async<Job::left_turned, Job::right_turned>(of[0], left.at<Job::left_turned>(i),
-                                                          right.at<Job::right_turned>(i), i > 0 || !first);
-    end_products();
-  }
-};
-#endif
-
 // ---------------------------------------------------------------- results
 // Asks for what lies where a tile's outputs will be added, so that it is near when they are. Threads take
 // rows.
@@ -287,25 +262,22 @@ __device__ __forceinline__ void put_row(Out* row, int column, int width, bool ad
     if (column + 16 * i < width) store_lanes(row + column + 16 * i, fours[i]);
 }
 
-template <class Job, class Sums>
-__device__ void put_tile(const Job& job, const Tile& tile, const Sums& sums) {
-  constexpr int count = Sums::eights / 2 < 8 ? Sums::eights / 2 : 8;
-  const int column = tile.column + Sums::column() + thread_modulo(2) * 8 + thread_modulo(4) / 2 * 4;
+template <class Job>
+__device__ void put_tile(const Job& job, const Tile& tile, const WarpSums& sums) {
+  constexpr int count = WarpSums::eights / 2;
+  const int column = tile.column + WarpSums::column() + thread_modulo(2) * 8 + thread_modulo(4) / 2 * 4;
   const int height = job.height(tile.end - tile.begin), width = job.width();
 #pragma unroll
-  for (int strip = 0; strip < Sums::strips; ++strip)
+  for (int strip = 0; strip < WarpSums::strips; ++strip)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      const int row = tile.output_row(Sums::row(strip) + 8 * r);
+      const int row = tile.output_row(WarpSums::row(strip) + 8 * r);
       auto* const to = job.outputs(tile) + static_cast<std::int64_t>(row) * width;
+      Lanes<float, 4> fours[count];
 #pragma unroll
-      for (int j = 0; j < Sums::eights; j += 2 * count) {
-        Lanes<float, 4> fours[count];
-#pragma unroll
-        for (int i = 0; i < count; ++i)
-          fours[i] = four_of(sums.of[strip][j + 2 * i], sums.of[strip][j + 2 * i + 1], r);
-        if (row < height) put_row(to, column + 8 * j, width, job.adds(), fours);
-      }
+      for (int i = 0; i < count; ++i)
+        fours[i] = four_of(sums.of[strip][2 * i], sums.of[strip][2 * i + 1], r);
+      if (row < height) put_row(to, column, width, job.adds(), fours);
     }
 }
 

@@ -21,11 +21,10 @@ struct MappedRows {
 };
 
 // to[r, n] = sum over k of from[r, k] * weight[group of r][n, k] or, turned, [k, n].
-template <class Out>
 struct GroupedProduct {
   MappedRows from;
   const bf16* weight;
-  Out* to;
+  bf16* to;
   std::int64_t n, k;
 };
 
@@ -33,34 +32,29 @@ struct GroupedProduct {
 // without rows that is zero.
 template <class S>
 struct GroupedSums {
-  MappedRows left, right;
+  MappedRows left;
+  const bf16* right;
   Sum<S> sum;
   std::int64_t m, n;
 };
 
 // Whether the current device can run it, and widths and pointers are such that chunks of 16 bytes can be
 // copied.
-template <class Out>
-bool tensor_grouped_takes(const GroupedProduct<Out>& call, const RowGroups& groups);
+bool tensor_grouped_takes(const GroupedProduct& call, const RowGroups& groups);
 template <class S>
 bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups);
 
-// Who multiplies. Where device or build have no such form, or the call is not for it, the one before it does.
+// Who multiplies. Where device or build have no pairs, warps do.
 enum class GroupedForm {
-  warps,       // any device since Ampere
-  warpgroups,  // four warps together, on Hopper
-  producers,   // the same, while four others copy
-  pairs        // two such blocks, which share a right factor that is not mapped
+  warps,  // any device since Ampere
+  pairs   // on Hopper, four warps together while others copy, of two blocks that share the right factor
 };
 
-// The faster one on the current device for products that sum over so many: short sums wait for their factors
-// more than they multiply, and those who only copy are ahead of them (measured on an H100: up to 24 %).
-GroupedForm grouped_form(std::int64_t summed);
+// The faster one on the current device.
+GroupedForm grouped_form();
 
-// Out: bf16 or float.
-template <class Out, bool turned>
-void tensor_grouped(const GroupedProduct<Out>& call, const RowGroups& groups, GroupedForm form,
-                    Stream stream);
+template <bool turned>
+void tensor_grouped(const GroupedProduct& call, const RowGroups& groups, GroupedForm form, Stream stream);
 
 // S: bf16 or float.
 template <class S>

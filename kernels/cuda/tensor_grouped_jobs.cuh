@@ -13,18 +13,18 @@ struct RightTensor {
 };
 
 // Of a product over channels, the outputs are the group's rows, and the right factor is its weight.
-template <class Out, bool turned>
+template <bool turned>
 struct RowsJob {
   static constexpr bool left_turned = false, right_turned = turned;
-  GroupedProduct<Out> call;
+  using Staged = bf16;  // what results are put in order as
+  GroupedProduct call;
 
   __device__ int height(int own) const { return own; }
   __device__ int width() const { return static_cast<int>(call.n); }
   __device__ int channels(int) const { return static_cast<int>(call.k); }
   __device__ bool adds() const { return false; }
-  __device__ Out* outputs(const Tile& tile) const { return call.to + tile.begin * call.n; }
+  __device__ bf16* outputs(const Tile& tile) const { return call.to + tile.begin * call.n; }
 
-  bool can_share() const { return true; }
   RightTensor right(const RowGroups& groups) const {
     return {call.weight, turned ? call.n : call.k, turned ? call.k : call.n, groups.groups};
   }
@@ -105,6 +105,7 @@ struct TurnedRows {
 template <class S>
 struct SumsJob {
   static constexpr bool left_turned = true, right_turned = true;
+  using Staged = float;  // they are rounded once, with what they are added to
   GroupedSums<S> call;
 
   __device__ int height(int own) const { return own > 0 || call.sum.begins ? static_cast<int>(call.m) : 0; }
@@ -114,8 +115,7 @@ struct SumsJob {
   __device__ bool adds() const { return !call.sum.begins; }
   __device__ S* outputs(const Tile& tile) const { return call.sum.data + tile.group * (call.m * call.n); }
 
-  bool can_share() const { return call.right.map == nullptr; }
-  RightTensor right(const RowGroups& groups) const { return {call.right.data, call.n, groups.rows, 1}; }
+  RightTensor right(const RowGroups& groups) const { return {call.right, call.n, groups.rows, 1}; }
   __device__ static int right_row(const Tile& tile) { return tile.begin; }
   __device__ static int right_plane(const Tile&) { return 0; }
   // Below a group's rows are those of the next.
@@ -141,10 +141,10 @@ struct SumsJob {
   struct Right {
     TurnedRows<columns, copiers> own;
 
-    __device__ void begin(const SumsJob& job, const Tile& tile) { own.look(job.call.right, tile, 0); }
+    __device__ void begin(const SumsJob& job, const Tile& tile) { own.look({job.call.right}, tile, 0); }
     __device__ void copy(const SumsJob& job, const Tile& tile, int step, bf16* panels) {
-      own.copy(job.call.right, tile.column, depth, job.call.n, panels);
-      own.look(job.call.right, tile, step + 1);
+      own.copy({job.call.right}, tile.column, depth, job.call.n, panels);
+      own.look({job.call.right}, tile, step + 1);
     }
   };
 };

@@ -9,6 +9,7 @@
 namespace prun::cuda::tensor_grouped_parts {
 
 inline constexpr int pair_blocks = 2, pair_copiers = 128;
+inline constexpr int strip_bytes = 4096, all_strips_bytes = threads / 32 * strip_bytes;
 
 // Rows of the boxes in which a right factor is copied: of its 256 rows, or of a panel.
 template <class Job>
@@ -95,6 +96,23 @@ __device__ __forceinline__ void clear_rows(bf16* panels, int from) {
   asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");  // of those that multiply
 }
 
+// Four warps' 64 rows and all columns.
+struct WarpgroupSums {
+  float of[columns / 8][4];
+
+  // Begins the products of a stage; the first of a tile are not added to anything.
+  template <class Job>
+  __device__ void add(const bf16* stage, bool first) {
+    const Factor left(stage + thread_over(128) * panel), right(stage + rows * depth);
+    begin_products();
+#pragma unroll
+    for (int i = 0; i < depth / 16; ++i)
+      multiply_async<Job::left_turned, Job::right_turned>(of, left.at<Job::left_turned>(i),
+                                                          right.at<Job::right_turned>(i), i > 0 || !first);
+    end_products();
+  }
+};
+
 // One stage is multiplied while the threads wait for the one before it, which is free then. Four warps whose
 // half of the tile lies below the group's rows only wait.
 template <class Job>
@@ -127,18 +145,96 @@ struct PairConsumer {
   }
 };
 
+// ---------------------------------------------------------------- results
+// A warp's 16 rows of a part of its tile, in memory that only it uses: they come from threads that have two
+// columns of eight rows, and go as whole rows. Chunks of 16 bytes have changed places.
+template <class Staged>
+struct Strip {
+  unsigned char* memory;
+  static constexpr int width = strip_bytes / 16 / static_cast<int>(sizeof(Staged)), chunk = 16 / sizeof(Staged);
+
+  __device__ Staged* at(int row, int column) const {
+    return reinterpret_cast<Staged*>(memory + row * (strip_bytes / 16) +
+                                     (column / chunk ^ (row & 7)) * 16) +
+           column % chunk;
+  }
+  __device__ void put(const WarpgroupSums& sums, int part) const {
+    const int row = thread_modulo(32) / 4, column = thread_modulo(4) * 2;
+#pragma unroll
+    for (int j = 0; j < width / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float(&four)[4] = sums.of[part * width / 8 + j];
+        store_lanes(at(row + 8 * r, 8 * j + column), Lanes<float, 2>{{four[2 * r], four[2 * r + 1]}});
+      }
+  }
+  template <int count>
+  __device__ Lanes<float, count> take(int row, int column) const {
+    Lanes<float, count> taken;
+#pragma unroll
+    for (int i = 0; i < count; i += chunk) {
+      const Lanes<float, chunk> some = load_lanes<chunk>(at(row, column + i));
+#pragma unroll
+      for (int e = 0; e < chunk; ++e) taken[i + e] = some[e];
+    }
+    return taken;
+  }
+};
+
+// Where a lane stores of a strip: the same columns of each so manieth row, whole accesses side by side.
+template <class Out, int width>
+struct RowsOfLane {
+  static constexpr int count = 16 / sizeof(Out), lanes = width / count, apart = 32 / lanes;
+  __device__ static int first() { return thread_modulo(32) / lanes; }
+  __device__ static int column() { return thread_modulo(lanes) * count; }
+};
+
+// What lies there is under way before the first is added to.
+template <class Job>
+__device__ __forceinline__ void put_staged(const Job& job, const Tile& tile, const WarpgroupSums& sums,
+                                           const Strip<typename Job::Staged>& strip) {
+  using Own = Strip<typename Job::Staged>;
+  auto* const outputs = job.outputs(tile);
+  using At = RowsOfLane<std::remove_pointer_t<decltype(job.outputs(tile))>, Own::width>;
+  const int height = job.height(tile.end - tile.begin), width = job.width();
+  const int top = tile.output_row(thread_over(32) * 16);
+#pragma unroll
+  for (int part = 0; part < columns / Own::width; ++part) {
+    const int column = tile.column + part * Own::width + At::column();
+    const auto there = [&](int i) { return top + At::first() + i < height && column < width; };
+    auto* const to = outputs + static_cast<std::int64_t>(top + At::first()) * width + column;
+    Lanes<float, At::count> more[16 / At::apart];
+    if (job.adds()) {
+#pragma unroll
+      for (int i = 0; i < 16; i += At::apart)
+        if (there(i)) more[i / At::apart] = load_lanes<At::count>(to + static_cast<std::int64_t>(i) * width);
+    }
+    __syncwarp();
+    strip.put(sums, part);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 16; i += At::apart) {
+      Lanes<float, At::count> result = strip.template take<At::count>(At::first() + i, At::column());
+#pragma unroll
+      for (int e = 0; job.adds() && e < At::count; ++e) result[e] += more[i / At::apart][e];
+      if (there(i)) store_lanes(to + static_cast<std::int64_t>(i) * width, result);
+    }
+  }
+}
+
 template <class Job>
 __device__ __forceinline__ void multiply_pair(const Job& job, const Schedule& schedule, const Ring& ring,
-                                              const PairGates& gates, int rank) {
+                                              const PairGates& gates, int rank, unsigned char* strips) {
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x) / pair_blocks;
   PairConsumer<Job> consumer{gates, ring};
+  const Strip<typename Job::Staged> strip{strips + thread_over(32) * strip_bytes};
 #pragma unroll 1
   for (int number = static_cast<int>(blockIdx.x) / pair_blocks; number < tiles; number += stride) {
     const Tile tile = schedule.at(job, number, rank);
     WarpgroupSums sums;
     if (tile.output_row(thread_over(128) * half) < job.height(tile.end - tile.begin)) {
       consumer.template consume<true>(tile, sums);
-      put_tile(job, tile, sums);
+      put_staged(job, tile, sums, strip);
     } else {
       consumer.template consume<false>(tile, sums);
     }
@@ -154,7 +250,8 @@ __global__ __launch_bounds__(threads + pair_copiers,
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ __align__(1024) unsigned char memory[];
   const Ring ring{reinterpret_cast<bf16*>(memory), stages};
-  auto* const at_gates = reinterpret_cast<std::uint64_t*>(ring.memory + stages * stage_elements);
+  unsigned char* const strips = memory + stages * stage_elements * 2;
+  auto* const at_gates = reinterpret_cast<std::uint64_t*>(strips + all_strips_bytes);
   const Schedule schedule(job, groups, at_gates + 2 * stages, pair_blocks);
   if (static_cast<int>(blockIdx.x) / pair_blocks >= schedule.tiles()) return;
   const PairGates gates{at_gates, stages};
@@ -165,7 +262,7 @@ __global__ __launch_bounds__(threads + pair_copiers,
     copy_pair(job, right, schedule, ring, gates, rank);
   } else {
     take_registers<232>();
-    multiply_pair(job, schedule, ring, gates, rank);
+    multiply_pair(job, schedule, ring, gates, rank, strips);
   }
   meet_cluster();  // before its shared memory goes, the other has done with it
 #endif

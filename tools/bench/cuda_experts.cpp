@@ -94,7 +94,7 @@ class Bench {
   }
 
   // Seconds by form, in their order.
-  using ByForm = std::array<double, 4>;
+  using ByForm = std::array<double, 2>;
   template <class Launch>
   ByForm by_form(Launch launch) {
     ByForm seconds;
@@ -111,7 +111,7 @@ class Bench {
     results_.add({cell("experts", name), cell("product", which),
                   cell("FLOPs of m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)), cell("µs", best * 1e6, 1),
                   cell("dense, µs", dense * 1e6, 1), cell("by warps, TFLOP/s", flops / seconds[0], 0),
-                  cell("by warpgroups", flops / seconds[1], 0), cell("with producers", flops / seconds[2], 0), cell("by pairs", flops / seconds[3], 0),
+                  cell("by pairs", flops / seconds[1], 0),
                   cell("dense, TFLOP/s", flops / dense, 0), cell("best / dense", dense / best, 3)});
   }
 
@@ -119,22 +119,22 @@ class Bench {
     return {pool_.take(load.begin), m.experts, m.rows()};
   }
 
-  // Of rows [in] with weights: forward, the result in `Out`, and the gradient of its input.
-  template <class Out, bool turned>
+  // Of rows [in] with weights: forward, and the gradient of its input.
+  template <bool turned>
   void product(const std::string& name, const char* which, const Model& m, const Load& load, bool mapped,
                std::int64_t n, std::int64_t k) {
     pool_.reset();
     const cuda::RowGroups all = groups(m, load);
-    const cuda::GroupedProduct<Out> call{
+    const cuda::GroupedProduct call{
         {pool_.take<bf16>(m.rows() * k), mapped ? pool_.take(load.position) : nullptr},
         pool_.take<bf16>(m.experts * n * k),
-        pool_.take<Out>(m.rows() * n),
+        pool_.take<bf16>(m.rows() * n),
         n,
         k};
     const cuda::Product p = turned ? cuda::linear_input_grad_product<bf16>({m.rows(), n, k})
                                    : cuda::linear_product<bf16>({m.rows(), k, n});
     const ByForm seconds =
-        by_form([&](cuda::GroupedForm form) { cuda::tensor_grouped<Out, turned>(call, all, form, nullptr); });
+        by_form([&](cuda::GroupedForm form) { cuda::tensor_grouped<turned>(call, all, form, nullptr); });
     const double of_dense = dense(
         m.name + which, p,
         {call.from.data, call.weight, nullptr, nullptr, call.to, pool_.take<char>(cuda::gemm_workspace)});
@@ -147,7 +147,7 @@ class Bench {
     const cuda::RowGroups all = groups(m, load);
     const std::int32_t* const map = pool_.take(load.position);
     const cuda::GroupedSums<float> call{{pool_.take<bf16>(m.rows() * out), left_mapped ? map : nullptr},
-                                        {pool_.take<bf16>(m.rows() * in), left_mapped ? nullptr : map},
+                                        pool_.take<bf16>(m.rows() * in),
                                         {pool_.take<float>(m.experts * out * in), begins},
                                         out,
                                         in};
@@ -156,17 +156,17 @@ class Bench {
         by_form([&](cuda::GroupedForm form) { cuda::tensor_grouped(call, all, form, nullptr); });
     const double of_dense =
         dense(m.name + which, p,
-              cuda::linear_weight_grad_operands(call.right.data, call.left.data, call.sum.data, begins,
+              cuda::linear_weight_grad_operands(call.right, call.left.data, call.sum.data, begins,
                                                 pool_.take<char>(cuda::gemm_workspace)));
     row(name, which, p, seconds, of_dense);
   }
 
   void products(const std::string& name, const Model& m, const Load& load) {
     const std::int64_t up = 2 * m.ffn, h = m.hidden, f = m.ffn;
-    product<bf16, false>(name, "up", m, load, true, up, h);
-    product<float, false>(name, "down", m, load, false, h, f);
-    product<float, true>(name, "down, input gradient", m, load, true, f, h);
-    product<float, true>(name, "up, input gradient", m, load, false, h, up);
+    product<false>(name, "up", m, load, true, up, h);
+    product<false>(name, "down", m, load, false, h, f);
+    product<true>(name, "down, input gradient", m, load, true, f, h);
+    product<true>(name, "up, input gradient", m, load, false, h, up);
     for (const bool begins : {true, false}) {
       sums(name, begins ? "up, weight gradient, written" : "up, weight gradient, added", m, load, false, up,
            h, begins);
