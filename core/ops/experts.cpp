@@ -4,9 +4,10 @@
 // No choice is dropped: there are as many rows as choices, whatever the router says. Rows are put in the
 // order of their experts within the op, and each position adds its own in the order of its choices, so that
 // no sum depends on when it is computed. An expert that this rank does not hold is another's: what its ranks
-// have are summands. Backward keeps x and the choices alone and computes the rest again. Its halves are
-// apart, so that a schedule may move the weights' gradients; experts_grads is for devices that do both in
-// one.
+// have are summands. Backward keeps x, the choices and, in the device's own order of rows, `kept`: what went
+// into the activations; where that is left out, it computes it again. Its halves are apart, so that a
+// schedule may move the weights' gradients; experts_grads is for devices that do both in one.
+#include <algorithm>
 #include <vector>
 
 #include "base/require.hpp"
@@ -40,6 +41,23 @@ void mark(OpShape& s) {
   s.prefer(s.operand[3].dims[0].name);
 }
 
+// What went into the activations: room for the rows of all choices, two values for each of an expert's.
+void set_kept(OpShape& s, int i) {
+  const Dim* const chosen = s.operand[1].dims;
+  const Dim dims[] = {chosen[0], chosen[1], Dim{"kept", 2 * chosen[2].extent}, s.operand[3].dims[2]};
+  s.output(i, s.operand[0].dtype, dims, 4);
+  s.keep_own(i);
+}
+
+void check_kept(OpShape& s, int i, const char* op) {
+  const OperandShape given = s.operand[i];
+  if (!given.present) return;
+  set_kept(s, i);
+  const OperandShape& right = s.operand[i];
+  require(given.rank == 4 && given.dtype == right.dtype && std::equal(given.dims, given.dims + 4, right.dims),
+          op, " takes what experts kept [batch, seq, 2 * choice, ffn], of the type of x");
+}
+
 // Of `products` with up and down each, of the rows that are expected here.
 double flops(const OpShape& s, double up_products, double down_products) {
   const OperandShape &index = s.operand[1], &up = s.operand[3], &down = s.operand[4];
@@ -54,12 +72,13 @@ struct Experts {
   static constexpr const char* kind = "experts";
   static constexpr const char* at_position = kind;
   static constexpr const char* help = "the MLPs that each position has chosen, weighted and added up";
-  static constexpr OperandDef operands[] = {{"x"},  {"index"}, {"weight"},
-                                            {"up"}, {"down"},  {"y", Access::write}};
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"index"}, {"weight"}, {"up"}, {"down"}, {"y", Access::write}, {"kept", Access::write, true}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static void rule(OpShape& s) {
     check_experts(s, kind);
     s.like(5, 0);
+    set_kept(s, 6);
     s.sum(s.operand[3].dims[0].name);
     s.sum(s.operand[3].dims[2].name);
     mark(s);
@@ -67,25 +86,34 @@ struct Experts {
   static void gradient(const Gradient& g) {
     const AttrValue all{"experts", g.attr("experts")};
     const Id x = g.operand(0), index = g.operand(1), weight = g.operand(2), up = g.operand(3),
-             down = g.operand(4), dy = g.arrived(5);
-    g.inputs({0, 2}, "experts_grad", {x, index, weight, up, down, dy}, {all});
-    g.weight({3, 4}, "experts_weight_grad", {x, index, weight, up, down, dy}, {all});
+             down = g.operand(4), dy = g.arrived(5), kept = g.keep(6);
+    g.inputs({0, 2}, "experts_grad", {x, index, weight, up, down, dy, kept}, {all});
+    g.weight({3, 4}, "experts_weight_grad", {x, index, weight, up, down, dy, kept}, {all});
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = flops(s, 1, 1); }
 };
 
-// Gradients: operands 6 and 7 are those of x and weight where `inputs`, those of up and down come last where
+// Gradients: operands 7 and 8 are those of x and weight where `inputs`, those of up and down come last where
 // `weights`.
 void rule_of_gradients(OpShape& s, const char* op, bool inputs, bool weights) {
   check_experts(s, op);
+  check_kept(s, 6, op);
   if (inputs) {
-    s.like(6, 0);
-    s.like(7, 2);
+    s.like(7, 0);
+    s.like(8, 2);
     s.sum(s.operand[3].dims[0].name);
     s.sum(s.operand[3].dims[2].name);
   }
   if (weights) s.sum(0, 0, 2);
   mark(s);
+}
+
+// Of a gradient that multiplies with up and down so often, with down `repeated` times for what another has
+// done as well. Without what was kept, up comes once more, and what is computed again is no model FLOPs.
+void cost_of(const OpShape& s, OpCost& c, double up, double down, double repeated) {
+  const double again = s.operand[6].present ? 0 : 1;
+  c.flops = flops(s, up + again, down);
+  c.repeated = flops(s, again, repeated);
 }
 
 struct ExpertsGrad {
@@ -97,15 +125,12 @@ struct ExpertsGrad {
                                             {"up"},
                                             {"down"},
                                             {"dy"},
+                                            {.name = "kept", .optional = true},
                                             {"dx", Access::write},
                                             {"dweight", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, true, false); }
-  // What is computed again is no model FLOPs.
-  static void cost(const OpShape& s, OpCost& c) {
-    c.flops = flops(s, 2, 1);
-    c.repeated = flops(s, 1, 0);
-  }
+  static void cost(const OpShape& s, OpCost& c) { cost_of(s, c, 1, 1, 0); }
 };
 
 struct ExpertsWeightGrad {
@@ -117,15 +142,14 @@ struct ExpertsWeightGrad {
                                             {"up"},
                                             {"down"},
                                             {"dy"},
+                                            {.name = "kept", .optional = true},
                                             {"dup", Access::update, true},
                                             {"ddown", Access::update, true}};
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, false, true); }
-  static void cost(const OpShape& s, OpCost& c) {
-    c.flops = flops(s, 2, 2);
-    c.repeated = flops(s, 1, 1);
-  }
+  // It needs the activations' gradients as well.
+  static void cost(const OpShape& s, OpCost& c) { cost_of(s, c, 1, 2, 1); }
 };
 
 struct ExpertsGrads {
@@ -137,6 +161,7 @@ struct ExpertsGrads {
                                             {"up"},
                                             {"down"},
                                             {"dy"},
+                                            {.name = "kept", .optional = true},
                                             {"dx", Access::write},
                                             {"dweight", Access::write},
                                             {"dup", Access::update, true},
@@ -144,10 +169,7 @@ struct ExpertsGrads {
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, true, true); }
-  static void cost(const OpShape& s, OpCost& c) {
-    c.flops = flops(s, 3, 2);
-    c.repeated = flops(s, 1, 0);
-  }
+  static void cost(const OpShape& s, OpCost& c) { cost_of(s, c, 2, 2, 0); }
 };
 
 }  // namespace

@@ -119,13 +119,28 @@ class AxisPass {
       if (op.operands[i] == none || op.access(i) != Access::read) continue;
       // What is linear and added to a partial sum must count once.
       const bool joins = left.is_incomplete() && passes(shape, left, i);
+      check_own(op, shape, i, split);
       need(op, id, i, under(split, op.operands[i], joins ? left : AxisPlacement::replicated()));
     }
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.operands[i] != none && op.access(i) != Access::read)
-        sums_.produce(op, id, i, under(split, op.operands[i], left),
-                      passes(shape, AxisPlacement::maximum(), i));
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none || op.access(i) == Access::read) continue;
+      if (is_own(shape, i)) own_split_[op.operands[i]] = split;
+      sums_.produce(op, id, i,
+                    under(split, op.operands[i], is_own(shape, i) ? AxisPlacement::replicated() : left),
+                    passes(shape, AxisPlacement::maximum(), i));
+    }
     sums_.note_placed(id);
+  }
+
+  static bool is_own(const OpShape& shape, std::size_t i) { return (shape.own >> i & 1u) != 0; }
+
+  // What is each rank's own is of use to an op that is split as the one was that made it.
+  void check_own(const Op& op, const OpShape& shape, std::size_t i, const std::optional<Name>& split) const {
+    const auto made = own_split_.find(op.operands[i]);
+    if (made == own_split_.end()) return;
+    if (!is_own(shape, i) || made->second != split)
+      axis_.refuse(op, "'", program_.value(op.operands[i]).name,
+                   "' is each rank's own, and the op that made it is split otherwise; recompute that op");
   }
 
   // How an operand lies when the op is split along that dimension; one that lacks it, as said.
@@ -167,6 +182,7 @@ class AxisPass {
   AxisExchanges exchanges_;
   AxisSums sums_;
   OpChoice choice_;
+  std::map<Id, std::optional<Name>> own_split_;  // how the op is split that made each rank's own
   AxisPlacement handed_on_;
 };
 

@@ -86,6 +86,7 @@ class TakingApart {
     return std::find(std::begin(names), std::end(names), name) != std::end(names);
   }
   bool has(Id id, const Name& name) const {
+    if (id == none) return false;
     const std::vector<Dim>& dims = program_.value(id).dims;
     return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return dim.name == name; });
   }
@@ -178,7 +179,8 @@ class TakingApart {
   bool was_taken_apart(Id id) const {
     const Op& op = program_.op(id);
     for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.access(i) == Access::write && (!parts_.contains({op.operands[i], 0}) || is_read(op.operands[i])))
+      if (op.operands[i] != none && op.access(i) == Access::write &&
+          (!parts_.contains({op.operands[i], 0}) || is_read(op.operands[i])))
         return false;
     return op.def->effect == Effect::pure;
   }

@@ -85,6 +85,8 @@ class SegmentBackward {
     if (value != none) program_.replace_operand(current_, static_cast<std::size_t>(i), value);
   }
 
+  Id keep(int i) { return program_.add_result(current_, static_cast<std::size_t>(i)); }
+
   double attr(std::string_view name) const { return program_.attr(current_, name); }
 
  private:
@@ -101,7 +103,8 @@ class SegmentBackward {
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       flows |= op.operands[i] != none && op.access(i) == Access::read && wanted_.count(op.operands[i]);
     for (std::size_t i = 0; flows && i < op.operands.size(); ++i)
-      if (op.access(i) == Access::write && is_float(program_.value(op.operands[i]).dtype))
+      if (op.operands[i] != none && op.access(i) == Access::write &&
+          is_float(program_.value(op.operands[i]).dtype))
         wanted_.insert(op.operands[i]);
   }
 
@@ -192,6 +195,7 @@ class SegmentBackward {
     };
     api_.bind = [](void* c, std::int32_t i, Id value) { return guard([&] { self(c).bind(i, value); }); };
     api_.attr = [](void* c, Text name) { return self(c).attr(name.view()); };
+    api_.keep = [](void* c, std::int32_t i, Id* result) { return guard([&] { *result = self(c).keep(i); }); };
     return api_;
   }
 

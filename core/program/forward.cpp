@@ -69,10 +69,13 @@ class ForwardOnly {
     return true;
   }
 
-  // An op that stays, without gradients and noise.
+  // An op that stays, without gradients, what is for gradients alone, and noise.
   void still(Id id) {
     Op& op = program_.op(id);
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none) continue;
+      const bool spare = op.access(i) == Access::write && op.def->operands[i].optional;
+      if (spare && needed_.count(op.operands[i]) == 0) op.operands[i] = none;
       if (op.operands[i] == none || program_.value(op.operands[i]).role != Role::gradient) continue;
       if (!op.def->operands[i].optional)
         throw_error(ErrorCode::unsupported, "segment '", program_.segment(op.segment).name, "', op '",

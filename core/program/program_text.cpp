@@ -21,9 +21,14 @@ std::string reference(const Program& program, Id id) {
   return value.role == Role::activation ? "%" + std::to_string(id) : "@" + value.name;
 }
 
+// A result that is left out is not.
+bool is_listed(const Op& op, std::size_t i, bool written) {
+  return (op.access(i) == Access::write) == written && !(written && op.operands[i] == none);
+}
+
 std::size_t count_of(const Op& op, bool written) {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < op.operands.size(); ++i) count += (op.access(i) == Access::write) == written;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) count += is_listed(op, i, written);
   return count;
 }
 
@@ -32,7 +37,7 @@ void print_operands(std::ostream& out, const Program& program, const Op& op, boo
   const bool named = !written || count_of(op, written) > 1;
   const char* separator = "";
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
-    if ((op.access(i) == Access::write) != written) continue;
+    if (!is_listed(op, i, written)) continue;
     out << separator;
     if (named) out << op.def->operands[i].name << '=';
     out << (op.access(i) == Access::update ? "&" : "") << reference(program, op.operands[i]);

@@ -35,12 +35,15 @@ class Selection {
   Selection(const Program& program, Id segment, const RecomputeChoice& choice)
       : program_(program), segment_(program.segment(segment)), choice_(choice) {
     for (Id id : segment_.ops(FunctionKind::forward))
-      each_operand(id, Access::write, [&](Id value) { writer_[value] = id; });
+      each_operand(id, Access::write,
+                   [&](Id value) { (may_be_left_out(id, value) ? left_out_ : writer_)[value] = id; });
     cut();
   }
 
   bool again(Id value) const { return again_.count(value) != 0; }
   Id writer(Id value) const { return writer_.at(value); }
+  // What its op need not write, since who reads it can do without: each with its op.
+  const std::map<Id, Id>& left_out() const { return left_out_; }
 
   RecomputeEstimate estimate() const {
     RecomputeEstimate result;
@@ -53,11 +56,40 @@ class Selection {
         result.cost.flops += cost.flops;
         result.cost.bytes += cost.bytes;
       }
+      for (Id id : segment_.ops(kind)) add_cost_without(id, result.cost);
     }
     return result;
   }
 
  private:
+  // What a reader does more where it gets nothing of what is left out.
+  void add_cost_without(Id id, OpCost& cost) const {
+    const Op& op = program_.op(id);
+    const OpShape with = program_.local_shape(op);
+    OpShape without = with;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (left_out_.count(op.operands[i]) != 0) without.operand[i] = {};
+    const OpCost before = op.cost(with), after = op.cost(without);
+    cost.flops += std::max(0.0, after.flops - before.flops);
+    cost.bytes += std::max(0.0, after.bytes - before.bytes);
+  }
+
+  // Both its op and all who read it name it as optional.
+  bool may_be_left_out(Id op, Id value) const {
+    if (!names_optional(op, value) || !may_run_again(program_.op(op))) return false;
+    for (const std::vector<Id>& function : segment_.functions)
+      for (Id reader : function)
+        if (!names_optional(reader, value)) return false;
+    return true;
+  }
+
+  bool names_optional(Id id, Id value) const {
+    const Op& op = program_.op(id);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.operands[i] == value && !op.def->operands[i].optional) return false;
+    return true;
+  }
+
   template <class Body>
   void each_operand(Id id, Access access, Body&& body) const {
     const Op& op = program_.op(id);
@@ -125,9 +157,17 @@ class Selection {
   const SegmentData& segment_;
   const RecomputeChoice& choice_;
   const std::set<Id> changing_ = changing_values(program_);
-  std::map<Id, Id> writer_;
+  std::map<Id, Id> writer_, left_out_;
   std::set<Id> kept_, again_;
 };
+
+void leave_out(Program& program, Id segment, Id value, Id writer) {
+  program.segment(segment).left_out.emplace(program.op(writer).kind());
+  const std::array<std::vector<Id>, function_kinds> functions = program.segment(segment).functions;
+  for (const std::vector<Id>& function : functions)
+    for (Id op : function) program.leave_out(op, value);
+  program.forget_value(value);
+}
 
 // Clones into one function what it reads and does not find.
 class Cloning {
@@ -308,6 +348,7 @@ void each_again(const Program& program, Body&& body) {
 void recompute(Program& program, Id segment, const RecomputeChoice& choice) {
   check_choice(program, segment, choice);
   const Selection selection(program, segment, choice);
+  for (const auto& [value, writer] : selection.left_out()) leave_out(program, segment, value, writer);
   for (FunctionKind kind : after_forward) {
     Cloning(program, segment, kind, selection).run();
     Merging(program, segment, kind).run();
@@ -339,9 +380,14 @@ std::vector<RecomputeChoice> recompute_choices(const Program& program) {
 
 std::string recomputed_text(const Program& program) {
   std::vector<std::pair<const SegmentData*, std::set<std::string>>> segments;
+  for (Id id = 0; id < program.segment_count(); ++id)
+    if (const SegmentData& segment = program.segment(id); !segment.left_out.empty())
+      segments.push_back({&segment, segment.left_out});
   each_again(program, [&](const SegmentData& segment, const Op& op) {
-    if (segments.empty() || segments.back().first != &segment) segments.push_back({&segment, {}});
-    segments.back().second.emplace(op.kind());
+    auto at = std::find_if(segments.begin(), segments.end(),
+                           [&](const auto& known) { return known.first == &segment; });
+    if (at == segments.end()) at = segments.insert(at, {&segment, {}});
+    at->second.emplace(op.kind());
   });
   std::vector<std::string> parts;
   for (const auto& [segment, kinds] : segments)

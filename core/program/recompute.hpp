@@ -5,6 +5,9 @@
 // rest follows; which ones is a cheapest cut through forward, by bytes. What a segment takes in and hands on
 // is kept anyway and costs nothing, so with all ops allowed usually nothing else is kept.
 //
+// What an op writes only to spare its gradient work (Gradient::keep) is not written then, where it may run
+// again: its gradient computes it, which is less than the whole op.
+//
 // Each function that reads such a value computes it itself, right before the first use there: a value that is
 // needed late in backward takes no memory before that, and none is kept from backward to a split
 // backward_weight. The price: with a split backward some ops run twice. What a function does for itself as

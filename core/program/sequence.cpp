@@ -115,7 +115,7 @@ class SharingOut {
                       first_reader(operands, def, id));
     }
     for (std::size_t i = 0; i < def.operand_count; ++i)
-      if (def.operands[i].access == Access::write)
+      if (def.operands[i].access == Access::write && operand_of(op, def.operands[i]) != none)
         pieces_.join(parts[i], operand_of(op, def.operands[i]), op, id);
     program_.erase_op(id);
   }

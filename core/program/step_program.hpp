@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -196,7 +197,8 @@ struct SegmentData {
   std::array<std::vector<Id>, function_kinds> functions;
   std::array<std::int32_t, function_kinds> devices{};  // which run them
   std::vector<Id> values;
-  bool recompute_to_fit = false;  // what it computes again is the planner's choice
+  bool recompute_to_fit = false;   // what it computes again is the planner's choice
+  std::set<std::string> left_out;  // kinds of ops whose gradients compute again what they could have kept
   // Where what backward reads of forward lies meanwhile; empty: on the device.
   std::vector<SavedShare> saved;
 
@@ -259,6 +261,10 @@ class Program {
   void replace_op(Id op, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs);
   void erase_op(Id op);
   void set_attr(Id op, std::string_view name, double value);
+  // Has an op write a result that it may leave out and does.
+  Id add_result(Id op, std::size_t index);
+  // The opposite, for whoever writes or reads it.
+  void leave_out(Id op, Id value);
   // The same op on other operands.
   Id add_copy(Id op, FunctionKind function, std::vector<Id> operands, Id before);
   double attr(Id op, std::string_view name) const;

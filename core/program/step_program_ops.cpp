@@ -158,7 +158,7 @@ std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, P
   const OpShape shape = infer(op);
   std::vector<Id> created;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
-    if (op.access(i) != Access::write) continue;
+    if (op.access(i) != Access::write || op.def->operands[i].optional) continue;
     require(shape.operand[i].present, "op '", kind, "': its rule gives no shape to '",
             op.def->operands[i].name, "'");
     Value output = output_value(op, i, shape.operand[i]);
@@ -168,6 +168,24 @@ std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, P
   }
   place(std::move(op), before);
   return created;
+}
+
+Id Program::add_result(Id id, std::size_t index) {
+  const Op& maker = op(id);
+  require(index < maker.operands.size() && maker.access(index) == Access::write &&
+              maker.def->operands[index].optional && maker.operands[index] == none,
+          "op '", maker.kind(), "' leaves no result ", index, " out");
+  const OperandShape shape = infer(maker).operand[index];
+  require(shape.present, "op '", maker.kind(), "': its rule gives no shape to '",
+          maker.def->operands[index].name, "'");
+  const Id result = add_value(output_value(maker, index, shape));
+  op(id).operands[index] = result;
+  return result;
+}
+
+void Program::leave_out(Id id, Id value) {
+  for (std::size_t i = 0; i < op(id).operands.size(); ++i)
+    if (op(id).operands[i] == value) replace_operand(id, i, none);
 }
 
 Id Program::add_copy(Id id, FunctionKind function, std::vector<Id> operands, Id before) {

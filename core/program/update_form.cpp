@@ -32,7 +32,8 @@ class UpdateReader {
       const Op& op = program_.op(id);
       if (!touches_own(op)) continue;
       for (std::size_t i = 0; i < op.operands.size(); ++i)
-        if (op.access(i) == Access::write && !is_own(op.operands[i])) update_.own.push_back(op.operands[i]);
+        if (op.operands[i] != none && op.access(i) == Access::write && !is_own(op.operands[i]))
+          update_.own.push_back(op.operands[i]);
       update_.ops.push_back(id);
       update_.form += text(id) + "\n";
     }

@@ -90,6 +90,7 @@ class ExpertRows {
         weight_(args.operands[2].as<const C>()),
         up_(args.operands[3].as<const T>()),
         down_(args.operands[4].as<const T>()),
+        kept_(args.operands[6].as<T>()),
         first_expert_(args.operands[3].start[0]) {}
 
   static std::int64_t workspace_of(const OpShape& shape, std::int32_t threads, bool gradients) {
@@ -112,11 +113,24 @@ class ExpertRows {
   }
   bool is_first() const { return first_ == 0; }
 
-  void activate() const {
+  // What goes into the activations, for this op and, if it is wanted, for its gradients.
+  void rise() const {
     each_expert([&](std::int64_t e, std::int64_t row, std::int64_t rows) {
       gemm<T, T, T>(workers_, matrix(at_.x, row, rows, sizes_.hidden), up_of(e).transposed(),
                     matrix(at_.up, row, rows, 2 * sizes_.ffn), false, nullptr, at_.gemm);
     });
+  }
+  void keep() const {
+    if (kept_) copy_rows(at_.up, kept_of_piece());
+  }
+  void rise_again() const {
+    if (kept_)
+      copy_rows(kept_of_piece(), at_.up);
+    else
+      rise();
+  }
+
+  void activate() const {
     const auto body = [](const T* __restrict gate, const T* __restrict up, T* __restrict y) {
 #pragma omp simd
       for (int l = 0; l < block_lanes; ++l) {
@@ -205,6 +219,13 @@ class ExpertRows {
   }
 
  private:
+  T* kept_of_piece() const { return kept_ + first_choice() * 2 * sizes_.ffn; }
+  void copy_rows(const T* from, T* to) const {
+    for_rows([&](std::int64_t r) {
+      std::copy_n(from + r * 2 * sizes_.ffn, 2 * sizes_.ffn, to + r * 2 * sizes_.ffn);
+    });
+  }
+
   std::int64_t first_choice() const { return first_ * sizes_.choices; }
   std::int64_t choices() const { return count_ * sizes_.choices; }
   std::int64_t rows() const { return at_.begin[sizes_.experts]; }
@@ -306,6 +327,7 @@ class ExpertRows {
   const std::int32_t* index_;
   const C* weight_;
   const T *up_, *down_;
+  T* kept_;
   std::int64_t first_expert_;
   std::int64_t first_ = 0, count_ = 0;  // positions of the piece
 };
@@ -314,6 +336,8 @@ template <class T>
 void experts(const KernelArgs& args, const KernelContext& context) {
   ExpertRows<T> rows(args, context, false);
   rows.each_piece([&] {
+    rows.rise();
+    rows.keep();
     rows.activate();
     rows.write_results(args.operands[5].as<T>());
   });
@@ -323,11 +347,12 @@ template <class T>
 void experts_grad(const KernelArgs& args, const KernelContext& context) {
   ExpertRows<T> rows(args, context, true);
   rows.each_piece([&] {
+    rows.rise_again();
     rows.activate();
     rows.arrive(args.operands[5].as<const T>());
-    rows.write_weight_gradients(args.operands[7].as<Compute<T>>());
+    rows.write_weight_gradients(args.operands[8].as<Compute<T>>());
     rows.turn_back();
-    rows.write_input_gradients(args.operands[6].as<T>());
+    rows.write_input_gradients(args.operands[7].as<T>());
   });
 }
 
@@ -342,10 +367,11 @@ template <class T, class Sum>
 void experts_weight_grad(const KernelArgs& args, const KernelContext& context) {
   ExpertRows<T> rows(args, context, true);
   rows.each_piece([&] {
+    rows.rise_again();
     rows.activate();
     rows.arrive(args.operands[5].as<const T>());
     rows.turn_back();
-    add_gradients<T, Sum>(rows, args, 6);
+    add_gradients<T, Sum>(rows, args, 7);
   });
 }
 
@@ -353,19 +379,20 @@ template <class T, class Sum>
 void experts_grads(const KernelArgs& args, const KernelContext& context) {
   ExpertRows<T> rows(args, context, true);
   rows.each_piece([&] {
+    rows.rise_again();
     rows.activate();
     rows.arrive(args.operands[5].as<const T>());
-    rows.write_weight_gradients(args.operands[7].as<Compute<T>>());
+    rows.write_weight_gradients(args.operands[8].as<Compute<T>>());
     rows.turn_back();
-    rows.write_input_gradients(args.operands[6].as<T>());
-    add_gradients<T, Sum>(rows, args, 8);
+    rows.write_input_gradients(args.operands[7].as<T>());
+    add_gradients<T, Sum>(rows, args, 9);
   });
 }
 
 // Of what all of them read; the one at `more` has the values' type as well.
 bool operand_types(const OpShape& s, int more) {
-  return same_type(s, {0, 3, 4, more}) && s.operand[1].dtype == DType::i32 &&
-         s.operand[2].dtype == OpShape::statistics(s.operand[0].dtype);
+  return same_type(s, {0, 3, 4, more}) && (!s.operand[6].present || same_type(s, {0, 6})) &&
+         s.operand[1].dtype == DType::i32 && s.operand[2].dtype == OpShape::statistics(s.operand[0].dtype);
 }
 
 Kernel select_experts(const OpShape& s) {
@@ -374,7 +401,7 @@ Kernel select_experts(const OpShape& s) {
 }
 
 Kernel select_grad(const OpShape& s) {
-  if (!operand_types(s, 5) || !same_type(s, {0, 6}) || !same_type(s, {2, 7})) return nullptr;
+  if (!operand_types(s, 5) || !same_type(s, {0, 7}) || !same_type(s, {2, 8})) return nullptr;
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return experts_grad<T>; });
 }
 
@@ -390,12 +417,12 @@ Kernel choose_sums(const OpShape& s, int up, Choice choice) {
 
 Kernel select_weight_grad(const OpShape& s) {
   if (!operand_types(s, 5)) return nullptr;
-  return choose_sums(s, 6, []<class T, class Sum>() -> Kernel { return experts_weight_grad<T, Sum>; });
+  return choose_sums(s, 7, []<class T, class Sum>() -> Kernel { return experts_weight_grad<T, Sum>; });
 }
 
 Kernel select_grads(const OpShape& s) {
-  if (!operand_types(s, 5) || !same_type(s, {0, 6}) || !same_type(s, {2, 7})) return nullptr;
-  return choose_sums(s, 8, []<class T, class Sum>() -> Kernel { return experts_grads<T, Sum>; });
+  if (!operand_types(s, 5) || !same_type(s, {0, 7}) || !same_type(s, {2, 8})) return nullptr;
+  return choose_sums(s, 9, []<class T, class Sum>() -> Kernel { return experts_grads<T, Sum>; });
 }
 
 template <bool gradients>
@@ -414,8 +441,8 @@ std::vector<KernelDef> experts_kernels();
 std::vector<KernelDef> experts_kernels() {
   return {{"experts", select_experts, workspace<false>},
           {"experts_grad", select_grad, workspace<true>},
-          {"experts_weight_grad", select_weight_grad, workspace<true>, 3u << 6},
-          {"experts_grads", select_grads, workspace<true>, 3u << 8}};
+          {"experts_weight_grad", select_weight_grad, workspace<true>, 3u << 7},
+          {"experts_grads", select_grads, workspace<true>, 3u << 9}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

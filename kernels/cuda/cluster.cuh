@@ -25,8 +25,8 @@ __device__ __forceinline__ void show_gates() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Arrives at the gate of the block of that rank that lies where this one does here. What other threads of that
-// block are to read needs more; that this thread has done with something does not.
+// Arrives at the gate of the block of that rank that lies where this one does here. What other threads of
+// that block are to read needs more; that this thread has done with something does not.
 __device__ __forceinline__ void arrive_in(const Gate& gate, int rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"

@@ -18,20 +18,32 @@ struct Rows {
 };
 
 // A block counts the choices of one expert.
-__global__ __launch_bounds__(256) void count_kernel(const std::int32_t* index, std::int64_t choices,
-                                                    std::int64_t first_expert, std::int32_t* counts) {
+__global__ __launch_bounds__(1024) void count_kernel(const std::int32_t* index, std::int64_t choices,
+                                                     std::int64_t first_expert, std::int32_t* counts) {
   __shared__ int scratch[32];
   const std::int64_t expert = first_expert + blockIdx.x;
   int count = 0;
+#pragma unroll 8
   for (std::int64_t c = threadIdx.x; c < choices; c += blockDim.x) count += index[c] == expert;
   count = block_fold(count, 0, Add(), scratch);
   if (threadIdx.x == 0) counts[blockIdx.x + 1] = count;
 }
 
-// One thread: there are few experts.
-__global__ void begin_kernel(std::int32_t* begin, std::int64_t experts) {
-  begin[0] = 0;
-  for (std::int64_t e = 0; e < experts; ++e) begin[e + 1] += begin[e];
+// One warp adds up the counts: there are few experts.
+__global__ __launch_bounds__(warp_size) void begin_kernel(std::int32_t* begin, std::int64_t experts) {
+  const int lane = static_cast<int>(threadIdx.x);
+  int before = 0;
+  for (std::int64_t first = 0; first < experts; first += warp_size) {
+    const std::int64_t expert = first + lane;
+    int sum = expert < experts ? begin[expert + 1] : 0;
+    for (int distance = 1; distance < warp_size; distance *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, sum, distance);
+      sum += lane < distance ? 0 : other;
+    }
+    if (expert < experts) begin[expert + 1] = before + sum;
+    before += __shfl_sync(0xffffffffu, sum, warp_size - 1);
+  }
+  if (lane == 0) begin[0] = 0;
 }
 
 // A block puts the choices of one expert in their order, of each thread several neighbours at a time.
@@ -81,47 +93,64 @@ __global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, 
 
 // ---------------------------------------------------------------- between the products
 
+// silu(gate) * value, rounded as it is stored.
+template <class T, int N>
+__device__ __forceinline__ Pack<T, N> activated(const Lanes<Compute<T>, N>& gate,
+                                                const Lanes<Compute<T>, N>& value) {
+  Lanes<Compute<T>, N> act;
+#pragma unroll
+  for (int e = 0; e < N; ++e) act[e] = gate[e] * (sigmoid<T>(gate[e]).value * value[e]);
+  return pack<T>(act);
+}
+
 // act[r] = silu(up[r, 0]) * up[r, 1]; rows behind the last are left alone.
 template <int N, class T>
 __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, std::int64_t ffn) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (i >= *rows * ffn) return;
   const std::int64_t row = i / ffn, at = row * 2 * ffn + i % ffn;
-  Lanes<Compute<T>, N> gate = load_lanes<N>(up + at);
-  const Lanes<Compute<T>, N> value = load_lanes<N>(up + at + ffn);
-#pragma unroll
-  for (int e = 0; e < N; ++e) gate[e] *= sigmoid<T>(gate[e]).value * value[e];
-  store_lanes(act + i, gate);
+  store_pack(act + i, activated<T>(load_lanes<N>(up + at), load_lanes<N>(up + at + ffn)));
 }
 
-// What turns one row back, at `own` of act and dact: to gradients in the place of `up`, and to activations
-// that are weighted. Gives what it adds to the weight's gradient.
+// A row, or where in it: what went into the activation, its gradient, and the activation.
+template <class T>
+struct TurnedBack {
+  const T *gate, *value, *dact;
+  T *dgate, *dvalue, *act;
+
+  __device__ TurnedBack at(std::int64_t i) const {
+    return {gate + i, value + i, dact + i, dgate + i, dvalue + i, act + i};
+  }
+};
+
+// Turns N values of a row back: to gradients, and to activations that are weighted. Gives what it adds to the
+// weight's gradient. Gradients may lie in the place of what they are of.
 template <int N, class T>
-__device__ __forceinline__ Compute<T> turn_back_at(T* up, T* value_up, T* act, const T* dact,
-                                                   Compute<T> weight) {
+__device__ __forceinline__ Compute<T> turn_back_at(const TurnedBack<T>& own, Compute<T> weight) {
   using C = Compute<T>;
-  const Lanes<C, N> back = load_lanes<N>(dact), value = load_lanes<N>(value_up);
-  Lanes<C, N> gate = load_lanes<N>(up), a = load_lanes<N>(act), other;
+  const Lanes<C, N> back = load_lanes<N>(own.dact);
+  Lanes<C, N> gate = load_lanes<N>(own.gate), value = load_lanes<N>(own.value);
+  Lanes<C, N> a = unpack(activated<T>(gate, value));
   C sum = 0;
 #pragma unroll
   for (int e = 0; e < N; ++e) {
     const Sigmoid<C> s = sigmoid<T>(gate[e]);
-    const C d = back[e] * weight;
+    const C d = back[e] * weight, of_value = d * (gate[e] * s.value);
     sum += a[e] * back[e];
-    other[e] = d * (gate[e] * s.value);
     gate[e] = d * value[e] * (s.value * (C(1) + gate[e] * s.rest));
+    value[e] = of_value;
     a[e] *= weight;
   }
-  store_lanes(up, gate);
-  store_lanes(value_up, other);
-  store_lanes(act, a);
+  store_lanes(own.dgate, gate);
+  store_lanes(own.dvalue, value);
+  store_lanes(own.act, a);
   return sum;
 }
 
-// The gradients of what went into the activations, in its place, and the activations weighted. A block takes
-// a row; without `dweight` nobody wants that.
+// The gradients of what went into the activations, and the activations weighted. A block takes a row; without
+// `dweight` nobody wants that.
 template <int N, class T>
-__global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const T* dact,
+__global__ __launch_bounds__(128) void turn_back_kernel(const T* up, T* dup, T* act, const T* dact,
                                                         const Compute<T>* weight, Compute<T>* dweight,
                                                         const std::int32_t* choice, const std::int32_t* rows,
                                                         std::int64_t ffn) {
@@ -130,10 +159,11 @@ __global__ __launch_bounds__(128) void turn_back_kernel(T* up, T* act, const T* 
   const std::int64_t row = blockIdx.x;
   if (row >= *rows) return;
   const C w = weight[choice[row]];
-  T *const first = up + row * 2 * ffn, *const own = act + row * ffn;
+  const std::int64_t first = row * 2 * ffn;
+  const TurnedBack<T> own{up + first,  up + first + ffn,  dact + row * ffn,
+                          dup + first, dup + first + ffn, act + row * ffn};
   C sum = 0;
-  for (std::int64_t i = threadIdx.x * N; i < ffn; i += blockDim.x * N)
-    sum += turn_back_at<N>(first + i, first + ffn + i, own + i, dact + row * ffn + i, w);
+  for (std::int64_t i = threadIdx.x * N; i < ffn; i += blockDim.x * N) sum += turn_back_at<N>(own.at(i), w);
   if (!dweight) return;
   sum = block_fold(sum, C(0), Add(), scratch);
   if (threadIdx.x == 0) dweight[choice[row]] = sum;
@@ -157,8 +187,8 @@ __global__ void gather_kernel(const T* x, const std::int32_t* position, const st
 
 // to[position] = sum of its choices' rows, times their weights where there are any.
 template <int N, class T>
-__global__ void combine_kernel(const T* out, const std::int32_t* row, const Compute<T>* weight,
-                               T* to, std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
+__global__ void combine_kernel(const T* out, const std::int32_t* row, const Compute<T>* weight, T* to,
+                               std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
   using C = Compute<T>;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
   const std::int64_t position = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -188,21 +218,21 @@ std::int64_t round_up(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Calls take(bytes) for each piece in order.
 template <class Take>
-void cut(const ExpertsShape& s, std::int64_t size, bool gradients, const Take& take) {
+void cut(const ExpertsShape& s, std::int64_t size, bool gradients, bool kept, const Take& take) {
   take(round_up((s.experts + 1) * 4));
   for (int i = 0; i < 3; ++i) take(round_up(s.rows() * 4));
-  take(round_up(s.rows() * 2 * s.ffn * size));
+  take(gradients || !kept ? round_up(s.rows() * 2 * s.ffn * size) : 0);
   take(round_up(s.rows() * s.ffn * size));
   take(round_up(s.rows() * s.hidden * size));
   if (gradients) take(round_up(s.rows() * s.ffn * size));
 }
 
 template <class T>
-Buffers<T> buffers_in(const ExpertsShape& s, bool gradients, void* workspace) {
+Buffers<T> buffers_in(const ExpertsShape& s, bool gradients, bool kept, void* workspace) {
   void* piece[8] = {};
   int count = 0;
   char* next = static_cast<char*>(workspace);
-  cut(s, sizeof(T), gradients, [&](std::int64_t bytes) {
+  cut(s, sizeof(T), gradients, kept, [&](std::int64_t bytes) {
     piece[count++] = next;
     next += bytes;
   });
@@ -221,12 +251,12 @@ class ExpertRows {
 
   ExpertRows(const ExpertsInputs<T>& in, const ExpertsShape& shape, bool gradients, void* workspace,
              Stream stream)
-      : in_(in), s_(shape), at_(buffers_in<T>(shape, gradients, workspace)), stream_(stream) {}
+      : in_(in), s_(shape), at_(buffers_in<T>(shape, gradients, in.kept, workspace)), stream_(stream) {}
 
   void sort() const {
     const unsigned experts = grid_of(s_.experts);
-    count_kernel<<<experts, 256, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert, at_.rows.begin);
-    begin_kernel<<<1, 1, 0, stream_>>>(at_.rows.begin, s_.experts);
+    count_kernel<<<experts, 1024, 0, stream_>>>(in_.index, s_.rows(), s_.first_expert, at_.rows.begin);
+    begin_kernel<<<1, warp_size, 0, stream_>>>(at_.rows.begin, s_.experts);
     place_kernel<<<experts, placing_warps * warp_size, 0, stream_>>>(in_.index, s_.rows(), s_.choices,
                                                                      s_.first_expert, at_.rows);
     nowhere_kernel<<<grid_of(ceil_div(s_.rows(), 256)), 256, 0, stream_>>>(
@@ -234,11 +264,13 @@ class ExpertRows {
     check_launch("experts");
   }
 
+  // What goes into the activations.
+  void rise() const { product<false>(in_.x, at_.rows.position, in_.up, risen(), 2 * s_.ffn, s_.hidden); }
+
   void activate() const {
-    product<false>(in_.x, at_.rows.position, in_.up, at_.up, 2 * s_.ffn, s_.hidden);
-    with_chunk<T>(s_.ffn, {at_.up, at_.act}, [&]<int N>(std::integral_constant<int, N>) {
+    with_chunk<T>(s_.ffn, {risen(), at_.act}, [&]<int N>(std::integral_constant<int, N>) {
       const unsigned blocks = grid_of(ceil_div(s_.rows() * s_.ffn, 256 * N));
-      activate_kernel<N><<<blocks, 256, 0, stream_>>>(at_.up, at_.act, last(), s_.ffn);
+      activate_kernel<N><<<blocks, 256, 0, stream_>>>(risen(), at_.act, last(), s_.ffn);
     });
     check_launch("experts");
   }
@@ -250,9 +282,9 @@ class ExpertRows {
 
   void turn_back(const T* dy, C* dweight) const {
     product<true>(dy, at_.rows.position, in_.down, at_.dact, s_.ffn, s_.hidden);
-    with_chunk<T>(s_.ffn, {at_.up, at_.act, at_.dact}, [&]<int N>(std::integral_constant<int, N>) {
-      turn_back_kernel<N><<<grid_of(s_.rows()), 128, 0, stream_>>>(at_.up, at_.act, at_.dact, in_.weight,
-                                                                   dweight, at_.rows.choice, last(), s_.ffn);
+    with_chunk<T>(s_.ffn, {risen(), at_.up, at_.act, at_.dact}, [&]<int N>(std::integral_constant<int, N>) {
+      turn_back_kernel<N><<<grid_of(s_.rows()), 128, 0, stream_>>>(
+          risen(), at_.up, at_.act, at_.dact, in_.weight, dweight, at_.rows.choice, last(), s_.ffn);
     });
     if (dweight)
       no_weight_gradients_kernel<C>
@@ -276,6 +308,7 @@ class ExpertRows {
   }
 
  private:
+  T* risen() const { return in_.kept ? in_.kept : at_.up; }
   const std::int32_t* last() const { return at_.rows.begin + s_.experts; }
   RowGroups groups() const { return {at_.rows.begin, s_.experts, s_.rows()}; }
 
@@ -318,15 +351,16 @@ class ExpertRows {
                 std::int64_t m, std::int64_t n) const {
     const dim3 grid(grid_of(ceil_div(m, grouped::tile)), grid_of(ceil_div(n, grouped::tile)),
                     grid_of(s_.experts));
-    grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(
-        left, left_map, right, sum.data, sum.begins, at_.rows.begin, m, n);
+    grouped_sums_kernel<T, S><<<grid, grouped::threads, 0, stream_>>>(left, left_map, right, sum.data,
+                                                                      sum.begins, at_.rows.begin, m, n);
     check_launch("grouped sums");
   }
 
   void gather() const {
     with_chunk<T>(s_.hidden, {in_.x, at_.out}, [&]<int N>(std::integral_constant<int, N>) {
       const RowGrid at(s_.rows(), s_.hidden / N);
-      gather_kernel<N><<<at.grid, at.block, 0, stream_>>>(in_.x, at_.rows.position, last(), at_.out, s_.hidden);
+      gather_kernel<N>
+          <<<at.grid, at.block, 0, stream_>>>(in_.x, at_.rows.position, last(), at_.out, s_.hidden);
     });
     check_launch("experts_grad");
   }
@@ -348,9 +382,10 @@ class ExpertRows {
 
 }  // namespace
 
-std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients) {
+std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients,
+                               bool kept) {
   std::int64_t all = 0;
-  cut(shape, size_of_value, gradients, [&](std::int64_t bytes) { all += bytes; });
+  cut(shape, size_of_value, gradients, kept, [&](std::int64_t bytes) { all += bytes; });
   return all;
 }
 
@@ -358,6 +393,7 @@ template <class T>
 void experts(const ExpertsInputs<T>& in, T* y, const ExpertsShape& shape, void* workspace, Stream stream) {
   const ExpertRows<T> rows(in, shape, false, workspace, stream);
   rows.sort();
+  rows.rise();
   rows.activate();
   rows.write_results(y);
 }
@@ -367,7 +403,7 @@ void experts_grads(const ExpertsInputs<T>& in, const T* dy, const ExpertsGradien
                    const ExpertsShape& shape, void* workspace, Stream stream) {
   const ExpertRows<T> rows(in, shape, true, workspace, stream);
   rows.sort();
-  rows.activate();
+  if (!in.kept) rows.rise();
   rows.turn_back(dy, out.dweight);
   rows.add_sums(dy, out.dup, out.ddown);
   if (out.dx) rows.write_input_gradients(out.dx);

@@ -14,8 +14,9 @@ struct ExpertsShape {
   std::int64_t rows() const { return positions * choices; }
 };
 
-// Bytes; `gradients`: of a gradient's.
-std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients);
+// Bytes; `gradients`: of a gradient's; `kept`: where what goes into the activations lies elsewhere.
+std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients,
+                               bool kept);
 
 template <class T>
 struct ExpertsInputs {
@@ -23,6 +24,9 @@ struct ExpertsInputs {
   const std::int32_t* index;
   const Compute<T>* weight;
   const T *up, *down;
+  // What goes into the activations, in the order of rows: forward writes it, backward reads it; null: forward
+  // keeps it to itself, and backward computes it again.
+  T* kept = nullptr;
 };
 
 template <class T>

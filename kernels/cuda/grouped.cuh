@@ -103,9 +103,11 @@ __global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(const T*
 // sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[r, n], or = where it
 // begins.
 template <class T, class S>
-__global__ __launch_bounds__(grouped::threads) void grouped_sums_kernel(
-    const T* left, const std::int32_t* left_map, const T* right, S* sum,
-    bool begins, const std::int32_t* begin, std::int64_t m, std::int64_t n) {
+__global__ __launch_bounds__(grouped::threads) void grouped_sums_kernel(const T* left,
+                                                                        const std::int32_t* left_map,
+                                                                        const T* right, S* sum, bool begins,
+                                                                        const std::int32_t* begin,
+                                                                        std::int64_t m, std::int64_t n) {
   using C = Compute<T>;
   using namespace grouped;
   __shared__ Tiles<C> at;

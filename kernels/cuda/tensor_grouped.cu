@@ -159,13 +159,11 @@ bool tensor_grouped_takes(const GroupedProduct& call, const RowGroups& groups) {
 
 template <class S>
 bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups) {
-  return fits({call.m, call.n}) && aligned({call.left.data, call.right, call.sum.data}) &&
-         runs_here(groups);
+  return fits({call.m, call.n}) && aligned({call.left.data, call.right, call.sum.data}) && runs_here(groups);
 }
 
 template <bool turned>
-void tensor_grouped(const GroupedProduct& call, const RowGroups& groups, GroupedForm form,
-                    Stream stream) {
+void tensor_grouped(const GroupedProduct& call, const RowGroups& groups, GroupedForm form, Stream stream) {
   PRUN_CHECK(tensor_grouped_takes(call, groups), "grouped products on tensor cores cannot take this call");
   const std::int64_t down = groups.rows == 0 ? 0 : ceil_div(groups.rows, rows) + groups.groups;
   launch(RowsJob<turned>{call}, groups, down * ceil_div(call.n, columns), form, stream);

@@ -31,7 +31,8 @@ struct Tile {
 };
 
 // The tiles of all groups, numbered group after group. A block takes every gridDim.x-th, or a pair of blocks
-// takes two below each other: then each has every other half, so that both have as much to do at a group's end.
+// takes two below each other: then each has every other half, so that both have as much to do at a group's
+// end.
 struct Schedule {
   std::int32_t* begin;  // of each group's rows, and the end
   std::int32_t* first;  // tile of each group, and how many there are
@@ -275,8 +276,7 @@ __device__ void put_tile(const Job& job, const Tile& tile, const WarpSums& sums)
       auto* const to = job.outputs(tile) + static_cast<std::int64_t>(row) * width;
       Lanes<float, 4> fours[count];
 #pragma unroll
-      for (int i = 0; i < count; ++i)
-        fours[i] = four_of(sums.of[strip][2 * i], sums.of[strip][2 * i + 1], r);
+      for (int i = 0; i < count; ++i) fours[i] = four_of(sums.of[strip][2 * i], sums.of[strip][2 * i + 1], r);
       if (row < height) put_row(to, column, width, job.adds(), fours);
     }
 }

@@ -1,5 +1,6 @@
 // The two kinds of products of groups of rows. A job says what a group's outputs are and how a thread copies
-// its share of each factor of a stage; and, for blocks that share the right one, of what tensor that is a box.
+// its share of each factor of a stage; and, for blocks that share the right one, of what tensor that is a
+// box.
 #pragma once
 
 #include "cuda/tensor_grouped.cuh"
@@ -91,7 +92,8 @@ struct TurnedRows {
       next[i] = mapped(from, tile.begin + step * depth + Own::row() + Own::rows * i, tile.end);
   }
   // Panels begin so many columns apart.
-  __device__ void copy(const MappedRows& from, int column, int apart, std::int64_t width, bf16* panels) const {
+  __device__ void copy(const MappedRows& from, int column, int apart, std::int64_t width,
+                       bf16* panels) const {
     bf16* const to = Own::chunk(panels);
 #pragma unroll
     for (int i = 0; i < extent / Own::rows; ++i) {

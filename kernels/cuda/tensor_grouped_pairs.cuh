@@ -121,8 +121,9 @@ struct PairConsumer {
   Ring from;
   int turn = 0;
 
-  template <bool multiplies>
-  __device__ __forceinline__ void consume(const Tile& tile, WarpgroupSums& sums) {
+  // While the last products are under way, `meanwhile` is called.
+  template <bool multiplies, class Meanwhile>
+  __device__ __forceinline__ void consume(const Tile& tile, WarpgroupSums& sums, Meanwhile meanwhile) {
     const bool first_lane = thread_modulo(32) == 0;
     int before = 0;
 #pragma unroll 1
@@ -140,6 +141,7 @@ struct PairConsumer {
       from.advance();
       if (from.now == 0) turn ^= 1;
     }
+    meanwhile();
     if constexpr (multiplies) wait_products<0>();
     if (first_lane) gates.release(before);
   }
@@ -151,11 +153,11 @@ struct PairConsumer {
 template <class Staged>
 struct Strip {
   unsigned char* memory;
-  static constexpr int width = strip_bytes / 16 / static_cast<int>(sizeof(Staged)), chunk = 16 / sizeof(Staged);
+  static constexpr int width = strip_bytes / 16 / static_cast<int>(sizeof(Staged)),
+                       chunk = 16 / sizeof(Staged);
 
   __device__ Staged* at(int row, int column) const {
-    return reinterpret_cast<Staged*>(memory + row * (strip_bytes / 16) +
-                                     (column / chunk ^ (row & 7)) * 16) +
+    return reinterpret_cast<Staged*>(memory + row * (strip_bytes / 16) + (column / chunk ^ (row & 7)) * 16) +
            column % chunk;
   }
   __device__ void put(const WarpgroupSums& sums, int part) const {
@@ -189,38 +191,70 @@ struct RowsOfLane {
   __device__ static int column() { return thread_modulo(lanes) * count; }
 };
 
-// What lies there is under way before the first is added to.
+// Stores a warp's results part after part. What they are added to is read a part ahead, of the first part by
+// begin(), so that nobody waits for it; in 32 bits there are no registers for that.
 template <class Job>
-__device__ __forceinline__ void put_staged(const Job& job, const Tile& tile, const WarpgroupSums& sums,
-                                           const Strip<typename Job::Staged>& strip) {
+class Results {
+ public:
+  using Out = std::remove_pointer_t<decltype(std::declval<Job>().outputs(std::declval<Tile>()))>;
   using Own = Strip<typename Job::Staged>;
-  auto* const outputs = job.outputs(tile);
-  using At = RowsOfLane<std::remove_pointer_t<decltype(job.outputs(tile))>, Own::width>;
-  const int height = job.height(tile.end - tile.begin), width = job.width();
-  const int top = tile.output_row(thread_over(32) * 16);
+  using At = RowsOfLane<Out, Own::width>;
+  static constexpr int parts = columns / Own::width, accesses = 16 / At::apart;
+  static constexpr int ahead = sizeof(Out) == 2 ? 1 : 0;
+
+  __device__ Results(const Job& of, const Tile& tile)
+      : job(of),
+        height(of.height(tile.end - tile.begin)),
+        width(of.width()),
+        top(tile.output_row(thread_over(32) * 16) + At::first()),
+        left(tile.column + At::column()),
+        to(of.outputs(tile) + static_cast<std::int64_t>(top) * width + left) {}
+
+  __device__ void begin() {
+    if (ahead > 0) read(0);
+  }
+
+  __device__ void put(const WarpgroupSums& sums, const Own& strip) {
 #pragma unroll
-  for (int part = 0; part < columns / Own::width; ++part) {
-    const int column = tile.column + part * Own::width + At::column();
-    const auto there = [&](int i) { return top + At::first() + i < height && column < width; };
-    auto* const to = outputs + static_cast<std::int64_t>(top + At::first()) * width + column;
-    Lanes<float, At::count> more[16 / At::apart];
-    if (job.adds()) {
+    for (int part = 0; part < parts; ++part) {
+      if (part + ahead < parts) read(part + ahead);
+      __syncwarp();
+      strip.put(sums, part);
+      __syncwarp();
 #pragma unroll
-      for (int i = 0; i < 16; i += At::apart)
-        if (there(i)) more[i / At::apart] = load_lanes<At::count>(to + static_cast<std::int64_t>(i) * width);
-    }
-    __syncwarp();
-    strip.put(sums, part);
-    __syncwarp();
-#pragma unroll
-    for (int i = 0; i < 16; i += At::apart) {
-      Lanes<float, At::count> result = strip.template take<At::count>(At::first() + i, At::column());
-#pragma unroll
-      for (int e = 0; job.adds() && e < At::count; ++e) result[e] += more[i / At::apart][e];
-      if (there(i)) store_lanes(to + static_cast<std::int64_t>(i) * width, result);
+      for (int i = 0; i < accesses; ++i) put_rows(strip, part, i);
     }
   }
-}
+
+ private:
+  __device__ bool there(int part, int i) const {
+    return top + i * At::apart < height && left + part * Own::width < width;
+  }
+  __device__ Out* at(int part, int i) const {
+    return to + static_cast<std::int64_t>(i * At::apart) * width + part * Own::width;
+  }
+  __device__ void read(int part) {
+    if (!job.adds()) return;
+#pragma unroll
+    for (int i = 0; i < accesses; ++i)
+      if (there(part, i)) before[part % (ahead + 1)][i] = load_pack<At::count>(at(part, i));
+  }
+  __device__ void put_rows(const Own& strip, int part, int i) {
+    Lanes<float, At::count> result =
+        strip.template take<At::count>(At::first() + i * At::apart, At::column());
+    if (job.adds()) {
+      const Lanes<float, At::count> more = unpack(before[part % (ahead + 1)][i]);
+#pragma unroll
+      for (int e = 0; e < At::count; ++e) result[e] += more[e];
+    }
+    if (there(part, i)) store_lanes(at(part, i), result);
+  }
+
+  const Job& job;
+  int height, width, top, left;
+  Out* to;
+  Pack<Out, At::count> before[ahead + 1][accesses];
+};
 
 template <class Job>
 __device__ __forceinline__ void multiply_pair(const Job& job, const Schedule& schedule, const Ring& ring,
@@ -228,16 +262,27 @@ __device__ __forceinline__ void multiply_pair(const Job& job, const Schedule& sc
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x) / pair_blocks;
   PairConsumer<Job> consumer{gates, ring};
   const Strip<typename Job::Staged> strip{strips + thread_over(32) * strip_bytes};
+  int number = static_cast<int>(blockIdx.x) / pair_blocks;
+  Tile tile = schedule.at(job, number, rank);
 #pragma unroll 1
-  for (int number = static_cast<int>(blockIdx.x) / pair_blocks; number < tiles; number += stride) {
-    const Tile tile = schedule.at(job, number, rank);
+  while (number < tiles) {
+    Tile next = tile;
+    const auto look_ahead = [&] {
+      number += stride;
+      if (number < tiles) next = schedule.at(job, number, rank);
+    };
     WarpgroupSums sums;
     if (tile.output_row(thread_over(128) * half) < job.height(tile.end - tile.begin)) {
-      consumer.template consume<true>(tile, sums);
-      put_staged(job, tile, sums, strip);
+      Results<Job> results(job, tile);
+      consumer.template consume<true>(tile, sums, [&] {
+        results.begin();
+        look_ahead();
+      });
+      results.put(sums, strip);
     } else {
-      consumer.template consume<false>(tile, sums);
+      consumer.template consume<false>(tile, sums, look_ahead);
     }
+    tile = next;
   }
 }
 #endif

@@ -8,7 +8,7 @@ namespace {
 
 // The op of the other half behind `op` in its function, on the same values; none: there is none.
 Id other_half(const Segment& segment, Id op) {
-  constexpr std::ptrdiff_t shared = 6;  // operands that both halves begin with
+  constexpr std::ptrdiff_t shared = 7;  // operands that both halves begin with
   const ProgramRef program = segment.program();
   const std::vector<Id> all = segment.operations(program.op(op).function);
   const std::vector<Id> own(program.op(op).operands.begin(), program.op(op).operands.end());
@@ -33,7 +33,7 @@ void fuse(ProgramRef program, Id op, Id other) {
   const double experts = program.attr(op, "experts");
   program.replace_op(op, "experts_grads",
                      {input[0], input[1], input[2], input[3], input[4], input[5], input[6], input[7],
-                      weight.data[6], weight.data[7]},
+                      input[8], weight.data[7], weight.data[8]},
                      {{"experts", experts}});
   program.erase(other);
 }

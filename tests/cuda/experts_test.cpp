@@ -46,6 +46,7 @@ struct Case {
         up(random_value(type, {p.own, 2, p.ffn, p.hidden}, 3, 0.5)),
         down(random_value(type, {p.own, p.hidden, p.ffn}, 4, 0.5)),
         dy(random_value(type, {p.batch, p.seq, p.hidden}, 5)) {}
+  std::vector<std::int64_t> kept_dims() const { return {p.batch, p.seq, 2 * p.choices, p.ffn}; }
   std::vector<Start> starts() const { return {{3, 0, p.first}}; }
 };
 
@@ -53,15 +54,18 @@ TEST_F(Experts, AreThoseOfTheCpu) {
   for (const Problem& p : problems)
     for_types([&]<class T>(std::int64_t offset) {
       const Case<T> c(p);
-      const Value want = cpu("experts", {c.x, c.index, c.weight, c.up, c.down, Value(c.type, c.x.dims())},
+      const Value want = cpu("experts", {c.x, c.index, c.weight, c.up, c.down, Value(c.type, c.x.dims()), {}},
                              {{.i = p.experts}}, c.starts())[5];
       const OnDevice x(c.x, offset), index(c.index), weight(c.weight), up(c.up, offset), down(c.down, offset);
       OnDevice y(c.type, c.x.dims(), offset);
-      const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), false));
-      cuda::experts<T>(
-          {x.as<T>(), index.as<std::int32_t>(), weight.as<cuda::Compute<T>>(), up.as<T>(), down.as<T>()},
-          y.as<T>(), p.shape(), room.data(), nullptr);
-      expect_close(y.value(), want.numbers(), bound<T>(), "y");
+      OnDevice kept(c.type, c.kept_dims(), offset);
+      for (T* const keeps : {static_cast<T*>(nullptr), kept.as<T>()}) {
+        const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), false, keeps));
+        cuda::experts<T>({x.as<T>(), index.as<std::int32_t>(), weight.as<cuda::Compute<T>>(), up.as<T>(),
+                          down.as<T>(), keeps},
+                         y.as<T>(), p.shape(), room.data(), nullptr);
+        expect_close(y.value(), want.numbers(), bound<T>(), keeps ? "y, keeping" : "y");
+      }
     });
 }
 
@@ -72,26 +76,62 @@ TEST_F(Experts, GradientsAreThoseOfTheCpu) {
       const DType sums = dtype_of<S>();
       for (const bool begins : {true, false}) {
         const Value dup = random_value(sums, c.up.dims(), 6), ddown = random_value(sums, c.down.dims(), 7);
-        const std::vector<Value> want = cpu_sums(
-            "experts_grads",
-            {c.x, c.index, c.weight, c.up, c.down, c.dy, Value(c.type, c.x.dims()),
-             Value(c.scores, c.weight.dims()), begins ? zeros(dup) : dup, begins ? zeros(ddown) : ddown},
-            {8, 9}, {{.i = p.experts}}, c.starts());
+        const std::vector<Value> want = cpu_sums("experts_grads",
+                                                 {c.x,
+                                                  c.index,
+                                                  c.weight,
+                                                  c.up,
+                                                  c.down,
+                                                  c.dy,
+                                                  {},
+                                                  Value(c.type, c.x.dims()),
+                                                  Value(c.scores, c.weight.dims()),
+                                                  begins ? zeros(dup) : dup,
+                                                  begins ? zeros(ddown) : ddown},
+                                                 {9, 10}, {{.i = p.experts}}, c.starts());
         const OnDevice x(c.x, offset), index(c.index), weight(c.weight), up(c.up, offset),
             down(c.down, offset), dy(c.dy, offset);
         OnDevice dx(c.type, c.x.dims(), offset), dweight(c.scores, c.weight.dims()),
             to_up(begins ? poison(dup) : dup), to_down(begins ? poison(ddown) : ddown);
-        const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), true));
+        const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), true, false));
         cuda::experts_grads<T, S>(
             {x.as<T>(), index.as<std::int32_t>(), weight.as<cuda::Compute<T>>(), up.as<T>(), down.as<T>()},
             dy.as<T>(),
             {dx.as<T>(), dweight.as<cuda::Compute<T>>(), {to_up.as<S>(), begins}, {to_down.as<S>(), begins}},
             p.shape(), room.data(), nullptr);
-        expect_close(dx.value(), want[6].numbers(), bound<T>(), "dx");
-        expect_close(dweight.value(), want[7].numbers(), bound<T>(), "dweight");
-        expect_close(to_up.value(), want[8].numbers(), 2 * bound<T>(), "dup");
-        expect_close(to_down.value(), want[9].numbers(), 2 * bound<T>(), "ddown");
+        expect_close(dx.value(), want[7].numbers(), bound<T>(), "dx");
+        expect_close(dweight.value(), want[8].numbers(), bound<T>(), "dweight");
+        expect_close(to_up.value(), want[9].numbers(), 2 * bound<T>(), "dup");
+        expect_close(to_down.value(), want[10].numbers(), 2 * bound<T>(), "ddown");
       }
+    });
+}
+
+// What backward need not compute again is what it would have computed.
+TEST_F(Experts, GradientsOfWhatWasKeptHaveTheBitsOfThoseComputedAgain) {
+  for (const Problem& p : problems)
+    for_types([&]<class T>(std::int64_t offset) {
+      using C = cuda::Compute<T>;
+      const Case<T> c(p);
+      const OnDevice x(c.x, offset), index(c.index), weight(c.weight), up(c.up, offset), down(c.down, offset),
+          dy(c.dy, offset);
+      OnDevice y(c.type, c.x.dims(), offset), kept(c.type, c.kept_dims());
+      const DeviceWorkspace room(cuda::experts_workspace(p.shape(), sizeof(T), true, false));
+      cuda::ExpertsInputs<T> in{
+          x.as<T>(), index.as<std::int32_t>(), weight.as<C>(), up.as<T>(), down.as<T>(), kept.as<T>()};
+      cuda::experts<T>(in, y.as<T>(), p.shape(), room.data(), nullptr);
+      std::vector<Value> results[2];
+      for (std::vector<Value>& these : results) {
+        OnDevice dx(c.type, c.x.dims(), offset), dweight(c.scores, c.weight.dims()),
+            dup(c.scores, c.up.dims()), ddown(c.scores, c.down.dims());
+        cuda::experts_grads<T, C>(in, dy.as<T>(),
+                                  {dx.as<T>(), dweight.as<C>(), {dup.as<C>(), true}, {ddown.as<C>(), true}},
+                                  p.shape(), room.data(), nullptr);
+        these = {dx.value(), dweight.value(), dup.value(), ddown.value()};
+        in.kept = nullptr;
+      }
+      for (std::size_t i = 0; i < 4; ++i)
+        EXPECT_EQ(results[0][i].bytes(), results[1][i].bytes()) << "result " << i;
     });
 }
 

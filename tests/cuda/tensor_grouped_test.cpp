@@ -118,10 +118,10 @@ void expect_products(const Problem& p, const Value& from, const Value& weight, c
     SCOPED_TRACE((turned ? "turned, form " : "form ") + std::to_string(int(form)));
     OnDevice to(DType::bf16, {p.rows(), p.n});
     const cuda::GroupedProduct call{{on_from.as<bf16>(), p.mapped ? map.as<std::int32_t>() : nullptr},
-                                         on_weight.as<bf16>(),
-                                         to.as<bf16>(),
-                                         p.n,
-                                         p.k};
+                                    on_weight.as<bf16>(),
+                                    to.as<bf16>(),
+                                    p.n,
+                                    p.k};
     ASSERT_TRUE(cuda::tensor_grouped_takes(call, groups));
     cuda::tensor_grouped<turned>(call, groups, form, nullptr);
     expect_close(to.value(), want, bound<bf16>(p.k), "products");

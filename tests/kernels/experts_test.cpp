@@ -62,12 +62,15 @@ struct Problem {
         add(row, row * static_cast<std::size_t>(s.choices) + c);
   }
 
-  Call call(const std::string& op, std::vector<Value> results) const {
+  // Gradients read what forward has kept, or nothing is kept.
+  Call call(const std::string& op, std::vector<Value> results, const Value& kept = {}) const {
     Call made{op, {x, index, weight, up, down}, {Attr{.i = size.experts}}, {{3, 0, first}}};
-    if (op != "experts") made.operands.push_back(dy);
-    for (Value& result : results) made.operands.push_back(std::move(result));
+    made.operands.push_back(op == "experts" ? results[0] : dy);
+    made.operands.push_back(kept);
+    if (op != "experts") made.operands.insert(made.operands.end(), results.begin(), results.end());
     return made;
   }
+  Value room_to_keep() const { return Value(type, {size.batch, size.seq, 2 * size.choices, size.ffn}); }
   Value like(const Value& value) const { return Value(value.dtype(), value.dims()); }
   Value sums(const Value& value) const { return Value(OpShape::statistics(type), value.dims()); }
 
@@ -137,9 +140,9 @@ TEST(Experts, InputGradientsAreThoseOfTheSum) {
   for_all([](const InstructionSet& set, const Problem& p) {
     const Call call = p.call("experts_grad", {p.like(p.x), p.like(p.weight)});
     const std::vector<Value> done = run(set, call);
-    expect_close(done[6], p.dx, tolerance(p.type), std::string(set.name) + " dx");
-    expect_close(done[7], p.dweight, tolerance(p.type), std::string(set.name) + " dweight");
-    expect_batch_free(set, call, {0, 1, 2, 5, 6, 7});
+    expect_close(done[7], p.dx, tolerance(p.type), std::string(set.name) + " dx");
+    expect_close(done[8], p.dweight, tolerance(p.type), std::string(set.name) + " dweight");
+    expect_batch_free(set, call, {0, 1, 2, 5, 7, 8});
   });
 }
 
@@ -148,9 +151,9 @@ TEST(Experts, WeightGradientsAreAddedUpOrBegun) {
   for_all([](const InstructionSet& set, const Problem& p) {
     const Call call = p.call("experts_weight_grad", {p.sums(p.up), p.sums(p.down)});
     const std::vector<Value> done = run(set, call);
-    expect_close(done[6], p.dup, 4 * tolerance(p.type), std::string(set.name) + " dup");
-    expect_close(done[7], p.ddown, 4 * tolerance(p.type), std::string(set.name) + " ddown");
-    expect_begins(set, call, {6, 7});
+    expect_close(done[7], p.dup, 4 * tolerance(p.type), std::string(set.name) + " dup");
+    expect_close(done[8], p.ddown, 4 * tolerance(p.type), std::string(set.name) + " ddown");
+    expect_begins(set, call, {7, 8});
   });
 }
 
@@ -162,11 +165,24 @@ TEST(Experts, BothHalvesTogetherGiveTheBitsOfEach) {
                                  run(set, p.call("experts_weight_grad", {p.sums(p.up), p.sums(p.down)}));
     const Call both = p.call("experts_grads", {p.like(p.x), p.like(p.weight), p.sums(p.up), p.sums(p.down)});
     const std::vector<Value> done = run(set, both);
-    for (const std::size_t i : {6u, 7u}) {
+    for (const std::size_t i : {7u, 8u}) {
       EXPECT_EQ(done[i].bytes(), inputs[i].bytes()) << set.name << " operand " << i;
       EXPECT_EQ(done[i + 2].bytes(), weights[i].bytes()) << set.name << " operand " << i + 2;
     }
-    expect_begins(set, both, {8, 9});
+    expect_begins(set, both, {9, 10});
+  });
+}
+
+// What backward need not compute again is what it would have computed.
+TEST(Experts, GradientsOfWhatWasKeptHaveTheBitsOfThoseComputedAgain) {
+  for_all([](const InstructionSet& set, const Problem& p) {
+    const std::vector<Value> forward = run(set, p.call("experts", {p.like(p.x)}, p.room_to_keep()));
+    EXPECT_EQ(forward[5].bytes(), run(set, p.call("experts", {p.like(p.x)}))[5].bytes()) << set.name;
+    const std::vector<Value> results = {p.like(p.x), p.like(p.weight), p.sums(p.up), p.sums(p.down)};
+    const std::vector<Value> read = run(set, p.call("experts_grads", results, forward[6])),
+                             again = run(set, p.call("experts_grads", results));
+    for (std::size_t i = 7; i < again.size(); ++i)
+      EXPECT_EQ(read[i].bytes(), again[i].bytes()) << set.name << " operand " << i;
   });
 }
 
@@ -177,10 +193,14 @@ TEST(Experts, PiecesAddUp) {
   const InstructionSet set = all_kernels().back();
   const Call call = p.call("experts_grads", {p.like(p.x), p.like(p.weight), p.sums(p.up), p.sums(p.down)});
   const std::vector<Value> done = run_on(set, call, 2);
-  expect_close(done[6], p.dx, 1e-11, "dx");
-  expect_close(done[8], p.dup, 1e-11, "dup");
-  expect_close(done[9], p.ddown, 1e-11, "ddown");
-  expect_begins(set, call, {8, 9});
+  expect_close(done[7], p.dx, 1e-11, "dx");
+  expect_close(done[9], p.dup, 1e-11, "dup");
+  expect_close(done[10], p.ddown, 1e-11, "ddown");
+  expect_begins(set, call, {9, 10});
+  const Value kept = run_on(set, p.call("experts", {p.like(p.x)}, p.room_to_keep()), 2)[6];
+  EXPECT_EQ(run_on(set, p.call("experts_grads", {call.operands.begin() + 7, call.operands.end()}, kept), 2)[9]
+                .bytes(),
+            done[9].bytes());
 }
 
 }  // namespace

@@ -104,6 +104,63 @@ TEST(Recompute, RunsAgainOnlyWhatIsNeeded) {
   EXPECT_EQ(recomputed_flops(*chain.program), 3 * 2.0 * 64 * 64 * 64);
 }
 
+// Chosen experts on one path: their gradients can do without what went into the activations.
+struct Chosen {
+  static constexpr std::int64_t batch = 2, seq = 8, choices = 2, hidden = 16, ffn = 12;
+  std::unique_ptr<Program> program =
+      std::make_unique<Program>(std::make_shared<OpRegistry>(), Precision{}, ModelContext{2, 4});
+  Id block = none;
+
+  Chosen() {
+    const ProgramRef ref(&program_api(), program.get());
+    const Segment first = ref.segment("first"), s = ref.segment("block", 3);
+    block = s.id();
+    const Dim b{"batch", batch}, q{"seq", seq}, h{"hidden", hidden}, e{"experts", 4}, f{"ffn", ffn};
+    first.outgoing(first.op("gelu", {first.vector("x", {b, q, h}, ones())}));
+    const Id x = s.incoming(), logits = s.op("router", {x, s.weight("router", {{"routes", 4}, h}, ones())});
+    const std::vector<Id> chosen = s.ops("route", {logits, none}, 2, {{"choices", choices}});
+    s.outgoing(s.op("experts",
+                    {x, chosen[0], chosen[1], s.weight("up", {e, {"gate", 2}, f, h}, ones()),
+                     s.weight("down", {e, h, f}, ones())},
+                    {{"experts", 4.0}}));
+    add_backward(*program);
+    add_step(*program, {});
+  }
+
+  RecomputeEstimate estimate(const RecomputeChoice& choice) const {
+    return estimate_recompute(*program, block, choice);
+  }
+  // Operands that ops of these kinds have, absent or not.
+  std::vector<Id> operands(FunctionKind function, const std::string& kind, std::size_t index) const {
+    std::vector<Id> found;
+    for (Id op : program->segment(block).ops(function))
+      if (program->op(op).kind() == kind) found.push_back(program->op(op).operands.at(index));
+    return found;
+  }
+};
+
+TEST(Recompute, WhatGradientsCanDoWithoutIsLeftOut) {
+  Chosen chain;
+  constexpr std::int64_t rows = Chosen::batch * Chosen::seq * Chosen::choices,
+                         bytes = rows * 2 * Chosen::ffn * 4;
+  const RecomputeEstimate all = chain.estimate({}), less = chain.estimate({Kind::ops, {"experts"}});
+  EXPECT_EQ(all.kept_bytes - less.kept_bytes, bytes);
+  EXPECT_EQ(all.cost.flops, 0);
+  EXPECT_EQ(less.cost.flops, 2 * 2.0 * rows * 2 * Chosen::ffn * Chosen::hidden);  // by both halves
+  const std::vector<Id> kept = chain.operands(FunctionKind::forward, "experts", 6);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(chain.operands(FunctionKind::backward, "experts_grad", 6), kept);
+  EXPECT_EQ(chain.operands(FunctionKind::backward, "experts_weight_grad", 6), kept);
+  recompute(*chain.program, chain.block, {Kind::ops, {"experts"}});
+  verify(*chain.program);
+  const std::vector<Id> absent = {none};
+  EXPECT_EQ(chain.operands(FunctionKind::forward, "experts", 6), absent);
+  EXPECT_EQ(chain.operands(FunctionKind::backward, "experts_grad", 6), absent);
+  EXPECT_EQ(chain.operands(FunctionKind::backward, "experts_weight_grad", 6), absent);
+  EXPECT_TRUE(chain.operands(FunctionKind::backward, "experts", 6).empty());  // the op itself runs once
+  EXPECT_EQ(recomputed_text(*chain.program), "experts in block");
+}
+
 TEST(Recompute, ASplitBackwardComputesInEachFunctionWhatItReads) {
   Chain chain;
   split_backward(*chain.program);

@@ -111,8 +111,8 @@ class Bench {
     results_.add({cell("experts", name), cell("product", which),
                   cell("FLOPs of m×n×k", by(p.m, p.n) + "×" + std::to_string(p.k)), cell("µs", best * 1e6, 1),
                   cell("dense, µs", dense * 1e6, 1), cell("by warps, TFLOP/s", flops / seconds[0], 0),
-                  cell("by pairs", flops / seconds[1], 0),
-                  cell("dense, TFLOP/s", flops / dense, 0), cell("best / dense", dense / best, 3)});
+                  cell("by pairs", flops / seconds[1], 0), cell("dense, TFLOP/s", flops / dense, 0),
+                  cell("best / dense", dense / best, 3)});
   }
 
   cuda::RowGroups groups(const Model& m, const Load& load) {
@@ -146,12 +146,12 @@ class Bench {
     pool_.reset();
     const cuda::RowGroups all = groups(m, load);
     const std::int32_t* const map = pool_.take(load.position);
-    const cuda::GroupedSums<float> call{{pool_.take<bf16>(m.rows() * out), left_mapped ? map : nullptr},
-                                        pool_.take<bf16>(m.rows() * in),
-                                        {pool_.take<float>(m.experts * out * in), begins},
-                                        out,
-                                        in};
-    const cuda::Product p = cuda::linear_weight_grad_product<bf16>({m.rows(), in, out});
+    const cuda::GroupedSums<bf16> call{{pool_.take<bf16>(m.rows() * out), left_mapped ? map : nullptr},
+                                       pool_.take<bf16>(m.rows() * in),
+                                       {pool_.take<bf16>(m.experts * out * in), begins},
+                                       out,
+                                       in};
+    const cuda::Product p = cuda::linear_weight_grad_product<bf16, bf16>({m.rows(), in, out});
     const ByForm seconds =
         by_form([&](cuda::GroupedForm form) { cuda::tensor_grouped(call, all, form, nullptr); });
     const double of_dense =
@@ -179,24 +179,26 @@ class Bench {
     pool_.reset();
     const cuda::ExpertsShape shape{m.positions, m.choices, m.experts, 0, m.hidden, m.ffn};
     const std::int64_t width = m.positions * m.hidden, weights = m.experts * m.hidden * m.ffn;
-    const cuda::ExpertsInputs<bf16> in{pool_.take<bf16>(width), pool_.take(load.index),
-                                       pool_.take<float>(m.rows()), pool_.take<bf16>(2 * weights),
-                                       pool_.take<bf16>(weights)};
+    cuda::ExpertsInputs<bf16> in{pool_.take<bf16>(width), pool_.take(load.index), pool_.take<float>(m.rows()),
+                                 pool_.take<bf16>(2 * weights), pool_.take<bf16>(weights)};
     bf16 *y = pool_.take<bf16>(width), *dy = pool_.take<bf16>(width);
-    const cuda::ExpertsGradients<bf16> out{pool_.take<bf16>(width),
-                                           pool_.take<float>(m.rows()),
-                                           {pool_.take<float>(2 * weights), false},
-                                           {pool_.take<float>(weights), false}};
-    void* const room = pool_.take<char>(cuda::experts_workspace(shape, 2, true));
+    const cuda::ExpertsGradients<bf16, bf16> out{pool_.take<bf16>(width),
+                                                 pool_.take<float>(m.rows()),
+                                                 {pool_.take<bf16>(2 * weights), false},
+                                                 {pool_.take<bf16>(weights), false}};
+    void* const room = pool_.take<char>(cuda::experts_workspace(shape, 2, true, false));
     const double product = 6e-12 * static_cast<double>(m.rows()) * static_cast<double>(m.hidden * m.ffn);
     const auto add = [&](const char* what, double flops, double seconds) {
       results_.add({cell("experts, all of it", name), cell("what", what), cell("µs", seconds * 1e6, 1),
                     cell("TFLOP/s", flops / seconds, 0)});
     };
     add("forward", product, timer_([&] { cuda::experts<bf16>(in, y, shape, room, nullptr); }));
+    const auto backward = [&] { cuda::experts_grads<bf16, bf16>(in, dy, out, shape, room, nullptr); };
     // Up once more, and two gradients of each.
-    add("backward", product * 8 / 3,
-        timer_([&] { cuda::experts_grads<bf16, float>(in, dy, out, shape, room, nullptr); }));
+    add("backward", product * 8 / 3, timer_(backward));
+    in.kept = pool_.take<bf16>(2 * m.rows() * m.ffn);
+    add("forward, keeping", product, timer_([&] { cuda::experts<bf16>(in, y, shape, room, nullptr); }));
+    add("backward, of what was kept", product * 2, timer_(backward));
   }
 
   std::string filter_;

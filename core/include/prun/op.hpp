@@ -9,8 +9,10 @@
 //   d in maxes        likewise partial maxima: each rank has what it found largest
 //   d in wholes       operands must have d whole: the program gathers them first
 // An operand marked linear passes a partial sum through to the outputs, one marked monotone a partial
-// maximum. Where several dimensions are to lie on the axis, the op takes the first that an operand lies on
-// already; one in `preferred` comes in front of those, whether an operand lies on it or not.
+// maximum. One marked own is for ranks' ops to hand to each other on the same rank alone: each rank's is
+// whatever its op has made of it, and is never exchanged. Where several dimensions are to lie on the axis,
+// the op takes the first that an operand lies on already; one in `preferred` comes in front of those, whether
+// an operand lies on it or not.
 //
 // What else the core asks of an op is a trait of its definition (OpDef), never its name: an op of yours that
 // has the traits of a built-in one is treated as that one is.
@@ -34,6 +36,7 @@ enum class Access : std::uint8_t {
 struct OperandDef {
   const char* name;
   Access access = Access::read;
+  // A result that is optional is left out until a gradient asks for it (Gradient::keep).
   bool optional = false;
   // A table whose rows (its first dimension) are picked by the numbers in this operand; -1: none. Where those
   // are tokens or targets, data must have no token beyond the table.
@@ -98,6 +101,7 @@ struct OpShape {
   Name maxes[max_marks] = {};
   Name preferred[max_marks] = {};
   std::uint32_t monotone = 0;  // bit i: operand i passes partial maxima through
+  std::uint32_t own = 0;       // bit i: operand i is each rank's own
 
   void output(int i, DType dtype, const Dim* dims, int rank) {
     operand[i].present = true;
@@ -128,6 +132,7 @@ struct OpShape {
   void pass_maximum(std::initializer_list<int> operands) {
     for (int i : operands) monotone |= 1u << i;
   }
+  void keep_own(int i) { own |= 1u << i; }
   // Type of the statistics kept beside values of type t.
   static DType statistics(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
@@ -173,6 +178,8 @@ struct GradientApi {
   // Fills an operand that the forward op left out.
   Status (*bind)(void* context, std::int32_t index, Id value);
   double (*attr)(void* context, Text name);
+  // Has the forward op write a result that it leaves out otherwise.
+  Status (*keep)(void* context, std::int32_t index, Id* result);
 };
 
 // The host's side of split(): out-of-line calls on a handle.
@@ -268,6 +275,14 @@ class Gradient {
   }
   // Fills an operand that the forward op left out: for an op that computes a gradient in forward already.
   void bind(int i, Id value) const { raise(api_.bind(api_.context, i, value)); }
+  // Result i, which the forward op leaves out unless it is asked for: what it has computed, for this gradient
+  // alone, as an operand that is optional there too. Where memory is to be spared, it is left out after all,
+  // and whoever reads it computes it again.
+  Id keep(int i) const {
+    Id result = none;
+    raise(api_.keep(api_.context, i, &result));
+    return result;
+  }
   Id accumulator(int i) const { return wanted(i) ? api_.accumulator(api_.context, i) : none; }
   // Passes a gradient on unchanged.
   void pass(int i, Id gradient) const {
