@@ -133,6 +133,7 @@ class Selection {
     for (Id id : segment_.ops(FunctionKind::forward)) {
       const bool free = may_run_again(program_.op(id));
       each_operand(id, Access::write, [&](Id result) {
+        if (left_out_.count(result) != 0) return;
         if (!free) graph.add_edge(source, entry.at(result), FlowGraph::unbounded);
         each_operand(id, Access::read, [&](Id operand) {
           if (const auto found = entry.find(operand); free && found != entry.end())

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/grouped.cuh"
+#include "cuda/router_tensor.cuh"
 
 namespace prun::cuda {
 namespace {
@@ -47,6 +48,33 @@ __global__ __launch_bounds__(grouped::threads) void product_kernel(const A* left
         store(part + (row + i0 + i) * n + column + j0 + j, sums[i][j]);
 }
 
+// The same on tensor cores.
+template <class A, class Out, bool left_by_rows, bool right_by_rows>
+__global__ __launch_bounds__(router_parts::threads) void tensor_product_kernel(const A* left,
+                                                                               const bf16* right, Out* part,
+                                                                               Extents extents,
+                                                                               std::int64_t slice) {
+  using namespace router_parts;
+  const auto [m, n, k] = extents;
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * tile,
+                     column = static_cast<std::int64_t>(blockIdx.y) * tile, begin = blockIdx.z * slice,
+                     end = begin + slice < k ? begin + slice : k;
+  const Source<A> from_left = left_by_rows ? Source<A>{left, k, row, m, begin, end}
+                                           : Source<A>{left, m, begin, end, row, m};
+  const Source<bf16> from_right = right_by_rows ? Source<bf16>{right, k, column, n, begin, end}
+                                                : Source<bf16>{right, n, begin, end, column, n};
+  const std::int64_t steps = begin < end ? (end - begin + tile - 1) / tile : 0;
+  multiply_tile<A, Out, left_by_rows, right_by_rows>(from_left, from_right, steps,
+                                                     part + blockIdx.z * m * n, row, column, m, n);
+}
+
+// Whether chunks of 16 bytes lie whole in rows.
+template <bool left_by_rows, bool right_by_rows>
+bool fits_tensor_cores(std::initializer_list<const void*> pointers, const Extents& e) {
+  return aligned(pointers) && (left_by_rows ? e.k : e.m) % 8 == 0 && (right_by_rows ? e.k : e.n) % 8 == 0 &&
+         e.n % 8 == 0;
+}
+
 // to[i] (+)= the sum of its parts, in order.
 template <class C, class Out, bool adds>
 __global__ __launch_bounds__(256) void fold_kernel(const C* part, std::int64_t slices, Out* to,
@@ -65,6 +93,12 @@ void multiply_in(std::int64_t slices, const A* left, const B* right, Out* part, 
   const std::int64_t slice = ceil_div(ceil_div(e.k, slices), grouped::depth) * grouped::depth;
   const dim3 grid(grid_of(ceil_div(e.m, grouped::tile)), grid_of(ceil_div(e.n, grouped::tile)),
                   grid_of(slices));
+  if constexpr (std::is_same_v<B, bf16>)
+    if (fits_tensor_cores<left_by_rows, right_by_rows>({left, right, part}, e)) {
+      tensor_product_kernel<A, Out, left_by_rows, right_by_rows>
+          <<<grid, router_parts::threads, 0, stream>>>(left, right, part, e, slice);
+      return;
+    }
   product_kernel<A, B, Out, left_by_rows, right_by_rows>
       <<<grid, grouped::threads, 0, stream>>>(left, right, part, e, slice);
 }

@@ -191,7 +191,7 @@ struct RowsOfLane {
   __device__ static int column() { return thread_modulo(lanes) * count; }
 };
 
-// Stores a warp's results part after part. What they are added to is read a part ahead, of the first part by
+// Stores a warp's results part after part. What they are added to is read some parts ahead, of the first ones by
 // begin(), so that nobody waits for it; in 32 bits there are no registers for that.
 template <class Job>
 class Results {
@@ -200,7 +200,7 @@ class Results {
   using Own = Strip<typename Job::Staged>;
   using At = RowsOfLane<Out, Own::width>;
   static constexpr int parts = columns / Own::width, accesses = 16 / At::apart;
-  static constexpr int ahead = sizeof(Out) == 2 ? 1 : 0;
+  static constexpr int ahead = sizeof(Out) == 2 ? 3 : 0, buffers = ahead > 0 ? ahead : 1;
 
   __device__ Results(const Job& of, const Tile& tile)
       : job(of),
@@ -211,18 +211,20 @@ class Results {
         to(of.outputs(tile) + static_cast<std::int64_t>(top) * width + left) {}
 
   __device__ void begin() {
-    if (ahead > 0) read(0);
+#pragma unroll
+    for (int part = 0; part < ahead; ++part) read(part);
   }
 
   __device__ void put(const WarpgroupSums& sums, const Own& strip) {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
-      if (part + ahead < parts) read(part + ahead);
+      if (ahead == 0) read(part);
       __syncwarp();
       strip.put(sums, part);
       __syncwarp();
 #pragma unroll
       for (int i = 0; i < accesses; ++i) put_rows(strip, part, i);
+      if (ahead > 0 && part + ahead < parts) read(part + ahead);
     }
   }
 
@@ -237,13 +239,13 @@ class Results {
     if (!job.adds()) return;
 #pragma unroll
     for (int i = 0; i < accesses; ++i)
-      if (there(part, i)) before[part % (ahead + 1)][i] = load_pack<At::count>(at(part, i));
+      if (there(part, i)) before[part % buffers][i] = load_pack<At::count>(at(part, i));
   }
   __device__ void put_rows(const Own& strip, int part, int i) {
     Lanes<float, At::count> result =
         strip.template take<At::count>(At::first() + i * At::apart, At::column());
     if (job.adds()) {
-      const Lanes<float, At::count> more = unpack(before[part % (ahead + 1)][i]);
+      const Lanes<float, At::count> more = unpack(before[part % buffers][i]);
 #pragma unroll
       for (int e = 0; e < At::count; ++e) result[e] += more[e];
     }
@@ -253,7 +255,7 @@ class Results {
   const Job& job;
   int height, width, top, left;
   Out* to;
-  Pack<Out, At::count> before[ahead + 1][accesses];
+  Pack<Out, At::count> before[buffers][accesses];
 };
 
 template <class Job>

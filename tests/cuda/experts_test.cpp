@@ -135,12 +135,17 @@ TEST_F(Experts, GradientsOfWhatWasKeptHaveTheBitsOfThoseComputedAgain) {
     });
 }
 
-// With sums in one part, and in several, of which the last is shorter.
+// With sums in one part, and in several, of which the last is shorter; with and without tensor cores.
 TEST_F(Experts, RoutersAreThoseOfTheCpu) {
   for_types([&]<class T>(std::int64_t offset) {
     using C = cuda::Compute<T>;
     const DType type = dtype_of<T>(), scores = dtype_of<C>();
-    for (const cuda::RouterShape& s : {cuda::RouterShape{70, 9, 45}, {602, 9, 45}, {70, 9, 1555}}) {
+    for (const cuda::RouterShape& s : {cuda::RouterShape{70, 9, 45},
+                                       {602, 9, 45},
+                                       {70, 9, 1555},
+                                       {70, 16, 72},
+                                       {602, 72, 136},
+                                       {300, 8, 1544}}) {
       const Value x = random_value(type, {2, s.rows / 2, s.hidden}, 1),
                   weight = random_value(type, {s.routes, s.hidden}, 2),
                   d = random_value(scores, {2, s.rows / 2, s.routes}, 3),
@@ -162,6 +167,22 @@ TEST_F(Experts, RoutersAreThoseOfTheCpu) {
                    "dweight");
     }
   });
+}
+
+// However many positions there are: else a layout would choose other experts.
+TEST_F(Experts, ScoresOfAPositionDependOnItAlone) {
+  const cuda::RouterShape all{300, 24, 1544}, some{41, 24, 1544};
+  const Value x = random_value(DType::bf16, {all.rows, all.hidden}, 1),
+              weight = random_value(DType::bf16, {all.routes, all.hidden}, 2);
+  const OnDevice on_x(x), on_weight(weight);
+  const auto scores = [&](const cuda::RouterShape& s) {
+    OnDevice logits(DType::f32, {s.rows, s.routes}), work(DType::f32, {cuda::router_workspace(s, 4) / 4});
+    cuda::router<bf16>(on_x.as<bf16>(), on_weight.as<bf16>(), logits.as<float>(), s, work.as<float>(),
+                       nullptr);
+    return logits.value();
+  };
+  const Value of_all = scores(all), of_some = scores(some);
+  for (std::size_t i = 0; i < of_some.size(); ++i) ASSERT_EQ(of_all[i], of_some[i]) << i;
 }
 
 }  // namespace
