@@ -1,5 +1,6 @@
 #include "placement/placement.hpp"
 
+#include <map>
 #include <optional>
 
 #include "placement/at_rest.hpp"

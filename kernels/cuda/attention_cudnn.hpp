@@ -34,6 +34,8 @@ std::string cudnn_refusal(const AttentionLayout& layout);
 inline constexpr std::int64_t cudnn_most_workspace = std::int64_t{512} << 20;
 std::int64_t cudnn_workspace(const AttentionLayout& layout);
 std::int64_t cudnn_backward_workspace(const AttentionLayout& layout, bool deterministic);
+// Enough for each call of no more rows and keys: of fewer, parts may be larger.
+std::int64_t cudnn_most_backward_workspace(const AttentionLayout& layout, bool deterministic);
 
 // Rows of queries that stand one after the other, of which the last sees so many keys. To cuDNN they are a
 // call of their own, whose shape has those rows and keys: the last row's position is that of the last key.

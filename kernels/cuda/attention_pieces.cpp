@@ -1,5 +1,7 @@
 #include "cuda/attention_pieces.hpp"
 
+#include <algorithm>
+
 #include "prun/sequence_order.hpp"
 
 namespace prun::cuda {
@@ -91,6 +93,11 @@ std::int64_t cudnn_workspace(const AttentionLayout&) { return own_bytes; }
 
 std::int64_t cudnn_backward_workspace(const AttentionLayout& layout, bool deterministic) {
   return backward_bytes(layout.shape, cudnn_backward_pieces(layout, deterministic), deterministic);
+}
+
+std::int64_t cudnn_most_backward_workspace(const AttentionLayout& layout, bool deterministic) {
+  const std::int64_t at_once = backward_bytes(layout.shape, cudnn_pieces(layout), deterministic);
+  return std::max(cudnn_backward_workspace(layout, deterministic), std::min(at_once, cudnn_most_workspace));
 }
 
 }  // namespace prun::cuda

@@ -59,13 +59,13 @@ __global__ __launch_bounds__(router_parts::threads) void tensor_product_kernel(c
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * tile,
                      column = static_cast<std::int64_t>(blockIdx.y) * tile, begin = blockIdx.z * slice,
                      end = begin + slice < k ? begin + slice : k;
-  const Source<A> from_left = left_by_rows ? Source<A>{left, k, row, m, begin, end}
-                                           : Source<A>{left, m, begin, end, row, m};
+  const Source<A> from_left =
+      left_by_rows ? Source<A>{left, k, row, m, begin, end} : Source<A>{left, m, begin, end, row, m};
   const Source<bf16> from_right = right_by_rows ? Source<bf16>{right, k, column, n, begin, end}
                                                 : Source<bf16>{right, n, begin, end, column, n};
   const std::int64_t steps = begin < end ? (end - begin + tile - 1) / tile : 0;
-  multiply_tile<A, Out, left_by_rows, right_by_rows>(from_left, from_right, steps,
-                                                     part + blockIdx.z * m * n, row, column, m, n);
+  multiply_tile<A, Out, left_by_rows, right_by_rows>(from_left, from_right, steps, part + blockIdx.z * m * n,
+                                                     row, column, m, n);
 }
 
 // Whether chunks of 16 bytes lie whole in rows.

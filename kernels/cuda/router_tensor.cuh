@@ -12,8 +12,8 @@ namespace prun::cuda::router_parts {
 
 inline constexpr int tile = 64, threads = 128, chunks = 4;  // of eight values, that a thread has of a factor
 
-// Where a tile of a factor lies: rows of so many values, of which some are there. By rows, they are outputs by
-// what is summed over, else the other way round.
+// Where a tile of a factor lies: rows of so many values, of which some are there. By rows, they are outputs
+// by what is summed over, else the other way round.
 template <class A>
 struct Source {
   const A* data;
@@ -134,8 +134,7 @@ struct Sums {
         for (int j = 0; j < 4; ++j) {
           const std::int64_t at_row = top + 16 * i + 8 * r, at_column = left + 8 * j;
           if (at_row < m && at_column < n)
-            store_lanes(to + at_row * n + at_column,
-                        Lanes<float, 2>{{of[i][j][2 * r], of[i][j][2 * r + 1]}});
+            store_lanes(to + at_row * n + at_column, Lanes<float, 2>{{of[i][j][2 * r], of[i][j][2 * r + 1]}});
         }
   }
 };

@@ -191,8 +191,8 @@ struct RowsOfLane {
   __device__ static int column() { return thread_modulo(lanes) * count; }
 };
 
-// Stores a warp's results part after part. What they are added to is read some parts ahead, of the first ones by
-// begin(), so that nobody waits for it; in 32 bits there are no registers for that.
+// Stores a warp's results part after part. What they are added to is read some parts ahead, of the first ones
+// by begin(), so that nobody waits for it; in 32 bits there are no registers for that.
 template <class Job>
 class Results {
  public:

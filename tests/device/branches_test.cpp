@@ -117,5 +117,53 @@ TEST_F(BranchesTest, LaunchesTouchTheirOperandsAndWorkspaces) {
   EXPECT_EQ(touches_of({&launch, 1}, false).size(), 2u);
 }
 
+// Two launches over one piece of memory of 16 floats each operand: the first reads a and b and writes sum,
+// the second reads sum and writes y.
+class OneLaunch : public testing::Test {
+ protected:
+  static Tensor tensor(float* data, std::int64_t count) {
+    Tensor made;
+    made.data = data;
+    made.dtype = DType::f32;
+    made.rank = 1;
+    made.dim[0] = count;
+    return made;
+  }
+  // Whether they may be one, y from that float on, workspaces of 8 floats from those on; -1: none.
+  bool may(std::int64_t y, bool row_by_row, std::int64_t first_room = -1, std::int64_t second_room = -1) {
+    const Tensor first[] = {tensor(memory_, 16), tensor(memory_ + 16, 16), tensor(memory_ + 32, 16)},
+                 second[] = {tensor(memory_ + 32, 16), tensor(memory_ + y, 16)};
+    Launch launches[2];
+    launches[0].args = {.operands = first, .operand_count = 3, .changes = 1u << 2};
+    launches[1].args = {.operands = second, .operand_count = 2, .changes = 1u << 1};
+    const std::int64_t rooms[] = {first_room, second_room};
+    for (int i = 0; i < 2; ++i)
+      if (rooms[i] >= 0) {
+        launches[i].args.workspace = memory_ + rooms[i];
+        launches[i].args.workspace_bytes = 8 * 4;
+      }
+    return may_be_one(launches, row_by_row);
+  }
+
+ private:
+  float memory_[128];
+};
+
+TEST_F(OneLaunch, WritesNothingWhereItStillReads) {
+  EXPECT_TRUE(may(48, false));
+  EXPECT_FALSE(may(20, false));  // within b, which the second no longer needs
+  EXPECT_FALSE(may(20, true));
+  EXPECT_FALSE(may(16, false));  // exactly b
+  EXPECT_TRUE(may(16, true));    // row by row that is no matter
+  EXPECT_FALSE(may(32, true));   // where the first writes
+}
+
+TEST_F(OneLaunch, HasItsWorkspaceToItself) {
+  EXPECT_TRUE(may(48, false, 64, 64));   // they need theirs one after the other
+  EXPECT_FALSE(may(60, false, 64, -1));  // the second's result lies in the first's
+  EXPECT_FALSE(may(48, false, -1, 12));  // the second's lies where the first reads
+  EXPECT_FALSE(may(48, true, -1, 16));
+}
+
 }  // namespace
 }  // namespace prun::cuda

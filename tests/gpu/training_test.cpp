@@ -191,6 +191,18 @@ TEST_F(Gpu, OwnAttentionGivesTheSameBitsInGraphsAndTheLossOfTheCpu) {
   EXPECT_LE(largest_difference(graphs.losses, cpu.losses), bf16_rounding);
 }
 
+// What is added has been used up when the norm is written, and lies partly where that will: more rows than
+// run at once show whether one kernel does both.
+TEST_F(Gpu, WhatIsUsedUpIsNotOverwrittenWhileItIsRead) {
+  for (const char* model : {"model.plugin=llama model.ffn=128", "model.plugin=gpt"}) {
+    const std::string shape = std::string(model) +
+                              " model.layers=1 model.hidden=512 model.heads=8 model.seq=512 batch.global=8 "
+                              "batch.micro=8 optimizer.lr=1e-6";
+    const Trained cpu = train(shape, "", 2), gpu = train(shape + " device.plugin=cuda", "", 2);
+    EXPECT_LE(largest_difference(gpu.losses, cpu.losses), 2e-5) << model;
+  }
+}
+
 TEST_F(Gpu, HowMuchRunsAsGraphsIsSaidOnceAllIsBound) {
   PluginLines lines;
   train("device.plugin=cuda precision.compute=bf16", "", 1);

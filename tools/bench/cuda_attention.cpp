@@ -46,9 +46,22 @@ const std::vector<Model> models = {{"GPT-2 124M", {64, 1024, 12, 1, 64}},
                                    {"full 32k", {1, 32768, 8, 4, 128}},
                                    {"full 64k", {1, 65536, 8, 4, 128}}};
 
+// Some positions' queries, of which the last sees all of so many keys: what ranks that share out a sequence
+// have of it.
+Model queries(const std::string& name, std::int64_t rows, std::int64_t keys) {
+  return {name, {.batch = 1, .seq = rows, .heads = 8, .queries = 4, .head_dim = 128, .keys = keys}};
+}
+const std::vector<Model> runs = {queries("2k of 8k", 2048, 8192),     queries("2k of 32k", 2048, 32768),
+                                 queries("4k of 16k", 4096, 16384),   queries("4k of 24k", 4096, 24576),
+                                 queries("8k of 8k", 8192, 8192),     queries("8k of 16k", 8192, 16384),
+                                 queries("8k of 24k", 8192, 24576),   queries("8k of 32k", 8192, 32768),
+                                 queries("16k of 24k", 16384, 24576), queries("16k of 32k", 16384, 32768)};
+
 double forward_flops(const cuda::AttentionShape& s) {
   const double seq = static_cast<double>(s.seq), window = static_cast<double>(s.window);
-  const double keys = window > 0 && window < seq ? window - window * window / (2 * seq) : seq / 2;
+  const double keys = s.across()                   ? static_cast<double>(s.keys) - seq / 2
+                      : window > 0 && window < seq ? window - window * window / (2 * seq)
+                                                   : seq / 2;
   return 4.0 * static_cast<double>(s.query_rows() * s.head_dim) * keys;
 }
 
@@ -59,10 +72,11 @@ struct Calls {
   cuda::AttentionLayout layout;
 
   Calls(Pool& pool, const cuda::AttentionShape& s, bool packed) {
-    const std::int64_t slots = s.queries + 2, slot = s.batch * s.seq * s.heads * s.head_dim;
+    const cuda::AttentionShape of_keys = cuda::shape_of_keys(s);
+    const std::int64_t slots = s.queries + 2, slot = s.batch * of_keys.seq * s.heads * s.head_dim;
     const auto part = [&](bf16* all, std::int64_t first, std::int64_t count) {
       if (packed) return cuda::Heads<bf16>{all + first * s.head_dim, cuda::head_strides(s, slots)};
-      return cuda::Heads<bf16>{all + first * slot, cuda::head_strides(s, count)};
+      return cuda::Heads<bf16>{all + first * slot, cuda::head_strides(first == 0 ? s : of_keys, count)};
     };
     const auto whole = [&](bf16* all) { return cuda::Heads<bf16>{all, cuda::head_strides(s, s.queries)}; };
     const auto in = [](const cuda::Heads<bf16>& heads) {
@@ -134,6 +148,14 @@ class Bench {
     } catch (const Error& error) {
       results_.add({cell("library", error.what()), cell("path", "")});
     }
+  }
+
+  void run_of_queries(const Model& m) {
+    if (m.name.find(filter_) == std::string::npos || !cudnn_) return;
+    pool_.reset();
+    right_y_.reset(), right_dx_.reset();
+    Calls calls(pool_, m.shape, false);
+    with_cudnn(m.name, calls);
   }
 
   void model(const Model& m) {
@@ -277,6 +299,7 @@ class Bench {
 void time_all(const std::string& filter, Results& results) {
   Bench bench(filter, results);
   for (const Model& model : models) bench.model(model);
+  for (const Model& model : runs) bench.run_of_queries(model);
 }
 
 }  // namespace

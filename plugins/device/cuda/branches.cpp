@@ -25,6 +25,21 @@ bool feeds(const Touches& earlier, const Touches& later) {
   return any_pair(earlier, later, [](const Touch& one, const Touch&) { return one.changes; });
 }
 
+// Whether results lie where others' operands or results do, and not exactly in the place of an operand where
+// that is no matter.
+bool writes_over(const Touches& results, const Touches& others, bool row_by_row) {
+  return any_pair(results, others, [&](const Touch& result, const Touch& other) {
+    const bool in_place =
+        row_by_row && !other.changes && result.begin == other.begin && result.end == other.end;
+    return result.changes && !in_place;
+  });
+}
+
+Touches workspace_of(const KernelArgs& args) {
+  const auto* const begin = static_cast<const std::byte*>(args.workspace);
+  return begin ? Touches{{begin, begin + args.workspace_bytes, true}} : Touches{};
+}
+
 const Touches& touches_in(const NamedWork& work, const Branch& branch) {
   return branch.beside ? work.own_touches : work.touches;
 }
@@ -52,6 +67,18 @@ Touches touches_of(Launches launches, bool workspaces) {
     if (workspaces) add(args.workspace, args.workspace_bytes, true);
   }
   return touches;
+}
+
+bool may_be_one(Launches launches, bool row_by_row) {
+  for (std::size_t later = 1; later < launches.size(); ++later)
+    for (std::size_t earlier = 0; earlier < later; ++earlier) {
+      const Launches one = launches.subspan(earlier, 1), other = launches.subspan(later, 1);
+      if (writes_over(touches_of(other, false), touches_of(one, false), row_by_row) ||
+          writes_over(touches_of(other, false), workspace_of(launches[earlier].args), false) ||
+          writes_over(workspace_of(launches[later].args), touches_of(one, false), false))
+        return false;
+    }
+  return true;
 }
 
 std::string kind_of(Launches launches) {

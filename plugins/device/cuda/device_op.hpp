@@ -53,6 +53,7 @@ struct Fusion {
   std::size_t (*matches)(Launches left);  // how many it takes, from the first on; 0: they are something else
   // Throws ErrorCode::unsupported where a library cannot after all: then each runs as it is.
   Work (*bind)(Launches launches, Libraries& libraries, Stream stream);
+  bool row_by_row = false;  // as may_be_one() has it
 };
 std::vector<Fusion> fusions();
 

@@ -45,7 +45,9 @@ NamedWork OpBinder::named_work(std::string name, Launches launches, Bind bind) c
 // Makes one piece of work of these launches, from the first on. Returns of how many.
 std::size_t OpBinder::bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
   for (const Fusion& fusion : fusions_)
-    if (const std::size_t count = fusion.matches(left)) try {
+    if (const std::size_t count = fusion.matches(left);
+        count > 0 && may_be_one(left.first(count), fusion.row_by_row))
+      try {
         const auto bind = [this, &fusion, &queue](Launches some) {
           return fusion.bind(some, libraries_, queue.stream());
         };

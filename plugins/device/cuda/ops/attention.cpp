@@ -212,11 +212,51 @@ Work across_work(const AttentionForward<T>& call, CudnnAttention* cudnn, Librari
       false);
 }
 
-std::int64_t bytes_of_keys(const AttentionShape& s) {
-  const std::int64_t bytes =
-      s.batch * s.keys * s.heads * s.head_dim * static_cast<std::int64_t>(sizeof(bf16));  // of any half
-  return (bytes + 255) / 256 * 256;
+std::int64_t bytes_of_halves(std::int64_t count) {
+  return (count * static_cast<std::int64_t>(sizeof(bf16)) + 255) / 256 * 256;
 }
+std::int64_t bytes_of_keys(const AttentionShape& s) {
+  return bytes_of_halves(s.batch * s.keys * s.heads * s.head_dim);
+}
+std::int64_t bytes_of_queries(const AttentionShape& s) {
+  return bytes_of_halves(s.query_rows() * s.head_dim);
+}
+
+// Where there are more keys than queries, cuDNN's gradient computes what the mask hides all the same: its
+// time is that of a mask that hides nothing. So the keys at the run's own positions are a call like that of a
+// whole sequence, and those in front of them, which all its queries see, one without a mask.
+template <class T>
+std::vector<AttentionBackward<T>> calls_of(const AttentionBackward<T>& run, T* dq_of_front) {
+  const std::int64_t ahead = run.shape.keys - run.shape.seq;
+  AttentionBackward<T> own = run, front = run;
+  own.shape.keys = 0;
+  own.k.data += ahead * run.k.strides.seq;
+  own.v.data += ahead * run.v.strides.seq;
+  own.dk.data += ahead * run.dk.strides.seq;
+  own.dv.data += ahead * run.dv.strides.seq;
+  if (ahead == 0) return {own};
+  front.shape.keys = ahead;
+  front.shape.causal = false;
+  front.dq.data = dq_of_front;
+  return {own, front};
+}
+
+// A run's gradients.
+template <class T>
+struct BackwardRun {
+  AttentionBackward<T> call;
+  std::vector<PreparedRun<AttentionBackward<T>>> calls;  // its own positions', then that of those in front
+
+  void run(const CudnnAttention& cudnn, Stream stream) const {
+    for (const auto& one : calls) cudnn.run(*one.plan, one.call);
+    if (calls.size() == 1) return;
+    const Heads<T>&to = call.dq, &more = calls.back().call.dq;
+    for (std::int64_t sample = 0; sample < call.shape.batch; ++sample) {
+      const std::int64_t at = sample * to.strides.batch;
+      add<T>(to.data + at, more.data + at, to.data + at, call.shape.seq * to.strides.seq, stream);
+    }
+  }
+};
 
 // What one run adds to the gradients of its keys, from the workspace.
 template <class T>
@@ -244,24 +284,27 @@ Work across_work(const AttentionBackward<T>& call, CudnnAttention* cudnn, Librar
   const std::int64_t rows = most_query_rows(layout_of(call), libraries.deterministic());
   auto* const space = static_cast<char*>(call.workspace);
   const std::int64_t bytes = bytes_of_keys(call.shape);
-  std::vector<PreparedRun<AttentionBackward<T>>> runs;
-  for (const QueryRun& run : query_runs(call.shape, rows)) {
-    AttentionBackward<T> part = part_of(call, run);
-    part.dk.data = reinterpret_cast<T*>(space);
-    part.dv.data = reinterpret_cast<T*>(space + bytes);
-    part.workspace = space + 2 * bytes;
-    runs.push_back({part, libraries.attention(layout_of(part), true, its_stream)});
+  std::vector<BackwardRun<T>> runs;
+  const std::vector<QueryRun> all = query_runs(call.shape, rows);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    AttentionBackward<T> part = part_of(call, all[i]);
+    if (i + 1 < all.size()) {
+      part.dk.data = reinterpret_cast<T*>(space);
+      part.dv.data = reinterpret_cast<T*>(space + bytes);
+    }
+    part.workspace = space + 2 * bytes + bytes_of_queries(call.shape);
+    runs.push_back({part, {}});
+    for (const AttentionBackward<T>& one : calls_of(part, reinterpret_cast<T*>(space + 2 * bytes)))
+      runs.back().calls.push_back({one, libraries.attention(layout_of(one), true, its_stream)});
   }
-  runs.back().call.dk.data = call.dk.data;
-  runs.back().call.dv.data = call.dv.data;
   return Work(
       [cudnn, runs, call](Stream stream) {
         const auto& last = runs.back();
-        cudnn->run(*last.plan, last.call);
+        last.run(*cudnn, stream);
         clear_behind(call.dk, call.shape, last.call.shape.keys, stream);
         clear_behind(call.dv, call.shape, last.call.shape.keys, stream);
         for (std::size_t i = 0; i + 1 < runs.size(); ++i) {
-          cudnn->run(*runs[i].plan, runs[i].call);
+          runs[i].run(*cudnn, stream);
           add_keys(runs[i].call.dk, call.dk, runs[i].call.shape, stream);
           add_keys(runs[i].call.dv, call.dv, runs[i].call.shape, stream);
         }
@@ -358,7 +401,8 @@ std::int64_t grad_workspace(const OpShape& s, std::int32_t) {
   if (given != Given::across) return std::max(own, cudnn_backward_workspace(layout, deterministic));
   AttentionLayout run = layout;
   run.shape.seq = most_query_rows(layout, deterministic);
-  return std::max(own, 2 * bytes_of_keys(layout.shape) + cudnn_backward_workspace(run, deterministic));
+  return std::max(own, 2 * bytes_of_keys(layout.shape) + bytes_of_queries(layout.shape) +
+                           cudnn_most_backward_workspace(run, deterministic));
 }
 
 template <Given given>

@@ -1,4 +1,5 @@
 // Launches that follow each other and become one: all that they write is written, some is not read again.
+// Where they may, as memory lies, is the device's business (may_be_one).
 #include "cuda/activation.hpp"
 #include "cuda/bias.hpp"
 #include "cuda/norm.hpp"
@@ -163,7 +164,7 @@ Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream strea
 }  // namespace
 
 std::vector<Fusion> fusions() {
-  return {{is_residual_norm, bind_residual_norm},
+  return {{is_residual_norm, bind_residual_norm, true},
           {is_norm_backward, bind_norm_backward},
           {is_linear_gelu, bind_linear_gelu},
           {is_linear_gradients, bind_linear_gradients}};
