@@ -102,6 +102,9 @@ class Border<DataInterface> final : public DataInterface, private BorderCalls<Da
   Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept override {
     return call("in read()", &I::read, index, tokens, targets);
   }
+  Status roles(std::int64_t index, std::uint8_t* roles) noexcept override {
+    return call("in roles()", &I::roles, index, roles);
+  }
 };
 
 template <>

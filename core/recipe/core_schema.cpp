@@ -76,6 +76,11 @@ constexpr std::array<Declaration, 20> declarations = {{
       order  | choice | horizontal | horizontal,vertical,auto | Of microbatches: each through all layers before the next, or all through a layer before the next layer; auto: what is predicted to take less time
       interleave | int | 1 | 1..64 | Microbatches that go through the layers side by side, so that one computes while what others exchange travels
       pad    | bool | false    |  | Fill the last microbatch with sequences that do not count, where global does not divide
+      ramp.start     | int | 0 | 0..1000000000 | Sequences of the first steps of a run, where a step grows to global; 0: it has global from the first on, unless ramp.sizes says otherwise
+      ramp.increment | int | 0 | 0..1000000000 | Sequences that a step grows by at a time, evenly spread over ramp.samples
+      ramp.samples   | int | 0 | 0..1000000000000000 | Samples from the first on, behind which a step has global sequences
+      ramp.sizes | ints | [] | 1..1000000000 | Sequences of a step, in turn, of a ramp of one's own, before it has global
+      ramp.until | ints | [] | 1..1000000000 | The last step of each of ramp.sizes
     )"},
     {"eval", Form::table, "", "",
      "The loss on what data.validation or [[validation]] names, as training goes on.", R"(

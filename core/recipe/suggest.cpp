@@ -153,7 +153,7 @@ std::string elsewhere(std::string_view key, std::span<const KeySet> sections) {
 
 // Where they are few enough to be read.
 std::string all_keys(const KeySet& set) {
-  constexpr std::size_t most = 8;
+  constexpr std::size_t most = 10;
   const bool any_name = has_named_key(set, "*");
   return set.keys.empty() || set.keys.size() > most || any_name ? "" : "; there are " + join(set.keys, ", ");
 }

@@ -119,6 +119,25 @@ TEST(Cli, PlanSpeaksJson) {
   EXPECT_LT(without_saves, base_process_bytes + (4 << 20));
 }
 
+TEST(Cli, PlanSaysWhatEachSizeOfABatchThatGrowsIs) {
+  const std::vector<std::string> grows = {"batch.global=8", "batch.micro=2", "batch.ramp.sizes=[2, 4]",
+                                          "batch.ramp.until=[1, 3]"};
+  const Result text = prun({"plan", recipe_file(grows)});
+  EXPECT_EQ(text.code, 0) << text.out;
+  for (const char* line : {"ramp        step 1: 2 sequences = 2 micro x 1 accumulate",
+                           "            steps 2 to 3: 4 sequences = 2 micro x 2 accumulate",
+                           "            from step 4 on: 8 sequences = 2 micro x 4 accumulate"})
+    EXPECT_NE(text.out.find(line), std::string::npos) << line << "\n" << text.out;
+  const JsonValue json = parse_json(prun({"plan", recipe_file(grows), "--json"}).out, "plan");
+  ASSERT_EQ(json.at("ramp").as_array().size(), 3u);
+  EXPECT_EQ(json.at("ramp").as_array()[1].at("accumulate").as_int64(), 2);
+  const Result refused = prun({"plan", recipe_file(grows), "--set", "batch.micro=4"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.out.find("batch.ramp comes to steps of 2 sequences, no multiple of batch.micro = 4"),
+            std::string::npos)
+      << refused.out;
+}
+
 TEST(Cli, PlanShowsTheProgramBeforeAndAfterLowering) {
   const std::string recipe = recipe_file();
   const Result written = prun({"plan", recipe, "--program"});

@@ -417,17 +417,34 @@ TEST(ConvertMegatron, Gpt3InArrays) {
   EXPECT_EQ(asks.code, 2);
   EXPECT_NE(asks.out.find("--set model.vocab=N"), std::string::npos) << asks.out;
   EXPECT_NE(asks.out.find("--set data.plugin=tokens --set data.path=PREFIX"), std::string::npos) << asks.out;
-  expect_converted(
-      {"gpt3.sh",
-       gpt3,
-       sets(with(text, {"model.vocab=50257"})),
-       {"layers = 96", "hidden = 12288", "seq = 2048", "vocab = 51200", "pp = 16", "tp = 8", "dropout = 0.1",
-        "tied = true", "steps = 500000", "schedule.warmup = 430", "schedule.steps = 430000",
-        "schedule.final = 0.1", "betas = [0.9, 0.95]", "validation = 0.051", "every = 1000", "batches = 10",
-        "seed = 1234", "compute = \"fp16\"", "rule = \"megatron\""},
-       {"rampup-batch-size", "init-method-std", "attention-dropout"},
-       {},
-       with(narrow, {"model.layers=30", "batch.global=16"})});
+  expect_converted({"gpt3.sh",
+                    gpt3,
+                    sets(with(text, {"model.vocab=50257"})),
+                    {"layers = 96",
+                     "hidden = 12288",
+                     "seq = 2048",
+                     "vocab = 51200",
+                     "pp = 16",
+                     "tp = 8",
+                     "dropout = 0.1",
+                     "tied = true",
+                     "steps = 500000",
+                     "schedule.warmup = 430",
+                     "schedule.steps = 430000",
+                     "schedule.final = 0.1",
+                     "betas = [0.9, 0.95]",
+                     "validation = 0.051",
+                     "every = 1000",
+                     "batches = 10",
+                     "seed = 1234",
+                     "compute = \"fp16\"",
+                     "rule = \"megatron\"",
+                     "ramp.start = 16",
+                     "ramp.increment = 16",
+                     "ramp.samples = 5859375"},
+                    {"init-method-std", "attention-dropout"},
+                    {},
+                    with(narrow, {"model.layers=30", "batch.global=32"})});
 }
 
 TEST(ConvertMegatron, TheLossScaleIsCarriedOver) {
@@ -702,16 +719,16 @@ srun -l \
   const Result converted = prun({"convert", file_of("gpt3_175B.sh", script), "--ranks", "1024", "--set",
                                  "model.vocab=51200", "--out", recipe});
   ASSERT_EQ(converted.code, 0) << converted.out;
-  EXPECT_EQ(names_under(converted.out, "Not carried over:"),
-            (Words{"rampup-batch-size", "init-method-std", "attention-dropout"}))
+  EXPECT_EQ(names_under(converted.out, "Not carried over:"), (Words{"init-method-std", "attention-dropout"}))
       << converted.out;
   std::stringstream written;
   written << std::ifstream(recipe).rdbuf();
-  for (const char* line : {"steps = 95368", "schedule.steps = 82652", "schedule.warmup = 120", "weight = 0.2",
-                           "path = \"/data/two\"", "weight = 0.5", "validation = 0.02", "dp = 8"})
+  for (const char* line :
+       {"steps = 111355", "schedule.steps = 98640", "schedule.warmup = 7028", "weight = 0.2",
+        "path = \"/data/two\"", "weight = 0.5", "validation = 0.02", "dp = 8"})
     EXPECT_TRUE(has_line(written.str(), line)) << line << written.str();
   const Result plan =
-      prun(with({"plan", recipe}, sets(with(narrow, {"model.layers=30", "batch.global=128"}))));
+      prun(with({"plan", recipe}, sets(with(narrow, {"model.layers=30", "batch.global=32"}))));
   EXPECT_EQ(plan.code, 0) << plan.out;
 }
 

@@ -50,7 +50,7 @@ StepInfo step_of(std::int64_t step, double seconds = 0.812) {
   StepInfo info;
   info.step = step;
   info.loss = 3.21414, info.grad_norm = 0.98, info.lr = 3e-4;
-  info.targets = 16384;
+  info.targets = info.tokens = 16384;
   info.seconds = seconds;
   info.elapsed = static_cast<double>(step) * seconds;
   return info;
@@ -198,7 +198,7 @@ TEST(ConsoleLines, WhatDevicesDrawWhereItIsKnown) {
   StepInfo step = step_of(10);
   step.watts = 690.6, step.joules = 690.6 * 0.8;
   observer.step(step);
-  const double millijoules = 1e3 * step.joules / static_cast<double>(run_of(1000).tokens_per_step);
+  const double millijoules = 1e3 * step.joules / static_cast<double>(step.tokens);
   EXPECT_TRUE(has(lines_of(output.text()).back(), " | 691 W " + fixed(millijoules, 2) + " mJ/tok | eta "))
       << output.text();
 }

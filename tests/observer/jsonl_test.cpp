@@ -110,7 +110,7 @@ StepInfo step_of(std::int64_t step) {
   StepInfo info;
   info.step = step;
   info.loss = 3.25, info.grad_norm = 0.1, info.lr = 3e-4;
-  info.targets = 512;
+  info.targets = info.tokens = 512;
   info.seconds = 0.5, info.elapsed = 1.5;
   return info;
 }
@@ -153,10 +153,10 @@ TEST(JsonlObserver, EveryRecord) {
             R"("flops_per_token":8.5e+08,"peak_flops":0,"plan_bytes":4096})");
   EXPECT_EQ(timeless(lines[1]),
             R"({"type":"step","step":1,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
-            R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024})");
+            R"("targets":512,"tokens":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024})");
   EXPECT_EQ(timeless(lines[2]),
             R"({"type":"step","step":2,"loss":"nan","grad_norm":0.1,"lr":3e-04,"kept":false,)"
-            R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024})");
+            R"("targets":512,"tokens":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024})");
   EXPECT_EQ(timeless(lines[3]), R"({"type":"event","kind":"saved","message":"step 2\nsaved"})");
   EXPECT_EQ(timeless(lines[4]),
             R"({"type":"finish","memory":[{"plan_bytes":4096,"process_bytes":1024,"peak_bytes":5000},)"
@@ -174,7 +174,7 @@ TEST(JsonlObserver, ExposedCommunicationWhereItIsMeasured) {
   EXPECT_EQ(
       timeless(lines_of(path).back()),
       R"({"type":"step","step":10,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
-      R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024,"exposed_seconds":0.125,)"
+      R"("targets":512,"tokens":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024,"exposed_seconds":0.125,)"
       R"("exposed_share":0.25})");
 }
 
@@ -200,10 +200,11 @@ TEST(JsonlObserver, WhatTrainingStoodStillForWhereItDid) {
   StepInfo step = step_of(3);
   step.save_seconds = 0.25, step.compare_seconds = 0.125;
   observer.step(step);
-  EXPECT_EQ(timeless(lines_of(folder / "log").back()),
-            R"({"type":"step","step":3,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
-            R"("targets":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024,"mfu":0.5,)"
-            R"("save_seconds":0.25,"compare_seconds":0.125})");
+  EXPECT_EQ(
+      timeless(lines_of(folder / "log").back()),
+      R"({"type":"step","step":3,"loss":3.25,"grad_norm":0.1,"lr":3e-04,"kept":true,)"
+      R"("targets":512,"tokens":512,"seconds":0.5,"elapsed":1.5,"steps":10,"tokens_per_second":1024,"mfu":0.5,)"
+      R"("save_seconds":0.25,"compare_seconds":0.125})");
   FinishInfo finish;
   finish.save_seconds = 2;
   observer.finish(finish);

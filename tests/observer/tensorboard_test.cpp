@@ -127,6 +127,7 @@ TensorboardObserver observer_at(const std::string& path) {
 StepInfo step_of(std::int64_t step) {
   StepInfo info;
   info.step = step;
+  info.tokens = 512, info.all_tokens = 512 * step;
   info.loss = 3.25, info.grad_norm = 0.5, info.lr = 3e-4, info.seconds = 2, info.exposed_seconds = 0.5;
   return info;
 }

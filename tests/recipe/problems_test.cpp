@@ -53,7 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "     |                               ^~~~~~"},
         Mistake{"micro = 2", "micro = 2\nxyzzy = 1",
                 "r.toml:16:1: error: unknown key 'xyzzy' in [batch]; there are global, micro, order, "
-                "interleave, pad\n"
+                "interleave, pad, ramp.start, ramp.increment, ramp.samples, ramp.sizes, ramp.until\n"
                 "  16 | xyzzy = 1\n     | ^~~~~"},
         Mistake{"micro = 2", "micro = 2\n\"gl.obal\" = 1",
                 "r.toml:16:1: error: unknown key 'gl.obal' in [batch]; did you mean 'global'?\n  16 | "

@@ -25,6 +25,7 @@ class Numbered final : public DataInterface {
     }
     return {};
   }
+  Status roles(std::int64_t, std::uint8_t*) noexcept override { return {}; }
 };
 
 struct Part {
@@ -34,24 +35,23 @@ struct Part {
 };
 
 // One microbatch; buffers have a place more than the part takes.
-Part read_part(const BatchShape& shape, std::int64_t first = 0, std::int64_t vocab = 1000) {
+Part read_part(const BatchShape& shape, std::int64_t first = 0, std::int64_t vocab = 1000,
+               std::int64_t global = 4) {
   SampleSet set{"data", std::make_shared<Numbered>(), {}, 1, 0, samples};
   const Samples numbered({set}, false, 1, seq, vocab);
   BatchReader reader(numbered, shape);
   const auto size = static_cast<std::size_t>(shape.micro * shape.positions + 1);
   Part part{std::vector(size, untouched), std::vector(size, untouched),
             std::vector<std::int64_t>(static_cast<std::size_t>(shape.micro + 1), untouched), 0};
-  reader.start(first, {{part.tokens.data(), part.targets.data(), part.samples.data()}});
+  reader.start(first, global, {{part.tokens.data(), part.targets.data(), part.samples.data()}});
   part.counted = reader.finish();
   return part;
 }
 
 BatchShape shape_of(std::int64_t first_row, std::int64_t first_position, std::int64_t positions) {
-  return {.microbatches = 1,
-          .rows = 4,
+  return {.rows = 4,
           .first_row = first_row,
           .micro = 2,
-          .global = 4,
           .first_position = first_position,
           .positions = positions};
 }
@@ -77,9 +77,7 @@ TEST(Batches, ARankTakesItsPositionsAndCountsTheirTargets) {
 }
 
 TEST(Batches, RowsBeyondTheBatchArePadding) {
-  BatchShape shape = shape_of(2, 3, 3);
-  shape.global = 3;
-  const Part part = read_part(shape);
+  const Part part = read_part(shape_of(2, 3, 3), 0, 1000, 3);
   EXPECT_EQ(part.tokens, (std::vector<std::int32_t>{23, 24, 25, 0, 0, 0, untouched}));
   EXPECT_EQ(part.targets, (std::vector<std::int32_t>{24, 25, -1, -1, -1, -1, untouched}));
   EXPECT_EQ(part.counted, 2);

@@ -26,6 +26,7 @@ class Marked final : public DataInterface {
     std::fill_n(targets, seq, -1);
     return {};
   }
+  Status roles(std::int64_t, std::uint8_t*) noexcept override { return {}; }
 
  private:
   std::int32_t set_;
@@ -114,6 +115,7 @@ class Counting final : public DataInterface {
     for (std::int32_t i = 0; i < 4; ++i) tokens[i] = i, targets[i] = i + 1;
     return {};
   }
+  Status roles(std::int64_t, std::uint8_t*) noexcept override { return {}; }
 };
 
 TEST(Samples, WhatFollowsADocumentsEndDoesNotCount) {

@@ -14,7 +14,8 @@ StepInfo step_of(std::int64_t step) {
   info.loss = 4.5;
   info.grad_norm = 1.25;
   info.lr = 1e-3;
-  info.targets = 512;
+  info.targets = info.tokens = 512;
+  info.all_tokens = 512 * step;
   info.seconds = 0.5;
   info.elapsed = 0.5 * static_cast<double>(step);
   return info;

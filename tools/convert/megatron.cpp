@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numeric>
+#include <sstream>
 
 #include "base/text.hpp"
 #include "convert/layout.hpp"
@@ -11,6 +12,7 @@
 #include "convert/sources.hpp"
 #include "prun/error.hpp"
 #include "recipe/value.hpp"
+#include "train/assemble/batch_ramp.hpp"
 
 namespace prun::convert {
 namespace {
@@ -126,7 +128,6 @@ constexpr std::array rules = {
     Rule{"init-method-xavier-uniform", "", refused, initial},
     Rule{"no-query-key-layer-scaling", "", without_effect, "as here"},
     Rule{"apply-query-key-layer-scaling", "", without_effect, "scores are in fp32"},
-    Rule{"rampup-batch-size", "", refused, "a step has batch.global sequences from the first on"},
     Rule{"decoupled-*", "", refused, "lr_scale of [[optimizer.group]] is a factor for parameters by name"},
     Rule{"start-weight-decay", "", refused, "weight decay is the same in every step"},
     Rule{"end-weight-decay", "", refused, "weight decay is the same in every step"},
@@ -255,7 +256,27 @@ void convert_flag(Transfer& transfer, std::string_view key, std::string_view to,
 // Beyond what any count is, the schemas refuse it.
 std::int64_t whole(double number) { return static_cast<std::int64_t>(std::clamp(number, -9e15, 9e15)); }
 
-// Steps of an option in iterations or, divided by the batch, samples.
+// Beyond these no ramp is climbed.
+constexpr std::int64_t most_samples = 10'000'000'000'000, most_sizes = 100'000;
+
+// Start, increment and samples, as they stand there.
+std::optional<std::array<std::int64_t, 3>> said_ramp(const Transfer& transfer) {
+  std::array<std::int64_t, 3> numbers{};
+  std::istringstream words(transfer.text("rampup-batch-size"));
+  for (std::int64_t& number : numbers)
+    if (!(words >> number) || number < 1 || number > most_samples) return {};
+  return numbers;
+}
+
+// How its steps grow, if they do.
+BatchRamp ramp_of(const Transfer& transfer, std::int64_t global) {
+  const auto said = said_ramp(transfer);
+  if (!said || (*said)[0] >= global || (global - (*said)[0]) / (*said)[1] > most_sizes)
+    return BatchRamp::even(global, 1, 1, global);
+  return BatchRamp::even((*said)[0], (*said)[1], (*said)[2], global);
+}
+
+// Steps of an option in iterations or in samples, by the batch that each step has.
 std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iterations,
                                      const std::string& samples) {
   if (transfer.has(iterations)) {
@@ -265,7 +286,7 @@ std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iter
   const auto batch = transfer.number("global-batch-size");
   if (!transfer.has(samples) || !batch || *batch < 1) return {};
   transfer.carried(samples);
-  return whole(std::ceil(*transfer.number(samples) / *batch));
+  return ramp_of(transfer, whole(*batch)).steps_for(whole(*transfer.number(samples)));
 }
 
 // A setting that says how the model is built: it is carried over where this one is built so too.
@@ -499,9 +520,24 @@ void convert_rates(Transfer& transfer, const std::optional<std::int64_t>& steps)
   if (warmup) transfer.set("optimizer.schedule.warmup", *warmup, "lr-warmup");
 }
 
+void convert_ramp(Transfer& transfer) {
+  constexpr const char* key = "rampup-batch-size";
+  if (!transfer.has(key)) return;
+  const auto said = said_ramp(transfer);
+  if (!said) {
+    transfer.refuse(key, "start, increment and samples are three counts");
+    return;
+  }
+  transfer.set("batch.ramp.start", (*said)[0], key);
+  transfer.set("batch.ramp.increment", (*said)[1], key);
+  transfer.set("batch.ramp.samples", (*said)[2], key);
+  transfer.carried(key);
+}
+
 void convert_training(Transfer& transfer) {
   transfer.take("micro-batch-size", "batch.micro");
   transfer.take("global-batch-size", "batch.global");
+  convert_ramp(transfer);
   transfer.take("seed", "run.seed", "1234");
   transfer.take("save-interval", "run.save_every");
   if (transfer.has("distributed-timeout-minutes")) {

@@ -7,6 +7,7 @@
 #include "generate/forward_rank.hpp"
 #include "generate/generator.hpp"
 #include "plugin/traits.hpp"
+#include "train/assemble/batch_ramp.hpp"
 
 namespace prun {
 namespace {
@@ -108,7 +109,8 @@ int answer_text(const Recipe& recipe, const std::vector<SearchPlace>& places, co
 
 // One sequence a rank and microbatch. Schedules may want as many microbatches as their axis has ranks.
 Recipe one_text(const Recipe& recipe, PluginHost& plugins) {
-  Recipe one = recipe.with("batch.micro", "1").with("batch.pad", "true").with("batch.global", "1");
+  Recipe one =
+      without_ramp(recipe).with("batch.micro", "1").with("batch.pad", "true").with("batch.global", "1");
   std::int64_t microbatches = 1;
   const Mesh mesh = mesh_of(one);
   for (const RecipeSection& strategy : one.strategies())

@@ -54,7 +54,7 @@ void Generator::run(std::span<const std::int32_t> tokens, std::int64_t position)
 void Generator::stage(std::span<const std::int32_t> tokens, std::int64_t position) {
   const BatchShape shape = batch_shape(assembly_, program_);
   const auto last = static_cast<std::int64_t>(tokens.size()) - 1;
-  for (const BatchTarget& target : batch_targets(memory(), staged_, steps_, shape.microbatches))
+  for (const BatchTarget& target : batch_targets(memory(), staged_, steps_, assembly_.batch().accumulate))
     for (std::int64_t row = 0; row < shape.micro; ++row) {
       if (target.samples) target.samples[row] = 0;
       for (std::int64_t i = 0; i < shape.positions; ++i) {

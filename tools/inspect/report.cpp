@@ -197,6 +197,40 @@ std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
 }
 
+// What a step of each size of the batch is and takes, where it grows.
+std::string ramp_text(const Assembly& assembly, const Forecast& forecast) {
+  std::string text;
+  for (std::size_t i = 0; i < forecast.ramp.size(); ++i) {
+    const auto& [stretch, seconds] = forecast.ramp[i];
+    const BatchArithmetic batch = assembly.batch().with_global(stretch.global);
+    const bool last = i + 1 == forecast.ramp.size();
+    text += i == 0 ? "ramp        " : "            ";
+    const std::int64_t end = last ? 0 : forecast.ramp[i + 1].stretch.first_step - 1;
+    text += last                        ? detail::concat("from step ", stretch.first_step, " on: ")
+            : end == stretch.first_step ? detail::concat("step ", end, ": ")
+                                        : detail::concat("steps ", stretch.first_step, " to ", end, ": ");
+    text += batch.text();
+    if (seconds)
+      text +=
+          format(", %.1f ms, %.0f tokens/s", *seconds * 1e3, static_cast<double>(batch.tokens()) / *seconds);
+    text += "\n";
+  }
+  return text;
+}
+
+void write_ramp(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
+  if (forecast.ramp.empty()) return;
+  json.name("ramp").begin_array();
+  for (const auto& [stretch, seconds] : forecast.ramp) {
+    const BatchArithmetic batch = assembly.batch().with_global(stretch.global);
+    json.begin_object().member("first_step", stretch.first_step).member("global", batch.global);
+    json.member("accumulate", batch.accumulate).member("tokens", batch.tokens());
+    if (seconds) json.member("step_seconds", *seconds);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
   const Simulation& simulation = forecast.prediction->simulation;
@@ -245,6 +279,7 @@ void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& 
 std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   const Plan& plan = assembly.plan();
   std::string text = "batch       " + assembly.batch().text() + "\n";
+  text += ramp_text(assembly, forecast);
   text += grid_text(assembly.mesh());
   text += "device      " + std::string(assembly.device_info().name.view()) + "\n";
   for (std::size_t number = 1; number < assembly.device_infos().size(); ++number)
@@ -296,6 +331,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   JsonWriter json;
   json.begin_object().member("auto", chosen);
   write_batch(json, assembly.batch());
+  write_ramp(json, assembly, forecast);
   json.member("parameters", assembly.parameters());
   json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
   json.member("fingerprint", sha256_hex(assembly.fingerprint()));

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "execute/tensors.hpp"
 #include "inspect/whole_numbers.hpp"
+#include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/tiers.hpp"
 
 namespace prun {
@@ -216,7 +217,7 @@ double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options
 }
 
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
-  Recipe single = recipe;
+  Recipe single = without_ramp(recipe);
   const Mesh mesh = mesh_of(recipe);
   for (const Axis& axis : mesh.axes()) single = single.with("mesh." + axis.name, "1");
   return single.with("batch.micro", std::to_string(micro));

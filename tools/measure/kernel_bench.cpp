@@ -16,6 +16,7 @@
 #include "measure/layout_bench.hpp"
 #include "measure/memory_bench.hpp"
 #include "train/assemble/base_recipes.hpp"
+#include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/loop/local_ranks.hpp"
 
@@ -188,7 +189,7 @@ void bench_grid(PluginHost& plugins, const std::string& threads, const std::stri
 
 std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
                                      std::int64_t at_once, std::int64_t rank) {
-  Recipe fresh = recipe.with("run.resume", "");
+  Recipe fresh = without_ramp(recipe).with("run.resume", "");
   if (at_once > 1) fresh = unpinned(fresh);
   Neighbours neighbours(fresh, plugins.places(), at_once - 1);
   const Assembly assembly(fresh, plugins, rank);

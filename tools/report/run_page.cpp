@@ -163,11 +163,11 @@ void add_summary(Html& page, const std::vector<Looked>& runs) {
     } else {
       const LoggedStep& last = log.steps.back();
       const double median = step_seconds_at(log, 0.5);
-      const double tokens = static_cast<double>(log.start()->tokens_per_step);
-      row.insert(row.end(),
-                 {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do),
-                  number_text(last.loss), number_text(last.grad_norm), format("%.3f ms", median * 1e3),
-                  median > 0 ? number_text(tokens / median) : std::string()});
+      row.insert(
+          row.end(),
+          {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do), number_text(last.loss),
+           number_text(last.grad_norm), format("%.3f ms", median * 1e3),
+           median > 0 ? number_text(value_at(log, 0.5, &LoggedStep::tokens_per_second)) : std::string()});
     }
     row.push_back(duration_text(log.last_time() - log.first_time()));
     rows.push_back(row);

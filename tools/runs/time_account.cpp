@@ -63,10 +63,10 @@ TimeAccount account_of(const RunLog& log) {
   return account;
 }
 
-double step_seconds_at(const RunLog& log, double share) {
+double value_at(const RunLog& log, double share, double LoggedStep::*value) {
   std::vector<double> list;
   for (const LoggedStep& step : log.steps)
-    if (std::isfinite(step.seconds) && step.seconds > 0) list.push_back(step.seconds);
+    if (std::isfinite(step.*value) && step.*value > 0) list.push_back(step.*value);
   if (list.empty()) return 0;
   const auto at = static_cast<std::ptrdiff_t>(std::floor(share * static_cast<double>(list.size() - 1)));
   std::nth_element(list.begin(), list.begin() + at, list.end());

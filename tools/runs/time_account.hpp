@@ -23,6 +23,9 @@ struct TimeAccount {
 TimeAccount account_of(const RunLog& log);
 
 // Of the steps that count; `share` from 0 to 1. 0 where there are none.
-double step_seconds_at(const RunLog& log, double share);
+double value_at(const RunLog& log, double share, double LoggedStep::*value);
+inline double step_seconds_at(const RunLog& log, double share) {
+  return value_at(log, share, &LoggedStep::seconds);
+}
 
 }  // namespace prun

@@ -20,12 +20,17 @@ class Data {
   // Fills `seq` tokens and targets of sample `index` in [0, samples). A negative target does not count.
   // Called from one thread at a time, which need not be the one that called open().
   virtual void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) = 0;
+  // Of data whose trait `roles` names some ("user,assistant"): fills in which of them each of the `seq`
+  // targets of a sample belongs to, by its number there; of a target that does not count, any. Called behind
+  // read() of the same sample, where somebody asks.
+  virtual void roles(std::int64_t, std::uint8_t*) {}
 };
 
 class DataInterface {
  public:
   virtual Status open(std::int64_t seq, DataInfo* info) noexcept = 0;
   virtual Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept = 0;
+  virtual Status roles(std::int64_t index, std::uint8_t* roles) noexcept = 0;
 
  protected:
   ~DataInterface() = default;
@@ -40,6 +45,9 @@ class DataAdapter final : public DataInterface {
   }
   Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept override {
     return guard([&] { static_cast<Data&>(author_).read(index, tokens, targets); });
+  }
+  Status roles(std::int64_t index, std::uint8_t* roles) noexcept override {
+    return guard([&] { static_cast<Data&>(author_).roles(index, roles); });
   }
 
  private:

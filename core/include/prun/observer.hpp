@@ -11,9 +11,9 @@ struct RunInfo {
   std::int64_t steps = 0;       // last step of the run
   std::int64_t first_step = 1;  // > 1 after a resume
   std::int64_t parameters = 0;
-  std::int64_t tokens_per_step = 0;
-  double flops_per_token = 0;  // causal model FLOPs: 6 N + 6 layers heads head_dim seq
-  double peak_flops = 0;       // of all devices together; 0: not known, so no MFU
+  std::int64_t tokens_per_step = 0;  // once the batch is full, where it grows
+  double flops_per_token = 0;        // causal model FLOPs: 6 N + 6 layers heads head_dim seq
+  double peak_flops = 0;             // of all devices together; 0: not known, so no MFU
   std::int64_t plan_bytes = 0;
 };
 
@@ -22,6 +22,13 @@ struct TallyInfo {
   Text name;  // "block.choices"
   std::int64_t layers = 0;
   Array<double> numbers;  // layer by layer
+};
+
+// The loss of some of the targets by themselves.
+struct EvaluatedLoss {
+  Text name;        // of a set, "validation.0"
+  double loss = 0;  // mean over the targets that count
+  std::int64_t targets = 0;
 };
 
 struct StepInfo {
@@ -43,13 +50,9 @@ struct StepInfo {
   double watts = 0, clock_mhz = 0, joules = 0;
   Array<TallyInfo> tallies;
   double loss_scale = 0;  // what gradients of this step were multiplied by; 0: the recipe scales none
-};
-
-// A loss of an evaluation by itself.
-struct EvaluatedLoss {
-  Text name;        // of the set, "validation.0"
-  double loss = 0;  // mean over the targets that count
-  std::int64_t targets = 0;
+  // Of the samples of this step, which are fewer while the batch grows, and of all of the run up to it.
+  std::int64_t tokens = 0, all_tokens = 0;
+  Array<EvaluatedLoss> losses = {};  // of this step by set and role, where the recipe asks for them
 };
 
 // The loss on data that is not trained on, as parameters are after a step.

@@ -97,12 +97,12 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
       take_unreduced_turns(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
   order_calls(work, bundles, gathered, plan);
   choose_first_writers(program, plan);
-  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead},
-                beneath ? &beneath->plan.layout : nullptr, plan);
+  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead}, beneath,
+                plan);
   mark_dead_slots(program, plan);
   if (work.lanes > 1) order_side_by_side(program, plan);
   derive_waits(program, plan);
-  if (lowering.saves_beside) derive_save_reads(program, rank, plan);
+  if (lowering.saves_beside) derive_save_reads(program, rank, plan, beneath);
   if (proof == Proof::left_out) return plan;
   check_plan(program, plan);
   if (beneath) check_over(program, plan, *beneath);

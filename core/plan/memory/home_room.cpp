@@ -18,6 +18,7 @@ Address HomeRoom::take(Id value, Region region, Id segment) {
 
 // Of the value of the same name.
 Address HomeRoom::home_beneath(Id id) const {
+  if (beneath_->is_of(program_)) return beneath_->plan.home(id);
   const Value& value = program_.value(id);
   const Program& other = beneath_->program;
   for (Id candidate : other.segment(value.segment).values)

@@ -15,8 +15,11 @@ std::int64_t times(std::int64_t count, std::int64_t bytes) {
 
 class Regions {
  public:
-  Regions(const RegionNeeds& needs, const Layout* beneath, Plan& plan)
-      : needs_(needs), beneath_(beneath), plan_(plan) {}
+  Regions(const RegionNeeds& needs, const Program& program, const Beneath* beneath, Plan& plan)
+      : needs_(needs),
+        beneath_(beneath ? &beneath->plan.layout : nullptr),
+        again_(beneath && beneath->is_of(program)),
+        plan_(plan) {}
 
   // What stays between steps lies first.
   void place(const InTurn& in_turn) {
@@ -26,7 +29,9 @@ class Regions {
       if (shared) share(beneath_->ranges[range_]);
       for (Region region : {Region::parameter, Region::state, Region::gradient})
         if (!shared) place_per_instance(region);
+      if (shared && !again_) keep_clear_of(beneath_->ranges[range_]);
       place_values_of_step();
+      if (shared && again_) keep_clear_of(beneath_->ranges[range_]);
       here().kept = end_ - here().begin;
       if (range_ == 0 && needs_.boundaries_pass_on())
         place_in_turn(Region::boundary, needs_.most_of(Region::boundary, range_), 3, needs_.slots_at_once());
@@ -62,13 +67,18 @@ class Regions {
     return at;
   }
 
-  // What lasts where it is, and nothing in what stays beside it.
   void share(const Layout::Range& under) {
     for (Region region : {Region::parameter, Region::state, Region::gradient}) {
       placed(region) = under.instances[region];
       take(region, under.memory.bytes[region]);
     }
-    take(Region::others, here().begin + under.kept - end_);
+  }
+
+  // What follows has nothing of what stays.
+  void keep_clear_of(const Layout::Range& under) {
+    const std::int64_t left = here().begin + under.kept - end_;
+    PRUN_CHECK(left >= 0, "range ", range_, ": a step keeps ", -left, " bytes more than the plan beneath");
+    take(Region::others, left);
   }
 
   Numbered<Layout::Strided>& placed(Region region) { return here().instances[region]; }
@@ -154,6 +164,7 @@ class Regions {
 
   const RegionNeeds needs_;
   const Layout* const beneath_;
+  const bool again_;  // over a plan of the same program
   Plan& plan_;
   std::int32_t range_ = 0;
   std::int64_t end_ = 0;  // of what has a place
@@ -162,8 +173,8 @@ class Regions {
 }  // namespace
 
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const InTurn& in_turn, const Layout* beneath, Plan& plan) {
-  Regions(RegionNeeds(program, work, sizes, plan), beneath, plan).place(in_turn);
+                   const InTurn& in_turn, const Beneath* beneath, Plan& plan) {
+  Regions(RegionNeeds(program, work, sizes, plan), program, beneath, plan).place(in_turn);
 }
 
 }  // namespace prun

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "plan/beneath.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/order/turns.hpp"
 #include "plan/work.hpp"
@@ -17,8 +18,8 @@ struct InTurn {
   bool far_ahead;  // see Lowering
 };
 // Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
-// `beneath`: the layout that it is over; null: none.
+// `beneath`: what it is over; null: nothing.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const InTurn& in_turn, const Layout* beneath, Plan& plan);
+                   const InTurn& in_turn, const Beneath* beneath, Plan& plan);
 
 }  // namespace prun

@@ -50,9 +50,14 @@ class SaveReads {
   SaveReads(const Program& program, std::int64_t rank, Plan& plan)
       : program_(program), plan_(plan), values_(list(rank)), bytes_(plan, values_) {}
 
-  void run() {
-    find_first_writers();
-    make_reads();
+  void run(const std::vector<SaveRead>* known) {
+    if (known) {
+      plan_.save_reads = *known;
+      number_reads();
+    } else {
+      find_first_writers();
+      make_reads();
+    }
     make_waits();
   }
 
@@ -109,12 +114,15 @@ class SaveReads {
   void make_reads() {
     std::map<std::int32_t, SaveRead> by_writer;
     for (std::size_t i = 0; i < values_.size(); ++i) by_writer[first_[i]].push_back(values_[i]);
+    for (auto& [writer, read] : by_writer) plan_.save_reads.push_back(std::move(read));
+    number_reads();
+  }
+
+  void number_reads() {
     read_of_.resize(values_.size());
-    for (auto& [writer, read] : by_writer) {
-      for (const LastingValue& value : read)
-        read_of_[number(value)] = narrow<std::int32_t>(plan_.save_reads.size());
-      plan_.save_reads.push_back(std::move(read));
-    }
+    for (std::size_t i = 0; i < plan_.save_reads.size(); ++i)
+      for (const LastingValue& value : plan_.save_reads[i])
+        read_of_[number(value)] = narrow<std::int32_t>(i);
   }
 
   // By queue and call, the latest read that is known to be done when it begins.
@@ -142,8 +150,9 @@ class SaveReads {
 
 }  // namespace
 
-void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan) {
-  SaveReads(program, rank, plan).run();
+void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan, const Beneath* beneath) {
+  const bool again = beneath && beneath->is_of(program);
+  SaveReads(program, rank, plan).run(again ? &beneath->plan.save_reads : nullptr);
 }
 
 }  // namespace prun

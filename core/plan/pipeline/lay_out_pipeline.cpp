@@ -160,6 +160,12 @@ class StageSums {
 
 }  // namespace
 
+ScheduleShape pipeline_shape(const Program& program, const PipelineRequest& asked,
+                             std::int64_t microbatches) {
+  return {static_cast<std::int32_t>(program.mesh().extent(asked.axis)),
+          static_cast<std::int32_t>(microbatches), asked.chunks};
+}
+
 std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedule& ask,
                                                const Optimizers& optimizers, std::int64_t microbatches) {
   if (!program.requests().pipeline) return std::nullopt;
@@ -170,8 +176,7 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
   check_launches(program, microbatches);
   PipelineLayout layout;
   layout.axis = asked.axis;
-  ScheduleAnswer answer = ask(asked.schedule, {static_cast<std::int32_t>(ranks),
-                                               static_cast<std::int32_t>(microbatches), asked.chunks});
+  ScheduleAnswer answer = ask(asked.schedule, pipeline_shape(program, asked, microbatches));
   layout.order = std::move(answer.order);
   layout.split = answer.split;
   const std::vector<double> costs = chain_costs(program);

@@ -17,6 +17,9 @@ struct ScheduleAnswer {
 };
 using AskSchedule = std::function<ScheduleAnswer(const std::string& schedule, const ScheduleShape& shape)>;
 
+// What a schedule is asked about.
+ScheduleShape pipeline_shape(const Program& program, const PipelineRequest& asked, std::int64_t microbatches);
+
 // Asks the schedule, cuts the chain, and makes the program fit: weight gradients apart where the schedule
 // runs them apart, parameters of two ranks as two copies whose gradients are summed. Nothing where no
 // strategy asked, or the axis has one rank. Before placement.

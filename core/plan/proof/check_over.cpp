@@ -4,7 +4,8 @@
 namespace prun {
 namespace {
 
-// A program beside another one that has memory of its own.
+// A program beside another one that has memory of its own, or the same program with other microbatches, which
+// has all that stays in common with it.
 class Guest {
  public:
   Guest(const Program& program, const Plan& plan, const Beneath& beneath)
@@ -22,6 +23,7 @@ class Guest {
         for (const PlannedOperand& operand : step.operands)
           if (operand.value != none && lasts(operand.address.region)) check_same(call, operand);
       }
+    if (beneath_.is_of(program_)) check_saves();
   }
 
  private:
@@ -31,8 +33,13 @@ class Guest {
     return plan_.functions[call.function].kind == FunctionKind::gather &&
            step.exchange->out.region == Region::parameter;
   }
+  // Of what both programs have in the same place.
+  bool is_common(Region region) const {
+    return beneath_.is_of(program_) && (lasts(region) || region == Region::runtime ||
+                                        region == Region::batch || region == Region::scalars);
+  }
   void check_write(const Call& call, const PlannedStep& step, const Address& address) const {
-    if (address.bytes == 0) return;
+    if (address.bytes == 0 || is_common(address.region)) return;
     const std::string_view op = step.op == none ? "recv" : program_.op(step.op).kind();
     for (const int side : {0, 1}) {
       const std::int64_t at = plan_.resolve(call, address, side);
@@ -41,6 +48,12 @@ class Guest {
           fail_check("op '", op, "' writes ", name_of(address.region),
                      " where the program beneath keeps its own");
     }
+  }
+
+  // A save that steps of one go on beside, those of the other hold back by the same counter.
+  void check_saves() const {
+    if (plan_.save_reads != beneath_.plan.save_reads)
+      fail_check("a save is not read as beneath the plan is said");
   }
 
   void check_same(const Call& call, const PlannedOperand& operand) const {

@@ -11,7 +11,7 @@ namespace prun {
 // begin once; every op of the program with an effect is called.
 void check_plan(const Program& program, const Plan& plan);
 // One that was made over another: what lasts lies where it does there, and nothing of what stays there is
-// written.
+// written, but by a plan of the same program what both keep in one place.
 void check_over(const Program& program, const Plan& plan, const Beneath& beneath);
 
 }  // namespace prun

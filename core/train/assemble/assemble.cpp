@@ -25,6 +25,9 @@ class FittingSearch {
   explicit FittingSearch(PlanMaker& maker) : maker_(maker) {}
 
   Assembly run();
+  // Of what was found: see Lowering.
+  bool far_ahead() const { return far_ahead_; }
+  const NotFitting& tried() const { return tried_; }
 
  private:
   bool fits_everywhere(std::size_t way);
@@ -35,6 +38,7 @@ class FittingSearch {
 
   PlanMaker& maker_;
   std::optional<Assembly> made_;        // by the last try
+  bool far_ahead_ = true;               // of the last try
   NotFitting tried_;                    // what was found while none fitted
   std::optional<std::size_t> crowded_;  // the first way that fits each rank, and not all ranks of a host
 };
@@ -88,14 +92,28 @@ bool FittingSearch::fits(const PlannedChoice& choice) {
 // Where drives are used, with memory for all that keeps them busy, if there is that much.
 void FittingSearch::make_with_room(const PlannedChoice& choice) {
   maker_.make(choice, true, made_);
-  if (uses_drives(*made_) && !there_is_room(*made_)) maker_.make(choice, false, made_);
+  far_ahead_ = !uses_drives(*made_) || there_is_room(*made_);
+  if (!far_ahead_) maker_.make(choice, false, made_);
+}
+
+// Steps of fewer microbatches hardly ever need more memory than the full one, so what is taken is found
+// without them.
+void add_ramp(PlanMaker& maker, const FittingSearch& search, Assembly& assembly) {
+  maker.plan_ramp(assembly, search.far_ahead());
+  if (assembly.ramp().empty()) return;
+  NotFitting tried = search.tried();
+  tried.needed = tried.least = bytes_needed(assembly);
+  tried.further = missing_further_memory(assembly);
+  if (tried.needed > memory_limit(assembly) || !tried.further.empty()) refuse_memory(assembly, tried);
 }
 
 }  // namespace
 
 Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose) {
   PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, rank, purpose));
-  Assembly assembly = FittingSearch(maker).run();
+  FittingSearch search(maker);
+  Assembly assembly = search.run();
+  add_ramp(maker, search, assembly);
   maker.prove(assembly);
   maker.leave_rest_to_saves(assembly);
   assembly.check_steps_end(false);

@@ -1,5 +1,6 @@
 #include "train/assemble/assembly.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "plan/proof/check_ranks.hpp"
@@ -107,16 +108,18 @@ std::vector<HeldSlice> Assembly::saved_slices() const {
 
 std::string Assembly::fingerprint() const {
   std::string all;
-  for (const Plan& plan : plans_) all += prun::fingerprint(*program_, plan);
-  for (const Plan& plan : evaluation_plans_) all += prun::fingerprint(*evaluation_, plan);
+  each_planned([&](const Program& program, const std::vector<Plan>& plans, bool) {
+    for (const Plan& plan : plans) all += prun::fingerprint(program, plan);
+  });
   return all;
 }
 
 // One rank alone waits for nobody: its own queues have been checked with the plan.
 void Assembly::check_steps_end(bool stamps) const {
   if (mesh().world() == 1) return;
-  check_steps_end(*program_, plans_, stamps);
-  if (evaluation()) check_steps_end(*evaluation(), evaluation_plans_, false);
+  each_planned([&](const Program& program, const std::vector<Plan>& plans, bool over) {
+    check_steps_end(program, plans, stamps && !over);
+  });
 }
 
 void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const {
@@ -141,6 +144,14 @@ void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& 
   };
   const auto plan_of = [&](int rank) -> const Plan& { return plans[stage_of(rank)]; };
   prun::check_steps_end(all_ranks(program, plan_of), {limits, stamps});
+}
+
+const Plan& Assembly::plan_for(std::int64_t accumulate) const {
+  if (accumulate == batch().accumulate) return plan();
+  const auto planned = std::find_if(ramp_.begin(), ramp_.end(),
+                                    [&](const RampPlans& ramp) { return ramp.accumulate == accumulate; });
+  PRUN_CHECK(planned != ramp_.end(), "no plan has ", accumulate, " microbatches");
+  return plan_of(*planned, rank());
 }
 
 std::int64_t Assembly::parameters() const {

@@ -31,6 +31,13 @@ struct PlannedRecipe {
   ProgramWriter writer, evaluation_writer;  // whose ops programs point to
 };
 
+// The plans of a step of the same program that has other microbatches, where the batch grows: over the plans
+// of the full step.
+struct RampPlans {
+  std::int64_t accumulate = 1;
+  std::vector<Plan> plans;  // by the pipeline's coordinate
+};
+
 // A plain result, which assemble() makes (assemble/assemble.hpp): nothing of it changes any more.
 class Assembly {
  public:
@@ -56,6 +63,12 @@ class Assembly {
   std::vector<HeldSlice> saved_slices() const;
   const std::vector<Plan>& plans() const { return plans_; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
+  // Where the batch grows, the numbers of microbatches that a step has before it has all; none for a size
+  // that padding alone tells from the full one.
+  const std::vector<RampPlans>& ramp() const { return ramp_; }
+  const Plan& plan_of(const RampPlans& ramp, std::int64_t rank) const { return ramp.plans[stage_of(rank)]; }
+  // This rank's plan of a step that is made of so many microbatches.
+  const Plan& plan_for(std::int64_t accumulate) const;
   // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().
   // Null: it does not.
   const Program* evaluation() const { return evaluation_.get(); }
@@ -110,6 +123,9 @@ class Assembly {
   std::string plugin_of(std::size_t device) const;
   std::string key_by_trait(std::size_t device, std::string_view trait) const;
   void check_steps_end(const Program& program, const std::vector<Plan>& plans, bool stamps) const;
+  // Calls body(program, plans, whether they are over plans()) for all that was planned.
+  template <class Body>
+  void each_planned(Body&& body) const;
 
   std::shared_ptr<const PlannedRecipe> of_;
   std::vector<std::shared_ptr<DeviceInterface>> devices_;
@@ -118,8 +134,16 @@ class Assembly {
   std::optional<PipelineLayout> pipeline_;
   std::vector<Plan> plans_;                 // by the pipeline's coordinate
   std::vector<Plan> evaluation_plans_;      // likewise
+  std::vector<RampPlans> ramp_;             // by accumulate
   std::vector<ProcessNeed> process_needs_;  // likewise
 };
+
+template <class Body>
+void Assembly::each_planned(Body&& body) const {
+  body(*program_, plans_, false);
+  if (evaluation_) body(*evaluation_, evaluation_plans_, true);
+  for (const RampPlans& ramp : ramp_) body(*program_, ramp.plans, true);
+}
 
 template <class Body>
 void Assembly::each_parameter(Body&& body) const {

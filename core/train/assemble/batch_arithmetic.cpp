@@ -61,14 +61,19 @@ Mesh mesh_of(const Recipe& recipe) {
 
 BatchArithmetic BatchArithmetic::of(const Recipe& recipe, PluginHost& plugins) {
   BatchArithmetic batch;
-  batch.global = recipe.integer("batch.global");
   batch.micro = recipe.integer("batch.micro");
   batch.ranks = data_ranks(recipe, plugins);
-  const std::int64_t at_once = std::max<std::int64_t>(batch.micro, 1) * batch.ranks;
-  batch.accumulate = (batch.global + at_once - 1) / at_once;
   batch.seq = recipe.integer("model.seq");
   batch.vertical = recipe.text("batch.order") == "vertical";
   batch.lanes = static_cast<std::int32_t>(recipe.integer("batch.interleave"));
+  return batch.with_global(recipe.integer("batch.global"));
+}
+
+BatchArithmetic BatchArithmetic::with_global(std::int64_t sequences) const {
+  BatchArithmetic batch = *this;
+  const std::int64_t at_once = std::max<std::int64_t>(micro, 1) * ranks;
+  batch.global = sequences;
+  batch.accumulate = (sequences + at_once - 1) / at_once;
   return batch;
 }
 

@@ -28,6 +28,9 @@ struct BatchArithmetic {
   // Of all axes that a strategy splits the batch over, by its traits.
   static BatchArithmetic of(const Recipe& recipe, PluginHost& plugins);
 
+  // Of a step of so many sequences.
+  BatchArithmetic with_global(std::int64_t sequences) const;
+
   std::int64_t tokens() const { return global * seq; }
   // Sequences that fill the last microbatch up and do not count.
   std::int64_t padding() const { return micro * accumulate * ranks - global; }

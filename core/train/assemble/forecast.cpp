@@ -1,6 +1,7 @@
 #include "train/assemble/forecast.hpp"
 
 #include <algorithm>
+#include <map>
 
 #include "simulate/simulated_save.hpp"
 #include "train/assemble/comm_needs.hpp"
@@ -50,10 +51,12 @@ std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, 
   };
 }
 
+// `ramp`: of which plans; null: of the full step's.
 Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
-                      SimulateOptions options = {}) {
-  const std::vector<SimulatedRank> ranks =
-      all_ranks(assembly.program(), [&](int rank) -> const Plan& { return assembly.plan_of(rank); });
+                      SimulateOptions options = {}, const RampPlans* ramp = nullptr) {
+  const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), [&](int rank) -> const Plan& {
+    return ramp ? assembly.plan_of(*ramp, rank) : assembly.plan_of(rank);
+  });
   options.at_once = started_at_once(assembly, plugins);
   if (options.ranks_of_host == 0) options.ranks_of_host = ranks_of_host(assembly);
   return predict(ranks, table, names_of_devices(assembly), this_machine(), options,
@@ -169,6 +172,27 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   return save;
 }
 
+// By the size of the batch; without a table no more than which sizes there are.
+std::vector<RampForecast> sizes_of_ramp(const Assembly& assembly) {
+  std::vector<RampForecast> sizes;
+  const BatchRamp ramp = BatchRamp::of(assembly.recipe());
+  if (assembly.purpose() == Purpose::training && !ramp.rungs().empty())
+    for (const BatchRamp::Stretch& stretch : ramp.stretches()) sizes.push_back({stretch});
+  return sizes;
+}
+
+std::vector<RampForecast> forecast_ramp(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                                        const Simulation& full) {
+  std::vector<RampForecast> sizes = sizes_of_ramp(assembly);
+  if (sizes.empty()) return sizes;
+  std::map<std::int64_t, double> seconds = {{assembly.batch().accumulate, full.step_seconds}};
+  for (const RampPlans& ramp : assembly.ramp())
+    seconds[ramp.accumulate] = predict_by(assembly, plugins, table, {}, &ramp).simulation.step_seconds;
+  for (RampForecast& size : sizes)
+    size.step_seconds = seconds.at(assembly.batch().with_global(size.stretch.global).accumulate);
+  return sizes;
+}
+
 Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
                        const std::optional<std::filesystem::path>& costs, RatesUse rates) {
   try {
@@ -179,6 +203,7 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
     Forecast forecast{predict_step(assembly, plugins, known.table), ""};
     forecast.exposed_drives = exposed_drives(assembly, plugins, known.table, *forecast.prediction);
     forecast.save = forecast_save(assembly, plugins, known.table, forecast);
+    forecast.ramp = forecast_ramp(assembly, plugins, known.table, forecast.prediction->simulation);
     return forecast;
   } catch (const Error& error) {
     // A plan is worth showing without its prediction, unless that was asked for.
@@ -193,6 +218,7 @@ Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs, RatesUse rates) {
   Forecast forecast = forecast_time(assembly, plugins, costs, rates);
   if (!forecast.prediction) forecast.save = forecast_save(assembly, plugins, {}, forecast);
+  if (!forecast.prediction) forecast.ramp = sizes_of_ramp(assembly);
   forecast.sent = sent_of(assembly, plugins);
   return forecast;
 }

@@ -6,6 +6,7 @@
 
 #include "simulate/predict.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/assemble/batch_ramp.hpp"
 
 namespace prun {
 
@@ -19,12 +20,19 @@ struct SaveForecast {
   std::optional<Simulation> simulation = {};
 };
 
+// Of steps before the batch is full, and of the full ones, where it grows.
+struct RampForecast {
+  BatchRamp::Stretch stretch;
+  std::optional<double> step_seconds = {};
+};
+
 struct Forecast {
   std::optional<Prediction> prediction;
   std::string missing;  // where there is none: one sentence, with the command that helps
   // How much longer a step is than if tiers took no time; nothing where there are none, or no prediction.
   std::optional<double> exposed_drives = {};
   std::optional<SaveForecast> save = {};  // where the recipe saves
+  std::vector<RampForecast> ramp = {};    // by size, in turn; empty where no batch grows
   // Payload bytes this rank sends in a step, by queue, as its comm plugins count.
   std::vector<std::uint64_t> sent = {};
 };

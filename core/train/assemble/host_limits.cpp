@@ -45,7 +45,9 @@ std::int64_t limit_of(int resource, rlim_t rlimit::*which = &rlimit::rlim_cur) {
 HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank) {
   const Plan& plan = assembly.plan_of(rank);
   HostShare needs;
-  needs.threads = own_threads + static_cast<std::int64_t>(plan.queues.size()) +
+  std::size_t queues = plan.queues.size();
+  for (const RampPlans& ramp : assembly.ramp()) queues += assembly.plan_of(ramp, rank).queues.size();
+  needs.threads = own_threads + static_cast<std::int64_t>(queues) +
                   std::max<std::int64_t>(1, assembly.device_info().threads);  // which make initial values
   needs.descriptors = own_descriptors;
   const auto bytes_of = [&](Region region) {

@@ -90,6 +90,8 @@ std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& 
                                     std::span(assembly.device_infos()).subspan(1));
     need.call_bytes = bound_bytes(assembly.plan_of(rank));
     if (assembly.evaluation()) need.call_bytes += bound_bytes(assembly.evaluation_plan_of(rank));
+    for (const RampPlans& ramp : assembly.ramp())
+      need.call_bytes += bound_bytes(assembly.plan_of(ramp, rank));
     need.bytes += data_bytes + need.call_bytes;
     if (assembly.purpose() == Purpose::training)
       add_saves(assembly, rank, static_cast<std::int64_t>(ranks.size()), need);

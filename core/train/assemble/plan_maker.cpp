@@ -11,6 +11,7 @@
 #include "plan/proof/check_ranks.hpp"
 #include "plan/work.hpp"
 #include "program/passes.hpp"
+#include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/memory_fit.hpp"
 #include "train/assemble/recipe_checks.hpp"
 
@@ -62,7 +63,7 @@ void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<
     made->evaluation_plans_.clear();
   }
   Assembly next = with_devices(std::move(written));
-  next.plans_ = plans_of(next, *next.program_, of_->purpose, far_ahead);
+  next.plans_ = plans_of(next, *next.program_, of_->purpose, full_step(next), far_ahead);
   if (of_->purpose == Purpose::training && of_->recipe.integer("eval.every") > 0)
     plan_evaluation(next, choice.way_to_fit, far_ahead);
   if (!data_bytes_) data_bytes_ = data_bytes_of(next, of_->plugins);
@@ -106,27 +107,27 @@ std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program&
 
 // ------------------------------------------------------------------- plans
 
-Work PlanMaker::work_of_stage(const Assembly& next, const Program& program, Purpose purpose,
+Work PlanMaker::work_of_stage(const Program& program, Purpose purpose, const Microbatches& microbatches,
                               std::size_t stage) const {
   const BatchArithmetic& batch = of_->batch;
+  const std::int64_t count = microbatches.count;
   const bool trains = purpose == Purpose::training;
-  if (next.pipeline_) {
-    Work work = work_of(program, *next.pipeline_, static_cast<std::int64_t>(stage));
+  if (microbatches.pipeline) {
+    Work work = work_of(program, *microbatches.pipeline, static_cast<std::int64_t>(stage));
     return trains ? work : forward_work(std::move(work));
   }
-  if (!trains) return forward_work(whole_work(program, batch.accumulate));
-  if (batch.vertical) return vertical_work(program, batch.accumulate);
-  return batch.lanes > 1 ? side_by_side_work(program, batch.accumulate, batch.lanes)
-                         : whole_work(program, batch.accumulate);
+  if (!trains) return forward_work(whole_work(program, count));
+  if (batch.vertical) return vertical_work(program, count);
+  return batch.lanes > 1 ? side_by_side_work(program, count, batch.lanes) : whole_work(program, count);
 }
 
 std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
   const std::vector<int> ranks = ranks_of_stages(written);
   std::vector<PlanOutline> outlines;
   for (const std::size_t stage : std::set<std::size_t>{0, ranks.size() / 2, ranks.size() - 1})
-    outlines.push_back(outline_plan(written.program(), offers_.lowering(written, false),
-                                    of_->batch.accumulate, ranks[stage],
-                                    work_of_stage(written, written.program(), of_->purpose, stage)));
+    outlines.push_back(
+        outline_plan(written.program(), offers_.lowering(written, false), of_->batch.accumulate, ranks[stage],
+                     work_of_stage(written.program(), of_->purpose, full_step(written), stage)));
   return outlines;
 }
 
@@ -144,20 +145,45 @@ void PlanMaker::share_out_stages(const Program& program, std::size_t stages,
             [&](std::size_t, std::size_t stage) { body(stage); });
 }
 
-// Plans of evaluation are over those of training.
+// All are over those of the full step of training, once these are made.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
-                                      bool far_ahead) const {
+                                      const Microbatches& microbatches, bool far_ahead) const {
   const std::vector<int> ranks = ranks_of_stages(next);
   std::vector<Plan> plans(ranks.size());
-  check_launches(program, of_->batch.accumulate);
+  check_launches(program, microbatches.count);
   share_out_stages(program, ranks.size(), [&](std::size_t i) {
-    const Work work = work_of_stage(next, program, purpose, i);
+    const Work work = work_of_stage(program, purpose, microbatches, i);
     std::optional<Beneath> under;
-    if (&program != next.program_.get()) under.emplace(Beneath{*next.program_, next.plans_[i]});
-    plans[i] = make_plan(program, offers_.lowering(next, far_ahead), of_->batch.accumulate, ranks[i], work,
+    if (!next.plans_.empty()) under.emplace(Beneath{*next.program_, next.plans_[i]});
+    plans[i] = make_plan(program, offers_.lowering(next, far_ahead), microbatches.count, ranks[i], work,
                          under ? &*under : nullptr, Proof::left_out);
   });
   return plans;
+}
+
+void PlanMaker::plan_ramp(Assembly& taken, bool far_ahead) const {
+  if (of_->purpose != Purpose::training) return;
+  std::set<std::int64_t> known = {of_->batch.accumulate};
+  const BatchRamp sizes = BatchRamp::of(of_->recipe);
+  for (const BatchRamp::Rung& rung : sizes.rungs())
+    if (const BatchArithmetic batch = of_->batch.with_global(rung.global);
+        known.insert(batch.accumulate).second)
+      taken.ramp_.push_back(ramp_plans(taken, batch, far_ahead));
+  for (const RampPlans& ramp : taken.ramp_)
+    for (std::size_t i = 0; i < ramp.plans.size(); ++i) make_room(taken.plans_[i], ramp.plans[i]);
+  if (!taken.ramp_.empty()) taken.process_needs_ = process_needs_of(taken, of_->plugins, *data_bytes_);
+}
+
+// A schedule may not be able to do with so few microbatches.
+RampPlans PlanMaker::ramp_plans(const Assembly& taken, const BatchArithmetic& batch, bool far_ahead) const {
+  try {
+    std::optional<PipelineLayout> pipeline = taken.pipeline_;
+    if (pipeline) pipeline->order = of_->writer.order_of(*taken.program_, batch.accumulate);
+    return {batch.accumulate,
+            plans_of(taken, *taken.program_, Purpose::training, {batch.accumulate, pipeline}, far_ahead)};
+  } catch (const Error& error) {
+    throw_error(error.code(), "batch.ramp comes to steps of ", batch.global, " sequences: ", error.what());
+  }
 }
 
 void PlanMaker::prove(const Assembly& taken) const {
@@ -171,8 +197,7 @@ void PlanMaker::prove(const Assembly& taken) const {
     for (std::size_t i = 0; i < ranks.size(); ++i) pairs.push_back({ranks[i], &plans[i]});
     check_ranks(program, pairs);
   };
-  prove_all(taken.program(), taken.plans_, false);
-  if (taken.evaluation_) prove_all(*taken.evaluation_, taken.evaluation_plans_, true);
+  taken.each_planned(prove_all);
 }
 
 void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead) {
@@ -181,7 +206,7 @@ void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead)
     evaluation_way_ = way;
   }
   next.evaluation_ = evaluation_;
-  next.evaluation_plans_ = plans_of(next, *evaluation_, Purpose::evaluation, far_ahead);
+  next.evaluation_plans_ = plans_of(next, *evaluation_, Purpose::evaluation, full_step(next), far_ahead);
   for (std::size_t i = 0; i < next.plans_.size(); ++i) make_room(next.plans_[i], next.evaluation_plans_[i]);
 }
 

@@ -25,6 +25,9 @@ class PlanMaker {
   // The outlines of the plans of stages that differ most: the first, one in the middle and the last; where
   // there is no pipeline, of the one plan.
   std::vector<PlanOutline> outlines(const Assembly& written) const;
+  // The plans of what is taken of steps before the batch is full, where it grows (batch.ramp), and the memory
+  // that they need beyond the others'.
+  void plan_ramp(Assembly& taken, bool far_ahead) const;
   // Throws where a plan that was made is not right, or ranks expect what others do not send. It takes longer
   // than planning does, so only what fits is proven, once.
   void prove(const Assembly& taken) const;
@@ -32,13 +35,22 @@ class PlanMaker {
   void leave_rest_to_saves(Assembly& taken) const;
 
  private:
+  // What a step is made of.
+  struct Microbatches {
+    std::int64_t count = 1;
+    const std::optional<PipelineLayout>& pipeline;
+  };
+
   void refuse_tier() const;
-  Work work_of_stage(const Assembly& next, const Program& program, Purpose purpose, std::size_t stage) const;
+  Work work_of_stage(const Program& program, Purpose purpose, const Microbatches& microbatches,
+                     std::size_t stage) const;
   Assembly with_devices(WrittenProgram written) const;
   void make_devices(Assembly& next) const;
   std::unique_ptr<Program> lowered(const Assembly& next, const Program& program) const;
   std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
-                             bool far_ahead) const;
+                             const Microbatches& microbatches, bool far_ahead) const;
+  Microbatches full_step(const Assembly& next) const { return {of_->batch.accumulate, next.pipeline_}; }
+  RampPlans ramp_plans(const Assembly& taken, const BatchArithmetic& batch, bool far_ahead) const;
   void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
   std::vector<int> ranks_of_stages(const Assembly& made) const;
   void share_out_stages(const Program& program, std::size_t stages,

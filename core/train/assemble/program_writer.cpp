@@ -172,6 +172,11 @@ NamedOptimizer ProgramWriter::optimizer_of(const RecipeSection& section) const {
   return {section.plugin(), unit, std::move(optimizer)};
 }
 
+PipelineOrder ProgramWriter::order_of(const Program& program, std::int64_t microbatches) const {
+  const PipelineRequest& asked = program.requests().pipeline.value();
+  return ask_schedule(recipe_, plugins_, asked.schedule, pipeline_shape(program, asked, microbatches)).order;
+}
+
 // Over stages and the mesh.
 void ProgramWriter::lay_out() {
   const auto ask = [&](const std::string& name, const ScheduleShape& shape) {

@@ -55,6 +55,8 @@ class ProgramWriter {
 
   // Throws an Error for what a plugin refuses, and for rewritings that do not fit together.
   WrittenProgram write(const PlannedChoice& choice);
+  // The order of the calls of a program's pipeline in a step of so many microbatches.
+  PipelineOrder order_of(const Program& program, std::int64_t microbatches) const;
 
  private:
   // False where the mesh must have an axis as two before the program is written.

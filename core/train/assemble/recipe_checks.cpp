@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/loss_scale.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
@@ -28,10 +29,12 @@ void check_batch(const Recipe& recipe, PluginHost& plugins, Diagnostics& problem
                                 "give it, or let prun tune choose it"));
     return;
   }
-  const std::int64_t global = recipe.integer("batch.global"),
-                     ranks = BatchArithmetic::of(recipe, plugins).ranks,
-                     at_once = recipe.integer("batch.micro") * ranks;
-  if (global % at_once == 0 || recipe.flag("batch.pad")) return;
+  const BatchArithmetic batch = BatchArithmetic::of(recipe, plugins);
+  const std::int64_t global = batch.global, ranks = batch.ranks, at_once = batch.micro * ranks;
+  if (global % at_once == 0 || recipe.flag("batch.pad")) {
+    check_ramp(recipe, batch, problems);
+    return;
+  }
   const std::int64_t below = global / at_once * at_once, above = below + at_once;
   const std::string times = ranks > 1 ? detail::concat(" x ", ranks, " data-parallel ranks = ", at_once) : "";
   problems.add(recipe.problem(
@@ -153,9 +156,9 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
     if (const std::string name = blamed(recipe, key);
         size_of(type) < size_of(precision.compute) && name != narrow) {
       narrow = name;
-      problems.add(recipe.problem("precision." + name, "precision." + name +
-                                                           " is narrower than precision.compute; " + name +
-                                                           " = \"" + compute + "\" fits"));
+      problems.add(recipe.problem("precision." + name,
+                                  detail::concat("precision.", name, " is narrower than precision.compute; ",
+                                                 name, " = \"", compute, "\" fits")));
     }
   const auto wide = [](const auto& entry) { return entry.second == DType::f64; };
   const auto count = std::count_if(std::begin(kept), std::end(kept), wide);

@@ -22,11 +22,9 @@ BatchShape batch_shape(const Assembly& assembly, const Program& program) {
   const BatchArithmetic& batch = assembly.batch();
   const StagedValues staged = staged_values(program);
   BatchShape shape;
-  shape.microbatches = batch.accumulate;
   shape.rows = batch.micro * batch.ranks;
   shape.first_row = program.starts(staged.targets, assembly.rank())[0];
   shape.micro = batch.micro;
-  shape.global = batch.global;
   shape.first_position = program.starts(staged.targets, assembly.rank())[1];
   shape.positions = program.local_dims(staged.targets)[1].extent;
   shape.order = program.requests().sequence_order;
@@ -56,8 +54,9 @@ BatchReader::~BatchReader() {
   thread_.join();
 }
 
-void BatchReader::start(std::int64_t first, std::vector<BatchTarget> targets) {
+void BatchReader::start(std::int64_t first, std::int64_t global, std::vector<BatchTarget> targets) {
   first_ = first;
+  global_ = global;
   targets_ = std::move(targets);
   asked_.release();
 }
@@ -83,7 +82,7 @@ void BatchReader::fill() {
   std::int64_t within = shape_.first_row;  // number of the sample within the step
   for (const BatchTarget& target : targets_) {
     for (std::int64_t row = 0; row < shape_.micro; ++row) {
-      if (within + row < shape_.global && first_ + within + row < shape_.end)
+      if (within + row < global_ && first_ + within + row < shape_.end)
         counted_ += read_sample(first_ + within + row, target, row);
       else
         pad(first_ + within + row, target, row);

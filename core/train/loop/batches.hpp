@@ -27,12 +27,11 @@ struct BatchTarget {
 // A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
 // own positions: those at the places [first_position, first_position + positions) of each.
 struct BatchShape {
-  std::int64_t microbatches = 1;
   std::int64_t rows = 1;
   std::int64_t first_row = 0;
   std::int64_t micro = 1;
-  std::int64_t global = 1;  // samples of a step; rows beyond are padding, whose targets do not count
-  std::int64_t end = std::numeric_limits<std::int64_t>::max();  // likewise samples from this number on
+  // Samples from this number on are padding, whose targets do not count.
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
   std::int64_t first_position = 0;
   std::int64_t positions = 1;
   SequenceOrder order = {};
@@ -56,9 +55,9 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
   BatchReader& operator=(const BatchReader&) = delete;
 
-  // Starts to fill `targets` (one a microbatch) with this rank's samples of the step that begins with number
-  // `first`.
-  void start(std::int64_t first, std::vector<BatchTarget> targets);
+  // Starts to fill `targets` (one a microbatch) with this rank's samples of the step that has so many from
+  // number `first` on; rows beyond are padding as well.
+  void start(std::int64_t first, std::int64_t global, std::vector<BatchTarget> targets);
   // Waits for it; returns how many of this rank's targets count. Raises what went wrong.
   std::int64_t finish();
 
@@ -71,7 +70,7 @@ class BatchReader {
   const Samples& samples_;
   BatchShape shape_;
   std::vector<std::int32_t> sample_tokens_, sample_targets_;  // of one sample, all positions
-  std::int64_t first_ = 0;
+  std::int64_t first_ = 0, global_ = 1;
   std::vector<BatchTarget> targets_;
   std::int64_t counted_ = 0;
   Status status_;

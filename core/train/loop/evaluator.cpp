@@ -69,8 +69,9 @@ Evaluated Evaluator::run(Source& source, std::int64_t batches) {
 
 // Read while the one before it runs.
 void Evaluator::start(Source& source, std::int64_t batch) {
-  source.reader.start(batch * assembly_.batch().global,
-                      batch_targets(memory(), staged_, started_, assembly_.batch().accumulate));
+  const BatchArithmetic& step = assembly_.batch();
+  source.reader.start(batch * step.global, step.global,
+                      batch_targets(memory(), staged_, started_, step.accumulate));
   *reinterpret_cast<double*>(memory().staged(staged_.counted, started_, 0)) =
       static_cast<double>(source.reader.finish());
   stage_constants(assembly_, memory(), staged_, started_);

@@ -23,6 +23,8 @@ using CommunicatorLease = std::shared_ptr<void>;
 struct Membership {
   Exchange exchange;
   Probes probes, evaluation_probes;
+  // The same of a plan that steps have before the batch is full.
+  std::function<std::vector<Probe*>(const Assembly&, const Plan&, Communicators*)> ramp_probes;
   // A rank of many without the others: to its exchanges there is only an echo.
   bool alone = false;
   // Told of each step once those before it are finished; it may have been started already.

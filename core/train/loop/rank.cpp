@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/comm_variables.hpp"
@@ -60,6 +61,11 @@ class RankRun {
                                 groups_, "evaluation: ");
       return std::vector<Probe*>{&*evaluation_probe_};
     };
+    membership.ramp_probes = [this](const Assembly& assembly, const Plan& plan, const Communicators* with) {
+      if (!with) return std::vector<Probe*>{};
+      ramp_probes_.emplace_back(session_.flight(), assembly.program(), plan, groups_);
+      return std::vector<Probe*>{&ramp_probes_.back()};
+    };
     membership.before_step = [this](std::int64_t step) { session_.flight().begin_step(step); };
     membership.saving = [this] { session_.flight().saving(); };
     membership.connected = [abort = abort_](Communicators& communicators) {
@@ -76,6 +82,7 @@ class RankRun {
   std::shared_ptr<AbortSwitch> abort_;
   FlightProbe::Groups groups_;
   std::optional<FlightProbe> probe_, evaluation_probe_;
+  std::deque<FlightProbe> ramp_probes_;
   std::optional<Heartbeat> heartbeat_;
 };
 
@@ -152,6 +159,7 @@ int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string&
 int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                 FlightRecorder& flight) {
   std::optional<FlightProbe> probe, evaluation_probe;
+  std::deque<FlightProbe> ramp_probes;
   Membership membership;
   membership.probes = [&](const Assembly& of, Communicators*) {
     probe.emplace(flight, of.program(), of.plan(), FlightProbe::Groups{});
@@ -161,6 +169,10 @@ int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string
     evaluation_probe.emplace(flight, *of.evaluation(), of.evaluation_plan(), FlightProbe::Groups{},
                              "evaluation: ");
     return std::vector<Probe*>{&*evaluation_probe};
+  };
+  membership.ramp_probes = [&](const Assembly& of, const Plan& plan, Communicators*) {
+    ramp_probes.emplace_back(flight, of.program(), plan, FlightProbe::Groups{});
+    return std::vector<Probe*>{&ramp_probes.back()};
   };
   membership.before_step = [&](std::int64_t step) { flight.begin_step(step); };
   return train(assembly, plugins, resume_command, membership);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/rank.hpp"
@@ -67,7 +68,7 @@ std::vector<std::string> threads(const Recipe& recipe, const std::vector<SearchP
                                  const Question& question) {
   std::vector<std::string> answers(static_cast<std::size_t>(mesh_of(recipe).world()));
   run_local_ranks(
-      recipe, places,
+      without_ramp(recipe), places,
       [&](Trainer& trainer) {
         answers[static_cast<std::size_t>(trainer.assembly().rank())] = question.body(trainer);
       },
@@ -148,7 +149,7 @@ int answer_as_member(const Recipe& recipe, const std::vector<SearchPlace>& place
 int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& make) {
   return answer_as_member(recipe, places, [&](const Member& member) {
     const Question question = make(member.place);
-    const Assembly assembly(recipe, member.plugins, member.rank);
+    const Assembly assembly(without_ramp(recipe), member.plugins, member.rank);
     if (question.probes && member.rank == 0) assembly.check_steps_end(true);
     Membership membership = member.membership;
     membership.probes = [&](const Assembly& of, Communicators* with) {

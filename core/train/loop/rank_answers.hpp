@@ -15,7 +15,7 @@ namespace prun {
 // What each rank does, and who is told what its queues do. Threads share one.
 struct Question {
   std::function<std::string(Trainer& trainer)> body;
-  Probes probes;
+  Probes probes;  // of full steps: no batch grows
 };
 // Made once in each process that has ranks, whose devices are told their place on the host.
 using MakeQuestion = std::function<Question(LocalPlace place)>;

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "prun/data.hpp"
+#include "train/assemble/batch_ramp.hpp"
 
 namespace prun {
 
@@ -23,14 +24,14 @@ RunLength with_run_length(const Recipe& recipe, PluginHost& plugins) {
   });
   const double held_out = std::ceil(recipe.number("data.validation") * static_cast<double>(info.samples));
   const double samples = static_cast<double>(info.samples) - held_out;
-  const std::int64_t global = recipe.integer("batch.global");
-  const auto steps =
-      static_cast<std::int64_t>(std::ceil(epochs * samples / static_cast<double>(global) - 1e-9));
+  const BatchRamp ramp = BatchRamp::of(recipe);
+  const std::int64_t global = recipe.integer("batch.global"),
+                     steps = ramp.steps_for(static_cast<std::int64_t>(std::ceil(epochs * samples - 1e-6)));
   const std::int64_t length = std::clamp<std::int64_t>(steps, 1, recipe.integer("run.steps"));
   return {recipe.with("run.steps", std::to_string(length)).with("run.epochs", "0"),
-          format("run.epochs = %g of %.0f samples are %lld steps of %lld%s", epochs, samples,
-                 static_cast<long long>(steps), static_cast<long long>(global),
-                 length < steps ? ", and run.steps ends it before" : "")};
+          format("run.epochs = %g of %.0f samples are %lld steps of %s%lld%s", epochs, samples,
+                 static_cast<long long>(steps), ramp.rungs().empty() ? "" : "at last ",
+                 static_cast<long long>(global), length < steps ? ", and run.steps ends it before" : "")};
 }
 
 }  // namespace prun

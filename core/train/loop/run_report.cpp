@@ -42,6 +42,8 @@ void tell_start(Observers& observers, const Trainer& trainer) {
   info.plan_bytes = assembly.plan().layout.bytes_in_memory();
   observers.start(info);
   observers.event(EventKind::note, "batch: " + assembly.batch().text());
+  if (!trainer.ramp().rungs().empty())
+    observers.event(EventKind::note, "batch.ramp: " + trainer.ramp().text());
   if (const std::string said = ignored_stop_signals_text(); !said.empty())
     observers.event(EventKind::note, said);
   for (const std::string& said : assembly.program().requests().said_to_fit)
@@ -90,11 +92,18 @@ StepInfo step_info(const Trainer& trainer, const StepResult& result, double seco
   info.loss_scale = result.loss_scale;
   info.kept = result.kept;
   info.targets = result.targets;
+  info.tokens = result.sequences * trainer.assembly().batch().seq;
+  info.all_tokens = trainer.progress().samples * trainer.assembly().batch().seq;
   info.seconds = seconds;
   // Steps overlap, so one that the host heard of late seems shorter than the device took for it.
   info.exposed_seconds = std::min(result.exposed_communication.value_or(-1), seconds);
   read_meter(trainer.assembly(), info);
   return info;
+}
+
+std::string other_batch_text(const Trainer& trainer) {
+  return detail::concat("batch.ramp: from step ", trainer.progress().step + 1, " on ",
+                        trainer.assembly().batch().with_global(trainer.global()).text());
 }
 
 std::string stopped_text(const Trainer& trainer, const std::string& resume_command) {

@@ -27,6 +27,8 @@ std::vector<TallyInfo> tallies_of(const StepResult& result);
 StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds);
 
 // Where the run stopped, and the command that goes on with it.
+// Of a step whose batch has another size than the one before it.
+std::string other_batch_text(const Trainer& trainer);
 std::string stopped_text(const Trainer& trainer, const std::string& resume_command);
 // That the update of a step was masked, and why.
 std::string non_finite_text(std::int64_t step, const StepResult& result);

@@ -23,9 +23,9 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 // Of a step that runs nobody knows yet whether it is kept: where one does, there is one update more in the
 // one case, and in the other, where that stops the run, none any more.
 void StepStaging::stage(std::int64_t number, const Progress& progress, std::int64_t unknown,
-                        std::int64_t counted, StepWishes wishes) const {
+                        const StagedBatch& batch, StepWishes wishes) const {
   const std::int64_t next = progress.updates + 1;
-  write_scalar(number, values_.counted, static_cast<double>(counted));
+  write_scalar(number, values_.counted, static_cast<double>(batch.counted));
   write_scalar(number, values_.stop, (wishes.stop ? 1 : 0) + (wishes.save ? wish_to_save : 0));
   write_outcome(number, values_.lr, rate_.at(next + unknown), rate_.at(next));
   write_outcome(number, values_.step, static_cast<double>(next + unknown), static_cast<double>(next));
@@ -41,7 +41,7 @@ void StepStaging::stage(std::int64_t number, const Progress& progress, std::int6
   write_scalar(number, values_.seed,
                step_seed(assembly_.recipe().integer("run.seed"), progress.step + unknown));
   if (values_.inv_sequences != none)
-    write_scalar(number, values_.inv_sequences, 1 / static_cast<double>(assembly_.batch().global));
+    write_scalar(number, values_.inv_sequences, 1 / static_cast<double>(batch.global));
   for (AxisId axis = 0; axis < values_.first.size(); ++axis)
     if (values_.first[axis] != none)
       write_scalar(number, values_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);

@@ -28,8 +28,9 @@ struct StepResult {
   double lr = 0;
   double loss_scale = 0;  // 0: the loss is not scaled
   bool kept = true;
-  bool scale_spent = false;  // not kept, and the scale of the loss cannot fall
-  std::int64_t targets = 0;  // of all ranks
+  bool scale_spent = false;    // not kept, and the scale of the loss cannot fall
+  std::int64_t targets = 0;    // of all ranks
+  std::int64_t sequences = 0;  // likewise
   // Some rank was asked to stop, the first one to save: all ranks learn it in the same step.
   bool stop = false, save = false;
   std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
@@ -42,12 +43,19 @@ struct StepWishes {
   bool stop = false, save = false;
 };
 
-// Steps have numbers of this process, `number`, which alternate the sides of the staging area.
+// The batch of a step on this rank.
+struct StagedBatch {
+  std::int64_t global = 1;   // sequences of all ranks
+  std::int64_t counted = 0;  // targets that count
+};
+
+// Steps of a plan have numbers of this process, `number`, which alternate the sides of the staging area.
 class StepStaging {
  public:
-  StepStaging(const Assembly& assembly, const PlanMemory& memory)
+  StepStaging(const Assembly& assembly, const PlanMemory& memory, std::int64_t microbatches)
       : assembly_(assembly),
         memory_(memory),
+        microbatches_(microbatches),
         values_(staged_values(assembly.program())),
         rate_(assembly.recipe()),
         scaler_(assembly.recipe()),
@@ -55,11 +63,11 @@ class StepStaging {
 
   // Where the samples of a step go.
   std::vector<BatchTarget> batch(std::int64_t number) const {
-    return batch_targets(memory_, values_, number, assembly_.batch().accumulate);
+    return batch_targets(memory_, values_, number, microbatches_);
   }
   // What a step is told besides. `progress`: of the steps that are finished; `unknown`: how many run of which
-  // nobody knows yet how they end; `counted`: the targets of its batch on this rank.
-  void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, std::int64_t counted,
+  // nobody knows yet how they end.
+  void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, const StagedBatch& batch,
              StepWishes wishes) const;
   // Of a step that is done and that `progress` does not count yet.
   StepResult read(std::int64_t number, const Progress& progress) const;
@@ -73,6 +81,7 @@ class StepStaging {
 
   const Assembly& assembly_;
   const PlanMemory& memory_;
+  const std::int64_t microbatches_;
   const StagedValues values_;
   const LearningRate rate_;
   const LossScaler scaler_;

@@ -23,21 +23,6 @@ std::vector<Probe*> probes_of(const Probes& probes, const Assembly& assembly, Co
   return probes ? probes(assembly, communicators) : std::vector<Probe*>{};
 }
 
-// By queue of evaluation: it has none that training has not, and takes its communicators.
-std::vector<QueueComm> queues_of_evaluation(const Plan& evaluation, const Plan& training,
-                                            const std::vector<QueueComm>& all) {
-  std::vector<QueueComm> comms(evaluation.queues.size());
-  for (std::size_t q = 0; q < comms.size(); ++q) {
-    if (!evaluation.queues[q].communicates()) continue;
-    const auto same =
-        std::find_if(training.queues.begin(), training.queues.end(),
-                     [&](const QueueInfo& queue) { return queue.name == evaluation.queues[q].name; });
-    PRUN_CHECK(same != training.queues.end(), "queue ", evaluation.queues[q].name, " is not one of training");
-    comms[q] = all[static_cast<std::size_t>(same - training.queues.begin())];
-  }
-  return comms;
-}
-
 }  // namespace
 
 // ------------------------------------------------------------------- the start
@@ -51,18 +36,32 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       peers_(assembly, plugins, membership_),
       echo_(assembly.plan(), assembly.mesh(), assembly.rank()),
       gate_(assembly.plan().save_reads.size()),
-      executor_(assembly.program(), assembly.plan(), assembly.devices(), executor_options(assembly, gate_),
-                queues(), probes_of(membership_.probes, assembly, peers_.communicators())),
-      staging_(assembly, memory()),
+      ramp_(BatchRamp::of(assembly.recipe())),
+      full_(assembly, assembly.plan(), executor_options(assembly, gate_), queues(),
+            probes_of(membership_.probes, assembly, peers_.communicators())),
       samples_(open_data(assembly, plugins)),
       reader_(samples_, batch_shape(assembly, assembly.program())),
       scaler_(assembly.recipe()) {
+  open_ramp();
   open_evaluation(plugins);
   watch_replicas();
   const std::unique_ptr<StartValues> weights = restore(plugins);
   check_all_start_alike(plugins, weights.get());
   prepare_saves(plugins);
   read_ahead();
+}
+
+// With the communicators of the full step, and in its memory. Devices that try work spoil that, so all are
+// there before anything that lasts is written.
+void Trainer::open_ramp() {
+  ExecutorOptions options = executor_options(assembly_, gate_);
+  options.beneath = &memory();
+  for (const RampPlans& ramp : assembly_.ramp()) {
+    const Plan& plan = assembly_.plan_of(ramp, assembly_.rank());
+    std::vector<Probe*> probes;
+    if (membership_.ramp_probes) probes = membership_.ramp_probes(assembly_, plan, peers_.communicators());
+    fewer_.try_emplace(ramp.accumulate, assembly_, plan, options, queues_over(plan), std::move(probes));
+  }
 }
 
 // With the communicators of training, and in its memory.
@@ -78,12 +77,28 @@ ForwardParts Trainer::evaluation_parts() {
           *assembly_.evaluation(),
           plan,
           &memory(),
-          queues_of_evaluation(plan, assembly_.plan(), queues()),
+          queues_over(plan),
           probes_of(membership_.evaluation_probes, assembly_, peers_.communicators())};
 }
 
 std::vector<QueueComm> Trainer::queues() {
   return peers_.communicators() ? peers_.communicators()->queues() : echo_.queues();
+}
+
+// By queue of a plan that is over the full step's: it has none that this has not, and takes its
+// communicators.
+std::vector<QueueComm> Trainer::queues_over(const Plan& plan) {
+  const std::vector<QueueInfo>& known = assembly_.plan().queues;
+  const std::vector<QueueComm> all = queues();
+  std::vector<QueueComm> comms(plan.queues.size());
+  for (std::size_t q = 0; q < comms.size(); ++q) {
+    if (!plan.queues[q].communicates()) continue;
+    const auto same = std::find_if(known.begin(), known.end(),
+                                   [&](const QueueInfo& queue) { return queue.name == plan.queues[q].name; });
+    PRUN_CHECK(same != known.end(), "queue ", plan.queues[q].name, " is not one of the full step");
+    comms[q] = all[static_cast<std::size_t>(same - known.begin())];
+  }
+  return comms;
 }
 
 // Before anything that lasts is written.
@@ -126,11 +141,28 @@ void Trainer::prepare_saves(const PluginHost& plugins) {
 
 // ------------------------------------------------------------------- steps
 
-// The next step's batch, as soon as the step two before it has left it its side.
+StepRunner& Trainer::runner_of(std::int64_t global) {
+  const std::int64_t microbatches = assembly_.batch().with_global(global).accumulate;
+  return microbatches == assembly_.batch().accumulate ? full_ : fewer_.at(microbatches);
+}
+
+// Once the steps that run are done.
+std::int64_t Trainer::samples_taken() const {
+  std::int64_t samples = progress_.samples;
+  for (std::int64_t step = 0; step < running(); ++step) samples += ramp_.global_at(samples);
+  return samples;
+}
+
+// The next step's batch, as soon as the step two before it has left it its side; where that has another plan,
+// as soon as nothing runs.
 void Trainer::read_ahead() {
-  if (read_ > started_ || running() == 2) return;
-  reader_.start(progress_.samples + running() * assembly_.batch().global, staging_.batch(started_));
-  ++read_;
+  if (is_read_ || running() == 2) return;
+  const std::int64_t first = samples_taken(), global = ramp_.global_at(first);
+  StepRunner& next = runner_of(global);
+  if (&next != now_ && running() > 0) return;
+  now_ = &next;
+  reader_.start(first, global, next.batch());
+  is_read_ = true;
 }
 
 // The step that the others wait for, if they do: the earliest that is not finished.
@@ -140,22 +172,21 @@ void Trainer::say_step() const {
 
 void Trainer::start(bool stop, bool save) {
   PRUN_CHECK(!save || assembly_.rank() == 0, "rank ", assembly_.rank(), " wishes to save");
+  PRUN_CHECK(can_start(), "the next step has another plan than the ", running(), " that run");
   if (running() == 0) say_step();
-  staging_.stage(started_, progress_, running(), reader_.finish(), {stop, save});
-  executor_.start_step();
-  ++started_;
+  const std::int64_t global = ramp_.global_at(samples_taken());
+  now_->start(progress_, {global, reader_.finish()}, {stop, save});
+  is_read_ = false;
   read_ahead();
 }
 
 StepResult Trainer::finish() {
-  const std::optional<double> exposed = executor_.finish_step();
-  StepResult result = staging_.read(finished_, progress_);
-  result.exposed_communication = exposed;
-  ++finished_;
+  StepResult result = now_->finish(progress_);
+  result.sequences = global();
   ++progress_.step;
   progress_.loss_scale = scaler_.after(progress_.loss_scale, result.kept);
   progress_.updates += result.kept;
-  progress_.samples += assembly_.batch().global;
+  progress_.samples += result.sequences;
   if (running() > 0) say_step();
   read_ahead();
   return result;

@@ -2,12 +2,13 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "execute/echo.hpp"
-#include "execute/executor.hpp"
+#include "train/assemble/batch_ramp.hpp"
 #include "train/checkpoint/run_saves.hpp"
 #include "train/checkpoint/start_values.hpp"
 #include "train/loop/averaged_weights.hpp"
@@ -16,7 +17,7 @@
 #include "train/loop/membership.hpp"
 #include "train/loop/rank_memory.hpp"
 #include "train/loop/replicas.hpp"
-#include "train/loop/step_staging.hpp"
+#include "train/loop/step_runner.hpp"
 
 namespace prun {
 
@@ -30,10 +31,15 @@ class Trainer {
   // one before it still runs, whose outcome it heeds: it goes on from the updates there have been then, and
   // where that is to stop the run, changes nothing.
   void start(bool stop = false, bool save = false);
+  // Whether it may be started now: one whose batch has grown only when nothing runs.
+  bool can_start() const { return is_read_; }
   // The earliest step that runs, once it is done.
   StepResult finish();
   // Steps that are started and not finished: two at most.
-  std::int64_t running() const { return started_ - finished_; }
+  std::int64_t running() const { return now_->running(); }
+  // Sequences of the next step to finish.
+  std::int64_t global() const { return ramp_.global_at(progress_.samples); }
+  const BatchRamp& ramp() const { return ramp_; }
   // One step by itself.
   StepResult step(bool stop = false) {
     start(stop);
@@ -45,7 +51,7 @@ class Trainer {
   // Of steps that are finished.
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
-  const PlanMemory& memory() const { return executor_.memory(); }
+  const PlanMemory& memory() const { return full_.memory(); }
   // For whoever reads what lasts beside steps, in the order of the plan's reads; nobody saves meanwhile.
   SaveGate& save_gate() { return gate_; }
   const std::filesystem::path& folder() const { return saves_->folder(); }
@@ -83,6 +89,7 @@ class Trainer {
 
  private:
   // The steps of the start that follow on what there is once it is made, in this order.
+  void open_ramp();
   void open_evaluation(PluginHost& plugins);
   void watch_replicas();
   // What parameters started from, where that is not the seed or a checkpoint to go on from.
@@ -91,7 +98,10 @@ class Trainer {
   void prepare_saves(const PluginHost& plugins);
   void read_ahead();
 
+  StepRunner& runner_of(std::int64_t global);
+  std::int64_t samples_taken() const;
   std::vector<QueueComm> queues();
+  std::vector<QueueComm> queues_over(const Plan& plan);
   ForwardParts evaluation_parts();
   void say_step() const;
 
@@ -100,8 +110,10 @@ class Trainer {
   const Peers peers_;
   Echo echo_;  // where there are no communicators
   SaveGate gate_;
-  Executor executor_;
-  StepStaging staging_;
+  const BatchRamp ramp_;
+  StepRunner full_;
+  std::map<std::int64_t, StepRunner> fewer_;  // by their microbatches
+  StepRunner* now_ = &full_;                  // whose steps run, or would
   Samples samples_;
   BatchReader reader_;
   std::optional<Evaluator> evaluator_;
@@ -112,15 +124,14 @@ class Trainer {
   std::string base_;               // of the first rank, as manifests have it
   const LossScaler scaler_;
   Progress progress_;
-  // Steps of this process, which alternate the staging sides; `read_`: whose batch is there or on its way.
-  std::int64_t read_ = 0, started_ = 0, finished_ = 0;
+  bool is_read_ = false;  // whether the batch of the next step is there, or on its way
 };
 
 template <class Body>
 void Trainer::run(std::int64_t steps, Body&& body) {
   const std::int64_t end = progress_.step + steps;
   while (progress_.step < end) {
-    while (running() < 2 && progress_.step + running() < end) start();
+    while (can_start() && progress_.step + running() < end) start();
     body(finish());
   }
 }

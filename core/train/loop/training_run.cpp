@@ -101,7 +101,8 @@ class Run {
       trainer_.start(wants_to_stop(), save_timer_.is_over());
     }
     const std::int64_t runs = trainer_.progress().step + 1;
-    if (schedule_.goes_on_after(runs) && !(alone() && wants_to_stop())) start_behind();
+    const bool may = trainer_.can_start() && schedule_.goes_on_after(runs);
+    if (may && !(alone() && wants_to_stop())) start_behind();
   }
 
   // Without its data, say, a step cannot be started; the one before it is done all the same.
@@ -127,6 +128,8 @@ class Run {
     info.save_seconds = save_time_.take();
     info.compare_seconds = compare_time_.take();
     observers_.step(info);
+    if (trainer_.global() != result.sequences && trainer_.progress().step < schedule_.steps())
+      observers_.event(EventKind::note, other_batch_text(trainer_));
     in_folder([&] { tell_saved(); });
     if (!result.kept) non_finite(result);
     return {result.stop || (alone() && wants_to_stop()), result.save};

@@ -57,7 +57,6 @@ ConsoleObserver::ConsoleObserver(std::int64_t every, const ScreenSettings& setti
 void ConsoleObserver::start(const RunInfo& info) {
   steps_ = info.steps;
   first_step_ = info.first_step;
-  tokens_per_step_ = static_cast<double>(info.tokens_per_step);
   flops_per_token_ = info.flops_per_token;
   peak_flops_ = info.peak_flops;
   header(info);
@@ -82,6 +81,7 @@ void ConsoleObserver::header(const RunInfo& info) {
 
 void ConsoleObserver::step(const StepInfo& info) {
   times_.add(info.seconds);
+  token_times_.add(info.seconds / static_cast<double>(info.tokens));
   if (info.exposed_seconds >= 0 && info.seconds > 0) exposed_share_ = info.exposed_seconds / info.seconds;
   if (seen_++ == 0) first_loss_ = info.loss;
   last_ = info;
@@ -114,14 +114,14 @@ std::string ConsoleObserver::line_of(const StepInfo& info) const {
                      scientific(info.lr);
   if (info.loss_scale > 0) line += " | scale 2^" + fixed(std::log2(info.loss_scale), 0);
   if (info.seconds > 0) {
-    const double rate = tokens_per_step_ / info.seconds;
+    const auto tokens = static_cast<double>(info.tokens);
+    const double rate = tokens / info.seconds;
     line += " | " + scaled(rate) + " tok/s";
     if (has_mfu()) line += " | mfu " + fixed(100 * rate * flops_per_token_ / peak_flops_, 1) + "%";
     line += " | " + step_time(info.seconds);
     if (exposed_share_) line += " | comm " + fixed(100 * *exposed_share_, 1) + "%";
     if (info.watts > 0)
-      line +=
-          " | " + fixed(info.watts, 0) + " W " + fixed(1e3 * info.joules / tokens_per_step_, 2) + " mJ/tok";
+      line += " | " + fixed(info.watts, 0) + " W " + fixed(1e3 * info.joules / tokens, 2) + " mJ/tok";
   }
   return line + " | eta " + eta() + (info.kept ? "" : " | update skipped");
 }
@@ -181,7 +181,7 @@ void ConsoleObserver::finish(const FinishInfo& info) {
   std::string summary = outcome_ + ": " + std::to_string(seen_) + (seen_ == 1 ? " step in " : " steps in ") +
                         duration(last_->elapsed) + " | loss " + fixed(first_loss_, 4) + " to " +
                         fixed(last_->loss, 4);
-  if (!times_.empty()) summary += " | " + scaled(tokens_per_step_ / times_.median()) + " tok/s median";
+  if (!token_times_.empty()) summary += " | " + scaled(1 / token_times_.median()) + " tok/s median";
   screen_.line(summary);
 }
 

@@ -35,9 +35,8 @@ class ConsoleObserver final : public Observer {
 
   std::int64_t every_;
   Screen screen_;
-  StepTimes times_;
+  StepTimes times_, token_times_;
   std::int64_t steps_ = 0, first_step_ = 1;
-  double tokens_per_step_ = 0;
   double flops_per_token_ = 0;
   double peak_flops_ = 0;
   std::int64_t seen_ = 0;

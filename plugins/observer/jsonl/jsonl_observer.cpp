@@ -89,7 +89,6 @@ void JsonlObserver::flush() {
 
 void JsonlObserver::start(const RunInfo& info) {
   steps_ = info.steps;
-  tokens_per_step_ = static_cast<double>(info.tokens_per_step);
   flops_per_token_ = info.flops_per_token;
   peak_flops_ = info.peak_flops;
   if (path_.empty())
@@ -120,11 +119,12 @@ void JsonlObserver::step(const StepInfo& info) {
       .number("lr", info.lr)
       .flag("kept", info.kept)
       .integer("targets", info.targets)
+      .integer("tokens", info.tokens)
       .number("seconds", info.seconds)
       .number("elapsed", info.elapsed)
       .integer("steps", steps_);
   if (info.seconds > 0) {
-    const double rate = tokens_per_step_ / info.seconds;
+    const double rate = static_cast<double>(info.tokens) / info.seconds;
     line.number("tokens_per_second", rate);
     if (peak_flops_ > 0) line.number("mfu", rate * flops_per_token_ / peak_flops_);
   }
@@ -137,7 +137,7 @@ void JsonlObserver::step(const StepInfo& info) {
   if (info.watts > 0)
     line.number("watts", info.watts)
         .number("clock_mhz", info.clock_mhz)
-        .number("joules_per_token", info.joules / tokens_per_step_);
+        .number("joules_per_token", info.joules / static_cast<double>(info.tokens));
   for (const TallyInfo& tally : info.tallies) line.object(tally.name.view(), tally_object(tally));
   file().append(line.str());
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();

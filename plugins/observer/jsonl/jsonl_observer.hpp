@@ -37,7 +37,7 @@ class JsonlObserver final : public Observer {
   Clock::time_point flushed_at_;
   // Of the run, so that each step's line says by itself how far and how fast it is.
   std::int64_t steps_ = 0;
-  double tokens_per_step_ = 0, flops_per_token_ = 0, peak_flops_ = 0;
+  double flops_per_token_ = 0, peak_flops_ = 0;
 };
 
 }  // namespace prun::jsonl

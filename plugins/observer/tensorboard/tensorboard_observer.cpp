@@ -38,7 +38,6 @@ void TensorboardObserver::start(const RunInfo& info) {
   file_.emplace(path_.empty() ? std::string(info.folder.view()) + "/tensorboard" : path_, time);
   file_->add(version_event(time));
   if (info.first_step > 1) file_->add(restart_event(time, info.first_step));
-  tokens_per_step_ = static_cast<double>(info.tokens_per_step);
   flops_per_token_ = info.flops_per_token;
   peak_flops_ = info.peak_flops;
 }
@@ -53,12 +52,12 @@ void TensorboardObserver::step(const StepInfo& info) {
   std::vector<Scalar> scalars = {{"train/loss", info.loss},
                                  {"train/grad_norm", info.grad_norm},
                                  {"train/lr", info.lr},
-                                 {"train/tokens", tokens_per_step_ * static_cast<double>(info.step)},
+                                 {"train/tokens", static_cast<double>(info.all_tokens)},
                                  {"time/step_seconds", info.seconds}};
   if (info.loss_scale > 0) scalars.push_back({"train/loss_scale", info.loss_scale});
   if (!info.kept) scalars.push_back({"train/skipped_update", 1});
   if (info.seconds > 0) {
-    const double rate = tokens_per_step_ / info.seconds;
+    const double rate = static_cast<double>(info.tokens) / info.seconds;
     scalars.push_back({"throughput/tokens_per_second", rate});
     if (peak_flops_ > 0) scalars.push_back({"throughput/mfu", rate * flops_per_token_ / peak_flops_});
     if (info.exposed_seconds >= 0)
@@ -67,7 +66,7 @@ void TensorboardObserver::step(const StepInfo& info) {
   if (info.watts > 0) {
     scalars.push_back({"device/watts", info.watts});
     scalars.push_back({"device/clock_mhz", info.clock_mhz});
-    scalars.push_back({"throughput/joules_per_token", info.joules / tokens_per_step_});
+    scalars.push_back({"throughput/joules_per_token", info.joules / static_cast<double>(info.tokens)});
   }
   for (const TallyInfo& tally : info.tallies) add_tally(tally, scalars);
   if (info.save_seconds > 0) scalars.push_back({"time/save_seconds", info.save_seconds});

@@ -24,7 +24,7 @@ class TensorboardObserver final : public Observer {
 
   std::string path_;  // empty: tensorboard in the run's folder
   std::optional<EventFile> file_;
-  double tokens_per_step_ = 0, flops_per_token_ = 0, peak_flops_ = 0;
+  double flops_per_token_ = 0, peak_flops_ = 0;
   std::int64_t last_step_ = 0;
 };
 

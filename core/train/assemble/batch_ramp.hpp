@@ -1,0 +1,56 @@
+// How the batch grows from the first step of a run on, until a step has batch.global sequences. Its size
+// follows from the samples that the run was trained on before the step, so there is nothing to save or to
+// agree on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "recipe/recipe.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+
+namespace prun {
+
+class BatchRamp {
+ public:
+  // Of a recipe that check_ramp() has nothing against.
+  static BatchRamp of(const Recipe& recipe);
+  // From `start` to `full` by equal increments, evenly spread over so many samples.
+  static BatchRamp even(std::int64_t start, std::int64_t increment, std::int64_t samples, std::int64_t full);
+
+  // A size of the batch, which holds until so many samples were trained on.
+  struct Rung {
+    std::int64_t global = 0, until = 0;
+  };
+  // Those before the full batch, in turn; empty: every step has that.
+  const std::vector<Rung>& rungs() const { return rungs_; }
+
+  // Sequences of the step before which the run was trained on so many samples.
+  std::int64_t global_at(std::int64_t samples) const;
+
+  // Consecutive steps of one size.
+  struct Stretch {
+    std::int64_t global = 0;
+    std::int64_t first_step = 1;
+    std::int64_t first_sample = 0;
+  };
+  // Of a run from its first step on; the last one has no end.
+  std::vector<Stretch> stretches() const;
+  // How many steps it takes until a run was trained on so many samples, or more.
+  std::int64_t steps_for(std::int64_t samples) const;
+  // "8 sequences a step, 16 from step 11 on, 32 from step 31 on", shortened where there are many.
+  std::string text() const;
+
+ private:
+  std::vector<Rung> rungs_;
+  std::int64_t full_ = 1;
+};
+
+// The recipe whose steps all have batch.global sequences.
+Recipe without_ramp(const Recipe& recipe);
+// Adds one problem where the ramp of a recipe cannot be climbed. `batch`: of a full step.
+void check_ramp(const Recipe& recipe, const BatchArithmetic& batch, Diagnostics& problems);
+
+}  // namespace prun
