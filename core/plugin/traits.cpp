@@ -62,6 +62,13 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Option of its section that names the template of its conversations: `prun generate --chat` asks by it"},
+    {"data",
+     "roles",
+     TraitForm::names,
+     {},
+     false,
+     "Roles that its targets may belong to, `Data::roles` says which: run.loss_by_role tells the loss of "
+     "each"},
     {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
     {"strategy", "splits", TraitForm::list, batch_model, false,

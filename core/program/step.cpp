@@ -3,6 +3,7 @@
 // clears the sums, `report` copies the results out.
 #include "program/step.hpp"
 
+#include "program/group_losses.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -171,6 +172,7 @@ StagedValues staged_values(const Program& program) {
   staged.tokens = staging_of(program, "tokens", in);
   staged.targets = staging_of(program, "targets", in);
   staged.samples = staging_of(program, "samples", in);
+  staged.groups = staging_of(program, groups_input, in);
   staged.lr = outcome_of(program, "lr");
   staged.step = outcome_of(program, "step");
   staged.halt = outcome_of(program, "halt");
@@ -188,8 +190,13 @@ StagedValues staged_values(const Program& program) {
   staged.non_finite = staging_of(program, "non_finite", out);
   staged.logits = staging_of(program, "logits", out);
   staged.position = staging_of(program, "position", in);
-  for (const Id tally : program.tallies())
-    staged.tallies.push_back({tally, staging_of(program, program.value(tally).name, out)});
+  for (const Id tally : program.tallies()) {
+    const std::string& name = program.value(tally).name;
+    if (name == group_sums)
+      staged.losses = staging_of(program, name, out);
+    else
+      staged.tallies.push_back({tally, staging_of(program, name, out)});
+  }
   for (const Axis& axis : program.mesh().axes()) {
     const std::string name = first_of(axis.name);
     staged.first.push_back(program.find_runtime(name) == none ? none : staging_of(program, name, in));

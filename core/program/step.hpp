@@ -33,6 +33,7 @@ struct StagedOutcome {
 struct StagedValues {
   // In, one a microbatch.
   Id tokens = none, targets = none, samples = none;
+  Id groups = none;  // of targets, where their losses are told apart
   // In, fp64 scalars. `counted` (targets that count) and `stop` are a rank's own; the others every rank
   // knows. `step` counts updates; where `halt` is not 0, the step is masked whatever it finds.
   StagedOutcome lr, step, halt;
@@ -51,6 +52,7 @@ struct StagedValues {
     Id sum = none, reported = none;
   };
   std::vector<Tally> tallies;
+  Id losses = none;    // Out: the loss of each group of targets and their number, of all ranks
   Id position = none;  // none: sequences are whole
   // By axis.
   std::vector<Id> first;

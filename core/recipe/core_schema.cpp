@@ -41,6 +41,8 @@ constexpr std::array<Declaration, 20> declarations = {{
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
       bundle       | size   |          |  | Bytes up to which layers exchange gradients or parameters together, 0B: each alone; empty: 32MiB, or a quarter of all if that is less
       restarts     | int    | 0        | 0..1000 | Times in a row that prun starts the ranks again, from the last checkpoint, after one was lost; counts anew with each checkpoint
+      loss_by_set  | bool   | false    |  | Tell the loss of each set of the data by itself after each step
+      loss_by_role | bool   | false    |  | Tell the loss of each role of conversations by itself after each step, as far as its tokens count
       log          | bool   | true     |  | Write log.jsonl in the run's folder, which prun report, runs, watch and diff read, where no [[observer]] of the recipe does
       poison       | bool   | false    |  | Fill memory with NaN once it is dead and fence every value, to test that nothing is read too early or written outside
       resume       | string |          |  | Checkpoint to continue from; empty starts anew
@@ -176,6 +178,7 @@ SectionRule rule_of(const Declaration& declared) {
 
 std::vector<SectionRule> build_rules() {
   std::vector<SectionRule> rules;
+  rules.reserve(std::size(declarations));
   for (const Declaration& declared : declarations) rules.push_back(rule_of(declared));
   return rules;
 }

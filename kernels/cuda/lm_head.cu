@@ -274,6 +274,28 @@ __global__ void loss_kernel(const C* gmax, const C* sum, const C* wanted, const 
   if (z != 0 && targets[i] >= 0) losses[i] += z * value * value;
 }
 
+// A block for each group, which looks at all rows: so sums have a fixed order.
+template <class C>
+__global__ __launch_bounds__(1024) void groups_kernel(const C* gmax, const C* sum, const C* wanted,
+                                                      const std::int32_t* targets, const std::int32_t* groups,
+                                                      double* sums, std::int64_t rows, double z) {
+  __shared__ double scratch[32];
+  const auto group = static_cast<std::int32_t>(blockIdx.x);
+  double loss = 0, count = 0;
+  for (std::int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+    if (targets[i] < 0 || groups[i] != group) continue;
+    const double lse = static_cast<double>(gmax[i]) + log(static_cast<double>(sum[i]));
+    loss += lse - static_cast<double>(wanted[i]) + z * lse * lse;
+    count += 1;
+  }
+  loss = block_fold(loss, 0.0, Add(), scratch);
+  __syncthreads();
+  count = block_fold(count, 0.0, Add(), scratch);
+  if (threadIdx.x != 0) return;
+  sums[2 * group] += loss;
+  sums[2 * group + 1] += count;
+}
+
 // Calls launch with whether anything is added to the loss.
 template <class Launch>
 void with_regular(const HeadRegular& by, Launch launch) {
@@ -388,6 +410,16 @@ void lm_head_loss(const C* gmax, const C* sum, const C* wanted, const std::int32
   add_numbers("lm_head_loss", stream, losses, rows, loss);
 }
 
+template <class C>
+void lm_head_groups(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets,
+                    const std::int32_t* groups, double* sums, std::int64_t count, std::int64_t rows,
+                    Stream stream, const HeadRegular& by) {
+  if (rows == 0) return;
+  groups_kernel<<<static_cast<unsigned>(count), 1024, 0, stream>>>(gmax, sum, wanted, targets, groups, sums,
+                                                                   rows, by.z);
+  check_launch("lm_head_groups");
+}
+
 template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
                   Stream stream, const HeadRegular& by) {
@@ -424,10 +456,12 @@ PRUN_LM_HEAD(double);
 PRUN_LM_HEAD(float);
 PRUN_LM_HEAD(bf16);
 PRUN_LM_HEAD(f16);
-#define PRUN_LM_HEAD_ROWS(C)                                                                    \
-  template void lm_head_rescale<C>(const C*, const C*, const C*, C*, std::int64_t, Stream);     \
-  template void lm_head_loss<C>(const C*, const C*, const C*, const std::int32_t*, double*, C*, \
-                                std::int64_t, void*, Stream, const HeadRegular&)
+#define PRUN_LM_HEAD_ROWS(C)                                                                              \
+  template void lm_head_rescale<C>(const C*, const C*, const C*, C*, std::int64_t, Stream);               \
+  template void lm_head_loss<C>(const C*, const C*, const C*, const std::int32_t*, double*, C*,           \
+                                std::int64_t, void*, Stream, const HeadRegular&);                         \
+  template void lm_head_groups<C>(const C*, const C*, const C*, const std::int32_t*, const std::int32_t*, \
+                                  double*, std::int64_t, std::int64_t, Stream, const HeadRegular&)
 PRUN_LM_HEAD_ROWS(double);
 PRUN_LM_HEAD_ROWS(float);
 

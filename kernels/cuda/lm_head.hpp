@@ -49,6 +49,12 @@ template <class C>
 void lm_head_loss(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets, double* loss,
                   C* lse, std::int64_t rows, void* workspace, Stream stream, const HeadRegular& by = {});
 
+// sums[group, 0] += the same, sums[group, 1] += 1, of the rows of each of `count` groups.
+template <class C>
+void lm_head_groups(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets,
+                    const std::int32_t* groups, double* sums, std::int64_t count, std::int64_t rows,
+                    Stream stream, const HeadRegular& by = {});
+
 // Turns logits of such a part into gradients.
 template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,

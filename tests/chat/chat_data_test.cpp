@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "support/fake_options.hpp"
 #include "support/packed_text.hpp"
 #include "support/temp_folder.hpp"
@@ -36,6 +38,33 @@ TEST(ChatData, CompressedFilesHoldTheSameConversations) {
     EXPECT_EQ(stream_of(file), expected) << way.ending;
     EXPECT_EQ(stream_of(folder.path()), expected) << way.ending;
   }
+}
+
+// A target is of the role whose token it is.
+TEST(ChatData, TargetsAreOfTheRolesOfTheirTokens) {
+  FakeOptions options{{"path", PRUN_TEST_FIXTURES "/chat/chats.jsonl"},
+                      {"tokenizer", PRUN_TEST_FIXTURES "/chat/chatml"},
+                      {"template", "chatml"},
+                      {"between", 703},
+                      {"learn", "all"},
+                      {"pack", true},
+                      {"too_long", "drop"}};
+  chat::ChatData data(options.options());
+  const std::int64_t samples = data.open(seq).samples;
+  std::map<std::uint8_t, int> counts;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    std::vector<std::int32_t> tokens(seq), targets(seq);
+    std::vector<std::uint8_t> roles(seq);
+    data.read(i, tokens.data(), targets.data());
+    data.roles(i, roles.data());
+    for (std::size_t at = 0; at < seq; ++at) {
+      if (targets[at] < 0) continue;
+      ++counts[roles[at]];
+      EXPECT_LT(roles[at], 5);
+    }
+  }
+  EXPECT_GT(counts[static_cast<std::uint8_t>(chat::Speaker::user)], 0);
+  EXPECT_GT(counts[static_cast<std::uint8_t>(chat::Speaker::assistant)], 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "support/temp_folder.hpp"
@@ -18,6 +19,7 @@ using chat::Conversation;
 using chat::EncodedChat;
 using chat::Learned;
 using chat::read_conversation;
+using chat::Speaker;
 
 std::vector<JsonValue> lines_of(const std::string& name) {
   std::ifstream file(PRUN_TEST_FIXTURES "/chat/" + name);
@@ -126,6 +128,33 @@ TEST(Chat, WhatIsLearnedCanBeChosen) {
       R"({"role":"user","content":"r"},{"role":"assistant","content":"b","weight":1}]})";
   for (const char* name : {"chatml", "own"})
     EXPECT_EQ(learned_text(weighted, Learned::answers, name), "b<|im_end|>\n") << name;
+}
+
+// Each message with what the template puts around it.
+TEST(Chat, EachTokenIsOfTheRoleWhoseMessageItIs) {
+  const ChatFormat format = format_of("chatml", "chatml");
+  const EncodedChat encoded =
+      ChatEncoder(format, Learned::all)
+          .encode(
+              conversation_of(R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},)"
+                              R"({"role":"assistant","content":"a"},{"role":"user","content":"r"}]})"));
+  ASSERT_EQ(encoded.roles.size(), encoded.tokens.size());
+  std::map<Speaker, std::string> texts;
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i)
+    texts[encoded.roles[i]] += format.tokenizer().bytes(encoded.tokens[i]);
+  EXPECT_EQ(texts[Speaker::system], "<|im_start|>system\ns<|im_end|>\n");
+  EXPECT_EQ(texts[Speaker::user], "<|im_start|>user\nq<|im_end|>\n<|im_start|>user\nr<|im_end|>\n");
+  EXPECT_EQ(texts[Speaker::assistant], "<|im_start|>assistant\na<|im_end|>\n");
+  EXPECT_EQ(texts.count(Speaker::other), 0u);
+}
+
+TEST(Chat, WhatIsLearnedAloneIsTheAssistants) {
+  const ChatFormat format = format_of("chatml", "chatml");
+  const EncodedChat encoded = ChatEncoder(format).encode(
+      conversation_of(R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"));
+  ASSERT_EQ(encoded.roles.size(), encoded.tokens.size());
+  for (std::size_t i = 0; i < encoded.tokens.size(); ++i)
+    EXPECT_TRUE(!encoded.learned[i] || encoded.roles[i] == Speaker::assistant) << i;
 }
 
 TEST(Chat, PromptsAskForAnAnswer) {

@@ -247,6 +247,18 @@ TEST_F(LmHead, PartsOfASplitVocabulary) {
     expect_close(loss.value(), loss_want[4].numbers(), close, "loss");
     expect_close(lse.value(), loss_want[5].numbers(), close, "lse");
 
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t i = 0; i < c.rows; ++i) numbers.push_back(i % 4);
+    const Value groups = integers(DType::i32, {1, c.rows}, numbers), none(DType::f64, {1, 3, 2});
+    OnDevice of(groups), by_group(none);
+    cuda::lm_head_groups(gmaxs.as<C>(), scaled.as<C>(), wanted.as<C>(), targets.as<std::int32_t>(),
+                         of.as<std::int32_t>(), by_group.as<double>(), 3, c.rows, nullptr,
+                         cuda::HeadRegular{.z = 0.03});
+    expect_close(by_group.value(),
+                 cpu("lm_head_groups", {gmax, scaled_want, scan[5], shifted, groups, none}, {{.f = 0.03}})[5]
+                     .numbers(),
+                 close, "sums by group");
+
     OnDevice scale(number(0.25));
     cuda::lm_head_grad<T>(rows, first, lse.as<C>(), scale.as<double>(), nullptr);
     const Value want = cpu("lm_head_grad",

@@ -203,6 +203,33 @@ TEST(LmHeadSplit, EachTargetIsHitInOnePart) {
   });
 }
 
+// Beside lm_head_loss: by group what it adds, and how many rows.
+TEST(LmHeadSplit, GroupsArePartsOfTheLoss) {
+  for_all([](const InstructionSet& set, const Problem& p) {
+    Split split(set, p, 2);
+    const double loss = split.all().loss - loss_before;
+    constexpr std::int64_t groups = 3;
+    Value of(DType::i32, p.targets.dims());
+    std::vector<double> counts(groups);
+    for (std::size_t i = 0; i < of.size(); ++i) {
+      const std::size_t group = i % (groups + 1);  // the last is none
+      of.set(i, static_cast<double>(group));
+      if (p.targets[i] >= 0 && group < groups) ++counts[group];
+    }
+    const auto sums_by = [&](const Value& which) {
+      return run(set,
+                 {"lm_head_groups",
+                  {split.gmax, split.scaled, split.hit, p.targets, which, Value(DType::f64, {1, groups, 2})},
+                  {{.f = 0}}})[5];
+    };
+    const Value sums = sums_by(of);
+    for (std::size_t g = 0; g < groups; ++g) EXPECT_EQ(sums[2 * g + 1], counts[g]) << g;
+    const Value all = sums_by(Value(DType::i32, p.targets.dims()));
+    EXPECT_NEAR(all[0], loss, 1e-12 * (1 + std::abs(loss)));
+    EXPECT_EQ(all[2], 0);
+  });
+}
+
 TEST(LmHeadSplit, BitsDoNotDependOnBatching) {
   const auto check = [](const InstructionSet& set, const Problem& p) {
     Split split(set, p, 2);

@@ -163,6 +163,22 @@ TEST(JsonlObserver, EveryRecord) {
             R"({"plan_bytes":2048,"process_bytes":1024,"peak_bytes":0}]})");
 }
 
+TEST(JsonlObserver, LossesBySetAndRoleWhereTheyAreTold) {
+  const TempFolder folder;
+  const std::string path = folder / "run.jsonl";
+  JsonlObserver observer = observer_of(path);
+  observer.start(run_of("elsewhere"));
+  const std::vector<EvaluatedLoss> losses = {{"data", 2.25, 7}, {"role.user", 4.5, 1}};
+  StepInfo step = step_of(1);
+  step.losses = {losses.data(), losses.size()};
+  observer.step(step);
+  observer.finish({});
+  EXPECT_NE(lines_of(path)[1].find(
+                R"("losses":{"data":{"loss":2.25,"targets":7},"role.user":{"loss":4.5,"targets":1}})"),
+            std::string::npos)
+      << lines_of(path)[1];
+}
+
 TEST(JsonlObserver, ExposedCommunicationWhereItIsMeasured) {
   const TempFolder folder;
   const std::string path = folder / "run.jsonl";

@@ -143,6 +143,8 @@ TEST(Tensorboard, WhatARunSaysIsInTheFile) {
   observer.start(run_in(folder.path()));
   observer.step(step_of(1));
   StepInfo masked_step = step_of(300);
+  const std::vector<EvaluatedLoss> losses = {{"role.user", 4.5, 1}};
+  masked_step.losses = {losses.data(), losses.size()};
   masked_step.loss = std::nan(""), masked_step.kept = false, masked_step.exposed_seconds = -1;
   observer.step(masked_step);
   EvaluationInfo evaluation;
@@ -168,6 +170,7 @@ TEST(Tensorboard, WhatARunSaysIsInTheFile) {
   EXPECT_EQ(events[2].step, 300);
   EXPECT_TRUE(std::isnan(events[2].scalars.at("train/loss")));
   EXPECT_EQ(events[2].scalars.at("train/skipped_update"), 1);
+  EXPECT_EQ(events[2].scalars.at("train/loss/role.user"), 4.5f);
   EXPECT_EQ(events[2].scalars.count("throughput/exposed_communication"), 0u);
   EXPECT_EQ(events[3].scalars.at("eval/loss"), 2.5f);
   EXPECT_EQ(events[3].scalars.at("eval/averaged_loss"), 1.5f);

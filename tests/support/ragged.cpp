@@ -20,6 +20,11 @@ class Ragged final : public Data {
     }
   }
 
+  // Targets take turns.
+  void roles(std::int64_t index, std::uint8_t* roles) override {
+    for (std::int64_t i = 0; i < seq_; ++i) roles[i] = static_cast<std::uint8_t>((index + i) % 2);
+  }
+
  private:
   std::int32_t token(std::int64_t index, std::int64_t position) const {
     return static_cast<std::int32_t>((index * 31 + position * position * 5 + position) % vocab_);
@@ -31,5 +36,5 @@ class Ragged final : public Data {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(data, prun::Ragged, "ragged", "0.1.0", "Samples with uneven numbers of targets", "",
+PRUN_PLUGIN(data, prun::Ragged, "ragged", "0.1.0", "Samples with uneven numbers of targets", "roles=even,odd",
             "vocab | int | 61 | 2.. | Tokens are below this\n");

@@ -101,6 +101,21 @@ ChatFormat::ChatFormat(const fs::path& path, const std::string& name)
   end_ = text ? tokenizer_.find_added(*text).value_or(-1) : tokenizer_.end_of_text().value_or(-1);
 }
 
+namespace {
+
+Speaker role_of(const Message& message) {
+  const Dict* const said = message.value.dict();
+  const Value* const role = said ? said->find("role") : nullptr;
+  const auto* const name = role ? role->as<std::string>() : nullptr;
+  if (!name) return Speaker::other;
+  if (*name == "system") return Speaker::system;
+  if (*name == "user") return Speaker::user;
+  if (*name == "assistant") return Speaker::assistant;
+  return *name == "tool" ? Speaker::tool : Speaker::other;
+}
+
+}  // namespace
+
 ChatEncoder::ChatEncoder(const ChatFormat& format, Learned learned)
     : format_(format), learned_(learned), encoder_(format.tokenizer()) {}
 
@@ -139,7 +154,6 @@ std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, cons
 }
 
 std::vector<Span> ChatEncoder::learned_of(const Conversation& conversation, const Rendered& all) const {
-  if (learned_ == Learned::all) return {{0, all.text.size()}};
   const bool every =
       std::all_of(conversation.messages.begin(), conversation.messages.end(),
                   [](const Message& message) { return message.is_learned == message.is_answer; });
@@ -155,16 +169,54 @@ std::vector<Span> ChatEncoder::learned_of(const Conversation& conversation, cons
   return answers_of(last, all);
 }
 
+// Up to which byte the text is whose: a message is what the template writes more of once it is there. Where
+// it writes that otherwise once others follow, or not at all without them, nobody can tell whose the rest is.
+std::vector<std::pair<std::size_t, Speaker>> ChatEncoder::roles_of(const Conversation& conversation,
+                                                                   const std::string& text) const {
+  std::vector<std::pair<std::size_t, Speaker>> ends;
+  try {
+    for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+      const std::string upto = render(conversation, i + 1, false).text;
+      if (!text.starts_with(upto) || (!ends.empty() && upto.size() < ends.back().first)) break;
+      ends.emplace_back(upto.size(), role_of(conversation.messages[i]));
+    }
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bad_input) throw;
+  }
+  ends.emplace_back(text.size(), Speaker::other);
+  return ends;
+}
+
+// With a tokenizer that changes letters nobody can tell either.
+EncodedChat ChatEncoder::encode_all(const Conversation& conversation, const std::string& text) {
+  EncodedChat encoded;
+  encoder_.append(text, encoded.tokens);
+  encoded.learned.assign(encoded.tokens.size(), true);
+  encoded.roles.assign(encoded.tokens.size(), Speaker::other);
+  std::vector<Span> places;
+  try {
+    places = places_of(format_.tokenizer(), text, encoded.tokens);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bad_input) throw;
+    return encoded;
+  }
+  const std::vector<std::pair<std::size_t, Speaker>> ends = roles_of(conversation, text);
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    while (at + 1 < ends.size() && ends[at].first <= places[i].begin) ++at;
+    encoded.roles[i] = ends[at].second;
+  }
+  return encoded;
+}
+
 EncodedChat ChatEncoder::encode(const Conversation& conversation) {
   if (conversation.is_text()) return encode_text(conversation);
   const Rendered all = render(conversation, conversation.messages.size(), false);
+  if (learned_ == Learned::all) return encode_all(conversation, all.text);
   EncodedChat encoded;
   encoder_.append(all.text, encoded.tokens);
+  encoded.roles.assign(encoded.tokens.size(), Speaker::assistant);
   const std::vector<Span> learned = learned_of(conversation, all);
-  if (learned_ == Learned::all) {
-    encoded.learned.assign(encoded.tokens.size(), true);
-    return encoded;
-  }
   std::size_t next = 0;  // of the spans that may be a token's
   for (const Span& place : places_of(format_.tokenizer(), all.text, encoded.tokens)) {
     while (next < learned.size() && learned[next].end <= place.begin) ++next;
@@ -182,12 +234,17 @@ EncodedChat ChatEncoder::encode_text(const Conversation& conversation) {
   const std::string text = conversation.prompt + conversation.completion;
   EncodedChat encoded;
   encoder_.append(text, encoded.tokens);
-  for (const Span& place : places_of(format_.tokenizer(), text, encoded.tokens))
-    encoded.learned.push_back(learned_ == Learned::all || place.end > conversation.prompt.size());
+  for (const Span& place : places_of(format_.tokenizer(), text, encoded.tokens)) {
+    const bool completes = place.end > conversation.prompt.size();
+    encoded.learned.push_back(learned_ == Learned::all || completes);
+    encoded.roles.push_back(completes ? Speaker::assistant : Speaker::user);
+  }
   encoded.tokens.insert(encoded.tokens.begin(), prefix.begin(), prefix.end());
   encoded.learned.insert(encoded.learned.begin(), prefix.size(), false);
+  encoded.roles.insert(encoded.roles.begin(), prefix.size(), Speaker::other);
   encoded.tokens.push_back(format_.end());
   encoded.learned.push_back(true);
+  encoded.roles.push_back(Speaker::assistant);
   return encoded;
 }
 

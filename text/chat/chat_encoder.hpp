@@ -34,9 +34,13 @@ class ChatFormat {
   TokenId end_ = -1;
 };
 
+// Whose words a token is of; other: of nobody can tell whom.
+enum class Speaker : std::uint8_t { system, user, assistant, tool, other };
+
 struct EncodedChat {
   std::vector<TokenId> tokens;
-  std::vector<bool> learned;  // by token
+  std::vector<bool> learned;   // by token
+  std::vector<Speaker> roles;  // likewise, of what is learned
 };
 
 // For one thread.
@@ -54,6 +58,9 @@ class ChatEncoder {
   Rendered render(const Conversation& conversation, std::size_t messages, bool prompt) const;
   std::vector<Span> answers_of(const Conversation& conversation, const Rendered& all) const;
   std::vector<Span> learned_of(const Conversation& conversation, const Rendered& all) const;
+  std::vector<std::pair<std::size_t, Speaker>> roles_of(const Conversation& conversation,
+                                                        const std::string& text) const;
+  EncodedChat encode_all(const Conversation& conversation, const std::string& text);
   EncodedChat encode_text(const Conversation& conversation);
 
   const ChatFormat& format_;

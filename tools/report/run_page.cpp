@@ -102,11 +102,13 @@ Curve evaluations_of(const Looked& run, const std::string& name, std::size_t sha
   return curve_of(name, points, share);
 }
 
-// Of what else was evaluated: a curve for each, named behind the run.
-std::vector<Curve> more_evaluations_of(const Looked& run, const std::string& name, std::size_t share) {
+// Of losses by what they are of: a curve for each, named behind the run.
+template <class Record, class Losses>
+std::vector<Curve> losses_of(const Looked& run, const std::vector<Record>& records, Losses losses,
+                             const std::string& name, std::size_t share) {
   std::map<std::string, std::vector<CurvePoint>> points;
-  for (const LoggedEvaluation& of : run.log.evaluations)
-    for (const auto& [what, loss] : of.more)
+  for (const Record& of : records)
+    for (const auto& [what, loss] : of.*losses)
       points[what].push_back({static_cast<double>(of.step), of.time - run.log.first_time(), loss});
   std::vector<Curve> curves;
   for (const auto& [what, of_it] : points)
@@ -140,10 +142,15 @@ std::vector<Chart> charts_of(const std::vector<Looked>& runs) {
       chart.curves.push_back(curve_of(runs[i], kind, names[i], share));
     add(std::move(chart));
   }
+  Chart parts{"parts", "Loss by set and role", "", {}};
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (Curve& curve : losses_of(runs[i], runs[i].log.steps, &LoggedStep::losses, names[i], share))
+      parts.curves.push_back(std::move(curve));
+  add(std::move(parts));
   Chart evaluation{"evaluation", "Loss on validation data", "", {}};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     evaluation.curves.push_back(evaluations_of(runs[i], names[i], share));
-    for (Curve& curve : more_evaluations_of(runs[i], names[i], share))
+    for (Curve& curve : losses_of(runs[i], runs[i].log.evaluations, &LoggedEvaluation::more, names[i], share))
       evaluation.curves.push_back(std::move(curve));
   }
   add(std::move(evaluation));

@@ -21,17 +21,23 @@ namespace fs = std::filesystem;
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 constexpr std::size_t longest_line = std::size_t{16} << 20;
 
+// Of an object of objects, the loss of each.
+std::vector<std::pair<std::string, double>> losses_in(std::string_view text, const char* what) {
+  std::vector<std::pair<std::string, double>> losses;
+  if (text.empty()) return losses;
+  const JsonValue by_name = parse_json(text, what);
+  for (const JsonMember& one : by_name.as_object().members())
+    if (const JsonValue* const loss = one.value.is_object() ? one.value.find("loss") : nullptr;
+        loss && (loss->is_integer() || loss->kind() == JsonKind::real))
+      losses.emplace_back(one.name, loss->as_double());
+  return losses;
+}
+
 LoggedEvaluation evaluation_of(const LogLine& line) {
   LoggedEvaluation evaluation{line.number("time", 0), line.number("eval_loss", 0), line.number("seconds", 0),
                               line.integer("step"), line.integer("targets")};
   if (const auto averaged = line.number("averaged_loss")) evaluation.more.emplace_back("average", *averaged);
-  const std::string_view sets = line.raw("sets");
-  if (sets.empty()) return evaluation;
-  const JsonValue by_name = parse_json(sets, "sets");
-  for (const JsonMember& set : by_name.as_object().members())
-    if (const JsonValue* const loss = set.value.is_object() ? set.value.find("loss") : nullptr;
-        loss && (loss->is_integer() || loss->kind() == JsonKind::real))
-      evaluation.more.emplace_back(set.name, loss->as_double());
+  for (auto& set : losses_in(line.raw("sets"), "sets")) evaluation.more.push_back(std::move(set));
   return evaluation;
 }
 
@@ -70,6 +76,7 @@ LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
       start && step.seconds > 0 ? static_cast<double>(start->tokens_per_step) / step.seconds : 0;
   step.tokens_per_second = line.number("tokens_per_second", rate);
   step.mfu = line.number("mfu", 0);
+  step.losses = losses_in(line.raw("losses"), "losses");
   step.watts = line.number("watts", 0);
   step.clock_mhz = line.number("clock_mhz", 0);
   step.joules_per_token = line.number("joules_per_token", 0);

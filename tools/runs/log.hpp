@@ -30,6 +30,7 @@ struct LoggedStep {
   double watts = 0, clock_mhz = 0, joules_per_token = 0;  // 0: not known
   double loss_scale = 0;                                  // 0: none
   bool kept = true;
+  std::vector<std::pair<std::string, double>> losses = {};  // by set and role, where the run told them
 };
 
 struct LoggedEvaluation {

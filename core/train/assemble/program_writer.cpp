@@ -5,10 +5,12 @@
 #include "placement/split_ops.hpp"
 #include "plugin/traits.hpp"
 #include "program/averaged_optimizer.hpp"
+#include "program/group_losses.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
+#include "train/assemble/loss_groups.hpp"
 #include "train/assemble/loss_scale.hpp"
 #include "train/assemble/model_program.hpp"
 #include "train/assemble/parameter_groups.hpp"
@@ -139,9 +141,14 @@ void ProgramWriter::write_step() {
   for (const RecipeSection& group : groups_with_optimizers(recipe_))
     optimizers_.push_back(optimizer_of(group));
   check_parts_of_tensors();
+  if (loss_groups() > 0) declare_loss_groups(*program_, loss_groups());
   add_update(*program_, optimizers_);
   add_step(*program_, {recipe_.number("optimizer.clip"), scales_loss(recipe_)});
   check_scaled_updates(*program_);
+}
+
+std::int64_t ProgramWriter::loss_groups() const {
+  return purpose_ == Purpose::training ? LossGroups::of(recipe_, plugins_).count() : 0;
 }
 
 // What takes a tensor as a whole would take its parts for tensors.
@@ -184,7 +191,8 @@ void ProgramWriter::lay_out() {
   };
   pipeline_ = lay_out_pipeline(*program_, ask, optimizers_, batch_.accumulate);
   check_order();
-  if (purpose_ == Purpose::evaluation) take_heads_apart(*program_);
+  if (purpose_ == Purpose::evaluation || loss_groups() > 0) take_heads_apart(*program_);
+  if (loss_groups() > 0) sum_loss_by_group(*program_);
   if (makes_text(purpose_)) add_logits(*program_);
   if (purpose_ == Purpose::generation) step_by_positions(*program_);
   check_sequence_axes(*program_);

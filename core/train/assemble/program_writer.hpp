@@ -63,6 +63,7 @@ class ProgramWriter {
   bool write_over_mesh(const PlannedChoice& choice);
   void write_model(const PlannedChoice& choice);
   void write_step();
+  std::int64_t loss_groups() const;
   void check_parts_of_tensors() const;
   NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();

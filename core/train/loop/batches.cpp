@@ -37,7 +37,8 @@ std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedVal
   for (std::int64_t m = 0; m < microbatches; ++m)
     list.push_back({staged_at<std::int32_t>(memory, staged.tokens, step, m),
                     staged_at<std::int32_t>(memory, staged.targets, step, m),
-                    staged_at<std::int64_t>(memory, staged.samples, step, m)});
+                    staged_at<std::int64_t>(memory, staged.samples, step, m),
+                    staged_at<std::int32_t>(memory, staged.groups, step, m)});
   return list;
 }
 
@@ -46,6 +47,7 @@ BatchReader::BatchReader(const Samples& samples, BatchShape shape)
       shape_(shape),
       sample_tokens_(static_cast<std::size_t>(samples.seq())),
       sample_targets_(sample_tokens_.size()),
+      sample_groups_(sample_tokens_.size()),
       thread_(start_thread("the data reader", [this] { run(); })) {}
 
 BatchReader::~BatchReader() {
@@ -94,7 +96,14 @@ void BatchReader::fill() {
 void BatchReader::pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const {
   std::fill_n(target.tokens + row * shape_.positions, shape_.positions, 0);
   std::fill_n(target.targets + row * shape_.positions, shape_.positions, -1);
+  if (target.groups) std::fill_n(target.groups + row * shape_.positions, shape_.positions, 0);
   if (target.samples) target.samples[row] = number;
+}
+
+void BatchReader::read_groups(std::int64_t number, std::int32_t* groups) {
+  samples_.read_groups(number, sample_groups_);
+  for (std::int64_t i = 0; i < shape_.positions; ++i)
+    groups[i] = sample_groups_[static_cast<std::size_t>(shape_.position(i))];
 }
 
 // Returns how many of the rank's targets count.
@@ -110,6 +119,7 @@ std::int64_t BatchReader::read_sample(std::int64_t number, const BatchTarget& ta
     targets[i] = sample_targets_[at];
     counted += targets[i] >= 0 ? 1 : 0;
   }
+  if (target.groups) read_groups(number, target.groups + row * shape_.positions);
   if (target.samples) target.samples[row] = number;
   return counted;
 }

@@ -22,6 +22,7 @@ struct BatchTarget {
   std::int32_t* tokens = nullptr;
   std::int32_t* targets = nullptr;
   std::int64_t* samples = nullptr;
+  std::int32_t* groups = nullptr;  // of targets
 };
 
 // A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
@@ -65,11 +66,13 @@ class BatchReader {
   void run();
   void fill();
   std::int64_t read_sample(std::int64_t number, const BatchTarget& target, std::int64_t row);
+  void read_groups(std::int64_t number, std::int32_t* groups);
   void pad(std::int64_t number, const BatchTarget& target, std::int64_t row) const;
 
   const Samples& samples_;
   BatchShape shape_;
-  std::vector<std::int32_t> sample_tokens_, sample_targets_;  // of one sample, all positions
+  // Of one sample, all positions.
+  std::vector<std::int32_t> sample_tokens_, sample_targets_, sample_groups_;
   std::int64_t first_ = 0, global_ = 1;
   std::vector<BatchTarget> targets_;
   std::int64_t counted_ = 0;

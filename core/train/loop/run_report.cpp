@@ -25,7 +25,8 @@ void read_meter(const Assembly& assembly, StepInfo& info) {
 void tell_start(Observers& observers, const Trainer& trainer) {
   const Assembly& assembly = trainer.assembly();
   const Recipe& recipe = assembly.recipe();
-  const std::string folder = trainer.folder().string(), text = recipe.text("run.name");
+  const std::string folder = trainer.folder().string();
+  const std::string& text = recipe.text("run.name");
   RunInfo info;
   info.name = text;
   info.folder = folder;
@@ -74,6 +75,12 @@ EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, 
   info.averaged = evaluation.averaged.has_value();
   info.averaged_loss = evaluation.averaged.value_or(0);
   return info;
+}
+
+std::vector<EvaluatedLoss> losses_of(std::span<const LossGroups::Part> parts) {
+  std::vector<EvaluatedLoss> list;
+  for (const LossGroups::Part& part : parts) list.push_back({part.name, part.loss, part.targets});
+  return list;
 }
 
 std::vector<TallyInfo> tallies_of(const StepResult& result) {

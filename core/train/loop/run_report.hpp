@@ -23,6 +23,8 @@ EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, 
 // Of a step that the trainer has finished. Other ranks' devices are taken to draw what the first one's does:
 // nothing is exchanged for it.
 // Lives as long as the result.
+// Names are those of the parts.
+std::vector<EvaluatedLoss> losses_of(std::span<const LossGroups::Part> parts);
 std::vector<TallyInfo> tallies_of(const StepResult& result);
 StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds);
 

@@ -124,6 +124,23 @@ void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
   }
 }
 
+void Samples::read_groups(std::int64_t number, std::span<std::int32_t> groups) const {
+  const Blend::Place place = blend_.place(number);
+  const SampleSet& set = sets_[place.set];
+  const auto first = static_cast<std::int32_t>(groups_.first(place.set));
+  std::fill(groups.begin(), groups.end(), first);
+  if (!groups_.has_roles(place.set)) return;
+  std::vector<std::uint8_t> roles(groups.size());
+  const std::int64_t index = set.first + orders_[place.set].index(place.number);
+  raise(set.data->roles(index, roles.data()));
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    if (roles[i] >= groups_.roles(place.set))
+      throw_error(ErrorCode::bad_input, set.name, ": sample ", index, ", position ", i, " is of role ",
+                  roles[i], ", and the data plugin names ", groups_.roles(place.set));
+    groups[i] += roles[i];
+  }
+}
+
 std::int64_t vocabulary(const Program& program) {
   std::int64_t rows = INT32_MAX;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
@@ -166,7 +183,9 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
   if (end && *end >= vocab)
     throw_error(ErrorCode::bad_input, "data.end_of_text = ", *end, " is outside of model.vocab = ", vocab,
                 ", so no document would ever end; name the tokenizer's own");
-  return {std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end};
+  Samples samples(std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end);
+  if (part == DataPart::training) samples.tell_apart(LossGroups::of(recipe, plugins));
+  return samples;
 }
 
 }  // namespace prun

@@ -11,6 +11,7 @@
 
 #include "prun/data.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/assemble/loss_groups.hpp"
 #include "train/checkpoint/manifest.hpp"
 
 namespace prun {
@@ -68,6 +69,9 @@ class Samples {
   // Samples are counted over the whole run: number n is the n-th one, whatever the layout. Fills `seq` tokens
   // and targets; throws bad_input for tokens beyond the vocabulary.
   void read(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
+  // Which group each target of a sample is of; that was read last.
+  void read_groups(std::int64_t number, std::span<std::int32_t> groups) const;
+  void tell_apart(LossGroups groups) { groups_ = std::move(groups); }
   std::int64_t seq() const { return seq_; }
   std::span<const SampleSet> sets() const { return sets_; }
   // These are the samples of one set alone, in the order in which they lie.
@@ -81,6 +85,7 @@ class Samples {
   std::vector<SampleOrder> orders_;  // by set
   std::int64_t seq_, vocab_;
   std::optional<std::int64_t> document_end_;
+  LossGroups groups_;
 };
 
 // As a checkpoint has them.

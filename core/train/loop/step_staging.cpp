@@ -71,6 +71,10 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   result.scale_spent = !result.kept && scaler_.is_spent(progress.loss_scale);
   for (const StagedValues::Tally& tally : values_.tallies)
     result.tallies.push_back(read_tally(number, tally));
+  if (values_.losses != none) {
+    const auto* const begin = reinterpret_cast<const double*>(memory_.staged(values_.losses, number, 0));
+    result.losses = {begin, begin + assembly_.program().value(values_.losses).elements()};
+  }
   if (!result.kept) result.non_finite = first_non_finite(number);
   const double wishes = read_scalar(number, values_.any_stop);
   result.stop = wishes >= 1;

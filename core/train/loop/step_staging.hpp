@@ -35,7 +35,8 @@ struct StepResult {
   bool stop = false, save = false;
   std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
   std::vector<StepTally> tallies;
-  std::string non_finite;  // where not kept: the first tensor of the model whose gradient is not finite
+  std::vector<double> losses;  // by group of targets, where they are told apart: their loss and their number
+  std::string non_finite;      // where not kept: the first tensor of the model whose gradient is not finite
 };
 
 // What a rank wishes to be done after a step; all ranks learn it by the step.

@@ -1,4 +1,5 @@
 #include "train/loop/training_run.hpp"
+#include "train/assemble/loss_groups.hpp"
 #include "train/assemble/recipe_checks.hpp"
 
 #include <chrono>
@@ -29,6 +30,7 @@ class Run {
         plugins_(plugins),
         resume_command_(resume_command),
         schedule_(recipe_, alone()),
+        groups_(LossGroups::of(recipe_, plugins)),
         save_timer_(assembly.rank() == 0 ? recipe_.number("run.save_minutes") : 0) {}
 
   int go() {
@@ -124,6 +126,9 @@ class Run {
     StepInfo info = step_info(trainer_, result, took.count());
     const std::vector<TallyInfo> tallies = tallies_of(result);
     info.tallies = {tallies.data(), tallies.size()};
+    const std::vector<LossGroups::Part> parts = groups_.parts(result.losses);
+    const std::vector<EvaluatedLoss> losses = losses_of(parts);
+    info.losses = {losses.data(), losses.size()};
     info.elapsed = std::chrono::duration<double>(now - begin_).count();
     info.save_seconds = save_time_.take();
     info.compare_seconds = compare_time_.take();
@@ -244,6 +249,7 @@ class Run {
   PluginHost& plugins_;
   std::string resume_command_;
   const RunSchedule schedule_;
+  const LossGroups groups_;              // whose losses are told by themselves
   SaveTimer save_timer_;                 // the first rank's tells the time for all
   std::int64_t compared_ = -1;           // the step that ranks were compared after last
   std::int64_t evaluated_ = -1;          // the step of the last evaluation

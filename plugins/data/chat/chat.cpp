@@ -6,6 +6,7 @@ PRUN_PLUGIN(
     data, prun::chat::ChatData, "chat", "0.1.0",
     "Conversations, of which the assistant's answers are learned",
     "token_bytes=4; document_end=between; tokenizer=tokenizer; template=template; "
+    "roles=system,user,assistant,tool,other; "
     "also=sft,messages,sharegpt,conversations",
     "path      | string | required | | A file with a conversation a line (messages, ShareGPT's "
     "conversations, or prompt "

@@ -21,6 +21,19 @@ Learned learned_named(const std::string& name) {
   return name == "all" ? Learned::all : name == "last" ? Learned::last_answer : Learned::answers;
 }
 
+// Of a token as it is kept.
+constexpr int role_shift = 28;
+constexpr std::int32_t most_tokens = 1 << role_shift;
+std::int32_t packed(std::int32_t token, Speaker role, bool learned) {
+  const std::int32_t both = token | static_cast<std::int32_t>(role) << role_shift;
+  return learned ? both : ~both;
+}
+bool is_learned(std::int32_t kept) { return kept >= 0; }
+std::int32_t token_in(std::int32_t kept) { return (kept < 0 ? ~kept : kept) & (most_tokens - 1); }
+std::uint8_t role_in(std::int32_t kept) {
+  return static_cast<std::uint8_t>((kept < 0 ? ~kept : kept) >> role_shift);
+}
+
 // A file, or those of a folder, by their names byte by byte.
 std::vector<fs::path> files_of(const fs::path& path) {
   std::error_code ignored;
@@ -79,7 +92,7 @@ ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const
     if (encoded.tokens[i] == between_)
       throw_error(ErrorCode::bad_input, line.place, ": holds the token ", between_,
                   ", which stands between conversations; give data.between another that none of them holds");
-    tokens.push_back(encoded.learned[i] ? encoded.tokens[i] : ~encoded.tokens[i]);
+    tokens.push_back(packed(encoded.tokens[i], encoded.roles[i], encoded.learned[i]));
   }
   return tokens;
 }
@@ -87,6 +100,7 @@ ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const
 // On the cores that are this rank's. The first failure by its place counts, as with one thread.
 std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lines) const {
   const ChatFormat format(tokenizer_, template_);
+  PRUN_CHECK(format.tokenizer().size() <= most_tokens, format.tokenizer().size(), " tokens");
   if (between_ >= format.tokenizer().size())
     throw_error(ErrorCode::bad_input, "data.between = ", between_,
                 " is no token of the tokenizer, which has ", format.tokenizer().size());
@@ -131,9 +145,7 @@ bool ChatData::fit(Encoded& tokens, const std::string& place) {
     counts_.cut_tokens += size - seq_;
     tokens.resize(static_cast<std::size_t>(seq_));
   }
-  const auto learned = tokens.empty() ? 0
-                                      : std::count_if(tokens.begin() + 1, tokens.end(),
-                                                      [](std::int32_t token) { return token >= 0; });
+  const auto learned = tokens.empty() ? 0 : std::count_if(tokens.begin() + 1, tokens.end(), is_learned);
   if (learned == 0) ++counts_.unlearned;
   counts_.learned += learned;
   return learned > 0;
@@ -181,25 +193,39 @@ DataInfo ChatData::open(std::int64_t seq) {
   keep(encode_all(lines), lines);
   say();
   std::int32_t largest = between_;
-  for (const std::int32_t token : tokens_) largest = std::max(largest, token < 0 ? ~token : token);
+  for (const std::int32_t kept : tokens_) largest = std::max(largest, token_in(kept));
   return {static_cast<std::int64_t>(samples_.size()), counts_.tokens, std::int64_t{largest} + 1};
+}
+
+// Calls body(place in the sample, token as it is kept, whether it is the first of its conversation).
+template <class Body>
+void ChatData::each_token(std::int64_t index, Body&& body) const {
+  PRUN_CHECK(index >= 0 && index < static_cast<std::int64_t>(samples_.size()), "sample ", index, " of ",
+             samples_.size());
+  std::int64_t at = 0;
+  for (const std::uint32_t conversation : samples_[static_cast<std::size_t>(index)]) {
+    if (at > 0) ++at;  // the end of the one before
+    for (std::size_t i = begins_[conversation]; i < begins_[conversation + 1]; ++i, ++at)
+      body(at, tokens_[i], i == begins_[conversation]);
+  }
 }
 
 // A token is learned by whoever stands in front of it in the same conversation. What is left over is ends of
 // conversations without any.
 void ChatData::read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) {
-  PRUN_CHECK(index >= 0 && index < static_cast<std::int64_t>(samples_.size()), "sample ", index, " of ",
-             samples_.size());
   std::fill_n(tokens, seq_, between_);
   std::fill_n(targets, seq_, -1);
-  std::int64_t at = 0;
-  for (const std::uint32_t conversation : samples_[static_cast<std::size_t>(index)]) {
-    if (at > 0) ++at;  // the end of the one before
-    for (std::size_t i = begins_[conversation]; i < begins_[conversation + 1]; ++i, ++at) {
-      tokens[at] = tokens_[i] < 0 ? ~tokens_[i] : tokens_[i];
-      if (i > begins_[conversation] && tokens_[i] >= 0) targets[at - 1] = tokens_[i];
-    }
-  }
+  each_token(index, [&](std::int64_t at, std::int32_t kept, bool first) {
+    tokens[at] = token_in(kept);
+    if (!first && is_learned(kept)) targets[at - 1] = token_in(kept);
+  });
+}
+
+void ChatData::roles(std::int64_t index, std::uint8_t* roles) {
+  std::fill_n(roles, seq_, static_cast<std::uint8_t>(Speaker::other));
+  each_token(index, [&](std::int64_t at, std::int32_t kept, bool first) {
+    if (!first) roles[at - 1] = role_in(kept);
+  });
 }
 
 }  // namespace prun::chat

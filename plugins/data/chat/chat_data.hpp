@@ -16,6 +16,7 @@ class ChatData final : public Data {
   explicit ChatData(const Options& options);
   DataInfo open(std::int64_t seq) override;
   void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) override;
+  void roles(std::int64_t index, std::uint8_t* roles) override;
 
  private:
   // What became of the conversations that did not stay whole.
@@ -26,7 +27,7 @@ class ChatData final : public Data {
   struct Line {
     std::string text, place;
   };
-  // Tokens of one conversation: negative (~token) where they are not learned.
+  // Of one conversation: each token with its role above its number, negative (~) where it is not learned.
   using Encoded = std::vector<std::int32_t>;
 
   std::vector<Line> read_lines() const;
@@ -35,6 +36,8 @@ class ChatData final : public Data {
   bool fit(Encoded& tokens, const std::string& place);
   void keep(std::vector<Encoded> all, const std::vector<Line>& lines);
   void say() const;
+  template <class Body>
+  void each_token(std::int64_t index, Body&& body) const;
 
   std::filesystem::path path_, tokenizer_;
   std::string template_;

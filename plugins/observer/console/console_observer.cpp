@@ -98,7 +98,14 @@ bool ConsoleObserver::due(const StepInfo& info) const {
 
 void ConsoleObserver::show(const StepInfo& info) {
   screen_.line(line_of(info), info.kept ? Colour::none : Colour::yellow);
+  show(info.losses);
   draw_bar();
+}
+
+void ConsoleObserver::show(const Array<EvaluatedLoss>& losses) {
+  for (const EvaluatedLoss& one : losses)
+    screen_.line("  " + std::string(one.name.view()) + " | loss " + fixed(one.loss, 4) + " | " +
+                 std::to_string(one.targets) + " targets");
 }
 
 void ConsoleObserver::draw_bar() {
@@ -136,9 +143,7 @@ void ConsoleObserver::evaluation(const EvaluationInfo& info) {
                fixed(info.loss, 4) +
                (info.averaged ? " | of the average " + fixed(info.averaged_loss, 4) : "") + " | " +
                std::to_string(info.targets) + " targets | " + step_time(info.seconds));
-  for (const EvaluatedLoss& set : info.sets)
-    screen_.line("  " + std::string(set.name.view()) + " | loss " + fixed(set.loss, 4) + " | " +
-                 std::to_string(set.targets) + " targets");
+  show(info.sets);
   draw_bar();
 }
 

@@ -27,6 +27,7 @@ class ConsoleObserver final : public Observer {
   void header(const RunInfo& info);
   bool due(const StepInfo& info) const;
   void show(const StepInfo& info);
+  void show(const Array<EvaluatedLoss>& losses);
   void draw_bar();
   std::string line_of(const StepInfo& info) const;
   std::string eta() const;

@@ -72,6 +72,13 @@ JsonObject tally_object(const TallyInfo& tally) {
   return object.numbers("sum", sum).numbers("least", least).numbers("most", most);
 }
 
+JsonObject losses_object(const Array<EvaluatedLoss>& losses) {
+  JsonObject object;
+  for (const EvaluatedLoss& one : losses)
+    object.object(one.name.view(), JsonObject().number("loss", one.loss).integer("targets", one.targets));
+  return object;
+}
+
 }  // namespace
 
 JsonlObserver::JsonlObserver(const Options& options)
@@ -138,6 +145,7 @@ void JsonlObserver::step(const StepInfo& info) {
     line.number("watts", info.watts)
         .number("clock_mhz", info.clock_mhz)
         .number("joules_per_token", info.joules / static_cast<double>(info.tokens));
+  if (info.losses.size > 0) line.object("losses", losses_object(info.losses));
   for (const TallyInfo& tally : info.tallies) line.object(tally.name.view(), tally_object(tally));
   file().append(line.str());
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();
@@ -150,12 +158,7 @@ void JsonlObserver::evaluation(const EvaluationInfo& info) {
       .integer("targets", info.targets)
       .number("seconds", info.seconds);
   if (info.averaged) line.number("averaged_loss", info.averaged_loss);
-  if (info.sets.size > 0) {
-    JsonObject sets;
-    for (const EvaluatedLoss& set : info.sets)
-      sets.object(set.name.view(), JsonObject().number("loss", set.loss).integer("targets", set.targets));
-    line.object("sets", sets);
-  }
+  if (info.sets.size > 0) line.object("sets", losses_object(info.sets));
   file().append(line.str());
   flush();
 }

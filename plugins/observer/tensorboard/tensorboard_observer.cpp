@@ -68,6 +68,8 @@ void TensorboardObserver::step(const StepInfo& info) {
     scalars.push_back({"device/clock_mhz", info.clock_mhz});
     scalars.push_back({"throughput/joules_per_token", info.joules / static_cast<double>(info.tokens)});
   }
+  for (const EvaluatedLoss& one : info.losses)
+    scalars.push_back({detail::concat("train/loss/", one.name.view()), one.loss});
   for (const TallyInfo& tally : info.tallies) add_tally(tally, scalars);
   if (info.save_seconds > 0) scalars.push_back({"time/save_seconds", info.save_seconds});
   add(info.step, scalars);

@@ -103,6 +103,15 @@ void loss(const KernelArgs& args, const KernelContext& context) {
                args.operands[3].elements(), args.workspace, stream_of(context));
 }
 
+template <class C>
+void groups(const KernelArgs& args, const KernelContext& context) {
+  const std::int64_t count = args.operands[5].dim[1];
+  lm_head_groups(data<const C>(args, 0), data<const C>(args, 1), data<const C>(args, 2),
+                 data<const std::int32_t>(args, 3), data<const std::int32_t>(args, 4),
+                 data<double>(args, 5) + args.layer * count * 2, count, args.operands[3].elements(),
+                 stream_of(context), {args.attrs[0].f, 0, 1});
+}
+
 template <class T>
 void logits(const KernelArgs& args, const KernelContext& context) {
   const std::int64_t* const x = args.operands[0].dim;
@@ -170,6 +179,11 @@ Kernel select_regularized_loss(const OpShape& s) {
   return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return regularized_loss<C>; });
 }
 
+Kernel select_groups(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2}) || !same_type(s, {3, 4}) || !all_double(s, 5, 6)) return nullptr;
+  return by_statistics(s.operand[0].dtype, []<class C>() -> Kernel { return groups<C>; });
+}
+
 }  // namespace
 
 std::vector<DeviceOp> lm_head_ops(const OpChoices&) {
@@ -183,6 +197,7 @@ std::vector<DeviceOp> lm_head_ops(const OpChoices&) {
           {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan<none_added>>},
           {{"lm_head_rescale", select_rescale}},
           {{"lm_head_logits", select_logits}},
+          {{"lm_head_groups", select_groups}},
           {{"lm_head_loss", select_loss, loss_workspace}},
           {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_typed<bind_grad<none_added>, 5>}};
 }
