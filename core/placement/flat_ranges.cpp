@@ -35,6 +35,7 @@ Id FlatRanges::add_range(const Value& like, const char* suffix, bool own) {
 }
 
 Id FlatRanges::gathered(Id own) {
+  if (parts_ == 1) return own;
   const auto [entry, fresh] = gathered_.try_emplace(own, none);
   if (!fresh) return entry->second;
   entry->second = add_range(Value(program_.value(own)), ".together", false);

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "placement/coded_exchanges.hpp"
 #include "placement/pack_whole.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
@@ -12,21 +13,26 @@
 namespace prun {
 namespace {
 
+enum class Travels : std::uint8_t { as_it_is, in_codes };
+
 // Parameters with equal keys can be updated by the same ops.
-using Key = std::tuple<std::int32_t, bool, double, double, Id, std::string, std::string, AxisId>;
+using Key = std::tuple<std::int32_t, bool, double, double, Id, std::string, std::string, AxisId, Travels>;
 
 class Packer {
  public:
   Packer(Program& program, const Optimizers& optimizers, std::vector<AxisId> axes, KeptInParts kept)
-      : program_(program), optimizers_(optimizers), axes_(std::move(axes)), kept_(kept) {}
+      : program_(program), optimizers_(optimizers), axes_(std::move(axes)), kept_(kept) {
+    kept_.gradients |= is_alone() && program_.precision().reduce_bits > 0;
+  }
 
   void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
       const std::size_t first = program_.buckets().size();
       for (const auto& [key, members] : groups_of(segment))
-        pack(segment, members, std::get<Id>(key), std::get<AxisId>(key));
+        pack(segment, members, std::get<Id>(key), std::get<AxisId>(key), std::get<Travels>(key));
       add_exchanges(first);
     }
+    if (is_alone()) return;
     check_shared_out();
     sum_over_parts(FunctionKind::finish, norms_);
     sum_over_parts(FunctionKind::report, counts_);
@@ -34,6 +40,20 @@ class Packer {
 
  private:
   std::int64_t parts(const Bucket& bucket) const { return program_.mesh().extent(bucket.axis); }
+
+  // One rank rounds what several would send in codes, its microbatches one by one as if each were another
+  // rank's, and has everything else as it would without parts.
+  bool is_alone() const { return program_.mesh().extent(folded(axes_)) == 1; }
+
+  bool travels_in_codes(Id parameter) const {
+    const Precision& precision = program_.precision();
+    return ((precision.gather_bits > 0 && kept_.parameters) || precision.reduce_bits > 0) &&
+           comes_in_blocks(program_, parameter);
+  }
+  bool sums_codes(const Bucket& bucket) const { return bucket.coded && program_.precision().reduce_bits > 0; }
+
+  // What gradients travel in that do not travel in codes.
+  DType travels() const { return is_alone() ? program_.precision().gradient : program_.precision().reduce; }
 
   // The accumulator that the norm of a gradient goes to; none: of a copy, which its original counts.
   Id norm_of(Id gradient, Id segment) const {
@@ -47,6 +67,7 @@ class Packer {
     for (Id id : program_.segment(segment).values) {
       const Value& value = program_.value(id);
       if (value.role != Role::parameter || value.bucket >= 0 || value.untrained) continue;
+      if (is_alone() && !travels_in_codes(id)) continue;
       const bool frozen = value.gradient == none;
       const std::vector<AxisId> axes = frozen ? axes_of_frozen(value) : axes_that_sum(value);
       if (!frozen && axes.empty()) check_is_whole(value);
@@ -56,7 +77,8 @@ class Packer {
       std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
       groups[{value.optimizer, value.decay, value.lr_scale, value.weight_decay,
-              norm_of(value.gradient, segment), lies, form_of(id), folded(axes)}]
+              norm_of(value.gradient, segment), lies, form_of(id), folded(axes),
+              travels_in_codes(id) ? Travels::in_codes : Travels::as_it_is}]
           .push_back(id);
     }
     return groups;
@@ -81,6 +103,7 @@ class Packer {
   // A parameter that lies in parts along an axis has its state in parts there as well.
   std::vector<AxisId> axes_that_sum(const Value& parameter) const {
     std::vector<AxisId> axes;
+    if (is_alone()) return axes_;
     for (const AxisId axis : axes_) {
       const AxisPlacement lies = program_.value(parameter.gradient).on(axis);
       if (lies.is_partial()) axes.push_back(axis);
@@ -119,11 +142,13 @@ class Packer {
     }
   }
 
-  void pack(Id segment, const std::vector<Id>& members, Id norm, AxisId axis) {
+  void pack(Id segment, const std::vector<Id>& members, Id norm, AxisId axis, Travels travels) {
     Bucket bucket;
     bucket.segment = segment;
     bucket.axis = axis;
+    bucket.coded = travels == Travels::in_codes;
     bucket.kept = kept_;
+    bucket.kept.parameters &= !is_alone() || program_.precision().gather_bits > 0;
     for (Id id : members) {
       bucket.parameters.push_back(id);
       bucket.offsets.push_back(bucket.elements);
@@ -157,9 +182,9 @@ class Packer {
     value.dtype = type;
     value.segment = bucket.segment;
     value.bucket = number_;
-    value.dims =
-        own ? std::vector<Dim>{{"packed", bucket.elements}}
-            : std::vector<Dim>{{"parts", parts(bucket)}, {"packed", bucket.elements / parts(bucket)}};
+    value.dims = own || parts(bucket) == 1 ? std::vector<Dim>{{"packed", bucket.elements}}
+                                           : std::vector<Dim>{{"parts", parts(bucket)},
+                                                              {"packed", bucket.elements / parts(bucket)}};
     if (own)
       lay_in_parts(bucket, value);
     else
@@ -177,10 +202,20 @@ class Packer {
     for (Id id : bucket.parameters) program_.value(id).bucket = number_;
     bucket.all_parameters = add_flat(bucket, "parameters", Role::view, type, false);
     bucket.own_parameters =
-        add_flat(bucket, "parameters.own", kept_.parameters ? Role::state : Role::view, type, true);
-    if (kept_.parameters)
-      add(bucket, FunctionKind::gather, "all_gather", {bucket.own_parameters, bucket.all_parameters},
-          along(bucket));
+        add_flat(bucket, "parameters.own", bucket.kept.parameters ? Role::state : Role::view, type, true);
+    if (!bucket.kept.parameters) return;
+    if (bucket.coded && program_.precision().gather_bits > 0)
+      CodedExchanges(program_, parts(bucket)).gather_parameters(bucket);
+    else
+      gather_as_they_are(bucket);
+  }
+
+  void gather_as_they_are(const Bucket& bucket) {
+    Id before = none;
+    for (const Id id : copy_of(bucket, FunctionKind::gather))
+      if (before == none && program_.op(id).kind() == "decode") before = id;
+    program_.add_op(bucket.segment, FunctionKind::gather, Part::input, "all_gather",
+                    {bucket.own_parameters, bucket.all_parameters}, along(bucket), before);
   }
 
   // What an update needs beside the parameters.
@@ -193,7 +228,7 @@ class Packer {
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.gradient, false);
     bucket.own_gradients = add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view,
                                     precision.gradient, true);
-    if (kept_.gradients && precision.reduce == precision.gradient)
+    if (kept_.gradients && travels() == precision.gradient)
       bucket.own_sums = add_flat(bucket, "sums.own", Role::view, precision.gradient, true);
     add_padding(bucket);
     if (precision.has_master())
@@ -387,31 +422,51 @@ class Packer {
     std::vector<Bucket> trained(program_.buckets().begin() + static_cast<std::ptrdiff_t>(first),
                                 program_.buckets().end());
     std::erase_if(trained, [](const Bucket& bucket) { return bucket.all_gradients == none; });
-    const DType kept = program_.precision().gradient, travels = program_.precision().reduce;
+    const DType kept = program_.precision().gradient, travels = this->travels();
     std::vector<Id> blocks, sums;
-    for (const Bucket& bucket : trained)
-      blocks.push_back(travels == kept ? bucket.all_gradients
-                                       : cast(bucket, bucket.all_gradients, kept, travels));
+    for (const Bucket& bucket : trained) blocks.push_back(blocks_of(bucket));
     for (std::size_t b = 0; b < trained.size(); ++b) sums.push_back(scatter(trained[b], blocks[b]));
+    for (std::size_t b = 0; b < trained.size(); ++b)
+      if (sums_codes(trained[b])) sums[b] = sum_codes(trained[b], sums[b]);
     for (std::size_t b = 0; b < trained.size(); ++b) {
       if (kept_.gradients)
         add(trained[b], FunctionKind::reduce, "accumulate", {sums[b], trained[b].own_gradients});
-      else if (travels != kept)
+      else if (travels != kept && !sums_codes(trained[b]))
         add(trained[b], FunctionKind::reduce, "cast", {sums[b], trained[b].own_gradients},
             cast_attrs(travels, kept));
     }
     for (const Bucket& bucket : trained)
-      if (!kept_.parameters)
+      if (!bucket.kept.parameters && parts(bucket) > 1)
         add(bucket, FunctionKind::update, "all_gather", {bucket.own_parameters, bucket.all_parameters},
             along(bucket));
   }
 
+  // What a rank has of the sum, as it travels.
+  Id blocks_of(const Bucket& bucket) {
+    const DType kept = program_.precision().gradient;
+    if (sums_codes(bucket)) return CodedExchanges(program_, parts(bucket)).encode_gradients(bucket);
+    return travels() == kept ? bucket.all_gradients : cast(bucket, bucket.all_gradients, kept, travels());
+  }
+
+  // In its place within the blocks.
+  Id part_of_sum(const Bucket& bucket) const {
+    return kept_.gradients ? bucket.own_sums : bucket.own_gradients;
+  }
+
+  Id sum_codes(const Bucket& bucket, Id summands) {
+    const Id part = part_of_sum(bucket);
+    CodedExchanges(program_, parts(bucket)).sum_gradients(bucket, summands, part);
+    return part;
+  }
+
   // The rank's part of the sum: in its place within the blocks or, where these are of another type, a value
-  // of its own.
+  // of its own. Of codes, all ranks' summands of that part.
   Id scatter(const Bucket& bucket, Id blocks) {
     const Precision& precision = program_.precision();
-    if (precision.reduce == precision.gradient) {
-      const Id part = kept_.gradients ? bucket.own_sums : bucket.own_gradients;
+    if (sums_codes(bucket)) return CodedExchanges(program_, parts(bucket)).swap_gradients(bucket, blocks);
+    if (parts(bucket) == 1) return part_of_sum(bucket);
+    if (travels() == precision.gradient) {
+      const Id part = part_of_sum(bucket);
       add(bucket, FunctionKind::reduce, "reduce_scatter", {blocks, part}, along(bucket));
       return part;
     }
@@ -467,6 +522,9 @@ void pack_state(Program& program, const Optimizers& optimizers, const PartsReque
   std::vector<AxisId> axes = parts.axes;
   std::erase_if(axes, [&](AxisId axis) { return program.mesh().extent(axis) == 1; });
   std::sort(axes.begin(), axes.end());
+  const Precision& precision = program.precision();
+  if (axes.empty() && ((precision.gather_bits > 0 && parts.kept.parameters) || precision.reduce_bits > 0))
+    axes = {parts.axes.front()};
   if (!axes.empty()) Packer(program, optimizers, std::move(axes), parts.kept).run();
 }
 

@@ -21,13 +21,15 @@ namespace prun {
 
 // What the recipe's [precision] says.
 struct Precision {
-  DType compute = DType::f32;   // parameters and activations
-  DType master = DType::f32;    // the weights that are updated
-  DType moments = DType::f32;   // what the optimizer keeps beside them
-  DType gradient = DType::f32;  // accumulators
-  DType reduce = DType::f32;    // what travels when gradients are summed over ranks
-  bool split = false;           // of a master copy the low half is kept, and the parameter is the other
-  bool eight_bits = false;      // moments of tensors that come in blocks (prun/eight_bits.hpp)
+  DType compute = DType::f32;    // parameters and activations
+  DType master = DType::f32;     // the weights that are updated
+  DType moments = DType::f32;    // what the optimizer keeps beside them
+  DType gradient = DType::f32;   // accumulators
+  DType reduce = DType::f32;     // what travels when gradients are summed over ranks
+  bool split = false;            // of a master copy the low half is kept, and the parameter is the other
+  std::int64_t reduce_bits = 0;  // they travel in codes of so many (prun/block_codes.hpp); 0: as they are
+  std::int64_t gather_bits = 0;  // and so do parameters that come together
+  bool eight_bits = false;       // moments of tensors that come in blocks (prun/eight_bits.hpp)
 
   bool has_master() const { return compute != master; }
   DType kept_master() const { return split ? DType::u16 : master; }
@@ -124,7 +126,8 @@ struct Value {
 struct Bucket {
   Id segment = none;
   AxisId axis = 0;
-  KeptInParts kept;  // beside the optimizer state
+  KeptInParts kept;    // beside the optimizer state
+  bool coded = false;  // parameters or gradients travel in codes: as Precision says
   std::vector<Id> parameters;
   std::vector<std::int64_t> offsets;  // elements
   std::int64_t elements = 0;          // padding included; of one rank of the other axes
@@ -135,6 +138,8 @@ struct Bucket {
   // The own part of a microbatch's sum over the ranks, a view where that comes to lie in the microbatch's own
   // gradients, which are spent: none where it lies elsewhere.
   Id own_sums = none;
+  // What parameters travel in, where that is codes: of all of them, and of the own part in its place there.
+  Id all_codes = none, own_codes = none;
   // The own part in its place among the parameters that come together: of one that lies elsewhere until then.
   Id own_fetched = none;
   // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.

@@ -36,11 +36,12 @@ double rounding_of(const std::string& precision) {
   return std::ldexp(1.0, -bits);
 }
 
-// Of the coarsest of the formats that gradients pass through.
+// Of the coarsest of the formats that gradients pass through. In codes they are rounded alike.
 double of_gradients(const Recipe& recipe, double (*what)(const std::string&)) {
   double largest = what(recipe.text("precision.compute"));
   for (const char* key : {"precision.gradient", "precision.reduce"})
-    if (const std::string& type = recipe.text(key); type != "state") largest = std::max(largest, what(type));
+    if (const std::string& type = recipe.text(key); type.starts_with("fp") || type.starts_with("bf"))
+      largest = std::max(largest, what(type));
   return largest;
 }
 
@@ -225,6 +226,35 @@ Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
 
 namespace {
 
+// Where ranks round what each of them has before it is summed, their microbatches are the one rank's one by
+// one.
+void check_rounds_alike(const Assembly& assembly) {
+  const BatchArithmetic& batch = assembly.batch();
+  const Program& program = assembly.program();
+  const char* odd = nullptr;
+  for (const Bucket& bucket : program.buckets()) {
+    if (!bucket.coded || bucket.all_gradients == none) continue;
+    if (program.mesh().extent(bucket.axis) != batch.ranks)
+      odd = "the ranks that sum a gradient are not those that share out the batch";
+    else if (batch.accumulate > 1 && (!bucket.kept.gradients || batch.vertical || batch.lanes > 1))
+      odd = "a rank adds up several microbatches before it rounds";
+    else if (batch.accumulate > 1 && !program.segment(bucket.segment).ops(FunctionKind::tie).empty())
+      odd = "two stages add up a table's gradients before they round";
+  }
+  if (odd)
+    throw_error(ErrorCode::unsupported, "precision.reduce rounds on each rank, and here ", odd,
+                ", which one rank cannot do alike; verify it with precision.reduce = \"state\", or with a "
+                "batch.global that is one microbatch of each rank");
+}
+
+// Sequences that the one rank takes at once.
+std::int64_t micro_of_one_rank(const Assembly& assembly) {
+  const BatchArithmetic& batch = assembly.batch();
+  if (assembly.program().precision().reduce_bits == 0) return batch.micro * batch.ranks;
+  check_rounds_alike(assembly);
+  return batch.micro;
+}
+
 // JSON has no infinity.
 std::string to_json(const LayoutDifferences& differences) {
   JsonWriter json(NonFinite::write_null);
@@ -252,8 +282,7 @@ MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<Searc
     plugins.set_local(place);
     const Assembly assembly(recipe, plugins);
     refuse_idle_tiers(assembly);
-    const BatchArithmetic& batch = assembly.batch();
-    const Recipe single = one_rank_equivalent(recipe, batch.micro * batch.ranks);
+    const Recipe single = one_rank_equivalent(recipe, micro_of_one_rank(assembly));
     const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, options));
     const auto probes = std::make_shared<NumberProbes>(options.exact);
     const double least = least_of_all_gradients(recipe, options);

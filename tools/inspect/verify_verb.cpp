@@ -10,8 +10,9 @@ namespace prun {
 namespace {
 
 Recipe in_fp64(Recipe recipe) {
-  for (const char* key : {"precision.master", "precision.moments", "precision.gradient", "precision.reduce"})
+  for (const char* key : {"precision.master", "precision.moments", "precision.gradient"})
     recipe = recipe.with(key, "state");
+  if (precision_of(recipe).reduce_bits == 0) recipe = recipe.with("precision.reduce", "state");
   for (const char* key : {"precision.compute", "precision.state"}) recipe = recipe.with(key, "fp64");
   return recipe;
 }

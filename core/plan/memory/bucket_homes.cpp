@@ -18,6 +18,7 @@ class BucketHomes {
     const Address parameters =
         place_members(bucket_.kept.parameters ? Region::gathered : Region::parameter, bucket_.parameters,
                       bucket_.all_parameters, bucket_.own_parameters);
+    place_codes();
     if (bucket_.own_fetched != none) place_part(bucket_.own_fetched, parameters);
     if (bucket_.all_gradients == none) return;  // frozen
     std::vector<Id> gradients;
@@ -32,15 +33,27 @@ class BucketHomes {
  private:
   // The bytes of all of them.
   Address place_members(Region region, const std::vector<Id>& members, Id all, Id own) {
+    const Address whole = place_whole(region, all);
+    for (std::size_t i = 0; i < members.size(); ++i)
+      place_within(members[i], bucket_.offsets[i] * size_of(program_.value(all).dtype), whole);
+    if (program_.value(own).role == Role::view) place_part(own, whole);
+    return whole;
+  }
+
+  // For as long as what they stand for.
+  void place_codes() {
+    if (bucket_.all_codes == none) return;
+    const Address whole = place_whole(Region::gathered, bucket_.all_codes);
+    if (bucket_.own_codes != bucket_.all_codes) place_part(bucket_.own_codes, whole);
+  }
+
+  Address place_whole(Region region, Id all) {
     Address whole = room_.take(all, region, bucket_.segment);
     if (program_.segment(bucket_.segment).repeat == 1) {
       whole.whose = Whose::fixed;
       whole.instance = first_instance_;
     }
     set_home(all, whole, whole);
-    for (std::size_t i = 0; i < members.size(); ++i)
-      place_within(members[i], bucket_.offsets[i] * size_of(program_.value(all).dtype), whole);
-    if (program_.value(own).role == Role::view) place_part(own, whole);
     return whole;
   }
 

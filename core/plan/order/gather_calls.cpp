@@ -7,6 +7,7 @@ void GatherCalls::gather_for(const PassCall& call) {
   if (calls_of_use_ == 0) {
     gather(uses_[used_].instances);
     if (used_ + 1 < uses_.size()) gather(uses_[used_ + 1].instances);
+    finish(uses_[used_].instances);
   }
   if (++calls_of_use_ < uses_[used_].calls) return;
   ++used_;
@@ -20,6 +21,13 @@ void GatherCalls::gather(Bundle bundle) {
   calls_.add_exchanges(FunctionKind::gather, bundle);
   for (const std::int32_t i : bundle)
     std::erase_if(holds_, [&](std::int32_t other) { return other != i && turns_.overlap(other, i); });
+  coming_.insert(bundle.begin(), bundle.end());
+}
+
+// What follows an exchange would hold up what is computed meanwhile, were it not left until its use.
+void GatherCalls::finish(Bundle bundle) {
+  std::erase_if(bundle, [&](std::int32_t i) { return coming_.erase(i) == 0; });
+  calls_.add_behind_exchanges(FunctionKind::gather, bundle);
 }
 
 }  // namespace prun

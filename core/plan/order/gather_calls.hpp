@@ -20,6 +20,7 @@ class GatherCalls {
 
  private:
   void gather(Bundle bundle);
+  void finish(Bundle bundle);
 
   const GatheredUses& uses_;
   const Turns& turns_;
@@ -28,6 +29,7 @@ class GatherCalls {
   std::size_t used_ = 0;           // uses before the one at hand
   std::int64_t calls_of_use_ = 0;  // of the one at hand
   std::set<std::int32_t> holds_;   // instances whose parameters are gathered
+  std::set<std::int32_t> coming_;  // and those of them that are not finished
 };
 
 }  // namespace prun

@@ -30,11 +30,14 @@ void ContentVersions::find_what_changes(const Op& op) {
   }
 }
 
+// What a function that gathers makes of parameters is as old as they are.
 void ContentVersions::find_copies(const Op& op) {
-  if (!op.def->copies) return;
   const Id copy = op.operands.back();
   const Role role = program_.value(copy).role;
-  if (role == Role::fetched || role == Role::activation) counts_[copy] = counts_[op.operands.front()];
+  Id from = op.operands.front();
+  if (program_.value(from).role == Role::view)
+    from = program_.buckets()[static_cast<std::size_t>(program_.value(from).bucket)].own_parameters;
+  if (role == Role::fetched || role == Role::activation) counts_[copy] = counts_[from];
 }
 
 void ContentVersions::find_members(const Bucket& bucket) {

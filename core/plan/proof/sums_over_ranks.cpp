@@ -25,6 +25,14 @@ void SumsOverRanks::begin(const Op& op, bool first, const Content& content) {
   summed_.erase({content.value, content.instance});
 }
 
+// Whether ranks exchange what it makes.
+bool SumsOverRanks::is_sent(const Op& op) const {
+  const std::vector<Id>& ops = program_.segment(op.segment).ops(op.function);
+  return std::any_of(ops.begin(), ops.end(), [&](Id id) {
+    return program_.op(id).exchange() && program_.op(id).operands.front() == op.operands.back();
+  });
+}
+
 // A gradient that is a partial sum of each rank is summed once, after its last contribution.
 void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const {
   const bool summed = summed_.count({content.value, content.instance}) != 0;
@@ -34,7 +42,7 @@ void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, co
   const std::vector<AxisPlacement>& placement = program_.value(content.value).placement;
   const bool partial =
       std::any_of(placement.begin(), placement.end(), [](const AxisPlacement& p) { return p.is_partial(); });
-  const bool leaves = kind == FunctionKind::reduce && !op.def->converts;
+  const bool leaves = kind == FunctionKind::reduce && !op.def->converts && !is_sent(op);
   if (partial && !summed && (leaves || kind == FunctionKind::norm || kind == FunctionKind::update))
     fail_check("op '", op.kind(), "' reads ", describe(program_, content),
                " before it is summed over the ranks");

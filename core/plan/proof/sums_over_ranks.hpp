@@ -27,6 +27,7 @@ class SumsOverRanks {
  private:
   using Sum = std::pair<Id, std::int32_t>;  // gradient, instance
 
+  bool is_sent(const Op& op) const;
   void begin(const Op& op, bool first, const Content& content);
   void check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const;
   void follow_parts(FunctionKind kind, Access access, const Content& content);

@@ -50,11 +50,20 @@ std::optional<std::int64_t> document_end_of(const Recipe& recipe) {
   return recipe.integer("data.end_of_text");
 }
 
+namespace {
+
+// Of codes that numbers travel in; 0: they travel as they are.
+std::int64_t bits_of(const std::string& format) { return format == "int8" ? 8 : format == "int4" ? 4 : 0; }
+
+}  // namespace
+
 Precision precision_of(const Recipe& recipe) {
   const DType state = dtype_named(recipe.text("precision.state"));
   const auto kept = [&](const char* key, DType otherwise) {
     const std::string& name = recipe.text(key);
-    return name == "state" ? otherwise : name == "split" || name == "8bit" ? DType::f32 : dtype_named(name);
+    return name == "state" || name == "int8" || name == "int4" ? otherwise
+           : name == "split" || name == "8bit"                 ? DType::f32
+                                                               : dtype_named(name);
   };
   Precision precision;
   precision.compute = dtype_named(recipe.text("precision.compute"));
@@ -62,6 +71,8 @@ Precision precision_of(const Recipe& recipe) {
   precision.moments = kept("precision.moments", state);
   precision.gradient = kept("precision.gradient", state);
   precision.reduce = kept("precision.reduce", precision.gradient);
+  precision.reduce_bits = bits_of(recipe.text("precision.reduce"));
+  precision.gather_bits = bits_of(recipe.text("precision.gather"));
   precision.split = recipe.text("precision.master") == "split";
   precision.eight_bits = recipe.text("precision.moments") == "8bit";
   return precision;
@@ -268,7 +279,25 @@ GradientParts ProgramWriter::gradient_parts() const {
   return batch_.vertical ? GradientParts::in_a_row : GradientParts::far_apart;
 }
 
+// What travels in codes is what ranks keep in parts.
+void ProgramWriter::check_codes() const {
+  const Precision& precision = program_->precision();
+  bool gathers = false;
+  for (const PartsRequest& parts : program_->requests().parts) gathers |= parts.kept.parameters;
+  if (precision.gather_bits > 0 && !gathers)
+    throw_error(
+        ErrorCode::unsupported, "precision.gather is \"", recipe_.text("precision.gather"),
+        "\", and no strategy keeps parameters in parts, so that none are gathered; add strategy zero with "
+        "stage = 3, or leave the key out");
+  if (precision.reduce_bits > 0 && program_->requests().parts.empty())
+    throw_error(
+        ErrorCode::unsupported, "precision.reduce is \"", recipe_.text("precision.reduce"),
+        "\", in which gradients are summed in parts, and no strategy keeps state in parts; add strategy zero "
+        "with stage = 1, 2 or 3, or choose a type that numbers are summed in, such as \"bf16\"");
+}
+
 void ProgramWriter::pack_parts() {
+  if (purpose_ == Purpose::training) check_codes();
   if (pipeline_) check_parts(*program_, *pipeline_);
   for (const PartsRequest& parts : program_->requests().parts) {
     for (const NamedOptimizer& optimizer : optimizers_)

@@ -70,6 +70,7 @@ class ProgramWriter {
   void apply_strategies(std::string_view phase);
   void check_rows() const;
   void check_order() const;
+  void check_codes() const;
   void check_lanes() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Numbers in codes of 8 or 4 bits: blocks of neighbouring elements of the whole tensor. A block is its scale,
+// in fp32, and behind it the codes, two's complement, the first element's in the lowest bits. The largest
+// code stands for the block's largest magnitude, each code for itself times the scale; a code is rounded to
+// nearest, so that an element is at most half a scale off. A block that has a number which is not finite is
+// NaN throughout.
+#pragma once
+
+#include <cstdint>
+
+namespace prun {
+
+// Parts of ranks begin and end at multiples of it. Tensors of other lengths, or of fewer elements than
+// `least`, travel as they are.
+inline constexpr std::int64_t code_block = 128, code_least = 4096;
+
+constexpr std::int64_t code_block_bytes(std::int64_t bits) { return 4 + code_block * bits / 8; }
+constexpr int largest_code(std::int64_t bits) { return (1 << (bits - 1)) - 1; }
+
+}  // namespace prun

@@ -1,0 +1,104 @@
+// Numbers on their way between ranks as codes of 8 or 4 bits, in blocks of 128 neighbours that have a scale
+// each (prun/block_codes.hpp): whoever decodes them has all the same numbers.
+#include <vector>
+
+#include "base/require.hpp"
+#include "prun/block_codes.hpp"
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+constexpr AttrDef bits_attr[] = {int_attr("bits", 8)};
+constexpr AttrDef decode_attrs[] = {int_attr("bits", 8), int_attr("to", 1)};
+
+// How many bytes a block of the op takes.
+std::int64_t block_bytes(const OpShape& s, const char* op) {
+  require(s.attrs[0].i == 8 || s.attrs[0].i == 4, op, ": `bits` is 8 or 4");
+  return code_block_bytes(s.attrs[0].i);
+}
+
+OperandShape decoded(const OpShape& s, const char* op) {
+  const std::int64_t bytes = block_bytes(s, op);
+  OperandShape x = s.operand[0];
+  require(x.dtype == DType::u8 && x.rank > 0 && x.dims[x.rank - 1].extent % bytes == 0, op,
+          " takes u8, whose last dimension comes in blocks of ", bytes, " bytes");
+  require(s.attrs[1].i >= 0 && s.attrs[1].i <= 7 && is_float(static_cast<DType>(s.attrs[1].i)), op,
+          ": `to` is 0 (fp64), 1 (fp32), 2 (bf16) or 7 (fp16)");
+  x.dtype = static_cast<DType>(s.attrs[1].i);
+  x.dims[x.rank - 1].extent = x.dims[x.rank - 1].extent / bytes * code_block;
+  return x;
+}
+
+struct Encode {
+  static constexpr const char* kind = "encode";
+  static constexpr const char* help =
+      "x in blocks of 128 neighbours, each a scale in fp32 and codes of `bits` bits";
+  static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = bits_attr;
+  static void rule(OpShape& s) {
+    const std::int64_t bytes = block_bytes(s, kind);
+    OperandShape x = s.operand[0];
+    require(is_float(x.dtype) && x.rank > 0 && x.dims[x.rank - 1].extent % code_block == 0,
+            "encode takes numbers whose last dimension comes in blocks of ", code_block);
+    x.dims[x.rank - 1].extent = x.dims[x.rank - 1].extent / code_block * bytes;
+    s.output(1, DType::u8, x.dims, x.rank);
+    s.whole(0, x.rank - 1, x.rank);
+  }
+};
+
+struct Decode {
+  static constexpr const char* kind = "decode";
+  static constexpr const char* help =
+      "the numbers that `codes` stand for (to: 0 fp64, 1 fp32, 2 bf16, 7 fp16)";
+  static constexpr OperandDef operands[] = {{"codes"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[2] = decode_attrs;
+  static void rule(OpShape& s) {
+    const OperandShape y = decoded(s, kind);
+    s.output(1, y.dtype, y.dims, y.rank);
+    s.whole(1, y.rank - 1, y.rank);
+  }
+};
+
+// Rank by rank, so that the sum is the same wherever it is taken.
+struct SumDecoded {
+  static constexpr const char* kind = "sum_decoded";
+  static constexpr const char* help =
+      "the sum over the first dimension, in its order, of what `codes` stand for";
+  static constexpr OperandDef operands[] = {{"codes"}, {"y", Access::write}};
+  static constexpr const AttrDef (&attrs)[2] = decode_attrs;
+  static void rule(OpShape& s) {
+    const OperandShape x = decoded(s, kind);
+    require(x.rank > 1, "sum_decoded takes summands along a dimension of their own, in front");
+    s.output(1, x.dtype, x.dims + 1, x.rank - 1);
+    s.sum(0, 0, 1);
+    s.whole(1, x.rank - 2, x.rank - 1);
+  }
+};
+
+// What reduce_scatter would add up on the way arrives as it was sent.
+struct SwapSummands {
+  static constexpr const char* kind = "swap_summands";
+  static constexpr const char* help =
+      "each rank's summand of this coordinate's block: `blocks` as they are sent to it";
+  static constexpr OperandDef operands[] = {{"blocks"}, {"summands", Access::write}};
+  static constexpr AttrDef attrs[] = {int_attr("axis", 0)};
+  static constexpr OpExchange exchange{CommKind::all_to_all};
+  static void rule(OpShape& s) {
+    OperandShape x = s.operand[0];
+    require(x.rank == 2, "swap_summands takes a block for each rank, of one dimension");
+    x.dims[0].name = Name("summands");
+    x.dims[1].extent *= x.dims[0].extent;
+    s.output(1, x.dtype, x.dims, x.rank);
+    s.whole(1, 1, 2);
+    s.pass_partial({0});
+  }
+};
+
+}  // namespace
+
+std::vector<OpDef> coded_ops() {
+  return {op_def<Encode>(), op_def<Decode>(), op_def<SumDecoded>(), op_def<SwapSummands>()};
+}
+
+}  // namespace prun

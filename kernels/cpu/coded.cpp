@@ -1,0 +1,122 @@
+// encode, decode and sum_decoded: numbers in blocks of codes with a scale each. Blocks stand by themselves,
+// so the bits are the same wherever they are cut.
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/values.hpp"
+#include "number_codes.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+using Index = std::int64_t;
+
+constexpr Index grain = 64;  // blocks
+
+// NaN where any number is none.
+template <class T>
+Compute<T> largest_of(const T* x) {
+  Compute<T> largest = 0, sum = 0;
+  for (Index i = 0; i < code_block; ++i) {
+    const Compute<T> size = std::abs(load(x[i]));
+    largest = largest < size ? size : largest;
+    sum += size - size;  // NaN of what is not finite, else 0
+  }
+  return largest + sum;
+}
+
+template <int bits, class T>
+void encode_block(const T* x, unsigned char* to) {
+  const float scale = code_scale<bits>(largest_of(x));
+  std::memcpy(to, &scale, sizeof scale);
+  constexpr int each = 32 / bits;
+  for (Index i = 0; i < code_block; i += each) {
+    std::uint32_t word = 0;
+    for (int k = 0; k < each; ++k) word |= code_at<bits>(code_of_number<bits>(load(x[i + k]), scale), k);
+    std::memcpy(to + 4 + i * bits / 8, &word, sizeof word);
+  }
+}
+
+template <int bits, class C>
+void decode_block(const unsigned char* from, C* numbers) {
+  float scale;
+  std::memcpy(&scale, from, sizeof scale);
+  constexpr int each = 32 / bits;
+  for (Index i = 0; i < code_block; i += each) {
+    std::uint32_t word;
+    std::memcpy(&word, from + 4 + i * bits / 8, sizeof word);
+    for (int k = 0; k < each; ++k) numbers[i + k] = number_of_code<C>(code_in<bits>(word, k), scale);
+  }
+}
+
+template <int bits, class T>
+void encode(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &codes = args.operands[1];
+  parallel_ranges(*context.workers, x.elements() / code_block, grain, [&](Index begin, Index end) {
+    for (Index b = begin; b < end; ++b)
+      encode_block<bits>(x.as<const T>() + b * code_block,
+                         codes.as<unsigned char>() + b * code_block_bytes(bits));
+  });
+}
+
+template <int bits, class T>
+void decode(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &codes = args.operands[0], &y = args.operands[1];
+  parallel_ranges(*context.workers, y.elements() / code_block, grain, [&](Index begin, Index end) {
+    for (Index b = begin; b < end; ++b) {
+      Compute<T> numbers[code_block];
+      decode_block<bits>(codes.as<const unsigned char>() + b * code_block_bytes(bits), numbers);
+      for (Index i = 0; i < code_block; ++i) store(y.as<T>()[b * code_block + i], numbers[i]);
+    }
+  });
+}
+
+template <int bits, class T>
+void sum_decoded(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &codes = args.operands[0], &y = args.operands[1];
+  const Index blocks = y.elements() / code_block, summands = codes.dim[0];
+  parallel_ranges(*context.workers, blocks, grain, [&](Index begin, Index end) {
+    for (Index b = begin; b < end; ++b) {
+      Compute<T> sum[code_block], next[code_block];
+      const auto read = [&](Index summand, Compute<T>* to) {
+        decode_block<bits>(codes.as<const unsigned char>() + (summand * blocks + b) * code_block_bytes(bits),
+                           to);
+      };
+      read(0, sum);
+      for (Index s = 1; s < summands; ++s) {
+        read(s, next);
+        for (Index i = 0; i < code_block; ++i) sum[i] += next[i];
+      }
+      for (Index i = 0; i < code_block; ++i) store(y.as<T>()[b * code_block + i], sum[i]);
+    }
+  });
+}
+
+// `numbers`: the operand that is not codes.
+template <class Choice>
+Kernel choose_coded(const OpShape& s, int numbers, Choice choice) {
+  return choose_value(s.operand[numbers].dtype, [&]<class T>() -> Kernel {
+    return s.attrs[0].i == 8 ? choice.template operator()<8, T>() : choice.template operator()<4, T>();
+  });
+}
+
+Kernel select_encode(const OpShape& s) {
+  return choose_coded(s, 0, []<int bits, class T>() -> Kernel { return encode<bits, T>; });
+}
+Kernel select_decode(const OpShape& s) {
+  return choose_coded(s, 1, []<int bits, class T>() -> Kernel { return decode<bits, T>; });
+}
+Kernel select_sum_decoded(const OpShape& s) {
+  return choose_coded(s, 1, []<int bits, class T>() -> Kernel { return sum_decoded<bits, T>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> coded_kernels();
+std::vector<KernelDef> coded_kernels() {
+  return {{"encode", select_encode}, {"decode", select_decode}, {"sum_decoded", select_sum_decoded}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,152 @@
+#include "cuda/coded.hpp"
+
+#include "cuda/device.cuh"
+#include "number_codes.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// A warp takes a block, each lane four neighbouring elements of it: of 4 bits, two lanes share a word.
+inline constexpr int threads = 256, warps = threads / 32, each = 4;
+static_assert(32 * each == code_block);
+
+// A block as words: its scale, then its codes.
+template <int bits>
+inline constexpr std::int64_t block_words = code_block_bytes(bits) / 4;
+
+struct Largest {
+  template <class C>
+  __device__ C operator()(C a, C b) const {
+    return a < b ? b : a;
+  }
+};
+
+// NaN where any number of the block is none.
+template <class C>
+__device__ C largest_of(const Lanes<C, each>& x) {
+  C largest = 0, sum = 0;
+#pragma unroll
+  for (int l = 0; l < each; ++l) {
+    const C size = x[l] < C(0) ? -x[l] : x[l];
+    largest = Largest()(largest, size);
+    sum += size - size;
+  }
+  return warp_fold(largest, Largest()) + warp_fold(sum, Add());
+}
+
+// Four neighbouring values, aligned to four of them or not.
+template <class T>
+__device__ Lanes<Compute<T>, each> load_four(const T* from) {
+  Lanes<Compute<T>, each> x;
+#pragma unroll
+  for (int l = 0; l < each; ++l) x[l] = load(from + l);
+  return x;
+}
+
+template <int bits>
+__device__ void store_codes(std::uint32_t* block, const int (&codes)[each]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  std::uint32_t word = 0;
+#pragma unroll
+  for (int l = 0; l < each; ++l) word |= code_at<bits>(codes[l], l);
+  if constexpr (bits == 8) {
+    block[1 + lane] = word;
+  } else {
+    const std::uint32_t other = __shfl_xor_sync(0xffffffffu, word, 1);
+    if (lane % 2 == 0) block[1 + lane / 2] = word | other << 16;
+  }
+}
+
+template <int bits, class T>
+__global__ __launch_bounds__(threads) void encode_kernel(const T* x, std::uint32_t* codes,
+                                                         std::int64_t blocks) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32; b < blocks;
+       b += static_cast<std::int64_t>(gridDim.x) * warps) {
+    const Lanes<Compute<T>, each> numbers = load_four(x + b * code_block + lane * each);
+    const float scale = code_scale<bits>(largest_of(numbers));
+    int four[each];
+#pragma unroll
+    for (int l = 0; l < each; ++l) four[l] = code_of_number<bits>(numbers[l], scale);
+    std::uint32_t* const block = codes + b * block_words<bits>;
+    if (lane == 0) block[0] = __float_as_uint(scale);
+    store_codes<bits>(block, four);
+  }
+}
+
+template <int bits, class C>
+__device__ Lanes<C, each> decode_four(const std::uint32_t* block) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float scale = __uint_as_float(block[0]);
+  const std::uint32_t word = bits == 8 ? block[1 + lane] : block[1 + lane / 2] >> (lane % 2 * 16);
+  Lanes<C, each> x;
+#pragma unroll
+  for (int l = 0; l < each; ++l) x[l] = number_of_code<C>(code_in<bits>(word, l), scale);
+  return x;
+}
+
+template <int bits, class T>
+__global__ __launch_bounds__(threads) void sum_decoded_kernel(const std::uint32_t* codes, T* y,
+                                                              std::int64_t blocks, std::int64_t summands) {
+  using C = Compute<T>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32; b < blocks;
+       b += static_cast<std::int64_t>(gridDim.x) * warps) {
+    Lanes<C, each> sum = decode_four<bits, C>(codes + b * block_words<bits>);
+    for (std::int64_t s = 1; s < summands; ++s) {
+      const Lanes<C, each> next = decode_four<bits, C>(codes + (s * blocks + b) * block_words<bits>);
+#pragma unroll
+      for (int l = 0; l < each; ++l) sum[l] = sum[l] + next[l];
+    }
+#pragma unroll
+    for (int l = 0; l < each; ++l) store(y + b * code_block + lane * each + l, sum[l]);
+  }
+}
+
+unsigned grid_for(std::int64_t blocks) {
+  return grid_of(
+      std::max<std::int64_t>(1, std::min<std::int64_t>(ceil_div(blocks, warps), 8 * multiprocessors())));
+}
+
+template <class Launch>
+void with_bits(int bits, Launch launch) {
+  PRUN_CHECK(bits == 8 || bits == 4, "codes of ", bits, " bits");
+  if (bits == 8)
+    launch(std::integral_constant<int, 8>());
+  else
+    launch(std::integral_constant<int, 4>());
+}
+
+}  // namespace
+
+template <class T>
+void encode(const T* x, void* codes, std::int64_t elements, int bits, Stream stream) {
+  const std::int64_t blocks = elements / code_block;
+  if (blocks == 0) return;
+  with_bits(bits, [&]<int n>(std::integral_constant<int, n>) {
+    encode_kernel<n><<<grid_for(blocks), threads, 0, stream>>>(x, static_cast<std::uint32_t*>(codes), blocks);
+  });
+  check_launch("encode");
+}
+
+template <class T>
+void sum_decoded(const void* codes, T* y, std::int64_t elements, std::int64_t summands, int bits,
+                 Stream stream) {
+  const std::int64_t blocks = elements / code_block;
+  if (blocks == 0) return;
+  with_bits(bits, [&]<int n>(std::integral_constant<int, n>) {
+    sum_decoded_kernel<n><<<grid_for(blocks), threads, 0, stream>>>(static_cast<const std::uint32_t*>(codes),
+                                                                    y, blocks, summands);
+  });
+  check_launch("sum_decoded");
+}
+
+#define PRUN_CODED(T)                                                  \
+  template void encode<T>(const T*, void*, std::int64_t, int, Stream); \
+  template void sum_decoded<T>(const void*, T*, std::int64_t, std::int64_t, int, Stream)
+PRUN_CODED(double);
+PRUN_CODED(float);
+PRUN_CODED(bf16);
+PRUN_CODED(f16);
+
+}  // namespace prun::cuda

@@ -1,0 +1,23 @@
+// encode, decode and sum_decoded: numbers in blocks of codes with a scale each (prun/block_codes.hpp). Codes
+// begin at a multiple of 4 bytes; their number of bits is 8 or 4.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+template <class T>
+void encode(const T* x, void* codes, std::int64_t elements, int bits, Stream stream);
+
+// y = what `summands` codes of `elements` elements each, one behind the other, stand for, added up in their
+// order.
+template <class T>
+void sum_decoded(const void* codes, T* y, std::int64_t elements, std::int64_t summands, int bits,
+                 Stream stream);
+
+template <class T>
+void decode(const void* codes, T* y, std::int64_t elements, int bits, Stream stream) {
+  sum_decoded(codes, y, elements, 1, bits, stream);
+}
+
+}  // namespace prun::cuda

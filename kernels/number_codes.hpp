@@ -1,0 +1,64 @@
+// Numbers in blocks of codes (prun/block_codes.hpp), for kernels/cpu and kernels/cuda alike: each operation
+// is rounded by itself, so that every build and every device gives the same bits.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "prun/block_codes.hpp"
+
+#ifdef __CUDACC__
+#define PRUN_CODES __device__ __forceinline__
+namespace prun::cuda {
+PRUN_CODES float product(float a, float b) { return __fmul_rn(a, b); }
+PRUN_CODES double product(double a, double b) { return __dmul_rn(a, b); }
+#else
+#include "cpu/isa.hpp"
+#define PRUN_CODES __attribute__((always_inline)) inline
+namespace prun::cpu::PRUN_ISA {
+// These files are compiled without products fused into sums.
+PRUN_CODES float product(float a, float b) { return a * b; }
+PRUN_CODES double product(double a, double b) { return a * b; }
+#endif
+
+// Of a block whose largest magnitude that is; NaN where that is not finite, or too large for a scale in fp32.
+template <int bits, class C>
+PRUN_CODES float code_scale(C largest) {
+  const float scale = static_cast<float>(largest / static_cast<C>(largest_code(bits)));
+  return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
+}
+
+// To nearest, ties to even: adding that leaves no bits behind the point.
+PRUN_CODES float to_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
+PRUN_CODES double to_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
+
+// A scale that has left the normal numbers may be too small for its block: the largest code ends it. NaN has
+// the code 0.
+template <int bits, class C>
+PRUN_CODES int code_of_number(C x, float scale) {
+  const C most = static_cast<C>(largest_code(bits));
+  if (!(scale > 0)) return 0;
+  const C whole = to_whole(x / static_cast<C>(scale));
+  return static_cast<int>(whole > most ? most : whole < -most ? -most : whole);
+}
+
+template <class C>
+PRUN_CODES C number_of_code(int code, float scale) {
+  return product(static_cast<C>(code), static_cast<C>(scale));
+}
+
+// The code at place `i` of a word that has several, with its sign.
+template <int bits>
+PRUN_CODES int code_in(std::uint32_t word, int i) {
+  return static_cast<std::int32_t>(word << (32 - bits * (i + 1))) >> (32 - bits);
+}
+template <int bits>
+PRUN_CODES std::uint32_t code_at(int code, int i) {
+  return (static_cast<std::uint32_t>(code) & ((1u << bits) - 1u)) << (bits * i);
+}
+
+#ifdef __CUDACC__
+}  // namespace prun::cuda
+#else
+}  // namespace prun::cpu::PRUN_ISA
+#endif

@@ -1,0 +1,45 @@
+// Numbers in blocks of codes, and the sums of what they stand for.
+#include "cuda/coded.hpp"
+
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+int bits_of(const KernelArgs& args) { return static_cast<int>(args.attrs[0].i); }
+
+template <class T>
+void encode(const KernelArgs& args, const KernelContext& context) {
+  cuda::encode(data<const T>(args, 0), args.operands[1].data, args.operands[0].elements(), bits_of(args),
+               stream_of(context));
+}
+
+template <class T>
+void decode(const KernelArgs& args, const KernelContext& context) {
+  cuda::decode(args.operands[0].data, data<T>(args, 1), args.operands[1].elements(), bits_of(args),
+               stream_of(context));
+}
+
+template <class T>
+void sum_decoded(const KernelArgs& args, const KernelContext& context) {
+  cuda::sum_decoded(args.operands[0].data, data<T>(args, 1), args.operands[1].elements(),
+                    args.operands[0].dim[0], bits_of(args), stream_of(context));
+}
+
+Kernel select_encode(const OpShape& s) {
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return encode<T>; });
+}
+Kernel select_decode(const OpShape& s) {
+  return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return decode<T>; });
+}
+Kernel select_sum_decoded(const OpShape& s) {
+  return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return sum_decoded<T>; });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> coded_ops(const OpChoices&) {
+  return {{{"encode", select_encode}}, {{"decode", select_decode}}, {{"sum_decoded", select_sum_decoded}}};
+}
+
+}  // namespace prun::cuda

@@ -1,0 +1,66 @@
+#include "cuda/coded.hpp"
+
+#include "prun/block_codes.hpp"
+#include "tests/cuda/device_value.hpp"
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+
+using Coded = CudaTest;
+
+Attr whole(std::int64_t i) {
+  Attr attr;
+  attr.i = i;
+  return attr;
+}
+
+constexpr std::int64_t ranks = 3, blocks = on_host ? 11 : 3001, n = blocks * code_block;
+
+// Blocks of quite different sizes, one of them of zeros and one with a number that is not finite.
+Value numbers(DType type) {
+  Value x = random_value(type, {ranks * n}, 3);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const std::size_t block = i / code_block % blocks;
+    x.set(i, block == 4 ? 0.0 : x[i] * std::pow(4.0, static_cast<double>(block % 9) - 5));
+  }
+  x.set(2 * code_block + 5, std::nan(""));
+  return x;
+}
+
+std::int64_t bytes_of(std::int64_t elements, std::int64_t bits) {
+  return elements / code_block * code_block_bytes(bits);
+}
+
+TEST_F(Coded, BytesAreTheCpus) {
+  for_types([&]<class T>(std::int64_t offset) {
+    const Value x = numbers(dtype_of<T>());
+    for (const std::int64_t bits : {8, 4}) {
+      const Value blank(DType::u8, {bytes_of(ranks * n, bits)});
+      OnDevice in(x, offset), codes(DType::u8, blank.dims(), 4 * offset);
+      cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, static_cast<int>(bits), nullptr);
+      EXPECT_EQ(codes.value().bytes(), cpu("encode", {x, blank}, {whole(bits)})[1].bytes()) << bits;
+    }
+  });
+}
+
+TEST_F(Coded, NumbersAndSumsAreTheCpus) {
+  for_types([&]<class T>(std::int64_t offset) {
+    constexpr DType type = dtype_of<T>();
+    for (const std::int64_t bits : {8, 4}) {
+      const std::vector<Attr> attrs = {whole(bits), whole(static_cast<int>(type))};
+      const Value codes =
+          cpu("encode", {numbers(type), Value(DType::u8, {ranks, bytes_of(n, bits)})}, {whole(bits)})[1];
+      OnDevice in(codes, 4 * offset), sums(type, {n}, offset), all(type, {ranks * n}, offset);
+      cuda::sum_decoded(in.as<void>(), sums.as<T>(), n, ranks, static_cast<int>(bits), nullptr);
+      cuda::decode(in.as<void>(), all.as<T>(), ranks * n, static_cast<int>(bits), nullptr);
+      EXPECT_EQ(sums.value().bytes(), cpu("sum_decoded", {codes, Value(type, {n})}, attrs)[1].bytes())
+          << bits;
+      EXPECT_EQ(all.value().bytes(), cpu("decode", {codes, Value(type, {ranks * n})}, attrs)[1].bytes())
+          << bits;
+    }
+  });
+}
+
+}  // namespace

@@ -1,0 +1,219 @@
+// What ranks exchange in codes: numbers are those of one rank that rounds in the same places, and the bytes
+// are what the codes have.
+#include <gtest/gtest.h>
+
+#include "inspect/verify.hpp"
+#include "prun/block_codes.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/planned_traffic.hpp"
+#include "train/loop/local_ranks.hpp"
+
+namespace prun::test {
+namespace {
+
+struct Layout {
+  const char* name;
+  std::string text;  // mesh and strategies
+  std::vector<std::string> sets;
+  friend std::ostream& operator<<(std::ostream& out, const Layout& l) { return out << l.name; }
+};
+
+std::string zero(int stage) {
+  return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
+}
+std::string data(int ranks) { return data_parallel(ranks); }
+constexpr const char* dp2tp2 =
+    "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n";
+constexpr const char* dp2pp2 =
+    "[mesh]\ndp = 2\npp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'pipeline'\n"
+    "schedule = '1f1b'\n";
+
+const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64", "device.pin=false",
+                                        "device.threads=1", "run.poison=true"};
+const std::string gather = "precision.gather=int8", sum8 = "precision.reduce=int8",
+                  sum4 = "precision.reduce=int4";
+
+// Runs of 128 elements of what two ranks split.
+std::vector<std::string> with_wide(std::vector<std::string> sets) {
+  sets.insert(sets.end(), {"model.hidden=256", "model.ffn=256"});
+  return sets;
+}
+
+// Weights of a block come in blocks of codes and are large enough for them, and its vectors are not.
+Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets,
+                 const std::vector<std::string>& more = exact) {
+  std::vector<std::string> all = {"model.hidden=64", "model.heads=4",  "model.ffn=128",   "model.seq=8",
+                                  "batch.micro=1",   "batch.global=8", "optimizer.clip=1"};
+  all.insert(all.end(), more.begin(), more.end());
+  all.insert(all.end(), sets.begin(), sets.end());
+  return tiny_recipe(all, text);
+}
+
+class Coded : public testing::TestWithParam<Layout> {};
+
+TEST_P(Coded, EqualsOneRankThatRoundsInTheSamePlaces) {
+  const LayoutVerdict verdict =
+      verify_layout(recipe_of(GetParam().text, GetParam().sets), plugins().places(), 4);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_EQ(verdict.bound, 1e-9);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+}
+
+const std::string frozen = "[[optimizer.group]]\nmatch = 'block.up*'\nfrozen = true\n",
+                  recompute = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n",
+                  offload = "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = 'host'\n",
+                  others = "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n";
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, Coded,
+    testing::Values(
+        Layout{"gathered", data(2) + zero(3), {gather}},
+        Layout{"gathered_one_by_one", data(2) + zero(3), {gather, "run.bundle=0B", "model.layers=4"}},
+        Layout{"gathered_untied", data(3) + zero(3), {gather, "model.tied=false", "batch.pad=true"}},
+        Layout{"gathered_llama", data(4) + zero(3), {gather, "model.plugin=llama", "model.kv_heads=2"}},
+        Layout{"gathered_recomputed", data(2) + recompute + zero(3), {gather}},
+        Layout{"gathered_summed_once", data(2) + zero(3), {gather, "strategy.1.reduce=step"}},
+        Layout{"gathered_frozen", data(2) + zero(3) + frozen, {gather}},
+        Layout{"gathered_from_the_host", data(2) + zero(3) + offload, {gather}},
+        Layout{"gathered_vertically", data(2) + zero(3), {gather, "batch.order=vertical"}},
+        Layout{"gathered_side_by_side", data(2) + zero(3), {gather, "batch.interleave=2"}},
+        Layout{"gathered_muon", data(2) + zero(3) + others, {gather, "optimizer.plugin=muon"}},
+        Layout{"gathered_tensor", dp2tp2 + zero(3), with_wide({gather})},
+        Layout{"gathered_pipeline", dp2pp2 + zero(3), {gather, "model.layers=4"}},
+        Layout{"summed_zero1", data(2) + zero(1), {sum8, "batch.micro=4"}},
+        Layout{"summed_zero2", data(2) + zero(2), {sum8}}, Layout{"summed_zero3", data(4) + zero(3), {sum8}},
+        Layout{"summed_4_bits", data(3) + zero(2), {sum4, "batch.pad=true"}},
+        Layout{"summed_updated_on_the_host",
+               data(2) + zero(2) + offload,
+               {sum8, "strategy.2.parameters=device"}},
+        Layout{"summed_muon", data(2) + zero(2) + others, {sum8, "optimizer.plugin=muon"}},
+        Layout{"summed_tensor", dp2tp2 + zero(2), with_wide({sum8})},
+        Layout{"both", data(2) + zero(3), {gather, sum8}},
+        Layout{"both_4_bits", data(4) + zero(3), {gather, sum4, "model.plugin=llama"}}),
+    [](const auto& layout) { return std::string(layout.param.name); });
+
+// One rank rounds as well: what is compared with is no exact run.
+TEST(CodedOnOneRank, RoundsWhatSeveralWouldSend) {
+  const auto trained = [](const std::vector<std::string>& sets) {
+    return run_ranks(recipe_of(data(1) + zero(3), sets), 3).front();
+  };
+  const std::vector<double> whole = trained({});
+  for (const std::vector<std::string>& sets : {std::vector{gather}, {sum8}, {sum4}}) {
+    const std::vector<double> rounded = trained(sets);
+    ASSERT_EQ(rounded.size(), whole.size());
+    EXPECT_NE(rounded, whole) << sets.front();
+    EXPECT_NEAR(rounded[2], whole[2], 0.05 * whole[2]) << sets.front();  // the loss of the third step
+  }
+}
+
+// In the formats that are trained in, on a device that copies beside what it computes.
+TEST(CodedRanks, AgreeBitForBit) {
+  for (const char* format : {"precision.compute=bf16", "precision.compute=fp32"})
+    for (const std::vector<std::string>& on :
+         {std::vector<std::string>{"comm.default=ucx"},
+          {"device.plugin=cpu-async", "comm.default=meet-async", "device.delay_us=20"}}) {
+      std::vector<std::string> sets = {gather, sum8, format};
+      sets.insert(sets.end(), on.begin(), on.end());
+      const Recipe recipe = recipe_of(data(2) + zero(3), sets, {});
+      EXPECT_EQ(run_ranks(recipe, 3), run_ranks(recipe, 3)) << format << on.front();
+      EXPECT_TRUE(verify_layout(recipe, plugins().places(), 3).equal()) << format << on.front();
+    }
+}
+
+// What leaves the device is the sum that it would be there.
+TEST(CodedSums, LeaveForTheHostAsTheyAre) {
+  const std::vector<std::string> sets = {sum8, "batch.micro=4"};
+  const std::string to_host = "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\ngradients = 'host'\n";
+  for (const int stage : {1, 2})
+    EXPECT_EQ(run_ranks(recipe_of(data(2) + zero(stage) + to_host, sets), 4),
+              run_ranks(recipe_of(data(2) + zero(stage), sets), 4))
+        << stage;
+}
+
+// ---------------------------------------------------------------- bytes
+
+// Elements of the blocks' weights, and of what is left of a model of so many layers: vectors that are padded
+// to 128 elements, and to 128 for each rank behind the last one.
+constexpr std::int64_t hidden = 64, ffn = 128, vocab = 128, layers = 2;
+constexpr std::int64_t weights = 4 * hidden * hidden + 3 * hidden * ffn;
+
+std::uint64_t sent_by(const std::string& queue, const std::vector<std::string>& sets) {
+  std::uint64_t sent = 0;
+  std::vector<std::string> all = {"model.vocab=" + std::to_string(vocab),
+                                  "model.tied=false",
+                                  "batch.micro=4",
+                                  "run.bundle=0B",
+                                  "model.plugin=llama",
+                                  "model.kv_heads=4"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  run_local_ranks(recipe_of(data(2) + zero(3), all, {"precision.compute=bf16"}), plugins().places(),
+                  [&](Trainer& trainer) {
+                    trainer.step();
+                    expect_planned_traffic(trainer);  // the plan's are those that the plugin counted
+                    const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
+                    for (std::size_t q = 0; trainer.assembly().rank() == 0 && q < queues.size(); ++q)
+                      if (queues[q].name == queue) sent = trainer.communicators()->counters(q).bytes_sent;
+                  });
+  return sent;
+}
+
+// Of two ranks each sends half of what comes together or is summed.
+constexpr std::uint64_t in_codes(std::int64_t elements, std::int64_t bits) {
+  return static_cast<std::uint64_t>(elements / 2 / code_block * code_block_bytes(bits));
+}
+
+TEST(CodedBytes, OfAGatherAreOneAndAScaleForEachBlock) {
+  const std::int64_t tables = 2 * vocab * hidden;
+  const std::uint64_t whole = sent_by("dp.gather", {}), coded = sent_by("dp.gather", {gather});
+  // The last layer's parameters are there still as backward begins, and so are the head's.
+  const std::int64_t gathered = tables + (2 * layers - 1) * weights;
+  EXPECT_EQ(whole - coded, static_cast<std::uint64_t>(gathered / 2 * 2) - in_codes(gathered, 8));
+}
+
+TEST(CodedBytes, OfASumAreOneOrHalfAByteAndAScaleForEachBlock) {
+  const std::int64_t summed = 2 * vocab * hidden + layers * weights;
+  const std::uint64_t whole = sent_by("dp.reduce", {});
+  EXPECT_EQ(whole - sent_by("dp.reduce", {sum8}),
+            static_cast<std::uint64_t>(summed / 2 * 4) - in_codes(summed, 8));
+  EXPECT_EQ(whole - sent_by("dp.reduce", {sum4}),
+            static_cast<std::uint64_t>(summed / 2 * 4) - in_codes(summed, 4));
+}
+
+// ---------------------------------------------------------------- what cannot be
+
+std::string refusal(const std::string& text, const std::vector<std::string>& sets, bool verifies = false) {
+  try {
+    const Recipe recipe = recipe_of(text, sets);
+    const Assembly assembly(recipe, plugins());
+    if (verifies) verify_layout(recipe, plugins().places(), 1);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(CodedRefusals, SayWhatWhereAndWhatToDo) {
+  EXPECT_EQ(
+      refusal(data(2) + zero(2), {gather}),
+      "precision.gather is \"int8\", and no strategy keeps parameters in parts, so that none are gathered; "
+      "add strategy zero with stage = 3, or leave the key out");
+  EXPECT_EQ(
+      refusal(data(2), {sum4}),
+      "precision.reduce is \"int4\", in which gradients are summed in parts, and no strategy keeps state in "
+      "parts; add strategy zero with stage = 1, 2 or 3, or choose a type that numbers are summed in, such as "
+      "\"bf16\"");
+  EXPECT_EQ(refusal(dp2tp2 + zero(3), with_wide({gather})), "");
+  EXPECT_NE(refusal(dp2tp2 + zero(3), {gather, "model.hidden=48", "model.ffn=240", "mesh.tp=4"})
+                .find("have runs of"),
+            std::string::npos);
+}
+
+TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
+  EXPECT_NE(
+      refusal(data(2) + zero(1), {sum8}, true).find("a rank adds up several microbatches before it rounds"),
+      std::string::npos);
+  EXPECT_EQ(refusal(data(2) + zero(1), {sum8, "batch.micro=4"}, true), "");
+}
+
+}  // namespace
+}  // namespace prun::test
