@@ -152,6 +152,25 @@ TEST(ConvertDeepSpeed, Stage2InBf16) {
                     {}});
 }
 
+TEST(ConvertDeepSpeed, ExchangesInCodesAreThoseOfParts) {
+  const std::string of_stage = R"({"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
+    "zero_optimization": {"zero_quantized_weights": true, "zero_quantized_gradients": true, "stage": )";
+  const Words options = with({"--ranks", "4"}, sets(small_model));
+  expect_converted({"zeropp.json",
+                    of_stage + "3}}",
+                    options,
+                    {"stage = 3", "gather = \"int8\"", "reduce = \"int4\""},
+                    {},
+                    {}});
+  expect_converted({"zeropp2.json",
+                    of_stage + "2}}",
+                    options,
+                    {"stage = 2", "reduce = \"int4\""},
+                    {"zero_optimization.zero_quantized_weights"},
+                    {}});
+}
+
 // microsoft/DeepSpeedExamples, Megatron-LM-v1.1.5-ZeRO3/examples/ds_zero_stage_infinity_config.json
 TEST(ConvertDeepSpeed, ZeroInfinityWithItsMisspeltKey) {
   const std::string drive = (temporary_folder() / "nvme_data").string();

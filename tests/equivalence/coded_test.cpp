@@ -130,6 +130,81 @@ TEST(CodedSums, LeaveForTheHostAsTheyAre) {
         << stage;
 }
 
+// What travels together is rounded as it is alone.
+TEST(CodedRanks, BundlesKeepEveryBit) {
+  const auto trained = [](const char* bundle) {
+    return run_ranks(recipe_of(data(2) + zero(3), {gather, sum8, std::string("run.bundle=") + bundle}, {}),
+                     2);
+  };
+  EXPECT_EQ(trained("0B"), trained("1GiB"));
+}
+
+// A loss that is evaluated is that of the rounded parameters, as a step's is.
+TEST(CodedRanks, EvaluateWithTheParametersThatTheyTrainWith) {
+  const std::string validation =
+      "[[validation]]\nplugin = 'tokens'\npath = '" + (temporary_folder() / "tokens.bin").string() + "'\n";
+  const auto evaluated = [&](int ranks, const std::vector<std::string>& sets) {
+    double loss = 0;
+    std::vector<std::string> all = {"eval.every=1", "eval.batches=1", "data.shuffle=false",
+                                    "batch.micro=" + std::to_string(8 / ranks)};
+    all.insert(all.end(), sets.begin(), sets.end());
+    run_local_ranks(recipe_of(data(ranks) + zero(3) + validation, all), plugins().places(),
+                    [&](Trainer& trainer) {
+                      const double whole = trainer.evaluate().whole.loss;
+                      EXPECT_NEAR(trainer.step().loss, whole, 1e-12);
+                      if (trainer.assembly().rank() == 0) loss = whole;
+                    });
+    return loss;
+  };
+  EXPECT_NEAR(evaluated(2, {gather}), evaluated(1, {gather}), 1e-12);
+  EXPECT_NE(evaluated(2, {gather}), evaluated(2, {}));
+}
+
+// ---------------------------------------------------------------- checkpoints
+
+using Numbers = std::vector<std::vector<double>>;  // by rank
+
+// Losses of some steps and the parameters behind them.
+Numbers trained(const Recipe& recipe, int steps, bool saves = false) {
+  Numbers all(static_cast<std::size_t>(mesh_of(recipe).world()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    std::vector<double> numbers = train_steps(trainer, steps);
+    const std::vector<double> parameters = parameters_of(trainer);
+    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
+    if (saves) trainer.save();
+    all[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
+  });
+  return all;
+}
+
+TEST(CodedCheckpoints, GoOnWithTheSameBits) {
+  const std::string out = (temporary_folder() / "coded-resume").string();
+  const Recipe recipe =
+      recipe_of(data(2) + zero(3), {gather, sum8, "precision.compute=bf16", "run.out=" + out}, {});
+  Numbers through = trained(recipe, 4);
+  Numbers saved = trained(recipe, 2, true);
+  const Recipe on = recipe.with("run.resume", out);
+  for (std::vector<double>& numbers : through) numbers.erase(numbers.begin(), numbers.begin() + 2);
+  EXPECT_EQ(trained(on, 2), through);
+  // Of the weights that are updated, not of the rounded ones.
+  for (std::vector<double>& numbers : saved) numbers.erase(numbers.begin(), numbers.begin() + 2);
+  EXPECT_EQ(trained(on, 0), saved);
+}
+
+// Another layout has the same state.
+TEST(CodedCheckpoints, GoOnInAnotherLayout) {
+  const std::string out = (temporary_folder() / "coded-elsewhere").string();
+  trained(recipe_of(data(2) + zero(3), {gather, sum8, "run.out=" + out}, {}), 2, true);
+  const auto on = [&](int ranks, int stage, const std::vector<std::string>& sets) {
+    std::vector<std::string> all = {"run.resume=" + out};
+    all.insert(all.end(), sets.begin(), sets.end());
+    return trained(recipe_of(data(ranks) + zero(stage), all, {}), 0).back();
+  };
+  const std::vector<double> whole = on(1, 1, {});
+  EXPECT_EQ(on(4, 2, {sum4}), whole);
+  EXPECT_EQ(on(1, 3, {gather, sum8}), whole);
+}
+
 // ---------------------------------------------------------------- bytes
 
 // Elements of the blocks' weights, and of what is left of a model of so many layers: vectors that are padded

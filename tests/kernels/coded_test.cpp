@@ -111,6 +111,26 @@ TEST(Codes, OfZerosAndOfTheLeastNumbersAreFinite) {
     }
 }
 
+// Off by half of all ranks' scales together at most, beside what adding up rounds.
+TEST(Codes, SumIsWithinHalfOfAllScalesTogether) {
+  constexpr std::int64_t ranks = 4;
+  for (const InstructionSet& set : all_kernels())
+    for (const std::int64_t bits : {8, 4}) {
+      const Value x = numbers(DType::f32, 13, ranks), codes = encoded(set, x, bits);
+      const Value sum = run(set, {"sum_decoded",
+                                  {by_rank(codes, ranks), Value(DType::f32, {n})},
+                                  {whole(bits), whole(static_cast<int>(DType::f32))}})[1];
+      for (std::size_t i = 0; i < n; ++i) {
+        double exact = 0, scales = 0;
+        for (std::size_t r = 0; r < ranks; ++r) {
+          exact += x[r * n + i];
+          scales += static_cast<double>(scale_of(codes, (r * n + i) / code_block, bits));
+        }
+        EXPECT_LE(std::abs(sum[i] - exact), scales / 2 * (1 + 1e-4)) << i;
+      }
+    }
+}
+
 // In fp32, in the order of the ranks, each number rounded before it is added.
 TEST(Codes, SumIsThatOfTheDecodedInOrder) {
   constexpr std::int64_t ranks = 5;

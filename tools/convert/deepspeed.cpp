@@ -21,7 +21,9 @@ constexpr const char* recomputes =
     "which layers are recomputed is said by the model's code there; here by [[strategy]] plugin = "
     "\"recompute\"";
 constexpr const char* schedules = "there is no such phase of training";
-constexpr const char* compressed = "exchanges are of whole numbers in precision.reduce";
+constexpr const char* codes_of_parts =
+    "what travels in codes is what strategy zero keeps in parts: parameters with stage 3, gradients from "
+    "stage 1 on";
 constexpr const char* pinned =
     "what the offload strategy copies is always pinned, and prefetched by the plan";
 constexpr const char* transfers =
@@ -103,8 +105,8 @@ constexpr std::array rules = {
     Rule{"zero_optimization.grad_hooks", "", without_effect, overlaps},
     Rule{"zero_optimization.cpu_offload", "false", without_effect, "as here"},
     Rule{"zero_optimization.cpu_offload_use_pin_memory", "", without_effect, pinned},
-    Rule{"zero_optimization.zero_quantized_weights", "true", refused, compressed},
-    Rule{"zero_optimization.zero_quantized_gradients", "true", refused, compressed},
+    Rule{"zero_optimization.zero_quantized_weights", "true", refused, codes_of_parts},
+    Rule{"zero_optimization.zero_quantized_gradients", "true", refused, codes_of_parts},
     Rule{"zero_optimization.zero_quantized_*", "false", without_effect, "as here"},
     Rule{"zero_optimization.zero_hpz_partition_size", "1", without_effect, "as here"},
     Rule{"zero_optimization.zero_hpz_partition_size", "", refused, "parameters are shared out over one axis"},
@@ -377,6 +379,17 @@ void complete_offload(Transfer& transfer) {
     transfer.set_text("strategy.offload.optimizer", "device", "offload_optimizer is not there");
 }
 
+// Weights travel in 8 bits there as here, gradients in 4.
+void convert_codes(Transfer& transfer, std::int64_t stage) {
+  const auto take = [&](const std::string& key, const char* to, const char* format) {
+    if (!transfer.is(key, "true")) return;
+    transfer.set_text(to, format, key);
+    transfer.carried(key);
+  };
+  if (stage == 3) take("zero_optimization.zero_quantized_weights", "precision.gather", "int8");
+  if (stage >= 1) take("zero_optimization.zero_quantized_gradients", "precision.reduce", "int4");
+}
+
 void convert_zero(Transfer& transfer, const Axes& axes) {
   const std::string zero = "zero_optimization.";
   const std::int64_t stage = transfer.integer(zero + "stage", 0);
@@ -385,6 +398,7 @@ void convert_zero(Transfer& transfer, const Axes& axes) {
   else if (transfer.has(zero + "stage"))
     transfer.carried(zero + "stage");
   write_zero(transfer, axes, stage, zero + "stage");
+  if (axes.data > 1) convert_codes(transfer, stage);
   convert_place(transfer, zero + "offload_optimizer.device", "optimizer");
   convert_place(transfer, zero + "cpu_offload", "optimizer");
   convert_place(transfer, zero + "offload_param.device", "parameters");
