@@ -32,14 +32,13 @@ PRUN_CODES float code_scale(C largest) {
 PRUN_CODES float to_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 PRUN_CODES double to_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
 
-// A scale that has left the normal numbers may be too small for its block: the largest code ends it. NaN has
-// the code 0.
+// Of a scale above 0. One that has left the normal numbers may be too small for its block: the largest code
+// ends it.
 template <int bits, class C>
 PRUN_CODES int code_of_number(C x, float scale) {
-  const C most = static_cast<C>(largest_code(bits));
-  if (!(scale > 0)) return 0;
-  const C whole = to_whole(x / static_cast<C>(scale));
-  return static_cast<int>(whole > most ? most : whole < -most ? -most : whole);
+  const C most = static_cast<C>(largest_code(bits)), whole = to_whole(x / static_cast<C>(scale));
+  const C above = whole < -most ? -most : whole;
+  return static_cast<int>(above > most ? most : above);
 }
 
 template <class C>

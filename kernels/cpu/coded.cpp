@@ -16,27 +16,46 @@ using Index = std::int64_t;
 constexpr Index grain = 64;  // blocks
 
 // NaN where any number is none.
-template <class T>
-Compute<T> largest_of(const T* x) {
-  Compute<T> largest = 0, sum = 0;
+template <class C>
+C largest_of(const C* x) {
+  C largest = 0, sum = 0;
+#pragma omp simd reduction(max : largest) reduction(+ : sum)
   for (Index i = 0; i < code_block; ++i) {
-    const Compute<T> size = std::abs(load(x[i]));
+    const C size = std::abs(x[i]);
     largest = largest < size ? size : largest;
     sum += size - size;  // NaN of what is not finite, else 0
   }
   return largest + sum;
 }
 
+// As codes lie in memory, the first in the lowest bits.
+template <int bits>
+void pack_codes(const std::int8_t* codes, unsigned char* to) {
+  if constexpr (bits == 8) {
+    std::memcpy(to, codes, code_block);
+  } else {
+#pragma omp simd
+    for (Index i = 0; i < code_block / 2; ++i)
+      to[i] = static_cast<unsigned char>((codes[2 * i] & 15) | (codes[2 * i + 1] & 15) << 4);
+  }
+}
+
 template <int bits, class T>
 void encode_block(const T* x, unsigned char* to) {
-  const float scale = code_scale<bits>(largest_of(x));
-  std::memcpy(to, &scale, sizeof scale);
-  constexpr int each = 32 / bits;
-  for (Index i = 0; i < code_block; i += each) {
-    std::uint32_t word = 0;
-    for (int k = 0; k < each; ++k) word |= code_at<bits>(code_of_number<bits>(load(x[i + k]), scale), k);
-    std::memcpy(to + 4 + i * bits / 8, &word, sizeof word);
+  Compute<T> numbers[code_block];
+  std::int8_t codes[code_block];
+#pragma omp simd
+  for (Index i = 0; i < code_block; ++i) numbers[i] = load(x[i]);
+  const float scale = code_scale<bits>(largest_of(numbers));
+  if (scale > 0) {
+#pragma omp simd
+    for (Index i = 0; i < code_block; ++i)
+      codes[i] = static_cast<std::int8_t>(code_of_number<bits>(numbers[i], scale));
+  } else {
+    std::memset(codes, 0, sizeof codes);
   }
+  std::memcpy(to, &scale, sizeof scale);
+  pack_codes<bits>(codes, to + sizeof scale);
 }
 
 template <int bits, class C>

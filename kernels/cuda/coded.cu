@@ -67,7 +67,7 @@ __global__ __launch_bounds__(threads) void encode_kernel(const T* x, std::uint32
     const float scale = code_scale<bits>(largest_of(numbers));
     int four[each];
 #pragma unroll
-    for (int l = 0; l < each; ++l) four[l] = code_of_number<bits>(numbers[l], scale);
+    for (int l = 0; l < each; ++l) four[l] = scale > 0 ? code_of_number<bits>(numbers[l], scale) : 0;
     std::uint32_t* const block = codes + b * block_words<bits>;
     if (lane == 0) block[0] = __float_as_uint(scale);
     store_codes<bits>(block, four);
