@@ -56,8 +56,8 @@ Id CodedExchanges::add_codes(const Bucket& bucket, Id like, const char* name) {
   return program_.add_value(std::move(codes));
 }
 
-Id CodedExchanges::first_in_gather(bool (*wanted)(const Op& op), const Bucket& bucket) const {
-  for (const Id op : program_.segment(bucket.segment).ops(FunctionKind::gather))
+Id CodedExchanges::first_in(const Bucket& bucket, FunctionKind function, bool (*wanted)(const Op& op)) const {
+  for (const Id op : program_.segment(bucket.segment).ops(function))
     if (wanted(program_.op(op))) return op;
   return none;
 }
@@ -75,19 +75,22 @@ void CodedExchanges::gather_parameters(Bucket& bucket) {
   bucket.all_codes = parts_ == 1 ? bucket.own_codes : add_codes(bucket, bucket.all_parameters, "codes");
   const AttrValue coded = bits_attr(bits);
   add("encode", {bucket.own_parameters, bucket.own_codes}, std::span(&coded, 1),
-      first_in_gather([](const Op& op) { return op.exchange() || op.kind() == "decode"; }, bucket));
+      first_in(bucket, FunctionKind::gather,
+               [](const Op& op) { return op.exchange() || op.kind() == "decode"; }));
   const AttrValue along[] = {axis_attr(bucket.axis), {"dim", 0}, {"parts", static_cast<double>(parts_)}};
   if (parts_ > 1)
     add("all_gather", {bucket.own_codes, bucket.all_codes}, along,
-        first_in_gather([](const Op& op) { return op.kind() == "decode"; }, bucket));
+        first_in(bucket, FunctionKind::gather, [](const Op& op) { return op.kind() == "decode"; }));
   add("decode", {bucket.all_codes, bucket.all_parameters},
       decode_attrs(bits, program_.value(bucket.all_parameters).dtype), none);
 }
 
 Id CodedExchanges::encode_gradients(const Bucket& bucket) {
   const AttrValue bits = bits_attr(program_.precision().reduce_bits);
+  const Id before =
+      first_in(bucket, FunctionKind::reduce, [](const Op& op) { return op.exchange() != nullptr; });
   return program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input, "encode",
-                                  std::span(&bucket.all_gradients, 1), std::span(&bits, 1), none)[0];
+                                  std::span(&bucket.all_gradients, 1), std::span(&bits, 1), before)[0];
 }
 
 Id CodedExchanges::swap_gradients(const Bucket& bucket, Id codes) {

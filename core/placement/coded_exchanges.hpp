@@ -25,7 +25,7 @@ class CodedExchanges {
 
  private:
   Id add_codes(const Bucket& bucket, Id like, const char* name);
-  Id first_in_gather(bool (*wanted)(const Op& op), const Bucket& bucket) const;
+  Id first_in(const Bucket& bucket, FunctionKind function, bool (*wanted)(const Op& op)) const;
 
   Program& program_;
   const std::int64_t parts_;  // of a bucket

@@ -290,7 +290,10 @@ class Packer {
     std::vector<Id> sums = copy_of(bucket, FunctionKind::reduce);
     for (Id id : sums) check_sums_or_casts(id, gradients);
     std::erase_if(sums, [&](Id id) { return !sums_over(bucket, id); });
-    for (Id id : sums) remove_sum(bucket, id, gradients);
+    for (Id id : sums) {
+      const AxisId axis = program_.axis_of(id);
+      if (remove_sum(bucket, id, gradients) && !is_over(bucket, axis)) summed_behind_[number_].insert(axis);
+    }
   }
 
   // Those that are as expected, one for each gradient.
@@ -334,12 +337,16 @@ class Packer {
   bool sums_over(const Bucket& bucket, Id id) const {
     const Op& op = program_.op(id);
     if (!op.exchanges_in_place() || op.exchange()->reduction != Reduction::sum) return false;
-    const std::vector<AxisId> axes = axes_of(bucket.axis);
-    return std::find(axes.begin(), axes.end(), program_.axis_of(id)) != axes.end();
+    return sums_codes(bucket) || is_over(bucket, program_.axis_of(id));
   }
 
-  // With the casts around it, where the gradient travels in another type.
-  void remove_sum(const Bucket& bucket, Id sum, const std::set<Id>& gradients) {
+  static bool is_over(const Bucket& bucket, AxisId axis) {
+    const std::vector<AxisId> axes = axes_of(bucket.axis);
+    return std::find(axes.begin(), axes.end(), axis) != axes.end();
+  }
+
+  // With the casts around it, where the gradient travels in another type. Returns whether it is one of these.
+  bool remove_sum(const Bucket& bucket, Id sum, const std::set<Id>& gradients) {
     const Id summed = program_.op(sum).operands[0];
     bool ours = gradients.count(summed) != 0;
     std::vector<Id> casts;
@@ -349,7 +356,7 @@ class Packer {
       casts.push_back(id);
       ours |= gradients.count(op.operands[0]) != 0;
     }
-    if (!ours) return;
+    if (!ours) return false;
     program_.erase_op(sum);
     const std::vector<Id> left = copy_of(bucket, FunctionKind::reduce);
     const bool summed_elsewhere = std::any_of(left.begin(), left.end(), [&](Id id) {
@@ -357,6 +364,7 @@ class Packer {
     });
     for (Id id : casts)
       if (gradients.count(summed) == 0 && !summed_elsewhere) program_.erase_op(id);
+    return true;
   }
 
   void add(const Bucket& bucket, FunctionKind function, const char* kind, std::vector<Id> operands,
@@ -428,6 +436,7 @@ class Packer {
     for (std::size_t b = 0; b < trained.size(); ++b) sums.push_back(scatter(trained[b], blocks[b]));
     for (std::size_t b = 0; b < trained.size(); ++b)
       if (sums_codes(trained[b])) sums[b] = sum_codes(trained[b], sums[b]);
+    for (const Bucket& bucket : trained) sum_behind(bucket);
     for (std::size_t b = 0; b < trained.size(); ++b) {
       if (kept_.gradients)
         add(trained[b], FunctionKind::reduce, "accumulate", {sums[b], trained[b].own_gradients});
@@ -451,6 +460,16 @@ class Packer {
   // In its place within the blocks.
   Id part_of_sum(const Bucket& bucket) const {
     return kept_.gradients ? bucket.own_sums : bucket.own_gradients;
+  }
+
+  // Each rank rounds what it has itself, so sums over other axes are those of its part.
+  void sum_behind(const Bucket& bucket) {
+    const std::int32_t number = program_.value(bucket.all_gradients).bucket;
+    if (const auto axes = summed_behind_.find(number); axes != summed_behind_.end())
+      for (const AxisId axis : axes->second) {
+        const AttrValue attr = axis_attr(axis);
+        add(bucket, FunctionKind::reduce, "all_reduce_update", {part_of_sum(bucket)}, std::span(&attr, 1));
+      }
   }
 
   Id sum_codes(const Bucket& bucket, Id summands) {
@@ -512,6 +531,7 @@ class Packer {
   const std::vector<AxisId> axes_;  // each of several ranks
   KeptInParts kept_;
   DealtLoads loads_;
+  std::map<std::int32_t, std::set<AxisId>> summed_behind_;  // by bucket
   std::int32_t number_ = 0;
   Sums norms_, counts_;
 };

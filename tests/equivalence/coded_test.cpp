@@ -30,6 +30,10 @@ constexpr const char* dp2pp2 =
 
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64", "device.pin=false",
                                         "device.threads=1", "run.poison=true"};
+const std::string hosts =
+    "[mesh]\nhosts = 2\ngpus = 2\n[[strategy]]\nplugin = 'data'\naxis = 'hosts'\n[[strategy]]\nplugin = "
+    "'data'\n"
+    "axis = 'gpus'\n";
 const std::string gather = "precision.gather=int8", sum8 = "precision.reduce=int8",
                   sum4 = "precision.reduce=int4";
 
@@ -80,6 +84,9 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"gathered_muon", data(2) + zero(3) + others, {gather, "optimizer.plugin=muon"}},
         Layout{"gathered_tensor", dp2tp2 + zero(3), with_wide({gather})},
         Layout{"gathered_pipeline", dp2pp2 + zero(3), {gather, "model.layers=4"}},
+        Layout{"gathered_within_hosts", hosts + zero(3) + "axis = 'gpus'\n", {gather}},
+        Layout{"summed_within_hosts", hosts + zero(3) + "axis = 'gpus'\n", {sum8}},
+        Layout{"summed_over_both", hosts + zero(2) + "axis = ['hosts', 'gpus']\n", {sum8}},
         Layout{"summed_zero1", data(2) + zero(1), {sum8, "batch.micro=4"}},
         Layout{"summed_zero2", data(2) + zero(2), {sum8}}, Layout{"summed_zero3", data(4) + zero(3), {sum8}},
         Layout{"summed_4_bits", data(3) + zero(2), {sum4, "batch.pad=true"}},
@@ -288,6 +295,13 @@ TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
       refusal(data(2) + zero(1), {sum8}, true).find("a rank adds up several microbatches before it rounds"),
       std::string::npos);
   EXPECT_EQ(refusal(data(2) + zero(1), {sum8, "batch.micro=4"}, true), "");
+  const std::string shared =
+      "[mesh]\ndp = 2\ncp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'context'\n"
+      "axis = 'cp'\n" +
+      zero(2);
+  EXPECT_NE(
+      refusal(shared, {sum8}, true).find("ranks that sum a gradient are not those that share out the batch"),
+      std::string::npos);
 }
 
 }  // namespace

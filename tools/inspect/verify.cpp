@@ -226,6 +226,17 @@ Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
 
 namespace {
 
+// Those that sum a gradient by codes, and over further axes what has come of these.
+std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
+  std::int64_t ranks = program.mesh().extent(bucket.axis);
+  for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce)) {
+    const Op& op = program.op(id);
+    const bool parts = op.operands.front() == bucket.own_sums || op.operands.front() == bucket.own_gradients;
+    if (op.exchanges_in_place() && parts) ranks *= program.mesh().extent(program.axis_of(id));
+  }
+  return ranks;
+}
+
 // Where ranks round what each of them has before it is summed, their microbatches are the one rank's one by
 // one.
 void check_rounds_alike(const Assembly& assembly) {
@@ -234,7 +245,7 @@ void check_rounds_alike(const Assembly& assembly) {
   const char* odd = nullptr;
   for (const Bucket& bucket : program.buckets()) {
     if (!bucket.coded || bucket.all_gradients == none) continue;
-    if (program.mesh().extent(bucket.axis) != batch.ranks)
+    if (ranks_that_round(program, bucket) != batch.ranks)
       odd = "the ranks that sum a gradient are not those that share out the batch";
     else if (batch.accumulate > 1 && (!bucket.kept.gradients || batch.vertical || batch.lanes > 1))
       odd = "a rank adds up several microbatches before it rounds";
