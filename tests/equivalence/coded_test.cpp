@@ -261,6 +261,26 @@ TEST(CodedBytes, OfASumAreOneOrHalfAByteAndAScaleForEachBlock) {
             static_cast<std::uint64_t>(summed / 2 * 4) - in_codes(summed, 4));
 }
 
+// Two hosts of two ranks each sum what has come together within them: a rank's half, in fp32.
+TEST(CodedBytes, BetweenHostsAreThoseOfARanksPart) {
+  const auto sent = [](const std::string& sum) {
+    std::uint64_t bytes = 0;
+    run_local_ranks(recipe_of(hosts + zero(3) + "axis = 'gpus'\n", {"batch.micro=2", sum}, {}),
+                    plugins().places(), [&](Trainer& trainer) {
+                      trainer.step();
+                      expect_planned_traffic(trainer);
+                      const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
+                      for (std::size_t q = 0; trainer.assembly().rank() == 0 && q < queues.size(); ++q)
+                        if (queues[q].name == "hosts.reduce")
+                          bytes = trainer.communicators()->counters(q).bytes_sent;
+                    });
+    return bytes;
+  };
+  // Of the tiny GPT of 64 tokens: an all-reduce between two sends as much as there is.
+  constexpr std::uint64_t in_blocks = 64 * hidden + layers * (4 * hidden * hidden + 2 * hidden * ffn);
+  EXPECT_EQ(sent("precision.reduce=state") - sent(sum8), in_blocks / 2 * 4);
+}
+
 // ---------------------------------------------------------------- what cannot be
 
 std::string refusal(const std::string& text, const std::vector<std::string>& sets, bool verifies = false) {

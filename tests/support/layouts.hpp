@@ -41,6 +41,7 @@ inline std::vector<Layout> layouts() {
           {"zero1", zero + "1\n", {}},
           {"zero2", zero + "2\n", {}},
           {"zero3", zero + "3\n", {"model.dropout=0.1"}},
+          {"coded", zero + "3\n", {"precision.gather=int8", "precision.reduce=int8", "model.hidden=64"}},
           {"tensor", "[mesh]\ntp = 2\n[[strategy]]\nplugin = 'tensor'\naxis = 'tp'\nsequence = true\n", {}},
           {"pipeline", pipeline + "schedule = '1f1b'\n", {}},
           {"zb_v", pipeline + "schedule = 'zb-v'\nchunks = 2\n", {}},
