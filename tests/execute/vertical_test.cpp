@@ -2,6 +2,8 @@
 // is fetched or summed once a layer moves once a step.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
@@ -27,6 +29,11 @@ bool sums_each_microbatch(const Layout& layout) {
   return has(layout, "stage = 2") || (has(layout, "stage = 3") && !has(layout, "reduce = 'step'"));
 }
 
+// What is summed at once is rounded once.
+bool rounds_sums(const Layout& layout) {
+  return std::find(layout.sets.begin(), layout.sets.end(), "precision.reduce=int8") != layout.sets.end();
+}
+
 using Case = std::tuple<Layout, Target>;
 class Vertical : public testing::TestWithParam<Case> {};
 
@@ -46,7 +53,7 @@ TEST_P(Vertical, TwentyStepsHaveTheBitsOfTheUsualOrder) {
     EXPECT_EQ(vertical, usual);
   }
   for (std::size_t step = 0; step < steps; ++step)
-    EXPECT_NEAR(vertical.front()[step], usual.front()[step], 1e-4) << step;
+    EXPECT_NEAR(vertical.front()[step], usual.front()[step], rounds_sums(layout) ? 2e-2 : 1e-4) << step;
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Vertical,
