@@ -46,6 +46,7 @@ void set_kept(OpShape& s, int i) {
   const Dim* const chosen = s.operand[1].dims;
   const Dim dims[] = {chosen[0], chosen[1], Dim{"kept", 2 * chosen[2].extent}, s.operand[3].dims[2]};
   s.output(i, s.operand[0].dtype, dims, 4);
+  s.whole(dims[2].name);
   s.keep_own(i);
 }
 

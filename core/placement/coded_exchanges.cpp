@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "placement/pack_whole.hpp"
+#include "placement/flat_ranges.hpp"
 #include "prun/block_codes.hpp"
 
 namespace prun {

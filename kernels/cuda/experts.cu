@@ -31,17 +31,21 @@ __global__ __launch_bounds__(1024) void count_kernel(const std::int32_t* index, 
 
 // One warp adds up the counts: there are few experts.
 __global__ __launch_bounds__(warp_size) void begin_kernel(std::int32_t* begin, std::int64_t experts) {
+  __shared__ int counts[warp_size];
   const int lane = static_cast<int>(threadIdx.x);
   int before = 0;
   for (std::int64_t first = 0; first < experts; first += warp_size) {
     const std::int64_t expert = first + lane;
-    int sum = expert < experts ? begin[expert + 1] : 0;
-    for (int distance = 1; distance < warp_size; distance *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, sum, distance);
-      sum += lane < distance ? 0 : other;
+    counts[lane] = expert < experts ? begin[expert + 1] : 0;
+    __syncthreads();
+    int own = 0, all = 0;
+    for (int i = 0; i < warp_size; ++i) {
+      all += counts[i];
+      if (i == lane) own = all;
     }
-    if (expert < experts) begin[expert + 1] = before + sum;
-    before += __shfl_sync(0xffffffffu, sum, warp_size - 1);
+    if (expert < experts) begin[expert + 1] = before + own;
+    before += all;
+    __syncthreads();
   }
   if (lane == 0) begin[0] = 0;
 }

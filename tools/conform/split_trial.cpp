@@ -93,7 +93,9 @@ class DimTrial {
         sums_(lists(rule.sums, dim)),
         maxes_(lists(rule.maxes, dim)) {}
 
+  // What is each rank's own is for the op of the same rank: it is neither cut nor compared.
   void run(const Operands& want) {
+    if (reads_own()) return;
     Operands got = call_.operands;
     for (int part = 0; part < 2; ++part) {
       const KernelCall mine = of_part(part);
@@ -102,8 +104,11 @@ class DimTrial {
         throw_error(ErrorCode::bad_input, "op '", call_.def->kind, "' has no kernel for a part of '",
                     dim_.view(), "', which its rule leaves free to be split; mark it by s.whole");
       const Operands after = launch(kernel_, mine, {});
-      for (std::size_t i = 0; i < got.size(); ++i) take(got[i], after[i], i, part);
+      for (std::size_t i = 0; i < got.size(); ++i)
+        if (!own(i)) take(got[i], after[i], i, part);
     }
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (own(i)) got[i] = want[i];
     compare(call_, want, got, detail::concat("with '", dim_.view(), "' split in two"),
             sums_
                 ? "its rule says that it sums over that dimension (s.sum), and the parts' sums do not add up"
@@ -116,6 +121,13 @@ class DimTrial {
  private:
   bool has_dim(std::size_t i) const { return place_of(rule_.operand[i], dim_).has_value(); }
   bool linear(std::size_t i) const { return (rule_.linear >> i & 1u) != 0; }
+  bool own(std::size_t i) const { return (rule_.own >> i & 1u) != 0; }
+  bool reads_own() const {
+    for (std::size_t i = 0; i < call_.operands.size(); ++i)
+      if (own(i) && call_.operands[i].shape.present && call_.def->operands[i].access == Access::read)
+        return true;
+    return false;
+  }
   // A summand that all have alike must count once.
   bool counts_once(std::size_t i) const {
     if (!sums_ || has_dim(i)) return false;

@@ -121,8 +121,7 @@ class SaveReads {
   void number_reads() {
     read_of_.resize(values_.size());
     for (std::size_t i = 0; i < plan_.save_reads.size(); ++i)
-      for (const LastingValue& value : plan_.save_reads[i])
-        read_of_[number(value)] = narrow<std::int32_t>(i);
+      for (const LastingValue& value : plan_.save_reads[i]) read_of_[number(value)] = narrow<std::int32_t>(i);
   }
 
   // By queue and call, the latest read that is known to be done when it begins.
