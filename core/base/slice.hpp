@@ -22,7 +22,7 @@ struct Slice {
 
   bool is_box() const { return first == 0 && count == elements_of(extent); }
   bool is_whole() const { return is_box() && extent == whole; }
-  friend auto operator<=>(const Slice&, const Slice&) = default;
+  friend auto operator<=>(const Slice&, const Slice&) = default;  // NOLINT: no null in it
 };
 
 Slice whole_slice(const Extents& shape);

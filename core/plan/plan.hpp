@@ -173,7 +173,7 @@ struct LastingValue {
   Id value = none;
   std::int32_t instance = 0;
 
-  friend auto operator<=>(const LastingValue&, const LastingValue&) = default;
+  friend auto operator<=>(const LastingValue&, const LastingValue&) = default;  // NOLINT: no null in it
 };
 // A call of the saver's queue: all values of which the same call is the first of a step to write.
 using SaveRead = std::vector<LastingValue>;

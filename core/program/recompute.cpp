@@ -62,7 +62,7 @@ class Selection {
   }
 
  private:
-  // What a reader does more where it gets nothing of what is left out.
+  // Adds what a reader does more where it gets nothing of what is left out.
   void add_cost_without(Id id, OpCost& cost) const {
     const Op& op = program_.op(id);
     const OpShape with = program_.local_shape(op);
@@ -391,6 +391,7 @@ std::string recomputed_text(const Program& program) {
     at->second.emplace(op.kind());
   });
   std::vector<std::string> parts;
+  parts.reserve(segments.size());
   for (const auto& [segment, kinds] : segments)
     parts.push_back(join(std::vector<std::string>(kinds.begin(), kinds.end()), ", ") + " in " +
                     segment->name);

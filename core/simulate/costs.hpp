@@ -21,7 +21,7 @@ struct KernelKey {
   std::string device;  // its name, which tells threads and instruction set: "cpu: 2 threads, avx512"
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
-  friend auto operator<=>(const KernelKey&, const KernelKey&) = default;
+  friend auto operator<=>(const KernelKey&, const KernelKey&) = default;  // NOLINT: no null in it
 };
 
 // Seconds = fixed + per_flop x FLOPs + per_byte x bytes.
@@ -54,7 +54,7 @@ struct ExchangeKey {
   std::string device = host_exchanges;
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
-  friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;
+  friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;  // NOLINT: no null in it
 };
 
 struct ExchangePoint {
@@ -75,7 +75,7 @@ struct ExactKey {
   std::string shape;  // shape_key()
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
-  friend auto operator<=>(const ExactKey&, const ExactKey&) = default;
+  friend auto operator<=>(const ExactKey&, const ExactKey&) = default;  // NOLINT: no null in it
 };
 
 // One exchange of a layout as it is, with what is computed beside it.
@@ -86,7 +86,7 @@ struct ExactExchange {
   std::int64_t bytes = 0;  // as exchange_bytes() counts them
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
-  friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;
+  friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;  // NOLINT: no null in it
 };
 // A receive counts as the send that it meets, and both as between two.
 ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,

@@ -15,7 +15,7 @@ __device__ __forceinline__ int cluster_rank() {
   return rank;
 }
 
-// All threads of all its blocks: what each has written to shared memory before, all can read after.
+// All threads of all its blocks call it: what each has written to shared memory before, all can read after.
 __device__ __forceinline__ void meet_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }

@@ -97,7 +97,7 @@ __global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, 
 
 // ---------------------------------------------------------------- between the products
 
-// silu(gate) * value, rounded as it is stored.
+// Gives silu(gate) * value, rounded as it is stored.
 template <class T, int N>
 __device__ __forceinline__ Pack<T, N> activated(const Lanes<Compute<T>, N>& gate,
                                                 const Lanes<Compute<T>, N>& value) {
@@ -116,7 +116,7 @@ __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, s
   store_pack(act + i, activated<T>(load_lanes<N>(up + at), load_lanes<N>(up + at + ffn)));
 }
 
-// A row, or where in it: what went into the activation, its gradient, and the activation.
+// It points into a row: at what went into the activation, its gradient, and the activation.
 template <class T>
 struct TurnedBack {
   const T *gate, *value, *dact;

@@ -12,8 +12,8 @@ namespace prun::cuda::router_parts {
 
 inline constexpr int tile = 64, threads = 128, chunks = 4;  // of eight values, that a thread has of a factor
 
-// Where a tile of a factor lies: rows of so many values, of which some are there. By rows, they are outputs
-// by what is summed over, else the other way round.
+// A source says where a tile of a factor lies: in rows of so many values, of which some are there. By rows,
+// they are outputs by what is summed over, else the other way round.
 template <class A>
 struct Source {
   const A* data;
@@ -22,14 +22,14 @@ struct Source {
   __device__ void advance(bool by_rows) { (by_rows ? column : row) += tile; }
 };
 
-// A factor's tile in shared memory, rows as they lie in memory.
+// A panel holds a factor's tile in shared memory, rows as they lie in memory.
 template <class A>
 struct Panel {
   static constexpr bool two = std::is_same_v<A, float>;
   bf16 nearest[tile * tile], missing[two ? tile * tile : 8];
 };
 
-// A thread's part of a factor's next tile.
+// Here a thread keeps its part of a factor's next tile.
 template <class A>
 struct Next {
   Pack<A, 8> of[chunks];
@@ -69,7 +69,7 @@ struct Next {
   }
 };
 
-// A warp's 32 x 32 outputs.
+// A warp sums up 32 x 32 outputs.
 struct Sums {
   float of[2][4][4] = {};
 
@@ -120,7 +120,7 @@ struct Sums {
     }
   }
 
-  // Rows of n values, n a multiple of 8.
+  // Rows have n values, n a multiple of 8.
   template <class Out>
   __device__ void put(Out* to, std::int64_t first_row, std::int64_t first_column, std::int64_t m,
                       std::int64_t n) const {
@@ -139,7 +139,7 @@ struct Sums {
   }
 };
 
-// A tile, of the outputs of [begin, end) of what is summed over.
+// Computes a tile; the sources begin where what is summed over does.
 template <class A, class Out, bool left_by_rows, bool right_by_rows>
 __device__ __forceinline__ void multiply_tile(Source<A> left, Source<bf16> right, std::int64_t steps, Out* to,
                                               std::int64_t row, std::int64_t column, std::int64_t m,

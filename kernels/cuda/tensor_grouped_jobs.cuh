@@ -7,7 +7,7 @@
 
 namespace prun::cuda::tensor_grouped_parts {
 
-// Where the right factors of all stages lie: planes of rows of so many columns.
+// The right factors of all stages lie in planes of rows of so many columns.
 struct RightTensor {
   const bf16* data;
   std::int64_t columns, rows, planes;

@@ -16,8 +16,8 @@ template <class Job>
 inline constexpr int box_rows = Job::right_turned ? depth : columns / pair_blocks;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Of each stage, whether both factors are there, and whether both blocks have done with it: then each may
-// copy into both. Turns are counted by stage.
+// Each stage has a gate that opens when both factors are there, and one that opens when both blocks have done
+// with it: then each may copy into both. Turns are counted by stage.
 struct PairGates {
   std::uint64_t* memory;
   int stages;
@@ -33,7 +33,7 @@ struct PairGates {
     show_gates();
     meet_cluster();
   }
-  // One thread of each warp.
+  // One thread of each warp calls it.
   __device__ void release(int stage) const {
     for (int rank = 0; rank < pair_blocks; ++rank) arrive_in(empty(stage), rank);
   }
@@ -84,7 +84,7 @@ __device__ __forceinline__ void copy_pair(const Job& job, const CUtensorMap& map
   }
 }
 
-// Of a stage's right factor, rows that are not the group's: the others' may be anything.
+// Clears the rows of a stage's right factor that are not the group's: what lies there may be anything.
 __device__ __forceinline__ void clear_rows(bf16* panels, int from) {
   constexpr int chunks = depth / 8, of_row = columns / 8;
   for (int i = static_cast<int>(threadIdx.x); i < (depth - from) * of_row; i += threads) {
@@ -148,8 +148,8 @@ struct PairConsumer {
 };
 
 // ---------------------------------------------------------------- results
-// A warp's 16 rows of a part of its tile, in memory that only it uses: they come from threads that have two
-// columns of eight rows, and go as whole rows. Chunks of 16 bytes have changed places.
+// A strip is a warp's 16 rows of a part of its tile, in memory that only it uses: they come from threads that
+// have two columns of eight rows, and go as whole rows. Chunks of 16 bytes have changed places.
 template <class Staged>
 struct Strip {
   unsigned char* memory;
@@ -183,7 +183,7 @@ struct Strip {
   }
 };
 
-// Where a lane stores of a strip: the same columns of each so manieth row, whole accesses side by side.
+// It says where a lane stores of a strip: the same columns of each so manieth row, in whole accesses.
 template <class Out, int width>
 struct RowsOfLane {
   static constexpr int count = 16 / sizeof(Out), lanes = width / count, apart = 32 / lanes;

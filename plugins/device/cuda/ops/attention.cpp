@@ -241,7 +241,7 @@ std::vector<AttentionBackward<T>> calls_of(const AttentionBackward<T>& run, T* d
   return {own, front};
 }
 
-// A run's gradients.
+// It computes a run's gradients.
 template <class T>
 struct BackwardRun {
   AttentionBackward<T> call;
