@@ -29,7 +29,8 @@ TEST(Documents, EveryLayoutKeepsThemApartAsOneRankDoes) {
       {"sequence", "[mesh]\nsp = 2\n[[strategy]]\nplugin = 'spread'\naxis = 'sp'\ndims = ['seq']\n", {}});
   for (const Layout& layout : all) {
     const std::string name = layout.name;
-    if (name == "one" || name == "bf16" || name == "formats" || name == "zero3") continue;  // zero3 drops out
+    if (name == "one" || name == "bf16" || name == "formats") continue;
+    if (name == "zero3" || name == "coded") continue;  // they drop out and round, which one rank does not
     const std::vector<double> other = losses(with(sets, layout.sets), layout.text, steps);
     for (int i = 0; i < steps; ++i)
       EXPECT_NEAR(other[static_cast<std::size_t>(i)], one[static_cast<std::size_t>(i)], 1e-9) << name;
