@@ -51,6 +51,10 @@ inline std::vector<Layout> layouts() {
            {}}};
 }
 
+// Without what the layout "coded" rounds, which one rank does not, and in the shape of the others.
+inline const std::vector<std::string> without_codes = {"precision.gather=compute", "precision.reduce=state",
+                                                       "model.hidden=32"};
+
 inline const std::string data_and_zero =
     "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n";
 

@@ -19,9 +19,9 @@ using Sets = std::vector<std::string>;
 using Parts = std::vector<LossGroups::Part>;
 
 constexpr int steps = 3;
-const Sets exact = {"precision.compute=fp64",  "precision.state=fp64", "precision.master=state",
-                    "precision.moments=state", "model.dropout=0",      "model.layers=4",
-                    "batch.global=8"};
+const Sets exact =
+    with(without_codes, {"precision.compute=fp64", "precision.state=fp64", "precision.master=state",
+                         "precision.moments=state", "model.dropout=0", "model.layers=4", "batch.global=8"});
 const Sets asked = {"run.loss_by_set=true", "run.loss_by_role=true"};
 // Whose roles are known beside data that know none.
 const Sets grows = {"batch.ramp.sizes=[2, 4]", "batch.ramp.until=[1, 2]"};

@@ -164,8 +164,8 @@ TEST(BatchRamp, EpochsCountTheStepsOfTheRamp) {
 constexpr int steps = 6;
 const Sets grows = {"batch.ramp.sizes=[2, 4]", "batch.ramp.until=[2, 3]"};
 const Sets small = {"model.layers=4", "model.hidden=16", "model.ffn=32", "batch.global=8"};
-const Sets exact = {"precision.compute=fp64", "precision.state=fp64", "precision.master=state",
-                    "precision.moments=state"};
+const Sets exact = with(without_codes, {"precision.compute=fp64", "precision.state=fp64",
+                                        "precision.master=state", "precision.moments=state"});
 
 // What a run leaves: its losses, and what it saved last.
 struct Left {
