@@ -41,7 +41,8 @@ void mark(OpShape& s) {
   s.prefer(s.operand[3].dims[0].name);
 }
 
-// What went into the activations: room for the rows of all choices, two values for each of an expert's.
+// Gives what went into the activations its shape: there is room for the rows of all choices, two values for
+// each of an expert's.
 void set_kept(OpShape& s, int i) {
   const Dim* const chosen = s.operand[1].dims;
   const Dim dims[] = {chosen[0], chosen[1], Dim{"kept", 2 * chosen[2].extent}, s.operand[3].dims[2]};
@@ -109,8 +110,9 @@ void rule_of_gradients(OpShape& s, const char* op, bool inputs, bool weights) {
   mark(s);
 }
 
-// Of a gradient that multiplies with up and down so often, with down `repeated` times for what another has
-// done as well. Without what was kept, up comes once more, and what is computed again is no model FLOPs.
+// Sets the cost of a gradient that multiplies with up and down so often, with down `repeated` times for what
+// another has done as well. Without what was kept, up comes once more, and what is computed again is no model
+// FLOPs.
 void cost_of(const OpShape& s, OpCost& c, double up, double down, double repeated) {
   const double again = s.operand[6].present ? 0 : 1;
   c.flops = flops(s, up + again, down);

@@ -52,7 +52,7 @@ class Packer {
   }
   bool sums_codes(const Bucket& bucket) const { return bucket.coded && program_.precision().reduce_bits > 0; }
 
-  // What gradients travel in that do not travel in codes.
+  // Gradients that do not travel in codes travel in this type.
   DType travels() const { return is_alone() ? program_.precision().gradient : program_.precision().reduce; }
 
   // The accumulator that the norm of a gradient goes to; none: of a copy, which its original counts.
@@ -450,14 +450,14 @@ class Packer {
             along(bucket));
   }
 
-  // What a rank has of the sum, as it travels.
+  // Gives what a rank has of the sum, as it travels.
   Id blocks_of(const Bucket& bucket) {
     const DType kept = program_.precision().gradient;
     if (sums_codes(bucket)) return CodedExchanges(program_, parts(bucket)).encode_gradients(bucket);
     return travels() == kept ? bucket.all_gradients : cast(bucket, bucket.all_gradients, kept, travels());
   }
 
-  // In its place within the blocks.
+  // It lies in its place within the blocks.
   Id part_of_sum(const Bucket& bucket) const {
     return kept_.gradients ? bucket.own_sums : bucket.own_gradients;
   }

@@ -14,7 +14,7 @@ using namespace tensor_grouped_parts;
 // stage after it has to be there, and this one is free for copies; all threads agree on `more`.
 template <class Job>
 __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&factors)[2], Ring& from,
-                                               Producer<Job, threads>& producer, bool more) {
+                                               Producer<Job>& producer, bool more) {
 #pragma unroll
   for (int i = 0; i < depth / 16; ++i) {
     if (i == depth / 16 - 1) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&fa
 template <class Job>
 __device__ __forceinline__ void multiply_by_warps(const Job& job, const Schedule& schedule, Ring from) {
   const int tiles = schedule.tiles(), stride = static_cast<int>(gridDim.x);
-  Producer<Job, threads> producer(job, schedule, from);
+  Producer<Job> producer(job, schedule, from);
   for (int ahead = 1; ahead < from.stages; ++ahead) producer.copy_stage();
   wait_for_stage(from.stages - 1);
   __syncthreads();

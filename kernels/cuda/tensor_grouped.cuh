@@ -124,13 +124,13 @@ __device__ __forceinline__ int mapped(const MappedRows& from, int row, int end) 
 }
 
 // Begins the copies of a block's tiles, stage after stage; they run ahead of the products.
-template <class Job, int copiers>
+template <class Job>
 struct Producer {
   const Job& job;
   const Schedule& schedule;
   Ring to;
-  typename Job::template Left<copiers> left;
-  typename Job::template Right<copiers> right;
+  typename Job::template Left<threads> left;
+  typename Job::template Right<threads> right;
   Tile tile;
   int number, step = 0;
 
@@ -139,14 +139,14 @@ struct Producer {
     begin_tile();
   }
 
-  __device__ bool has_more() const { return number < schedule.tiles(); }
-
   __device__ void copy_stage() {
     if (has_more()) copy();
     commit_copies();
   }
 
-  // Where there is more.
+ private:
+  __device__ bool has_more() const { return number < schedule.tiles(); }
+
   __device__ void copy() {
     left.copy(job, tile, step, to.stage());
     right.copy(job, tile, step, to.stage() + rows * depth);
@@ -157,7 +157,6 @@ struct Producer {
     begin_tile();
   }
 
- private:
   __device__ void begin_tile() {
     if (!has_more()) return;
     tile = schedule.at(job, number);

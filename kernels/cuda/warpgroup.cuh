@@ -1,6 +1,6 @@
 // Products of bf16 with sums in float as the tensor cores of Hopper (sm_90a) take them: by four warps, 64
 // rows by 256 columns, from shared memory and while the threads go on. Where a kernel is not compiled for
-// them, `has_warpgroups` is false, and nothing of this is there.
+// them, nothing of this is there.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,6 @@
 namespace prun::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-inline constexpr bool has_warpgroups = true;
-
 // Where a factor lies in panels of 64 x 64 (shared_rows.cuh), each from a multiple of 1024 bytes on: rows by
 // channels, or, turned, channels by rows, of which each panel has 64.
 struct Factor {
@@ -53,9 +51,6 @@ struct Gate {
   }
   __device__ __forceinline__ void begin(int arrivals) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
-  }
-  __device__ __forceinline__ void arrive() const {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address()) : "memory");
   }
   // Once all copies are there that this thread has begun.
   __device__ __forceinline__ void arrive_with_copies() const {
@@ -112,8 +107,6 @@ __device__ __forceinline__ void multiply_async(float (&sums)[32][4], std::uint64
 
 #undef PRUN_16
 #undef PRUN_4
-#else
-inline constexpr bool has_warpgroups = false;
 #endif
 
 }  // namespace prun::cuda

@@ -15,7 +15,7 @@ namespace prun {
 
 class BatchRamp {
  public:
-  // Of a recipe that check_ramp() has nothing against.
+  // Reads a recipe that check_ramp() has nothing against.
   static BatchRamp of(const Recipe& recipe);
   // From `start` to `full` by equal increments, evenly spread over so many samples.
   static BatchRamp even(std::int64_t start, std::int64_t increment, std::int64_t samples, std::int64_t full);
@@ -36,7 +36,7 @@ class BatchRamp {
     std::int64_t first_step = 1;
     std::int64_t first_sample = 0;
   };
-  // Of a run from its first step on; the last one has no end.
+  // They begin with a run's first step; the last one has no end.
   std::vector<Stretch> stretches() const;
   // How many steps it takes until a run was trained on so many samples, or more.
   std::int64_t steps_for(std::int64_t samples) const;
