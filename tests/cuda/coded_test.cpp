@@ -1,5 +1,7 @@
 #include "cuda/coded.hpp"
 
+#include <cmath>
+
 #include "prun/block_codes.hpp"
 #include "tests/cuda/device_value.hpp"
 
@@ -29,6 +31,19 @@ Value numbers(DType type) {
   return x;
 }
 
+// Which bits a NaN has, each device decides.
+void expect_same_numbers(const Value& actual, const Value& expected, std::int64_t bits) {
+  ASSERT_EQ(actual.size(), expected.size());
+  std::size_t different = 0, none = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const bool is_none = std::isnan(expected[i]);
+    none += is_none ? 1 : 0;
+    different += is_none ? !std::isnan(actual[i]) : actual[i] != expected[i];
+  }
+  EXPECT_EQ(different, 0U) << bits;
+  EXPECT_GE(none, static_cast<std::size_t>(code_block)) << bits;
+}
+
 std::int64_t bytes_of(std::int64_t elements, std::int64_t bits) {
   return elements / code_block * code_block_bytes(bits);
 }
@@ -55,10 +70,8 @@ TEST_F(Coded, NumbersAndSumsAreTheCpus) {
       OnDevice in(codes, 4 * offset), sums(type, {n}, offset), all(type, {ranks * n}, offset);
       cuda::sum_decoded(in.as<void>(), sums.as<T>(), n, ranks, static_cast<int>(bits), nullptr);
       cuda::decode(in.as<void>(), all.as<T>(), ranks * n, static_cast<int>(bits), nullptr);
-      EXPECT_EQ(sums.value().bytes(), cpu("sum_decoded", {codes, Value(type, {n})}, attrs)[1].bytes())
-          << bits;
-      EXPECT_EQ(all.value().bytes(), cpu("decode", {codes, Value(type, {ranks * n})}, attrs)[1].bytes())
-          << bits;
+      expect_same_numbers(sums.value(), cpu("sum_decoded", {codes, Value(type, {n})}, attrs)[1], bits);
+      expect_same_numbers(all.value(), cpu("decode", {codes, Value(type, {ranks * n})}, attrs)[1], bits);
     }
   });
 }
