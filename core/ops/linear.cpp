@@ -5,12 +5,26 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/fp8_blocks.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
 namespace {
 
+constexpr AttrDef linear_attrs[] = {int_attr("in_dims", 1), later(int_attr("fp8", 0))};
 constexpr AttrDef in_dims_attr[] = {int_attr("in_dims", 1)};
+
+// Of a weight [out.., in..] and a value of so many dimensions of rows. Sequences come in blocks each, so that
+// it does not matter how many are computed at once.
+bool product_in_blocks(const OpShape& part, const OpShape& whole, int value, int rows, int weight) {
+  const OperandShape &x = part.operand[value], &w = part.operand[weight];
+  const OperandShape &all_x = whole.operand[value], &all_w = whole.operand[weight];
+  const int out = w.rank - static_cast<int>(part.attrs[0].i);
+  return comes_in_blocks(x, all_x, 0, rows) && comes_in_blocks(x, all_x, rows - 1, rows) &&
+         comes_in_blocks(w, all_w, 0, out) && comes_in_blocks(w, all_w, out, w.rank);
+}
+
+int dims_in(const OpShape& s) { return static_cast<int>(s.attrs[0].i); }
 
 double matmul_flops(std::int64_t rows, const OperandShape& weight) {
   return 2.0 * static_cast<double>(rows) * static_cast<double>(weight.elements());
@@ -36,7 +50,7 @@ struct Linear {
   static constexpr const char* help = "matrix product with a weight, bias optional";
   static constexpr OperandDef operands[] = {
       {"x"}, {"weight"}, {"bias", Access::read, true}, {"y", Access::write}};
-  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static constexpr const AttrDef (&attrs)[2] = linear_attrs;
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = x.rank - in;
@@ -52,10 +66,13 @@ struct Linear {
     // A partial x gives a partial y; a bias must then be a partial sum as well, so that it counts once.
     s.pass_partial({0, 2});
   }
+  static bool in_blocks(const OpShape& part, const OpShape& whole) {
+    return product_in_blocks(part, whole, 0, part.operand[0].rank - dims_in(part), 1);
+  }
   static void gradient(const Gradient& g) {
-    const AttrValue in{"in_dims", g.attr("in_dims")};
-    g.input(0, "linear_input_grad", {g.arrived(3), g.operand(1)}, {in});
-    g.weight({1}, "linear_weight_grad", {g.operand(0), g.arrived(3)}, {in});
+    const AttrValue in{"in_dims", g.attr("in_dims")}, fp8{"fp8", g.attr("fp8")};
+    g.input(0, "linear_input_grad", {g.arrived(3), g.operand(1)}, {in, fp8});
+    g.weight({1}, "linear_weight_grad", {g.operand(0), g.arrived(3)}, {in, fp8});
     g.weight({2}, "bias_grad", {g.arrived(3)});
   }
   static void cost(const OpShape& s, OpCost& c) {
@@ -73,7 +90,7 @@ struct LinearInputGrad {
   static constexpr const char* kind = "linear_input_grad";
   static constexpr const char* help = "dx = dy * weight";
   static constexpr OperandDef operands[] = {{"dy"}, {"weight"}, {"dx", Access::write}};
-  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static constexpr const AttrDef (&attrs)[2] = linear_attrs;
   static void rule(OpShape& s) {
     const OperandShape &dy = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;
@@ -84,6 +101,9 @@ struct LinearInputGrad {
     s.output(2, dy.dtype, dims, lead + in);
     s.sum(1, 0, out);
     s.pass_partial({0});
+  }
+  static bool in_blocks(const OpShape& part, const OpShape& whole) {
+    return product_in_blocks(part, whole, 2, part.operand[2].rank - dims_in(part), 1);
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = input_grad_flops(s); }
 };
@@ -110,13 +130,16 @@ struct LinearWeightGrad {
   static constexpr const char* kind = "linear_weight_grad";
   static constexpr const char* help = "dweight += dy^T * x";
   static constexpr OperandDef operands[] = {{"x"}, {"dy"}, {"dweight", Access::update}};
-  static constexpr const AttrDef (&attrs)[1] = in_dims_attr;
+  static constexpr const AttrDef (&attrs)[2] = linear_attrs;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];
     const int lead = x.rank - static_cast<int>(s.attrs[0].i);
     check_same(x, 0, s.operand[1], 0, lead, "linear_weight_grad");
     s.sum(0, 0, lead);
+  }
+  static bool in_blocks(const OpShape& part, const OpShape& whole) {
+    return product_in_blocks(part, whole, 0, part.operand[0].rank - dims_in(part), 2);
   }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops =

@@ -1,10 +1,13 @@
-// linear and its gradients: one matrix multiply each, on operands flattened to matrices.
+// linear and its gradients: one matrix multiply each, on operands flattened to matrices, which the attribute
+// fp8 has rounded before.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
+#include "cpu/fp8_blocks.hpp"
 #include "cpu/gelu.hpp"
 #include "cpu/gemm.hpp"
 #include "cpu/lanes.hpp"
+#include "cpu/scratch.hpp"
 #include "cpu/values.hpp"
 #include "prun/op.hpp"
 
@@ -20,33 +23,59 @@ Matrix<T> flatten(const Tensor& tensor, int columns) {
   return row_major(tensor.as<T>(), tensor.outer(columns), tensor.inner(columns));
 }
 
-template <class T>
-void linear(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &weight = args.operands[1], &bias = args.operands[2],
-               &y = args.operands[3];
-  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
-  gemm<T, T, T>(*context.workers, flatten<const T>(x, in), flatten<const T>(weight, in).transposed(),
-                flatten<T>(y, out), false, bias.as<const T>(), args.workspace);
-}
+// The factors of a launch: as they lie or, where its attribute says so, rounded in its workspace. What is
+// left of that is the product's.
+class Factors {
+ public:
+  Factors(const KernelArgs& args, const KernelContext& context)
+      : in_fp8_(args.attrs[1].i != 0), scratch_(args.workspace), workers_(*context.workers) {}
+
+  template <class T>
+  Matrix<const T> operator()(const Tensor& tensor, int columns, Fp8Blocks blocks) {
+    const Matrix<const T> given = flatten<const T>(tensor, columns);
+    if (!in_fp8_) return given;
+    T* const rounded = scratch_.take<T>(given.rows * given.cols);
+    round_to_fp8(blocks, given.data, rounded, given.rows, given.cols, workers_);
+    return row_major<const T>(rounded, given.rows, given.cols);
+  }
+  void* workspace() { return scratch_.take<char>(0); }
+
+ private:
+  const bool in_fp8_;
+  Scratch scratch_;
+  const Workers& workers_;
+};
 
 template <class T>
-void input_grad_into(const Tensor& dx, const KernelArgs& args, const KernelContext& context) {
-  const Tensor &dy = args.operands[0], &weight = args.operands[1];
+void linear(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &weight = args.operands[1], &bias = args.operands[2], &y = args.operands[3];
   const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
-  gemm<T, T, T>(*context.workers, flatten<const T>(dy, out), flatten<const T>(weight, in), flatten<T>(dx, in),
-                false, nullptr, args.workspace);
+  Factors factors(args, context);
+  const Matrix<const T> x = factors.operator()<T>(args.operands[0], in, Fp8Blocks::rows),
+                        w = factors.operator()<T>(weight, in, Fp8Blocks::squares);
+  gemm<T, T, T>(*context.workers, x, w.transposed(), flatten<T>(y, out), false, bias.as<const T>(),
+                factors.workspace());
 }
 
 template <class T>
 void linear_input_grad(const KernelArgs& args, const KernelContext& context) {
-  input_grad_into<T>(args.operands[2], args, context);
+  const Tensor& weight = args.operands[1];
+  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
+  Factors factors(args, context);
+  const Matrix<const T> dy = factors.operator()<T>(args.operands[0], out, Fp8Blocks::rows),
+                        w = factors.operator()<T>(weight, in, Fp8Blocks::squares);
+  gemm<T, T, T>(*context.workers, dy, w, flatten<T>(args.operands[2], in), false, nullptr,
+                factors.workspace());
 }
 
 template <class T>
 void linear_gelu_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
-  const Tensor &x = args.operands[2], &dx = args.operands[3];
-  input_grad_into<T>(dx, args, context);
+  const Tensor &dy = args.operands[0], &weight = args.operands[1], &x = args.operands[2],
+               &dx = args.operands[3];
+  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
+  gemm<T, T, T>(*context.workers, flatten<const T>(dy, out), flatten<const T>(weight, in), flatten<T>(dx, in),
+                false, nullptr, args.workspace);
   const auto body = [](const T* __restrict from, T* __restrict to) {
 #pragma omp simd
     for (int l = 0; l < block_lanes; ++l) store(to[l], load(to[l]) * gelu_derivative<C>(load(from[l])));
@@ -56,10 +85,13 @@ void linear_gelu_grad(const KernelArgs& args, const KernelContext& context) {
 
 template <class T, class Sum>
 void linear_weight_grad(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &dy = args.operands[1], &dweight = args.operands[2];
+  const Tensor& dweight = args.operands[2];
   const int in = static_cast<int>(args.attrs[0].i), out = dweight.rank - in;
-  gemm<T, T, Sum>(*context.workers, flatten<const T>(dy, out).transposed(), flatten<const T>(x, in),
-                  flatten<Sum>(dweight, in), !args.begins(2), nullptr, args.workspace);
+  Factors factors(args, context);
+  const Matrix<const T> x = factors.operator()<T>(args.operands[0], in, Fp8Blocks::squares),
+                        dy = factors.operator()<T>(args.operands[1], out, Fp8Blocks::columns);
+  gemm<T, T, Sum>(*context.workers, dy.transposed(), x, flatten<Sum>(dweight, in), !args.begins(2), nullptr,
+                  factors.workspace());
 }
 
 Kernel select_linear(const OpShape& shape) {
@@ -97,19 +129,31 @@ Extents extents(const OpShape& shape, int weight_operand, int value_operand) {
   return e;
 }
 
-std::int64_t linear_workspace(const OpShape& shape, std::int32_t threads) {
-  const Extents e = extents(shape, 1, 0);
-  return gemm_workspace(threads, e.rows, e.out, e.in, e.compute_size);
+// Of two factors that Factors has rounded.
+std::int64_t factors_workspace(const OpShape& shape, int one, int other) {
+  if (shape.attrs[1].i == 0) return 0;
+  Scratch scratch;
+  for (const int i : {one, other}) scratch.take<char>(shape.operand[i].bytes());
+  return scratch.bytes();
 }
 
-std::int64_t input_grad_workspace(const OpShape& shape, std::int32_t threads) {
+std::int64_t linear_workspace(const OpShape& shape, std::int32_t threads) {
+  const Extents e = extents(shape, 1, 0);
+  return factors_workspace(shape, 0, 1) + gemm_workspace(threads, e.rows, e.out, e.in, e.compute_size);
+}
+
+std::int64_t gelu_grad_workspace(const OpShape& shape, std::int32_t threads) {
   const Extents e = extents(shape, 1, 2);
   return gemm_workspace(threads, e.rows, e.in, e.out, e.compute_size);
 }
 
+std::int64_t input_grad_workspace(const OpShape& shape, std::int32_t threads) {
+  return factors_workspace(shape, 0, 1) + gelu_grad_workspace(shape, threads);
+}
+
 std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
   const Extents e = extents(shape, 2, 0);
-  return gemm_workspace(threads, e.out, e.in, e.rows, e.compute_size);
+  return factors_workspace(shape, 0, 1) + gemm_workspace(threads, e.out, e.in, e.rows, e.compute_size);
 }
 
 }  // namespace
@@ -117,7 +161,7 @@ std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
 std::vector<KernelDef> linear_kernels() {
   return {{"linear", select_linear, linear_workspace},
           {"linear_input_grad", select_input_grad, input_grad_workspace},
-          {"linear_gelu_grad", select_gelu_grad, input_grad_workspace},
+          {"linear_gelu_grad", select_gelu_grad, gelu_grad_workspace},
           {"linear_weight_grad", select_weight_grad, weight_grad_workspace, 1u << 2}};
 }
 

@@ -83,19 +83,23 @@ std::int64_t stride_or(std::int64_t stride, std::int64_t dense) { return stride 
 
 // Row-major rows of so many columns each, as Product describes them.
 struct Layout {
-  DType type;
+  cudaDataType_t type;
   std::int64_t rows, columns, stride, batch;
 };
 
+cudaDataType_t input_type(const Product& p) { return p.fp8 ? CUDA_R_8F_E4M3 : data_type(p.input); }
+
 Layout layout_a(const Product& p) {
   const std::int64_t columns = p.transpose_a ? p.m : p.k;
-  return {p.input, p.transpose_a ? p.k : p.m, columns, stride_or(p.a_stride, columns), p.batch};
+  return {input_type(p), p.transpose_a ? p.k : p.m, columns, stride_or(p.a_stride, columns), p.batch};
 }
 Layout layout_b(const Product& p) {
   const std::int64_t columns = p.transpose_b ? p.k : p.n;
-  return {p.input, p.transpose_b ? p.n : p.k, columns, stride_or(p.b_stride, columns), p.batch};
+  return {input_type(p), p.transpose_b ? p.n : p.k, columns, stride_or(p.b_stride, columns), p.batch};
 }
-Layout layout_d(const Product& p) { return {p.output, p.m, p.n, stride_or(p.d_stride, p.n), p.batch}; }
+Layout layout_d(const Product& p) {
+  return {data_type(p.output), p.m, p.n, stride_or(p.d_stride, p.n), p.batch};
+}
 
 bool has_bias(const Product& p) { return p.epilogue == Epilogue::bias || p.epilogue == Epilogue::bias_gelu; }
 bool has_aux(const Product& p) { return p.epilogue != Epilogue::none && p.epilogue != Epilogue::bias; }
@@ -126,7 +130,15 @@ const char* text_of(Epilogue epilogue) {
   return "";
 }
 
+void check_fp8(const Product& p) {
+  PRUN_CHECK(!p.transpose_a && p.transpose_b && p.batch == 1 && !p.a_stride && !p.b_stride, text_of(p));
+  PRUN_CHECK(p.output != DType::f64 && p.epilogue != Epilogue::bias_gelu &&
+                 p.epilogue != Epilogue::gelu_grad && p.epilogue != Epilogue::bias_grad,
+             text_of(p));
+}
+
 void check_product(const Product& p) {
+  if (p.fp8) check_fp8(p);
   const bool types = p.output == p.input || (size_of(p.input) == 2 && p.output == DType::f32);
   PRUN_CHECK(types && p.m > 0 && p.n > 0 && p.k > 0, text_of(p));
   for (const Layout& layout : {layout_a(p), layout_b(p), layout_d(p)})
@@ -141,8 +153,9 @@ void check_product(const Product& p) {
 
 std::string text_of(const Product& p) {
   std::ostringstream text;
-  text << name_of(p.input) << " x " << name_of(p.input) << " -> " << name_of(p.output) << ", m " << p.m
-       << ", n " << p.n << ", k " << p.k;
+  const char* const input = p.fp8 ? "fp8 in blocks" : name_of(p.input);
+  text << input << " x " << input << " -> " << name_of(p.output) << ", m " << p.m << ", n " << p.n << ", k "
+       << p.k;
   if (p.transpose_a) text << ", a transposed";
   if (p.transpose_b) text << ", b transposed";
   text << text_of(p.epilogue);
@@ -219,7 +232,7 @@ struct Gemm::Impl {
 
   Owned<cublasLtMatrixLayout_t> layout(const Layout& rows) const {
     cublasLtMatrixLayout_t made = nullptr;
-    require(lt.layout_create(&made, data_type(rows.type), static_cast<std::uint64_t>(rows.columns),
+    require(lt.layout_create(&made, rows.type, static_cast<std::uint64_t>(rows.columns),
                              static_cast<std::uint64_t>(rows.rows), rows.stride),
             "a matrix layout");
     Owned<cublasLtMatrixLayout_t> owned(made, lt.layout_destroy);
@@ -249,6 +262,19 @@ struct Gemm::Impl {
     }
   }
 
+  void set_scales(const State& s, std::uintptr_t a, std::uintptr_t b) const {
+    set(s, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b);
+    set(s, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a);
+  }
+
+  void describe_scales(const State& s) const {
+    set(s, CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+        static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F));
+    set(s, CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+        static_cast<std::int32_t>(CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F));
+    set_scales(s, 256, 256);
+  }
+
   std::unique_ptr<State> describe(const Product& p) const {
     const bool wide = p.input == DType::f64;
     cublasLtMatmulDesc_t made = nullptr;
@@ -271,6 +297,7 @@ struct Gemm::Impl {
     // Before there are addresses the heuristic takes their alignment from whatever stands there.
     const auto any = static_cast<std::uintptr_t>(output_alignment(p));
     set_addresses(*state, any, any);
+    if (p.fp8) describe_scales(*state);
     return state;
   }
 
@@ -295,8 +322,8 @@ struct Gemm::Impl {
   }
 
   // Whether it multiplies the numbers themselves, not what TF32, bf16 or integers keep of them.
-  bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, DType input) const {
-    if (size_of(input) == 2) return true;
+  bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, const Product& p) const {
+    if (p.fp8 || size_of(p.input) == 2) return true;
     constexpr std::uint64_t narrow =
         CUBLASLT_NUMERICAL_IMPL_FLAGS_OP_INPUT_TYPE_MASK &
         ~(CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_64F | CUBLASLT_NUMERICAL_IMPL_FLAGS_INPUT_32F);
@@ -317,12 +344,12 @@ struct Gemm::Impl {
                      preference(s.product).get(), most, results.data(), &count);
     // Types or strides that do not go with an epilogue it may also call invalid.
     if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
-        (status == CUBLAS_STATUS_INVALID_VALUE && s.product.epilogue != Epilogue::none))
+        (status == CUBLAS_STATUS_INVALID_VALUE && (s.product.epilogue != Epilogue::none || s.product.fp8)))
       return {};
     require(status, text_of(s.product));
     std::vector<cublasLtMatmulAlgo_t> found;
     for (const auto& result : std::span(results).first(static_cast<std::size_t>(count)))
-      if (result.state == CUBLAS_STATUS_SUCCESS && keeps_inputs(result.algo, s.product.input))
+      if (result.state == CUBLAS_STATUS_SUCCESS && keeps_inputs(result.algo, s.product))
         found.push_back(result.algo);
     return found;
   }
@@ -343,6 +370,9 @@ struct Gemm::Impl {
 
   // What goes before the multiplication.
   void begin(const State& s, const GemmOperands& o, Stream stream) const {
+    if (s.product.fp8)
+      set_scales(s, reinterpret_cast<std::uintptr_t>(o.a_scales),
+                 reinterpret_cast<std::uintptr_t>(o.b_scales));
     if (!s.bias_in_front)
       return set_addresses(s, reinterpret_cast<std::uintptr_t>(o.bias),
                            reinterpret_cast<std::uintptr_t>(o.aux));
@@ -362,6 +392,7 @@ struct Gemm::Impl {
     PRUN_CHECK(alignment_of({o.a, o.b, o.c, o.bias, o.d, o.aux}) >= p.alignment, text_of(p));
     PRUN_CHECK(o.a && o.b && o.d, text_of(p));
     PRUN_CHECK((o.bias != nullptr) == has_bias(p) && (o.aux != nullptr) == has_aux(p), text_of(p));
+    PRUN_CHECK((o.a_scales != nullptr) == p.fp8 && (o.b_scales != nullptr) == p.fp8, text_of(p));
   }
 
  private:
@@ -450,7 +481,7 @@ bool Gemm::choose(GemmPlan& plan, const std::string& algorithm) const {
   const cublasStatus_t status = impl_->lt.algorithm_check(impl_->handle(), s.operation.get(), s.b.get(),
                                                           s.a.get(), s.d.get(), s.d.get(), &parsed, &result);
   if (status != CUBLAS_STATUS_SUCCESS || result.workspaceSize > static_cast<std::size_t>(gemm_workspace) ||
-      !impl_->keeps_inputs(parsed, s.product.input))
+      !impl_->keeps_inputs(parsed, s.product))
     return false;
   s.algorithm = parsed;
   return true;

@@ -33,6 +33,8 @@ enum class Epilogue : std::uint8_t {
   bias_grad,  // d = sum, aux [m] = the sum of a over k: the gradient of a bias beside that of its weight
 };
 
+// Where `fp8` is set, a [m, k] and b [n, k] are codes in e4m3 as cuda/fp8_blocks.hpp makes them: a's blocks
+// are rows, b's squares. Only output, epilogues none and bias, and what is added are as of the others.
 struct Product {
   std::int64_t m, n, k;
   bool transpose_a = false;    // a lies as [k, m]
@@ -43,6 +45,7 @@ struct Product {
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // from row to row, in elements; 0: dense
   std::int64_t batch = 1;  // products of so many matrices, each dense and behind the one before; no epilogue
   std::int32_t alignment = 256;  // of all operands, in bytes
+  bool fp8 = false;
 };
 
 // "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": beside Gemm::identity() all that an algorithm
@@ -60,6 +63,7 @@ struct GemmOperands {
   void* d;
   void* workspace;
   void* aux = nullptr;
+  const float *a_scales = nullptr, *b_scales = nullptr;  // of fp8
 };
 
 // A product with its algorithm, to run on the device of the Gemm that made it, by one thread at a time.

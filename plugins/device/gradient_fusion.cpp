@@ -80,6 +80,7 @@ void fuse_gelu_gradients(ProgramRef program) {
   for (const Segment& segment : program.segments())
     Pairs(segment).each("linear_input_grad", "gelu_grad", [&](const Pair& pair) {
       if (program.value(pair.between()).dtype != DType::bf16 || pair.to[0] != pair.between()) return;
+      if (program.attr(pair.first, "fp8") != 0) return;
       program.replace_op(pair.second, "linear_gelu_grad",
                          {pair.from[0], pair.from[1], pair.to[1], pair.to[2]},
                          {{"in_dims", program.attr(pair.first, "in_dims")}});

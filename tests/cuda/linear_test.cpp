@@ -55,7 +55,8 @@ TEST_F(Linear, ForwardWithAndWithoutBias) {
                 bias = random_value(type, {s.out}, 3), empty(type, {s.rows, s.out});
     OnDevice xs(x, offset), weights(weight, offset), biases(bias, offset);
     for (bool with_bias : {false, true}) {
-      const Value want = cpu("linear", {x, weight, with_bias ? bias : Value(), empty}, {{.i = 1}})[3];
+      const Value want =
+          cpu("linear", {x, weight, with_bias ? bias : Value(), empty}, {{.i = 1}, {.i = 0}})[3];
       OnDevice y(type, {s.rows, s.out}, offset);
       s.bias = with_bias;
       s.alignment = cuda::alignment_of({xs.as<T>(), weights.as<T>(), biases.as<T>(), y.as<T>()});
@@ -72,7 +73,7 @@ TEST_F(Linear, ForwardOntoAResidual) {
     const DType type = dtype_of<T>();
     const Value x = random_value(type, {s.rows, s.in}, 1), weight = random_value(type, {s.out, s.in}, 2),
                 residual = random_value(type, {s.rows, s.out}, 4), empty(type, {s.rows, s.out});
-    const Value product = cpu("linear", {x, weight, Value(), empty}, {{.i = 1}})[3];
+    const Value product = cpu("linear", {x, weight, Value(), empty}, {{.i = 1}, {.i = 0}})[3];
     const Value want = cpu("add", {product, residual, empty})[2];
     OnDevice xs(x, offset), weights(weight, offset), residuals(residual, offset),
         y(type, {s.rows, s.out}, offset);
@@ -88,7 +89,8 @@ TEST_F(Linear, InputGradient) {
   for_shapes([&]<class T>(LinearShape s, std::int64_t offset) {
     const DType type = dtype_of<T>();
     const Value dy = random_value(type, {s.rows, s.out}, 1), weight = random_value(type, {s.out, s.in}, 2);
-    const Value want = cpu("linear_input_grad", {dy, weight, Value(type, {s.rows, s.in})}, {{.i = 1}})[2];
+    const Value want =
+        cpu("linear_input_grad", {dy, weight, Value(type, {s.rows, s.in})}, {{.i = 1}, {.i = 0}})[2];
     OnDevice dys(dy, offset), weights(weight, offset), dx(type, {s.rows, s.in}, offset);
     s.alignment = cuda::alignment_of({dys.as<T>(), weights.as<T>(), dx.as<T>()});
     run(cuda::linear_input_grad_product<T>(s),
@@ -107,7 +109,7 @@ TEST_F(Linear, WeightGradientAddedOrWrittenFirst) {
       OnDevice xs(x, offset), dys(dy, offset), added(before, offset), written(sums, {s.out, s.in}, offset);
       s.alignment = cuda::alignment_of({xs.as<T>(), dys.as<T>(), added.as<S>(), written.as<S>()});
       const auto expect = [&](OnDevice& dweight, const Value& start, bool first) {
-        const Value want = cpu_sums("linear_weight_grad", {x, dy, start}, {2}, {{.i = 1}})[2];
+        const Value want = cpu_sums("linear_weight_grad", {x, dy, start}, {2}, {{.i = 1}, {.i = 0}})[2];
         run(cuda::linear_weight_grad_product<T, S>(s),
             cuda::linear_weight_grad_operands(xs.as<T>(), dys.as<T>(), dweight.as<S>(), first, workspace()));
         expect_close(dweight.value(), want.numbers(), close<S>(),
@@ -128,7 +130,7 @@ TEST_F(Linear, WeightGradientOfSeveralMicrobatches) {
   for (unsigned micro = 0; micro < 20; ++micro) {
     const Value x = random_value(DType::bf16, {rows, in}, 2 * micro),
                 dy = random_value(DType::bf16, {rows, out}, 2 * micro + 1);
-    want = cpu("linear_weight_grad", {x, dy, want}, {{.i = 1}})[2];
+    want = cpu("linear_weight_grad", {x, dy, want}, {{.i = 1}, {.i = 0}})[2];
     const OnDevice xs(x), dys(dy);
     gemm().run(plan,
                cuda::linear_weight_grad_operands(xs.as<bf16>(), dys.as<bf16>(), dweight.as<float>(),

@@ -60,7 +60,7 @@ struct Problem {
         m(static_cast<std::size_t>(product(c.lead))),
         n(static_cast<std::size_t>(product(c.out))),
         k(static_cast<std::size_t>(product(c.in))),
-        attrs{Attr{.i = static_cast<std::int64_t>(c.in.size())}},
+        attrs{Attr{.i = static_cast<std::int64_t>(c.in.size())}, Attr{.i = 0}},
         x(Value::random(t, joined(c.lead, c.in), 1)),
         weight(Value::random(t, joined(c.out, c.in), 2)),
         bias(Value::random(t, c.out, 3)),
@@ -206,9 +206,9 @@ TEST(Linear, BitsDoNotDependOnBatching) {
 
 TEST(Linear, MixedTypesAreRefused) {
   Value x(DType::f32, {4, 8}), weight(DType::bf16, {3, 8}), bias, y(DType::f32, {4, 3});
-  const Attr in{.i = 1};
+  const Attr attrs[] = {Attr{.i = 1}, Attr{.i = 0}};
   for (const InstructionSet& set : all_kernels())
-    EXPECT_EQ(find_kernel(set, "linear").select(shape_of({&x, &weight, &bias, &y}, &in)), nullptr);
+    EXPECT_EQ(find_kernel(set, "linear").select(shape_of({&x, &weight, &bias, &y}, attrs)), nullptr);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Times the matrix products of training steps in fp8 beside bf16, by cuBLASLt, as they run in a step: each
 // for so long that the GPU is at its power limit. Forward and input gradient give bf16, the weight gradient
 // adds to fp32. Fast accumulation leaves partial sums in the tensor cores; without, they are promoted to
-// fp32. On Hopper fp8 takes both factors with the summed dimension innermost alone, so bf16 has them so too.
+// fp32. Blocks have a scale for each 128 neighbours along the sum, a weight's for each 128 x 128. On Hopper
+// fp8 takes both factors with the summed dimension innermost alone, so bf16 has them so too.
 //
 //   build/bin/cuda_fp8 [PART OF A NAME [FILE FOR JSON]]
 #include <cublasLt.h>
@@ -66,6 +67,7 @@ struct Types {
   cudaDataType a, b;
   bool sums = false;  // fp32 that is added to, else bf16 that is written
   bool fast = false;
+  cublasLtMatmulMatrixScale_t a_scales = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_scales = a_scales;
 };
 
 class Product {
@@ -79,6 +81,8 @@ class Product {
     if (types.a != CUDA_R_16BF) {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale);
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, static_cast<std::int32_t>(types.a_scales));
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, static_cast<std::int32_t>(types.b_scales));
       set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<std::int8_t>(types.fast));
     }
     a_ = layout(types.a, shape.k, shape.m);
@@ -174,7 +178,7 @@ class Bench {
         bf16_(std::int64_t{6} << 30),
         fp8_(std::int64_t{3} << 30) {
     results_.add({cell("cuBLASLt", std::to_string(lt_.version()))});
-    scale_ = fp8_.take(std::vector<float>{1});
+    scale_ = fp8_.take(std::vector<float>(std::size_t{8} << 20, 1.0F));
     fill_with_fp8();
   }
 
@@ -204,11 +208,16 @@ class Bench {
     const double bf16 = rate(shape, {CUDA_R_16BF, CUDA_R_16BF, sums, false}),
                  slow = rate(shape, {CUDA_R_8F_E4M3, gradient, sums, false}),
                  fast = rate(shape, {CUDA_R_8F_E4M3, gradient, sums, true});
+    constexpr auto rows = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
+                   squares = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    const double blocks =
+        rate(shape, {CUDA_R_8F_E4M3, CUDA_R_8F_E4M3, sums, false, sums ? rows : squares, rows});
     results_.add({cell("product", layer.name), cell("which", which),
                   cell("m×n×k", by(shape.m, shape.n) + "×" + std::to_string(shape.k)),
                   cell("bf16, TFLOP/s", bf16 / 1e12, 0), cell("fp8", slow / 1e12, 0),
-                  cell("fp8, fast accumulation", fast / 1e12, 0), cell("fp8 / bf16", slow / bf16, 2),
-                  cell("fast / bf16", fast / bf16, 2)});
+                  cell("fp8, fast accumulation", fast / 1e12, 0), cell("fp8 in blocks", blocks / 1e12, 0),
+                  cell("fp8 / bf16", slow / bf16, 2), cell("fast / bf16", fast / bf16, 2),
+                  cell("blocks / bf16", blocks / bf16, 2)});
   }
 
   // FLOP/s over the second half of a second and more; 0 where the library has no such product.

@@ -116,7 +116,8 @@ constexpr std::array rules = {
     Rule{"exit-interval", "", refused, "run.steps says where a run ends"},
     Rule{"exit-signal-handler", "", without_effect, "a run that is told to stop saves"},
     // Numbers
-    Rule{"fp8*", "", refused, eight_bits},
+    Rule{"fp8-recipe", "blockwise", carried, "precision.products", "fp8"},
+    Rule{"fp8*", "", refused, "precision.products = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
     Rule{"fp4*", "", refused, eight_bits},
     Rule{"loss-scale*", "", without_effect, "nothing is scaled, or not in that way"},
     Rule{"initial-loss-scale", "", without_effect, "nothing is scaled, or not in that way"},

@@ -10,6 +10,7 @@
 #include "inspect/pipeline_report.hpp"
 #include "inspect/purposes.hpp"
 #include "program/flops.hpp"
+#include "program/fp8_products.hpp"
 #include "program/recompute.hpp"
 
 namespace prun {
@@ -292,6 +293,10 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   text += "model FLOPs " + count_text(flops) + " a step, " +
           count_text(flops / static_cast<double>(assembly.batch().tokens())) +
           " a token (6 N + 6 layers heads head_dim seq, causal)\n";
+  if (assembly.recipe().text("precision.products") != "compute")
+    text +=
+        format("products    %.1f %% of the FLOPs of layers' products in %s\n",
+               100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.products").c_str());
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)
     text += "to fit      " + said + "\n";

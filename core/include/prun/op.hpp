@@ -243,6 +243,10 @@ struct OpDef {
   // Of an op that wants a sequence whole: its positions count alike, so that of operands whose positions all
   // lie in another order, results are the same, in that order. It need not be told the order.
   bool any_order = false;
+  // Of an op with an attribute `fp8`, which multiplies in blocks of fp8 (prun/fp8_blocks.hpp) where that is
+  // 1: whether no block crosses the bounds of a rank's part. Asked of the whole as its own part, whether it
+  // comes in blocks at all: the op is left as it is where it does not. null: its products are never in fp8.
+  bool (*in_blocks)(const OpShape* part, const OpShape* whole) noexcept = nullptr;
 };
 
 // A forward op seen in reverse, for the author of gradient().
@@ -355,7 +359,8 @@ class OpSplit {
 //     static void gradient(const Gradient& g) { g.input(0, "square_grad", {g.operand(0), g.arrived(1)}); }
 //   };
 // attrs, gradient, cost, split(const OpSplit&) and the traits (effect, clears, converts, copies,
-// gradient_in_forward, noise, logits, at_position, across, apart, any_order, exchange, dealt) are optional.
+// gradient_in_forward, noise, logits, at_position, across, apart, any_order, in_blocks, exchange, dealt) are
+// optional.
 // Without cost(), an op moves its operands once and counts no FLOPs.
 template <class Op>
 OpDef op_def() {
@@ -379,6 +384,10 @@ OpDef op_def() {
   if constexpr (requires { Op::across; }) def.across = Op::across;
   if constexpr (requires { Op::apart; }) def.apart = Op::apart;
   if constexpr (requires { Op::any_order; }) def.any_order = Op::any_order;
+  if constexpr (requires(const OpShape& part) { Op::in_blocks(part, part); })
+    def.in_blocks = [](const OpShape* part, const OpShape* whole) noexcept {
+      return Op::in_blocks(*part, *whole);
+    };
   if constexpr (requires { Op::exchange; }) def.exchange = &Op::exchange;
   if constexpr (requires { Op::dealt; }) def.dealt = Op::dealt;
   def.rule = [](OpShape* shape) noexcept { return guard([&] { Op::rule(*shape); }); };

@@ -5,6 +5,7 @@
 #include "placement/split_ops.hpp"
 #include "plugin/traits.hpp"
 #include "program/averaged_optimizer.hpp"
+#include "program/fp8_products.hpp"
 #include "program/group_losses.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
@@ -118,10 +119,16 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
       return false;
     }
     if (phase == "partition") lay_out();
+    if (phase == "partition" && in_fp8()) multiply_in_fp8(*program_);
     if (phase == "state") pack_parts();
     if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
   }
   return true;
+}
+
+// Text is made position by position, of which there are too few for blocks.
+bool ProgramWriter::in_fp8() const {
+  return recipe_.text("precision.products") == "fp8" && !makes_text(purpose_);
 }
 
 // As the model plugin knows it: of one rank that has all.

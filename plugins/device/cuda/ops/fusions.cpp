@@ -3,7 +3,7 @@
 #include "cuda/activation.hpp"
 #include "cuda/bias.hpp"
 #include "cuda/norm.hpp"
-#include "linear_work.hpp"
+#include "fp8_work.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -95,7 +95,8 @@ Work bind_norm_backward(Launches launches, Libraries&, Stream) {
 
 std::size_t is_linear_gelu(Launches left) {
   const bool fits = left.size() >= 2 && is(left[0], "linear") && is(left[1], "gelu") && at(left[0], 2) &&
-                    at(left[0], 3) == at(left[1], 0) && left[0].args.operands[0].dtype == DType::bf16;
+                    at(left[0], 3) == at(left[1], 0) && left[0].args.operands[0].dtype == DType::bf16 &&
+                    !multiplies_in_fp8(left[0].args);
   return fits ? 2 : 0;
 }
 
@@ -128,7 +129,7 @@ Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
 std::size_t is_linear_gradients(Launches left) {
   const bool fits = left.size() >= 2 && is(left[0], "linear_weight_grad") && is(left[1], "bias_grad") &&
                     at(left[0], 1) == at(left[1], 0) && left[0].args.begins(2) && left[1].args.begins(1) &&
-                    left[0].args.operands[0].dtype == DType::bf16 &&
+                    left[0].args.operands[0].dtype == DType::bf16 && !multiplies_in_fp8(left[0].args) &&
                     left[0].args.operands[2].dtype == left[1].args.operands[1].dtype;
   return fits ? 2 : 0;
 }

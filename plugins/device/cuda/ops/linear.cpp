@@ -1,9 +1,52 @@
 // linear and its gradients, as products of matrices.
 #include "cuda/activation.hpp"
-#include "linear_work.hpp"
+#include "fp8_work.hpp"
 
 namespace prun::cuda {
 namespace {
+
+// How each multiplies in fp8: rows of results, columns of results, what is summed.
+Fp8Extents linear_extents(const LinearShape& s) { return {s.rows, s.out, s.in}; }
+Fp8Extents input_grad_extents(const LinearShape& s) { return {s.rows, s.in, s.out}; }
+Fp8Extents weight_grad_extents(const LinearShape& s) { return {s.out, s.in, s.rows}; }
+
+template <class T>
+Work bind_linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
+                        Stream stream) {
+  const T *x = static_cast<const T*>(operands.a), *weight = static_cast<const T*>(operands.b);
+  const Fp8Workspace factors(linear_extents(s), operands.workspace);
+  const auto prepare = [=](Stream on) {
+    rows_to_fp8(x, s.rows, s.in, factors.a, on);
+    squares_to_fp8(weight, s.out, s.in, false, factors.b, on);
+  };
+  return fp8_work(linear_extents(s), linear_product<T>(s), operands, factors, prepare, libraries, stream);
+}
+
+template <class T>
+Work bind_input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
+                            Stream stream) {
+  const T *dy = static_cast<const T*>(operands.a), *weight = static_cast<const T*>(operands.b);
+  const Fp8Workspace factors(input_grad_extents(s), operands.workspace);
+  const auto prepare = [=](Stream on) {
+    rows_to_fp8(dy, s.rows, s.out, factors.a, on);
+    squares_to_fp8(weight, s.out, s.in, true, factors.b, on);
+  };
+  return fp8_work(input_grad_extents(s), linear_input_grad_product<T>(s), operands, factors, prepare,
+                  libraries, stream);
+}
+
+template <class T, class S>
+Work bind_weight_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
+                             Stream stream) {
+  const T *dy = static_cast<const T*>(operands.a), *x = static_cast<const T*>(operands.b);
+  const Fp8Workspace factors(weight_grad_extents(s), operands.workspace);
+  const auto prepare = [=](Stream on) {
+    columns_to_fp8(dy, s.rows, s.out, factors.a, on);
+    squares_to_fp8(x, s.rows, s.in, true, factors.b, on);
+  };
+  return fp8_work(weight_grad_extents(s), linear_weight_grad_product<T, S>(s), operands, factors, prepare,
+                  libraries, stream);
+}
 
 constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libraries,
                                          Stream stream) -> Work {
@@ -12,8 +55,10 @@ constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libr
   T* y = data<T>(args, 3);
   shape.bias = bias != nullptr;
   shape.alignment = alignment_of({x, weight, bias, y});
-  return product_work(linear_product<T>(shape),
-                      linear_operands<T>(x, weight, bias, nullptr, y, args.workspace), libraries, stream);
+  const GemmOperands operands = linear_operands<T>(x, weight, bias, nullptr, y, args.workspace);
+  if constexpr (!std::is_same_v<T, double>)
+    if (multiplies_in_fp8(args)) return bind_linear_in_fp8<T>(shape, operands, libraries, stream);
+  return product_work(linear_product<T>(shape), operands, libraries, stream);
 };
 
 constexpr auto bind_input_grad = []<class T>(const KernelArgs& args, Libraries& libraries,
@@ -22,8 +67,10 @@ constexpr auto bind_input_grad = []<class T>(const KernelArgs& args, Libraries& 
   const T *dy = data<const T>(args, 0), *weight = data<const T>(args, 1);
   T* dx = data<T>(args, 2);
   shape.alignment = alignment_of({dy, weight, dx});
-  return product_work(linear_input_grad_product<T>(shape),
-                      linear_input_grad_operands<T>(dy, weight, dx, args.workspace), libraries, stream);
+  const GemmOperands operands = linear_input_grad_operands<T>(dy, weight, dx, args.workspace);
+  if constexpr (!std::is_same_v<T, double>)
+    if (multiplies_in_fp8(args)) return bind_input_grad_in_fp8<T>(shape, operands, libraries, stream);
+  return product_work(linear_input_grad_product<T>(shape), operands, libraries, stream);
 };
 
 constexpr auto bind_gelu_grad = []<class T>(const KernelArgs& args, Libraries& libraries,
@@ -53,23 +100,38 @@ constexpr auto bind_weight_grad = []<class T, class S>(const KernelArgs& args, L
   const T *x = data<const T>(args, 0), *dy = data<const T>(args, 1);
   S* dweight = data<S>(args, 2);
   shape.alignment = alignment_of({x, dy, dweight});
-  return product_work(linear_weight_grad_product<T, S>(shape),
-                      linear_weight_grad_operands(x, dy, dweight, args.begins(2), args.workspace), libraries,
-                      stream);
+  const GemmOperands operands = linear_weight_grad_operands(x, dy, dweight, args.begins(2), args.workspace);
+  if constexpr (!std::is_same_v<T, double>)
+    if (multiplies_in_fp8(args)) return bind_weight_grad_in_fp8<T, S>(shape, operands, libraries, stream);
+  return product_work(linear_weight_grad_product<T, S>(shape), operands, libraries, stream);
 };
 
 std::int64_t workspace(const OpShape&, std::int32_t) { return gemm_workspace; }
+
+// Of a weight and of a value [.., in].
+template <Fp8Extents (*extents)(const LinearShape&), int weight, int value>
+std::int64_t workspace_of(const OpShape& s, std::int32_t) {
+  if (s.attrs[1].i == 0) return gemm_workspace;
+  const OperandShape& w = s.operand[weight];
+  LinearShape shape{.rows = 0, .in = 1, .out = 0};
+  for (int d = w.rank - static_cast<int>(s.attrs[0].i); d < w.rank; ++d) shape.in *= w.dims[d].extent;
+  shape.out = w.elements() / shape.in;
+  shape.rows = s.operand[value].elements() / shape.in;
+  return Fp8Workspace::bytes(extents(shape));
+}
+
+bool can_multiply(const OpShape& s) { return s.attrs[1].i == 0 || s.operand[0].dtype != DType::f64; }
 
 Kernel of_values(DType type) {
   return by_value(type, []<class T>() -> Kernel { return runs_when_bound; });
 }
 
 Kernel select_linear(const OpShape& s) {
-  return same_type(s, {0, 1, 2, 3}) ? of_values(s.operand[0].dtype) : nullptr;
+  return same_type(s, {0, 1, 2, 3}) && can_multiply(s) ? of_values(s.operand[0].dtype) : nullptr;
 }
 
 Kernel select_input_grad(const OpShape& s) {
-  return same_type(s, {0, 1, 2}) ? of_values(s.operand[0].dtype) : nullptr;
+  return same_type(s, {0, 1, 2}) && can_multiply(s) ? of_values(s.operand[0].dtype) : nullptr;
 }
 
 Kernel select_gelu_grad(const OpShape& s) {
@@ -77,17 +139,21 @@ Kernel select_gelu_grad(const OpShape& s) {
 }
 
 Kernel select_weight_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1})) return nullptr;
+  if (!same_type(s, {0, 1}) || !can_multiply(s)) return nullptr;
   return by_sum(s, 0, {2}, []<class T, class S>() -> Kernel { return runs_when_bound; });
 }
 
 }  // namespace
 
 std::vector<DeviceOp> linear_ops(const OpChoices&) {
-  return {{{"linear", select_linear, workspace}, bind_typed<bind_linear>},
-          {{"linear_input_grad", select_input_grad, workspace}, bind_typed<bind_input_grad>},
-          {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_typed<bind_gelu_grad>},
-          {{"linear_weight_grad", select_weight_grad, workspace, 1u << 2}, bind_typed<bind_weight_grad, 2>}};
+  constexpr auto of_linear = workspace_of<linear_extents, 1, 0>,
+                 of_input_grad = workspace_of<input_grad_extents, 1, 2>,
+                 of_weight_grad = workspace_of<weight_grad_extents, 2, 0>;
+  return {
+      {{"linear", select_linear, of_linear}, bind_typed<bind_linear>},
+      {{"linear_input_grad", select_input_grad, of_input_grad}, bind_typed<bind_input_grad>},
+      {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_typed<bind_gelu_grad>},
+      {{"linear_weight_grad", select_weight_grad, of_weight_grad, 1u << 2}, bind_typed<bind_weight_grad, 2>}};
 }
 
 }  // namespace prun::cuda

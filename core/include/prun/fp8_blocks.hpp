@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products in fp8, of operands that stay in the type they are in: an op that is told so rounds them to e4m3
+// (3 digits behind the point, at most 448) in blocks with a scale each, and multiplies what they then stand
+// for; sums and results are as without. A scale is a power of two, the smallest by which the block's largest
+// magnitude is at most 448, so that what is rounded once stays as it is. Rounding is to nearest, ties to
+// even. A block that has a number which is not finite is NaN throughout.
+//
+// Of y = x * w^T, blocks of x and of a result's gradient are 128 neighbours along what is summed, those of a
+// weight squares of 128 x 128; where the weight's gradient is computed, those of x are squares as well. A
+// tensor is cut as a whole, by rows and columns of the matrix that it is multiplied as.
+#pragma once
+
+#include "prun/kernel.hpp"
+
+namespace prun {
+
+inline constexpr std::int64_t fp8_block = 128;
+
+// Whether the dimensions [from, to) of a tensor, as one of a matrix, come in whole blocks, of which none
+// crosses the bounds of a rank's part.
+inline bool comes_in_blocks(const OperandShape& part, const OperandShape& whole, int from, int to) {
+  std::int64_t run = 1;
+  for (int d = to - 1; d >= from; --d) {
+    run *= part.dims[d].extent;
+    const bool ends = d == from || part.dims[d].extent != whole.dims[d].extent;
+    if (ends && run % fp8_block != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace prun

@@ -1,0 +1,39 @@
+// Factors of products in fp8 (prun/fp8_blocks.hpp), as cuBLASLt wants them: codes in e4m3 whose rows run
+// along what is summed, and scales in fp32. All extents are multiples of 128; codes and scales begin at
+// multiples of 16 bytes. T is float, bf16 or f16, and x row-major.
+#pragma once
+
+#include "cuda/launch.hpp"
+#include "prun/fp8_blocks.hpp"
+
+namespace prun::cuda {
+
+struct Fp8Factor {
+  std::uint8_t* codes;
+  float* scales;
+};
+
+// How many scales a factor of so many rows, each along what is summed, has.
+constexpr std::int64_t fp8_row_scales(std::int64_t rows, std::int64_t summed) {
+  return rows * (summed / fp8_block);
+}
+// From one row of squares to the next.
+constexpr std::int64_t fp8_square_stride(std::int64_t summed) { return (summed / fp8_block + 3) / 4 * 4; }
+constexpr std::int64_t fp8_square_scales(std::int64_t rows, std::int64_t summed) {
+  return rows / fp8_block * fp8_square_stride(summed);
+}
+
+// A scale for each 128 neighbours of a row; that of block k of row r lies at k * rows + r.
+template <class T>
+void rows_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream);
+
+// The same of x transposed, whose rows are columns of x.
+template <class T>
+void columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream);
+
+// A scale for each square; those of neighbouring squares of the factor's row lie side by side.
+template <class T>
+void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,
+                    Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,152 @@
+#include "cuda/fp8_blocks.hpp"
+
+#include <limits>
+#include <optional>
+
+#include "tests/cuda/device_value.hpp"
+#include "tests/support/fp8_oracle.hpp"
+#ifndef PRUN_SIMT
+#include "cuda/gemm.hpp"
+#endif
+
+namespace {
+
+using namespace prun;
+using namespace prun::test;
+using cuda::Fp8Factor;
+
+using Fp8Blocks = CudaTest;
+
+// A factor of so many rows along what is summed, and its scales, on the device.
+struct OnGpu {
+  OnGpu(std::int64_t rows, std::int64_t summed, std::int64_t scale_count)
+      : columns(static_cast<std::size_t>(summed)),
+        codes(DType::u8, {rows, summed}),
+        scales(DType::f32, {scale_count}) {}
+  Fp8Factor factor() const { return {codes.as<std::uint8_t>(), scales.as<float>()}; }
+
+  // What the codes stand for, in the order of the factor; scale_at(row, block) is where a scale lies.
+  template <class Place>
+  std::vector<double> numbers(Place scale_at) {
+    const Value all_codes = codes.value(), all_scales = scales.value();
+    std::vector<double> numbers(all_codes.size());
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      const auto code = static_cast<unsigned char>(all_codes.bytes()[i]);
+      numbers[i] = e4m3_number(code) * all_scales[scale_at(i / columns, i % columns / 128)];
+    }
+    return numbers;
+  }
+
+  std::size_t columns;
+  OnDevice codes, scales;
+};
+
+std::vector<double> transposed(const std::vector<double>& x, std::size_t columns) {
+  std::vector<double> result(x.size());
+  const std::size_t rows = x.size() / columns;
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j) result[j * rows + i] = x[i * columns + j];
+  return result;
+}
+
+void expect_equal(const std::vector<double>& actual, const std::vector<double>& expected, const char* what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const bool same = std::isnan(expected[i]) ? std::isnan(actual[i]) : actual[i] == expected[i];
+    ASSERT_TRUE(same) << what << "[" << i << "] is " << actual[i] << ", should be " << expected[i];
+  }
+}
+
+template <class T>
+void check(const Value& x, std::int64_t rows, std::int64_t columns, std::int64_t offset) {
+  const OnDevice in(x, offset);
+  const auto wide = static_cast<std::size_t>(columns), tall = static_cast<std::size_t>(rows);
+  const auto oracle = [&](std::size_t down, std::size_t across) {
+    return rounded_to_fp8(x, wide, down, across).numbers();
+  };
+  OnGpu by_rows(rows, columns, cuda::fp8_row_scales(rows, columns));
+  cuda::rows_to_fp8(in.as<const T>(), rows, columns, by_rows.factor(), nullptr);
+  expect_equal(by_rows.numbers([&](std::size_t r, std::size_t k) { return k * tall + r; }), oracle(1, 128),
+               "rows");
+  OnGpu by_columns(columns, rows, cuda::fp8_row_scales(columns, rows));
+  cuda::columns_to_fp8(in.as<const T>(), rows, columns, by_columns.factor(), nullptr);
+  expect_equal(by_columns.numbers([&](std::size_t r, std::size_t k) { return k * wide + r; }),
+               transposed(oracle(128, 1), wide), "columns");
+  const auto squares_at = [](std::int64_t summed) {
+    const auto stride = static_cast<std::size_t>(cuda::fp8_square_stride(summed));
+    return [stride](std::size_t r, std::size_t k) { return r / 128 * stride + k; };
+  };
+  OnGpu squares(rows, columns, cuda::fp8_square_scales(rows, columns));
+  cuda::squares_to_fp8(in.as<const T>(), rows, columns, false, squares.factor(), nullptr);
+  expect_equal(squares.numbers(squares_at(columns)), oracle(128, 128), "squares");
+  OnGpu turned(columns, rows, cuda::fp8_square_scales(columns, rows));
+  cuda::squares_to_fp8(in.as<const T>(), rows, columns, true, turned.factor(), nullptr);
+  expect_equal(turned.numbers(squares_at(rows)), transposed(oracle(128, 128), wide), "squares transposed");
+}
+
+template <class Body>
+void for_narrow_types(Body body) {
+  for_types([&]<class T>(std::int64_t offset) {
+    if constexpr (!std::is_same_v<T, double>) body.template operator()<T>(offset);
+  });
+}
+
+TEST_F(Fp8Blocks, AreWhatTheOracleRoundsTo) {
+  for_narrow_types([]<class T>(std::int64_t offset) {
+    Value x = uneven_numbers(dtype_of<T>(), 256, 384, 1);
+    check<T>(x, 256, 384, offset);
+    x.set(200 * 384 + 300, std::nan("")), x.set(5 * 384 + 1, std::numeric_limits<double>::infinity());
+    check<T>(x, 256, 384, offset);
+  });
+}
+
+// Every bf16 that rounds to a number in it, where it alone decides on its scale and where others do.
+TEST_F(Fp8Blocks, EveryNumberIsRoundedAsTheOracleRounds) {
+  constexpr std::int64_t rows = 512, columns = 128;
+  Value x(DType::bf16, {rows, columns});
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    bf16 number;
+    number.bits = static_cast<std::uint16_t>(i);
+    const double given = static_cast<double>(static_cast<float>(number));
+    x.set(i, std::abs(given) < 3.2e38 ? given : 1.0);
+  }
+  check<bf16>(x, rows, columns, 0);
+}
+
+#ifndef PRUN_SIMT
+// Where scales lie is the library's to say: a product of uneven blocks is right only if they lie there.
+TEST_F(Fp8Blocks, ProductsAreTheCpus) {
+  constexpr std::int64_t rows = 384, in = 640, out = 256;
+  const cuda::Gemm gemm;
+  cuda::Product product{.m = rows, .n = out, .k = in, .transpose_b = true};
+  product.fp8 = true;
+  std::optional<cuda::GemmPlan> plan;
+  try {
+    plan.emplace(gemm.prepare(product));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    GTEST_SKIP() << error.what();
+  }
+  const Value x = uneven_numbers(DType::bf16, rows, in, 1), weight = uneven_numbers(DType::bf16, out, in, 2);
+  const OnDevice on_x(x), on_weight(weight);
+  OnDevice y(DType::bf16, {rows, out});
+  const OnGpu a(rows, in, cuda::fp8_row_scales(rows, in)), b(out, in, cuda::fp8_square_scales(out, in));
+  cuda::rows_to_fp8(on_x.as<const bf16>(), rows, in, a.factor(), nullptr);
+  cuda::squares_to_fp8(on_weight.as<const bf16>(), out, in, false, b.factor(), nullptr);
+  const DeviceWorkspace workspace(cuda::gemm_workspace);
+  gemm.run(*plan,
+           {a.codes.as<void>(), b.codes.as<void>(), nullptr, nullptr, y.as<void>(), workspace.data(), nullptr,
+            a.scales.as<float>(), b.scales.as<float>()},
+           nullptr);
+  const std::vector<Attr> attrs = {Attr{.i = 1}, Attr{.i = 1}};
+  const Value expected = cpu("linear", {x, weight, Value(), Value(DType::bf16, {rows, out})}, attrs)[3];
+  // Of terms that cancel, what the largest of them leaves.
+  double largest = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
+  const Value actual = y.value();
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    ASSERT_NEAR(actual[i], expected[i], 0.01 * std::abs(expected[i]) + 1e-4 * largest) << i;
+}
+#endif
+
+}  // namespace
