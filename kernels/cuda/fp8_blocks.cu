@@ -129,21 +129,19 @@ __device__ __forceinline__ void write_columns(const uint4* tile, std::uint8_t* c
   }
 }
 
-template <Blocks blocks, bool transposed, bool aligned, class T>
-__global__ __launch_bounds__(threads) void round_kernel(const T* x, std::int64_t rows, std::int64_t columns,
-                                                        std::uint8_t* codes, float* scales) {
-  __shared__ std::uint32_t shared[warps * 128];
-  __shared__ uint4 tile[128 * warps];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const std::int64_t across = blockIdx.x, down = blockIdx.y;
-  const std::int64_t row = down * fp8_block + warp * tall, column = across * fp8_block + lane * each;
+// A tile's place in x [rows, columns], and a lane's in it.
+struct Tile {
+  std::int64_t rows, columns, across = blockIdx.x, down = blockIdx.y;
+  int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 
-  Part<T> part;
-  part.template load<aligned>(x + row * columns + column, columns);
-  std::uint32_t bits[blocks == Blocks::rows ? tall : each];
-  find_scales<blocks>(part, bits, shared);
+  __device__ std::int64_t row() const { return down * fp8_block + warp * tall; }
+  __device__ std::int64_t column() const { return across * fp8_block + lane * each; }
+};
 
-  std::uint32_t words[tall];
+template <Blocks blocks, class T>
+__device__ __forceinline__ void find_codes(const Part<T>& part,
+                                           const std::uint32_t (&bits)[blocks == Blocks::rows ? tall : each],
+                                           std::uint32_t (&words)[tall]) {
 #pragma unroll
   for (int i = 0; i < tall; ++i) {
     float inverse[each];
@@ -152,43 +150,93 @@ __global__ __launch_bounds__(threads) void round_kernel(const T* x, std::int64_t
       inverse[l] = __uint_as_float(fp8_inverse_bits(bits[blocks == Blocks::rows ? i : l]));
     words[i] = codes_of(part.at(i), inverse);
   }
-  if constexpr (transposed) {
-    keep_columns(words, tile);
-    __syncthreads();
-    write_columns(tile, codes + across * fp8_block * rows + down * fp8_block, rows);
-  } else {
-#pragma unroll
-    for (int i = 0; i < tall; ++i)
-      *reinterpret_cast<std::uint32_t*>(codes + (row + i) * columns + column) = words[i];
-  }
+}
 
+__device__ __forceinline__ void write_rows(const Tile& t, const std::uint32_t (&words)[tall],
+                                           std::uint8_t* codes) {
+#pragma unroll
+  for (int i = 0; i < tall; ++i)
+    *reinterpret_cast<std::uint32_t*>(codes + (t.row() + i) * t.columns + t.column()) = words[i];
+}
+
+__device__ __forceinline__ void write_transposed(const Tile& t, const std::uint32_t (&words)[tall],
+                                                 uint4* shared, std::uint8_t* codes) {
+  keep_columns(words, shared);
+  __syncthreads();
+  write_columns(shared, codes + t.across * fp8_block * t.rows + t.down * fp8_block, t.rows);
+}
+
+template <Blocks blocks, bool transposed>
+__device__ __forceinline__ void write_scales(
+    const Tile& t, const std::uint32_t (&bits)[blocks == Blocks::rows ? tall : each], float* scales) {
   if constexpr (blocks == Blocks::rows) {
 #pragma unroll
     for (int i = 0; i < tall; ++i)
-      if (lane == i) scales[across * rows + row + i] = __uint_as_float(bits[i]);
+      if (t.lane == i) scales[t.across * t.rows + t.row() + i] = __uint_as_float(bits[i]);
   } else if constexpr (blocks == Blocks::columns) {
-    if (warp == 0)
+    if (t.warp == 0)
 #pragma unroll
-      for (int l = 0; l < each; ++l) scales[down * columns + column + l] = __uint_as_float(bits[l]);
+      for (int l = 0; l < each; ++l) scales[t.down * t.columns + t.column() + l] = __uint_as_float(bits[l]);
   } else if (threadIdx.x == 0) {
-    const std::int64_t at =
-        transposed ? across * fp8_square_stride(rows) + down : down * fp8_square_stride(columns) + across;
+    const std::int64_t at = transposed ? t.across * fp8_square_stride(t.rows) + t.down
+                                       : t.down * fp8_square_stride(t.columns) + t.across;
     scales[at] = __uint_as_float(bits[0]);
   }
 }
 
+template <Blocks blocks, bool transposed, bool aligned, class T>
+__global__ __launch_bounds__(threads) void round_kernel(const T* x, std::int64_t rows, std::int64_t columns,
+                                                        Fp8Factor to) {
+  __shared__ std::uint32_t shared[warps * 128];
+  __shared__ uint4 tile[128 * warps];
+  const Tile t{rows, columns};
+  Part<T> part;
+  part.template load<aligned>(x + t.row() * columns + t.column(), columns);
+  std::uint32_t bits[blocks == Blocks::rows ? tall : each], words[tall];
+  find_scales<blocks>(part, bits, shared);
+  find_codes<blocks>(part, bits, words);
+  if constexpr (transposed)
+    write_transposed(t, words, tile, to.codes);
+  else
+    write_rows(t, words, to.codes);
+  write_scales<blocks, transposed>(t, bits, to.scales);
+}
+
+template <bool aligned, class T>
+__global__ __launch_bounds__(threads) void round_both_kernel(const T* x, std::int64_t rows,
+                                                             std::int64_t columns, Fp8Factor by_rows,
+                                                             Fp8Factor by_columns) {
+  __shared__ std::uint32_t shared[warps * 128];
+  __shared__ uint4 tile[128 * warps];
+  const Tile t{rows, columns};
+  Part<T> part;
+  part.template load<aligned>(x + t.row() * columns + t.column(), columns);
+  std::uint32_t of_rows[tall], of_columns[each], words[tall];
+  find_scales<Blocks::rows>(part, of_rows, shared);
+  find_codes<Blocks::rows>(part, of_rows, words);
+  write_rows(t, words, by_rows.codes);
+  write_scales<Blocks::rows, false>(t, of_rows, by_rows.scales);
+  find_scales<Blocks::columns>(part, of_columns, shared);
+  find_codes<Blocks::columns>(part, of_columns, words);
+  write_transposed(t, words, tile, by_columns.codes);
+  write_scales<Blocks::columns, true>(t, of_columns, by_columns.scales);
+}
+
+dim3 tiles_of(std::int64_t rows, std::int64_t columns, std::initializer_list<Fp8Factor> factors) {
+  PRUN_CHECK(rows % fp8_block == 0 && columns % fp8_block == 0, rows, " x ", columns);
+  for (const Fp8Factor& to : factors)
+    PRUN_CHECK(cuda::aligned({to.codes, to.scales}), "codes or scales that are not aligned");
+  return dim3(grid_of(columns / fp8_block), grid_of(rows / fp8_block));
+}
+
 template <Blocks blocks, bool transposed, class T>
 void launch(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream) {
-  PRUN_CHECK(rows % fp8_block == 0 && columns % fp8_block == 0, rows, " x ", columns);
-  PRUN_CHECK(cuda::aligned({to.codes, to.scales}), "codes or scales that are not aligned");
+  const dim3 tiles = tiles_of(rows, columns, {to});
   if (rows == 0 || columns == 0) return;
-  const dim3 grid(grid_of(columns / fp8_block), grid_of(rows / fp8_block));
   if (cuda::aligned({x})) {
-    round_kernel<blocks, transposed, true, T>
-        <<<grid, threads, 0, stream>>>(x, rows, columns, to.codes, to.scales);
+    round_kernel<blocks, transposed, true, T><<<tiles, threads, 0, stream>>>(x, rows, columns, to);
   } else {
-    round_kernel<blocks, transposed, false, T>
-        <<<grid, threads, 0, stream>>>(x, rows, columns, to.codes, to.scales);
+    round_kernel<blocks, transposed, false, T><<<tiles, threads, 0, stream>>>(x, rows, columns, to);
   }
   check_launch("fp8_blocks");
 }
@@ -206,6 +254,19 @@ void columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const F
 }
 
 template <class T>
+void rows_and_columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
+                             const Fp8Factor& by_columns, Stream stream) {
+  const dim3 tiles = tiles_of(rows, columns, {by_rows, by_columns});
+  if (rows == 0 || columns == 0) return;
+  if (cuda::aligned({x})) {
+    round_both_kernel<true, T><<<tiles, threads, 0, stream>>>(x, rows, columns, by_rows, by_columns);
+  } else {
+    round_both_kernel<false, T><<<tiles, threads, 0, stream>>>(x, rows, columns, by_rows, by_columns);
+  }
+  check_launch("fp8_blocks");
+}
+
+template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,
                     Stream stream) {
   if (transposed)
@@ -217,6 +278,8 @@ void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool tr
 #define PRUN_FP8_BLOCKS(T)                                                                         \
   template void rows_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream);    \
   template void columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream); \
+  template void rows_and_columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, \
+                                           const Fp8Factor&, Stream);                              \
   template void squares_to_fp8<T>(const T*, std::int64_t, std::int64_t, bool, const Fp8Factor&, Stream)
 PRUN_FP8_BLOCKS(float);
 PRUN_FP8_BLOCKS(bf16);

@@ -31,6 +31,11 @@ void rows_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8F
 template <class T>
 void columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream);
 
+// Both at once, of one reading of x.
+template <class T>
+void rows_and_columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
+                             const Fp8Factor& by_columns, Stream stream);
+
 // A scale for each square; those of neighbouring squares of the factor's row lie side by side.
 template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,

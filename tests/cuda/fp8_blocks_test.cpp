@@ -72,6 +72,14 @@ void check(const Value& x, std::int64_t rows, std::int64_t columns, std::int64_t
   cuda::columns_to_fp8(in.as<const T>(), rows, columns, by_columns.factor(), nullptr);
   expect_equal(by_columns.numbers([&](std::size_t r, std::size_t k) { return k * wide + r; }),
                transposed(oracle(128, 1), wide), "columns");
+  OnGpu again(rows, columns, cuda::fp8_row_scales(rows, columns)),
+      turned_again(columns, rows, cuda::fp8_row_scales(columns, rows));
+  cuda::rows_and_columns_to_fp8(in.as<const T>(), rows, columns, again.factor(), turned_again.factor(),
+                                nullptr);
+  for (const auto& [one, other] : {std::pair(&again, &by_rows), {&turned_again, &by_columns}}) {
+    EXPECT_EQ(one->codes.value().bytes(), other->codes.value().bytes());
+    EXPECT_EQ(one->scales.value().bytes(), other->scales.value().bytes());
+  }
   const auto squares_at = [](std::int64_t summed) {
     const auto stride = static_cast<std::size_t>(cuda::fp8_square_stride(summed));
     return [stride](std::size_t r, std::size_t k) { return r / 128 * stride + k; };

@@ -9,55 +9,119 @@ namespace prun::cuda {
 // Whether a launch of linear or one of its gradients multiplies so.
 inline bool multiplies_in_fp8(const KernelArgs& args) { return args.attrs[1].i != 0; }
 
-// The workspace of a product of factors [rows, summed] in row blocks and [columns, summed] in squares.
-struct Fp8Extents {
-  std::int64_t rows, columns, summed;
-};
-
+// Cuts a workspace into factors, behind what the library is given.
 class Fp8Workspace {
  public:
-  Fp8Workspace(const Fp8Extents& e, void* workspace) {
-    auto* next = static_cast<std::uint8_t*>(workspace) + gemm_workspace;
-    const auto take = [&](std::int64_t bytes) {
-      std::uint8_t* const piece = next;
-      next += (bytes + 255) / 256 * 256;
-      return piece;
-    };
-    const auto take_scales = [&](std::int64_t count) { return reinterpret_cast<float*>(take(4 * count)); };
-    a.codes = take(e.rows * e.summed);
-    b.codes = take(e.columns * e.summed);
-    a.scales = take_scales(fp8_row_scales(e.rows, e.summed));
-    b.scales = take_scales(fp8_square_scales(e.columns, e.summed));
-    bytes_ = next - static_cast<std::uint8_t*>(workspace);
-  }
-  static std::int64_t bytes(const Fp8Extents& e) { return Fp8Workspace(e, nullptr).bytes_; }
+  explicit Fp8Workspace(void* workspace)
+      : begin_(static_cast<std::uint8_t*>(workspace)), next_(begin_ + gemm_workspace) {}
 
-  Fp8Factor a, b;
+  // Of so many rows along what is summed.
+  Fp8Factor rows(std::int64_t rows, std::int64_t summed) {
+    return take(rows * summed, fp8_row_scales(rows, summed));
+  }
+  Fp8Factor squares(std::int64_t rows, std::int64_t summed) {
+    return take(rows * summed, fp8_square_scales(rows, summed));
+  }
+  std::int64_t bytes() const { return next_ - begin_; }
 
  private:
-  std::int64_t bytes_;
+  Fp8Factor take(std::int64_t codes, std::int64_t scales) {
+    return {take(codes), reinterpret_cast<float*>(take(4 * scales))};
+  }
+  std::uint8_t* take(std::int64_t bytes) {
+    std::uint8_t* const piece = next_;
+    next_ += (bytes + 255) / 256 * 256;
+    return piece;
+  }
+
+  std::uint8_t *begin_, *next_;
 };
 
-// `prepare` writes the factors. Of the product, m, n, k and what goes for fp8 are set here.
-template <class Prepare>
-Work fp8_work(const Fp8Extents& e, Product product, GemmOperands operands, const Fp8Workspace& factors,
-              Prepare prepare, Libraries& libraries, Stream stream) {
-  product.m = e.rows, product.n = e.columns, product.k = e.summed;
+// What linear needs.
+struct Fp8Forward {
+  Fp8Factor x, weight;
+  std::int64_t bytes;
+
+  Fp8Forward(const LinearShape& s, void* workspace) {
+    Fp8Workspace cut(workspace);
+    x = cut.rows(s.rows, s.in);
+    weight = cut.squares(s.out, s.in);
+    bytes = cut.bytes();
+  }
+};
+
+// What its two gradients need, one after the other: dy for each of them, and in one place the other factor of
+// either.
+struct Fp8Backward {
+  Fp8Factor dy, dy_columns, weight, x;
+  std::int64_t bytes;
+
+  Fp8Backward(const LinearShape& s, void* workspace) {
+    Fp8Workspace cut(workspace);
+    dy = cut.rows(s.rows, s.out);
+    dy_columns = cut.rows(s.out, s.rows);
+    Fp8Workspace other = cut;
+    weight = cut.squares(s.in, s.out);
+    x = other.squares(s.in, s.rows);
+    bytes = std::max(cut.bytes(), other.bytes());
+  }
+};
+
+// The product of two factors, a's rows by b's squares, which lie in the operands' workspace. Of the product,
+// m, n, k and what goes for fp8 are set here.
+inline Work fp8_product(Product product, std::int64_t rows, std::int64_t columns, std::int64_t summed,
+                        const Fp8Factor& a, const Fp8Factor& b, GemmOperands operands, Libraries& libraries,
+                        Stream stream) {
+  product.m = rows, product.n = columns, product.k = summed;
   product.transpose_a = false, product.transpose_b = true, product.fp8 = true;
-  operands.a = factors.a.codes, operands.b = factors.b.codes;
-  operands.a_scales = factors.a.scales, operands.b_scales = factors.b.scales;
-  prepare(stream);
+  operands.a = a.codes, operands.a_scales = a.scales;
+  operands.b = b.codes, operands.b_scales = b.scales;
   try {
-    return [prepare, product = product_work(product, operands, libraries, stream)](Stream on) {
-      prepare(on);
-      product(on);
-    };
+    return product_work(product, operands, libraries, stream);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported) throw;
-    throw_error(
-        ErrorCode::unsupported, error.what(),
-        ": products in blocks of fp8 are of Hopper (compute capability 9.0); leave precision.products out");
+    throw_error(ErrorCode::bad_input, error.what(),
+                ": products in blocks of fp8 are of Hopper (compute capability 9.0); leave "
+                "precision.products out");
   }
+}
+
+template <class T>
+Work linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries, Stream stream) {
+  const T *x = static_cast<const T*>(operands.a), *weight = static_cast<const T*>(operands.b);
+  const Fp8Forward factors(s, operands.workspace);
+  return [=, product = fp8_product(linear_product<T>(s), s.rows, s.out, s.in, factors.x, factors.weight,
+                                   operands, libraries, stream)](Stream on) {
+    rows_to_fp8(x, s.rows, s.in, factors.x, on);
+    squares_to_fp8(weight, s.out, s.in, false, factors.weight, on);
+    product(on);
+  };
+}
+
+// dx, where dy has become codes.
+template <class T>
+Work input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
+                       Stream stream) {
+  const T* const weight = static_cast<const T*>(operands.b);
+  const Fp8Backward factors(s, operands.workspace);
+  return [=, product = fp8_product(linear_input_grad_product<T>(s), s.rows, s.in, s.out, factors.dy,
+                                   factors.weight, operands, libraries, stream)](Stream on) {
+    squares_to_fp8(weight, s.out, s.in, true, factors.weight, on);
+    product(on);
+  };
+}
+
+// dweight, where dy has become codes.
+template <class T, class S>
+Work weight_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
+                        Stream stream) {
+  const T* const x = static_cast<const T*>(operands.b);
+  const Fp8Backward factors(s, operands.workspace);
+  return [=, product = fp8_product(linear_weight_grad_product<T, S>(s), s.out, s.in, s.rows,
+                                   factors.dy_columns, factors.x, operands, libraries, stream)](Stream on) {
+    squares_to_fp8(x, s.rows, s.in, true, factors.x, on);
+    product(on);
+  };
 }
 
 }  // namespace prun::cuda

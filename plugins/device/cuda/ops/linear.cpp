@@ -5,49 +5,6 @@
 namespace prun::cuda {
 namespace {
 
-// How each multiplies in fp8: rows of results, columns of results, what is summed.
-Fp8Extents linear_extents(const LinearShape& s) { return {s.rows, s.out, s.in}; }
-Fp8Extents input_grad_extents(const LinearShape& s) { return {s.rows, s.in, s.out}; }
-Fp8Extents weight_grad_extents(const LinearShape& s) { return {s.out, s.in, s.rows}; }
-
-template <class T>
-Work bind_linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
-                        Stream stream) {
-  const T *x = static_cast<const T*>(operands.a), *weight = static_cast<const T*>(operands.b);
-  const Fp8Workspace factors(linear_extents(s), operands.workspace);
-  const auto prepare = [=](Stream on) {
-    rows_to_fp8(x, s.rows, s.in, factors.a, on);
-    squares_to_fp8(weight, s.out, s.in, false, factors.b, on);
-  };
-  return fp8_work(linear_extents(s), linear_product<T>(s), operands, factors, prepare, libraries, stream);
-}
-
-template <class T>
-Work bind_input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
-                            Stream stream) {
-  const T *dy = static_cast<const T*>(operands.a), *weight = static_cast<const T*>(operands.b);
-  const Fp8Workspace factors(input_grad_extents(s), operands.workspace);
-  const auto prepare = [=](Stream on) {
-    rows_to_fp8(dy, s.rows, s.out, factors.a, on);
-    squares_to_fp8(weight, s.out, s.in, true, factors.b, on);
-  };
-  return fp8_work(input_grad_extents(s), linear_input_grad_product<T>(s), operands, factors, prepare,
-                  libraries, stream);
-}
-
-template <class T, class S>
-Work bind_weight_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
-                             Stream stream) {
-  const T *dy = static_cast<const T*>(operands.a), *x = static_cast<const T*>(operands.b);
-  const Fp8Workspace factors(weight_grad_extents(s), operands.workspace);
-  const auto prepare = [=](Stream on) {
-    columns_to_fp8(dy, s.rows, s.out, factors.a, on);
-    squares_to_fp8(x, s.rows, s.in, true, factors.b, on);
-  };
-  return fp8_work(weight_grad_extents(s), linear_weight_grad_product<T, S>(s), operands, factors, prepare,
-                  libraries, stream);
-}
-
 constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libraries,
                                          Stream stream) -> Work {
   LinearShape shape = linear_shape(args, 1, 0);
@@ -57,7 +14,7 @@ constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libr
   shape.alignment = alignment_of({x, weight, bias, y});
   const GemmOperands operands = linear_operands<T>(x, weight, bias, nullptr, y, args.workspace);
   if constexpr (!std::is_same_v<T, double>)
-    if (multiplies_in_fp8(args)) return bind_linear_in_fp8<T>(shape, operands, libraries, stream);
+    if (multiplies_in_fp8(args)) return linear_in_fp8<T>(shape, operands, libraries, stream);
   return product_work(linear_product<T>(shape), operands, libraries, stream);
 };
 
@@ -69,7 +26,12 @@ constexpr auto bind_input_grad = []<class T>(const KernelArgs& args, Libraries& 
   shape.alignment = alignment_of({dy, weight, dx});
   const GemmOperands operands = linear_input_grad_operands<T>(dy, weight, dx, args.workspace);
   if constexpr (!std::is_same_v<T, double>)
-    if (multiplies_in_fp8(args)) return bind_input_grad_in_fp8<T>(shape, operands, libraries, stream);
+    if (multiplies_in_fp8(args))
+      return [=, factors = Fp8Backward(shape, args.workspace),
+              product = input_grad_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+        rows_to_fp8(dy, shape.rows, shape.out, factors.dy, on);
+        product(on);
+      };
   return product_work(linear_input_grad_product<T>(shape), operands, libraries, stream);
 };
 
@@ -102,14 +64,19 @@ constexpr auto bind_weight_grad = []<class T, class S>(const KernelArgs& args, L
   shape.alignment = alignment_of({x, dy, dweight});
   const GemmOperands operands = linear_weight_grad_operands(x, dy, dweight, args.begins(2), args.workspace);
   if constexpr (!std::is_same_v<T, double>)
-    if (multiplies_in_fp8(args)) return bind_weight_grad_in_fp8<T, S>(shape, operands, libraries, stream);
+    if (multiplies_in_fp8(args))
+      return [=, factors = Fp8Backward(shape, args.workspace),
+              product = weight_grad_in_fp8<T, S>(shape, operands, libraries, stream)](Stream on) {
+        columns_to_fp8(dy, shape.rows, shape.out, factors.dy_columns, on);
+        product(on);
+      };
   return product_work(linear_weight_grad_product<T, S>(shape), operands, libraries, stream);
 };
 
 std::int64_t workspace(const OpShape&, std::int32_t) { return gemm_workspace; }
 
 // Of a weight and of a value [.., in].
-template <Fp8Extents (*extents)(const LinearShape&), int weight, int value>
+template <class Factors, int weight, int value>
 std::int64_t workspace_of(const OpShape& s, std::int32_t) {
   if (s.attrs[1].i == 0) return gemm_workspace;
   const OperandShape& w = s.operand[weight];
@@ -117,7 +84,7 @@ std::int64_t workspace_of(const OpShape& s, std::int32_t) {
   for (int d = w.rank - static_cast<int>(s.attrs[0].i); d < w.rank; ++d) shape.in *= w.dims[d].extent;
   shape.out = w.elements() / shape.in;
   shape.rows = s.operand[value].elements() / shape.in;
-  return Fp8Workspace::bytes(extents(shape));
+  return Factors(shape, nullptr).bytes;
 }
 
 bool can_multiply(const OpShape& s) { return s.attrs[1].i == 0 || s.operand[0].dtype != DType::f64; }
@@ -146,9 +113,8 @@ Kernel select_weight_grad(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> linear_ops(const OpChoices&) {
-  constexpr auto of_linear = workspace_of<linear_extents, 1, 0>,
-                 of_input_grad = workspace_of<input_grad_extents, 1, 2>,
-                 of_weight_grad = workspace_of<weight_grad_extents, 2, 0>;
+  constexpr auto of_linear = workspace_of<Fp8Forward, 1, 0>, of_input_grad = workspace_of<Fp8Backward, 1, 2>,
+                 of_weight_grad = workspace_of<Fp8Backward, 2, 0>;
   return {
       {{"linear", select_linear, of_linear}, bind_typed<bind_linear>},
       {{"linear_input_grad", select_input_grad, of_input_grad}, bind_typed<bind_input_grad>},
