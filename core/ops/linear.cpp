@@ -14,13 +14,13 @@ namespace {
 constexpr AttrDef linear_attrs[] = {int_attr("in_dims", 1), later(int_attr("fp8", 0))};
 constexpr AttrDef in_dims_attr[] = {int_attr("in_dims", 1)};
 
-// Of a weight [out.., in..] and a value of so many dimensions of rows. Sequences come in blocks each, so that
-// it does not matter how many are computed at once.
+// Of a weight [out.., in..] and a value of so many dimensions of rows. Each sequence comes in whole blocks,
+// so that it does not matter how many are computed at once.
 bool product_in_blocks(const OpShape& part, const OpShape& whole, int value, int rows, int weight) {
   const OperandShape &x = part.operand[value], &w = part.operand[weight];
   const OperandShape &all_x = whole.operand[value], &all_w = whole.operand[weight];
   const int out = w.rank - static_cast<int>(part.attrs[0].i);
-  return comes_in_blocks(x, all_x, 0, rows) && comes_in_blocks(x, all_x, rows - 1, rows) &&
+  return comes_in_blocks(x, all_x, 0, rows) && x.dims[rows - 1].extent % fp8_block == 0 &&
          comes_in_blocks(w, all_w, 0, out) && comes_in_blocks(w, all_w, out, w.rank);
 }
 

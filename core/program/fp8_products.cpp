@@ -68,7 +68,8 @@ void multiply_in_fp8(Program& program) {
   if (!any)
     throw_error(ErrorCode::bad_input,
                 "precision.products is \"fp8\", and no product of the model comes in blocks of ", fp8_block,
-                ": widths and the length of a sequence must be multiples of it; leave the key out");
+                ": widths must be multiples of ", fp8_grain,
+                " and at least that, the length of a sequence a multiple of it; leave the key out");
 }
 
 double share_in_fp8(const Program& program) {

@@ -9,8 +9,9 @@ namespace prun::cuda {
 namespace {
 
 // A block of threads takes a tile of 128 x 128, a warp 16 rows of it, a lane four neighbours of each row.
+// Where a tile reaches beyond the matrix, whole warps and lanes have nothing.
 inline constexpr int threads = 256, warps = threads / 32, tall = 128 / warps, each = 4;
-static_assert(32 * each == fp8_block);
+static_assert(32 * each == fp8_block && tall == fp8_grain);
 
 enum class Blocks { rows, columns, squares };
 
@@ -27,10 +28,12 @@ struct Part {
   Pack<T, each> row[tall];
 
   template <bool aligned>
-  __device__ void load(const T* from, std::int64_t stride) {
+  __device__ void load(const T* from, std::int64_t stride, bool there) {
 #pragma unroll
     for (int i = 0; i < tall; ++i) {
-      if constexpr (aligned) {
+      if (!there) {
+        row[i] = {};
+      } else if constexpr (aligned) {
         row[i] = load_pack<each>(from + i * stride);
       } else {
         Lanes<float, each> x;
@@ -120,15 +123,6 @@ __device__ __forceinline__ void keep_columns(const std::uint32_t (&rows)[tall], 
   }
 }
 
-// `codes` is where the tile's first column begins, as a row of `rows` codes.
-__device__ __forceinline__ void write_columns(const uint4* tile, std::uint8_t* codes, std::int64_t rows) {
-#pragma unroll
-  for (int at = static_cast<int>(threadIdx.x); at < 128 * warps; at += threads) {
-    const int column = at / warps, sixteenth = at % warps;
-    *reinterpret_cast<uint4*>(codes + column * rows + sixteenth * 16) = tile[place_of(column, sixteenth)];
-  }
-}
-
 // A tile's place in x [rows, columns], and a lane's in it.
 struct Tile {
   std::int64_t rows, columns, across = blockIdx.x, down = blockIdx.y;
@@ -136,6 +130,7 @@ struct Tile {
 
   __device__ std::int64_t row() const { return down * fp8_block + warp * tall; }
   __device__ std::int64_t column() const { return across * fp8_block + lane * each; }
+  __device__ bool there() const { return row() < rows && column() < columns; }
 };
 
 template <Blocks blocks, class T>
@@ -154,6 +149,7 @@ __device__ __forceinline__ void find_codes(const Part<T>& part,
 
 __device__ __forceinline__ void write_rows(const Tile& t, const std::uint32_t (&words)[tall],
                                            std::uint8_t* codes) {
+  if (!t.there()) return;
 #pragma unroll
   for (int i = 0; i < tall; ++i)
     *reinterpret_cast<std::uint32_t*>(codes + (t.row() + i) * t.columns + t.column()) = words[i];
@@ -163,7 +159,13 @@ __device__ __forceinline__ void write_transposed(const Tile& t, const std::uint3
                                                  uint4* shared, std::uint8_t* codes) {
   keep_columns(words, shared);
   __syncthreads();
-  write_columns(shared, codes + t.across * fp8_block * t.rows + t.down * fp8_block, t.rows);
+#pragma unroll
+  for (int at = static_cast<int>(threadIdx.x); at < 128 * warps; at += threads) {
+    const int column = at / warps, sixteenth = at % warps;
+    const std::int64_t to = t.across * fp8_block + column, from = t.down * fp8_block + sixteenth * tall;
+    if (to < t.columns && from < t.rows)
+      *reinterpret_cast<uint4*>(codes + to * t.rows + from) = shared[place_of(column, sixteenth)];
+  }
 }
 
 template <Blocks blocks, bool transposed>
@@ -172,9 +174,9 @@ __device__ __forceinline__ void write_scales(
   if constexpr (blocks == Blocks::rows) {
 #pragma unroll
     for (int i = 0; i < tall; ++i)
-      if (t.lane == i) scales[t.across * t.rows + t.row() + i] = __uint_as_float(bits[i]);
+      if (t.lane == i && t.row() < t.rows) scales[t.across * t.rows + t.row() + i] = __uint_as_float(bits[i]);
   } else if constexpr (blocks == Blocks::columns) {
-    if (t.warp == 0)
+    if (t.warp == 0 && t.column() < t.columns)
 #pragma unroll
       for (int l = 0; l < each; ++l) scales[t.down * t.columns + t.column() + l] = __uint_as_float(bits[l]);
   } else if (threadIdx.x == 0) {
@@ -191,7 +193,7 @@ __global__ __launch_bounds__(threads) void round_kernel(const T* x, std::int64_t
   __shared__ uint4 tile[128 * warps];
   const Tile t{rows, columns};
   Part<T> part;
-  part.template load<aligned>(x + t.row() * columns + t.column(), columns);
+  part.template load<aligned>(x + t.row() * columns + t.column(), columns, t.there());
   std::uint32_t bits[blocks == Blocks::rows ? tall : each], words[tall];
   find_scales<blocks>(part, bits, shared);
   find_codes<blocks>(part, bits, words);
@@ -210,7 +212,7 @@ __global__ __launch_bounds__(threads) void round_both_kernel(const T* x, std::in
   __shared__ uint4 tile[128 * warps];
   const Tile t{rows, columns};
   Part<T> part;
-  part.template load<aligned>(x + t.row() * columns + t.column(), columns);
+  part.template load<aligned>(x + t.row() * columns + t.column(), columns, t.there());
   std::uint32_t of_rows[tall], of_columns[each], words[tall];
   find_scales<Blocks::rows>(part, of_rows, shared);
   find_codes<Blocks::rows>(part, of_rows, words);
@@ -223,10 +225,10 @@ __global__ __launch_bounds__(threads) void round_both_kernel(const T* x, std::in
 }
 
 dim3 tiles_of(std::int64_t rows, std::int64_t columns, std::initializer_list<Fp8Factor> factors) {
-  PRUN_CHECK(rows % fp8_block == 0 && columns % fp8_block == 0, rows, " x ", columns);
+  PRUN_CHECK(rows % fp8_grain == 0 && columns % fp8_grain == 0, rows, " x ", columns);
   for (const Fp8Factor& to : factors)
     PRUN_CHECK(cuda::aligned({to.codes, to.scales}), "codes or scales that are not aligned");
-  return dim3(grid_of(columns / fp8_block), grid_of(rows / fp8_block));
+  return dim3(grid_of(fp8_blocks_in(columns)), grid_of(fp8_blocks_in(rows)));
 }
 
 template <Blocks blocks, bool transposed, class T>

@@ -13,14 +13,16 @@ struct Fp8Factor {
   float* scales;
 };
 
+constexpr std::int64_t fp8_blocks_in(std::int64_t extent) { return (extent + fp8_block - 1) / fp8_block; }
+
 // How many scales a factor of so many rows, each along what is summed, has.
 constexpr std::int64_t fp8_row_scales(std::int64_t rows, std::int64_t summed) {
-  return rows * (summed / fp8_block);
+  return rows * fp8_blocks_in(summed);
 }
 // From one row of squares to the next.
-constexpr std::int64_t fp8_square_stride(std::int64_t summed) { return (summed / fp8_block + 3) / 4 * 4; }
+constexpr std::int64_t fp8_square_stride(std::int64_t summed) { return (fp8_blocks_in(summed) + 3) / 4 * 4; }
 constexpr std::int64_t fp8_square_scales(std::int64_t rows, std::int64_t summed) {
-  return rows / fp8_block * fp8_square_stride(summed);
+  return fp8_blocks_in(rows) * fp8_square_stride(summed);
 }
 
 // A scale for each 128 neighbours of a row; that of block k of row r lies at k * rows + r.

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <optional>
+#include <tuple>
 
 #include "tests/cuda/device_value.hpp"
 #include "tests/support/fp8_oracle.hpp"
@@ -105,6 +106,8 @@ TEST_F(Fp8Blocks, AreWhatTheOracleRoundsTo) {
     check<T>(x, 256, 384, offset);
     x.set(200 * 384 + 300, std::nan("")), x.set(5 * 384 + 1, std::numeric_limits<double>::infinity());
     check<T>(x, 256, 384, offset);
+    check<T>(uneven_numbers(dtype_of<T>(), 144, 208, 2), 144, 208, offset);
+    check<T>(uneven_numbers(dtype_of<T>(), 16, 400, 3), 16, 400, offset);
   });
 }
 
@@ -122,9 +125,7 @@ TEST_F(Fp8Blocks, EveryNumberIsRoundedAsTheOracleRounds) {
 }
 
 #ifndef PRUN_SIMT
-// Where scales lie is the library's to say: a product of uneven blocks is right only if they lie there.
-TEST_F(Fp8Blocks, ProductsAreTheCpus) {
-  constexpr std::int64_t rows = 384, in = 640, out = 256;
+void check_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
   const cuda::Gemm gemm;
   cuda::Product product{.m = rows, .n = out, .k = in, .transpose_b = true};
   product.fp8 = true;
@@ -154,6 +155,12 @@ TEST_F(Fp8Blocks, ProductsAreTheCpus) {
   const Value actual = y.value();
   for (std::size_t i = 0; i < expected.size(); ++i)
     ASSERT_NEAR(actual[i], expected[i], 0.01 * std::abs(expected[i]) + 1e-4 * largest) << i;
+}
+
+// Where scales lie is the library's to say: a product of uneven blocks is right only if they lie there.
+TEST_F(Fp8Blocks, ProductsAreTheCpus) {
+  for (const auto& [rows, in, out] : {std::tuple(384, 640, 256), {128, 1600, 208}, {256, 912, 1600}})
+    check_product(rows, in, out);
 }
 #endif
 

@@ -7,25 +7,28 @@
 //
 // Of y = x * w^T, blocks of x and of a result's gradient are 128 neighbours along what is summed, those of a
 // weight squares of 128 x 128; where the weight's gradient is computed, those of x are squares as well. A
-// tensor is cut as a whole, by rows and columns of the matrix that it is multiplied as.
+// tensor is cut as a whole, by rows and columns of the matrix that it is multiplied as; the last blocks of a
+// row or column may be smaller, by multiples of 16.
 #pragma once
 
 #include "prun/kernel.hpp"
 
 namespace prun {
 
-inline constexpr std::int64_t fp8_block = 128;
+inline constexpr std::int64_t fp8_block = 128, fp8_grain = 16;
 
-// Whether the dimensions [from, to) of a tensor, as one of a matrix, come in whole blocks, of which none
-// crosses the bounds of a rank's part.
+// Whether the dimensions [from, to) of a tensor, as one of a matrix, come in blocks, of which none crosses
+// the bounds of a rank's part.
 inline bool comes_in_blocks(const OperandShape& part, const OperandShape& whole, int from, int to) {
   std::int64_t run = 1;
+  bool split = false;
   for (int d = to - 1; d >= from; --d) {
     run *= part.dims[d].extent;
-    const bool ends = d == from || part.dims[d].extent != whole.dims[d].extent;
-    if (ends && run % fp8_block != 0) return false;
+    if (part.dims[d].extent == whole.dims[d].extent) continue;
+    split = true;
+    if (run % fp8_block != 0) return false;
   }
-  return true;
+  return split ? run % fp8_block == 0 : run >= fp8_block && run % fp8_grain == 0;
 }
 
 }  // namespace prun
