@@ -97,7 +97,7 @@ class Border<DataInterface> final : public DataInterface, private BorderCalls<Da
  public:
   using BorderCalls::BorderCalls;
   Status open(std::int64_t seq, DataInfo* info) noexcept override {
-    return call("in open()", &I::open, seq, info);
+    return call(in_open, &I::open, seq, info);
   }
   Status read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) noexcept override {
     return call("in read()", &I::read, index, tokens, targets);

@@ -10,6 +10,7 @@
 namespace prun {
 
 inline constexpr const char* in_apply = "in apply()";  // of a strategy
+inline constexpr const char* in_open = "in open()";    // of data
 
 class InPlugin {
  public:

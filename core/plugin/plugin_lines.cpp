@@ -16,7 +16,7 @@ struct Lines {
   bool collected = false;
   std::vector<std::string> list;
   bool others_tell = false;
-  std::set<std::string> of_applying;  // that were told
+  std::set<std::string> of_applying, of_opening;  // that were told
 };
 
 Lines& lines() {
@@ -24,11 +24,19 @@ Lines& lines() {
   return all;
 }
 
+thread_local int unsaid = 0;  // OpenedUnsaid that live
+
 void print(const std::string& line) { std::fprintf(stderr, "prun: %s\n", line.c_str()); }
 
-bool is_applied() {
+bool is_called(const char* where) {
   const InPlugin* const call = InPlugin::current();
-  return call && std::string_view(call->where()) == in_apply;
+  return call && std::string_view(call->where()) == where;
+}
+
+// Strategies are applied often, and a set is opened to train on it and to validate on another part of it.
+bool is_told_elsewhere(Lines& all, const std::string& line) {
+  if (is_called(in_apply)) return all.others_tell || !all.of_applying.insert(line).second;
+  return is_called(in_open) && (unsaid > 0 || !all.of_opening.insert(line).second);
 }
 
 void log(const PluginDescriptor* from, Text message) {
@@ -37,7 +45,7 @@ void log(const PluginDescriptor* from, Text message) {
                                           "': ", printable(message.view(), longest));
   Lines& all = lines();
   const std::scoped_lock lock(all.mutex);
-  if (is_applied() && (all.others_tell || !all.of_applying.insert(line).second)) return;
+  if (is_told_elsewhere(all, line)) return;
   if (all.collected)
     all.list.push_back(line);
   else
@@ -46,6 +54,12 @@ void log(const PluginDescriptor* from, Text message) {
 
 constexpr HostApi api{sizeof(HostApi), plugin_epoch, &log};
 
+void collect(bool on) {
+  const std::scoped_lock lock(lines().mutex);
+  lines().collected = on;
+  lines().of_opening.clear();
+}
+
 }  // namespace
 
 void leave_applying_to_others() {
@@ -53,17 +67,16 @@ void leave_applying_to_others() {
   lines().others_tell = true;
 }
 
+OpenedUnsaid::OpenedUnsaid() { ++unsaid; }
+OpenedUnsaid::~OpenedUnsaid() { --unsaid; }
+
 const HostApi& host_api() { return api; }
 
-PluginLines::PluginLines() {
-  const std::scoped_lock lock(lines().mutex);
-  lines().collected = true;
-}
+PluginLines::PluginLines() { collect(true); }
 
 PluginLines::~PluginLines() {
   for (const std::string& line : take()) print(line);
-  const std::scoped_lock lock(lines().mutex);
-  lines().collected = false;
+  collect(false);
 }
 
 std::vector<std::string> PluginLines::take() {

@@ -9,8 +9,19 @@
 namespace prun {
 
 // A program is written as often as the planner tries something: what a strategy says in apply() is told once,
-// and not at all by a process that leaves it to another one.
+// and not at all by a process that leaves it to another one. So is what data say when they are opened, once
+// to each who collects lines.
 void leave_applying_to_others();
+
+// While it lives, what data say when this thread opens them is left out: whoever trains on them opens them
+// once more, and is told.
+class OpenedUnsaid {
+ public:
+  OpenedUnsaid();
+  ~OpenedUnsaid();
+  OpenedUnsaid(const OpenedUnsaid&) = delete;
+  OpenedUnsaid& operator=(const OpenedUnsaid&) = delete;
+};
 
 // What a plugin is handed when it is loaded.
 const HostApi& host_api();

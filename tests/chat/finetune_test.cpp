@@ -128,6 +128,31 @@ TEST_F(Finetune, SaysWhatIsCutAndLeftOut) {
   EXPECT_NE(refused.out.find("tokens, more than model.seq = 64"), std::string::npos) << refused.out;
 }
 
+std::size_t count(const std::string& text, const std::string& what) {
+  std::size_t found = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
+  return found;
+}
+
+// Who checks the recipe opens the data as well, and so does who validates on a share of them.
+TEST_F(Finetune, SaysOfEachSetWhatItHoldsOnce) {
+  const std::vector<std::string> once = {"--set", "run.steps=1", "--set", "eval.every=1"};
+  std::vector<std::string> share = {recipe(), "--set", "data.validation=0.2"}, apart = {};
+  share.insert(share.end(), once.begin(), once.end());
+  EXPECT_EQ(count(prun(share).out, " conversations of "), 1u);
+  const std::string short_chats = PRUN_TEST_FIXTURES "/chat/short.jsonl", text = contents(recipe());
+  const std::size_t data = text.find("plugin = \"chat\""), behind = text.find("documents = ");
+  std::string other = text.substr(data, behind - data);
+  other.replace(other.find(chats), chats.size(), short_chats);
+  const std::string both = folder_.write("both.toml", text + "[[validation]]\n" + other);
+  apart = {both, "--set", "run.out=" + out("both")};
+  apart.insert(apart.end(), once.begin(), once.end());
+  const Result ran = prun(apart);
+  ASSERT_EQ(ran.code, 0) << ran.out;
+  for (const std::string& file : {std::string(chats), short_chats})
+    EXPECT_EQ(count(ran.out, " conversations of " + file), 1u) << ran.out;
+}
+
 TEST_F(Finetune, ConversationsThatWouldSeeEachOtherAreRefused) {
   const Result joined = prun({"check", recipe(), "--set", "data.documents=joined"});
   EXPECT_EQ(joined.code, 2);
@@ -175,6 +200,10 @@ TEST_F(Finetune, FromAFolderToAFolderInFourCommands) {
   const Result exported = prun({"export", out("mine"), "--out", out("folder")});
   ASSERT_EQ(exported.code, 0) << exported.out;
   EXPECT_FALSE(contents(out("folder/model.safetensors")).empty());
+  EXPECT_NE(exported.out.find("copied tokenizer.json, tokenizer_config.json of "), std::string::npos)
+      << exported.out;
+  for (const char* name : {"/tokenizer.json", "/tokenizer_config.json"})
+    EXPECT_EQ(contents(out("folder") + name), contents(folder_of_model + name));
   EXPECT_EQ(prun({"init", "--from", folder_of_model, "--out", out("none.toml")}).code, 2);
 }
 

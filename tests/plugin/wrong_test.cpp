@@ -133,6 +133,11 @@ TEST(WrongPlugin, SamplesThatDependOnWhatWasReadBefore) {
                  "is another one when it is read again");
 }
 
+TEST(WrongPlugin, ARoleThatHasNoName) {
+  expect_failure("libprun_data_roles-data.so", "the same sample for the same number",
+                 "is of role 2, and the trait `roles` names 2");
+}
+
 TEST(WrongPlugin, SamplesThatAreNotWhole) {
   expect_failure("libprun_data_short-data.so", "the same sample for the same number",
                  "is another one when it is read again");

@@ -3,35 +3,52 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
 #include "prun/data.hpp"
 
 namespace prun {
 namespace {
 
-constexpr std::int64_t seq = 16;
+constexpr std::int64_t seq = 64;
 constexpr std::size_t fence = 16;
 constexpr std::int32_t untouched[] = {-0x35a5a5a6, 0x5a5a5a5a};
+constexpr std::uint8_t untouched_roles[] = {0xff, 0xfe};
 
 struct Sample {
   std::vector<std::int32_t> tokens, targets;
   bool operator==(const Sample&) const = default;
 };
 
+template <class T>
+std::vector<T> fenced(T before) {
+  return std::vector<T>(static_cast<std::size_t>(seq) + 2 * fence, before);
+}
+
+// What stands between the fences, which must be as they were.
+template <class T>
+std::vector<T> within(const std::vector<T>& row, T before, std::int64_t index, const char* call,
+                      const char* what) {
+  const auto begin = row.begin() + fence, end = row.end() - fence;
+  const auto same = [&](T x) { return x == before; };
+  if (!std::all_of(row.begin(), begin, same) || !std::all_of(end, row.end(), same))
+    throw_error(ErrorCode::bad_input, call, " of sample ", index, " writes beside the ", seq, what,
+                " that it was given room for");
+  return std::vector<T>(begin, end);
+}
+
 // Into memory that holds something else, between fences.
 Sample read(DataInterface& data, std::int64_t index, std::int32_t before) {
-  Sample sample;
-  for (std::vector<std::int32_t>* row : {&sample.tokens, &sample.targets})
-    row->assign(static_cast<std::size_t>(seq) + 2 * fence, before);
-  raise(data.read(index, sample.tokens.data() + fence, sample.targets.data() + fence));
-  for (std::vector<std::int32_t>* row : {&sample.tokens, &sample.targets}) {
-    const auto begin = row->begin() + fence, end = row->end() - fence;
-    const auto same = [&](std::int32_t x) { return x == before; };
-    if (!std::all_of(row->begin(), begin, same) || !std::all_of(end, row->end(), same))
-      throw_error(ErrorCode::bad_input, "read() of sample ", index, " writes beside the ", seq,
-                  row == &sample.tokens ? " tokens" : " targets", " that it was given room for");
-    *row = std::vector<std::int32_t>(begin, end);
-  }
-  return sample;
+  std::vector<std::int32_t> tokens = fenced(before), targets = fenced(before);
+  raise(data.read(index, tokens.data() + fence, targets.data() + fence));
+  return {within(tokens, before, index, "read()", " tokens"),
+          within(targets, before, index, "read()", " targets")};
+}
+
+std::vector<std::uint8_t> read_roles(DataInterface& data, std::int64_t index, std::uint8_t before) {
+  std::vector<std::uint8_t> roles = fenced(before);
+  raise(data.roles(index, roles.data() + fence));
+  return within(roles, before, index, "roles()", " roles");
 }
 
 DataInfo open(DataInterface& data) {
@@ -49,6 +66,29 @@ void check_range(const Sample& sample, std::int64_t index, const DataInfo& info)
     if (info.vocab > 0 && std::max(token, target) >= info.vocab)
       throw_error(ErrorCode::bad_input, "sample ", index, " has ", std::max(token, target), " in place ", i,
                   ", and open() says that the vocabulary is ", info.vocab);
+  }
+}
+
+// How many its trait names.
+std::size_t count_roles(const PluginNote& note) {
+  const std::string_view named = trait_of(note, "roles");
+  return named.empty() ? 0 : split(named, ',').size();
+}
+
+// Behind read(), as whoever asks for them does. Only targets that count have one.
+void check_roles(DataInterface& data, DataInterface& other, std::int64_t index, std::size_t known) {
+  const Sample sample = read(data, index, untouched[0]);
+  const std::vector<std::uint8_t> roles = read_roles(data, index, untouched_roles[0]);
+  read(other, index, untouched[1]);
+  const std::vector<std::uint8_t> again = read_roles(other, index, untouched_roles[1]);
+  for (std::size_t i = 0; i < roles.size(); ++i) {
+    if (sample.targets[i] < 0) continue;
+    if (roles[i] >= known)
+      throw_error(ErrorCode::bad_input, "target ", i, " of sample ", index, " is of role ", int{roles[i]},
+                  ", and the trait `roles` names ", known);
+    if (roles[i] != again[i])
+      throw_error(ErrorCode::bad_input, "target ", i, " of sample ", index, " is of role ", int{roles[i]},
+                  ", of a second object of role ", int{again[i]}, "; it must be the same");
   }
 }
 
@@ -79,7 +119,11 @@ CheckFinding check_data(const TriedPlugin& plugin) {
                     reader == &other ? " by a second object" : "",
                     "; it must be the same for the same number, whatever was read before, and whole");
   }
-  return {detail::concat("samples ", indices.size(), " of ", info.samples)};
+  const std::size_t roles = count_roles(plugin.note);
+  if (roles == 0) return {detail::concat("samples ", indices.size(), " of ", info.samples)};
+  plugin.doing("roles()");
+  for (const std::int64_t index : indices) check_roles(data, other, index, roles);
+  return {detail::concat("samples ", indices.size(), " of ", info.samples, ", ", roles, " roles")};
 }
 
 }  // namespace prun

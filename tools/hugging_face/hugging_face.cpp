@@ -8,6 +8,7 @@
 #include "base/floats.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "hugging_face/beside_weights.hpp"
 #include "hugging_face/exported_weights.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
@@ -380,8 +381,9 @@ std::string export_checkpoint(PluginHost& plugins, const Conversion& how) {
     write_file(folder.staging() / file_name(i, shares.size()), weights, shares[i]);
   if (shares.size() > 1) replace_text_file(folder.staging() / weights_index_name, index_text(shares, bytes));
   write_config(folder.staging() / config_name, from.model, tensors);
+  const std::string beside = copy_beside_weights(from.files.manifest().recipe, plugins, folder.staging());
   folder.commit();
-  return what_was_written(how, tensors, shares.size(), from.files);
+  return what_was_written(how, tensors, shares.size(), from.files) + beside;
 }
 
 std::string export_adapter(PluginHost& plugins, const Conversion& how) {

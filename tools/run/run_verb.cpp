@@ -60,11 +60,16 @@ void say_choice(const Opened& opened) {
   if (!opened.chosen.empty()) std::fprintf(stderr, "prun: auto stands for %s\n", opened.chosen.c_str());
 }
 
+void preflight_quietly(const Assembly& assembly, PluginHost& plugins) {
+  const OpenedUnsaid trains_later;
+  preflight(assembly, plugins);
+}
+
 // One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
   opened.plugins->set_local({0, ranks, true, true});
   const Assembly checked = assemble(opened);
-  preflight(checked, *opened.plugins);
+  preflight_quietly(checked, *opened.plugins);
   say_crowded(checked);
   const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
     return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe));
@@ -153,7 +158,7 @@ int run_command(const Arguments& arguments) {
   if (world > 1 || opened.recipe->integer("run.restarts") > 0)
     return launch_ranks(arguments, opened, file, static_cast<int>(world));
   const Assembly assembly = assemble(opened);
-  preflight(assembly, *opened.plugins);
+  preflight_quietly(assembly, *opened.plugins);
   say_crowded(assembly);
   make_room_for_this_rank(assembly, *opened.plugins);
   remove_dead_shared_folders();

@@ -1,6 +1,7 @@
 #include "train/assemble/data_memory.hpp"
 
 #include "base/text.hpp"
+#include "plugin/plugin_lines.hpp"
 #include "plugin/traits.hpp"
 #include "prun/data.hpp"
 
@@ -11,6 +12,7 @@ std::int64_t held_by(const RecipeSection& section, PluginHost& plugins, std::int
   const std::string_view each = trait_of(plugins.note("data", section.plugin()), "token_bytes");
   if (each.empty()) return 0;
   DataInfo info;
+  const OpenedUnsaid to_measure;
   try {
     raise(plugins.create<DataInterface>("data", section)->open(seq, &info));
   } catch (const Error&) {

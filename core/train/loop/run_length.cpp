@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/format.hpp"
+#include "plugin/plugin_lines.hpp"
 #include "prun/data.hpp"
 #include "train/assemble/batch_ramp.hpp"
 
@@ -19,6 +20,7 @@ RunLength with_run_length(const Recipe& recipe, PluginHost& plugins) {
                 "epochs of its own; give the length by run.steps alone");
   const RecipeSection section = recipe.section("data");
   DataInfo info;
+  const OpenedUnsaid to_count;
   recipe::in_section(section, [&] {
     raise(plugins.create<DataInterface>("data", section)->open(recipe.integer("model.seq"), &info));
   });
