@@ -111,6 +111,20 @@ TEST(ConvertDeepSpeed, TensorboardCountsWhereItIsSwitchedOn) {
   }
 }
 
+TEST(ConvertDeepSpeed, WandbBecomesAnOfflineRun) {
+  const std::string recipe = (temporary_folder() / "wandb.toml").string();
+  const std::string config =
+      R"({"train_micro_batch_size_per_gpu": 1, "wandb": {"enabled": true, "project": "mine", "team": "us"}})";
+  const Result converted =
+      prun(with({"convert", file_of("wandb.json", config), "--out", recipe, "--ranks", "1"},
+                sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))));
+  ASSERT_EQ(converted.code, 0) << converted.out;
+  std::stringstream written;
+  written << std::ifstream(recipe).rdbuf();
+  EXPECT_TRUE(has_line(written.str(), "plugin = \"wandb\"")) << written.str();
+  EXPECT_TRUE(has_line(written.str(), "project = \"mine\"")) << written.str();
+}
+
 // microsoft/Megatron-DeepSpeed, ds_config.json
 TEST(ConvertDeepSpeed, Stage3WithTheOptimizerOnTheHost) {
   expect_converted(

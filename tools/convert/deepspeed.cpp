@@ -54,7 +54,9 @@ constexpr std::array rules = {
     Rule{"tensorboard.enabled", "true", carried, "observer.tensorboard."},
     Rule{"monitor_config.tensorboard.enabled", "true", carried, "observer.tensorboard."},
     Rule{"*tensorboard.*", "", without_effect, "event files have the names that TensorBoard looks for"},
-    Rule{"*wandb.enabled", "true", refused, "the observers are console, jsonl, tensorboard and notify"},
+    Rule{"wandb.enabled", "true", carried, "observer.wandb."},
+    Rule{"monitor_config.wandb.enabled", "true", carried, "observer.wandb."},
+    Rule{"*wandb.*", "", without_effect, "an offline run is written, and wandb sync takes the rest"},
     Rule{"*csv_monitor.enabled", "true", without_effect,
          "log.jsonl in the run's folder has each step's numbers"},
     Rule{"monitor_config.*", "", without_effect, "an observer that is not switched on"},
@@ -415,6 +417,12 @@ void convert_tensorboard(Transfer& transfer) {
       transfer.take(monitor + "output_path", "observer.tensorboard.path");
 }
 
+void convert_wandb(Transfer& transfer) {
+  for (const std::string monitor : {"wandb.", "monitor_config.wandb."})
+    if (transfer.is(monitor + "enabled", "true") && !transfer.text(monitor + "project").empty())
+      transfer.take(monitor + "project", "observer.wandb.project");
+}
+
 }  // namespace
 
 void convert_deepspeed(Transfer& transfer, const JsonValue& root) {
@@ -435,6 +443,7 @@ void convert_deepspeed(Transfer& transfer, const JsonValue& root) {
   convert_deepspeed_experts(transfer, axes);
   convert_zero(transfer, axes);
   convert_tensorboard(transfer);
+  convert_wandb(transfer);
   transfer.apply(rules);
 }
 

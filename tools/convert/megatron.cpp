@@ -96,7 +96,9 @@ constexpr std::array rules = {
     Rule{"use-pytorch-profiler", "", without_effect, profiles},
     Rule{"tensorboard-queue-size", "", without_effect, "an event is written as it comes"},
     Rule{"tensorboard-log-interval", "", without_effect, "an event is written as it comes"},
-    Rule{"wandb-*", "", refused, "the observers are console, jsonl, tensorboard and notify"},
+    Rule{"wandb-project", "", carried, "observer.wandb.project"},
+    Rule{"wandb-save-dir", "", carried, "observer.wandb.path"},
+    Rule{"wandb-*", "", without_effect, "an offline run is written, and wandb sync takes the rest"},
     // Checkpoints
     Rule{"load", "", refused,
          "Megatron's checkpoints are not read: prun import takes Hugging Face folders, run.resume "

@@ -25,7 +25,7 @@ constexpr std::array rules = {
     Rule{"profiling.*", "", without_effect, profiles},
     Rule{"metrics.log_freq", "", carried, "observer.console.every"},
     Rule{"metrics.enable_tensorboard", "true", carried, "observer.tensorboard."},
-    Rule{"metrics.enable_wandb", "true", refused, "the observers are console, jsonl, tensorboard and notify"},
+    Rule{"metrics.enable_wandb", "true", carried, "observer.wandb."},
     Rule{"metrics.*", "", without_effect, "log.jsonl has every number of every rank"},
     Rule{"model.tokenizer_path", "", without_effect, tokens},
     Rule{"model.hf_assets_path", "", without_effect, tokens},

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "prun/error.hpp"
+#include "wire.hpp"
 
 namespace prun::tensorboard {
 
@@ -28,8 +29,8 @@ enum : std::uint32_t {
   value_simple = 2,
   session_status = 1
 };
-constexpr std::uint64_t session_start = 1;
-enum : std::uint32_t { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
+constexpr std::int64_t session_start = 1;
+using namespace wire;
 
 constexpr std::array<std::uint32_t, 256> crc_table = [] {
   constexpr std::uint32_t castagnoli = 0x82f63b78;
@@ -42,27 +43,6 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   return table;
 }();
 
-// Little-endian, whatever this machine is.
-template <class Word>
-void append_fixed(std::string& out, Word word) {
-  for (std::size_t i = 0; i < sizeof word; ++i) out += static_cast<char>(word >> (8 * i) & 0xff);
-}
-
-void append_varint(std::string& out, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
-  out += static_cast<char>(value);
-}
-
-void append_key(std::string& out, std::uint32_t field, std::uint32_t type) {
-  append_varint(out, field << 3 | type);
-}
-
-void append_bytes(std::string& out, std::uint32_t field, std::string_view content) {
-  append_key(out, field, bytes);
-  append_varint(out, content.size());
-  out += content;
-}
-
 std::string event_at(double time) {
   std::string event;
   append_key(event, wall_time, eight_bytes);
@@ -70,10 +50,7 @@ std::string event_at(double time) {
   return event;
 }
 
-void append_step(std::string& event, std::int64_t step) {
-  append_key(event, step_number, varint);
-  append_varint(event, static_cast<std::uint64_t>(step));
-}
+void append_step(std::string& event, std::int64_t step) { append_number(event, step_number, step); }
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -107,13 +84,12 @@ std::string version_event(double time) {
 std::string restart_event(double time, std::int64_t step) {
   std::string event = event_at(time), log;
   append_step(event, step);
-  append_key(log, session_status, varint);
-  append_varint(log, session_start);
+  append_number(log, session_status, session_start);
   append_bytes(event, session_log, log);
   return event;
 }
 
-std::string scalars_event(double time, std::int64_t step, const std::vector<Scalar>& scalars) {
+std::string scalars_event(double time, std::int64_t step, const Scalars& scalars) {
   std::string event = event_at(time), all;
   append_step(event, step);
   for (const Scalar& scalar : scalars) {

@@ -8,21 +8,18 @@
 #include <string_view>
 #include <vector>
 
+#include "scalars.hpp"
+
 namespace prun::tensorboard {
 
 // CRC-32C, rotated and moved as TensorFlow stores it, since a checksum of bytes that hold one is weak.
 std::uint32_t masked_crc(std::string_view bytes);
 
-struct Scalar {
-  std::string tag;
-  double value = 0;
-};
-
 // Messages of type Event.
 std::string version_event(double time);
 // Tells readers that what another file has of later steps is done again.
 std::string restart_event(double time, std::int64_t step);
-std::string scalars_event(double time, std::int64_t step, const std::vector<Scalar>& scalars);
+std::string scalars_event(double time, std::int64_t step, const Scalars& scalars);
 
 std::string record_of(std::string_view event);
 

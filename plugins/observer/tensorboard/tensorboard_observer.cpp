@@ -1,9 +1,6 @@
 #include "tensorboard_observer.hpp"
 
-#include <algorithm>
 #include <chrono>
-
-#include "tally_summary.hpp"
 
 namespace prun::tensorboard {
 
@@ -11,21 +8,6 @@ namespace {
 
 double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// "block.choices/most/3": of layer 3.
-void add_tally(const TallyInfo& tally, std::vector<Scalar>& scalars) {
-  const std::string name(tally.name.view());
-  for (std::int64_t layer = 0; layer < tally.layers; ++layer) {
-    const std::int64_t columns = columns_of(tally);
-    for (std::int64_t column = 0; is_told_whole(tally) && column < columns; ++column)
-      scalars.push_back(
-          {detail::concat(name, "/", column, "/", layer), tally.numbers.data[layer * columns + column]});
-    if (is_told_whole(tally)) continue;
-    const TallySummary summary = summary_of(tally, layer);
-    scalars.push_back({detail::concat(name, "/least/", layer), summary.least});
-    scalars.push_back({detail::concat(name, "/most/", layer), summary.most});
-  }
 }
 
 }  // namespace
@@ -38,61 +20,21 @@ void TensorboardObserver::start(const RunInfo& info) {
   file_.emplace(path_.empty() ? std::string(info.folder.view()) + "/tensorboard" : path_, time);
   file_->add(version_event(time));
   if (info.first_step > 1) file_->add(restart_event(time, info.first_step));
-  flops_per_token_ = info.flops_per_token;
-  peak_flops_ = info.peak_flops;
+  rates_ = {info.flops_per_token, info.peak_flops};
 }
 
-void TensorboardObserver::add(std::int64_t step, const std::vector<Scalar>& scalars) {
+void TensorboardObserver::add(std::int64_t step, const Scalars& scalars) {
   PRUN_CHECK(file_, "a record before the run has started");
-  file_->add(scalars_event(now(), step, scalars));
+  if (!scalars.empty()) file_->add(scalars_event(now(), step, scalars));
 }
 
 void TensorboardObserver::step(const StepInfo& info) {
   last_step_ = info.step;
-  std::vector<Scalar> scalars = {{"train/loss", info.loss},
-                                 {"train/grad_norm", info.grad_norm},
-                                 {"train/lr", info.lr},
-                                 {"train/tokens", static_cast<double>(info.all_tokens)},
-                                 {"time/step_seconds", info.seconds}};
-  if (info.loss_scale > 0) scalars.push_back({"train/loss_scale", info.loss_scale});
-  if (!info.kept) scalars.push_back({"train/skipped_update", 1});
-  if (info.seconds > 0) {
-    const double rate = static_cast<double>(info.tokens) / info.seconds;
-    scalars.push_back({"throughput/tokens_per_second", rate});
-    if (peak_flops_ > 0) scalars.push_back({"throughput/mfu", rate * flops_per_token_ / peak_flops_});
-    if (info.exposed_seconds >= 0)
-      scalars.push_back({"throughput/exposed_communication", info.exposed_seconds / info.seconds});
-  }
-  if (info.watts > 0) {
-    scalars.push_back({"device/watts", info.watts});
-    scalars.push_back({"device/clock_mhz", info.clock_mhz});
-    scalars.push_back({"throughput/joules_per_token", info.joules / static_cast<double>(info.tokens)});
-  }
-  for (const EvaluatedLoss& one : info.losses)
-    scalars.push_back({detail::concat("train/loss/", one.name.view()), one.loss});
-  for (const TallyInfo& tally : info.tallies) add_tally(tally, scalars);
-  if (info.save_seconds > 0) scalars.push_back({"time/save_seconds", info.save_seconds});
-  add(info.step, scalars);
+  add(info.step, scalars_of(info, rates_));
 }
 
-void TensorboardObserver::evaluation(const EvaluationInfo& info) {
-  std::vector<Scalar> scalars = {{"eval/loss", info.loss}, {"time/eval_seconds", info.seconds}};
-  if (info.averaged) scalars.push_back({"eval/averaged_loss", info.averaged_loss});
-  for (const EvaluatedLoss& set : info.sets)
-    scalars.push_back({detail::concat("eval/loss/", set.name.view()), set.loss});
-  add(info.step, scalars);
-}
+void TensorboardObserver::evaluation(const EvaluationInfo& info) { add(info.step, scalars_of(info)); }
 
-void TensorboardObserver::finish(const FinishInfo& info) {
-  std::int64_t host = 0, device = 0;
-  for (const RankMemory& rank : info.memory) {
-    host = std::max(host, rank.peak_bytes);
-    device = std::max(device, rank.device_bytes);
-  }
-  std::vector<Scalar> scalars;
-  if (host > 0) scalars.push_back({"memory/peak_bytes", static_cast<double>(host)});
-  if (device > 0) scalars.push_back({"memory/device_bytes", static_cast<double>(device)});
-  if (!scalars.empty()) add(last_step_, scalars);
-}
+void TensorboardObserver::finish(const FinishInfo& info) { add(last_step_, scalars_of(info)); }
 
 }  // namespace prun::tensorboard

@@ -20,11 +20,11 @@ class TensorboardObserver final : public Observer {
   void finish(const FinishInfo& info) override;
 
  private:
-  void add(std::int64_t step, const std::vector<Scalar>& scalars);
+  void add(std::int64_t step, const Scalars& scalars);
 
   std::string path_;  // empty: tensorboard in the run's folder
   std::optional<EventFile> file_;
-  double flops_per_token_ = 0, peak_flops_ = 0;
+  FlopRates rates_;
   std::int64_t last_step_ = 0;
 };
 
