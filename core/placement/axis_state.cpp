@@ -44,9 +44,21 @@ void AxisState::check_divides(const Value& value, const Name& name) const {
     if (dim.name == name && dim.extent % parts != 0) refuse_parts(value, dim, parts, axes + in_recipe(axis_));
 }
 
+void AxisState::refuse_split_blocks(const Op& op) const {
+  for (const Id id : op.operands)
+    if (id != none && program_.value(id).block > 1) refuse_blocks(program_.value(id));
+}
+
+void AxisState::refuse_blocks(const Value& scales) const {
+  throw_error(ErrorCode::unsupported, "axis '", name(), "' splits a dimension of '", scales.name,
+              "', moments in 8 bits, within their blocks of ", scales.block,
+              " elements; take another type, such as precision.moments = \"bf16\", or fewer ranks there");
+}
+
 // In the recipe's words where it gave the extent.
 void AxisState::refuse_parts(const Value& value, const Dim& dim, std::int64_t parts,
                              const std::string& axes) const {
+  if (value.block > 1) refuse_blocks(value);
   if (const RecipeSize* size = program_.recipe_size(dim))
     throw_error(ErrorCode::unsupported, size->key, " = ", size->value, " cannot be split over ", axes,
                 "; choose a multiple of ", parts);

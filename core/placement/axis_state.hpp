@@ -35,6 +35,8 @@ class AxisState {
   void settle(Id id, const AxisPlacement& placement);
   // Throws an Error unless the axis splits that dimension of the value into equal parts.
   void check_divides(const Value& value, const Name& name) const;
+  // Throws an Error where it is in blocks of 8 bits that the op wants its dimensions whole, and says so.
+  void refuse_split_blocks(const Op& op) const;
 
   template <class... Parts>
   [[noreturn]] void refuse(const Op& op, const Parts&... parts) const {
@@ -45,6 +47,7 @@ class AxisState {
  private:
   [[noreturn]] void refuse_parts(const Value& value, const Dim& dim, std::int64_t parts,
                                  const std::string& axes) const;
+  [[noreturn]] void refuse_blocks(const Value& scales) const;
   std::string in_recipe(AxisId axis) const;
 
   Program& program_;

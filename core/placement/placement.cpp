@@ -165,11 +165,13 @@ class AxisPass {
         axis_.refuse(op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name,
                      "') is ", to_text(have),
                      " that goes on growing; it is whole at the end of the step, in 'finish'");
-      if (!have.is_incomplete() || !wanted.is_replicated() || role == Role::state)
+      if (!have.is_incomplete() || !wanted.is_replicated() || role == Role::state) {
+        axis_.refuse_split_blocks(op);
         axis_.refuse(
             op, "operand '", op.def->operands[i].name, "' ('", program_.value(operand).name, "') is ",
             sums_.has_twin(operand) ? "a sum of which every rank has counted a part alike" : to_text(have),
             " but is needed ", to_text(wanted));
+      }
       sums_.sum_in_place(operand, op, id);
       return;
     }

@@ -133,6 +133,23 @@ void check_is_matrix(const Program& program, Id parameter, const NamedOptimizer&
               "[[optimizer.group]] match = \"*\", of = \"others\", and a plugin that treats elements alike");
 }
 
+// An optimizer that does nothing with scales would take codes for numbers.
+void check_reads_scales(const Program& program, Id parameter, const NamedOptimizer& optimizer) {
+  const Value& value = program.value(parameter);
+  const auto reads = [&](Id scale) {
+    const auto ops = program.segment(value.segment).ops(FunctionKind::update);
+    return std::any_of(ops.begin(), ops.end(), [&](Id op) {
+      const std::vector<Id>& operands = program.op(op).operands;
+      return std::find(operands.begin(), operands.end(), scale) != operands.end();
+    });
+  };
+  for (const Id scale : value.scales)
+    if (scale != none && !reads(scale))
+      throw_error(ErrorCode::unsupported, "optimizer plugin '", optimizer.name,
+                  "' keeps no moments in 8 bits: none of its ops reads '", program.value(scale).name,
+                  "'; take another type, such as precision.moments = \"bf16\", or another optimizer");
+}
+
 void add_parameter_update(Program& program, Id parameter, const Optimizers& optimizers) {
   const NamedOptimizer& optimizer =
       optimizers.at(static_cast<std::size_t>(program.value(parameter).optimizer));
@@ -159,6 +176,7 @@ void add_parameter_update(Program& program, Id parameter, const Optimizers& opti
   context.states = {states.data(), states.size()};
   context.scales = {scales.data(), scales.size()};
   raise(optimizer.plugin->update(&program_api(), &program, segment, context));
+  check_reads_scales(program, parameter, optimizer);
 }
 
 // A value of `segment` that is otherwise as another one.

@@ -349,7 +349,7 @@ struct ExportedCheckpoint {
     std::vector<std::string> sets;
     for (const auto& [key, value] : manifest.recipe)
       if (says_model(key) || (key == "model.init" && !manifest.base.empty()))
-        sets.push_back(key + "=" + value);
+        sets.push_back(detail::concat(key, "=", value));
     add_model_strategies(manifest.recipe, plugins, sets);
     sets.insert(sets.end(), how.sets.begin(), how.sets.end());
     return model_recipe(plugins, sets);
