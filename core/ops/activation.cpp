@@ -1,4 +1,5 @@
-// gelu (tanh form, as GPT-2), swiglu (silu(gate) * up, as Llama) and geglu (gelu(gate) * up, as Gemma).
+// gelu (tanh form, as GPT-2), gelu_erf (as BERT), swiglu (silu(gate) * up, as Llama) and geglu (gelu(gate) *
+// up, as Gemma).
 #include <vector>
 
 #include "base/require.hpp"
@@ -19,6 +20,22 @@ struct Gelu {
 struct GeluGrad {
   static constexpr const char* kind = "gelu_grad";
   static constexpr const char* help = "dx of gelu";
+  static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
+  static void rule(OpShape& s) { s.like(2, 0); }
+};
+
+struct GeluErf {
+  static constexpr const char* kind = "gelu_erf";
+  static constexpr const char* at_position = kind;
+  static constexpr const char* help = "0.5 x (1 + erf(x / sqrt(2)))";
+  static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
+  static void rule(OpShape& s) { s.like(1, 0); }
+  static void gradient(const Gradient& g) { g.input(0, "gelu_erf_grad", {g.arrived(1), g.operand(0)}); }
+};
+
+struct GeluErfGrad {
+  static constexpr const char* kind = "gelu_erf_grad";
+  static constexpr const char* help = "dx of gelu_erf";
   static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
   static void rule(OpShape& s) { s.like(2, 0); }
 };
@@ -75,8 +92,8 @@ struct GeGluGrad {
 }  // namespace
 
 std::vector<OpDef> activation_ops() {
-  return {op_def<Gelu>(),       op_def<GeluGrad>(), op_def<SwiGlu>(),
-          op_def<SwiGluGrad>(), op_def<GeGlu>(),    op_def<GeGluGrad>()};
+  return {op_def<Gelu>(),   op_def<GeluGrad>(),   op_def<GeluErf>(), op_def<GeluErfGrad>(),
+          op_def<SwiGlu>(), op_def<SwiGluGrad>(), op_def<GeGlu>(),   op_def<GeGluGrad>()};
 }
 
 }  // namespace prun

@@ -1,4 +1,6 @@
-// gelu, swiglu, geglu and their gradients.
+// gelu in both forms, swiglu, geglu and their gradients.
+#include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -36,6 +38,41 @@ void gelu_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[1];
   parallel_blocks(*context.workers, x.elements(), body, args.operands[0].as<const T>(), x.as<const T>(),
                   args.operands[2].as<T>());
+}
+
+// What multiplies x: the share of a normal distribution that lies below it.
+template <class C>
+C normal_below(C x) {
+  return C(0.5) * std::erfc(-x * C(std::numbers::sqrt2 / 2));
+}
+
+template <class T>
+void gelu_erf(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor& x = args.operands[0];
+  const T* in = x.as<const T>();
+  T* out = args.operands[1].as<T>();
+  parallel_ranges(*context.workers, x.elements(), 1024, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const C value = load(in[i]);
+      store(out[i], value * normal_below(value));
+    }
+  });
+}
+
+template <class T>
+void gelu_erf_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor& x = args.operands[1];
+  const T *dy = args.operands[0].as<const T>(), *in = x.as<const T>();
+  T* dx = args.operands[2].as<T>();
+  parallel_ranges(*context.workers, x.elements(), 1024, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const C value = load(in[i]), density = C(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2) *
+                                             std::exp(C(-0.5) * value * value);
+      store(dx[i], load(dy[i]) * (normal_below(value) + value * density));
+    }
+  });
 }
 
 // What multiplies `up`, and its slope.
@@ -118,6 +155,16 @@ Kernel select_gelu_grad(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_grad<T>; });
 }
 
+Kernel select_gelu_erf(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_erf<T>; });
+}
+
+Kernel select_gelu_erf_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_erf_grad<T>; });
+}
+
 template <class Gate>
 Kernel select_gated(const OpShape& s) {
   if (!same_type(s, {0, 1})) return nullptr;
@@ -136,6 +183,8 @@ std::vector<KernelDef> activation_kernels();
 std::vector<KernelDef> activation_kernels() {
   return {{"gelu", select_gelu},
           {"gelu_grad", select_gelu_grad},
+          {"gelu_erf", select_gelu_erf},
+          {"gelu_erf_grad", select_gelu_erf_grad},
           {"swiglu", select_gated<SiluGate>},
           {"swiglu_grad", select_gated_grad<SiluGate>},
           {"geglu", select_gated<GeluGate>},

@@ -37,6 +37,32 @@ struct GeluGrad {
   }
 };
 
+__device__ __forceinline__ float erfc_of(float x) { return erfcf(x); }
+__device__ __forceinline__ double erfc_of(double x) { return erfc(x); }
+__device__ __forceinline__ float exp_of_value(float x) { return expf(x); }
+__device__ __forceinline__ double exp_of_value(double x) { return exp(x); }
+
+// The share of a normal distribution that lies below x.
+template <class C>
+__device__ __forceinline__ C normal_below(C x) {
+  return C(0.5) * erfc_of(-x * C(std::numbers::sqrt2 / 2));
+}
+
+template <class T>
+struct GeluErf {
+  using C = Compute<T>;
+  __device__ C operator()(C x) const { return x * normal_below(x); }
+};
+
+template <class T>
+struct GeluErfGrad {
+  using C = Compute<T>;
+  __device__ C operator()(C dy, C x) const {
+    const C density = C(std::numbers::inv_sqrtpi * std::numbers::sqrt2 / 2) * exp_of_value(C(-0.5) * x * x);
+    return dy * (normal_below(x) + x * density);
+  }
+};
+
 template <class T, int N>
 __device__ __forceinline__ Lanes<Compute<T>, N> rounded_sum(const Pack<T, N>& a, const Pack<T, N>& b) {
   Lanes<Compute<T>, N> sum = unpack(a);
@@ -191,6 +217,16 @@ void gelu_grad(const T* dy, const T* x, T* dx, std::int64_t n, Stream stream) {
 }
 
 template <class T>
+void gelu_erf(const T* x, T* y, std::int64_t n, Stream stream) {
+  map("gelu_erf", stream, n, GeluErf<T>(), y, x);
+}
+
+template <class T>
+void gelu_erf_grad(const T* dy, const T* x, T* dx, std::int64_t n, Stream stream) {
+  map("gelu_erf_grad", stream, n, GeluErfGrad<T>(), dx, dy, x);
+}
+
+template <class T>
 void bias_gelu(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
   if (rows == 0) return;
   with_chunk<T>(width, {x, bias, y}, [&]<int N>(std::integral_constant<int, N>) {
@@ -238,6 +274,8 @@ void geglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t 
 #define PRUN_ACTIVATION(T)                                                                                   \
   template void gelu<T>(const T*, T*, std::int64_t, Stream);                                                 \
   template void gelu_grad<T>(const T*, const T*, T*, std::int64_t, Stream);                                  \
+  template void gelu_erf<T>(const T*, T*, std::int64_t, Stream);                                             \
+  template void gelu_erf_grad<T>(const T*, const T*, T*, std::int64_t, Stream);                              \
   template void bias_gelu<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream);                    \
   template void bias_gelu_grad<T>(const T*, const T*, const T*, T*, Compute<T>*, std::int64_t, std::int64_t, \
                                   void*, Stream);                                                            \

@@ -1,4 +1,5 @@
-// gelu in its tanh form, alone and with the bias added before, swiglu, geglu, and their gradients.
+// gelu in its tanh form, alone and with the bias added before, and in that of erf, swiglu, geglu, and their
+// gradients.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -9,6 +10,11 @@ template <class T>
 void gelu(const T* x, T* y, std::int64_t n, Stream stream);
 template <class T>
 void gelu_grad(const T* dy, const T* x, T* dx, std::int64_t n, Stream stream);
+
+template <class T>
+void gelu_erf(const T* x, T* y, std::int64_t n, Stream stream);
+template <class T>
+void gelu_erf_grad(const T* dy, const T* x, T* dx, std::int64_t n, Stream stream);
 
 // y = gelu(x + bias) over rows; x + bias is rounded, as if it had been written.
 template <class T>

@@ -32,6 +32,27 @@ __global__ __launch_bounds__(threads) void document_starts_kernel(const std::int
   }
 }
 
+// The same, where what the threads behind begin with is how many separators there have been.
+__global__ __launch_bounds__(threads) void token_types_kernel(const std::int32_t* tokens, std::int32_t* kinds,
+                                                              std::int64_t seq, std::int64_t separator,
+                                                              std::int32_t most, const std::int32_t* places) {
+  __shared__ std::int32_t passed[threads];
+  const std::int64_t each = (seq + threads - 1) / threads, row = blockIdx.x * seq;
+  const std::int64_t first = threadIdx.x * each;
+  const std::int64_t behind = first + each < seq ? first + each : seq;
+  const auto place = [&](std::int64_t i) { return row + (places ? places[i] : i); };
+  std::int32_t count = 0;
+  for (std::int64_t i = first; i < behind; ++i) count += tokens[place(i)] == separator;
+  passed[threadIdx.x] = count;
+  __syncthreads();
+  count = 0;
+  for (int t = 0; t < static_cast<int>(threadIdx.x); ++t) count += passed[t];
+  for (std::int64_t i = first; i < behind; ++i) {
+    kinds[place(i)] = count < most ? count : most;
+    count += tokens[place(i)] == separator;
+  }
+}
+
 __global__ __launch_bounds__(threads) void places_kernel(const std::int32_t* positions, std::int32_t* places,
                                                          std::int64_t seq) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
@@ -48,6 +69,18 @@ void document_starts(const std::int32_t* tokens, std::int32_t* starts, std::int6
   document_starts_kernel<<<grid_of(batch), threads, 0, stream>>>(tokens, starts, seq, end,
                                                                  positions ? places : nullptr);
   check_launch("document_starts");
+}
+
+void token_types(const std::int32_t* tokens, std::int32_t* kinds, const TokenTypes& shape,
+                 const std::int32_t* positions, std::int32_t* places, Stream stream) {
+  if (shape.batch == 0 || shape.seq == 0) return;
+  if (positions)
+    places_kernel<<<grid_of(ceil_div(shape.seq, threads)), threads, 0, stream>>>(positions, places,
+                                                                                 shape.seq);
+  token_types_kernel<<<grid_of(shape.batch), threads, 0, stream>>>(tokens, kinds, shape.seq, shape.separator,
+                                                                   static_cast<std::int32_t>(shape.types - 1),
+                                                                   positions ? places : nullptr);
+  check_launch("token_types");
 }
 
 }  // namespace prun::cuda

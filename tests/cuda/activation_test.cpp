@@ -23,6 +23,20 @@ TEST_F(Activations, Gelu) {
   });
 }
 
+TEST_F(Activations, GeluOfErf) {
+  for_rows([]<class T>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    const std::int64_t n = rows * width;
+    const Value x = random_value(type, {n}, 1, 6), d = random_value(type, {n}, 2);
+    OnDevice in(x, offset), dy(d, offset), y(type, {n}, offset), dx(type, {n}, offset);
+    cuda::gelu_erf(in.as<T>(), y.as<T>(), n, nullptr);
+    expect_close(y.value(), cpu("gelu_erf", {x, Value(type, {n})})[1].numbers(), tolerance(type), "y");
+    cuda::gelu_erf_grad(dy.as<T>(), in.as<T>(), dx.as<T>(), n, nullptr);
+    expect_close(dx.value(), cpu("gelu_erf_grad", {d, x, Value(type, {n})})[2].numbers(), tolerance(type),
+                 "dx");
+  });
+}
+
 TEST_F(Activations, FarOutGeluAndSwigluStayFinite) {
   const Value x(DType::f32, {2, 2, 4}, {-1e4, -300, 300, 1e4, 1, 1, 1, 1, -90, -80, 80, 90, 2, 2, 2, 2});
   const Value ones(DType::f32, {2, 4}, std::vector<double>(8, 1));

@@ -27,4 +27,26 @@ TEST_F(Documents, StartsAsOnTheCpu) {
   }
 }
 
+TEST_F(Documents, TypesAsOnTheCpu) {
+  std::mt19937 generator(5);
+  for (const auto& [batch, seq] :
+       {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 40}, {2, 256}, {2, 1000}}) {
+    std::vector<std::int64_t> drawn(static_cast<std::size_t>(batch * seq)), backwards;
+    for (std::int64_t& token : drawn) token = static_cast<std::int64_t>(generator() % 20);
+    for (std::int64_t i = seq; i-- > 0;) backwards.push_back(i);
+    const Value tokens = integers(DType::i32, {batch, seq}, drawn), kinds(DType::i32, {batch, seq}),
+                positions = integers(DType::i32, {seq}, backwards);
+    for (const std::int64_t types : {1, 3, 50})
+      for (const bool in_order : {true, false}) {
+        const Value want =
+            cpu("token_types", {tokens, kinds, in_order ? Value() : positions}, {{.i = 7}, {.i = types}})[1];
+        const OnDevice on_device(tokens), order(positions);
+        OnDevice got(DType::i32, {batch, seq}), places(DType::i32, {seq});
+        cuda::token_types(on_device.as<std::int32_t>(), got.as<std::int32_t>(), {batch, seq, 7, types},
+                          in_order ? nullptr : order.as<std::int32_t>(), places.as<std::int32_t>(), nullptr);
+        EXPECT_EQ(got.value().numbers(), want.numbers()) << batch << " x " << seq << ", " << types;
+      }
+  }
+}
+
 }  // namespace

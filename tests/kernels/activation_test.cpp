@@ -61,6 +61,25 @@ TEST(Gelu, GradientMatchesTheFormula) {
       });
 }
 
+TEST(Gelu, OfErfMatchesTheFormula) {
+  const auto below = [](double x) { return 0.5 * std::erfc(-x / std::numbers::sqrt2); };
+  for_cases({{1}, {3, 5, 7}, {2, 3, 64}, {3, 41, 101}},
+            [&](const InstructionSet& set, DType type, Extents dims) {
+              const Call forward{"gelu_erf", {random_value(type, dims, 1, 8), Value(type, dims)}};
+              const Call backward{"gelu_erf_grad",
+                                  {random_value(type, dims, 2), forward.operands[0], Value(type, dims)}};
+              const Value &x = forward.operands[0], &dy = backward.operands[0];
+              std::vector<double> y(x.size()), dx(x.size());
+              for (std::size_t i = 0; i < y.size(); ++i) {
+                const double density = std::exp(-0.5 * x[i] * x[i]) / std::sqrt(2 * std::numbers::pi);
+                y[i] = x[i] * below(x[i]);
+                dx[i] = dy[i] * (below(x[i]) + x[i] * density);
+              }
+              expect_close(run(set, forward)[1], y, tolerance(type), "y");
+              expect_close(run(set, backward)[2], dx, tolerance(type), "dx");
+            });
+}
+
 TEST(Gelu, FarOutIsTheIdentityOrZeroAndNaNStays) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const InstructionSet& set : all_kernels())

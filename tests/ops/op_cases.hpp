@@ -282,6 +282,11 @@ inline std::vector<OpCase> op_cases() {
          return g.op("gelu", {p(g, "x", {b, s, h})});
        },
        3},
+      {"gelu_erf",
+       [=](const Segment& g) {
+         return g.op("gelu_erf", {p(g, "x", {b, s, h})});
+       },
+       3, false},
       {"swiglu",
        [=](const Segment& g) {
          return g.op("swiglu", {p(g, "x", {b, s, dim("gate", 2), h})});
@@ -333,6 +338,13 @@ inline std::vector<OpCase> op_cases() {
       {"dropout",
        [=](const Segment& g) {
          return g.op("dropout", {p(g, "x", {b, s, h}), g.samples(), g.runtime("seed")}, {{"p", 0.4}});
+       },
+       1, false},
+      {"lm_head_biased",
+       [=](const Segment& g) {
+         g.op("lm_head_biased", {p(g, "x", {b, s, dim("width", 6)}), p(g, "weight", {v, h}), g.targets(),
+                                 p(g, "bias", {v}), g.runtime("inv_targets"), g.runtime("loss_sum")});
+         return none;
        },
        1, false},
       {"lm_head_regularized",

@@ -50,6 +50,7 @@ std::vector<OpExample> of_experts() {
   using namespace dims;
   return {
       OpExample("gelu").values(0, {b, s, h}, -3, 3),
+      OpExample("gelu_erf").values(0, {b, s, h}, -3, 3),
       OpExample("swiglu").values(0, {b, s, {"gate", 2}, h}, -2, 2),
       OpExample("sigmoid_gate").values(0, {b, s, h}).values(1, {b, s, {"one", 1}}),
       OpExample("router").values(0, {b, s, h}).values(1, {routes, h}),
@@ -99,6 +100,7 @@ std::vector<OpExample> of_sums_and_copies() {
           .scalar(2, 12345)
           .attr("p", 0.5),
       OpExample("document_starts").numbers(0, {b, s}, 0, 3).attr("end", 2),
+      OpExample("token_types").numbers(0, {b, s}, 0, 3).attr("separator", 2),
   };
 }
 
@@ -112,6 +114,14 @@ std::vector<OpExample> of_losses() {
           .scalar(3, 0.25)
           .scalar(4, 0)
           .loss(4, 3),
+      OpExample("lm_head_biased")
+          .values(0, {b, s, h})
+          .values(1, {v, h})
+          .numbers(2, {b, s}, -1, 9)
+          .values(3, {v})
+          .scalar(4, 0.25)
+          .scalar(5, 0)
+          .loss(5, 4),
       OpExample("lm_head_regularized")
           .values(0, {b, s, h})
           .values(1, {v, h})

@@ -275,6 +275,19 @@ void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& 
   json.end_array().end_object();
 }
 
+// What attention adds to the products of weights.
+std::string attention_text(const Program& program) {
+  const auto both_directions = [&](Id op) {
+    return program.op(op).has_attr("causal") && program.attr(op, "causal") == 0;
+  };
+  for (Id segment = 0; segment < program.segment_count(); ++segment) {
+    const std::vector<Id>& forward = program.segment(segment).ops(FunctionKind::forward);
+    if (std::any_of(forward.begin(), forward.end(), both_directions))
+      return "12 layers heads head_dim seq, in both directions";
+  }
+  return "6 layers heads head_dim seq, causal";
+}
+
 }  // namespace
 
 std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
@@ -291,8 +304,8 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
                  plan.calls.size(), plan.queues.size());
   const double flops = step_flops(assembly);
   text += "model FLOPs " + count_text(flops) + " a step, " +
-          count_text(flops / static_cast<double>(assembly.batch().tokens())) +
-          " a token (6 N + 6 layers heads head_dim seq, causal)\n";
+          count_text(flops / static_cast<double>(assembly.batch().tokens())) + " a token (6 N + " +
+          attention_text(assembly.program()) + ")\n";
   if (assembly.recipe().text("precision.products") != "compute")
     text +=
         format("products    %.1f %% of the FLOPs of layers' products in %s\n",

@@ -17,6 +17,17 @@ void gelu_grad(const KernelArgs& args, const KernelContext& context) {
                   args.operands[2].elements(), stream_of(context));
 }
 
+template <class T>
+void gelu_erf(const KernelArgs& args, const KernelContext& context) {
+  cuda::gelu_erf(data<const T>(args, 0), data<T>(args, 1), args.operands[1].elements(), stream_of(context));
+}
+
+template <class T>
+void gelu_erf_grad(const KernelArgs& args, const KernelContext& context) {
+  cuda::gelu_erf_grad(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2),
+                      args.operands[2].elements(), stream_of(context));
+}
+
 // x is [.., 2, width].
 template <class T, auto compute>
 void gated(const KernelArgs& args, const KernelContext& context) {
@@ -39,6 +50,16 @@ Kernel select_gelu(const OpShape& s) {
 Kernel select_gelu_grad(const OpShape& s) {
   if (!same_type(s, {0, 1, 2})) return nullptr;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_grad<T>; });
+}
+
+Kernel select_gelu_erf(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_erf<T>; });
+}
+
+Kernel select_gelu_erf_grad(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return gelu_erf_grad<T>; });
 }
 
 Kernel select_swiglu(const OpShape& s) {
@@ -65,9 +86,10 @@ Kernel select_geglu_grad(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> activation_ops(const OpChoices&) {
-  return {{{"gelu", select_gelu}},     {{"gelu_grad", select_gelu_grad}},
-          {{"swiglu", select_swiglu}}, {{"swiglu_grad", select_swiglu_grad}},
-          {{"geglu", select_geglu}},   {{"geglu_grad", select_geglu_grad}}};
+  return {{{"gelu", select_gelu}},         {{"gelu_grad", select_gelu_grad}},
+          {{"gelu_erf", select_gelu_erf}}, {{"gelu_erf_grad", select_gelu_erf_grad}},
+          {{"swiglu", select_swiglu}},     {{"swiglu_grad", select_swiglu_grad}},
+          {{"geglu", select_geglu}},       {{"geglu_grad", select_geglu_grad}}};
 }
 
 }  // namespace prun::cuda

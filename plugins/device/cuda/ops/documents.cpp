@@ -1,4 +1,4 @@
-// document_starts.
+// document_starts and token_types.
 #include "cuda/documents.hpp"
 
 #include "device_op.hpp"
@@ -13,16 +13,29 @@ void document_starts(const KernelArgs& args, const KernelContext& context) {
                         static_cast<std::int32_t*>(args.workspace), stream_of(context));
 }
 
+void token_types(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& tokens = args.operands[0];
+  cuda::token_types(data<const std::int32_t>(args, 0), data<std::int32_t>(args, 1),
+                    {tokens.dim[0], tokens.dim[1], args.attrs[0].i, args.attrs[1].i},
+                    data<const std::int32_t>(args, 2), static_cast<std::int32_t*>(args.workspace),
+                    stream_of(context));
+}
+
+Kernel select_token_types(const OpShape& s) {
+  return s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 ? token_types : nullptr;
+}
+
 Kernel select_document_starts(const OpShape& s) {
   return s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 ? document_starts : nullptr;
 }
 
-std::int64_t document_starts_workspace(const OpShape& s, std::int32_t) { return s.operand[2].bytes(); }
+std::int64_t places_workspace(const OpShape& s, std::int32_t) { return s.operand[2].bytes(); }
 
 }  // namespace
 
 std::vector<DeviceOp> documents_ops(const OpChoices&) {
-  return {{{"document_starts", select_document_starts, document_starts_workspace}}};
+  return {{{"document_starts", select_document_starts, places_workspace}},
+          {{"token_types", select_token_types, places_workspace}}};
 }
 
 }  // namespace prun::cuda
