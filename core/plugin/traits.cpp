@@ -18,6 +18,7 @@ constexpr std::string_view tensors_matrices[] = {"tensors", "matrices"};
 constexpr std::string_view only_yes[] = {"yes"};
 constexpr std::string_view only_training[] = {"training"};
 constexpr std::string_view only_bytes[] = {"bytes"};
+constexpr std::string_view only_masked[] = {"masked"};
 
 constexpr TraitRule rules[] = {
     {every_kind,
@@ -32,6 +33,11 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Kinds of Hugging Face directories that it reads, by model_type of their config.json"},
+    {"model", "predicts", TraitForm::choice, only_masked, false,
+     "masked: it sees the tokens on both sides of each, and predicts those that data.mask hides; without it, "
+     "the next one"},
+    {"data", "predicts", TraitForm::choice, only_masked, false,
+     "masked: its targets are tokens of the same position, which it hides by itself"},
     {"data",
      "token_bytes",
      TraitForm::number,

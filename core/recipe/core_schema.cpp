@@ -63,6 +63,9 @@ constexpr std::array<Declaration, 20> declarations = {{
       validation | float | 0      | 0..0.5 | Share of each set's samples, its last ones, that is kept from training to validate on
       documents | choice | joined | joined,apart | apart: attention stops where a document begins, and no token is predicted from the document before its own
       end_of_text | int | none   | 0..2147483647 | Token that ends a document, which documents = "apart" needs
+      mask    | float  | 0        | 0..1 | Share of tokens that a model of both directions predicts in place; of these, eight in ten are hidden behind mask_token and one becomes any token
+      mask_token | int | none     | 0..2147483647 | Token that stands for a hidden one
+      mask_never | ints | []      | 0..2147483647 | Tokens that are not predicted and that none becomes, such as those between sentences
     )"},
     {"data.blend", Form::list, "data", "", "Further sets, blended into [data] sample by sample.", R"(
       plugin | string | required |  | Data plugin

@@ -9,6 +9,7 @@
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/loss_scale.hpp"
+#include "train/assemble/masked_tokens.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
 
@@ -288,6 +289,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_mesh(recipe, plugins, problems);
   check_batch(recipe, plugins, problems);
   check_documents(recipe, plugins, problems);
+  check_masks(recipe, plugins, problems);
   check_save_memory(recipe, problems);
   problems.throw_if_any();
 }

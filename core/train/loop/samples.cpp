@@ -122,6 +122,7 @@ void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
                   bad_token ? tokens[i] : targets[i], ", outside of model.vocab = ", vocab_);
     if (tokens[i] == document_end_) targets[i] = -1;
   }
+  if (masked_) masked_->apply(number, tokens, targets);
 }
 
 void Samples::read_groups(std::int64_t number, std::span<std::int32_t> groups) const {
@@ -185,6 +186,7 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
                 ", so no document would ever end; name the tokenizer's own");
   Samples samples(std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end);
   if (part == DataPart::training) samples.tell_apart(LossGroups::of(recipe, plugins));
+  samples.mask(MaskedTokens::of(recipe, vocab));
   return samples;
 }
 

@@ -12,6 +12,7 @@
 #include "prun/data.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/loss_groups.hpp"
+#include "train/assemble/masked_tokens.hpp"
 #include "train/checkpoint/manifest.hpp"
 
 namespace prun {
@@ -72,11 +73,14 @@ class Samples {
   // Which group each target of a sample is of; that was read last.
   void read_groups(std::int64_t number, std::span<std::int32_t> groups) const;
   void tell_apart(LossGroups groups) { groups_ = std::move(groups); }
+  void mask(std::optional<MaskedTokens> masked) { masked_ = std::move(masked); }
   std::int64_t seq() const { return seq_; }
   std::span<const SampleSet> sets() const { return sets_; }
   // These are the samples of one set alone, in the order in which they lie.
   Samples of_set(std::size_t number) const {
-    return {{sets_.at(number)}, false, 0, seq_, vocab_, document_end_};
+    Samples samples({sets_.at(number)}, false, 0, seq_, vocab_, document_end_);
+    samples.mask(masked_);
+    return samples;
   }
 
  private:
@@ -86,6 +90,7 @@ class Samples {
   std::int64_t seq_, vocab_;
   std::optional<std::int64_t> document_end_;
   LossGroups groups_;
+  std::optional<MaskedTokens> masked_;
 };
 
 // As a checkpoint has them.
