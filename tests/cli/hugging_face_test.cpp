@@ -41,7 +41,7 @@ std::string listed(std::span<const std::int32_t> tokens) {
 }
 
 TEST(HuggingFaceCommands, GreedyTextIsThatOfTransformers) {
-  for (const std::string& model : hugging_face_models) {
+  for (const std::string& model : text_models) {
     const TempFolder folder;
     expect(prun({"import", hugging_face(model).string(), "--out", folder / "here"}), 0, "tensors");
     const std::vector<std::int32_t> text = greedy_text(model);

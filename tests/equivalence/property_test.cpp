@@ -100,6 +100,11 @@ TEST(Property, ARecipeOfLongSequencesTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_long);
 }
 
+// Masks are the same in every layout, and so is what both directions make of them.
+TEST(Property, AModelOfMaskedTokensTrainsLikeOneRank) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 80 : 12, expect_one_ranks, drawn_masked);
+}
+
 // A sample holds several conversations, and some tokens of each are learned.
 TEST(Property, ARecipeOfConversationsTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 60 : 6, expect_one_ranks, drawn_chat);

@@ -18,7 +18,7 @@ class TrainedModel : public testing::TestWithParam<std::string> {
   // Without what PyTorch's run has not.
   Recipe recipe(std::vector<std::string> sets) const {
     sets.emplace_back("optimizer.clip=0");
-    sets.emplace_back("model.router_bias_rate=0");
+    if (data_of(GetParam()).empty()) sets.emplace_back("model.router_bias_rate=0");
     return recipe_from(there_, GetParam(), std::move(sets));
   }
   std::vector<double> losses(const Recipe& recipe, int steps) const {
@@ -78,7 +78,12 @@ TEST_P(TrainedModel, HasTheirGradients) {
       apart = std::max<double>(apart, std::abs(was[i] - is[i] - gradient[i]));
     }
     EXPECT_GT(largest, 0) << entry.name;
-    EXPECT_LE(apart, 1e-4 * largest) << entry.name;
+    // What all keys have in common changes no weight: of its gradient is left what sums round.
+    const bool rounding = entry.name.ends_with("self.key.bias");
+    EXPECT_LE(apart, rounding ? 1e-7 : 1e-4 * largest) << entry.name;
+    if (rounding) {
+      EXPECT_LE(largest, 1e-7) << entry.name;
+    }
   }
 }
 

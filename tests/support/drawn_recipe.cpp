@@ -304,6 +304,34 @@ std::string drawn_family(unsigned seed, std::string text) {
   return text;
 }
 
+std::string drawn_masked(unsigned seed, std::string text) {
+  const auto flip = [&](unsigned period) { return seed / period % 2 == 1; };
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  const auto cut = [&](const std::string& from) {
+    if (const std::size_t at = text.find(from); at != std::string::npos)
+      text.erase(at, text.find('\n', at) + 1 - at);
+  };
+  for (const char* key : {"plugin = 'gpt'", "plugin = 'llama'",
+                          "tied = ", "kv_heads = ", "qkv_bias = ", "compute = ", "state = "})
+    cut(key);
+  replace("[precision]\n", "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
+  replace("[model]\n", std::string("[model]\nplugin = 'bert'\nseparator = 4\ntypes = ") +
+                           (flip(1) ? "2" : "3") + "\nactivation = '" + (flip(2) ? "gelu" : "gelu_tanh") +
+                           "'\n");
+  replace("vocab = 23\n", "vocab = 23\nmask = 0.9\nmask_token = 22\nmask_never = [4]\n");
+  // The keys' bias has a gradient of rounding alone, along which other rules would step as far as elsewhere.
+  replace("plugin = 'adafactor'\n", "plugin = 'sgd'\n");
+  replace("of = 'others'\nplugin = 'adamw'\n", "of = 'others'\nplugin = 'adamw'\neps = 1e-3\n");
+  replace("plugin = 'adamw'\nlr = 1e-3\n", "plugin = 'adamw'\neps = 1e-3\nlr = 1e-3\n");
+  if (seed % 3 != 0) return text;
+  replace("seq = 6", "seq = 12");
+  replace("seq = 4", "seq = 16");
+  replace("[mesh]\n", "[mesh]\ncp = 2\n");
+  return text + "[[strategy]]\nplugin = 'context'\nbalance = '" + (flip(3) ? "none" : "zigzag") + "'\n";
+}
+
 std::string drawn_adapters(unsigned seed, std::string text) {
   const bool llama = text.find("plugin = 'llama'") != std::string::npos;
   constexpr const char* of_llama[] = {"'all-linear'", "['q_proj', 'v_proj']",

@@ -1,6 +1,7 @@
 // The folders of Hugging Face among the fixtures, recipes that start from them, and the same with changes.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -12,16 +13,28 @@
 
 namespace prun::test {
 
-// Those that PyTorch has trained as well.
-inline const std::vector<std::string> trained_models = {
-    "smollm",    "qwen2_window",     "qwen3",    "mistral",   "gemma3",    "olmo2",
-    "phi3",      "mixtral",          "olmoe",    "qwen2_moe", "qwen3_moe", "dots1",
-    "deepseek2", "deepseek2_groups", "deepseek3"};
+// Those that make text.
+inline const std::vector<std::string> text_models = {
+    "gpt2",     "llama",     "llama_tied", "qwen2", "smollm",    "qwen2_window",
+    "qwen3",    "mistral",   "gemma3",     "olmo2", "phi3",      "mixtral",
+    "olmoe",    "qwen2_moe", "qwen3_moe",  "dots1", "deepseek2", "deepseek2_groups",
+    "deepseek3"};
+// Those that predict masked tokens.
+inline const std::vector<std::string> masked_models = {"bert", "bert_tanh"};
 inline const std::vector<std::string> hugging_face_models = [] {
-  std::vector<std::string> all = {"gpt2", "llama", "llama_tied", "qwen2"};
-  all.insert(all.end(), trained_models.begin(), trained_models.end());
+  std::vector<std::string> all = text_models;
+  all.insert(all.end(), masked_models.begin(), masked_models.end());
   return all;
 }();
+// Those that PyTorch has trained as well.
+inline const std::vector<std::string> trained_models(hugging_face_models.begin() + 4,
+                                                     hugging_face_models.end());
+
+// What a recipe says of data for one of them, as its fixture was made.
+inline std::vector<std::string> data_of(const std::string& model) {
+  if (std::find(masked_models.begin(), masked_models.end(), model) == masked_models.end()) return {};
+  return {"data.mask=0.4", "data.mask_token=63", "data.mask_never=[0, 1]", "model.separator=1"};
+}
 
 inline std::filesystem::path hugging_face(const std::string& model) {
   return std::filesystem::path(PRUN_TEST_FIXTURES) / "hugging_face" / model;
@@ -55,6 +68,7 @@ inline Recipe recipe_from(const std::filesystem::path& init, const std::string& 
           .string();
   sets.insert(sets.begin(), {"device.plugin=cpu", "data.path=" + tokens, "model.init=" + init.string(),
                              "run.out=" + (temporary_folder() / "run").string(), "run.fresh=true"});
+  for (std::string& set : data_of(tokens_of)) sets.push_back(std::move(set));
   const std::string text =
       "[run]\nname = 'from'\nsteps = 20\n[model]\nseq = 24\n[data]\nplugin = 'tokens'\npath = ''\nshuffle = "
       "false\n"

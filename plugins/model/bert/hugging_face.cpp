@@ -1,0 +1,86 @@
+// BERT as Hugging Face's libraries keep it: BertForMaskedLM.
+#include "bert.hpp"
+
+namespace prun {
+
+// Its dropout is a choice of who trains, and no part of the model; of which token separates two types its
+// config.json says nothing.
+void Bert::read_config(const Options& config, ConfigWriter& options) {
+  expect_text(config, "hidden_act", {"gelu", "gelu_new", "gelu_pytorch_tanh"});
+  expect_text(config, "position_embedding_type", {"absolute"});
+  expect_flag(config, "is_decoder", false);
+  expect_flag(config, "add_cross_attention", false);
+  expect_flag(config, "tie_word_embeddings", true);
+  expect_absent(config, "quantization_config", "weights of few bits");
+  options.set("layers", config.integer("num_hidden_layers"));
+  options.set("hidden", config.integer("hidden_size"));
+  options.set("heads", config.integer("num_attention_heads"));
+  options.set("ffn", config.integer("intermediate_size"));
+  options.set("vocab", config.integer("vocab_size"));
+  options.set("positions", config.integer("max_position_embeddings"));
+  options.set("types", config.integer("type_vocab_size"));
+  const bool by_erf = !config.has("hidden_act") || config.text("hidden_act") == "gelu";
+  options.set("activation", by_erf ? "gelu" : "gelu_tanh");
+  options.set("norm_eps", config.has("layer_norm_eps") ? config.number("layer_norm_eps") : 1e-12);
+}
+
+void Bert::write_config(const ModelContext& context, ConfigWriter& config) const {
+  config.set("model_type", "bert");
+  config.set("architectures", std::vector<std::string>{"BertForMaskedLM"});
+  config.set("hidden_act", activation_ == "gelu" ? "gelu" : "gelu_new");
+  config.set("num_hidden_layers", layers_);
+  config.set("hidden_size", hidden_.extent);
+  config.set("num_attention_heads", heads_.extent);
+  config.set("intermediate_size", ffn_.extent);
+  config.set("vocab_size", vocab_.extent);
+  config.set("max_position_embeddings", rows(context).extent);
+  config.set("type_vocab_size", types_);
+  config.set("tie_word_embeddings", true);
+  config.set("layer_norm_eps", eps_);
+  config.set("hidden_dropout_prob", dropout_);
+  config.set("attention_probs_dropout_prob", 0.0);
+}
+
+ForeignWeights Bert::foreign_weights() const {
+  ForeignWeights weights{{"bert.", ""},
+                         {},
+                         {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*",
+                          "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}};
+  const auto add = [&](const std::string& parameter, const std::string& name, const char* dims = "") {
+    weights.tensors.push_back({parameter, name, dims});
+  };
+  const auto add_norm = [&](const std::string& norm, const std::string& name) {
+    add(norm + ".gain", name + ".weight");
+    add(norm + ".bias", name + ".bias");
+  };
+  const auto add_packed = [&](const std::string& name, std::int64_t slot) {
+    const std::string there = "bert.encoder.layer.*.attention.self." + name;
+    weights.tensors.push_back(
+        {"block.qkv.weight", there + ".weight", "heads packed head_dim, hidden", "packed", slot, slot + 1});
+    weights.tensors.push_back(
+        {"block.qkv.bias", there + ".bias", "heads packed head_dim", "packed", slot, slot + 1});
+  };
+  add("embedding.token", "bert.embeddings.word_embeddings.weight");
+  add("embedding.position", "bert.embeddings.position_embeddings.weight");
+  add("embedding.type", "bert.embeddings.token_type_embeddings.weight");
+  add_norm("embedding.norm", "bert.embeddings.LayerNorm");
+  add_packed("query", 0);
+  add_packed("key", 1);
+  add_packed("value", 2);
+  const std::string layer = "bert.encoder.layer.*.";
+  add("block.proj.weight", layer + "attention.output.dense.weight", "hidden, heads queries head_dim");
+  add("block.proj.bias", layer + "attention.output.dense.bias");
+  add_norm("block.norm1", layer + "attention.output.LayerNorm");
+  add("block.up.weight", layer + "intermediate.dense.weight");
+  add("block.up.bias", layer + "intermediate.dense.bias");
+  add("block.down.weight", layer + "output.dense.weight");
+  add("block.down.bias", layer + "output.dense.bias");
+  add_norm("block.norm2", layer + "output.LayerNorm");
+  add("head.transform.weight", "cls.predictions.transform.dense.weight");
+  add("head.transform.bias", "cls.predictions.transform.dense.bias");
+  add_norm("head.norm", "cls.predictions.transform.LayerNorm");
+  add("head.bias", "cls.predictions.bias");
+  return weights;
+}
+
+}  // namespace prun
