@@ -198,14 +198,18 @@ double across_flops(const OperandShape& q, const OperandShape& k, const Attr* at
   return attention_flops(q, k.dims[1].extent, false) * (window - 0.5 * window * window / keys) / keys;
 }
 
-// Keys and values of all positions beside queries q, whose sequence may be split then.
+// Keys and values of all positions beside queries q, whose sequence may be split then. Without a mask they
+// may be those of another sequence, as long as it is.
 void check_across(OpShape& s, const char* op, int q) {
   const OperandShape& queries = s.operand[q];
   const Name all = s.operand[q + 1].dims[1].name;
   OpShape alike = s;
   for (int i = q + 1; i <= q + 2; ++i)
-    if (alike.operand[i].rank > 1 && alike.operand[i].dims[1].name == all)
-      alike.operand[i].dims[1].name = queries.dims[1].name;
+    if (alike.operand[i].rank > 1 && alike.operand[i].dims[1].name == all) {
+      Dim& keys = alike.operand[i].dims[1];
+      const bool other = s.attrs[0].i == 0 && keys.extent == s.operand[q + 1].dims[1].extent;
+      keys = {queries.dims[1].name, other ? queries.dims[1].extent : keys.extent};
+    }
   require(s.attrs[1].i == 0 || (s.attrs[1].i > 0 && s.attrs[0].i == 1), op,
           " takes a window from 0 on, and under a causal mask only");
   require(all != queries.dims[1].name, op,

@@ -1,7 +1,9 @@
 #include "placement/placement.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "placement/at_rest.hpp"
 #include "placement/axis_exchanges.hpp"
@@ -48,11 +50,44 @@ class AxisPass {
     SegmentData& segment = program_.segment(id);
     if (segment.incoming != none) axis_.settle(segment.incoming, handed_on_);
     visit(id, FunctionKind::forward);
+    for (CarriedValue& carried : program_.carried())
+      if (program_.value(carried.value).segment == id) complete(carried);
     if (segment.outgoing == none) return;
     const AxisPlacement wanted = segment.repeat > 1 ? handed_on_ : handed_on(segment.outgoing);
     program_.segment(id).outgoing =
         exchanges_.converted(segment.outgoing, wanted, id, FunctionKind::forward, none);
     handed_on_ = wanted;
+  }
+
+  // All who read it find it whole, as what is handed on is.
+  void complete(CarriedValue& carried) {
+    const Id before = carried.value, segment = program_.value(before).segment;
+    const Id whole = exchanges_.converted(before, handed_on(before), segment, FunctionKind::forward, none);
+    if (whole == before) return;
+    carried.value = whole;
+    for (Id behind = segment + 1; behind < program_.segment_count(); ++behind)
+      for (const std::vector<Id>& function : program_.segment(behind).functions)
+        for (const Id op : function)
+          for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+            if (program_.op(op).operands[i] == before) program_.replace_operand(op, i, whole);
+  }
+
+  // The gradient of a carried value lies as it does. Where every rank has it alike, the first summand, the
+  // last reader's, says whether ranks have a summand each: then it stays so until the value's own segment
+  // reads it.
+  bool adds_to_carried(const Op& op) const {
+    return op.function == FunctionKind::backward && program_.is_carried_gradient(op.operands.back());
+  }
+  void add_to_carried(const Op& op, Id id) {
+    const Id sum = op.operands.back();
+    if (carried_begun_.insert(sum).second) {
+      const auto of = std::find_if(program_.carried().begin(), program_.carried().end(),
+                                   [&](const CarriedValue& carried) { return carried.gradient == sum; });
+      const AxisPlacement lies = axis_.now(of->value), given = axis_.now(op.operands.front());
+      axis_.settle(sum, lies.is_replicated() && given.is_partial() ? given : lies);
+    }
+    need(op, id, 0, axis_.now(sum));
+    sums_.note_placed(id);
   }
 
   // Gradients of what is handed on lie as it does itself.
@@ -112,6 +147,7 @@ class AxisPass {
       sums_.note_placed(id);
       return;
     }
+    if (adds_to_carried(op)) return add_to_carried(op, id);
     standing_.want_whole(op, shape);
     AxisPlacement left = choice_.passed_on(op, shape);
     const std::optional<Name> split = left.is_incomplete() ? std::nullopt : choice_.split(op, shape);
@@ -187,6 +223,7 @@ class AxisPass {
   OpChoice choice_;
   std::map<Id, std::optional<Name>> own_split_;  // how the op is split that made each rank's own
   AxisPlacement handed_on_;
+  std::set<Id> carried_begun_;  // gradients that a reader has added to
 };
 
 }  // namespace

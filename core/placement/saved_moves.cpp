@@ -95,7 +95,7 @@ class SavedMoves {
     program_.value(move.away).place = move.to;
     program_.value(move.back).in_turn = true;
     const bool passes = move.value == program_.segment(segment_).incoming ||
-                        move.value == program_.segment(segment_).outgoing;
+                        move.value == program_.segment(segment_).outgoing || program_.is_carried(move.value);
     program_.value(move.value).in_turn = !passes;
   }
 

@@ -29,13 +29,8 @@ BoundKey bound_key(const Plan& plan, const Call& call, int side) {
                              : function.uses_inputs
                                  ? call.microbatch % static_cast<std::int32_t>(plan.input_slots)
                                  : -1;
-  return {call.function,
-          call.piece,
-          call.instance,
-          call.slot,
-          call.stub_slot,
-          input,
-          function.uses_batch ? side : 0,
+  return {call.function,  call.piece,        call.instance, call.slot,
+          call.stub_slot, call.carried_slot, input,         function.uses_batch ? side : 0,
           call.first};
 }
 

@@ -10,7 +10,7 @@ namespace prun {
 
 // Calls with equal keys are given the same, and share it. `side` is that of the staging area.
 using BoundKey = std::tuple<std::int32_t, std::int32_t, std::int32_t, std::int32_t, std::int32_t,
-                            std::int32_t, int, std::vector<std::uint32_t>>;
+                            std::int32_t, std::int32_t, int, std::vector<std::uint32_t>>;
 BoundKey bound_key(const Plan& plan, const Call& call, int side);
 
 // The most that all of it takes of the host's memory.

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/narrow.hpp"
+#include "plan/carried_spans.hpp"
 
 namespace prun {
 namespace {
@@ -14,6 +15,17 @@ std::int32_t add_instance(const Instance& instance, Plan& plan, std::vector<std:
   std::int32_t& first = first_instance[instance.segment];
   if (!instance.receive_stub && first < 0) first = at;
   return at;
+}
+
+// For what another rank's segment carries to a chunk of this one, or over it.
+void add_carried_stubs(const Program& program, const Work& work, Plan& plan) {
+  for (const CarriedSpan& span : carried_spans(program)) {
+    const Id segment = program.value(span.of.value).segment;
+    const bool met = std::any_of(work.chunks.begin(), work.chunks.end(),
+                                 [&](const ChunkWork& chunk) { return span.meets(chunk.first, chunk.last); });
+    if (met && plan.carrier_of(segment) < 0)
+      plan.instances.push_back({.segment = segment, .receive_stub = true, .carried_stub = true});
+  }
 }
 
 std::vector<std::size_t> chunks_by_stage(const Work& work) {
@@ -56,6 +68,7 @@ std::vector<std::int32_t> make_instances(const Program& program, const Work& wor
     for (std::int32_t at = of.first; at < of.last; ++at) add(chain[at]);
     chunk.last = narrow<std::int32_t>(plan.instances.size());
   }
+  add_carried_stubs(program, work, plan);
   return first_instance;
 }
 

@@ -18,6 +18,13 @@ std::int32_t Plan::find(FunctionKind kind, std::int32_t instance) const {
   return -1;
 }
 
+std::int32_t Plan::carrier_of(Id segment) const {
+  for (std::size_t i = 0; i < instances.size(); ++i)
+    if (instances[i].segment == segment && (!instances[i].receive_stub || instances[i].carried_stub))
+      return static_cast<std::int32_t>(i);
+  return -1;
+}
+
 std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
   if (!communicates()) return {};
   const std::vector<int> group = mesh.group(rank, axis);
@@ -79,6 +86,8 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
       const std::int32_t slot = stub ? call.stub_slot : call.slot;
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
+    case LiesBy::carried:
+      return of_instance().base + call.carried_slot * of_instance().stride + address.offset;
     case LiesBy::range:
       return (address.region == Region::runtime ? range.runtime : range.workspace) + address.offset;
     case LiesBy::lane: return range.scratch.base + call.slot * range.scratch.stride + address.offset;

@@ -114,6 +114,9 @@ struct Instance {
   // Stands for the last instance of the stage before, which another rank holds: no more of it is here than
   // what it hands on, once that has arrived, and the gradient of that, until it is sent back.
   bool receive_stub = false;
+  // Such a stub that stands for a segment in front of all that this rank holds: no more of it is here than
+  // what it carries, and the gradient of that.
+  bool carried_stub = false;
 };
 
 struct Wait {
@@ -128,7 +131,8 @@ struct Call {
   std::int32_t instance = 0;
   std::int32_t microbatch = -1;  // -1: not of a microbatch
   std::int32_t slot = 0;
-  std::int32_t stub_slot = 0;  // of the receive stub it is for, or reads from
+  std::int32_t stub_slot = 0;     // of the receive stub it is for, or reads from
+  std::int32_t carried_slot = 0;  // of what is carried
   std::int32_t queue = 0;
   std::int32_t position = 0;  // within its queue
   // By step: KernelArgs::first. Empty: no sum begins with this call.
@@ -186,7 +190,8 @@ struct Plan {
   Numbered<Chunk> chunks;
   std::int64_t microbatches = 1;
   std::int64_t input_slots = 2;
-  std::int64_t lanes = 1;  // microbatches that go through the chain side by side
+  std::int64_t carried_slots = 0;  // microbatches of what is carried that are here at once
+  std::int64_t lanes = 1;          // microbatches that go through the chain side by side
   // The saver's queue, whose calls run once a save and not once a step, beside the steps that follow it: in
   // the order in which a step overwrites what they read. Empty: a save is read while no step runs.
   Numbered<SaveRead> save_reads;
@@ -197,6 +202,9 @@ struct Plan {
   std::vector<std::int64_t> extents;  // of the axes
 
   std::span<const PlannedStep> steps(const Call& call) const;
+  // The instance where what a segment carries lies: its own, or what stands for it; -1: nothing of it is
+  // here.
+  std::int32_t carrier_of(Id segment) const;
   // The function of that kind of the instance's segment, or -1.
   std::int32_t find(FunctionKind kind, std::int32_t instance) const;
 

@@ -27,6 +27,7 @@ enum class Region : std::uint8_t {
   batch,              // staged microbatches of a step
   scalars,            // staged runtime values
   workspace,          // of kernels, where it lies apart from scratch
+  carried,            // what segments carry for all behind them, and the gradients of that
   others,             // of other programs over what lasts here: see Beneath
 };
 
@@ -39,6 +40,7 @@ enum class LiesBy : std::uint8_t {
   turn,        // and which of two buffers its microbatch has
   slot,        // and its microbatch's slot
   input_slot,  // its microbatch, however many instances there are
+  carried,     // whose it is, and its microbatch's slot of what is carried
   microbatch,  // its microbatch, and the side of the staging area
   side,        // that side alone
 };
@@ -89,6 +91,7 @@ inline constexpr RegionFacts region_table[] = {
     {.region = Region::batch, .name = "batch", .lies_by = LiesBy::microbatch, .is_staged = true},
     {.region = Region::scalars, .name = "scalars", .lies_by = LiesBy::side, .is_staged = true},
     {.region = Region::workspace, .name = "workspaces", .lies_by = LiesBy::range, .is_scratch = true},
+    {.region = Region::carried, .name = "carried", .lies_by = LiesBy::carried},
     {.region = Region::others, .name = "other programs", .lies_by = LiesBy::nothing},
 };
 inline constexpr int regions = static_cast<int>(std::size(region_table));

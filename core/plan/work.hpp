@@ -16,6 +16,9 @@ struct ChunkWork {
   std::int32_t first = 0, last = 0;  // instances of the chain
   // Coordinates that have the stage before and the one after; -1: there is none.
   std::int64_t from = -1, to = -1;
+  // What its rank, and the one that has the stage after, hold of the chain in front of their stage ends at
+  // most here: who has held the segment of a carried value, or one behind it, has the value already.
+  std::int32_t held = 0, held_by_next = 0;
 };
 struct Work {
   AxisId axis = no_axis;  // of the pipeline; no_axis: there is none

@@ -186,7 +186,7 @@ class TakingApart {
   }
 
   bool is_read(Id value) const {
-    if (value == program_.segment(segment_).outgoing) return true;
+    if (value == program_.segment(segment_).outgoing || program_.is_carried(value)) return true;
     for (const Id id : program_.segment(segment_).ops(FunctionKind::forward)) {
       const Op& op = program_.op(id);
       for (std::size_t i = 0; i < op.operands.size(); ++i)

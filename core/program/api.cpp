@@ -241,6 +241,9 @@ Status split_beyond(void* p, Text dim, Text within, Text axis, SplitScope scope)
 Status used_elsewhere(void* p, Id value, bool* used) {
   return guard([&] { *used = of(p).is_used_elsewhere(value); });
 }
+Status carry(void* p, Id segment, Id value) {
+  return guard([&] { of(p).carry(segment, value); });
+}
 
 Status low_rank(void* p, const LowRank* change) {
   return guard([&] { of(p).add_low_rank(*change); });
@@ -294,7 +297,8 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          low_rank,
                          foreign_weights,
                          share_sequence,
-                         split_beyond};
+                         split_beyond,
+                         carry};
 
 }  // namespace
 

@@ -17,6 +17,7 @@ class SegmentBackward {
   void run() {
     find_wanted();
     seed();
+    seed_carried();
     const std::vector<Id> forward = program_.segment(segment_).ops(FunctionKind::forward);
     for (auto id = forward.rbegin(); id != forward.rend(); ++id) visit(*id);
     close();
@@ -95,6 +96,9 @@ class SegmentBackward {
     for (Id id : program_.parameters())
       if (!program_.value(id).frozen) wanted_.insert(id);
     if (program_.segment(segment_).incoming != none) wanted_.insert(program_.segment(segment_).incoming);
+    for (const CarriedValue& carried : program_.carried())
+      if (carried.gradient != none && program_.value(carried.value).segment < segment_)
+        wanted_.insert(carried.value);
     for (Id id : program_.segment(segment_).ops(FunctionKind::forward)) mark_results(program_.op(id));
   }
 
@@ -117,6 +121,13 @@ class SegmentBackward {
     const Id id = program_.add_value(std::move(gradient));
     program_.segment(segment_).outgoing_gradient = id;
     if (wanted_.count(out)) contributions_[out].push_back(id);
+  }
+
+  // What the segments behind have added up comes first.
+  void seed_carried() {
+    for (const CarriedValue& carried : program_.carried())
+      if (program_.value(carried.value).segment == segment_ && wanted_.count(carried.value) != 0)
+        contributions_[carried.value].push_back(carried.gradient);
   }
 
   void visit(Id id) {
@@ -158,9 +169,19 @@ class SegmentBackward {
                         {gradient, accumulator_of(id)}, {});
   }
 
+  // For the segment in front that carries it: in a schedule's backward of inputs, since its own waits for it.
+  void add_to_carried() {
+    const std::vector<CarriedValue> all = program_.carried();
+    for (const CarriedValue& carried : all)
+      if (program_.value(carried.value).segment < segment_ && contributions_.count(carried.value) != 0)
+        program_.add_op(segment_, FunctionKind::backward, Part::input, "accumulate",
+                        {total(carried.value), carried.gradient}, {});
+  }
+
   // The gradient of what came in goes to the segment before; it needs a value of its own to live in.
   void close() {
     accumulate_plain_uses();
+    add_to_carried();
     SegmentData& segment = program_.segment(segment_);
     if (segment.incoming == none) return;
     Id gradient = total(segment.incoming);
@@ -212,9 +233,40 @@ class SegmentBackward {
 
 }  // namespace
 
+namespace {
+
+// Of values that can have one.
+void add_carried_gradients(Program& program) {
+  for (CarriedValue& carried : program.carried()) {
+    Value gradient = program.value(carried.value);
+    if (!is_float(gradient.dtype)) continue;
+    gradient.name += ".gradient";
+    carried.gradient = program.add_value(std::move(gradient));
+  }
+}
+
+// The sum must have a summand: nobody else writes it.
+void check_carried_gradients(const Program& program) {
+  std::set<Id> added;
+  for (Id id = 0; id < program.segment_count(); ++id)
+    for (const Id op : program.segment(id).ops(FunctionKind::backward))
+      if (program.is_carried_gradient(program.op(op).operands.back()))
+        added.insert(program.op(op).operands.back());
+  for (const CarriedValue& carried : program.carried())
+    if (carried.gradient != none && added.count(carried.gradient) == 0)
+      throw_error(
+          ErrorCode::bad_input, "segment '", program.segment(program.value(carried.value).segment).name,
+          "' carries '", program.value(carried.value).name,
+          "', and no op of a segment behind it gives it a gradient; let one read it, or carry it not");
+}
+
+}  // namespace
+
 void add_backward(Program& program) {
+  add_carried_gradients(program);
   for (Id id = program.step_segment() + 1; id < program.segment_count(); ++id)
     SegmentBackward(program, id).run();
+  check_carried_gradients(program);
 }
 
 void split_backward(Program& program) {

@@ -17,6 +17,8 @@ class ForwardOnly {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
       if (const Id out = program_.segment(segment).outgoing; out != none) needed_.insert(out);
     find_kept();
+    std::erase_if(program_.carried(),
+                  [&](const CarriedValue& carried) { return needed_.count(carried.value) == 0; });
     each_op([&](Id id) {
       if (kept_.count(id) == 0)
         program_.erase_op(id);
@@ -98,6 +100,7 @@ class ForwardOnly {
       bucket.states.clear();
       bucket.padding.clear();
     }
+    for (CarriedValue& carried : program_.carried()) carried.gradient = none;
     for (Id segment = 0; segment < program_.segment_count(); ++segment) {
       SegmentData& data = program_.segment(segment);
       data.incoming_gradient = data.outgoing_gradient = none;

@@ -90,6 +90,9 @@ class Selection {
     return true;
   }
 
+  // It is there anyway.
+  bool is_handed_on(Id value) const { return value == segment_.outgoing || program_.is_carried(value); }
+
   template <class Body>
   void each_operand(Id id, Access access, Body&& body) const {
     const Op& op = program_.op(id);
@@ -129,7 +132,7 @@ class Selection {
     constexpr std::size_t source = 0, sink = 1;
     FlowGraph graph(2 + 2 * entry.size());
     for (const auto& [value, node] : entry)
-      graph.add_edge(node, node + 1, value == segment_.outgoing ? 0 : program_.local_bytes(value));
+      graph.add_edge(node, node + 1, is_handed_on(value) ? 0 : program_.local_bytes(value));
     for (Id id : segment_.ops(FunctionKind::forward)) {
       const bool free = may_run_again(program_.op(id));
       each_operand(id, Access::write, [&](Id result) {
@@ -149,7 +152,7 @@ class Selection {
         });
     const std::vector<bool> late = graph.sink_side(source, sink);
     for (const auto& [value, node] : entry) {
-      if (!late[node + 1] || value == segment_.outgoing) continue;
+      if (!late[node + 1] || is_handed_on(value)) continue;
       (late[node] ? again_ : kept_).insert(value);
     }
   }

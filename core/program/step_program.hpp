@@ -212,6 +212,15 @@ struct SegmentData {
   std::int32_t device_of(FunctionKind kind) const { return devices[static_cast<std::size_t>(kind)]; }
 };
 
+// A result of a segment that ops of all segments behind it may read: its home is one for all of them. Each
+// adds to the gradient in its backward, which only the value's own segment reads.
+struct CarriedValue {
+  Id value = none;
+  Id gradient = none;  // none: of a program without backward, or a value that has none
+
+  friend bool operator==(const CarriedValue&, const CarriedValue&) = default;
+};
+
 class Program {
  public:
   Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context);
@@ -252,6 +261,13 @@ class Program {
   Id runtime(std::string_view name);
   Id incoming(Id segment);
   void set_outgoing(Id segment, Id value);
+  // Of a segment that does not repeat.
+  void carry(Id segment, Id value);
+  std::vector<CarriedValue>& carried() { return carried_; }
+  const std::vector<CarriedValue>& carried() const { return carried_; }
+  // Whether it is one of them, and whether it is the gradient of one.
+  bool is_carried(Id value) const;
+  bool is_carried_gradient(Id value) const;
   // Appends (before == none) or inserts; every operand given, in the order of the op's definition. Shapes are
   // checked against the op's rule.
   Id add_op(Id segment, FunctionKind function, Part part, std::string_view kind, std::vector<Id> operands,
@@ -344,6 +360,7 @@ class Program {
   std::optional<std::int32_t> shown_;
   std::string writer_;
   Numbered<Bucket> buckets_;
+  std::vector<CarriedValue> carried_;
   std::vector<Value> values_;
   std::vector<Op> ops_;
   std::vector<SegmentData> segments_;

@@ -46,6 +46,7 @@ bool Program::is_shown(Id segment_id, FunctionKind function) const {
 }
 
 bool Program::is_used_elsewhere(Id value) const {
+  if (is_carried(value) || is_carried_gradient(value)) return true;
   if (requests_.more_devices.empty()) return false;
   return std::any_of(ops_.begin(), ops_.end(), [&](const Op& op) {
     return op.def && !is_shown(op.segment, op.function) &&

@@ -1,4 +1,5 @@
 // Of class Program: its values and segments, and what may stand in them.
+#include <algorithm>
 #include <utility>
 
 #include "base/narrow.hpp"
@@ -157,6 +158,26 @@ void Program::set_outgoing(Id id, Id value_id) {
                   "' repeats, so what it hands on must have the shape of what comes in");
   }
   segment(id).outgoing = value_id;
+}
+
+void Program::carry(Id id, Id value_id) {
+  const Value& value = this->value(value_id);
+  if (value.segment != id || value.role != Role::activation)
+    throw_error(ErrorCode::bad_input, "segment '", segment(id).name, "' can carry only a result of its own");
+  if (segment(id).repeat != 1)
+    throw_error(ErrorCode::bad_input, "segment '", segment(id).name, "' repeats, so '", value.name,
+                "' would be as many values as there are layers; carry one of a segment that does not");
+  if (!is_carried(value_id)) carried_.push_back({value_id, none});
+}
+
+bool Program::is_carried(Id value) const {
+  return std::any_of(carried_.begin(), carried_.end(),
+                     [&](const CarriedValue& carried) { return carried.value == value; });
+}
+
+bool Program::is_carried_gradient(Id value) const {
+  return value != none && std::any_of(carried_.begin(), carried_.end(),
+                                      [&](const CarriedValue& carried) { return carried.gradient == value; });
 }
 
 void Program::forget_value(Id id) { std::erase(segment(value(id).segment).values, id); }

@@ -39,6 +39,10 @@ class Verifier {
   void check_function(FunctionKind kind) {
     if (kind == FunctionKind::backward && program_.segment(segment_).outgoing_gradient != none)
       written_.insert(program_.segment(segment_).outgoing_gradient);
+    if (kind == FunctionKind::backward)
+      for (const CarriedValue& carried : program_.carried())
+        if (carried.gradient != none && program_.value(carried.gradient).segment == segment_)
+          written_.insert(carried.gradient);
     for (Id id : program_.segment(segment_).ops(kind)) check_op(program_.op(id), kind);
   }
 
@@ -65,12 +69,22 @@ class Verifier {
         fail(where, " belongs to segment '", program_.segment(value.segment).name, "', which repeats");
       return;
     }
-    if (value.segment != segment_) fail(where, " is a result of another segment");
+    if (value.segment != segment_) return check_carried(op, i, where);
     if (op.access(i) != Access::write) {
       if (!written_.count(op.operands[i])) fail(where, " is read before anything wrote it");
     } else if (!written_.insert(op.operands[i]).second) {
       fail(where, " is written twice");
     }
+  }
+
+  // Forward reads what a segment in front carries, and backward adds to its gradient.
+  void check_carried(const Op& op, std::size_t i, const std::string& where) const {
+    const Id id = op.operands[i];
+    const bool adds = op.function == FunctionKind::backward && op.access(i) == Access::update;
+    const bool right =
+        program_.is_carried_gradient(id) ? adds : program_.is_carried(id) && op.access(i) == Access::read;
+    if (!right || program_.value(id).segment > segment_)
+      fail(where, " is a result of another segment; one in front may carry it (Segment::carry)");
   }
 
   void check_shape(const Op& op) const {
@@ -97,6 +111,12 @@ class Verifier {
     if (segment.repeat > 1 && (segment.incoming == none || segment.outgoing == none))
       fail("it repeats, so it must take a value in and hand one on");
     if (segment.ops(FunctionKind::forward).empty()) fail("forward is empty");
+    if (segment.outgoing != none && program_.is_carried(segment.outgoing))
+      fail("'", program_.value(segment.outgoing).name,
+           "' is handed on and carried too, and has one place; carry a copy, such as of op 'scale'");
+    for (const CarriedValue& carried : program_.carried())
+      if (program_.value(carried.value).segment == segment_ && !written_.count(carried.value))
+        fail("'", program_.value(carried.value).name, "' is carried, but no op writes it");
     for (const Id handed_on : {segment.outgoing, segment.incoming_gradient})
       if (handed_on != none && !written_.count(handed_on))
         fail("'", program_.value(handed_on).name, "' is handed on, but no op writes it");

@@ -105,6 +105,11 @@ TEST(Property, AModelOfMaskedTokensTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 80 : 12, expect_one_ranks, drawn_masked);
 }
 
+// What segments carry lies once on a rank, and its gradient is summed in the same order.
+TEST(Property, AModelThatCarriesValuesTrainsLikeOneRank) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 120 : 15, expect_one_ranks, drawn_relay);
+}
+
 // A sample holds several conversations, and some tokens of each are learned.
 TEST(Property, ARecipeOfConversationsTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 60 : 6, expect_one_ranks, drawn_chat);

@@ -51,6 +51,50 @@ TEST(Program, NamesWhatDoesNotFit) {
             std::string::npos);
 }
 
+// Segments a, b twice and c, in a chain; `write` has the last say.
+std::string carried_refusal(
+    const std::function<void(const Segment&, const Segment&, const Segment&)>& write) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment a = ref.segment("a"), b = ref.segment("b", 2), c = ref.segment("c");
+  a.outgoing(a.op("gelu", {a.vector("x", {{"hidden", 6}}, ones())}));
+  b.outgoing(b.op("add", {b.op("gelu", {b.incoming()}), b.vector("y", {{"hidden", 6}}, ones())}));
+  c.outgoing(c.op("gelu", {c.incoming()}));
+  return message_of([&] {
+    write(a, b, c);
+    verify(*program);
+    add_backward(*program);
+  });
+}
+
+TEST(Program, CarriesWhatASegmentMakesOnceForThoseBehindIt) {
+  const auto named = [](const Segment& s) { return s.op("scale", {s.values().front()}, {{"factor", 2.0}}); };
+  EXPECT_EQ(carried_refusal([&](const Segment& a, const Segment& b, const Segment& c) {
+              const Id x = a.carry(named(a));
+              b.outgoing(b.op("add", {b.info().outgoing, x}));
+              c.outgoing(c.op("add", {c.incoming(), x}));
+            }),
+            "");
+  const auto refuses = [&](const char* why, const auto& write) {
+    const std::string said = carried_refusal(write);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  };
+  refuses("one in front may carry it", [&](const Segment& a, const Segment&, const Segment& c) {
+    c.op("add", {c.incoming(), named(a)});
+  });
+  refuses("one in front may carry it",
+          [&](const Segment& a, const Segment&, const Segment& c) { a.op("gelu", {c.carry(named(c))}); });
+  refuses("'b' repeats, so",
+          [&](const Segment&, const Segment& b, const Segment&) { b.carry(b.info().outgoing); });
+  refuses("can carry only a result of its own",
+          [&](const Segment& a, const Segment&, const Segment& c) { c.carry(a.info().outgoing); });
+  refuses("is handed on and carried too", [&](const Segment& a, const Segment&, const Segment& c) {
+    c.op("add", {c.incoming(), a.carry(a.info().outgoing)});
+  });
+  refuses("no op of a segment behind it gives it a gradient",
+          [&](const Segment& a, const Segment&, const Segment&) { a.carry(named(a)); });
+}
+
 TEST(Program, VerifyFindsBrokenPrograms) {
   const auto program = empty_program();
   const ProgramRef ref(&program_api(), program.get());

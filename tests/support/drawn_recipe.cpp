@@ -304,6 +304,22 @@ std::string drawn_family(unsigned seed, std::string text) {
   return text;
 }
 
+namespace {
+
+// With sequences shared out over an axis more.
+std::string drawn_in_parts(unsigned seed, std::string text) {
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  replace("seq = 6", "seq = 12");
+  replace("seq = 4", "seq = 16");
+  replace("[mesh]\n", "[mesh]\ncp = 2\n");
+  return text + "[[strategy]]\nplugin = 'context'\nbalance = '" + (seed / 3 % 2 == 1 ? "none" : "zigzag") +
+         "'\n";
+}
+
+}  // namespace
+
 std::string drawn_masked(unsigned seed, std::string text) {
   const auto flip = [&](unsigned period) { return seed / period % 2 == 1; };
   const auto replace = [&](const std::string& from, const std::string& to) {
@@ -325,11 +341,23 @@ std::string drawn_masked(unsigned seed, std::string text) {
   replace("plugin = 'adafactor'\n", "plugin = 'sgd'\n");
   replace("of = 'others'\nplugin = 'adamw'\n", "of = 'others'\nplugin = 'adamw'\neps = 1e-3\n");
   replace("plugin = 'adamw'\nlr = 1e-3\n", "plugin = 'adamw'\neps = 1e-3\nlr = 1e-3\n");
-  if (seed % 3 != 0) return text;
-  replace("seq = 6", "seq = 12");
-  replace("seq = 4", "seq = 16");
-  replace("[mesh]\n", "[mesh]\ncp = 2\n");
-  return text + "[[strategy]]\nplugin = 'context'\nbalance = '" + (flip(3) ? "none" : "zigzag") + "'\n";
+  return seed % 3 == 0 ? drawn_in_parts(seed, std::move(text)) : text;
+}
+
+std::string drawn_relay(unsigned seed, std::string text) {
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  const auto cut = [&](const std::string& from) {
+    if (const std::size_t at = text.find(from); at != std::string::npos)
+      text.erase(at, text.find('\n', at) + 1 - at);
+  };
+  for (const char* key :
+       {"plugin = 'gpt'", "plugin = 'llama'", "kv_heads = ", "qkv_bias = ", "compute = ", "state = "})
+    cut(key);
+  replace("[precision]\n", "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
+  replace("[model]\n", "[model]\nplugin = 'relay'\n");
+  return seed % 3 == 0 ? drawn_in_parts(3, std::move(text)) : text;  // a weight of it goes by position
 }
 
 std::string drawn_adapters(unsigned seed, std::string text) {

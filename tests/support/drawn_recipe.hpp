@@ -43,6 +43,10 @@ std::string drawn_family(unsigned seed, std::string text);
 // The same in fp64, of a model of both directions on masked tokens, with sequences shared out in a third.
 std::string drawn_masked(unsigned seed, std::string text);
 
+// The same in fp64, of a model whose segments carry values for all behind them, with sequences shared out in
+// a third.
+std::string drawn_relay(unsigned seed, std::string text);
+
 // The same with other lines in [device], and with these in [comm]; what only the CPU device has is left out.
 std::string drawn_on(std::string text, const std::string& device, const std::string& comm);
 // On the device cpu-async and the comm plugin meet-async, with lines of options for each.

@@ -294,6 +294,9 @@ struct ProgramApi {
   // It splits as split_in does, over an axis that may have more ranks than the dimension has parts: beyond
   // those, ranks split dimension `within` of what has both, and what has the first alone they have alike.
   Status (*split_beyond)(void* program, Text dim, Text within, Text axis, SplitScope scope);
+  // Phase `model`: a result of a segment that does not repeat becomes one that ops of all segments behind it
+  // may read, beside what is handed on from each to the next: see Segment::carry.
+  Status (*carry)(void* program, Id segment, Id value);
 };
 
 class Segment;
@@ -483,6 +486,15 @@ class Segment {
     return call([&](Id* r) { return api().incoming(handle(), id_, r); });
   }
   void outgoing(Id value) const { raise(api().outgoing(handle(), id_, value)); }
+
+  // Lets ops of all segments behind this one, which does not repeat, read a result of it, by the same id,
+  // whatever its shape. A rank has it once a microbatch, however many layers read it; stages of a pipeline
+  // pass it on. The gradients that its readers give are added up in the order of backward, the last reader's
+  // first, and come back to this segment. Returns the value.
+  Id carry(Id value) const {
+    raise(api().carry(handle(), id_, value));
+    return value;
+  }
 
   // Appends an op to forward. `inputs` are the operands it reads or updates, in order (none: an optional one
   // left out); returns the values it writes.

@@ -9,6 +9,7 @@
 #include "plan/memory/last_uses.hpp"
 #include "plan/memory/place_regions.hpp"
 #include "plan/memory/transfers.hpp"
+#include "plan/order/carried_sums.hpp"
 #include "plan/order/first_writers.hpp"
 #include "plan/order/order_calls.hpp"
 #include "plan/order/save_reads.hpp"
@@ -95,8 +96,9 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
       take_gathered_turns(bundles.uses, bytes_by_instance(plan, sizes, Region::gathered, 0));
   const Turns unreduced =
       take_unreduced_turns(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
-  order_calls(work, bundles, gathered, plan);
+  order_calls(work, carried_spans(program), bundles, gathered, plan);
   choose_first_writers(program, plan);
+  begin_carried_sums(program, plan);
   place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead}, beneath,
                 plan);
   mark_dead_slots(program, plan);

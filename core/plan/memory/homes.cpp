@@ -69,6 +69,7 @@ class HomePlanner {
       : program_(program),
         lowering_(lowering),
         first_instance_(first_instance),
+        plan_(plan),
         homes_(plan.homes),
         room_(program, lowering, beneath, plan.layout) {}
 
@@ -90,12 +91,24 @@ class HomePlanner {
     if (segment.outgoing != none) place(segment.outgoing, Region::boundary, segment_id);
     if (segment.outgoing_gradient != none)
       place(segment.outgoing_gradient, Region::boundary_gradient, segment_id);
+    for (const CarriedValue& carried : program_.carried())
+      if (program_.value(carried.value).segment == segment_id) place_carried(carried, segment_id);
     for (const auto& [id, writer] : saved_values(program_, segment, homes_))
       place(id, region_of_saved(program_.value(id), writer), segment_id);
   }
 
   Address& place(Id value, Region region, Id segment) {
     return homes_[value] = room_.take(value, region, segment);
+  }
+
+  // One for all who read it.
+  void place_carried(const CarriedValue& carried, Id segment) {
+    for (const Id id : {carried.value, carried.gradient}) {
+      if (id == none) continue;
+      Address& address = place(id, Region::carried, segment);
+      address.whose = Whose::fixed;
+      address.instance = plan_.carrier_of(segment);
+    }
   }
 
   void place_lasting(Id id, Id segment) {
@@ -121,6 +134,7 @@ class HomePlanner {
   const Program& program_;
   const Lowering& lowering_;
   std::span<const std::int32_t> first_instance_;
+  const Plan& plan_;
   Homes& homes_;
   Homes around_;
   HomeRoom room_;

@@ -39,6 +39,7 @@ class Regions {
         place_per_slot(Region::boundary);
       place_per_slot(Region::slot);
       if (range_ == 0) {
+        place_carried();
         place_boundary_gradients();
         place_saved_in_turn();
         place_turns(Region::gathered, in_turn.gathered);
@@ -92,6 +93,11 @@ class Regions {
     const std::vector<std::int64_t> bytes = needs_.bytes_of(region, range_);
     for (std::size_t i = 0; i < bytes.size(); ++i)
       placed(region).push_back({take(region, times(needs_.slots_of(i), bytes[i])), bytes[i]});
+  }
+
+  void place_carried() {
+    for (const std::int64_t bytes : needs_.bytes_of(Region::carried, range_))
+      placed(Region::carried).push_back({take(Region::carried, times(plan_.carried_slots, bytes)), bytes});
   }
 
   void place_turns(Region region, const Turns& turns) {

@@ -39,7 +39,8 @@ std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const Re
                                             Region region, std::int32_t range) {
   std::vector<std::int64_t> bytes;
   for (const Instance& instance : plan.instances) {
-    const bool here = !instance.receive_stub || facts_of(region).is_handed_on;
+    const bool stands_for = instance.carried_stub ? region == Region::carried : facts_of(region).is_handed_on;
+    const bool here = !instance.receive_stub || stands_for;
     bytes.push_back(here ? sizes[instance.segment].of(region, range) : 0);
   }
   return bytes;

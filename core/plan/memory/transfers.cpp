@@ -1,6 +1,7 @@
 #include "plan/memory/transfers.hpp"
 
 #include "base/narrow.hpp"
+#include "plan/carried_spans.hpp"
 
 namespace prun {
 namespace {
@@ -13,39 +14,60 @@ std::int32_t add_queue(const Work& work, std::string name, std::int64_t peer, Pl
 class Transfers {
  public:
   Transfers(const Program& program, const Work& work, Plan& plan)
-      : program_(program), work_(work), plan_(plan) {}
+      : program_(program), work_(work), plan_(plan), spans_(carried_spans(program)) {}
 
   void of_chunk(const ChunkWork& work, Chunk& chunk) {
     if (chunk.stub >= 0) {
-      chunk.receive = add(chunk.stub, FunctionKind::receive, work.stage - 1, work.from);
-      chunk.send_gradient = add(chunk.stub, FunctionKind::send_gradient, work.stage - 1, work.from);
+      chunk.receive = add(chunk.stub, FunctionKind::receive, work.stage - 1, work.from,
+                          carried(work, &CarriedSpan::arrives, &CarriedValue::value));
+      chunk.send_gradient = add(chunk.stub, FunctionKind::send_gradient, work.stage - 1, work.from,
+                                carried(work, &CarriedSpan::gradient_leaves, &CarriedValue::gradient));
     }
     if (work.to >= 0 && work.to != work_.coordinate) {
-      chunk.send = add(chunk.last - 1, FunctionKind::send, work.stage, work.to);
-      chunk.receive_gradient = add(chunk.last - 1, FunctionKind::receive_gradient, work.stage, work.to);
+      chunk.send = add(chunk.last - 1, FunctionKind::send, work.stage, work.to,
+                       carried(work, &CarriedSpan::leaves, &CarriedValue::value));
+      chunk.receive_gradient = add(chunk.last - 1, FunctionKind::receive_gradient, work.stage, work.to,
+                                   carried(work, &CarriedSpan::gradient_arrives, &CarriedValue::gradient));
     }
   }
 
  private:
-  // Of what stage `stage` hands on, or of its gradient; -1 where there is none.
-  std::int32_t add(std::int32_t instance, FunctionKind kind, std::int32_t stage, std::int64_t peer) {
+  std::vector<Id> carried(const ChunkWork& chunk,
+                          bool (CarriedSpan::*goes)(const Work&, const ChunkWork&) const,
+                          Id CarriedValue::*what) const {
+    std::vector<Id> values;
+    for (const CarriedSpan& span : spans_)
+      if (span.of.*what != none && (span.*goes)(work_, chunk)) values.push_back(span.of.*what);
+    return values;
+  }
+
+  // Of what stage `stage` hands on, or of its gradient, and what is carried beside it; -1 where there is
+  // none.
+  std::int32_t add(std::int32_t instance, FunctionKind kind, std::int32_t stage, std::int64_t peer,
+                   const std::vector<Id>& beside) {
     const Id segment = plan_.instances[instance].segment;
     const bool gradient = kind == FunctionKind::send_gradient || kind == FunctionKind::receive_gradient;
     const Id value =
         gradient ? program_.segment(segment).outgoing_gradient : program_.segment(segment).outgoing;
     if (value == none) return -1;
-    PlannedStep step;
-    step.exchange = exchange_of(value, kind, peer);
-    step.operands.push_back({value, plan_.home(value)});
     PlannedFunction function;
     function.segment = segment;
     function.kind = kind;
-    function.steps.push_back(std::move(step));
+    function.steps.push_back(step_of(value, kind, peer));
+    for (const Id also : beside) function.steps.push_back(step_of(also, kind, peer));
     const std::string queue =
         detail::concat(program_.mesh().name(work_.axis), gradient ? ".backward." : ".forward.", stage);
-    function.pieces.push_back({0, 1, add_queue(work_, queue, peer, plan_)});
+    const auto steps = narrow<std::int32_t>(function.steps.size());
+    function.pieces.push_back({0, steps, add_queue(work_, queue, peer, plan_)});
     plan_.functions.push_back(std::move(function));
     return narrow<std::int32_t>(plan_.functions.size()) - 1;
+  }
+
+  PlannedStep step_of(Id value, FunctionKind kind, std::int64_t peer) const {
+    PlannedStep step;
+    step.exchange = exchange_of(value, kind, peer);
+    step.operands.push_back({value, plan_.home(value)});
+    return step;
   }
 
   PlannedExchange exchange_of(Id value, FunctionKind kind, std::int64_t peer) const {
@@ -62,6 +84,7 @@ class Transfers {
   const Program& program_;
   const Work& work_;
   Plan& plan_;
+  const std::vector<CarriedSpan> spans_;
 };
 
 }  // namespace

@@ -24,6 +24,7 @@ void CallList::add_piece(const InstancePiece& piece, std::int32_t microbatch) {
   call.microbatch = microbatch;
   if (microbatch >= 0 && piece.instance != step_instance) {
     call.slot = held_.slot;
+    call.carried_slot = carried_;
     if (uses_stub(piece.instance)) call.stub_slot = held_.stub;
   }
   call.queue = queue_of(piece);

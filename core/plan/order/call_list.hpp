@@ -17,6 +17,7 @@ class CallList {
   // What the microbatch has that the next calls are for.
   void hold(const Slots::Held& held) { held_ = held; }
   const Slots::Held& held() const { return held_; }
+  void hold_carried(std::int32_t slot) { carried_ = slot; }
 
   // One call for each piece of the function; none where the segment has no such function.
   void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch = -1);
@@ -38,6 +39,7 @@ class CallList {
 
   Plan& plan_;
   Slots::Held held_;
+  std::int32_t carried_ = 0;
 };
 
 // What a piece's steps read or write.

@@ -5,6 +5,7 @@
 #include "plan/instances.hpp"
 #include "plan/order/begin_calls.hpp"
 #include "plan/order/call_list.hpp"
+#include "plan/order/carried_slots.hpp"
 #include "plan/order/gather_calls.hpp"
 #include "plan/order/gradient_calls.hpp"
 #include "plan/order/pass_calls.hpp"
@@ -17,10 +18,12 @@ namespace {
 
 class CallOrder {
  public:
-  CallOrder(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan)
+  CallOrder(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
+            const Turns& gathered, Plan& plan)
       : work_(work),
         plan_(plan),
         slots_(plan, work),
+        carried_(plan, work, carried),
         calls_(plan),
         begin_(plan, calls_),
         saved_(work, plan, slots_, calls_),
@@ -36,8 +39,10 @@ class CallOrder {
       const ScheduleCall& call = work_.calls[number];
       load_until(call.microbatch + 1);
       calls_.hold(slots_.of(call));
+      calls_.hold_carried(carried_.of(call));
       run_pass(number);
       slots_.done(call);
+      carried_.done(call);
     }
     begin_.finish();
     gradients_.sum_tied();
@@ -81,6 +86,7 @@ class CallOrder {
   const Work& work_;
   Plan& plan_;
   Slots slots_;
+  CarriedSlots carried_;
   CallList calls_;
   BeginCalls begin_;
   SavedCalls saved_;
@@ -92,8 +98,9 @@ class CallOrder {
 
 }  // namespace
 
-void order_calls(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan) {
-  CallOrder(work, bundles, gathered, plan).run();
+void order_calls(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
+                 const Turns& gathered, Plan& plan) {
+  CallOrder(work, carried, bundles, gathered, plan).run();
 }
 
 }  // namespace prun

@@ -1,8 +1,10 @@
 // The sequence of calls of a step.
 #pragma once
 
+#include <span>
 #include <vector>
 
+#include "plan/carried_spans.hpp"
 #include "plan/order/turns.hpp"
 #include "plan/order/used_together.hpp"
 #include "plan/work.hpp"
@@ -20,6 +22,7 @@ struct Bundles {
 //
 // Needs plan.functions, plan.instances, plan.chunks and plan.queues; fills calls, and how many microbatches
 // of a chunk are alive at once; adds joint functions. Which call waits for which is plan/waits.hpp.
-void order_calls(const Work& work, const Bundles& bundles, const Turns& gathered, Plan& plan);
+void order_calls(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
+                 const Turns& gathered, Plan& plan);
 
 }  // namespace prun

@@ -114,6 +114,14 @@ std::int64_t other_holder(const Program& program, const PipelineLayout& layout, 
   return *holders.begin();
 }
 
+// Where what a rank holds in front of that stage ends.
+std::int32_t held_before(const PipelineLayout& layout, std::int64_t coordinate, std::int32_t stage) {
+  std::int32_t end = 0;
+  for (const std::int32_t held : layout.order.stages[static_cast<std::size_t>(coordinate)])
+    if (held < stage) end = std::max(end, layout.stages[held].last);
+  return end;
+}
+
 }  // namespace
 
 Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
@@ -127,8 +135,10 @@ Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t 
   const auto stages = narrow<std::int32_t>(layout.stages.size());
   for (const std::int32_t stage : layout.order.stages[rank]) {
     const Stage& held = layout.stages[stage];
-    work.chunks.push_back({stage, held.first, held.last, stage > 0 ? layout.holder(stage - 1) : -1,
-                           stage + 1 < stages ? layout.holder(stage + 1) : -1});
+    const std::int64_t next = stage + 1 < stages ? layout.holder(stage + 1) : -1;
+    work.chunks.push_back({stage, held.first, held.last, stage > 0 ? layout.holder(stage - 1) : -1, next,
+                           held_before(layout, coordinate, stage),
+                           next < 0 ? 0 : held_before(layout, next, stage + 1)});
   }
   return work;
 }

@@ -161,9 +161,11 @@ std::string fingerprint(const Program& program, const Plan& plan) {
     print.add(queue.name, ' ', static_cast<std::int64_t>(queue.axis), ' ', queue.peer, ' ', queue.calls);
   for (const Call& call : plan.calls)
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
-              call.stub_slot);
+              call.stub_slot,
+              plan.carried_slots > 0 ? detail::concat(' ', call.carried_slot) : std::string());
   for (int region = 0; region < regions; ++region)
-    if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced))
+    if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced) &&
+        (region != static_cast<int>(Region::carried) || plan.carried_slots > 0))
       print.add(plan.layout.memory.bytes[static_cast<std::size_t>(region)]);
   return print.hex();
 }

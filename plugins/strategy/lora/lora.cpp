@@ -137,6 +137,11 @@ class AdaptedLinear {
         if (program_.op(op).operands[i] == y_) program_.replace_operand(op, static_cast<int>(i), sum);
     }
     if (segment_.info().outgoing == y_) segment_.outgoing(sum);
+    if (program_.used_elsewhere(y_))
+      throw_error(
+          ErrorCode::unsupported, "segment '", segment_.info().name.view(),
+          "' carries what one of the adapted weights makes for all behind it, which would read it without "
+          "the adapter; leave that weight out of targets");
   }
 
   const Segment& segment_;

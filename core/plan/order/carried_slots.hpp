@@ -1,0 +1,35 @@
+// Where among what is carried a microbatch lies.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <span>
+
+#include "plan/carried_spans.hpp"
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// A rank has what is carried once a microbatch, from its first pass through a chunk that has to do with any
+// of it to its last, whichever chunks these are. Where some arrives from another rank there is one slot more:
+// while the oldest microbatch is still at work, the next one can arrive.
+class CarriedSlots {
+ public:
+  // Sets plan.carried_slots.
+  CarriedSlots(Plan& plan, const Work& work, std::span<const CarriedSpan> spans);
+
+  // For each call of the work in turn: what its microbatch has, 0 where it has nothing; and that it is done.
+  std::int32_t of(const ScheduleCall& call);
+  void done(const ScheduleCall& call);
+
+ private:
+  bool meets(const ScheduleCall& call) const { return meets_[call.chunk]; }
+  std::int32_t alive_at_once(const Work& work) const;
+
+  Numbered<bool> meets_;                       // by chunk
+  std::map<std::int32_t, std::int32_t> left_;  // by microbatch: passes that are still to come
+  std::map<std::int32_t, std::int32_t> held_;
+  std::deque<std::int32_t> free_;  // longest free first
+};
+
+}  // namespace prun
