@@ -19,26 +19,30 @@ void BlockingQueues::join() {
 
 void BlockingQueues::run(QueueRun& queue) {
   if (const Status status = queue.device.attach(queue.handle); !status.ok()) queues_.fail(queue, status, 0);
-  for (std::int64_t step = 0; steps_.may_run(step); ++step)
-    for (const BoundCall& bound : queue.calls) run_call(queue, bound, step);
+  for (std::int64_t round = 0; steps_.may_run(round); ++round)
+    for (const BoundCall& bound : queue.calls) {
+      await(queue, bound, round);
+      if (bound.call->runs_in(steps_.run(round).round)) run_call(queue, bound, round);
+      if (bound.signals) queue.ticket.publish(queue.ticket_of(round, bound.call->position));
+    }
 }
 
 // A queue that has failed goes on handing out tickets, so that nobody waits for ever.
-void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   const Call& call = *bound.call;
-  await(queue, bound, step);
+  const std::int64_t step = steps_.run(round).step;
   if (saves_ && call.save_read >= 0) saves_->await(call.save_read);
   watchers_.tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
-  if (!queue.failed_by(step)) {
+  if (!queue.failed_by(round)) {
     const BoundSide& side = bound.side(step);
     const Status status = queue.comm.comm ? exchange(queue, *side.piece) : launch(queue, call, side, step);
-    if (!status.ok()) queues_.fail(queue, status, step);
+    if (!status.ok()) queues_.fail(queue, status, round);
   }
   watchers_.tell([&](Probe& probe, double at) { probe.end_call(queue.index, call, step, at); });
-  if (bound.signals) queue.ticket.publish(queue.ticket_of(step, call.position));
 }
 
-void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
+  const std::int64_t step = steps_.run(round).step;
   const bool measured = watchers_.is_measured(step);
   double sign = 1;
   auto edge = bound.edges.begin();
@@ -48,10 +52,10 @@ void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t
   for (const BoundWait& waits : bound.waits) {
     pass_edge();
     const Wait& wait = *waits.wait;
-    if (step < wait.steps_ago) continue;
+    if (round < wait.steps_ago) continue;
     watchers_.tell(
         [&](Probe& probe, double at) { probe.begin_wait(queue.index, *bound.call, wait, step, at); });
-    waits.other->ticket.await(waits.other->ticket_of(step - wait.steps_ago, wait.call));
+    waits.other->ticket.await(waits.other->ticket_of(round - wait.steps_ago, wait.call));
     watchers_.tell(
         [&](Probe& probe, double at) { probe.end_wait(queue.index, *bound.call, wait, step, at); });
   }

@@ -27,8 +27,8 @@ class BlockingQueues {
 
  private:
   void run(QueueRun& queue);
-  void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
-  void await(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  void run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round);
+  void await(QueueRun& queue, const BoundCall& bound, std::int64_t round);
   Status launch(QueueRun& queue, const Call& call, const BoundSide& side, std::int64_t step);
   Status exchange(QueueRun& queue, const BoundPiece& piece);
   Status exchange(QueueRun& queue, const CommOp& op);

@@ -87,24 +87,26 @@ void Executor::stop() {
   blocking_.join();
   feeder_.join();
   for (auto& queue : queues_.all())
-    if (queue->asynchronous && steps_.started() > 0) await_step(*queue, steps_.started() - 1);
+    if (queue->asynchronous && steps_.started() > 0 && !queue->calls.empty())
+      await(*queue, queue->last_ticket(steps_.started() - 1), steps_.started() - 1);
 }
 
-void Executor::start_step() { steps_.start(); }
+void Executor::start_step(Round round) { steps_.start(round); }
 
 // What goes wrong in the step behind it is not its own.
 std::optional<double> Executor::finish_step() {
-  const std::int64_t step = steps_.finish();
+  const std::int64_t round = steps_.finish(), last = plan_.overlaps ? round + 1 : round;
+  PRUN_CHECK(last < steps_.started(), "step ", steps_.run(round).step, " goes on until another one begins");
   bool done = true;
   for (auto& queue : queues_.all()) {
-    await_step(*queue, step);
-    done &= queue->is_done(step);
+    if (!queue->calls.empty()) await(*queue, queue->last_ticket_of_step(round), last);
+    done &= queue->is_done(round);
   }
   for (auto& queue : queues_.all())
-    if (done ? queue->failed_by(step) : queue->has_failed()) raise(queue->status);
+    if (done ? queue->failed_by(last) : queue->has_failed()) raise(queue->status);
   late_probes_.tell_progress();
-  late_probes_.tell_step(step);
-  return exposed_communication(step);
+  late_probes_.tell_step(round);
+  return exposed_communication(steps_.run(round).step);
 }
 
 std::optional<double> Executor::exposed_communication(std::int64_t step) const {
@@ -114,9 +116,7 @@ std::optional<double> Executor::exposed_communication(std::int64_t step) const {
   return exposed_seconds(queues_, step);
 }
 
-void Executor::await_step(QueueRun& queue, std::int64_t step) {
-  if (queue.calls.empty()) return;
-  const std::uint64_t last = queue.last_ticket(step);
+void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t round) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   std::optional<WaitForDevice> wait;
@@ -125,7 +125,7 @@ void Executor::await_step(QueueRun& queue, std::int64_t step) {
   while (queue.asynchronous && !queue.ticket.reached(last)) {
     Status status = queue.device.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
-    if (!status.ok()) queues_.fail(queue, status, step);
+    if (!status.ok()) queues_.fail(queue, status, round);
     late_probes_.tell_progress();
     if (!wait) wait.emplace(queue.device_text);
     wait->is_at(queues_.tickets_written() + (options_.saves ? options_.saves->progress() : 0));

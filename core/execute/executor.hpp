@@ -49,8 +49,10 @@ class Executor {
   const PlanMemory& memory() const { return memory_; }
 
   // Lets the queues run step 0, 1, 2, ... in turn. At most two may be started and not finished: they have the
-  // two sides of what is staged.
-  void start_step();
+  // two sides of what is staged. Where steps overlap, `round` says whether it begins behind one that is done
+  // or goes on from it, and a round that ends them, in which no step is started, must come before the last of
+  // them is finished.
+  void start_step(Round round = Round::going_on);
   // Holds the caller until the earliest step that is not finished is done; raises what went wrong in it. Its
   // exposed communication in seconds (sim/events.hpp), where that is measured and there is any communication.
   std::optional<double> finish_step();
@@ -60,7 +62,7 @@ class Executor {
                                 const ExecutorOptions& options);
   void bind();
   void start_threads();
-  void await_step(QueueRun& queue, std::int64_t step);
+  void await(QueueRun& queue, std::uint64_t last, std::int64_t round);
   std::optional<double> exposed_communication(std::int64_t step) const;
   void stop();
 

@@ -30,11 +30,11 @@ double clock_of(QueueRun& queue) {
   return clock;
 }
 
-bool may_begin(const BoundCall& bound, std::int64_t step) {
+bool may_begin(const BoundCall& bound, std::int64_t round) {
   for (const BoundWait& waits : bound.waits) {
     const Wait& wait = *waits.wait;
-    if (step >= wait.steps_ago &&
-        !waits.other->ticket.reached(waits.other->ticket_of(step - wait.steps_ago, wait.call)))
+    if (round >= wait.steps_ago &&
+        !waits.other->ticket.reached(waits.other->ticket_of(round - wait.steps_ago, wait.call)))
       return false;
   }
   return true;
@@ -48,12 +48,14 @@ void LateProbes::set_clocks() {
     if (clocks_.count(&queue->device) == 0) clocks_[&queue->device] = clock_of(*queue);
 }
 
-void LateProbes::tell_step(std::int64_t step) const {
+void LateProbes::tell_step(std::int64_t round) const {
   if (watchers_.timed().empty()) return;
-  for (const auto& [queue, bound] : queues_.fed()) tell_call(*queue, *bound, step);
+  for (const auto& [queue, bound] : queues_.fed())
+    if (bound->call->runs_in(steps_.run(round).round)) tell_call(*queue, *bound, round);
 }
 
-void LateProbes::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) const {
+void LateProbes::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const {
+  const std::int64_t step = steps_.run(round).step;
   const BoundSide& side = bound.side(step);
   const Call& call = *bound.call;
   const std::int32_t q = queue.index;
@@ -72,7 +74,7 @@ void LateProbes::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t
   for (const BoundWait& waits : bound.waits) {
     const double before = at;
     next();
-    if (step < waits.wait->steps_ago) continue;
+    if (round < waits.wait->steps_ago) continue;
     each([&](Probe& probe) { probe.begin_wait(q, call, *waits.wait, step, before); });
     each([&](Probe& probe) { probe.end_wait(q, call, *waits.wait, step, at); });
   }
@@ -100,20 +102,21 @@ void LateProbes::tell_progress() {
 // Whether there was something to tell.
 bool LateProbes::tell_progress(QueueRun& queue) const {
   const auto calls = static_cast<std::int64_t>(queue.calls.size());
-  const std::int64_t step = queue.ended / calls;
+  const std::int64_t round = queue.ended / calls;
   const BoundCall& bound = queue.calls[queue.ended % calls];
   const Call& call = *bound.call;
-  if (step >= steps_.started()) return false;
+  if (round >= steps_.started()) return false;
+  const std::int64_t step = steps_.run(round).step;
   const double at = probe_clock();
   if (!queue.begun) {
-    if (!may_begin(bound, step)) return false;
+    if (!may_begin(bound, round)) return false;
     for (Probe* probe : watchers_.live()) {
       probe->begin_call(queue.index, call, step, at);
       if (queue.comm.comm) probe->waits(queue.index, true, at);
     }
     return queue.begun = true;
   }
-  if (!queue.ticket.reached(queue.ticket_of(step, call.position))) return false;
+  if (!queue.ticket.reached(queue.ticket_of(round, call.position))) return false;
   for (Probe* probe : watchers_.live()) {
     if (queue.comm.comm) probe->waits(queue.index, false, at);
     probe->end_call(queue.index, call, step, at);

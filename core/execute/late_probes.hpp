@@ -22,10 +22,10 @@ class LateProbes {
   // While steps run: to those that are live.
   void tell_progress();
   // Of a step that is done: to the others.
-  void tell_step(std::int64_t step) const;
+  void tell_step(std::int64_t round) const;
 
  private:
-  void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) const;
+  void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const;
   bool tell_progress(QueueRun& queue) const;
 
   const RankQueues& queues_;

@@ -20,8 +20,8 @@ void QueueFeeder::run() {
     if (const Status status = queue->asynchronous ? queue->device.attach(queue->handle) : Status{};
         !status.ok())
       queues_.fail(*queue, status, 0);
-  for (std::int64_t step = 0; steps_.may_run(step); ++step)
-    for (const auto& [queue, bound] : queues_.fed()) feed_call(*queue, *bound, step);
+  for (std::int64_t round = 0; steps_.may_run(round); ++round)
+    for (const auto& [queue, bound] : queues_.fed()) feed_call(*queue, *bound, round);
 }
 
 // Whether works can wait in the queue until all of a call are there: what the device notes then is its own
@@ -69,12 +69,14 @@ class CallFeed {
 }  // namespace
 
 // Everything of a failed queue's call is left out: its device does nothing any more.
-void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step) {
+void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   if (queue.has_failed()) return;
+  const std::int64_t step = steps_.run(round).step;
+  const bool runs = bound.call->runs_in(steps_.run(round).round);
   if (saves_ && bound.call->save_read >= 0) saves_->await(bound.call->save_read);
   const BoundSide& side = bound.side(step);
   CallFeed feed(queue, bound, side, watchers_.is_measured(step));
-  const bool held = watchers_.one_by_one(step) && may_hold(queue, bound, side);
+  const bool held = runs && watchers_.one_by_one(step) && may_hold(queue, bound, side);
   if (held)
     feed.then([&, gate = gates_->close(static_cast<std::size_t>(queue.index))] {
       return queue.device.wait_counter(queue.handle, gate.counter, gate.opens_at);
@@ -82,36 +84,37 @@ void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_
   feed.note();
   for (const BoundWait& waits : bound.waits) {
     feed.pass_edge();
-    if (step >= waits.wait->steps_ago) feed.then([&] { return feed_wait(queue, waits, step); });
+    if (round >= waits.wait->steps_ago) feed.then([&] { return feed_wait(queue, waits, round); });
     feed.note();
   }
   feed.pass_edge();
   for (BoundWork work : *side.works) {
-    feed.then([&] { return queue.device.run(queue.handle, work); });
+    if (runs) feed.then([&] { return queue.device.run(queue.handle, work); });
     feed.note();
   }
   if (held) gates_->open(static_cast<std::size_t>(queue.index));
   watchers_.for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
-    feed.then([&] {
+    const auto start = [&] {
       return queue.comm.comm->start(queue.comm.communicator, ops.data(),
                                     static_cast<std::int64_t>(ops.size()), queue.stream);
-    });
+    };
+    if (runs) feed.then(start);
     feed.note();
   });
   if (side.event) feed.then([&] { return queue.device.record(queue.handle, side.event); });
   if (bound.signals)
     feed.then([&] {
       return queue.device.write_counter(queue.handle, &queue.ticket.counter(),
-                                        queue.ticket_of(step, bound.call->position));
+                                        queue.ticket_of(round, bound.call->position));
     });
-  if (!feed.status().ok()) queues_.fail(queue, feed.status(), step);
+  if (!feed.status().ok()) queues_.fail(queue, feed.status(), round);
 }
 
-Status QueueFeeder::feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step) {
-  const std::int64_t of_step = step - waits.wait->steps_ago;
-  if (waits.event_of) return queue.device.wait(queue.handle, waits.event_of->side(of_step).event);
+Status QueueFeeder::feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t round) const {
+  const std::int64_t of = round - waits.wait->steps_ago;
+  if (waits.event_of) return queue.device.wait(queue.handle, waits.event_of->side(steps_.run(of).step).event);
   return queue.device.wait_counter(queue.handle, &waits.other->ticket.counter(),
-                                   waits.other->ticket_of(of_step, waits.wait->call));
+                                   waits.other->ticket_of(of, waits.wait->call));
 }
 
 }  // namespace prun

@@ -29,9 +29,9 @@ class QueueFeeder {
 
  private:
   void run();
-  void feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t step);
+  void feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t round);
   static bool may_hold(const QueueRun& queue, const BoundCall& bound, const BoundSide& side);
-  static Status feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t step);
+  Status feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t round) const;
 
   RankQueues& queues_;
   const Steps& steps_;

@@ -66,6 +66,7 @@ struct QueueRun {
   QueueComm comm;
   Staging* staging = nullptr;  // where the comm plugin needs it
   Numbered<BoundCall> calls;
+  std::int32_t last_behind = -1;  // position of the last call of the step before; -1: there is none
   // By pieces, and whether each launch is a work.
   std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
   Ticket ticket;
@@ -83,11 +84,17 @@ struct QueueRun {
   std::uint64_t ticket_of(std::int64_t step, std::int32_t position) const {
     return static_cast<std::uint64_t>(step * info.calls + position + 1);
   }
-  // Of a step; there are calls.
-  std::uint64_t last_ticket(std::int64_t step) const { return ticket_of(step, calls.back().call->position); }
+  // Of a round; there are calls.
+  std::uint64_t last_ticket(std::int64_t round) const {
+    return ticket_of(round, calls.back().call->position);
+  }
+  // Of the step that a round is of, which may end in the next.
+  std::uint64_t last_ticket_of_step(std::int64_t round) const {
+    return last_behind >= 0 ? ticket_of(round + 1, last_behind) : last_ticket(round);
+  }
   // Also where nobody waits for its tickets any more.
   bool is_done(std::int64_t step) const {
-    return calls.empty() || ticket.counter().load() >= last_ticket(step);
+    return calls.empty() || ticket.counter().load() >= last_ticket_of_step(step);
   }
 };
 

@@ -31,7 +31,9 @@ bool QueueWorks::are_one(const QueueRun& queue, const BoundCall& first, const Bo
                          int side) const {
   const bool awaited = first.signals || first.sides[0].event || first.sides[1].event;
   const bool watched = watchers_.each_kernel() ? watchers_.one_by_one(side) : !watchers_.timed().empty();
-  return queue.asynchronous && !queue.comm.comm && !watched && !apart_ && !awaited && second.waits.empty();
+  const bool alike = first.call->rounds == second.call->rounds;
+  return queue.asynchronous && !queue.comm.comm && !watched && !apart_ && !awaited && alike &&
+         second.waits.empty();
 }
 
 // The work of calls that are one is that of the last of them.
@@ -54,7 +56,8 @@ void QueueWorks::bind_works(QueueRun& queue, int side) {
       call->sides[side].is_done_later = call != last;
     }
     last->sides[side].works = &works_of(queue, pieces, watchers_.one_by_one(side));
-    last->signals |= last + 1 == queue.calls.end() || (queue.asynchronous && !watchers_.live().empty());
+    last->signals |= last + 1 == queue.calls.end() || last->call->position == queue.last_behind ||
+                     (queue.asynchronous && !watchers_.live().empty());
     first = last + 1;
   }
 }

@@ -40,6 +40,7 @@ void RankQueues::bind(Binding& binding) {
     BoundCall& bound = (*this)[call.queue].calls.emplace_back();
     bound.call = &call;
     for (int side : {0, 1}) bound.sides[side].piece = &binding.bind(call, side);
+    if (call.behind) (*this)[call.queue].last_behind = call.position;
   }
   for (const Call& call : plan_.calls) {
     QueueRun& queue = (*this)[call.queue];

@@ -6,24 +6,33 @@
 
 namespace prun {
 
-void Steps::start() {
-  PRUN_CHECK(steps_ - finished_ < 2, "step ", steps_, " would write where step ", finished_, " reads");
-  may_run_.store(++steps_);
+void Steps::start(Round round) {
+  PRUN_CHECK(round == Round::ending || steps_ - finished_ < 2, "step ", steps_, " would write where step ",
+             finished_, " reads");
+  runs_[static_cast<std::size_t>(rounds_) % runs_.size()] = {round, steps_};
+  if (round != Round::ending) ++steps_;
+  may_run_.store(++rounds_);
   may_run_.notify_all();
+}
+
+std::int64_t Steps::finish() {
+  while (run(looked_at_).round == Round::ending) ++looked_at_;
+  ++finished_;
+  return looked_at_++;
 }
 
 void Steps::end() {
-  may_run_.store(~steps_);
+  may_run_.store(~rounds_);
   may_run_.notify_all();
 }
 
-bool Steps::may_run(std::int64_t step) const {
+bool Steps::may_run(std::int64_t round) const {
   std::int64_t started = may_run_.load();
-  while (started >= 0 && started <= step) {
+  while (started >= 0 && started <= round) {
     may_run_.wait(started);
     started = may_run_.load();
   }
-  return step < std::max(started, ~started);
+  return round < std::max(started, ~started);
 }
 
 }  // namespace prun

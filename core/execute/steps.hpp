@@ -2,27 +2,40 @@
 // not been started yet, on the word that says so.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 
+#include "plan/plan.hpp"
+
 namespace prun {
 
+// Queues run rounds, which are numbered: each is a step's, or ends those that overlap.
 class Steps {
  public:
-  // By the thread that holds the executor. At most two may be started and not finished.
-  void start();
-  // The earliest that is not finished, which now is.
-  std::int64_t finish() { return finished_++; }
+  struct Run {
+    Round round = Round::going_on;
+    std::int64_t step = 0;  // whose calls it has; of one that ends steps: the step that would come next
+  };
+
+  // By the thread that holds the executor. At most two steps may be started and not finished.
+  void start(Round round);
+  // The round of the earliest step that is not finished, which now is.
+  std::int64_t finish();
   // No more will come.
   void end();
-  std::int64_t started() const { return steps_; }
+  std::int64_t started() const { return rounds_; }
 
-  // By whoever runs them: holds the caller until the step may run; false: it will not.
-  bool may_run(std::int64_t step) const;
+  // By whoever runs them: holds the caller until the round may run; false: it will not.
+  bool may_run(std::int64_t round) const;
+  // Of one that may run, or has not long ago.
+  const Run& run(std::int64_t round) const { return runs_[static_cast<std::size_t>(round) % runs_.size()]; }
 
  private:
-  // Steps the queues may run; its complement: and no more will come.
+  // Rounds the queues may run; its complement: and no more will come.
   std::atomic<std::int64_t> may_run_{0};
+  std::array<Run, 8> runs_;
+  std::int64_t rounds_ = 0, looked_at_ = 0;  // those whose step is finished, and that had none
   std::int64_t steps_ = 0, finished_ = 0;
 };
 

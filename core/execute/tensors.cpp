@@ -56,6 +56,7 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
   const auto all_of = [&](Id value) {
     return value == none ? Held{} : Held{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
   };
+  if (kept == Kept::before) return all_of(parameter.before);
   if (parameter.bucket < 0)
     return all_of(kept == Kept::parameter  ? id
                   : kept == Kept::gradient ? parameter.gradient

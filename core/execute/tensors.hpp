@@ -21,10 +21,10 @@ struct Held {
   std::int64_t at = 0, first = 0, count = 0;
 };
 
-enum class Kept : std::uint8_t { parameter, gradient, master };
+enum class Kept : std::uint8_t { parameter, gradient, master, before };
 
-// What this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done) or of
-// its master copy (count 0: there is none).
+// What this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done), of its
+// master copy or of what it was before the last update (count 0: there is none).
 Held held(const Program& program, std::int64_t rank, Id parameter, Kept kept);
 
 // And of its optimizer state, in the order of the optimizer.

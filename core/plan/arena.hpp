@@ -29,11 +29,13 @@ struct Layout {
     std::int64_t begin = 0;
     Memory memory;
     std::int64_t kept = 0;  // bytes of what stays; behind it others may write between two steps
-    // Per instance: parameter, gradient and state without stride; slot and boundary by slot;
+    // Per instance: parameter, gradient and state without stride, gradients of steps that overlap by step;
+    // slot and boundary by slot;
     // boundary_gradient by slot where it must last.
     ByRegion<Numbered<Strided>> instances;
     std::int64_t runtime = 0, workspace = 0;
-    Strided scratch;  // by lane: a microbatch's slot, where several go side by side
+    Strided in_flight;  // by step
+    Strided scratch;    // by lane: a microbatch's slot, where several go side by side
 
     std::int64_t bytes() const { return memory.total(); }
   };

@@ -29,9 +29,11 @@ BoundKey bound_key(const Plan& plan, const Call& call, int side) {
                              : function.uses_inputs
                                  ? call.microbatch % static_cast<std::int32_t>(plan.input_slots)
                                  : -1;
-  return {call.function,  call.piece,        call.instance, call.slot,
-          call.stub_slot, call.carried_slot, input,         function.uses_batch ? side : 0,
-          call.first};
+  const int of_step = call.behind ? 1 - side : side;
+  return {
+      call.function,  call.piece,        call.instance, call.slot,
+      call.stub_slot, call.carried_slot, input,         function.uses_batch || plan.overlaps ? of_step : 0,
+      call.first};
 }
 
 std::int64_t bound_bytes(const Plan& plan) {
@@ -41,7 +43,7 @@ std::int64_t bound_bytes(const Plan& plan) {
     bytes += of_call;
     if (!known.insert(bound_key(plan, call, 0)).second) continue;
     const PlannedFunction& function = plan.functions[call.function];
-    const std::int64_t sides = function.uses_batch ? 2 : 1;
+    const std::int64_t sides = function.uses_batch || plan.overlaps ? 2 : 1;
     for (const PlannedStep& step : plan.steps(call)) bytes += sides * bytes_of(step, function.kind);
   }
   return bytes;

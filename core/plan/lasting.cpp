@@ -62,6 +62,10 @@ class Lister {
       add(name + value.name.substr(prefix.size()), in_bucket ? id : state, state, rounded, copy, moment);
       owned_.insert(state);
     };
+    if (parameter.before != none) {
+      add(name + ".before", parameter.before, parameter.before, none, copy, false);
+      owned_.insert(parameter.before);
+    }
     const Id master = bucket ? bucket->master : parameter.master;
     const bool half = master != none && program_.value(master).dtype == DType::u16;
     if (master != none) add_state(master, half ? (bucket ? bucket->own_parameters : id) : none, false);

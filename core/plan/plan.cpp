@@ -70,6 +70,10 @@ std::int64_t Plan::parts_of(const Address& address) const {
   return parts;
 }
 
+std::int64_t Plan::input_slot_of(const Call& call, int side) const {
+  return (call.microbatch + (overlaps ? side * microbatches : 0)) % input_slots;
+}
+
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
@@ -77,8 +81,9 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   const Layout::Range& range = layout.ranges[address.range];
   const auto of_instance = [&] { return range.instances[address.region][instance]; };
   const std::int64_t part = part_of(address) * address.bytes;
+  if (call.behind) side = 1 - side;
   switch (facts_of(address.region).lies_by) {
-    case LiesBy::instance: return of_instance().base + address.offset + part;
+    case LiesBy::instance: return of_instance().base + side * of_instance().stride + address.offset + part;
     case LiesBy::turn:
       return of_instance().base + turn_of(instance, call.slot) * of_instance().stride + address.offset;
     case LiesBy::slot: {
@@ -92,10 +97,11 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
       return (address.region == Region::runtime ? range.runtime : range.workspace) + address.offset;
     case LiesBy::lane: return range.scratch.base + call.slot * range.scratch.stride + address.offset;
     case LiesBy::input_slot:
-      return layout.input.base + (call.microbatch % input_slots) * layout.input.stride + address.offset;
+      return layout.input.base + input_slot_of(call, side) * layout.input.stride + address.offset;
     case LiesBy::microbatch:
       return layout.batch.base + side * layout.batch_side + call.microbatch * layout.batch.stride +
              address.offset;
+    case LiesBy::step: return range.in_flight.base + side * range.in_flight.stride + address.offset;
     case LiesBy::side: return layout.scalars.base + side * layout.scalars.stride + address.offset;
     case LiesBy::nothing: break;
   }

@@ -122,7 +122,15 @@ struct Instance {
 struct Wait {
   std::int32_t queue = 0;
   std::int32_t call = 0;       // position within that queue's calls of a step
-  std::int32_t steps_ago = 0;  // 0: this step's, 1: the step before
+  std::int32_t steps_ago = 0;  // rounds: 0: this one's, 1: the one before
+};
+
+// How a plan whose steps overlap is run through. Its calls stand as they do while steps follow each other:
+// the last ones of the step before (Call::behind) between the first ones of this step.
+enum class Round : std::uint8_t {
+  beginning,  // this step's alone: the step before is done
+  going_on,   // both
+  ending,     // those of the step before alone: no other follows it
 };
 
 struct Call {
@@ -135,10 +143,13 @@ struct Call {
   std::int32_t carried_slot = 0;  // of what is carried
   std::int32_t queue = 0;
   std::int32_t position = 0;  // within its queue
+  bool behind = false;        // of the step before the one that the round is of
+  std::uint8_t rounds = 7;    // bit by bit, those that it runs in; in the others it waits and does nothing
   // By step: KernelArgs::first. Empty: no sum begins with this call.
   std::vector<std::uint32_t> first;
 
   std::uint32_t first_of(std::size_t step) const { return first.empty() ? 0 : first[step]; }
+  bool runs_in(Round round) const { return (rounds >> static_cast<int>(round) & 1) != 0; }
   std::vector<Wait> waits;
   // While a save is under way, the call waits for this one of its reads as well; -1: for none.
   std::int32_t save_read = -1;
@@ -192,6 +203,7 @@ struct Plan {
   std::int64_t input_slots = 2;
   std::int64_t carried_slots = 0;  // microbatches of what is carried that are here at once
   std::int64_t lanes = 1;          // microbatches that go through the chain side by side
+  bool overlaps = false;           // a step begins before the one before it ends
   // The saver's queue, whose calls run once a save and not once a step, beside the steps that follow it: in
   // the order in which a step overwrites what they read. Empty: a save is read while no step runs.
   Numbered<SaveRead> save_reads;
@@ -214,12 +226,14 @@ struct Plan {
   std::int64_t parts_of(const Address& address) const;
   // Throws for what only a function has.
   const Address& home(Id value) const;
-  // Where an address lies for a call; side is the step's parity.
+  // Where an address lies for a call; side is the parity of the step that the round is of.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
   // Where a home lies that is no microbatch's.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
   // The read of a save that a value belongs to; 0 where there are none.
   std::int32_t save_read_of(const LastingValue& value) const;
+  // Of a call's microbatch, which is of a step of that parity.
+  std::int64_t input_slot_of(const Call& call, int side) const;
   // Which of two buffers has what is saved elsewhere, on its way: those that follow each other differ, be it
   // in a pass or, where an instance has all microbatches before the next one has, in the row of passes.
   std::int64_t turn_of(std::int32_t instance, std::int32_t slot) const {

@@ -13,6 +13,7 @@ enum class Region : std::uint8_t {
   gradient,
   state,
   runtime,
+  in_flight,          // runtime values of a step that begins before the one before it ends
   input,              // tokens, targets, samples of a microbatch
   boundary,           // what an instance hands on
   slot,               // what its forward keeps for its backward
@@ -36,13 +37,14 @@ enum class LiesBy : std::uint8_t {
   nothing,     // no call reaches them
   range,       // only whose range it is: all calls share them
   lane,        // and its microbatch's lane, where several go side by side
-  instance,    // whose it is
+  instance,    // whose it is; gradients of steps that overlap, by step as well
   turn,        // and which of two buffers its microbatch has
   slot,        // and its microbatch's slot
   input_slot,  // its microbatch, however many instances there are
   carried,     // whose it is, and its microbatch's slot of what is carried
   microbatch,  // its microbatch, and the side of the staging area
   side,        // that side alone
+  step,        // which of two steps that overlap has it
 };
 
 struct RegionFacts {
@@ -74,6 +76,7 @@ inline constexpr RegionFacts region_table[] = {
      .lasts = true,
      .may_be_placed = true},
     {.region = Region::runtime, .name = "runtime", .lies_by = LiesBy::range, .may_be_placed = true},
+    {.region = Region::in_flight, .name = "runtime in flight", .lies_by = LiesBy::step},
     {.region = Region::input, .name = "inputs", .lies_by = LiesBy::input_slot},
     {.region = Region::boundary, .name = "boundaries", .lies_by = LiesBy::slot, .is_handed_on = true},
     {.region = Region::slot, .name = "saved", .lies_by = LiesBy::slot, .may_be_placed = true},

@@ -53,6 +53,7 @@ Work forward_work(Work work) {
   std::erase_if(work.calls, [](const ScheduleCall& call) { return call.pass != Pass::forward; });
   work.split = false;
   work.tied_to = -1;
+  work.period = {};
   return work;
 }
 

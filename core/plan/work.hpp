@@ -20,6 +20,19 @@ struct ChunkWork {
   // most here: who has held the segment of a carried value, or one behind it, has the value already.
   std::int32_t held = 0, held_by_next = 0;
 };
+// The order in which a rank runs passes while steps overlap: from one first pass of a step to the next.
+struct PeriodPass {
+  std::int32_t call = 0;  // of those of a step
+  bool behind = false;    // of the step before
+  friend bool operator==(const PeriodPass&, const PeriodPass&) = default;
+};
+struct Period {
+  std::vector<PeriodPass> passes;
+  // In front of which of them the step before is measured, where that takes what other stages have; and
+  // updated. As many as there are: behind them all.
+  std::int32_t measured = 0, updated = 0;
+};
+
 struct Work {
   AxisId axis = no_axis;  // of the pipeline; no_axis: there is none
   std::int64_t coordinate = -1;
@@ -27,6 +40,7 @@ struct Work {
   std::int64_t tied_to = -1;  // coordinate of the rank that holds the other copy of a parameter
   Numbered<ChunkWork> chunks;
   std::vector<ScheduleCall> calls;
+  Period period;  // empty: a step ends before the next one begins
   // Microbatches that go through the chain side by side: see order_side_by_side().
   std::int32_t lanes = 1;
 

@@ -46,6 +46,10 @@ void split_backward(Program& program);
 // Optimizer state and ops for every parameter that is not frozen.
 void add_update(Program& program, const Optimizers& optimizers);
 
+// Has passes train with parameters as they were before the last update: W(t+1) = W(t) - rate * grad
+// f(W(t-1)). Behind all strategies. Throws unsupported where parameters are fetched or gathered for each use.
+void delay_weights(Program& program);
+
 // What the update of a parameter is told beside the values that are its own.
 UpdateContext update_context(Program& program, Id parameter);
 

@@ -88,6 +88,9 @@ struct Value {
   // "strategy.1".
   std::string added_by;
 
+  // Of a parameter whose last update passes do not see yet: the state that has it as it was before.
+  Id before = none;
+
   // Of a parameter: no gradient trains it, ops of `update` may change it, and every rank has all of it.
   bool untrained = false;
   // Of a runtime value: a sum of a step with a row for each layer of a segment, told to observers.
@@ -231,6 +234,9 @@ class Program {
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // The recipe's section whose plugin writes from now on; empty: the model's.
   void set_writer(std::string section) { writer_ = std::move(section); }
+  // Passes train with parameters as they were so many updates ago: 0, or 1 (delay_weights() writes that).
+  void set_delay(std::int64_t updates) { delay_ = updates; }
+  std::int64_t delay() const { return delay_; }
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
@@ -359,6 +365,7 @@ class Program {
   std::vector<LowRankChange> low_ranks_;
   std::optional<std::int32_t> shown_;
   std::string writer_;
+  std::int64_t delay_ = 0;
   Numbered<Bucket> buckets_;
   std::vector<CarriedValue> carried_;
   std::vector<Value> values_;

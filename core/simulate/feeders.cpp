@@ -46,7 +46,7 @@ void Feeders::feed(std::size_t rank) {
 
 std::optional<Feeders::Held> Feeders::held(std::size_t rank) const {
   const Feeder& feeder = feeders_[rank];
-  if (feeder.calls.empty() || feeder.step() == lanes_.steps()) return {};
+  if (feeder.calls.empty() || feeder.step() == lanes_.rounds()) return {};
   const Call* const call = feeder.calls[feeder.next % feeder.calls.size()];
   return Held{call, lanes_.of(rank, call->queue)};
 }

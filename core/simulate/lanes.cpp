@@ -4,9 +4,10 @@
 
 namespace prun {
 
-Lanes::Lanes(const RankClasses& ranks, std::int64_t steps) : ranks_(ranks), steps_(steps) {
+Lanes::Lanes(const RankClasses& ranks, std::int64_t steps) : ranks_(ranks), steps_(steps), rounds_(steps) {
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) {
     const Plan& plan = *ranks.first(rank).plan;
+    if (plan.overlaps) rounds_ = steps + 1;
     first_.push_back(lanes_.size());
     for (std::size_t q = 0; q < plan.queues.size(); ++q)
       lanes_.push_back({rank, static_cast<std::int32_t>(q), {}});

@@ -38,6 +38,15 @@ class Lanes {
 
   std::size_t count() const { return lanes_.size(); }
   std::int64_t steps() const { return steps_; }
+  // Where the steps of plans overlap there is a round more, in which the last of them ends.
+  std::int64_t rounds() const { return rounds_; }
+  bool overlaps() const { return rounds_ > steps_; }
+  Round round_of(const Lane& lane) const {
+    if (!overlaps()) return Round::going_on;
+    return lane.step() == 0 ? Round::beginning : lane.step() == steps_ ? Round::ending : Round::going_on;
+  }
+  // Whether its next call does anything.
+  bool runs(const Lane& lane) const { return lane.call().runs_in(round_of(lane)); }
   Lane& operator[](std::size_t lane) { return lanes_[lane]; }
   const Lane& operator[](std::size_t lane) const { return lanes_[lane]; }
   std::vector<Lane>::const_iterator begin() const { return lanes_.begin(); }
@@ -51,7 +60,7 @@ class Lanes {
   const QueueInfo& info_of(const Lane& lane) const { return rank_of(lane).plan->queues[lane.queue]; }
   // Null: it does not communicate.
   const Group& group_of(const Lane& lane) const { return rank_of(lane).groups[lane.queue]; }
-  bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < steps_; }
+  bool is_unfinished(const Lane& lane) const { return !lane.calls.empty() && lane.step() < rounds_; }
   // What lies before the first step has always been.
   bool is_over(const Lane& lane, const Wait& wait) const {
     const std::int64_t step = lane.step() - wait.steps_ago;
@@ -71,6 +80,7 @@ class Lanes {
  private:
   const RankClasses& ranks_;
   const std::int64_t steps_;
+  std::int64_t rounds_;
   std::vector<Lane> lanes_;
   std::vector<std::size_t> first_;  // by rank, and behind the last one
   std::deque<std::size_t> awake_;

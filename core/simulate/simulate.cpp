@@ -90,12 +90,21 @@ class Simulator {
     double latest = 0;
     for (std::size_t q = 0; q < lanes_.rank_of(lane).plan->queues.size(); ++q) {
       const std::size_t number = lanes_.of(lane.rank, static_cast<std::int32_t>(q));
-      const std::size_t calls = lanes_[number].calls.size();
+      const std::size_t calls = calls_until(lanes_[number], done);
       if (calls == 0) continue;
-      if (lanes_[number].ended < done * calls) return {};
-      latest = std::max(latest, clocks_[number].ended[done * calls - 1]);
+      if (lanes_[number].ended < calls) return {};
+      latest = std::max(latest, clocks_[number].ended[calls - 1]);
     }
     return latest;
+  }
+
+  // How many calls of a queue there are to the end of so many steps; where steps overlap, the last ones of
+  // the last of them are those behind in the next round.
+  static std::size_t calls_until(const Lane& lane, std::size_t steps) {
+    std::size_t more = 0;
+    for (std::size_t at = 0; at < lane.calls.size(); ++at)
+      if (lane.calls[at]->behind) more = at + 1;
+    return steps * lane.calls.size() + more;
   }
 
   // Whether all that the next call waits for is done; then its waits are over.
@@ -133,6 +142,7 @@ class Simulator {
   }
 
   bool run_call(Lane& lane, LaneClock& clock, std::size_t number) {
+    if (!lanes_.runs(lane)) return true;
     if (!lanes_.group_of(lane)) return compute(lane, clock, number);
     const std::span<const PlannedStep> steps = lanes_.rank_of(lane).plan->steps(lane.call());
     for (; lane.exchange < steps.size(); ++lane.exchange) {
@@ -173,7 +183,8 @@ class Simulator {
   }
 
   void end_call(Lane& lane, LaneClock& clock) {
-    events_of(lane).push_back({lane.queue, lane.call().position, -1, lane.step(), clock.begin, clock.now});
+    if (lanes_.runs(lane))
+      events_of(lane).push_back({lane.queue, lane.call().position, -1, lane.step(), clock.begin, clock.now});
     clock.ended.push_back(clock.now);
     clock.begun = false;
     lane.end_call();
@@ -192,13 +203,14 @@ class Simulator {
   }
 
   void finish() {
-    Numbered<double> ends(options_.steps, 0.0);
+    Numbered<double> ends(lanes_.rounds(), 0.0);
     for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
       if (const std::size_t calls = lanes_[lane].calls.size(); calls > 0)
         for (std::size_t step = 0; step < ends.size(); ++step)
           ends[step] = std::max(ends[step], clocks_[lane].ended[(step + 1) * calls - 1]);
     result_.all_seconds = ends.back();
-    result_.step_seconds = ends.back() - (ends.size() > 1 ? ends[ends.size() - 2] : 0);
+    const auto last = static_cast<std::size_t>(options_.steps) - 1;
+    result_.step_seconds = ends[last] - (last > 0 ? ends[last - 1] : 0);
     for (std::size_t number = 0; number < ranks_.count(); ++number) {
       RankTimes& rank = result_.ranks[number];
       rank.times = summarize(*rank.simulated.plan, rank.events, options_.steps - 1);

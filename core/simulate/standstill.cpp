@@ -73,6 +73,7 @@ class LimitedRun {
 
   // Those of its call up to this one.
   bool pass_exchanges(Lane& lane, std::size_t number, std::size_t until) {
+    if (!lanes_.runs(lane)) return true;
     const std::span<const PlannedStep> steps = lanes_.rank_of(lane).plan->steps(lane.call());
     for (; lane.exchange < until; ++lane.exchange) {
       const std::optional<PlannedExchange>& exchange = steps[lane.exchange].exchange;

@@ -10,6 +10,7 @@
 #include "conform/trial.hpp"
 #include "plan/pipeline/timing.hpp"
 #include "support/assembly_fixture.hpp"
+#include "train/assemble/program_writer.hpp"
 
 namespace prun::test {
 namespace {
@@ -19,8 +20,7 @@ std::shared_ptr<ScheduleInterface> builtin(const std::string& name) {
 }
 
 PipelineOrder order_of(const std::string& name, const ScheduleShape& shape) {
-  const bool split = plugins().note("schedule", name).traits.at("backward") == "split";
-  return read_schedule(*builtin(name), shape, split, name);
+  return read_schedule(*builtin(name), shape, schedule_traits(plugins().note("schedule", name)), name);
 }
 
 PipelineTiming timing_of(const std::string& name, const ScheduleShape& shape, const PassCosts& costs = {}) {
@@ -322,7 +322,7 @@ TEST(Schedules, OneThatBoastsIsFoundOut) {
   const OptionsApi none{};
   ScheduleAdapter<Boasting> schedule{Options(none)};
   EXPECT_EQ(
-      refusal([&] { try_schedule(schedule, false, "mine"); }),
+      refusal([&] { try_schedule(schedule, {}, "mine"); }),
       "schedule 'mine' (2 ranks, 1 microbatch, 1 chunk): bubble() says 0 = 0 of a step, and its order is "
       "idle for 0.5");
 }
@@ -331,7 +331,7 @@ class WrongSchedule : public testing::Test {
  protected:
   // What is said after the schedule's name.
   std::string verdict(bool split = false, const ScheduleShape& shape = {2, 2, 1}) {
-    const std::string text = refusal([&] { read_schedule(schedule_, shape, split, "mine"); });
+    const std::string text = refusal([&] { read_schedule(schedule_, shape, {split}, "mine"); });
     const std::string title = describe("mine", shape) + ": ";
     return text.rfind(title, 0) == 0 ? text.substr(title.size()) : text;
   }
@@ -470,7 +470,7 @@ TEST_F(WrongSchedule, AnyTwoCallsSwappedEitherEndOrAreRefused) {
           ++refused;
           continue;
         }
-        EXPECT_GT(time_schedule(read_schedule(schedule_, {2, 2, 1}, false, "mine"), {}).makespan, 0);
+        EXPECT_GT(time_schedule(read_schedule(schedule_, {2, 2, 1}, {}, "mine"), {}).makespan, 0);
         ++accepted;
       }
   EXPECT_GT(accepted, 0);

@@ -13,6 +13,7 @@
 #include "plan/pipeline/read_schedule.hpp"
 #include "plugin/traits.hpp"
 #include "train/assemble/plugin_host.hpp"
+#include "train/assemble/program_writer.hpp"
 
 namespace prun {
 namespace {
@@ -23,8 +24,7 @@ Interface& as(const TriedPlugin& plugin) {
 }
 
 CheckFinding check_schedule(const TriedPlugin& plugin) {
-  const bool split = trait_of(plugin.note, "backward") == "split";
-  return {try_schedule(as<ScheduleInterface>(plugin), split, plugin.note.name)};
+  return {try_schedule(as<ScheduleInterface>(plugin), schedule_traits(plugin.note), plugin.note.name)};
 }
 
 // One of the checks of an op plugin, with the CPU's kernels for all other ops.

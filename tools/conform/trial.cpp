@@ -10,10 +10,11 @@ namespace {
 constexpr std::int32_t most_ranks = 4, most_microbatches = 8, most_chunks = 4;
 
 // False: the schedule refuses this shape.
-bool try_shape(ScheduleInterface& schedule, const ScheduleShape& shape, bool split, const std::string& name) {
+bool try_shape(ScheduleInterface& schedule, const ScheduleShape& shape, ScheduleTraits traits,
+               const std::string& name) {
   if (!schedule_problem(schedule, shape, name).empty()) return false;
-  const PipelineOrder first = read_schedule(schedule, shape, split, name);
-  const PipelineOrder second = read_schedule(schedule, shape, split, name);
+  const PipelineOrder first = read_schedule(schedule, shape, traits, name);
+  const PipelineOrder second = read_schedule(schedule, shape, traits, name);
   if (first.calls != second.calls || first.stages != second.stages)
     throw_error(ErrorCode::bad_input, describe(name, shape),
                 ": it returned another order the second time; ranks that ask for themselves would disagree");
@@ -25,14 +26,14 @@ bool try_shape(ScheduleInterface& schedule, const ScheduleShape& shape, bool spl
 
 }  // namespace
 
-std::string try_schedule(ScheduleInterface& schedule, bool split, const std::string& name) {
+std::string try_schedule(ScheduleInterface& schedule, ScheduleTraits traits, const std::string& name) {
   int tried = 0, taken = 0;
   ScheduleShape shape;
   for (shape.ranks = 1; shape.ranks <= most_ranks; ++shape.ranks)
     for (shape.microbatches = 1; shape.microbatches <= most_microbatches; ++shape.microbatches)
       for (shape.chunks = 1; shape.chunks <= most_chunks; ++shape.chunks) {
         ++tried;
-        taken += try_shape(schedule, shape, split, name);
+        taken += try_shape(schedule, shape, traits, name);
       }
   if (taken == 0)
     throw_error(ErrorCode::bad_input, "schedule '", name, "' refuses all of the ", tried, " shapes of up to ",

@@ -12,6 +12,7 @@
 #include "plan/order/carried_sums.hpp"
 #include "plan/order/first_writers.hpp"
 #include "plan/order/order_calls.hpp"
+#include "plan/order/overlap.hpp"
 #include "plan/order/save_reads.hpp"
 #include "plan/order/side_by_side.hpp"
 #include "plan/order/waits.hpp"
@@ -30,9 +31,11 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   }
   plan.microbatches = microbatches;
   plan.lanes = work.lanes;
+  plan.overlaps = !work.period.passes.empty();
   // A pipeline comes back to each of them later. Those that go side by side come before the next ones.
   if (work.interleaves())
     plan.input_slots = work.lanes > 1 ? std::min<std::int64_t>(microbatches, 2 * work.lanes) : microbatches;
+  if (plan.overlaps) plan.input_slots = 2 * microbatches;
   plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
   for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
   if (beneath)
@@ -99,12 +102,14 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   order_calls(work, carried_spans(program), bundles, gathered, plan);
   choose_first_writers(program, plan);
   begin_carried_sums(program, plan);
+  if (plan.overlaps) read_newest_early(program, plan);
   place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead}, beneath,
                 plan);
   mark_dead_slots(program, plan);
   if (work.lanes > 1) order_side_by_side(program, plan);
   derive_waits(program, plan);
-  if (lowering.saves_beside) derive_save_reads(program, rank, plan, beneath);
+  // While steps overlap, a save waits until no step runs.
+  if (lowering.saves_beside && !plan.overlaps) derive_save_reads(program, rank, plan, beneath);
   if (proof == Proof::left_out) return plan;
   check_plan(program, plan);
   if (beneath) check_over(program, plan, *beneath);

@@ -1,6 +1,7 @@
 #include "plan/memory/homes.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "plan/memory/bucket_homes.hpp"
 #include "plan/memory/home_room.hpp"
@@ -62,6 +63,12 @@ void check_places(const Program& program, const Plan& plan) {
   }
 }
 
+// Of two steps that overlap, these functions of the one are done before those of the other begin.
+bool ends_step(FunctionKind kind) {
+  return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::update ||
+         kind == FunctionKind::report;
+}
+
 class HomePlanner {
  public:
   HomePlanner(const Program& program, const Lowering& lowering, const Beneath* beneath,
@@ -71,9 +78,11 @@ class HomePlanner {
         first_instance_(first_instance),
         plan_(plan),
         homes_(plan.homes),
+        overlaps_(plan.overlaps),
         room_(program, lowering, beneath, plan.layout) {}
 
   PlacedHomes run() {
+    find_touched_early();
     for (Id segment = 0; segment < program_.segment_count(); ++segment) place_values(segment);
     return {std::move(around_), std::move(room_).sizes()};
   }
@@ -117,12 +126,25 @@ class HomePlanner {
       place(id, is_loaded(program_, id) ? Region::batch : Region::scalars, segment);
       return;
     }
-    Address& address = place(id, region_of(value), segment);
+    Address& address = place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment);
     // Unrepeated segments' values may be used by others (tied weights): name their instance.
     if (program_.segment(segment).repeat == 1) {
       address.whose = Whose::fixed;
       address.instance = first_instance_[segment];
     }
+  }
+
+  // Where steps overlap, what functions touch that may run while the step before ends.
+  bool is_in_flight(Id id) const { return overlaps_ && touched_early_.contains(id); }
+
+  void find_touched_early() {
+    for (Id segment = 0; segment < program_.segment_count(); ++segment)
+      for (int kind = 0; kind < function_kinds; ++kind)
+        if (!ends_step(static_cast<FunctionKind>(kind)))
+          for (const Id op : program_.segment(segment).ops(static_cast<FunctionKind>(kind)))
+            for (const Id operand : program_.op(op).operands)
+              if (operand != none && program_.value(operand).role == Role::runtime)
+                touched_early_.insert(operand);
   }
 
   // Where the instance before has what it hands on.
@@ -136,6 +158,8 @@ class HomePlanner {
   std::span<const std::int32_t> first_instance_;
   const Plan& plan_;
   Homes& homes_;
+  const bool overlaps_;
+  std::set<Id> touched_early_;
   Homes around_;
   HomeRoom room_;
 };

@@ -85,8 +85,15 @@ class Regions {
   Numbered<Layout::Strided>& placed(Region region) { return here().instances[region]; }
 
   void place_per_instance(Region region) {
+    const bool of_two_steps = plan_.overlaps && region == Region::gradient;
     for (const std::int64_t bytes : needs_.bytes_of(region, range_))
-      placed(region).push_back({take(region, bytes), 0});
+      placed(region).push_back(of_two_steps ? take_two(region, bytes)
+                                            : Layout::Strided{take(region, bytes), 0});
+  }
+
+  Layout::Strided take_two(Region region, std::int64_t bytes) {
+    const std::int64_t each = align(bytes, plan_.layout.alignment_in(here()));
+    return {take(region, times(2, each)), each};
   }
 
   void place_per_slot(Region region) {
@@ -155,6 +162,7 @@ class Regions {
   void place_values_of_step() {
     Layout& layout = plan_.layout;
     here().runtime = take(Region::runtime, needs_.step_bytes(Region::runtime, range_));
+    here().in_flight = take_two(Region::in_flight, needs_.step_bytes(Region::in_flight, range_));
     if (range_ != 1) return;
     layout.batch_side = times(plan_.microbatches, needs_.step_bytes(Region::batch, range_));
     layout.batch = {take(Region::batch, times(2, layout.batch_side)),

@@ -22,7 +22,7 @@ class FirstWriters {
 
  private:
   using Place = std::pair<std::int32_t, std::int32_t>;  // function, step
-  using Sum = std::pair<Id, std::int32_t>;              // value, instance
+  using Sum = std::tuple<Id, std::int32_t, bool>;       // value, instance, of the step before
 
   struct First {
     Place clear;
@@ -51,7 +51,7 @@ class FirstWriters {
 
   Sum sum_of(const Call& call, const PlannedOperand& operand) const {
     const bool fixed = operand.address.whose == Whose::fixed;
-    return {operand.value, fixed ? operand.address.instance : call.instance};
+    return {operand.value, fixed ? operand.address.instance : call.instance, call.behind};
   }
 
   void begin(const Call& call, std::size_t s) {

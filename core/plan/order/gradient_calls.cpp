@@ -34,9 +34,11 @@ void GradientCalls::behind(const PassCall& call, std::int32_t microbatch) {
 }
 
 void GradientCalls::sum_tied() {
-  const std::vector<std::int32_t> instances = held_instances(plan_);
-  for (const std::int32_t i : instances) calls_.add(FunctionKind::tie, i);
-  for (const std::int32_t i : instances)
+  for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::tie, i);
+}
+
+void GradientCalls::complete_tied() {
+  for (const std::int32_t i : held_instances(plan_))
     if (plan_.find(FunctionKind::tie, i) >= 0) complete(i);
 }
 

@@ -26,6 +26,8 @@ class GradientCalls {
   // Behind all passes. Two ranks meet for what is tied, each with its own last pass: at the end, where nobody
   // holds the other up.
   void sum_tied();
+  // Behind that.
+  void complete_tied();
   // Those that were summed first come first: they do not wait for the last.
   void measure();
 

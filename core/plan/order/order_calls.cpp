@@ -8,6 +8,7 @@
 #include "plan/order/carried_slots.hpp"
 #include "plan/order/gather_calls.hpp"
 #include "plan/order/gradient_calls.hpp"
+#include "plan/order/overlap.hpp"
 #include "plan/order/pass_calls.hpp"
 #include "plan/order/saved_calls.hpp"
 #include "plan/order/slots.hpp"
@@ -37,6 +38,7 @@ class CallOrder {
     gradients_.clear();
     for (std::size_t number = 0; number < work_.calls.size(); ++number) {
       const ScheduleCall& call = work_.calls[number];
+      groups_.begin_pass(number);
       load_until(call.microbatch + 1);
       calls_.hold(slots_.of(call));
       calls_.hold_carried(carried_.of(call));
@@ -44,17 +46,32 @@ class CallOrder {
       slots_.done(call);
       carried_.done(call);
     }
+    groups_.begin(CallGroup::summed);
     begin_.finish();
     gradients_.sum_tied();
+    groups_.begin(CallGroup::measured);
+    gradients_.complete_tied();
     gradients_.measure();
-    calls_.add(FunctionKind::finish, step_instance);
+    finish();
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
     updates_.update_the_rest();
     calls_.add(FunctionKind::report, step_instance);
+    if (plan_.overlaps) overlap_steps(work_, groups_, plan_);
   }
 
  private:
   static constexpr std::int32_t step_instance = 0;
+
+  // What stands behind its exchanges waits for all ranks.
+  void finish() {
+    const std::int32_t function = plan_.find(FunctionKind::finish, step_instance);
+    const std::int32_t behind = function >= 0 ? exchanges_of(plan_, function).last : 0;
+    for (std::int32_t piece = 0; function >= 0 && piece < piece_count(plan_, function); ++piece) {
+      if (piece == behind) groups_.begin(CallGroup::updated);
+      calls_.add_piece({function, piece, step_instance});
+    }
+    groups_.begin(CallGroup::updated);
+  }
 
   void load_until(std::int32_t microbatch) {
     for (; loaded_ <= microbatch && loaded_ < plan_.microbatches; ++loaded_)
@@ -93,6 +110,7 @@ class CallOrder {
   GatherCalls gathers_;
   UpdateCalls updates_;
   GradientCalls gradients_;
+  CallGroups groups_{plan_};
   std::int32_t loaded_ = 0;
 };
 

@@ -5,6 +5,10 @@
 namespace prun {
 
 Slots::Slots(Plan& plan, const Work& work) : plan_(plan) {
+  if (plan.overlaps) {
+    share_out_over_steps(plan, work);
+    return;
+  }
   for (const ScheduleCall& call : work.calls) ++left_[key_of(call)];
   count_alive(work);
   for (std::size_t c = 0; c < plan.chunks.size(); ++c)
@@ -30,8 +34,90 @@ void Slots::count_alive(const Work& work) {
   }
 }
 
+namespace {
+
+// Of a microbatch among so many, that those go round by which are alive at the same time: it is in one of
+// several rows of microbatches, as long as each other but for one, and has its place there.
+std::int32_t place_in_row(std::int32_t microbatch, std::int32_t microbatches, std::int32_t rows) {
+  const std::int32_t length = microbatches / rows, longer = microbatches % rows;
+  const std::int32_t in_longer = longer * (length + 1);
+  return microbatch < in_longer ? microbatch % (length + 1) : (microbatch - in_longer) % length;
+}
+
+// Positions in a period, of which a microbatch's last pass may lie in the next.
+struct Alive {
+  std::int32_t first = -1, last = -1;
+};
+
+// Whether two of them are alive at a time, in any of the steps.
+bool meet(const Alive& a, const Alive& b, std::int32_t period) {
+  for (const std::int32_t shift : {-period, 0, period})
+    if (a.first <= b.last + shift && b.first + shift <= a.last) return true;
+  return false;
+}
+
+std::vector<Alive> alive_in(const Work& work, std::int32_t chunk, std::int64_t microbatches) {
+  std::vector<Alive> alive(static_cast<std::size_t>(microbatches));
+  const auto period = static_cast<std::int32_t>(work.period.passes.size());
+  for (std::int32_t at = 0; at < period; ++at) {
+    const PeriodPass& pass = work.period.passes[static_cast<std::size_t>(at)];
+    const ScheduleCall& call = work.calls[static_cast<std::size_t>(pass.call)];
+    if (call.chunk != chunk) continue;
+    Alive& of = alive[static_cast<std::size_t>(call.microbatch)];
+    const std::int32_t when = at + (pass.behind ? period : 0);
+    of.first = of.first < 0 ? when : std::min(of.first, when);
+    of.last = std::max(of.last, when);
+  }
+  return alive;
+}
+
+std::int32_t most_at_once(const std::vector<Alive>& alive, std::int32_t period) {
+  std::int32_t most = 0;
+  for (const Alive& a : alive) {
+    const Alive begins{a.first, a.first};
+    most = std::max(
+        most, static_cast<std::int32_t>(std::count_if(
+                  alive.begin(), alive.end(), [&](const Alive& b) { return meet(begins, b, period); })));
+  }
+  return most;
+}
+
+// Of as few slots as can be had by rows, each microbatch's.
+std::vector<std::int32_t> slots_in_rows(const std::vector<Alive>& alive, std::int32_t period,
+                                        std::int32_t more) {
+  const auto count = static_cast<std::int32_t>(alive.size());
+  const std::int32_t least = std::min(count, most_at_once(alive, period) + more);
+  for (std::int32_t rows = std::max(1, count / least);; --rows) {
+    std::vector<std::int32_t> slots;
+    for (std::int32_t i = 0; i < count; ++i) slots.push_back(place_in_row(i, count, rows));
+    bool apart = true;
+    for (std::size_t i = 0; i < alive.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) apart &= slots[i] != slots[j] || !meet(alive[i], alive[j], period);
+    if (apart || rows == 1) return slots;
+  }
+}
+
+}  // namespace
+
+// A step begins while microbatches of the one before are alive, and each must lie where it did a step ago.
+void Slots::share_out_over_steps(Plan& plan, const Work& work) {
+  const auto period = static_cast<std::int32_t>(work.period.passes.size());
+  for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
+    const auto chunk = static_cast<std::int32_t>(c);
+    PRUN_CHECK(plan.chunks[c].follows < 0, "steps overlap in chunks that follow each other");
+    const std::vector<Alive> alive = alive_in(work, chunk, plan.microbatches);
+    const std::vector<std::int32_t> own = slots_in_rows(alive, period, 0);
+    std::vector<std::int32_t> stubs = slots_in_rows(alive, period, 1);
+    plan.chunks[c].slots = *std::max_element(own.begin(), own.end()) + 1;
+    if (*std::max_element(stubs.begin(), stubs.end()) > plan.chunks[c].slots) stubs = own;
+    for (std::size_t i = 0; i < own.size(); ++i)
+      fixed_[{chunk, static_cast<std::int32_t>(i)}] = {own[i], stubs[i]};
+  }
+}
+
 Slots::Held Slots::of(const ScheduleCall& call) {
   const Key key = key_of(call);
+  if (!fixed_.empty()) return fixed_.at(key);
   const auto [entry, fresh] = held_.try_emplace(key);
   if (!fresh) return entry->second;
   std::set<std::int32_t>& free = free_.at(key.first);
@@ -43,6 +129,7 @@ Slots::Held Slots::of(const ScheduleCall& call) {
 }
 
 void Slots::done(const ScheduleCall& call) {
+  if (!fixed_.empty()) return;
   const Key key = key_of(call);
   if (--left_.at(key) > 0) return;
   const auto entry = held_.find(key);

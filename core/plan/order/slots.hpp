@@ -31,6 +31,7 @@ class Slots {
   std::int32_t root_of(std::int32_t chunk) const;
   Key key_of(const ScheduleCall& call) const { return {root_of(call.chunk), call.microbatch}; }
   void count_alive(const Work& work);
+  void share_out_over_steps(Plan& plan, const Work& work);
 
   const Plan& plan_;
   std::map<Key, std::int32_t> left_;            // passes that are still to come
@@ -38,6 +39,7 @@ class Slots {
   std::map<std::int32_t, std::set<std::int32_t>> free_;
   std::map<std::int32_t, std::deque<std::int32_t>> free_stubs_;  // longest free first
   std::map<Key, Held> held_;
+  std::map<Key, Held> fixed_;  // where steps overlap
 };
 
 }  // namespace prun

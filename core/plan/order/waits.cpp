@@ -19,14 +19,19 @@ struct Stretch {
 class Waits {
  public:
   Waits(const Program& program, Plan& plan)
-      : program_(program), plan_(plan), queues_(plan.queues.size()), clocks_(queues_, Clock(queues_, -1)) {
+      : program_(program),
+        plan_(plan),
+        queues_(plan.queues.size()),
+        steps_(plan.overlaps ? 3 : 2),
+        clocks_(queues_, Clock(queues_, -1)) {
     for (const QueueInfo& queue : plan.queues)
-      history_.emplace_back(static_cast<std::size_t>(2 * queue.calls) * queues_, -1);
+      history_.emplace_back(static_cast<std::size_t>(steps_ * queue.calls) * queues_, -1);
   }
 
   // Two steps: the second one's waits hold for every step; those it has on the first are on the step before.
+  // Where steps overlap, memory has two sides, and so a third looks at what the first has left.
   void run() {
-    for (step_ = 0; step_ < 2; ++step_)
+    for (step_ = 0; step_ < steps_; ++step_)
       for (Call& call : plan_.calls) visit(call);
   }
 
@@ -131,6 +136,7 @@ class Waits {
   const Program& program_;
   Plan& plan_;
   std::size_t queues_;
+  const std::int64_t steps_;
   std::int64_t step_ = 0;
   std::vector<Clock> clocks_;
   std::vector<Clock> history_;  // by queue: of each ticket, a number for each queue

@@ -4,6 +4,7 @@
 
 #include "base/narrow.hpp"
 #include "base/text.hpp"
+#include "plan/pipeline/overlap.hpp"
 #include "plan/pipeline/timing.hpp"
 
 namespace prun {
@@ -173,6 +174,18 @@ void check_ends(const PipelineOrder& order, const std::string& title) {
   }
 }
 
+PipelineOrder read_order(ScheduleInterface& schedule, const ScheduleShape& shape, bool split,
+                         const std::string& title) {
+  PipelineOrder order{shape, {}, read_stages(schedule, shape, title)};
+  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
+    Array<ScheduleCall> calls;
+    check_status(schedule.order(shape, rank, &calls), title, "order");
+    order.calls.push_back(RankCheck(shape, split, rank, title).run(calls));
+  }
+  check_ends(order, title);
+  return order;
+}
+
 }  // namespace
 
 std::string describe(const std::string& name, const ScheduleShape& shape) {
@@ -196,18 +209,18 @@ std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& s
   return printable(text.view(), 1000);
 }
 
-PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& shape, bool split,
+PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& shape, ScheduleTraits traits,
                             const std::string& name) {
   const std::string title = describe(name, shape);
   const std::string problem = schedule_problem(schedule, shape, name);
   if (!problem.empty()) throw_error(ErrorCode::bad_input, title, ": ", problem);
-  PipelineOrder order{shape, {}, read_stages(schedule, shape, title)};
-  for (std::int32_t rank = 0; rank < shape.ranks; ++rank) {
-    Array<ScheduleCall> calls;
-    check_status(schedule.order(shape, rank, &calls), title, "order");
-    order.calls.push_back(RankCheck(shape, split, rank, title).run(calls));
+  PipelineOrder order = read_order(schedule, shape, traits.split, title);
+  if (traits.delays) {
+    ScheduleShape in_a_row = shape;
+    in_a_row.microbatches *= steps_in_a_row;
+    check_shape(in_a_row, title + " in a row of steps");
+    order.overlap = cut_overlap(order, read_order(schedule, in_a_row, traits.split, title), title);
   }
-  check_ends(order, title);
   Text formula;
   Bubble theory;
   check_status(schedule.bubble(shape, &formula, &theory.share), title, "bubble");

@@ -131,6 +131,7 @@ Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t 
   work.coordinate = coordinate;
   work.split = layout.split;
   work.calls = layout.order.calls[rank];
+  if (layout.order.overlap) work.period = layout.order.overlap->periods[rank];
   work.tied_to = other_holder(program, layout, coordinate);
   const auto stages = narrow<std::int32_t>(layout.stages.size());
   for (const std::int32_t stage : layout.order.stages[rank]) {

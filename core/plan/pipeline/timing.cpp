@@ -172,6 +172,7 @@ PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs)
 }
 
 double bubble_of(const PipelineOrder& order) {
+  if (order.overlap) return order.overlap->bubble;
   const PipelineTiming timing = time_schedule(order, PassCosts{1, 1, 1, 0});
   double idle = 0;
   for (const double of_rank : timing.idle) idle += of_rank;

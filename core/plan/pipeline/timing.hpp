@@ -32,7 +32,7 @@ struct PipelineTiming {
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
 
-// The idle share of a step, in the units of Bubble.
+// The idle share of a step, in the units of Bubble; where steps overlap, of one between two others.
 double bubble_of(const PipelineOrder& order);
 
 // A row for each rank, `width` columns or somewhat less. A cell is F, B (whole, or of the input) or W (of the

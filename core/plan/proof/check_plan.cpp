@@ -2,6 +2,8 @@
 #include "plan/proof/check_plan.hpp"
 
 #include <algorithm>
+#include <array>
+#include <deque>
 
 #include "base/narrow.hpp"
 #include "plan/proof/check_effects.hpp"
@@ -27,6 +29,11 @@ void check_can_begin(const Op& op, const PlannedStep& step, std::uint32_t first)
                  "', which its kernel cannot");
 }
 
+bool is_pass(FunctionKind kind) {
+  return kind == FunctionKind::forward || kind == FunctionKind::backward ||
+         kind == FunctionKind::backward_weight;
+}
+
 class Replay {
  public:
   Replay(const Program& program, const Plan& plan)
@@ -34,34 +41,70 @@ class Replay {
         plan_(plan),
         clocks_(calls_by_queue(plan)),
         memory_(program, plan, clocks_),
-        sums_(program) {}
+        sums_{SumsOverRanks(program), SumsOverRanks(program)} {}
 
   // What a step leaves as the one before did, the next will as well: what is known to be done only grows from
   // step to step, since the waits are the same. Staging has two sides, which nobody but the host reads: each
-  // is written once at least.
+  // is written once at least. Steps that overlap have two sides of more than that, so what repeats is two of
+  // them; that then the last one ends, others follow, and these end.
   void run() {
-    constexpr std::int64_t most_steps = 8;
-    ProofState before;
-    for (step_ = 0;; ++step_) {
-      if (step_ == most_steps)
-        fail_check("the state of memory does not repeat within ", most_steps, " steps");
-      clocks_.begin_step(step_);
-      memory_.begin_step(step_);
-      replay_save();
-      for (const Call& call : plan_.calls) replay(call);
-      ProofState now = memory_.state();
-      sums_.append_state(now);
-      if (step_ > 0 && now == before) break;
-      before = std::move(now);
-      memory_.forget_what_is_not_kept();
+    if (!plan_.overlaps) {
+      repeat(0);
+    } else {
+      for (int row = 0; row < 2; ++row) {
+        replay_round(Round::beginning);
+        ++step_;
+        repeat(step_);
+        ++step_;
+        replay_round(Round::ending);
+        memory_.forget_what_is_not_kept();
+      }
     }
     check_effects(program_, plan_, called_);
   }
 
  private:
+  // From a step on, until memory is as it was before.
+  void repeat(std::int64_t first) {
+    constexpr std::int64_t most_steps = 8;
+    const std::size_t alike = plan_.overlaps ? 2 : 1;  // steps
+    std::deque<ProofState> before;
+    for (step_ = first;; ++step_) {
+      if (step_ == first + most_steps)
+        fail_check("the state of memory does not repeat within ", most_steps, " steps");
+      if (!plan_.overlaps) replay_save();
+      replay_round(Round::going_on);
+      before.push_back(state());
+      if (before.size() > alike) {
+        if (before.back() == before.front()) return;
+        before.pop_front();
+      }
+      if (!plan_.overlaps) memory_.forget_what_is_not_kept();
+    }
+  }
+
+  void replay_round(Round round) {
+    round_ = round;
+    if (plan_.overlaps) clocks_.begin_step(rounds_++);
+    for (const Call& call : plan_.calls) replay(call);
+    memory_.begin_step(step_);
+  }
+
+  ProofState state() const {
+    ProofState now = memory_.state();
+    for (const std::int64_t of : {step_, step_ + 1}) sums_[of % 2].append_state(now);
+    return now;
+  }
+
+  // The step that the call at hand is of.
+  std::int64_t now() const { return memory_.step(); }
+  SumsOverRanks& sums() { return sums_[static_cast<std::size_t>(now() % 2)]; }
+
   // A save may be begun before any step, when all before are done. It reads what they left, while the step
   // runs.
   void replay_save() {
+    clocks_.begin_step(step_);
+    memory_.begin_step(step_);
     const auto saver = narrow<std::int32_t>(plan_.queues.size());
     std::vector<Wait> all;
     for (std::int32_t q = 0; q < saver; ++q)
@@ -72,7 +115,8 @@ class Replay {
         Call call;
         call.instance = value.instance;
         memory_.each_window(call, value.value, plan_.home(value.value), [&](const Window& window) {
-          memory_.read(window, versions().wanted(window.content.value, step_, false, false), "save");
+          const Id id = window.content.value;
+          memory_.read(window, versions().wanted(id, step_, false, false, versions().delay_of(id)), "save");
         });
       }
     }
@@ -86,7 +130,9 @@ class Replay {
       waits.push_back({narrow<std::int32_t>(plan_.queues.size()), call.save_read, 0});
       clocks_.begin_call(call.queue, call.position, waits);
     }
-    if (kind_of(call) == FunctionKind::norm) sums_.check_complete();
+    if (!call.runs_in(round_)) return;
+    memory_.begin_step(step_ - call.behind);
+    if (kind_of(call) == FunctionKind::norm) sums().check_complete();
     const std::span<const PlannedStep> steps = plan_.steps(call);
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const PlannedStep& step = steps[s];
@@ -122,7 +168,7 @@ class Replay {
     const FunctionKind kind = kind_of(call);
     const bool carries = versions().carries_parameters(op);
     // Of what it carries; where a rank's part is padding alone, nothing there says so.
-    std::int64_t version = kind == FunctionKind::update ? step_ + 1 : step_;
+    std::int64_t version = kind == FunctionKind::update ? now() + 1 : now();
     for (std::size_t i = 0; i < step.operands.size(); ++i) {
       const PlannedOperand& operand = step.operands[i];
       const Access access = i < op.operands.size() ? op.access(i) : Access::update;
@@ -130,11 +176,11 @@ class Replay {
         const Id value = window.content.value;
         if (access != Access::write) {
           const std::int64_t found =
-              memory_.read(window, versions().wanted(value, step_, false, carries), op.kind());
+              memory_.read(window, versions().wanted(value, now(), false, carries), op.kind());
           if (versions().counts_updates(value)) version = std::min(version, found);
         }
         if (access != Access::read) memory_.write(window, version, op.kind());
-        sums_.exchange(kind, access, window.content);
+        sums().exchange(kind, access, window.content);
       });
     }
   }
@@ -148,8 +194,8 @@ class Replay {
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) == Access::read) continue;
       const bool changes = updates && op.access(i) == Access::update;
-      memory_.each_window(call, op.operands[i], step.operands[i].address, [&](const Window& window) {
-        memory_.write(window, changes ? step_ + 1 : version, op.kind());
+      memory_.each_window(call, step.operands[i].value, step.operands[i].address, [&](const Window& window) {
+        memory_.write(window, changes ? now() + 1 : version, op.kind());
       });
     }
     if (step.workspace.bytes > 0) memory_.spoil(call, step.workspace, {none, -2, -2}, "workspace");
@@ -160,17 +206,18 @@ class Replay {
     const Op& op = program_.op(step.op);
     const FunctionKind kind = kind_of(call);
     const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
-    std::int64_t version = step_ + 1;
+    const std::int64_t delay = is_pass(kind) ? program_.delay() : 0;
+    std::int64_t version = now() + 1;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none) continue;
       const bool begins = (first >> i & 1) != 0, reads = op.access(i) == Access::read;
-      memory_.each_window(call, op.operands[i], step.operands[i].address, [&](const Window& window) {
-        sums_.touch(kind, op, i, begins, window.content);
+      memory_.each_window(call, step.operands[i].value, step.operands[i].address, [&](const Window& window) {
+        sums().touch(kind, op, i, begins, window.content);
         if (begins) memory_.check_begins(window, op.kind());
         if (begins || op.access(i) == Access::write) return;
         const Id value = window.content.value;
-        const std::int64_t found =
-            memory_.read(window, versions().wanted(value, step_, updates, carries && reads), op.kind());
+        const std::int64_t found = memory_.read(
+            window, versions().wanted(value, now(), updates, carries && reads, delay), op.kind());
         if (reads && versions().counts_updates(value)) version = std::min(version, found);
       });
     }
@@ -181,9 +228,11 @@ class Replay {
   const Plan& plan_;
   QueueClocks clocks_;
   OperandMemory memory_;
-  SumsOverRanks sums_;
+  std::array<SumsOverRanks, 2> sums_;  // of steps of even numbers, and of odd ones
   CalledPieces called_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0;    // the one that the round is of
+  std::int64_t rounds_ = 0;  // so far, where steps overlap
+  Round round_ = Round::going_on;
 };
 
 }  // namespace

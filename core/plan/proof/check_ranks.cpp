@@ -43,13 +43,17 @@ Demands demands_of(const Plan& plan) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
     if (queue.communicates()) demands.queues[queue.name] = queue;
-  for (const Call& call : plan.calls)
-    for (const PlannedStep& step : plan.steps(call)) {
-      if (!step.exchange) continue;
-      const std::string& queue = plan.queues[call.queue].name;
-      const PlannedExchange& e = *step.exchange;
-      demands.of[queue].push_back(
-          {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1});
+  // Those of one step: where steps overlap, the calls behind are its last ones, a round later.
+  for (const bool behind : {false, true})
+    for (const Call& call : plan.calls) {
+      if (call.behind != behind) continue;
+      for (const PlannedStep& step : plan.steps(call)) {
+        if (!step.exchange) continue;
+        const std::string& queue = plan.queues[call.queue].name;
+        const PlannedExchange& e = *step.exchange;
+        demands.of[queue].push_back(
+            {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1});
+      }
     }
   return demands;
 }
@@ -161,8 +165,8 @@ std::string fingerprint(const Program& program, const Plan& plan) {
     print.add(queue.name, ' ', static_cast<std::int64_t>(queue.axis), ' ', queue.peer, ' ', queue.calls);
   for (const Call& call : plan.calls)
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
-              call.stub_slot,
-              plan.carried_slots > 0 ? detail::concat(' ', call.carried_slot) : std::string());
+              call.stub_slot, plan.carried_slots > 0 ? detail::concat(' ', call.carried_slot) : std::string(),
+              plan.overlaps ? detail::concat(' ', call.behind, ' ', int{call.rounds}) : std::string());
   for (int region = 0; region < regions; ++region)
     if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced) &&
         (region != static_cast<int>(Region::carried) || plan.carried_slots > 0))

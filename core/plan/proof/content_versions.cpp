@@ -3,8 +3,9 @@
 namespace prun {
 
 ContentVersions::ContentVersions(const Program& program)
-    : program_(program), counts_(program.value_count(), Counts::nothing) {
+    : program_(program), counts_(program.value_count(), Counts::nothing), is_before_(program.value_count()) {
   for (Id id = 0; id < program.value_count(); ++id) {
+    if (const Id before = program.value(id).before; before != none) is_before_[before] = true;
     const Role role = program.value(id).role;
     if (role == Role::activation || role == Role::input || role == Role::gradient)
       counts_[id] = Counts::steps;
@@ -61,11 +62,13 @@ bool ContentVersions::holds_updated(Id id) const {
   return id == bucket.all_parameters || id == bucket.own_parameters || id == bucket.own_fetched;
 }
 
-Versions ContentVersions::wanted(Id id, std::int64_t step, bool updates, bool carries) const {
+Versions ContentVersions::wanted(Id id, std::int64_t step, bool updates, bool carries,
+                                 std::int64_t delay) const {
   const Counts count = of(id);
   if (count == Counts::nothing) return {0, 0, count};
   if (count == Counts::steps) return {program_.value(id).carried ? step - 1 : step, step, count};
-  return {carries ? 0 : step, carries || updates ? step + 1 : step, count};
+  if (carries) return {-program_.delay(), step + 1, count};
+  return {step - delay, updates ? step + 1 : step - delay, count};
 }
 
 Content ContentVersions::written(Content content, std::int64_t step, std::int64_t updates) const {

@@ -20,8 +20,10 @@ class ContentVersions {
   // What a step makes is its own, but for what the next one takes over. An op of an update leaves a new
   // version, and finds the old one or, behind other ops of itself, the new one. Who carries parameters
   // elsewhere may carry any version, and the copy has it: it is whoever computes with the copy that needs the
-  // right one.
-  Versions wanted(Id value, std::int64_t step, bool updates, bool carries) const;
+  // right one. `delay`: of what counts updates, the reader wants the one of so many before.
+  Versions wanted(Id value, std::int64_t step, bool updates, bool carries, std::int64_t delay = 0) const;
+  // How many updates a value is behind its parameter when a step begins.
+  std::int64_t delay_of(Id value) const { return is_before_[value] ? program_.delay() : 0; }
   // What `step` leaves; of what counts updates, with so many.
   Content written(Content content, std::int64_t step, std::int64_t updates) const;
 
@@ -32,7 +34,8 @@ class ContentVersions {
   bool holds_updated(Id value) const;
 
   const Program& program_;
-  std::vector<Counts> counts_;  // by value
+  std::vector<Counts> counts_;   // by value
+  std::vector<bool> is_before_;  // by value: it is what a parameter was before the last update
 };
 
 }  // namespace prun

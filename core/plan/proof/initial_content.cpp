@@ -3,16 +3,24 @@
 namespace prun {
 namespace {
 
-void put_content(const Plan& plan, Id value, const Address& home, std::int32_t instance,
-                 ShadowMemory& memory) {
-  memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1});
+void put_content(const Plan& plan, Id value, const Address& home, std::int32_t instance, ShadowMemory& memory,
+                 std::int64_t version = 0) {
+  memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1, version});
+}
+
+// Of gradients of steps that overlap, both sides.
+void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMemory& memory) {
+  Call call;
+  call.instance = instance;
+  const Address& home = plan.home(value);
+  for (const int side : {0, 1}) memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
 }
 
 void put_padding(const Bucket& bucket, const Plan& plan, ShadowMemory& memory) {
   for (const Bucket::Padding& padding : bucket.padding)
     for (std::size_t i = 0; i < plan.instances.size(); ++i)
       if (plan.instances[i].segment == bucket.segment && !plan.instances[i].receive_stub)
-        put_content(plan, padding.view, plan.home(padding.view), static_cast<std::int32_t>(i), memory);
+        put_padding_at(plan, padding.view, static_cast<std::int32_t>(i), memory);
 }
 
 void put_lasting(const Program& program, const Plan& plan, const ContentVersions& versions,
@@ -22,7 +30,7 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
     if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
     const Region region = home->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
-      put_content(plan, id, home->second, instance, memory);
+      put_content(plan, id, home->second, instance, memory, -versions.delay_of(id));
   }
 }
 

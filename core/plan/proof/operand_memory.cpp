@@ -50,17 +50,17 @@ Content OperandMemory::passed_on(const Call& call, const PlannedOperand& operand
 
 void OperandMemory::send(const Call& call, const PlannedOperand& operand) {
   const Content content = passed_on(call, operand);
-  read({content, plan_.resolve(call, operand.address, 0), operand.address.bytes},
+  read({content, plan_.resolve(call, operand.address, side_of(call)), operand.address.bytes},
        {step_, step_, versions_.of(content.value)}, "send");
 }
 
 void OperandMemory::receive(const Call& call, const PlannedOperand& operand) {
-  memory_.write(plan_.resolve(call, operand.address, 0), operand.address.bytes, passed_on(call, operand),
-                "recv");
+  memory_.write(plan_.resolve(call, operand.address, side_of(call)), operand.address.bytes,
+                passed_on(call, operand), "recv");
 }
 
 void OperandMemory::spoil(const Call& call, const Address& address, const Content& by, std::string_view op) {
-  memory_.write(plan_.resolve(call, address, 0), address.bytes, by, op);
+  memory_.write(plan_.resolve(call, address, side_of(call)), address.bytes, by, op);
 }
 
 ProofState OperandMemory::state() const {

@@ -17,13 +17,15 @@ class OperandMemory {
   OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks);
 
   const ContentVersions& versions() const { return versions_; }
+  // The step that the next calls are of.
   void begin_step(std::int64_t step) { step_ = step; }
+  std::int64_t step() const { return step_; }
   // What the layout does not keep from step to step, others may have overwritten.
   void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
 
   template <class Body>
   void each_window(const Call& call, Id value, const Address& address, Body&& body) const {
-    const std::int64_t at = plan_.resolve(call, address, static_cast<int>(step_ % 2));
+    const std::int64_t at = plan_.resolve(call, address, side_of(call));
     windows_.each(content_of(call, value, address), address, at, body);
   }
 
@@ -59,6 +61,8 @@ class OperandMemory {
     const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
     return {id, instance, of_microbatch ? call.microbatch : -1};
   }
+  // The parity of the step that the round is of.
+  int side_of(const Call& call) const { return static_cast<int>((step_ + call.behind) % 2); }
   Content passed_on(const Call& call, const PlannedOperand& operand) const;
   bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
 

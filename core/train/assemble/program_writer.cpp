@@ -27,11 +27,19 @@ DType dtype_named(const std::string& name) {
   throw_error(ErrorCode::internal, "no number format '", name, "'");
 }
 
+}  // namespace
+
+ScheduleTraits schedule_traits(const PluginNote& note) {
+  return {trait_of(note, "backward") == "split", !trait_of(note, "delay").empty()};
+}
+
+namespace {
+
 ScheduleAnswer ask_schedule(const Recipe& recipe, PluginHost& plugins, const std::string& name,
                             const ScheduleShape& shape) {
-  const bool split = trait_of(plugins.note("schedule", name), "backward") == "split";
+  const ScheduleTraits traits = schedule_traits(plugins.note("schedule", name));
   const auto schedule = plugins.create<ScheduleInterface>("schedule", name, recipe);
-  return {read_schedule(*schedule, shape, split, name), split};
+  return {read_schedule(*schedule, shape, traits, name), traits.split};
 }
 
 // The model's whole numbers.
@@ -82,10 +90,12 @@ Precision precision_of(const Recipe& recipe) {
 WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   factored_.reset();
   while (!write_over_mesh(choice)) factored_ = program_->requests().factored;
-  if (purpose_ == Purpose::training)
+  if (purpose_ == Purpose::training) {
     check_updates(*program_);
-  else
+    if (delays_weights()) delay_weights(*program_);
+  } else {
     leave_training_out();
+  }
   verify(*program_);
   return {std::move(program_), std::move(pipeline_)};
 }
@@ -200,6 +210,12 @@ NamedOptimizer ProgramWriter::optimizer_of(const RecipeSection& section) const {
 PipelineOrder ProgramWriter::order_of(const Program& program, std::int64_t microbatches) const {
   const PipelineRequest& asked = program.requests().pipeline.value();
   return ask_schedule(recipe_, plugins_, asked.schedule, pipeline_shape(program, asked, microbatches)).order;
+}
+
+// One rank alone does as well: it is what all layouts are compared with.
+bool ProgramWriter::delays_weights() const {
+  const std::optional<PipelineRequest>& asked = program_->requests().pipeline;
+  return asked && schedule_traits(plugins_.note("schedule", asked->schedule)).delays;
 }
 
 // Over stages and the mesh.

@@ -16,6 +16,8 @@ namespace prun {
 
 // The token that ends a document, where the recipe keeps documents apart.
 std::optional<std::int64_t> document_end_of(const Recipe& recipe);
+// What the note of a schedule plugin says of its order.
+ScheduleTraits schedule_traits(const PluginNote& note);
 // The number formats that a recipe asks for.
 Precision precision_of(const Recipe& recipe);
 
@@ -65,6 +67,7 @@ class ProgramWriter {
   void write_model(const PlannedChoice& choice);
   void write_step();
   std::int64_t loss_groups() const;
+  bool delays_weights() const;
   void check_parts_of_tensors() const;
   NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();

@@ -15,7 +15,8 @@
 namespace prun {
 namespace {
 
-// Elements of a parameter, and where this rank holds them: in the parameter, in its master copy, or in both.
+// Elements of a parameter, and where this rank holds them: in the parameter, in its master copy, in what
+// passes read in its place, or in several of these.
 struct Filling {
   Id parameter = none;
   std::int64_t layer = 0;
@@ -29,7 +30,7 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   std::vector<Filling> list;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<HeldRun>> pieces;
-    for (Kept kept : {Kept::parameter, Kept::master})
+    for (Kept kept : {Kept::parameter, Kept::master, Kept::before})
       each_held(assembly.program(), assembly.rank(), id, instance, kept, [&](const HeldRun& run) {
         for (std::int64_t at = 0; at < run.count;) {
           HeldRun part = run;

@@ -109,8 +109,9 @@ class NoteReader {
   void add_value(std::string_view trait, const recipe::Option& option, const std::string& value,
                  VariedOption& variable) const {
     if (value.starts_with('@')) {
+      // What trains with weights of another update changes what is trained.
       for (const std::string& name : plugins_.catalog().names(value.substr(1)))
-        variable.values.push_back(name);
+        if (trait_of(plugins_.note(value.substr(1), name), "delay").empty()) variable.values.push_back(name);
       return;
     }
     const bool is_choice = option.choices.empty() || std::find(option.choices.begin(), option.choices.end(),

@@ -1,0 +1,53 @@
+// Steps that overlap: the calls of one step are put in order as if it stood alone, in groups, and these are
+// then dealt out over two rounds, its last ones among the first of the step after it.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "plan/plan.hpp"
+#include "plan/work.hpp"
+
+namespace prun {
+
+// What calls of a step stand with.
+struct CallGroup {
+  enum class Kind : std::uint8_t {
+    begun,     // ahead of all passes
+    pass,      // one pass
+    summed,    // behind all of them: sums that other stages have a part in
+    measured,  // norms, and the exchange that tells each rank the one of all
+    updated,   // what that exchange decides
+  };
+  using enum Kind;
+  Kind kind = begun;
+  std::size_t number = 0;  // of the pass
+  std::size_t first = 0;   // its first call; it ends where the next group begins
+};
+
+// The groups of the calls that a plan has so far.
+class CallGroups {
+ public:
+  explicit CallGroups(const Plan& plan) : plan_(plan) {}
+
+  // What comes next is of that group.
+  void begin(CallGroup::Kind kind) { groups_.push_back({kind, 0, plan_.calls.size()}); }
+  void begin_pass(std::size_t number) { groups_.push_back({CallGroup::pass, number, plan_.calls.size()}); }
+  const std::vector<CallGroup>& all() const { return groups_; }
+
+ private:
+  const Plan& plan_;
+  std::vector<CallGroup> groups_{CallGroup{}};
+};
+
+// Puts the plan's calls in the order of work.period: the groups of a step that it has behind the first pass
+// of the next step, and all that follows passes, are calls of the step before (Call::behind).
+void overlap_steps(const Work& work, const CallGroups& groups, Plan& plan);
+
+// Between its first pass and the update of the step before, a step finds what it is to train with where the
+// newest parameters lie, and behind that update, or where the step before is done, in what is kept of them
+// (Value::before). So each call of a pass in between becomes two: one that reads there while steps follow
+// each other, and the call as it was, for a step that none runs before.
+void read_newest_early(const Program& program, Plan& plan);
+
+}  // namespace prun

@@ -1,0 +1,134 @@
+#include "plan/pipeline/overlap.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "base/narrow.hpp"
+#include "plan/pipeline/timing.hpp"
+
+namespace prun {
+namespace {
+
+constexpr PassCosts unit_costs{1, 1, 1, 0};
+constexpr double longest_pass = 2;  // in these
+
+// A rank's calls of a row of steps, as numbers of those of one step.
+class RankRow {
+ public:
+  RankRow(const PipelineOrder& step, const PipelineOrder& row, std::int32_t rank, const std::string& title)
+      : calls_(step.calls[rank]),
+        row_(row.calls[rank]),
+        microbatches_(step.shape.microbatches),
+        rank_(rank),
+        title_(title) {
+    for (std::size_t i = 0; i < calls_.size(); ++i) number_[key_of(calls_[i], 0)] = narrow<std::int32_t>(i);
+  }
+
+  std::int32_t step_of(std::size_t at) const { return row_[at].microbatch / microbatches_; }
+  // Where the first call of a step stands.
+  std::size_t first_of(std::int32_t step) const {
+    std::size_t at = 0;
+    while (step_of(at) != step) ++at;
+    return at;
+  }
+  // Where its last backward stands.
+  std::size_t last_of(std::int32_t step) const {
+    std::size_t at = row_.size() - 1;
+    while (step_of(at) != step) --at;
+    return at;
+  }
+
+  std::vector<PeriodPass> period() const {
+    check_steps_are_alike();
+    std::vector<PeriodPass> passes = period_of(1);
+    if (period_of(2) != passes) refuse("in a row of steps, the second one runs otherwise than the third");
+    check_slots(passes);
+    return passes;
+  }
+
+ private:
+  using Key = std::tuple<Pass, std::int32_t, std::int32_t>;
+
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... parts) const {
+    throw_error(ErrorCode::bad_input, title_, ": rank ", rank_, ": ", parts...,
+                "; a schedule with the trait delay=1 repeats itself step by step");
+  }
+
+  Key key_of(const ScheduleCall& call, std::int32_t step) const {
+    return {call.pass, call.chunk, call.microbatch - step * microbatches_};
+  }
+  std::int32_t number_at(std::size_t at) const { return number_.at(key_of(row_[at], step_of(at))); }
+
+  void check_steps_are_alike() const {
+    std::vector<std::int32_t> next(steps_in_a_row, 0);
+    for (std::size_t at = 0; at < row_.size(); ++at)
+      if (number_at(at) != next[static_cast<std::size_t>(step_of(at))]++)
+        refuse("in a row of steps, ", describe(row_[at]), " does not stand where it does in a step alone");
+  }
+
+  std::vector<PeriodPass> period_of(std::int32_t step) const {
+    std::vector<PeriodPass> passes;
+    for (std::size_t at = first_of(step); at < first_of(step + 1); ++at) {
+      const bool behind = step_of(at) == step - 1;
+      if (!behind && step_of(at) != step)
+        refuse("in a row of steps, ", describe(row_[at]),
+               " stands among passes of a step that does not follow");
+      passes.push_back({number_at(at), behind});
+    }
+    return passes;
+  }
+
+  // What a microbatch has in memory, that of the same number gets a step later.
+  void check_slots(const std::vector<PeriodPass>& passes) const {
+    std::map<std::pair<std::int32_t, std::int32_t>, bool> begun;
+    for (const PeriodPass& pass : passes) {
+      const ScheduleCall& call = calls_[static_cast<std::size_t>(pass.call)];
+      bool& own = begun[{call.chunk, call.microbatch}];
+      if (pass.behind && own) refuse("microbatch ", call.microbatch, " of two steps is at work at a time");
+      own = own || !pass.behind;
+    }
+  }
+
+  const std::vector<ScheduleCall>&calls_, &row_;
+  const std::int32_t microbatches_, rank_;
+  const std::string& title_;
+  std::map<Key, std::int32_t> number_;
+};
+
+// The first pass of a period that begins no earlier.
+std::int32_t first_from(const std::vector<CallTime>& times, std::size_t begin, std::size_t end, double time) {
+  std::size_t at = begin;
+  while (at < end && times[at].begin < time) ++at;
+  return narrow<std::int32_t>(at - begin);
+}
+
+}  // namespace
+
+// All stages have measured a step when the last of them has run its last pass. Its update must come in front
+// of the first pass of the step after the next, which is the end of the period.
+Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title) {
+  const PipelineTiming timing = time_schedule(row, unit_costs);
+  std::vector<RankRow> ranks;
+  double all_done = 0, busy = 0, taken = 0;
+  for (std::int32_t rank = 0; rank < step.shape.ranks; ++rank) {
+    const RankRow& of = ranks.emplace_back(step, row, rank, title);
+    all_done = std::max(all_done, timing.times[rank][of.last_of(1)].end);
+  }
+  Overlap overlap;
+  for (std::int32_t rank = 0; rank < step.shape.ranks; ++rank) {
+    const RankRow& of = ranks[static_cast<std::size_t>(rank)];
+    const std::vector<CallTime>& times = timing.times[rank];
+    const std::size_t begin = of.first_of(2), end = of.first_of(3);
+    overlap.periods.push_back({of.period(), first_from(times, begin, end, all_done),
+                               first_from(times, begin, end, all_done + longest_pass)});
+    taken += times[end].begin - times[begin].begin;
+    for (std::size_t at = begin; at < end; ++at) busy += times[at].end - times[at].begin;
+  }
+  overlap.bubble = 1 - busy / taken;
+  const double period = taken / step.shape.ranks;
+  overlap.drain = time_schedule(step, unit_costs).makespan - period;
+  return overlap;
+}
+
+}  // namespace prun
