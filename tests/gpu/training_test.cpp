@@ -203,6 +203,26 @@ TEST_F(Gpu, WhatIsUsedUpIsNotOverwrittenWhileItIsRead) {
   }
 }
 
+// The CPU rounds to the same codes: what is left are orders of sums, and in bf16 codes that are rounded to
+// the neighbour where a factor was.
+TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
+  for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"})
+    for (const auto& [format, bound] : {std::pair("fp32", 1e-4), {"bf16", bf16_rounding}}) {
+      const std::string shape = std::string(model) + " precision.products=fp8 precision.compute=" + format +
+                                " model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2";
+      const Trained cpu = train(shape, "", 4);
+      try {
+        const Trained gpu = train(shape + " device.plugin=cuda", "", 4);
+        EXPECT_LE(largest_difference(gpu.losses, cpu.losses), bound) << model << format;
+      } catch (const Error& error) {
+        if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
+        GTEST_SKIP() << error.what();
+      }
+      const Trained without = train(shape + " precision.products=compute", "", 4);
+      EXPECT_GT(largest_difference(without.losses, cpu.losses), 1e-6) << model << format;
+    }
+}
+
 TEST_F(Gpu, HowMuchRunsAsGraphsIsSaidOnceAllIsBound) {
   PluginLines lines;
   train("device.plugin=cuda precision.compute=bf16", "", 1);

@@ -56,6 +56,8 @@ struct Fusion {
   bool row_by_row = false;  // as may_be_one() has it
 };
 std::vector<Fusion> fusions();
+// Those of products in fp8.
+std::vector<Fusion> fp8_fusions();
 
 // What decides on which kernels there are.
 struct OpChoices {

@@ -86,13 +86,13 @@ inline Work fp8_product(Product product, std::int64_t rows, std::int64_t columns
   }
 }
 
+// y, where x has become codes.
 template <class T>
 Work linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries, Stream stream) {
-  const T *x = static_cast<const T*>(operands.a), *weight = static_cast<const T*>(operands.b);
+  const T* const weight = static_cast<const T*>(operands.b);
   const Fp8Forward factors(s, operands.workspace);
   return [=, product = fp8_product(linear_product<T>(s), s.rows, s.out, s.in, factors.x, factors.weight,
                                    operands, libraries, stream)](Stream on) {
-    rows_to_fp8(x, s.rows, s.in, factors.x, on);
     squares_to_fp8(weight, s.out, s.in, false, factors.weight, on);
     product(on);
   };

@@ -4,13 +4,10 @@
 #include "cuda/bias.hpp"
 #include "cuda/norm.hpp"
 #include "fp8_work.hpp"
+#include "fusion_match.hpp"
 
 namespace prun::cuda {
 namespace {
-
-bool is(const Launch& launch, std::string_view op) { return launch.op.view() == op; }
-
-const void* at(const Launch& launch, int operand) { return launch.args.operands[operand].data; }
 
 // ---------------------------------------------------------------- a residual and the norm after it
 
@@ -47,11 +44,6 @@ Work bind_residual_norm(Launches launches, Libraries&, Stream) {
 }
 
 // ---------------------------------------------------------------- both gradients of a norm
-
-// In either order.
-bool are(const Launch& a, const Launch& b, std::string_view one, std::string_view other) {
-  return (is(a, one) && is(b, other)) || (is(a, other) && is(b, one));
-}
 
 std::size_t is_norm_backward(Launches left) {
   if (left.size() < 2 || at(left[0], 0) != at(left[1], 0) || at(left[0], 1) != at(left[1], 1)) return 0;
@@ -162,60 +154,15 @@ Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream strea
   return bind_linear_gradients_of<float>(weight, bias, libraries, stream);
 }
 
-// ---------------------------------------------------------------- both gradients of a product in fp8
-
-// In either order: what flows back is read once.
-std::size_t is_fp8_backward(Launches left) {
-  if (left.size() < 2 || !are(left[0], left[1], "linear_input_grad", "linear_weight_grad")) return 0;
-  const bool input_first = is(left[0], "linear_input_grad");
-  const Launch &input = left[input_first ? 0 : 1], &weight = left[input_first ? 1 : 0];
-  const bool fits = multiplies_in_fp8(input.args) && multiplies_in_fp8(weight.args) &&
-                    at(input, 0) == at(weight, 1) && input.args.operands[0].dtype != DType::f64;
-  return fits ? 2 : 0;
-}
-
-template <class T, class S>
-Work bind_fp8_backward_of(const KernelArgs& input, const KernelArgs& weight, bool input_first,
-                          Libraries& libraries, Stream stream) {
-  const T* const dy = data<const T>(input, 0);
-  LinearShape shape = linear_shape(input, 1, 2);
-  shape.alignment =
-      alignment_of({dy, data<T>(input, 1), data<T>(input, 2), data<T>(weight, 0), data<S>(weight, 2)});
-  const Work of_input = input_grad_in_fp8<T>(
-      shape, linear_input_grad_operands<T>(dy, data<T>(input, 1), data<T>(input, 2), input.workspace),
-      libraries, stream);
-  const Work of_weight =
-      weight_grad_in_fp8<T, S>(shape,
-                               linear_weight_grad_operands<T, S>(data<T>(weight, 0), dy, data<S>(weight, 2),
-                                                                 weight.begins(2), input.workspace),
-                               libraries, stream);
-  const Fp8Backward factors(shape, input.workspace);
-  return [=](Stream on) {
-    rows_and_columns_to_fp8(dy, shape.rows, shape.out, factors.dy, factors.dy_columns, on);
-    (input_first ? of_input : of_weight)(on);
-    (input_first ? of_weight : of_input)(on);
-  };
-}
-
-Work bind_fp8_backward(Launches launches, Libraries& libraries, Stream stream) {
-  const bool input_first = is(launches[0], "linear_input_grad");
-  const KernelArgs &input = launches[input_first ? 0 : 1].args, &weight = launches[input_first ? 1 : 0].args;
-  return by_sum(types_of(weight), 0, {2}, [&]<class T, class S>() -> Work {
-    if constexpr (std::is_same_v<T, double>)
-      throw_error(ErrorCode::internal, "a product in fp8 of doubles");
-    else
-      return bind_fp8_backward_of<T, S>(input, weight, input_first, libraries, stream);
-  });
-}
-
 }  // namespace
 
 std::vector<Fusion> fusions() {
-  return {{is_residual_norm, bind_residual_norm, true},
-          {is_norm_backward, bind_norm_backward},
-          {is_linear_gelu, bind_linear_gelu},
-          {is_linear_gradients, bind_linear_gradients},
-          {is_fp8_backward, bind_fp8_backward}};
+  std::vector<Fusion> all = {{is_residual_norm, bind_residual_norm, true},
+                             {is_norm_backward, bind_norm_backward},
+                             {is_linear_gelu, bind_linear_gelu},
+                             {is_linear_gradients, bind_linear_gradients}};
+  for (const Fusion& fusion : fp8_fusions()) all.push_back(fusion);
+  return all;
 }
 
 }  // namespace prun::cuda

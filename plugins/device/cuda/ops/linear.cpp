@@ -14,7 +14,12 @@ constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libr
   shape.alignment = alignment_of({x, weight, bias, y});
   const GemmOperands operands = linear_operands<T>(x, weight, bias, nullptr, y, args.workspace);
   if constexpr (!std::is_same_v<T, double>)
-    if (multiplies_in_fp8(args)) return linear_in_fp8<T>(shape, operands, libraries, stream);
+    if (multiplies_in_fp8(args))
+      return [=, factors = Fp8Forward(shape, args.workspace),
+              product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+        rows_to_fp8(x, shape.rows, shape.in, factors.x, on);
+        product(on);
+      };
   return product_work(linear_product<T>(shape), operands, libraries, stream);
 };
 

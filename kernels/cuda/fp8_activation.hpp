@@ -1,0 +1,24 @@
+// Activations and their gradients with factors of products in fp8 (cuda/fp8_blocks.hpp) of what they write:
+// the same results as those of cuda/activation.hpp, and the same codes and scales as of those, without
+// reading them again. A gated one's width is a multiple of 128, the others' of 16; T is bf16 or f16, and all
+// pointers are aligned to 16 bytes.
+#pragma once
+
+#include "cuda/fp8_blocks.hpp"
+
+namespace prun::cuda {
+
+enum class Activation { gelu, swiglu, geglu };
+
+// x is [rows, width] or, of a gated one, [rows, 2, width]; y and its factor are [rows, width].
+template <class T>
+void activation_to_fp8(Activation kind, const T* x, T* y, std::int64_t rows, std::int64_t width,
+                       const Fp8Factor& by_rows, Stream stream);
+
+// dx as x; its factors are those of rows_and_columns_to_fp8. dx may be x or, of gelu, dy.
+template <class T>
+void activation_grad_to_fp8(Activation kind, const T* dy, const T* x, T* dx, std::int64_t rows,
+                            std::int64_t width, const Fp8Factor& by_rows, const Fp8Factor& by_columns,
+                            Stream stream);
+
+}  // namespace prun::cuda

@@ -1,0 +1,187 @@
+// Products in fp8 with what comes before them: activations write the codes that are multiplied, and what
+// flows back becomes codes once for both gradients.
+#include <optional>
+
+#include "cuda/fp8_activation.hpp"
+#include "fp8_work.hpp"
+#include "fusion_match.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// ---------------------------------------------------------------- both gradients of a product
+
+// Of two launches, in either order.
+struct Gradients {
+  const KernelArgs *input, *weight;
+  bool input_first;
+};
+
+std::optional<Gradients> gradients_of(const Launch& a, const Launch& b) {
+  if (!are(a, b, "linear_input_grad", "linear_weight_grad")) return {};
+  const bool input_first = is(a, "linear_input_grad");
+  const Launch &input = input_first ? a : b, &weight = input_first ? b : a;
+  const bool fits = multiplies_in_fp8(input.args) && multiplies_in_fp8(weight.args) &&
+                    at(input, 0) == at(weight, 1) && size_of(input.args.operands[0].dtype) == 2;
+  if (!fits) return {};
+  return Gradients{&input.args, &weight.args, input_first};
+}
+
+// Both products, where `prepare` makes codes of what flows back.
+template <class T, class S, class Prepare>
+Work bind_products(const Gradients& of, const LinearShape& shape, Prepare prepare, Libraries& libraries,
+                   Stream stream) {
+  const KernelArgs &input = *of.input, &weight = *of.weight;
+  const T* const dy = data<const T>(input, 0);
+  const Work dx = input_grad_in_fp8<T>(
+      shape, linear_input_grad_operands<T>(dy, data<T>(input, 1), data<T>(input, 2), input.workspace),
+      libraries, stream);
+  const Work dweight =
+      weight_grad_in_fp8<T, S>(shape,
+                               linear_weight_grad_operands<T, S>(data<T>(weight, 0), dy, data<S>(weight, 2),
+                                                                 weight.begins(2), input.workspace),
+                               libraries, stream);
+  return [=, input_first = of.input_first](Stream on) {
+    prepare(on);
+    (input_first ? dx : dweight)(on);
+    (input_first ? dweight : dx)(on);
+  };
+}
+
+template <class T, class S>
+LinearShape shape_of(const Gradients& of) {
+  LinearShape shape = linear_shape(*of.input, 1, 2);
+  shape.alignment = alignment_of(
+      {data<T>(*of.input, 1), data<T>(*of.input, 2), data<T>(*of.weight, 0), data<S>(*of.weight, 2)});
+  return shape;
+}
+
+// bind<T, S>() for values and the type that the weight's gradient is summed in.
+template <class Bind>
+Work with_types(const Gradients& of, Bind bind) {
+  return by_sum(types_of(*of.weight), 0, {2}, [&]<class T, class S>() -> Work {
+    if constexpr (is_half<T>)
+      return bind.template operator()<T, S>();
+    else
+      throw_error(ErrorCode::internal, "a product in fp8 of wider values");
+  });
+}
+
+std::size_t is_backward(Launches left) { return left.size() >= 2 && gradients_of(left[0], left[1]) ? 2 : 0; }
+
+Work bind_backward(Launches launches, Libraries& libraries, Stream stream) {
+  const Gradients of = *gradients_of(launches[0], launches[1]);
+  return with_types(of, [&]<class T, class S>() -> Work {
+    const LinearShape shape = shape_of<T, S>(of);
+    const auto prepare = [shape, dy = data<const T>(*of.input, 0),
+                          factors = Fp8Backward(shape, of.input->workspace)](Stream on) {
+      rows_and_columns_to_fp8(dy, shape.rows, shape.out, factors.dy, factors.dy_columns, on);
+    };
+    return bind_products<T, S>(of, shape, prepare, libraries, stream);
+  });
+}
+
+// ---------------------------------------------------------------- an activation and a product
+
+std::optional<Activation> activation_of(std::string_view op) {
+  if (op == "gelu") return Activation::gelu;
+  if (op == "swiglu") return Activation::swiglu;
+  if (op == "geglu") return Activation::geglu;
+  return {};
+}
+
+// Rows and the width of what it makes, or of the gradient that it takes.
+struct ActivationShape {
+  Activation kind;
+  std::int64_t rows, width;
+
+  ActivationShape(Activation of, const Tensor& x) : kind(of) {
+    const bool gated = of != Activation::gelu;
+    rows = x.outer(gated ? 2 : 1);
+    width = x.inner(1);
+  }
+  bool fits() const { return kind == Activation::gelu || width % fp8_block == 0; }
+};
+
+bool all_aligned(const KernelArgs& args, int operands) {
+  for (int i = 0; i < operands; ++i)
+    if (reinterpret_cast<std::uintptr_t>(args.operands[i].data) % 16 != 0) return false;
+  return true;
+}
+
+std::size_t is_forward(Launches left) {
+  if (left.size() < 2 || !is(left[1], "linear") || at(left[0], 1) != at(left[1], 0)) return 0;
+  const std::optional<Activation> kind = activation_of(left[0].op.view());
+  const bool fits = kind && multiplies_in_fp8(left[1].args) && left[1].args.attrs[0].i == 1 &&
+                    size_of(left[1].args.operands[0].dtype) == 2 && all_aligned(left[0].args, 2) &&
+                    ActivationShape(*kind, left[0].args.operands[0]).fits();
+  return fits ? 2 : 0;
+}
+
+template <class T>
+Work bind_forward_of(const KernelArgs& gate, Activation kind, const KernelArgs& args, Libraries& libraries,
+                     Stream stream) {
+  LinearShape shape = linear_shape(args, 1, 0);
+  const T *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
+  T* const y = data<T>(args, 3);
+  shape.bias = bias != nullptr;
+  shape.alignment = alignment_of({weight, bias, y});
+  const GemmOperands operands =
+      linear_operands<T>(data<const T>(args, 0), weight, bias, nullptr, y, args.workspace);
+  return [of = ActivationShape(kind, gate.operands[0]), x = data<const T>(gate, 0), made = data<T>(gate, 1),
+          factors = Fp8Forward(shape, args.workspace),
+          product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+    activation_to_fp8(of.kind, x, made, of.rows, of.width, factors.x, on);
+    product(on);
+  };
+}
+
+Work bind_forward(Launches launches, Libraries& libraries, Stream stream) {
+  return by_value(launches[0].args.operands[0].dtype, [&]<class T>() -> Work {
+    if constexpr (is_half<T>)
+      return bind_forward_of<T>(launches[0].args, *activation_of(launches[0].op.view()), launches[1].args,
+                                libraries, stream);
+    else
+      throw_error(ErrorCode::internal, "a product in fp8 of wider values");
+  });
+}
+
+// ---------------------------------------------------------------- an activation's gradient and both of a
+// product
+
+std::optional<Activation> activation_of_gradient(std::string_view op) {
+  constexpr std::string_view end = "_grad";
+  return op.ends_with(end) ? activation_of(op.substr(0, op.size() - end.size())) : std::nullopt;
+}
+
+std::size_t is_whole_backward(Launches left) {
+  if (left.size() < 3) return 0;
+  const std::optional<Activation> kind = activation_of_gradient(left[0].op.view());
+  const std::optional<Gradients> of = gradients_of(left[1], left[2]);
+  const bool fits = kind && of && at(left[0], 2) == of->input->operands[0].data &&
+                    all_aligned(left[0].args, 3) && ActivationShape(*kind, left[0].args.operands[1]).fits();
+  return fits ? 3 : 0;
+}
+
+Work bind_whole_backward(Launches launches, Libraries& libraries, Stream stream) {
+  const Gradients of = *gradients_of(launches[1], launches[2]);
+  const KernelArgs& gate = launches[0].args;
+  return with_types(of, [&]<class T, class S>() -> Work {
+    const LinearShape shape = shape_of<T, S>(of);
+    const auto prepare =
+        [by = ActivationShape(*activation_of_gradient(launches[0].op.view()), gate.operands[1]),
+         dy = data<const T>(gate, 0), x = data<const T>(gate, 1), dx = data<T>(gate, 2),
+         factors = Fp8Backward(shape, of.input->workspace)](Stream on) {
+          activation_grad_to_fp8(by.kind, dy, x, dx, by.rows, by.width, factors.dy, factors.dy_columns, on);
+        };
+    return bind_products<T, S>(of, shape, prepare, libraries, stream);
+  });
+}
+
+}  // namespace
+
+std::vector<Fusion> fp8_fusions() {
+  return {{is_whole_backward, bind_whole_backward}, {is_backward, bind_backward}, {is_forward, bind_forward}};
+}
+
+}  // namespace prun::cuda
