@@ -416,11 +416,17 @@ GemmPlan Gemm::prepare(const Product& product) const {
   check_product(product);
   std::unique_ptr<GemmPlan::State> state = impl_->describe(product);
   constexpr int most = 8;
-  std::vector<cublasLtMatmulAlgo_t> found = impl_->algorithms(*state, most);
+  // Of fp8 the library takes a bias for one of halves, whatever the result is.
+  const bool other_bias = product.fp8 && product.output == DType::f32;
+  std::vector<cublasLtMatmulAlgo_t> found;
+  if (product.epilogue != Epilogue::bias || !other_bias) found = impl_->algorithms(*state, most);
   if (found.empty() && product.epilogue == Epilogue::bias && !product.d_stride) {
-    state->bias_in_front = true;
-    impl_->set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+    Product alone = product;
+    alone.epilogue = Epilogue::none;
+    state = impl_->describe(alone);
     found = impl_->algorithms(*state, most);
+    state->product = product;
+    state->bias_in_front = true;
   }
   if (found.empty())
     throw_error(ErrorCode::unsupported, identity(), " has no algorithm for ", text_of(product));

@@ -125,10 +125,12 @@ TEST_F(Fp8Blocks, EveryNumberIsRoundedAsTheOracleRounds) {
 }
 
 #ifndef PRUN_SIMT
+template <class T>
 void check_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
+  constexpr DType type = dtype_of<T>();
   const cuda::Gemm gemm;
-  cuda::Product product{.m = rows, .n = out, .k = in, .transpose_b = true};
-  product.fp8 = true;
+  cuda::Product product{.m = rows, .n = out, .k = in, .transpose_b = true, .input = type, .output = type};
+  product.fp8 = true, product.epilogue = cuda::Epilogue::bias;
   std::optional<cuda::GemmPlan> plan;
   try {
     plan.emplace(gemm.prepare(product));
@@ -136,19 +138,21 @@ void check_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
     if (error.code() != ErrorCode::unsupported) throw;
     GTEST_SKIP() << error.what();
   }
-  const Value x = uneven_numbers(DType::bf16, rows, in, 1), weight = uneven_numbers(DType::bf16, out, in, 2);
-  const OnDevice on_x(x), on_weight(weight);
-  OnDevice y(DType::bf16, {rows, out});
+  const Value x = uneven_numbers(type, rows, in, 1), weight = uneven_numbers(type, out, in, 2),
+              bias = uneven_numbers(type, 1, out, 3);
+  const OnDevice on_x(x), on_weight(weight), on_bias(bias);
+  OnDevice y(type, {rows, out});
   const OnGpu a(rows, in, cuda::fp8_row_scales(rows, in)), b(out, in, cuda::fp8_square_scales(out, in));
-  cuda::rows_to_fp8(on_x.as<const bf16>(), rows, in, a.factor(), nullptr);
-  cuda::squares_to_fp8(on_weight.as<const bf16>(), out, in, false, b.factor(), nullptr);
+  cuda::rows_to_fp8(on_x.as<const T>(), rows, in, a.factor(), nullptr);
+  cuda::squares_to_fp8(on_weight.as<const T>(), out, in, false, b.factor(), nullptr);
   const DeviceWorkspace workspace(cuda::gemm_workspace);
   gemm.run(*plan,
-           {a.codes.as<void>(), b.codes.as<void>(), nullptr, nullptr, y.as<void>(), workspace.data(), nullptr,
-            a.scales.as<float>(), b.scales.as<float>()},
+           {a.codes.as<void>(), b.codes.as<void>(), nullptr, on_bias.as<void>(), y.as<void>(),
+            workspace.data(), nullptr, a.scales.as<float>(), b.scales.as<float>()},
            nullptr);
   const std::vector<Attr> attrs = {Attr{.i = 1}, Attr{.i = 1}};
-  const Value expected = cpu("linear", {x, weight, Value(), Value(DType::bf16, {rows, out})}, attrs)[3];
+  const Value expected =
+      cpu("linear", {x, weight, Value(type, {out}, bias.numbers()), Value(type, {rows, out})}, attrs)[3];
   // Of terms that cancel, what the largest of them leaves.
   double largest = 0;
   for (std::size_t i = 0; i < expected.size(); ++i) largest = std::max(largest, std::abs(expected[i]));
@@ -159,8 +163,10 @@ void check_product(std::int64_t rows, std::int64_t in, std::int64_t out) {
 
 // Where scales lie is the library's to say: a product of uneven blocks is right only if they lie there.
 TEST_F(Fp8Blocks, ProductsAreTheCpus) {
-  for (const auto& [rows, in, out] : {std::tuple(384, 640, 256), {128, 1600, 208}, {256, 912, 1600}})
-    check_product(rows, in, out);
+  for (const auto& [rows, in, out] : {std::tuple(384, 640, 256), {128, 1600, 208}, {256, 912, 1600}}) {
+    check_product<bf16>(rows, in, out);
+    check_product<float>(rows, in, out);
+  }
 }
 #endif
 
