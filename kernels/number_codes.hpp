@@ -2,6 +2,7 @@
 // is rounded by itself, so that every build and every device gives the same bits.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -28,6 +29,13 @@ PRUN_CODES float code_scale(C largest) {
   return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
+// Of signs: of the sum of the block's squares. These are added in fp64 in one order on every device, four
+// neighbours one after the other, then these 32 sums folded in halves.
+PRUN_CODES float sign_scale(double squares) {
+  const auto scale = static_cast<float>(sqrt(squares / static_cast<double>(code_block)));
+  return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
+}
+
 // To nearest, ties to even: adding that leaves no bits behind the point.
 PRUN_CODES float to_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 PRUN_CODES double to_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
@@ -36,13 +44,16 @@ PRUN_CODES double to_whole(double x) { return (x + 6755399441055744.0) - 6755399
 // ends it.
 template <int bits, class C>
 PRUN_CODES int code_of_number(C x, float scale) {
+  if constexpr (bits == 1) return x < C(0) ? -1 : 0;
   const C most = static_cast<C>(largest_code(bits)), whole = to_whole(x / static_cast<C>(scale));
   const C above = whole < -most ? -most : whole;
   return static_cast<int>(above > most ? most : above);
 }
 
-template <class C>
+// Of one bit, a code is 0 or, with its sign, -1.
+template <int bits, class C>
 PRUN_CODES C number_of_code(int code, float scale) {
+  if constexpr (bits == 1) return static_cast<C>(code < 0 ? -scale : scale);
   return product(static_cast<C>(code), static_cast<C>(scale));
 }
 

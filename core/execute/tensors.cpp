@@ -62,6 +62,7 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
                   : kept == Kept::gradient ? parameter.gradient
                                            : parameter.master);
   const Bucket& bucket = program.buckets()[parameter.bucket];
+  if (kept == Kept::gradient && bucket.summed_in_update) return {};  // each rank has another one
   if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients

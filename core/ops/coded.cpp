@@ -1,4 +1,4 @@
-// Numbers on their way between ranks as codes of 8 or 4 bits, in blocks of 128 neighbours that have a scale
+// Numbers on their way between ranks as codes of 8, 4 or 1 bit, in blocks of 128 neighbours that have a scale
 // each (prun/block_codes.hpp): whoever decodes them has all the same numbers.
 #include <vector>
 
@@ -14,7 +14,7 @@ constexpr AttrDef decode_attrs[] = {int_attr("bits", 8), int_attr("to", 1)};
 
 // How many bytes a block of the op takes.
 std::int64_t block_bytes(const OpShape& s, const char* op) {
-  require(s.attrs[0].i == 8 || s.attrs[0].i == 4, op, ": `bits` is 8 or 4");
+  require(s.attrs[0].i == 8 || s.attrs[0].i == 4 || s.attrs[0].i == 1, op, ": `bits` is 8, 4 or 1");
   return code_block_bytes(s.attrs[0].i);
 }
 
@@ -30,20 +30,39 @@ OperandShape decoded(const OpShape& s, const char* op) {
   return x;
 }
 
+// The codes of x, as operand `codes`.
+void encode_rule(OpShape& s, int codes) {
+  const std::int64_t bytes = block_bytes(s, "encode");
+  OperandShape x = s.operand[0];
+  require(is_float(x.dtype) && x.rank > 0 && x.dims[x.rank - 1].extent % code_block == 0,
+          "encode takes numbers whose last dimension comes in blocks of ", code_block);
+  x.dims[x.rank - 1].extent = x.dims[x.rank - 1].extent / code_block * bytes;
+  s.output(codes, DType::u8, x.dims, x.rank);
+  s.whole(0, x.rank - 1, x.rank);
+}
+
 struct Encode {
   static constexpr const char* kind = "encode";
   static constexpr const char* help =
       "x in blocks of 128 neighbours, each a scale in fp32 and codes of `bits` bits";
   static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = bits_attr;
+  static void rule(OpShape& s) { encode_rule(s, 1); }
+};
+
+struct EncodeOnward {
+  static constexpr const char* kind = "encode_onward";
+  static constexpr const char* help =
+      "x + error, encoded; error = what the codes leave out of that, to come with the next numbers, unless "
+      "keep is 0";
+  static constexpr OperandDef operands[] = {
+      {"x"}, {"error", Access::update}, {"keep"}, {"codes", Access::write}};
+  static constexpr const AttrDef (&attrs)[1] = bits_attr;
+  static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
-    const std::int64_t bytes = block_bytes(s, kind);
-    OperandShape x = s.operand[0];
-    require(is_float(x.dtype) && x.rank > 0 && x.dims[x.rank - 1].extent % code_block == 0,
-            "encode takes numbers whose last dimension comes in blocks of ", code_block);
-    x.dims[x.rank - 1].extent = x.dims[x.rank - 1].extent / code_block * bytes;
-    s.output(1, DType::u8, x.dims, x.rank);
-    s.whole(0, x.rank - 1, x.rank);
+    encode_rule(s, 3);
+    require(s.operand[1].dtype == OpShape::statistics(s.operand[0].dtype),
+            "encode_onward keeps an error in the type that it computes in");
   }
 };
 
@@ -98,7 +117,8 @@ struct SwapSummands {
 }  // namespace
 
 std::vector<OpDef> coded_ops() {
-  return {op_def<Encode>(), op_def<Decode>(), op_def<SumDecoded>(), op_def<SwapSummands>()};
+  return {op_def<Encode>(), op_def<EncodeOnward>(), op_def<Decode>(), op_def<SumDecoded>(),
+          op_def<SwapSummands>()};
 }
 
 }  // namespace prun

@@ -48,7 +48,10 @@ struct CountNonFinite {
   static constexpr AttrDef attrs[] = {int_attr("index", 0), int_attr("stride", 0), int_attr("first", 0),
                                       int_attr("elements", 0)};
   static constexpr Effect effect = Effect::update;
-  static void rule(OpShape& s) { s.sum(0, 0, s.operand[0].rank); }
+  static void rule(OpShape& s) {
+    s.sum(0, 0, s.operand[0].rank);
+    s.pass_partial({0});  // a summand that is not finite makes the sum so
+  }
   // Of a step that is kept it reads nothing.
   static void cost(const OpShape&, OpCost& c) { c.bytes = 0; }
 };

@@ -7,8 +7,10 @@
 
 #include "placement/coded_exchanges.hpp"
 #include "placement/pack_whole.hpp"
+#include "placement/summand_exchanges.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
+#include "prun/block_codes.hpp"
 
 namespace prun {
 namespace {
@@ -25,6 +27,14 @@ class Packer {
     kept_.gradients |= is_alone() && program_.precision().reduce_bits > 0;
   }
 
+  // What ranks sum of parameters that travel so is what updates make of them. Where no axis sums it, each of
+  // so many microbatches is taken for a rank's.
+  Packer(Program& program, const Optimizers& optimizers, std::int64_t microbatches)
+      : program_(program), optimizers_(optimizers), microbatches_(microbatches) {
+    for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
+      if (program.mesh().extent(axis) > 1) axes_.push_back(axis);
+  }
+
   void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
       const std::size_t first = program_.buckets().size();
@@ -32,7 +42,7 @@ class Packer {
         pack(segment, members, std::get<Id>(key), std::get<AxisId>(key), std::get<Travels>(key));
       add_exchanges(first);
     }
-    if (is_alone()) return;
+    if (is_alone() || sums_in_update()) return;
     check_shared_out();
     sum_over_parts(FunctionKind::finish, norms_);
     sum_over_parts(FunctionKind::report, counts_);
@@ -45,12 +55,21 @@ class Packer {
   // rank's, and has everything else as it would without parts.
   bool is_alone() const { return program_.mesh().extent(folded(axes_)) == 1; }
 
+  bool sums_in_update() const { return microbatches_ > 0; }
+
   bool travels_in_codes(Id parameter) const {
+    if (sums_in_update()) {
+      const Value& value = program_.value(parameter);
+      return value.gradient != none && prun::sums_in_update(program_, parameter, optimizer_of(value)) &&
+             comes_in_blocks(program_, parameter);
+    }
     const Precision& precision = program_.precision();
     return ((precision.gather_bits > 0 && kept_.parameters) || precision.reduce_bits > 0) &&
            comes_in_blocks(program_, parameter);
   }
-  bool sums_codes(const Bucket& bucket) const { return bucket.coded && program_.precision().reduce_bits > 0; }
+  bool sums_codes(const Bucket& bucket) const {
+    return bucket.coded && program_.precision().reduce_bits > 0 && !sums_in_update();
+  }
 
   // Gradients that do not travel in codes travel in this type.
   DType travels() const { return is_alone() ? program_.precision().gradient : program_.precision().reduce; }
@@ -67,11 +86,12 @@ class Packer {
     for (Id id : program_.segment(segment).values) {
       const Value& value = program_.value(id);
       if (value.role != Role::parameter || value.bucket >= 0 || value.untrained) continue;
-      if (is_alone() && !travels_in_codes(id)) continue;
+      if ((is_alone() || sums_in_update()) && !travels_in_codes(id)) continue;
       const bool frozen = value.gradient == none;
       const std::vector<AxisId> axes = frozen ? axes_of_frozen(value) : axes_that_sum(value);
-      if (!frozen && axes.empty()) check_is_whole(value);
-      if (axes.empty()) continue;
+      if (!frozen && axes.empty() && !sums_in_update()) check_is_whole(value);
+      if (sums_in_update()) check_one_stage_has(id);
+      if (axes.empty() && !sums_in_update()) continue;
       // What two stages hold must be summed in the same order on both: by itself, as nothing else there is
       // alike.
       std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
@@ -103,10 +123,11 @@ class Packer {
   // A parameter that lies in parts along an axis has its state in parts there as well.
   std::vector<AxisId> axes_that_sum(const Value& parameter) const {
     std::vector<AxisId> axes;
-    if (is_alone()) return axes_;
+    if (is_alone() && !sums_in_update()) return axes_;
     for (const AxisId axis : axes_) {
       const AxisPlacement lies = program_.value(parameter.gradient).on(axis);
       if (lies.is_partial()) axes.push_back(axis);
+      if (sums_in_update()) continue;
       if (!lies.is_partial() && !lies.is_sharded())
         throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis), "': the gradient of '",
                     parameter.name, "' is ", to_text(lies),
@@ -128,6 +149,15 @@ class Packer {
             "or keep gradients whole (strategy zero, stage = 1, or stage = 3 with reduce = \"step\")");
   }
 
+  void check_one_stage_has(Id id) const {
+    const Value& value = program_.value(id);
+    if (is_tied(program_, value.gradient) || value.copy_of != none)
+      throw_error(ErrorCode::unsupported,
+                  "precision.reduce = \"1bit\" sums what one stage makes of a gradient, "
+                  "and two stages hold '",
+                  value.name, "'; untie it, or take another type");
+  }
+
   // Whoever names an axis means that something is shared out over it.
   void check_shared_out() const {
     for (const AxisId axis : axes_) {
@@ -145,16 +175,17 @@ class Packer {
   void pack(Id segment, const std::vector<Id>& members, Id norm, AxisId axis, Travels travels) {
     Bucket bucket;
     bucket.segment = segment;
-    bucket.axis = axis;
+    bucket.axis = sums_in_update() ? folded({}) : axis;
     bucket.coded = travels == Travels::in_codes;
     bucket.kept = kept_;
+    if (sums_in_update()) add_summands(bucket, axis);
     bucket.kept.parameters &= !is_alone() || program_.precision().gather_bits > 0;
     for (Id id : members) {
       bucket.parameters.push_back(id);
       bucket.offsets.push_back(bucket.elements);
       bucket.elements += (program_.local_elements(id) + bucket_grain - 1) / bucket_grain * bucket_grain;
     }
-    const std::int64_t grain = parts(bucket) * bucket_grain;
+    const std::int64_t grain = std::max(parts(bucket), summands_) * bucket_grain;
     bucket.elements = (bucket.elements + grain - 1) / grain * grain;
     number_ = static_cast<std::int32_t>(program_.buckets().size());
     add_parameters(bucket);
@@ -171,6 +202,28 @@ class Packer {
     }
     program_.buckets().push_back(std::move(bucket));
     if (norm != none) norms_.insert({norm, axis});
+  }
+
+  // Of a rank alone, microbatches are held one by one.
+  void add_summands(Bucket& bucket, AxisId axis) {
+    const std::int64_t ranks = program_.mesh().extent(axis);
+    bucket.summed_in_update = axis;
+    summands_ = ranks > 1 ? ranks : microbatches_;
+    bucket.kept.gradients = ranks == 1 && microbatches_ > 1;
+  }
+
+  // A row for each rank's part of the bucket or, of a rank alone, for each summand.
+  void lay_in_rows(const Bucket& bucket) {
+    for (const Id id : bucket.parameters)  // each rank's own, of which no sum is to be taken
+      for (AxisPlacement& lies : program_.value(program_.value(id).gradient).placement)
+        if (lies.is_partial()) lies = AxisPlacement::replicated();
+    const bool alone = program_.mesh().extent(*bucket.summed_in_update) == 1;
+    for (const Id id : {bucket.all_gradients, bucket.own_gradients}) {
+      if (alone && id == bucket.all_gradients && bucket.kept.gradients) continue;
+      program_.value(id).dims =
+          alone ? std::vector<Dim>{{"summands", summands_}, {"packed", bucket.elements}}
+                : std::vector<Dim>{{"parts", summands_}, {"packed", bucket.elements / summands_}};
+    }
   }
 
   // ------------------------------------------------------------- values
@@ -226,8 +279,9 @@ class Packer {
       program_.value(parameter.gradient).bucket = number_;
     }
     bucket.all_gradients = add_flat(bucket, "gradients", Role::view, precision.gradient, false);
-    bucket.own_gradients = add_flat(bucket, "gradients.own", kept_.gradients ? Role::state : Role::view,
+    bucket.own_gradients = add_flat(bucket, "gradients.own", bucket.kept.gradients ? Role::state : Role::view,
                                     precision.gradient, true);
+    if (bucket.summed_in_update) lay_in_rows(bucket);
     if (kept_.gradients && travels() == precision.gradient)
       bucket.own_sums = add_flat(bucket, "sums.own", Role::view, precision.gradient, true);
     add_padding(bucket);
@@ -285,8 +339,9 @@ class Packer {
     std::set<Id> gradients;
     for (Id id : bucket.parameters) gradients.insert(program_.value(id).gradient);
     remove_single_ops(bucket, FunctionKind::zero, gradients, [](const Op& op) { return op.def->clears; });
-    remove_single_ops(bucket, FunctionKind::norm, gradients,
-                      [](const Op& op) { return op.kind() == "sum_squares"; });
+    remove_single_ops(bucket, FunctionKind::norm, gradients, [](const Op& op) {
+      return op.kind() == "sum_squares" || op.kind() == "summand_squares";
+    });
     std::vector<Id> sums = copy_of(bucket, FunctionKind::reduce);
     for (Id id : sums) check_sums_or_casts(id, gradients);
     std::erase_if(sums, [&](Id id) { return !sums_over(bucket, id); });
@@ -378,13 +433,23 @@ class Packer {
 
   void add_ops(const Bucket& bucket, Id norm, std::span<const Update> updates) {
     add_zeros(bucket);
-    if (norm != none) add(bucket, FunctionKind::norm, "sum_squares", {bucket.own_gradients, norm});
+    if (norm != none)
+      add(bucket, FunctionKind::norm, sums_in_update() ? "summand_squares" : "sum_squares",
+          {bucket.own_gradients, norm});
     redirect_diagnosis(bucket);
     if (optimizer_of(program_.value(bucket.parameters.front())).updates_whole())
       return pack_whole_updates(program_, bucket, updates, loads_);
     add_update(bucket);
+    if (sums_in_update()) return sum_what_it_makes(bucket, updates.front());
     carry_edits(program_, bucket.parameters.front(), updates.front(), update_of(program_, bucket));
     split_what_it_makes(bucket);
+  }
+
+  void sum_what_it_makes(const Bucket& bucket, const Update& edited) {
+    carry_attributes(program_, bucket.parameters.front(), edited, update_of(program_, bucket));
+    SummandExchanges(program_, bucket, number_, summands_).insert();
+    if (bucket.kept.gradients)
+      add(bucket, FunctionKind::reduce, "keep_summand", {bucket.all_gradients, bucket.own_gradients});
   }
 
   // What the ops of an update hand to each other is as long as a rank's part.
@@ -416,9 +481,10 @@ class Packer {
   // Padding stays zero where it is in nobody else's memory meanwhile: all that is ever written to it is the
   // ranks' sum of it.
   void add_zeros(const Bucket& bucket) {
-    const FunctionKind begins = kept_.gradients ? FunctionKind::clear : FunctionKind::zero;
+    const bool kept = bucket.kept.gradients;
+    const FunctionKind begins = kept ? FunctionKind::clear : FunctionKind::zero;
     for (Id id : bucket.parameters) add(bucket, begins, "zero", {program_.value(id).gradient});
-    if (!kept_.gradients) return;
+    if (!kept) return;
     for (const Bucket::Padding& padding : bucket.padding) add(bucket, begins, "zero", {padding.view});
     add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
   }
@@ -427,6 +493,7 @@ class Packer {
   // same time. Gradients are summed, each rank its part, in the type that travels; where parts are kept,
   // microbatches add up in the part.
   void add_exchanges(std::size_t first) {
+    if (sums_in_update()) return;
     std::vector<Bucket> trained(program_.buckets().begin() + static_cast<std::ptrdiff_t>(first),
                                 program_.buckets().end());
     std::erase_if(trained, [](const Bucket& bucket) { return bucket.all_gradients == none; });
@@ -528,8 +595,10 @@ class Packer {
 
   Program& program_;
   const Optimizers& optimizers_;
-  const std::vector<AxisId> axes_;  // each of several ranks
+  std::vector<AxisId> axes_;  // each of several ranks
   KeptInParts kept_;
+  std::int64_t microbatches_ = 0;  // 0: what is summed is gradients
+  std::int64_t summands_ = 1;      // of a bucket that is being made
   DealtLoads loads_;
   std::map<std::int32_t, std::set<AxisId>> summed_behind_;  // by bucket
   std::int32_t number_ = 0;
@@ -546,6 +615,17 @@ void pack_state(Program& program, const Optimizers& optimizers, const PartsReque
   if (axes.empty() && ((precision.gather_bits > 0 && parts.kept.parameters) || precision.reduce_bits > 0))
     axes = {parts.axes.front()};
   if (!axes.empty()) Packer(program, optimizers, std::move(axes), parts.kept).run();
+}
+
+void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t microbatches) {
+  const std::size_t before = program.buckets().size();
+  Packer(program, optimizers, microbatches).run();
+  if (program.buckets().size() == before)
+    throw_error(
+        ErrorCode::unsupported, "precision.reduce is \"1bit\", and no parameter has ", code_least,
+        " elements and more, in whole blocks of ", code_block,
+        ", and an optimizer that ranks sum instead of its gradient; take a type that numbers are summed "
+        "in, such as \"bf16\"");
 }
 
 }  // namespace prun

@@ -12,4 +12,9 @@ namespace prun {
 // updates whole tensors, what it wrote for single ones is rewritten (placement/pack_whole.hpp).
 void pack_state(Program& program, const Optimizers& optimizers, const PartsRequest& parts);
 
+// Flat buckets of parameters of which ranks sum what the optimizer's update makes of their gradients, and not
+// these (placement/summand_exchanges.hpp). Every rank has all of it. Where no axis sums, each of a rank's
+// microbatches is taken for another rank's. Throws where there is no such parameter.
+void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t microbatches);
+
 }  // namespace prun

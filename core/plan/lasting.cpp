@@ -226,7 +226,8 @@ std::vector<LastingTensor> lasting_tensors(const Program& program, const std::ve
     if (!lasting.copy && !listed)
       list.push_back({lasting.name, type_of(program, lasting), shape_of(tensor.tensor_dims()), lasting.moment,
                       lasting.of_parameter,
-                      lasting.parameter == none ? "" : program.value(lasting.parameter).added_by});
+                      lasting.parameter == none ? "" : program.value(lasting.parameter).added_by,
+                      program.value(lasting.value).starts_anew});
   };
   Lister(program, add).list(instances);
   return list;

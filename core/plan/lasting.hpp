@@ -51,6 +51,7 @@ struct LastingTensor {
   // The parameter's own tensor, and the strategy's section that added it (Value::added_by); empty where there
   // is none.
   std::string of_parameter, added_by;
+  std::string starts_anew = {};  // Value::starts_anew
 };
 // Those of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);

@@ -20,6 +20,7 @@ constexpr std::string_view only_training[] = {"training"};
 constexpr std::string_view only_bytes[] = {"bytes"};
 constexpr std::string_view only_masked[] = {"masked"};
 constexpr std::string_view only_one[] = {"1"};
+constexpr std::string_view only_update[] = {"update"}, only_resumed[] = {"resumed"};
 
 constexpr TraitRule rules[] = {
     {every_kind,
@@ -138,6 +139,13 @@ constexpr TraitRule rules[] = {
      "It updates whole tensors, which come together for that where ranks keep parts of them; matrices: what "
      "models "
      "say are made of matrices, and nothing else"},
+    {"optimizer", "sums", TraitForm::choice, only_update, false,
+     "update: ranks sum what its update makes of gradients by an op with the attribute `summands`, and not "
+     "gradients, where precision.reduce is 1bit"},
+    {"optimizer", "begins", TraitForm::choice, only_resumed, false,
+     "resumed: its state is what another optimizer has made, so that a run goes on with it from a "
+     "checkpoint, "
+     "and does not begin with it"},
     {"observer", "log", TraitForm::choice, only_yes, false,
      "yes: it writes the log that prun's commands read, so every run has it that does not turn run.log off"},
     {"device",

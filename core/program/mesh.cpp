@@ -16,7 +16,6 @@ bool is_folded(AxisId axis) { return axis != no_axis && (axis & fold_mark) != 0;
 }  // namespace
 
 AxisId folded(const std::vector<AxisId>& axes) {
-  PRUN_CHECK(!axes.empty(), "no axes to fold");
   if (axes.size() == 1) return axes.front();
   AxisId all = fold_mark;
   for (const AxisId axis : axes) {

@@ -16,7 +16,8 @@ using AxisId = std::size_t;
 inline constexpr AxisId no_axis = std::numeric_limits<AxisId>::max();
 
 // Several axes as one, whose ranks are those that differ along any of them, row by row. Exchanges and parts
-// know it; how a value lies is said of each axis. Of a single axis it is that axis.
+// know it; how a value lies is said of each axis. Of a single axis it is that axis; of none, that of a rank
+// alone.
 AxisId folded(const std::vector<AxisId>& axes);
 // The axes that it is made of, in the order of the mesh.
 std::vector<AxisId> axes_of(AxisId axis);

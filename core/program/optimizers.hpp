@@ -23,6 +23,7 @@ struct NamedOptimizer {
   std::string name;  // of the plugin
   UpdateUnit unit = UpdateUnit::unknown;
   std::shared_ptr<OptimizerInterface> plugin;
+  bool sums_in_update = false;  // ranks sum what it makes of gradients, where that travels in signs
 
   bool updates_whole() const { return unit == UpdateUnit::tensor || unit == UpdateUnit::matrix; }
 };
@@ -30,7 +31,7 @@ using Optimizers = Numbered<NamedOptimizer>;
 
 // One that updates all, which outlives the list.
 inline Optimizers one_optimizer(OptimizerInterface& optimizer, UpdateUnit unit = UpdateUnit::element) {
-  return {{"", unit, std::shared_ptr<OptimizerInterface>(std::shared_ptr<void>(), &optimizer)}};
+  return {{"", unit, std::shared_ptr<OptimizerInterface>(std::shared_ptr<void>(), &optimizer), false}};
 }
 
 }  // namespace prun

@@ -17,6 +17,9 @@
 
 namespace prun {
 
+// Whether ranks sum what this optimizer makes of the parameter's gradient, in signs, and never the gradient.
+bool sums_in_update(const Program& program, Id parameter, const NamedOptimizer& optimizer);
+
 // Attributes of the op `cast`.
 inline std::array<AttrValue, 2> cast_attrs(DType from, DType to) {
   return {AttrValue{"to", static_cast<double>(to)}, AttrValue{"from", static_cast<double>(from)}};

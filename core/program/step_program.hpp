@@ -68,6 +68,9 @@ struct Value {
 
   // Of state: its shape is its own, not its parameter's.
   bool own_shape = false;
+  // Of state that may begin anew, from zeros, where a run goes on in another layout: the key of the recipe
+  // that `run.changed` must name for that.
+  std::string starts_anew = {};
   // Of scales: how many of its parameter's elements, in their order, each of its own stands for.
   std::int64_t block = 1;
 
@@ -131,6 +134,8 @@ struct Bucket {
   AxisId axis = 0;
   KeptInParts kept;    // beside the optimizer state
   bool coded = false;  // parameters or gradients travel in codes: as Precision says
+  // Of one whose gradients are never summed, but what the update makes of them: the axis that does that.
+  std::optional<AxisId> summed_in_update = {};
   std::vector<Id> parameters;
   std::vector<std::int64_t> offsets;  // elements
   std::int64_t elements = 0;          // padding included; of one rank of the other axes

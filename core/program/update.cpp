@@ -4,6 +4,7 @@
 
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
+#include "prun/block_codes.hpp"
 #include "prun/eight_bits.hpp"
 
 namespace prun {
@@ -134,6 +135,16 @@ void check_is_matrix(const Program& program, Id parameter, const NamedOptimizer&
               "[[optimizer.group]] match = \"*\", of = \"others\", and a plugin that treats elements alike");
 }
 
+}  // namespace
+
+bool sums_in_update(const Program& program, Id parameter, const NamedOptimizer& optimizer) {
+  const std::int64_t elements = program.value(parameter).elements();
+  return optimizer.sums_in_update && program.precision().reduce_bits == 1 && elements >= code_least &&
+         elements % code_block == 0;
+}
+
+namespace {
+
 // An optimizer that does nothing with scales would take codes for numbers.
 void check_reads_scales(const Program& program, Id parameter, const NamedOptimizer& optimizer) {
   const Value& value = program.value(parameter);
@@ -158,7 +169,8 @@ void add_parameter_update(Program& program, Id parameter, const Optimizers& opti
   const Id gradient = program.value(parameter).gradient, segment = program.value(parameter).segment;
   program.add_op(segment, FunctionKind::zero, Part::input, "zero", {gradient}, {});
   if (program.value(parameter).copy_of == none) {
-    program.add_op(segment, FunctionKind::norm, Part::input, "sum_squares",
+    program.add_op(segment, FunctionKind::norm, Part::input,
+                   sums_in_update(program, parameter, optimizer) ? "summand_squares" : "sum_squares",
                    {gradient, program.runtime("grad_squares")}, {});
     add_diagnosis(program, parameter, gradient);
   }

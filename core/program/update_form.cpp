@@ -90,6 +90,20 @@ class Carrier {
   Carrier(Program& program, Id parameter, const Update& edited, const Update& fresh)
       : program_(program), parameter_(parameter), edited_(edited), fresh_(fresh) {}
 
+  void carry_attributes() {
+    std::vector<Id> ops = edited_.ops;
+    std::erase_if(ops, [&](Id op) { return program_.op(op).exchange() || program_.op(op).def->converts; });
+    for (std::size_t i = 0; i < std::max(ops.size(), fresh_.ops.size()); ++i) {
+      if (i >= ops.size()) refuse(fresh_.ops[i], "was taken out of");
+      if (i >= fresh_.ops.size() || program_.op(ops[i]).def != program_.op(fresh_.ops[i]).def)
+        refuse(ops[i], "was added to");
+      const Op source = program_.op(ops[i]);
+      for (std::size_t a = 0; a < source.attrs.size(); ++a)
+        program_.set_attr(fresh_.ops[i], source.def->attrs[a].name,
+                          program_.attr(ops[i], source.def->attrs[a].name));
+    }
+  }
+
   void run() {
     for (std::size_t i = 0; i < std::max(edited_.ops.size(), fresh_.ops.size()); ++i) {
       if (i >= fresh_.ops.size()) refuse(edited_.ops[i], "was added to");
@@ -226,6 +240,10 @@ void check_updates(const Program& program) {
 
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh) {
   Carrier(program, parameter, edited, fresh).run();
+}
+
+void carry_attributes(Program& program, Id parameter, const Update& edited, const Update& fresh) {
+  Carrier(program, parameter, edited, fresh).carry_attributes();
 }
 
 }  // namespace prun

@@ -103,7 +103,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       master   | choice | state | state,fp64,fp32,bf16,split | Weights that are updated; split: fp32, its low half beside the bf16 parameter; bf16 rounds stochastically
       moments  | choice | state | state,fp64,fp32,bf16,8bit | What the optimizer keeps for each weight; bf16 and 8bit round stochastically; 8bit: in blocks of 128, what has fewer than 4096 elements or does not come in blocks in fp32
       gradient | choice | state | state,fp64,fp32,bf16 | Accumulated gradients
-      reduce   | choice | state | state,fp64,fp32,bf16,int8,int4 | What travels when gradients are summed; state: the type they are kept in; int8 and int4, with strategy zero: codes in blocks of 128 that have a scale each, rounded on each rank and summed where they arrive; what has fewer than 4096 elements or does not come in blocks travels as with state
+      reduce   | choice | state | state,fp64,fp32,bf16,int8,int4,1bit | What travels when gradients are summed; state: the type they are kept in; int8 and int4, with strategy zero: codes in blocks of 128 that have a scale each, rounded on each rank and summed where they arrive; 1bit, with an optimizer that sums its momentum: signs and such scales, and what these leave out is added to what comes next; what has fewer than 4096 elements or does not come in blocks travels as with state
       gather   | choice | compute | compute,int8 | What travels when parameters that ranks keep in parts come together (zero, stage = 3); compute: the type they are in; int8: codes in blocks as of reduce, which every rank computes with; weights that are updated stay exact
     )"},
     {"loss_scale", Form::table, "", "",

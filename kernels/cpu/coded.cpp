@@ -1,5 +1,5 @@
-// encode, decode and sum_decoded: numbers in blocks of codes with a scale each. Blocks stand by themselves,
-// so the bits are the same wherever they are cut.
+// encode, encode_onward, decode and sum_decoded: numbers in blocks of codes with a scale each. Blocks stand
+// by themselves, so the bits are the same wherever they are cut.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -28,11 +28,39 @@ C largest_of(const C* x) {
   return largest + sum;
 }
 
+template <class C>
+double squares_of(const C* x) {
+  constexpr Index lanes = 32;
+  double sums[lanes];
+  for (Index l = 0; l < lanes; ++l) {
+    sums[l] = 0;
+    for (Index i = 4 * l; i < 4 * l + 4; ++i)
+      sums[l] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  }
+  for (Index half = lanes / 2; half > 0; half /= 2)
+    for (Index l = 0; l < half; ++l) sums[l] += sums[l + half];
+  return sums[0];
+}
+
+template <int bits, class C>
+float scale_of(const C* x) {
+  if constexpr (bits == 1)
+    return sign_scale(squares_of(x));
+  else
+    return code_scale<bits>(largest_of(x));
+}
+
 // As codes lie in memory, the first in the lowest bits.
 template <int bits>
 void pack_codes(const std::int8_t* codes, unsigned char* to) {
   if constexpr (bits == 8) {
     std::memcpy(to, codes, code_block);
+  } else if constexpr (bits == 1) {
+    for (Index i = 0; i < code_block / 8; ++i) {
+      int byte = 0;
+      for (int k = 0; k < 8; ++k) byte |= (codes[8 * i + k] & 1) << k;
+      to[i] = static_cast<unsigned char>(byte);
+    }
   } else {
 #pragma omp simd
     for (Index i = 0; i < code_block / 2; ++i)
@@ -40,13 +68,15 @@ void pack_codes(const std::int8_t* codes, unsigned char* to) {
   }
 }
 
+// `error`: null, or of the block; `keep`: whether it changes.
 template <int bits, class T>
-void encode_block(const T* x, unsigned char* to) {
+void encode_block(const T* x, unsigned char* to, Compute<T>* error, bool keep) {
   Compute<T> numbers[code_block];
   std::int8_t codes[code_block];
 #pragma omp simd
   for (Index i = 0; i < code_block; ++i) numbers[i] = load(x[i]);
-  const float scale = code_scale<bits>(largest_of(numbers));
+  for (Index i = 0; error && i < code_block; ++i) numbers[i] += error[i];
+  const float scale = scale_of<bits>(numbers);
   if (scale > 0) {
 #pragma omp simd
     for (Index i = 0; i < code_block; ++i)
@@ -56,6 +86,8 @@ void encode_block(const T* x, unsigned char* to) {
   }
   std::memcpy(to, &scale, sizeof scale);
   pack_codes<bits>(codes, to + sizeof scale);
+  for (Index i = 0; error && keep && i < code_block; ++i)
+    error[i] = numbers[i] - number_of_code<bits, Compute<T>>(codes[i], scale);
 }
 
 template <int bits, class C>
@@ -66,18 +98,30 @@ void decode_block(const unsigned char* from, C* numbers) {
   for (Index i = 0; i < code_block; i += each) {
     std::uint32_t word;
     std::memcpy(&word, from + 4 + i * bits / 8, sizeof word);
-    for (int k = 0; k < each; ++k) numbers[i + k] = number_of_code<C>(code_in<bits>(word, k), scale);
+    for (int k = 0; k < each; ++k) numbers[i + k] = number_of_code<bits, C>(code_in<bits>(word, k), scale);
   }
 }
 
 template <int bits, class T>
-void encode(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &codes = args.operands[1];
+void encode_all(const Tensor& x, const Tensor& codes, Compute<T>* error, bool keep,
+                const KernelContext& context) {
   parallel_ranges(*context.workers, x.elements() / code_block, grain, [&](Index begin, Index end) {
     for (Index b = begin; b < end; ++b)
       encode_block<bits>(x.as<const T>() + b * code_block,
-                         codes.as<unsigned char>() + b * code_block_bytes(bits));
+                         codes.as<unsigned char>() + b * code_block_bytes(bits),
+                         error ? error + b * code_block : nullptr, keep);
   });
+}
+
+template <int bits, class T>
+void encode(const KernelArgs& args, const KernelContext& context) {
+  encode_all<bits, T>(args.operands[0], args.operands[1], nullptr, false, context);
+}
+
+template <int bits, class T>
+void encode_onward(const KernelArgs& args, const KernelContext& context) {
+  encode_all<bits, T>(args.operands[0], args.operands[3], args.operands[1].as<Compute<T>>(),
+                      *args.operands[2].as<const double>() != 0, context);
 }
 
 template <int bits, class T>
@@ -117,12 +161,17 @@ void sum_decoded(const KernelArgs& args, const KernelContext& context) {
 template <class Choice>
 Kernel choose_coded(const OpShape& s, int numbers, Choice choice) {
   return choose_value(s.operand[numbers].dtype, [&]<class T>() -> Kernel {
-    return s.attrs[0].i == 8 ? choice.template operator()<8, T>() : choice.template operator()<4, T>();
+    return s.attrs[0].i == 8   ? choice.template operator()<8, T>()
+           : s.attrs[0].i == 4 ? choice.template operator()<4, T>()
+                               : choice.template operator()<1, T>();
   });
 }
 
 Kernel select_encode(const OpShape& s) {
   return choose_coded(s, 0, []<int bits, class T>() -> Kernel { return encode<bits, T>; });
+}
+Kernel select_onward(const OpShape& s) {
+  return choose_coded(s, 0, []<int bits, class T>() -> Kernel { return encode_onward<bits, T>; });
 }
 Kernel select_decode(const OpShape& s) {
   return choose_coded(s, 1, []<int bits, class T>() -> Kernel { return decode<bits, T>; });
@@ -135,7 +184,10 @@ Kernel select_sum_decoded(const OpShape& s) {
 
 std::vector<KernelDef> coded_kernels();
 std::vector<KernelDef> coded_kernels() {
-  return {{"encode", select_encode}, {"decode", select_decode}, {"sum_decoded", select_sum_decoded}};
+  return {{"encode", select_encode},
+          {"encode_onward", select_onward},
+          {"decode", select_decode},
+          {"sum_decoded", select_sum_decoded}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -543,6 +543,7 @@ Kernel select_average_weights(const OpShape& s) {
 std::vector<KernelDef> optimizer_kernels();
 std::vector<KernelDef> optimizer_kernels() {
   return {{"sum_squares", select_sum_squares, sum_squares_workspace},
+          {"summand_squares", select_sum_squares, sum_squares_workspace},
           {"clip_factor", select_clip_factor},
           {"count_non_finite", select_count_non_finite},
           {"adamw", select_adamw},

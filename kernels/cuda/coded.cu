@@ -6,7 +6,8 @@
 namespace prun::cuda {
 namespace {
 
-// A warp takes a block, each lane four neighbouring elements of it: of 4 bits, two lanes share a word.
+// A warp takes a block, each lane four neighbouring elements of it: of 4 bits, two lanes share a word, of one
+// bit eight.
 inline constexpr int threads = 256, warps = threads / 32, each = 4;
 static_assert(32 * each == code_block);
 
@@ -34,6 +35,22 @@ __device__ C largest_of(const Lanes<C, each>& x) {
   return warp_fold(largest, Largest()) + warp_fold(sum, Add());
 }
 
+template <class C>
+__device__ double squares_of(const Lanes<C, each>& x) {
+  double sum = 0;
+#pragma unroll
+  for (int l = 0; l < each; ++l) sum = sum + product(static_cast<double>(x[l]), static_cast<double>(x[l]));
+  return warp_fold(sum, Add());
+}
+
+template <int bits, class C>
+__device__ float scale_of(const Lanes<C, each>& x) {
+  if constexpr (bits == 1)
+    return sign_scale(squares_of(x));
+  else
+    return code_scale<bits>(largest_of(x));
+}
+
 // Four neighbouring values, aligned to four of them or not.
 template <class T>
 __device__ Lanes<Compute<T>, each> load_four(const T* from) {
@@ -43,34 +60,43 @@ __device__ Lanes<Compute<T>, each> load_four(const T* from) {
   return x;
 }
 
+// How many lanes share a word.
+template <int bits>
+inline constexpr int sharers = 32 / (bits * each);
+
 template <int bits>
 __device__ void store_codes(std::uint32_t* block, const int (&codes)[each]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   std::uint32_t word = 0;
 #pragma unroll
   for (int l = 0; l < each; ++l) word |= code_at<bits>(codes[l], l);
-  if constexpr (bits == 8) {
-    block[1 + lane] = word;
-  } else {
-    const std::uint32_t other = __shfl_xor_sync(0xffffffffu, word, 1);
-    if (lane % 2 == 0) block[1 + lane / 2] = word | other << 16;
-  }
+  word <<= lane % sharers<bits> * (bits * each % 32);
+#pragma unroll
+  for (int other = 1; other < sharers<bits>; other *= 2) word |= __shfl_xor_sync(0xffffffffu, word, other);
+  if (lane % sharers<bits> == 0) block[1 + lane / sharers<bits>] = word;
 }
 
 template <int bits, class T>
 __global__ __launch_bounds__(threads) void encode_kernel(const T* x, std::uint32_t* codes,
-                                                         std::int64_t blocks) {
+                                                         Feedback<Compute<T>> feedback, std::int64_t blocks) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (std::int64_t b = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / 32; b < blocks;
        b += static_cast<std::int64_t>(gridDim.x) * warps) {
-    const Lanes<Compute<T>, each> numbers = load_four(x + b * code_block + lane * each);
-    const float scale = code_scale<bits>(largest_of(numbers));
+    Lanes<Compute<T>, each> numbers = load_four(x + b * code_block + lane * each);
+    Compute<T>* const error = feedback.error ? feedback.error + b * code_block + lane * each : nullptr;
+#pragma unroll
+    for (int l = 0; l < each; ++l)
+      if (error) numbers[l] = numbers[l] + error[l];
+    const float scale = scale_of<bits>(numbers);
     int four[each];
 #pragma unroll
     for (int l = 0; l < each; ++l) four[l] = scale > 0 ? code_of_number<bits>(numbers[l], scale) : 0;
     std::uint32_t* const block = codes + b * block_words<bits>;
     if (lane == 0) block[0] = __float_as_uint(scale);
     store_codes<bits>(block, four);
+    if (!error || *feedback.keep == 0) continue;
+#pragma unroll
+    for (int l = 0; l < each; ++l) error[l] = numbers[l] - number_of_code<bits, Compute<T>>(four[l], scale);
   }
 }
 
@@ -78,10 +104,10 @@ template <int bits, class C>
 __device__ Lanes<C, each> decode_four(const std::uint32_t* block) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const float scale = __uint_as_float(block[0]);
-  const std::uint32_t word = bits == 8 ? block[1 + lane] : block[1 + lane / 2] >> (lane % 2 * 16);
+  const std::uint32_t word = block[1 + lane / sharers<bits>] >> (lane % sharers<bits> * (bits * each % 32));
   Lanes<C, each> x;
 #pragma unroll
-  for (int l = 0; l < each; ++l) x[l] = number_of_code<C>(code_in<bits>(word, l), scale);
+  for (int l = 0; l < each; ++l) x[l] = number_of_code<bits, C>(code_in<bits>(word, l), scale);
   return x;
 }
 
@@ -110,21 +136,25 @@ unsigned grid_for(std::int64_t blocks) {
 
 template <class Launch>
 void with_bits(int bits, Launch launch) {
-  PRUN_CHECK(bits == 8 || bits == 4, "codes of ", bits, " bits");
+  PRUN_CHECK(bits == 8 || bits == 4 || bits == 1, "codes of ", bits, " bits");
   if (bits == 8)
     launch(std::integral_constant<int, 8>());
-  else
+  else if (bits == 4)
     launch(std::integral_constant<int, 4>());
+  else
+    launch(std::integral_constant<int, 1>());
 }
 
 }  // namespace
 
 template <class T>
-void encode(const T* x, void* codes, std::int64_t elements, int bits, Stream stream) {
+void encode(const T* x, void* codes, std::int64_t elements, int bits, Feedback<Compute<T>> feedback,
+            Stream stream) {
   const std::int64_t blocks = elements / code_block;
   if (blocks == 0) return;
   with_bits(bits, [&]<int n>(std::integral_constant<int, n>) {
-    encode_kernel<n><<<grid_for(blocks), threads, 0, stream>>>(x, static_cast<std::uint32_t*>(codes), blocks);
+    encode_kernel<n>
+        <<<grid_for(blocks), threads, 0, stream>>>(x, static_cast<std::uint32_t*>(codes), feedback, blocks);
   });
   check_launch("encode");
 }
@@ -141,8 +171,8 @@ void sum_decoded(const void* codes, T* y, std::int64_t elements, std::int64_t su
   check_launch("sum_decoded");
 }
 
-#define PRUN_CODED(T)                                                  \
-  template void encode<T>(const T*, void*, std::int64_t, int, Stream); \
+#define PRUN_CODED(T)                                                                        \
+  template void encode<T>(const T*, void*, std::int64_t, int, Feedback<Compute<T>>, Stream); \
   template void sum_decoded<T>(const void*, T*, std::int64_t, std::int64_t, int, Stream)
 PRUN_CODED(double);
 PRUN_CODED(float);

@@ -1,13 +1,22 @@
 // encode, decode and sum_decoded: numbers in blocks of codes with a scale each (prun/block_codes.hpp). Codes
-// begin at a multiple of 4 bytes; their number of bits is 8 or 4.
+// begin at a multiple of 4 bytes; their number of bits is 8, 4 or 1.
 #pragma once
 
 #include "cuda/launch.hpp"
 
 namespace prun::cuda {
 
+// What codes leave out is added to the numbers that come next, and is then what these leave out, unless *keep
+// is 0. Null: nothing is kept.
+template <class C>
+struct Feedback {
+  C* error = nullptr;
+  const double* keep = nullptr;
+};
+
 template <class T>
-void encode(const T* x, void* codes, std::int64_t elements, int bits, Stream stream);
+void encode(const T* x, void* codes, std::int64_t elements, int bits, Feedback<Compute<T>> feedback,
+            Stream stream);
 
 // y = what `summands` codes of `elements` elements each, one behind the other, stand for, added up in their
 // order.

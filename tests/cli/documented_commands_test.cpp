@@ -103,8 +103,8 @@ std::set<std::string> choices_of(const std::string& key) {
 
 TEST(Documented, WhatIsNotThereYetIsNot) {
   EXPECT_EQ(listed_behind("the model plugins are"), names_of("model"));
-  EXPECT_EQ(listed_behind(
-                "the optimizer plugins are `adafactor`, `adamw`, `lion`, `muon` and `sgd`, the schedules"),
+  EXPECT_EQ(listed_behind("the optimizer plugins are `adafactor`, `adamw`, `lion`, `muon`, `onebit_adam` and "
+                          "`sgd`, the schedules"),
             [] {
               std::set<std::string> all = names_of("optimizer");
               all.merge(choices_of("optimizer.schedule.kind"));

@@ -51,19 +51,38 @@ std::int64_t bytes_of(std::int64_t elements, std::int64_t bits) {
 TEST_F(Coded, BytesAreTheCpus) {
   for_types([&]<class T>(std::int64_t offset) {
     const Value x = numbers(dtype_of<T>());
-    for (const std::int64_t bits : {8, 4}) {
+    for (const std::int64_t bits : {8, 4, 1}) {
       const Value blank(DType::u8, {bytes_of(ranks * n, bits)});
       OnDevice in(x, offset), codes(DType::u8, blank.dims(), 4 * offset);
-      cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, static_cast<int>(bits), nullptr);
+      cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, static_cast<int>(bits), {}, nullptr);
       EXPECT_EQ(codes.value().bytes(), cpu("encode", {x, blank}, {whole(bits)})[1].bytes()) << bits;
     }
+  });
+}
+
+TEST_F(Coded, WhatIsLeftOutIsTheCpus) {
+  for_types([&]<class T>(std::int64_t offset) {
+    constexpr DType type = dtype_of<T>();
+    const DType computed = OpShape::statistics(type);
+    const Value x = numbers(type), error = random_value(computed, {ranks * n}, 5);
+    for (const std::int64_t bits : {8, 1})
+      for (const double keeps : {1.0, 0.0}) {
+        const Value blank(DType::u8, {bytes_of(ranks * n, bits)}), keep(DType::f64, {}, {keeps});
+        OnDevice in(x, offset), codes(DType::u8, blank.dims(), 4 * offset), left(error, offset),
+            kept(keep, 0);
+        cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, static_cast<int>(bits),
+                     {left.as<cuda::Compute<T>>(), kept.as<const double>()}, nullptr);
+        const std::vector<Value> want = cpu("encode_onward", {x, error, keep, blank}, {whole(bits)});
+        EXPECT_EQ(codes.value().bytes(), want[3].bytes()) << bits;
+        EXPECT_EQ(left.value().bytes(), want[1].bytes()) << bits << keeps;
+      }
   });
 }
 
 TEST_F(Coded, NumbersAndSumsAreTheCpus) {
   for_types([&]<class T>(std::int64_t offset) {
     constexpr DType type = dtype_of<T>();
-    for (const std::int64_t bits : {8, 4}) {
+    for (const std::int64_t bits : {8, 4, 1}) {
       const std::vector<Attr> attrs = {whole(bits), whole(static_cast<int>(type))};
       const Value codes =
           cpu("encode", {numbers(type), Value(DType::u8, {ranks, bytes_of(n, bits)})}, {whole(bits)})[1];

@@ -273,7 +273,10 @@ void convert_optimizer(Transfer& transfer) {
   const std::string type = transfer.text("optimizer.type");
   const bool adam = type == "Adam" || type == "AdamW" || type == "FusedAdam" || type == "DeepSpeedCPUAdam";
   if (!adam && type != "SGD") {
-    transfer.refuse("optimizer.type", "the optimizers are adamw and sgd; others are plugins");
+    transfer.refuse("optimizer.type", type == "OneBitAdam"
+                                          ? "two runs: adamw for freeze_step steps, then onebit_adam with "
+                                            "precision.reduce = \"1bit\" (docs/strategies.md)"
+                                          : "the optimizers are adamw and sgd; others are plugins");
     transfer.take("optimizer.params.lr", "optimizer.lr");
     return;
   }

@@ -228,7 +228,7 @@ namespace {
 
 // Those that sum a gradient by codes, and over further axes what has come of these.
 std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
-  std::int64_t ranks = program.mesh().extent(bucket.axis);
+  std::int64_t ranks = program.mesh().extent(bucket.summed_in_update.value_or(bucket.axis));
   for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce)) {
     const Op& op = program.op(id);
     const bool parts = op.operands.front() == bucket.own_sums || op.operands.front() == bucket.own_gradients;

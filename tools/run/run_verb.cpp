@@ -120,6 +120,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     if (!first) leave_applying_to_others();
     Opened opened = open_recipe(arguments, file, identity);
     check_world(identity, *opened.recipe);
+    check_goes_on(*opened.recipe, *opened.plugins);
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(opened, identity);
     if (first) say_choice(opened);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;

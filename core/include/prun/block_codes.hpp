@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers in codes of 8 or 4 bits: blocks of neighbouring elements of the whole tensor. A block is its scale,
-// in fp32, and behind it the codes, two's complement, the first element's in the lowest bits. The largest
-// code stands for the block's largest magnitude, each code for itself times the scale; a code is rounded to
-// nearest, so that an element is at most half a scale off. A block that has a number which is not finite is
-// NaN throughout.
+// Numbers in codes of 8, 4 or 1 bit: blocks of neighbouring elements of the whole tensor. A block is its
+// scale, in fp32, and behind it the codes, two's complement, the first element's in the lowest bits. The
+// largest code stands for the block's largest magnitude, each code for itself times the scale; a code is
+// rounded to nearest, so that an element is at most half a scale off. A code of one bit is a sign, set where
+// the number is below 0, of a scale that is the root of the block's mean square. A block that has a number
+// which is not finite is NaN throughout.
 #pragma once
 
 #include <cstdint>

@@ -62,7 +62,9 @@ std::optional<std::int64_t> document_end_of(const Recipe& recipe) {
 namespace {
 
 // Of codes that numbers travel in; 0: they travel as they are.
-std::int64_t bits_of(const std::string& format) { return format == "int8" ? 8 : format == "int4" ? 4 : 0; }
+std::int64_t bits_of(const std::string& format) {
+  return format == "int8" ? 8 : format == "int4" ? 4 : format == "1bit" ? 1 : 0;
+}
 
 }  // namespace
 
@@ -70,9 +72,9 @@ Precision precision_of(const Recipe& recipe) {
   const DType state = dtype_named(recipe.text("precision.state"));
   const auto kept = [&](const char* key, DType otherwise) {
     const std::string& name = recipe.text(key);
-    return name == "state" || name == "int8" || name == "int4" ? otherwise
-           : name == "split" || name == "8bit"                 ? DType::f32
-                                                               : dtype_named(name);
+    return name == "state" || bits_of(name) > 0 ? otherwise
+           : name == "split" || name == "8bit"  ? DType::f32
+                                                : dtype_named(name);
   };
   Precision precision;
   precision.compute = dtype_named(recipe.text("precision.compute"));
@@ -204,7 +206,7 @@ NamedOptimizer ProgramWriter::optimizer_of(const RecipeSection& section) const {
   std::shared_ptr<OptimizerInterface> optimizer = plugins_.create<OptimizerInterface>("optimizer", section);
   if (const double decay = recipe_.number("optimizer.average"); decay > 0)
     optimizer = std::make_shared<AveragedOptimizer>(std::move(optimizer), decay);
-  return {section.plugin(), unit, std::move(optimizer)};
+  return {section.plugin(), unit, std::move(optimizer), trait_of(note, "sums") == "update"};
 }
 
 PipelineOrder ProgramWriter::order_of(const Program& program, std::int64_t microbatches) const {
@@ -312,15 +314,37 @@ void ProgramWriter::check_codes() const {
         ErrorCode::unsupported, "precision.gather is \"", recipe_.text("precision.gather"),
         "\", and no strategy keeps parameters in parts, so that none are gathered; add strategy zero with "
         "stage = 3, or leave the key out");
-  if (precision.reduce_bits > 0 && program_->requests().parts.empty())
+  if (precision.reduce_bits == 1 && !program_->requests().parts.empty())
+    throw_error(
+        ErrorCode::unsupported,
+        "precision.reduce is \"1bit\", with which every rank has all of the optimizer's state and a gradient "
+        "of "
+        "its own, and a strategy keeps some of that in parts; leave out strategy zero (stage = 0), or choose "
+        "\"int8\" or \"int4\"");
+  if (precision.reduce_bits == 1) check_sums_in_update();
+  if (precision.reduce_bits > 1 && program_->requests().parts.empty())
     throw_error(
         ErrorCode::unsupported, "precision.reduce is \"", recipe_.text("precision.reduce"),
         "\", in which gradients are summed in parts, and no strategy keeps state in parts; add strategy zero "
         "with stage = 1, 2 or 3, or choose a type that numbers are summed in, such as \"bf16\"");
 }
 
+void ProgramWriter::check_sums_in_update() const {
+  for (const NamedOptimizer& optimizer : optimizers_)
+    if (optimizer.sums_in_update) return;
+  std::string known;
+  for (const PluginNote& note : plugins_.notes_with("optimizer", "sums", "update"))
+    known += (known.empty() ? "" : ", ") + note.name;
+  throw_error(ErrorCode::unsupported,
+              "precision.reduce is \"1bit\", in which ranks sum what an optimizer makes of gradients, and '",
+              optimizers_.front().name, "' takes their sum; take an optimizer whose note says sums=update (",
+              known, "), or a type that numbers are summed in, such as \"bf16\"");
+}
+
 void ProgramWriter::pack_parts() {
   if (purpose_ == Purpose::training) check_codes();
+  if (purpose_ == Purpose::training && program_->precision().reduce_bits == 1)
+    pack_summands(*program_, optimizers_, batch_.accumulate);
   if (pipeline_) check_parts(*program_, *pipeline_);
   for (const PartsRequest& parts : program_->requests().parts) {
     for (const NamedOptimizer& optimizer : optimizers_)

@@ -75,6 +75,7 @@ class ProgramWriter {
   void check_rows() const;
   void check_order() const;
   void check_codes() const;
+  void check_sums_in_update() const;
   void check_lanes() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;

@@ -48,6 +48,19 @@ bool is_new(const CheckpointFiles& files, const LastingTensor& wanted, const Rec
   return true;
 }
 
+// What may begin anew where the files have none of it, or of another layout.
+bool begins_anew(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
+  if (wanted.starts_anew.empty() || has_alike(files, wanted.name, wanted.type, wanted.shape)) return false;
+  const std::vector<std::string>& allowed = recipe.texts("run.changed");
+  if (std::find(allowed.begin(), allowed.end(), wanted.starts_anew) == allowed.end())
+    throw_error(ErrorCode::bad_input, files.folder().string(),
+                files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '",
+                wanted.name, "', which ", wanted.starts_anew,
+                " keeps for this layout; if it is to begin anew, from zeros, say so by --set run.changed=",
+                wanted.starts_anew);
+  return true;
+}
+
 void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
   const auto found = files.tensors().find(wanted.name);
   if (found == files.tensors().end())
@@ -68,20 +81,40 @@ void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, con
 
 }  // namespace
 
+bool has_alike(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape) {
+  const auto found = files.tensors().find(name);
+  return found != files.tensors().end() && found->second.type == type && found->second.shape == shape;
+}
+
 std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
   std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
-  std::erase_if(wanted, [&](const LastingTensor& one) { return is_new(files, one, assembly.recipe()); });
+  std::erase_if(wanted, [&](const LastingTensor& one) {
+    return is_new(files, one, assembly.recipe()) || begins_anew(files, one, assembly.recipe());
+  });
   for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }
 
+namespace {
+
+// How many of the files' tensors begin anew.
+std::size_t left_out(const Assembly& assembly, const CheckpointFiles& files) {
+  std::size_t count = 0;
+  for (const LastingTensor& one : lasting_tensors(assembly.program(), chain_of(assembly.program())))
+    if (!one.starts_anew.empty() && files.tensors().contains(one.name))
+      count += has_alike(files, one.name, one.type, one.shape) ? 0 : 1;
+  return count;
+}
+
+}  // namespace
+
 void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
   check_belongs(files.folder(), files.manifest());
   const std::vector<LastingTensor> wanted = has_tensors(assembly, files);
-  if (wanted.size() != files.tensors().size())
-    throw_error(ErrorCode::bad_input, files.folder().string(), " holds ", files.tensors().size(),
-                " tensors, the recipe needs ", wanted.size(),
-                "; the recipe's model, optimizer or precision differs from the saved run's");
+  const std::size_t held = files.tensors().size() - left_out(assembly, files);
+  if (wanted.size() != held)
+    throw_error(ErrorCode::bad_input, files.folder().string(), " holds ", held, " tensors, the recipe needs ",
+                wanted.size(), "; the recipe's model, optimizer or precision differs from the saved run's");
   check_samples(files.manifest(), files.folder(), assembly.recipe());
 }
 

@@ -9,6 +9,9 @@
 
 namespace prun {
 
+// Whether a checkpoint has a tensor of that type and shape.
+bool has_alike(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape);
+
 // Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns those
 // that are there: all, unless run.changed names a strategy that has added parameters since.
 std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files);

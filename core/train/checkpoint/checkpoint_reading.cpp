@@ -10,6 +10,7 @@
 #include "plan/lasting.hpp"
 #include "prun/split_master.hpp"
 #include "train/assemble/process_memory.hpp"
+#include "train/checkpoint/checkpoint_fit.hpp"
 #include "train/checkpoint/weights.hpp"
 
 namespace prun {
@@ -98,6 +99,8 @@ std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector
 std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, std::vector<HeldSlice>& list) {
   std::set<Id> taken;
   std::erase_if(list, [&](const HeldSlice& held) {
+    const std::string& anew = assembly.program().value(held.value).starts_anew;
+    if (!anew.empty() && !has_alike(files, held.tensor, held.type, held.slice.whole)) return true;
     if (held.parameter == none || assembly.program().value(held.parameter).added_by.empty()) return false;
     if (files.tensors().contains(held.tensor)) return false;
     taken.insert(held.parameter);

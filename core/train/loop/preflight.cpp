@@ -1,10 +1,25 @@
 #include "train/loop/preflight.hpp"
 
+#include "plugin/traits.hpp"
 #include "recipe/placed.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace prun {
+
+// State of zeros would be no state to such an optimizer.
+void check_goes_on(const Recipe& recipe, PluginHost& plugins) {
+  if (!recipe.text("run.resume").empty()) return;
+  std::vector<std::string> names = {recipe.section("optimizer").plugin()};
+  for (const RecipeSection& group : recipe.sections("optimizer.group"))
+    if (!group.plugin().empty()) names.push_back(group.plugin());
+  for (const std::string& name : names)
+    if (trait_of(plugins.note("optimizer", name), "begins") == "resumed")
+      throw_error(
+          ErrorCode::bad_input, "optimizer plugin '", name,
+          "' goes on with what another optimizer has made, and this run begins anew; train with that one "
+          "first, and go on from its checkpoint: --set run.resume=FOLDER");
+}
 
 void preflight(const Assembly& assembly, PluginHost& plugins) {
   check_run_folder(assembly.recipe());
@@ -12,6 +27,7 @@ void preflight(const Assembly& assembly, PluginHost& plugins) {
   if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
     from = recipe::in_section(
         assembly.recipe().section("run"), [&] { return check_checkpoint(assembly, resume); }, "resume");
+  check_goes_on(assembly.recipe(), plugins);
   if (from)
     open_base(assembly.recipe(), assembly.program(), plugins);
   else

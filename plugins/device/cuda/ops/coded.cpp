@@ -10,8 +10,14 @@ int bits_of(const KernelArgs& args) { return static_cast<int>(args.attrs[0].i); 
 
 template <class T>
 void encode(const KernelArgs& args, const KernelContext& context) {
-  cuda::encode(data<const T>(args, 0), args.operands[1].data, args.operands[0].elements(), bits_of(args),
+  cuda::encode(data<const T>(args, 0), args.operands[1].data, args.operands[0].elements(), bits_of(args), {},
                stream_of(context));
+}
+
+template <class T>
+void encode_onward(const KernelArgs& args, const KernelContext& context) {
+  cuda::encode(data<const T>(args, 0), args.operands[3].data, args.operands[0].elements(), bits_of(args),
+               {data<Compute<T>>(args, 1), data<const double>(args, 2)}, stream_of(context));
 }
 
 template <class T>
@@ -29,6 +35,9 @@ void sum_decoded(const KernelArgs& args, const KernelContext& context) {
 Kernel select_encode(const OpShape& s) {
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return encode<T>; });
 }
+Kernel select_onward(const OpShape& s) {
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return encode_onward<T>; });
+}
 Kernel select_decode(const OpShape& s) {
   return by_value(s.operand[1].dtype, []<class T>() -> Kernel { return decode<T>; });
 }
@@ -39,7 +48,10 @@ Kernel select_sum_decoded(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> coded_ops(const OpChoices&) {
-  return {{{"encode", select_encode}}, {{"decode", select_decode}}, {{"sum_decoded", select_sum_decoded}}};
+  return {{{"encode", select_encode}},
+          {{"encode_onward", select_onward}},
+          {{"decode", select_decode}},
+          {{"sum_decoded", select_sum_decoded}}};
 }
 
 }  // namespace prun::cuda

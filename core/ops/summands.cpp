@@ -1,0 +1,95 @@
+// What an update is made of that ranks sum rather than the gradient: each rank mixes its own summand of the
+// gradient into the state, what they make is summed, in codes with what codes leave out kept for the next
+// step, and of the sum comes a direction.
+#include <vector>
+
+#include "base/require.hpp"
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+std::int64_t elements_of(const OperandShape& x) {
+  std::int64_t elements = 1;
+  for (int d = 0; d < x.rank; ++d) elements *= x.dims[d].extent;
+  return elements;
+}
+
+struct SummandSquares {
+  static constexpr const char* kind = "summand_squares";
+  static constexpr const char* help =
+      "sum += sum of x^2, in fp64, of a summand as it is: the square that the ranks' sum would have, were "
+      "their summands at right angles";
+  static constexpr OperandDef operands[] = {{"x"}, {"sum", Access::update}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    s.sum(0, 0, s.operand[0].rank);
+    s.pass_partial({0});
+  }
+};
+
+// One rank holds so what several would have.
+struct KeepSummand {
+  static constexpr const char* kind = "keep_summand";
+  static constexpr const char* help =
+      "the rows of summands move up by one, the first is left out, and the last = x";
+  static constexpr OperandDef operands[] = {{"x"}, {"summands", Access::update}};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    require(elements_of(s.operand[1]) % elements_of(s.operand[0]) == 0 &&
+                s.operand[0].dtype == s.operand[1].dtype,
+            "keep_summand takes rows that are as long as x, and of its type");
+  }
+};
+
+// The state is alike on all ranks: each has a share of it.
+struct MomentumSummand {
+  static constexpr const char* kind = "momentum_summand";
+  static constexpr const char* help =
+      "of each row of gradient, as long as m: (beta / summands) m + (1 - beta) clip gradient, of which so "
+      "many make up beta m + (1 - beta) clip (the gradient's sum)";
+  static constexpr OperandDef operands[] = {{"gradient"}, {"m"}, {"clip"}, {"summand", Access::write}};
+  static constexpr AttrDef attrs[] = {real_attr("beta", 0.9), int_attr("summands", 1)};
+  static void rule(OpShape& s) {
+    require(elements_of(s.operand[0]) % elements_of(s.operand[1]) == 0,
+            "momentum_summand takes rows of gradients that are as long as m");
+    require(
+        s.operand[1].dtype == OpShape::statistics(s.operand[0].dtype),
+        "momentum_summand takes m in the type that sums are in: precision.moments = \"fp32\", or \"fp64\" "
+        "where that is computed in");
+    s.like(3, 0);
+    s.operand[3].dtype = s.operand[1].dtype;
+    s.pass_partial({0});
+  }
+};
+
+struct FrozenDirection {
+  static constexpr const char* kind = "frozen_direction";
+  static constexpr const char* help =
+      "direction = sum / (sqrt(v / (1 - beta^frozen_at)) + eps), by v as it is where frozen_at is 0; m = "
+      "sum, "
+      "unless keep is 0";
+  static constexpr OperandDef operands[] = {
+      {"sum"}, {"m", Access::update}, {"v"}, {"keep"}, {"direction", Access::write}};
+  static constexpr AttrDef attrs[] = {real_attr("eps", 1e-8), real_attr("beta", 0.999),
+                                      int_attr("frozen_at", 0)};
+  static constexpr Effect effect = Effect::update;
+  static void rule(OpShape& s) {
+    require(
+        elements_of(s.operand[0]) % elements_of(s.operand[1]) == 0 &&
+            elements_of(s.operand[1]) == elements_of(s.operand[2]) &&
+            s.operand[0].dtype == s.operand[1].dtype && s.operand[0].dtype == s.operand[2].dtype,
+        "frozen_direction takes m and v of one length, and a sum of their type that is as long, or rows of "
+        "which the sum is to be taken");
+    s.like(4, 1);
+  }
+};
+
+}  // namespace
+
+std::vector<OpDef> summands_ops() {
+  return {op_def<SummandSquares>(), op_def<KeepSummand>(), op_def<MomentumSummand>(),
+          op_def<FrozenDirection>()};
+}
+
+}  // namespace prun

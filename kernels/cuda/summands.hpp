@@ -1,0 +1,39 @@
+// keep_summand, momentum_summand and frozen_direction: what an update is made of that ranks sum.
+#pragma once
+
+#include "cuda/launch.hpp"
+
+namespace prun::cuda {
+
+// Rows move up by one, the last = x: each of so many bytes, a multiple of 4.
+void keep_summand(const void* x, void* summands, std::int64_t bytes, std::int64_t rows, Stream stream);
+
+// Of each row of gradient, as long as m.
+template <class T>
+struct MomentumSummand {
+  const T* gradient;
+  const Compute<T>* m;
+  const double* clip;
+  Compute<T>* summand;
+  std::int64_t elements, row;
+  double beta;
+  std::int64_t summands;
+};
+template <class T>
+void momentum_summand(const MomentumSummand<T>& of, Stream stream);
+
+template <class C>
+struct FrozenDirection {
+  const C* sum;
+  C* m;
+  const C* v;
+  const double* keep;
+  C* direction;
+  std::int64_t elements;
+  double eps, beta;
+  std::int64_t frozen_at;
+};
+template <class C>
+void frozen_direction(const FrozenDirection<C>& of, Stream stream);
+
+}  // namespace prun::cuda
