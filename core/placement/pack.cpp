@@ -474,7 +474,18 @@ class Packer {
         program_.set_attr(id, "first", static_cast<double>(bucket.offsets[m]));
         program_.set_attr(id, "elements", static_cast<double>(program_.local_elements(bucket.parameters[m])));
         counts_.insert({op.operands[2], bucket.axis});
+        count_further_rows(bucket, id, bucket.offsets[m]);
       }
+    }
+  }
+
+  // Of a rank alone that holds several summands.
+  void count_further_rows(const Bucket& bucket, Id count, std::int64_t offset) {
+    const bool in_rows = bucket.summed_in_update && bucket.kept.gradients;
+    for (std::int64_t row = 1; in_rows && row < summands_; ++row) {
+      const std::vector<Id> operands = program_.op(count).operands;
+      const Id further = program_.add_copy(count, FunctionKind::diagnose, operands, none);
+      program_.set_attr(further, "first", static_cast<double>(row * bucket.elements + offset));
     }
   }
 

@@ -74,7 +74,7 @@ std::set<std::string> listed_behind(const std::string& phrase) {
   EXPECT_NE(begin, std::string::npos) << phrase;
   const std::string sentence = text.substr(begin, text.find_first_of(".;(", begin + phrase.size()) - begin);
   std::set<std::string> words;
-  const std::regex quoted("`([a-z0-9-]+)`");
+  const std::regex quoted("`([a-z0-9_-]+)`");
   for (std::sregex_iterator at(sentence.begin(), sentence.end(), quoted), end; at != end; ++at)
     words.insert((*at)[1]);
   return words;
