@@ -340,6 +340,24 @@ inline std::vector<OpCase> op_cases() {
          return g.op("dropout", {p(g, "x", {b, s, h}), g.samples(), g.runtime("seed")}, {{"p", 0.4}});
        },
        1, false},
+      {"attention_biased",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), q = dim("queries", 2), d = dim("head_dim", 3), nine = dim("seq", 9);
+         return g.op("attention_biased",
+                     {p(g, "q", {b, nine, n, q, d}), p(g, "k", {b, nine, n, d}), p(g, "v", {b, nine, n, d}),
+                      p(g, "table", {n, dim("buckets", 6)})},
+                     {{"causal", 1}, {"distance", 7}, {"scale", 0.7}});
+       },
+       1, false},
+      {"attention_biased_both",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), q = dim("queries", 1), d = dim("head_dim", 3), nine = dim("seq", 9);
+         return g.op("attention_biased",
+                     {p(g, "q", {b, nine, n, q, d}), p(g, "k", {b, nine, n, d}), p(g, "v", {b, nine, n, d}),
+                      p(g, "table", {n, dim("buckets", 8)})},
+                     {{"causal", 0}, {"distance", 6}});
+       },
+       1, false},
       {"lm_head_biased",
        [=](const Segment& g) {
          g.op("lm_head_biased", {p(g, "x", {b, s, dim("width", 6)}), p(g, "weight", {v, h}), g.targets(),

@@ -24,6 +24,13 @@ std::vector<OpExample> of_layers() {
           .values(1, {b, s, n, d})
           .values(2, {b, s, n, d})
           .attr("causal", 1),
+      OpExample("attention_biased")
+          .values(0, {b, s, n, q, d})
+          .values(1, {b, s, n, d})
+          .values(2, {b, s, n, d})
+          .values(3, {n, {"buckets", 6}})
+          .attr("causal", 1)
+          .attr("distance", 8),
       OpExample("attention_packed").values(0, {b, s, n, packed, d}).attr("causal", 1),
   };
 }

@@ -1,0 +1,224 @@
+// attention_biased and its gradient, a row of scores at a time. Each head is one thread's, so that the
+// table's gradient is summed in the same order whatever the threads.
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/scratch.hpp"
+#include "cpu/values.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> attention_biased_kernels();
+
+namespace {
+
+// Of queries [batch, seq, heads, queries, width] and an op's attributes.
+struct Biased {
+  std::int64_t batch, seq, heads, queries, width, buckets;
+  bool causal;
+  std::int64_t distance;
+  double scale;
+
+  Biased(const Tensor& q, const Tensor& table, const Attr* attrs)
+      : batch(q.dim[0]),
+        seq(q.dim[1]),
+        heads(q.dim[2]),
+        queries(q.dim[3]),
+        width(q.dim[4]),
+        buckets(table.dim[1]),
+        causal(attrs[0].i != 0),
+        distance(attrs[1].i),
+        scale(attrs[2].f) {}
+
+  std::int64_t keys(std::int64_t row) const { return causal ? row + 1 : seq; }
+  // Of queries, and of keys and values.
+  std::int64_t q_at(std::int64_t b, std::int64_t row, std::int64_t h, std::int64_t n) const {
+    return (((b * seq + row) * heads + h) * queries + n) * width;
+  }
+  std::int64_t k_at(std::int64_t b, std::int64_t row, std::int64_t h) const {
+    return ((b * seq + row) * heads + h) * width;
+  }
+  std::int64_t lse_at(std::int64_t b, std::int64_t h, std::int64_t n, std::int64_t row) const {
+    return ((b * heads + h) * queries + n) * seq + row;
+  }
+
+  // Small distances have a bucket each, larger ones share buckets that grow with their logarithm, in float as
+  // PyTorch counts them; without a mask the second half is of keys behind the query.
+  std::int64_t bucket(std::int64_t row, std::int64_t key) const {
+    const std::int64_t each = causal ? buckets : buckets / 2, behind = !causal && key > row ? each : 0;
+    const std::int64_t away = std::abs(row - key), exact = each / 2;
+    if (away < exact) return behind + away;
+    const float share =
+        std::log(static_cast<float>(away) / static_cast<float>(exact)) /
+        static_cast<float>(std::log(static_cast<double>(distance) / static_cast<double>(exact)));
+    const auto further = static_cast<std::int64_t>(share * static_cast<float>(each - exact));
+    return behind + std::min(exact + further, each - 1);
+  }
+};
+
+// A head's rows: which bucket each distance has, scores, and their gradients.
+template <class C>
+struct BiasedRows {
+  std::int64_t* of_distance;  // [2 seq - 1], by key - query + seq - 1
+  C *scores, *row, *dtable;
+  C *dk, *dv;  // [seq, width]
+
+  BiasedRows(Scratch scratch, std::int64_t seq, std::int64_t width, std::int64_t buckets)
+      : of_distance(scratch.take<std::int64_t>(2 * seq - 1)),
+        scores(scratch.take<C>(seq)),
+        row(scratch.take<C>(width)),
+        dtable(scratch.take<C>(buckets)),
+        dk(scratch.take<C>(seq * width)),
+        dv(scratch.take<C>(seq * width)),
+        bytes(scratch.bytes()) {}
+  // Of the launch's workspace, the one of a head.
+  BiasedRows(void* workspace, std::int64_t head, const Biased& l)
+      : BiasedRows(Scratch(static_cast<std::byte*>(workspace) +
+                           head * BiasedRows(Scratch(), l.seq, l.width, l.buckets).bytes),
+                   l.seq, l.width, l.buckets) {
+    find_buckets(l);
+  }
+
+  void find_buckets(const Biased& l) {
+    for (std::int64_t away = 1 - l.seq; away < l.seq; ++away)
+      of_distance[away + l.seq - 1] =
+          l.bucket(std::max<std::int64_t>(0, -away), std::max<std::int64_t>(0, away));
+  }
+  std::int64_t bucket(const Biased& l, std::int64_t query, std::int64_t key) const {
+    return of_distance[key - query + l.seq - 1];
+  }
+
+  std::int64_t bytes;
+};
+
+template <class C, class T>
+C dot(const T* a, const T* b, std::int64_t n) {
+  C sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum += static_cast<C>(load(a[i])) * static_cast<C>(load(b[i]));
+  return sum;
+}
+
+template <class C, class T>
+void add_times(C* to, C factor, const T* from, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) to[i] += factor * static_cast<C>(load(from[i]));
+}
+
+// Scores of a row, bias and scale included.
+template <class C, class T>
+void score(const Biased& l, const BiasedRows<C>& rows, const Tensor* o, std::int64_t b, std::int64_t h,
+           std::int64_t n, std::int64_t row) {
+  const T *q = o[0].as<const T>() + l.q_at(b, row, h, n), *k = o[1].as<const T>(),
+          *table = o[3].as<const T>() + h * l.buckets;
+  for (std::int64_t key = 0; key < l.keys(row); ++key)
+    rows.scores[key] = static_cast<C>(l.scale) * dot<C>(q, k + l.k_at(b, key, h), l.width) +
+                       static_cast<C>(load(table[rows.bucket(l, row, key)]));
+}
+
+template <class T>
+void attention_biased(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor* o = args.operands;
+  const Biased l(o[0], o[3], args.attrs);
+  parallel(*context.workers, l.heads, [&](std::int64_t h) {
+    const BiasedRows<C> rows(args.workspace, h, l);
+    for (std::int64_t b = 0; b < l.batch; ++b)
+      for (std::int64_t n = 0; n < l.queries; ++n)
+        for (std::int64_t row = 0; row < l.seq; ++row) {
+          score<C, T>(l, rows, o, b, h, n, row);
+          const std::int64_t keys = l.keys(row);
+          const C largest = *std::max_element(rows.scores, rows.scores + keys);
+          C sum = 0, *const y = rows.row;
+          std::fill_n(y, l.width, C{0});
+          for (std::int64_t key = 0; key < keys; ++key) {
+            const C weight = std::exp(rows.scores[key] - largest);
+            sum += weight;
+            add_times(y, weight, o[2].as<const T>() + l.k_at(b, key, h), l.width);
+          }
+          T* const out = o[4].as<T>() + l.q_at(b, row, h, n);
+          for (std::int64_t i = 0; i < l.width; ++i) store(out[i], y[i] / sum);
+          o[5].as<C>()[l.lse_at(b, h, n, row)] = largest + std::log(sum);
+        }
+  });
+}
+
+// Adds a row's part to dk, dv and dtable, and writes its dq.
+template <class C, class T>
+void add_row(const Biased& l, const BiasedRows<C>& rows, const Tensor* o, std::int64_t b, std::int64_t h,
+             std::int64_t n, std::int64_t row) {
+  C* const dq = rows.row;
+  const std::int64_t at = l.q_at(b, row, h, n), keys = l.keys(row);
+  const T *dy = o[0].as<const T>() + at, *q = o[1].as<const T>() + at, *y = o[5].as<const T>() + at;
+  score<C, T>(l, rows, o + 1, b, h, n, row);
+  const C lse = o[6].as<const C>()[l.lse_at(b, h, n, row)], scale = static_cast<C>(l.scale),
+          mean = dot<C>(dy, y, l.width);
+  std::fill_n(dq, l.width, C{0});
+  for (std::int64_t key = 0; key < keys; ++key) {
+    const std::int64_t k_at = l.k_at(b, key, h);
+    const C weight = std::exp(rows.scores[key] - lse);
+    const C gradient = weight * (dot<C>(dy, o[3].as<const T>() + k_at, l.width) - mean);
+    rows.dtable[rows.bucket(l, row, key)] += gradient;
+    add_times(rows.dv + key * l.width, weight, dy, l.width);
+    add_times(rows.dk + key * l.width, scale * gradient, q, l.width);
+    add_times(dq, scale * gradient, o[2].as<const T>() + k_at, l.width);
+  }
+  T* const out = o[7].as<T>() + at;
+  for (std::int64_t i = 0; i < l.width; ++i) store(out[i], dq[i]);
+}
+
+template <class T>
+void attention_biased_grad(const KernelArgs& args, const KernelContext& context) {
+  using C = Compute<T>;
+  const Tensor* o = args.operands;
+  const Biased l(o[1], o[4], args.attrs);
+  parallel(*context.workers, l.heads, [&](std::int64_t h) {
+    const BiasedRows<C> rows(args.workspace, h, l);
+    std::fill_n(rows.dtable, l.buckets, C{0});
+    for (std::int64_t b = 0; b < l.batch; ++b) {
+      std::fill_n(rows.dk, l.seq * l.width, C{0});
+      std::fill_n(rows.dv, l.seq * l.width, C{0});
+      for (std::int64_t n = 0; n < l.queries; ++n)
+        for (std::int64_t row = 0; row < l.seq; ++row) add_row<C, T>(l, rows, o, b, h, n, row);
+      for (std::int64_t key = 0; key < l.seq; ++key)
+        for (std::int64_t i = 0; i < l.width; ++i) {
+          store(o[8].as<T>()[l.k_at(b, key, h) + i], rows.dk[key * l.width + i]);
+          store(o[9].as<T>()[l.k_at(b, key, h) + i], rows.dv[key * l.width + i]);
+        }
+    }
+    for (std::int64_t i = 0; i < l.buckets; ++i) store(o[10].as<T>()[h * l.buckets + i], rows.dtable[i]);
+  });
+}
+
+template <int q, int table>
+std::int64_t workspace(const OpShape& s, std::int32_t) {
+  const Dim* const dims = s.operand[q].dims;
+  const auto bytes = [&]<class C>(C) {
+    return dims[2].extent *
+           BiasedRows<C>(Scratch(), dims[1].extent, dims[4].extent, s.operand[table].dims[1].extent).bytes;
+  };
+  return s.operand[q].dtype == DType::f64 ? bytes(double{}) : bytes(float{});
+}
+
+Kernel select_forward(const OpShape& s) {
+  const DType type = s.operand[0].dtype;
+  if (!same_type(s, {0, 1, 2, 3, 4}) || s.operand[5].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_value(type, []<class T>() -> Kernel { return attention_biased<T>; });
+}
+
+Kernel select_backward(const OpShape& s) {
+  const DType type = s.operand[1].dtype;
+  if (!same_type(s, {0, 1, 2, 3, 4, 5, 7, 8, 9, 10}) || s.operand[6].dtype != OpShape::statistics(type))
+    return nullptr;
+  return choose_value(type, []<class T>() -> Kernel { return attention_biased_grad<T>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> attention_biased_kernels() {
+  return {{"attention_biased", select_forward, workspace<0, 3>},
+          {"attention_biased_grad", select_backward, workspace<1, 4>}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA
