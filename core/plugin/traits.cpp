@@ -21,6 +21,7 @@ constexpr std::string_view only_bytes[] = {"bytes"};
 constexpr std::string_view only_masked[] = {"masked"};
 constexpr std::string_view only_one[] = {"1"};
 constexpr std::string_view only_update[] = {"update"}, only_resumed[] = {"resumed"};
+constexpr std::string_view masked_spans[] = {"masked", "spans"};
 
 constexpr TraitRule rules[] = {
     {every_kind,
@@ -35,9 +36,15 @@ constexpr TraitRule rules[] = {
      {},
      false,
      "Kinds of Hugging Face directories that it reads, by model_type of their config.json"},
-    {"model", "predicts", TraitForm::choice, only_masked, false,
-     "masked: it sees the tokens on both sides of each, and predicts those that data.mask hides; without it, "
-     "the next one"},
+    {"model", "predicts", TraitForm::choice, masked_spans, false,
+     "masked: it sees the tokens on both sides of each, and predicts those that data.mask hides; spans: its "
+     "decoder writes what data.spans cuts out of what its encoder sees; without it, the next one"},
+    {"model",
+     "inputs",
+     TraitForm::option,
+     {},
+     false,
+     "Option of its section that says how many of a sample's tokens are the encoder's, the first ones"},
     {"data", "predicts", TraitForm::choice, only_masked, false,
      "masked: its targets are tokens of the same position, which it hides by itself"},
     {"data",

@@ -65,6 +65,11 @@ constexpr std::array<Declaration, 20> declarations = {{
       end_of_text | int | none   | 0..2147483647 | Token that ends a document, which documents = "apart" needs
       mask    | float  | 0        | 0..1 | Share of tokens that a model of both directions predicts in place; of these, eight in ten are hidden behind mask_token and one becomes any token
       mask_token | int | none     | 0..2147483647 | Token that stands for a hidden one
+      spans   | float  | 0        | 0..0.9 | Share of a text that is cut out of it in spans, which a model with encoder and decoder writes
+      span_length | float | 3     | 1..1000000 | Tokens of a span, on average
+      span_token | int | none     | 0..2147483647 | Token that stands for the first span; those of the next ones are below it
+      span_end | int   | 1        | 0..2147483647 | Token behind the text, and behind what the decoder writes
+      span_start | int | 0        | 0..2147483647 | Token that the decoder begins with
       mask_never | ints | []      | 0..2147483647 | Tokens that are not predicted and that none becomes, such as those between sentences
     )"},
     {"data.blend", Form::list, "data", "", "Further sets, blended into [data] sample by sample.", R"(

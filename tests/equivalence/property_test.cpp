@@ -110,6 +110,12 @@ TEST(Property, AModelThatCarriesValuesTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 120 : 15, expect_one_ranks, drawn_relay);
 }
 
+// An encoder's output and two tables of distances are carried; what is cut out of a text is the same
+// everywhere.
+TEST(Property, AModelWithEncoderAndDecoderTrainsLikeOneRank) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 80 : 12, expect_one_ranks, drawn_spans);
+}
+
 // A sample holds several conversations, and some tokens of each are learned.
 TEST(Property, ARecipeOfConversationsTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 60 : 6, expect_one_ranks, drawn_chat);

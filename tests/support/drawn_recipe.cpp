@@ -360,6 +360,27 @@ std::string drawn_relay(unsigned seed, std::string text) {
   return seed % 3 == 0 ? drawn_in_parts(3, std::move(text)) : text;  // a weight of it goes by position
 }
 
+std::string drawn_spans(unsigned seed, std::string text) {
+  const auto replace = [&](const std::string& from, const std::string& to) {
+    if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  };
+  const auto cut = [&](const std::string& from) {
+    if (const std::size_t at = text.find(from); at != std::string::npos)
+      text.erase(at, text.find('\n', at) + 1 - at);
+  };
+  for (const char* key : {"plugin = 'gpt'", "plugin = 'llama'",
+                          "tied = ", "kv_heads = ", "qkv_bias = ", "compute = ", "state = ", "seq = "})
+    cut(key);
+  replace("[precision]\n", "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
+  const bool longer = seed % 2 == 1;
+  replace("[model]\n",
+          std::string("[model]\nplugin = 't5'\nhead_dim = 4\nbuckets = 8\ndistance = 9\nseq = ") +
+              (longer ? "24\ninputs = 15" : "17\ninputs = 11") +
+              "\ndecoder_layers = " + std::to_string(1 + seed / 2 % 3) + "\n");
+  replace("vocab = 23\n", "vocab = 20\nspans = 0.3\nspan_length = 2\nspan_token = 23\n");
+  return text;
+}
+
 std::string drawn_adapters(unsigned seed, std::string text) {
   const bool llama = text.find("plugin = 'llama'") != std::string::npos;
   constexpr const char* of_llama[] = {"'all-linear'", "['q_proj', 'v_proj']",

@@ -47,6 +47,9 @@ std::string drawn_masked(unsigned seed, std::string text);
 // a third.
 std::string drawn_relay(unsigned seed, std::string text);
 
+// The same in fp64, of a model with encoder and decoder.
+std::string drawn_spans(unsigned seed, std::string text);
+
 // The same with other lines in [device], and with these in [comm]; what only the CPU device has is left out.
 std::string drawn_on(std::string text, const std::string& device, const std::string& comm);
 // On the device cpu-async and the comm plugin meet-async, with lines of options for each.

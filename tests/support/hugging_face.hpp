@@ -24,6 +24,7 @@ inline const std::vector<std::string> masked_models = {"bert", "bert_tanh"};
 inline const std::vector<std::string> hugging_face_models = [] {
   std::vector<std::string> all = text_models;
   all.insert(all.end(), masked_models.begin(), masked_models.end());
+  all.emplace_back("t5");  // writes what is cut out of a text
   return all;
 }();
 // Those that PyTorch has trained as well.
@@ -32,6 +33,7 @@ inline const std::vector<std::string> trained_models(hugging_face_models.begin()
 
 // What a recipe says of data for one of them, as its fixture was made.
 inline std::vector<std::string> data_of(const std::string& model) {
+  if (model == "t5") return {"data.spans=0.3", "data.span_length=2", "data.span_token=63", "model.inputs=15"};
   if (std::find(masked_models.begin(), masked_models.end(), model) == masked_models.end()) return {};
   return {"data.mask=0.4", "data.mask_token=63", "data.mask_never=[0, 1]", "model.separator=1"};
 }
@@ -68,7 +70,8 @@ inline Recipe recipe_from(const std::filesystem::path& init, const std::string& 
           .string();
   sets.insert(sets.begin(), {"device.plugin=cpu", "data.path=" + tokens, "model.init=" + init.string(),
                              "run.out=" + (temporary_folder() / "run").string(), "run.fresh=true"});
-  for (std::string& set : data_of(tokens_of)) sets.push_back(std::move(set));
+  const std::vector<std::string> data = data_of(tokens_of);
+  sets.insert(sets.begin(), data.begin(), data.end());
   const std::string text =
       "[run]\nname = 'from'\nsteps = 20\n[model]\nseq = 24\n[data]\nplugin = 'tokens'\npath = ''\nshuffle = "
       "false\n"

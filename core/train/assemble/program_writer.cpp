@@ -220,6 +220,16 @@ bool ProgramWriter::delays_weights() const {
   return asked && schedule_traits(plugins_.note("schedule", asked->schedule)).delays;
 }
 
+// Token by token, each from those in front of it.
+void ProgramWriter::check_makes_text() const {
+  const std::string& model = recipe_.section("model").plugin();
+  const std::string_view predicted = trait_of(plugins_.note("model", model), "predicts");
+  if (!predicted.empty())
+    throw_error(ErrorCode::unsupported, "model '", model, "' predicts ",
+                predicted == "masked" ? "masked tokens" : "spans",
+                ", and text is made by models that predict the next token");
+}
+
 // Over stages and the mesh.
 void ProgramWriter::lay_out() {
   const auto ask = [&](const std::string& name, const ScheduleShape& shape) {
@@ -229,7 +239,10 @@ void ProgramWriter::lay_out() {
   check_order();
   if (purpose_ == Purpose::evaluation || loss_groups() > 0) take_heads_apart(*program_);
   if (loss_groups() > 0) sum_loss_by_group(*program_);
-  if (makes_text(purpose_)) add_logits(*program_);
+  if (makes_text(purpose_)) {
+    check_makes_text();
+    add_logits(*program_);
+  }
   if (purpose_ == Purpose::generation) step_by_positions(*program_);
   check_sequence_axes(*program_);
   place_on_mesh(*program_);

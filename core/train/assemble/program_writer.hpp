@@ -71,6 +71,7 @@ class ProgramWriter {
   void check_parts_of_tensors() const;
   NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();
+  void check_makes_text() const;
   void apply_strategies(std::string_view phase);
   void check_rows() const;
   void check_order() const;

@@ -8,6 +8,7 @@
 #include "plugin/traits.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/batch_ramp.hpp"
+#include "train/assemble/corrupted_spans.hpp"
 #include "train/assemble/loss_scale.hpp"
 #include "train/assemble/masked_tokens.hpp"
 #include "train/assemble/process_memory.hpp"
@@ -290,6 +291,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_batch(recipe, plugins, problems);
   check_documents(recipe, plugins, problems);
   check_masks(recipe, plugins, problems);
+  check_spans(recipe, plugins, problems);
   check_save_memory(recipe, problems);
   problems.throw_if_any();
 }

@@ -7,6 +7,7 @@
 #include "plugin/plugin_lines.hpp"
 #include "prun/data.hpp"
 #include "train/assemble/batch_ramp.hpp"
+#include "train/assemble/corrupted_spans.hpp"
 
 namespace prun {
 
@@ -22,7 +23,7 @@ RunLength with_run_length(const Recipe& recipe, PluginHost& plugins) {
   DataInfo info;
   const OpenedUnsaid to_count;
   recipe::in_section(section, [&] {
-    raise(plugins.create<DataInterface>("data", section)->open(recipe.integer("model.seq"), &info));
+    raise(plugins.create<DataInterface>("data", section)->open(text_of_sample(recipe), &info));
   });
   const double held_out = std::ceil(recipe.number("data.validation") * static_cast<double>(info.samples));
   const double samples = static_cast<double>(info.samples) - held_out;

@@ -18,7 +18,16 @@ std::vector<double> weights_of(std::span<const SampleSet> sets) {
   return weights;
 }
 
-bool are_tokens(const Value& value) { return value.role == Role::input && value.dtype == DType::i32; }
+// Themselves or, where a model takes them apart, a part of them.
+bool are_tokens(const Program& program, Id id) {
+  const Value& value = program.value(id);
+  if (value.dtype != DType::i32) return false;
+  if (value.role == Role::input) return true;
+  for (const Id op : program.segment(value.segment).ops(FunctionKind::forward))
+    if (program.op(op).operands.back() == id)
+      return program.op(op).kind() == "take_part" && are_tokens(program, program.op(op).operands.front());
+  return false;
+}
 
 SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64_t seq) {
   SampleSet set;
@@ -111,7 +120,18 @@ Samples::Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, s
 
 void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
                    std::span<std::int32_t> targets) const {
-  const Blend::Place place = blend_.place(number);
+  if (!spans_) {
+    read_text(blend_.place(number), tokens, targets);
+    if (masked_) masked_->apply(number, tokens, targets);
+    return;
+  }
+  std::vector<std::int32_t> text(static_cast<std::size_t>(spans_->text())), unused(text.size());
+  read_text(blend_.place(number), text, unused);
+  spans_->apply(number, text, tokens, targets);
+}
+
+void Samples::read_text(const Blend::Place& place, std::span<std::int32_t> tokens,
+                        std::span<std::int32_t> targets) const {
   const SampleSet& set = sets_[place.set];
   const std::int64_t index = set.first + orders_[place.set].index(place.number);
   raise(set.data->read(index, tokens.data(), targets.data()));
@@ -122,7 +142,6 @@ void Samples::read(std::int64_t number, std::span<std::int32_t> tokens,
                   bad_token ? tokens[i] : targets[i], ", outside of model.vocab = ", vocab_);
     if (tokens[i] == document_end_) targets[i] = -1;
   }
-  if (masked_) masked_->apply(number, tokens, targets);
 }
 
 void Samples::read_groups(std::int64_t number, std::span<std::int32_t> groups) const {
@@ -149,7 +168,7 @@ std::int64_t vocabulary(const Program& program) {
       const Op& op = program.op(id);
       for (std::size_t i = 0; i < op.operands.size(); ++i) {
         const std::int32_t by = op.def->operands[i].rows_by;
-        if (by >= 0 && are_tokens(program.value(op.operands[static_cast<std::size_t>(by)])))
+        if (by >= 0 && are_tokens(program, op.operands[static_cast<std::size_t>(by)]))
           rows = std::min(rows, program.value(op.operands[i]).dims[0].extent);
       }
     }
@@ -175,7 +194,7 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
   if (!apart) sections.insert(sections.begin(), recipe.section("data"));
   std::vector<SampleSet> sets;
   for (const RecipeSection& section : sections) {
-    sets.push_back(open_set(section, plugins, seq));
+    sets.push_back(open_set(section, plugins, text_of_sample(recipe)));
     check_tokens(recipe, sets.back(), vocab);
     if (!apart) keep_part(sets.back(), recipe.number("data.validation"), part);
   }
@@ -187,6 +206,7 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
   Samples samples(std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end);
   if (part == DataPart::training) samples.tell_apart(LossGroups::of(recipe, plugins));
   samples.mask(MaskedTokens::of(recipe, vocab));
+  samples.cut(CorruptedSpans::of(recipe, vocab));
   return samples;
 }
 

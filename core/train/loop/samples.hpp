@@ -11,6 +11,7 @@
 
 #include "prun/data.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/assemble/corrupted_spans.hpp"
 #include "train/assemble/loss_groups.hpp"
 #include "train/assemble/masked_tokens.hpp"
 #include "train/checkpoint/manifest.hpp"
@@ -74,16 +75,22 @@ class Samples {
   void read_groups(std::int64_t number, std::span<std::int32_t> groups) const;
   void tell_apart(LossGroups groups) { groups_ = std::move(groups); }
   void mask(std::optional<MaskedTokens> masked) { masked_ = std::move(masked); }
+  // Each set gives texts of that many tokens then.
+  void cut(std::optional<CorruptedSpans> spans) { spans_ = std::move(spans); }
   std::int64_t seq() const { return seq_; }
   std::span<const SampleSet> sets() const { return sets_; }
   // These are the samples of one set alone, in the order in which they lie.
   Samples of_set(std::size_t number) const {
     Samples samples({sets_.at(number)}, false, 0, seq_, vocab_, document_end_);
     samples.mask(masked_);
+    samples.cut(spans_);
     return samples;
   }
 
  private:
+  void read_text(const Blend::Place& place, std::span<std::int32_t> tokens,
+                 std::span<std::int32_t> targets) const;
+
   std::vector<SampleSet> sets_;
   Blend blend_;
   std::vector<SampleOrder> orders_;  // by set
@@ -91,6 +98,7 @@ class Samples {
   std::optional<std::int64_t> document_end_;
   LossGroups groups_;
   std::optional<MaskedTokens> masked_;
+  std::optional<CorruptedSpans> spans_;
 };
 
 // As a checkpoint has them.

@@ -1,0 +1,60 @@
+// Samples of an encoder and a decoder: spans of a text are cut out of what the encoder sees, each behind a
+// token that stands for it, and are what the decoder is to write. Which they are follows from the seed and
+// the sample's number, so that they are the same in every layout and after a resume.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+
+// How many tokens a text has, of which so many are cut out, in so many spans.
+struct SpanSizes {
+  std::int64_t text = 0, cut = 0, spans = 0;
+
+  // Of the encoder, and of the decoder: a token for each span, and one at the end.
+  std::int64_t inputs() const { return text - cut + spans + 1; }
+  std::int64_t outputs() const { return cut + spans + 1; }
+
+  friend bool operator==(const SpanSizes&, const SpanSizes&) = default;
+};
+// Of texts of that length.
+SpanSizes span_sizes(std::int64_t text, double share, double length);
+
+class CorruptedSpans {
+ public:
+  struct Tokens {
+    std::int32_t first_span = 0, end = 0, start = 0;  // that of span n is first_span - n
+  };
+  CorruptedSpans(SpanSizes sizes, Tokens tokens, std::uint64_t seed)
+      : sizes_(sizes), tokens_(tokens), seed_(seed) {}
+  // Nothing: the recipe cuts none. Throws bad_input for lengths that come to no sample, and tokens beyond the
+  // vocabulary.
+  static std::optional<CorruptedSpans> of(const Recipe& recipe, std::int64_t vocab);
+
+  // Of the text that a sample is made of: what data are asked for.
+  std::int64_t text() const { return sizes_.text; }
+  // Sample `number` of the run: the encoder's tokens, then the decoder's, whose targets alone count.
+  void apply(std::int64_t number, std::span<const std::int32_t> text, std::span<std::int32_t> tokens,
+             std::span<std::int32_t> targets) const;
+
+ private:
+  // Cuts `items` into parts, none of them empty: where each ends. `word`: which of a position's random words.
+  std::vector<std::int64_t> ends(std::uint64_t stream, std::size_t word, std::int64_t items) const;
+
+  SpanSizes sizes_;
+  Tokens tokens_;
+  std::uint64_t seed_;
+};
+
+// How many tokens of a set's text a sample of the recipe takes.
+std::int64_t text_of_sample(const Recipe& recipe);
+
+// What the model predicts and what the data has it predict are the same.
+void check_spans(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems);
+
+}  // namespace prun

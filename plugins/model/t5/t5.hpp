@@ -1,0 +1,49 @@
+// T5 1.1: an encoder of both directions and a decoder that looks at what it made, norms in front of each
+// sublayer, gated gelu, no biases, a table of relative positions for each of the two, which all of its layers
+// share, and a head of its own. A sample's first `inputs` tokens are the encoder's, the others the decoder's,
+// whose targets count. It describes one microbatch over whole tensors and knows nothing of parallelism.
+#pragma once
+
+#include <string>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+
+class T5 final : public Model {
+ public:
+  explicit T5(const Options& options);
+  void build(const ModelContext& context, ProgramRef program) override;
+
+  // hugging_face.cpp
+  static void read_config(const Options& config, ConfigWriter& options);
+  void write_config(const ModelContext& context, ConfigWriter& config) const override;
+  ForeignWeights foreign_weights() const override;
+
+ private:
+  // What all layers of a half look at.
+  struct Shared {
+    Id distances = none, memory = none;
+  };
+  // Of tokens or targets: the encoder's part, and the decoder's.
+  Id encoders(const Segment& s, Id numbers) const;
+  Id decoders(const Segment& s, Id numbers) const;
+
+  Id distances(const Segment& s) const;
+  void layer(const Segment& s, const Shared& shared) const;
+  Id self_attention(const Segment& s, Id x, Id distances, bool causal) const;
+  Id cross_attention(const Segment& s, Id x, Id memory) const;
+  Id projected(const Segment& s, const std::string& name, Id heads) const;
+  Id mlp(const Segment& s, Id x) const;
+  Id norm(const Segment& s, Id x, const std::string& name) const;
+  Id added(const Segment& s, Id x, Id y, int stream) const;
+  Id dropped(const Segment& s, Id x, int stream) const;
+  Init scaled(std::int64_t width) const;
+
+  std::int64_t layers_, decoder_layers_, said_inputs_, inputs_ = 1, seq_ = 1;
+  Dim hidden_, heads_, head_dim_, ffn_, vocab_, buckets_;
+  std::int64_t distance_;
+  double dropout_, eps_;
+};
+
+}  // namespace prun
