@@ -28,9 +28,9 @@ struct PeriodPass {
 };
 struct Period {
   std::vector<PeriodPass> passes;
-  // In front of which of them the step before is measured, where that takes what other stages have; and
-  // updated. As many as there are: behind them all.
-  std::int32_t measured = 0, updated = 0;
+  // In front of which of them the step before is measured, where that takes what other stages have; updated;
+  // and told to the host. As many as there are: behind them all.
+  std::int32_t measured = 0, updated = 0, reported = 0;
 };
 
 struct Work {

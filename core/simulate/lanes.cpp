@@ -11,7 +11,11 @@ Lanes::Lanes(const RankClasses& ranks, std::int64_t steps) : ranks_(ranks), step
     first_.push_back(lanes_.size());
     for (std::size_t q = 0; q < plan.queues.size(); ++q)
       lanes_.push_back({rank, static_cast<std::int32_t>(q), {}});
-    for (const Call& call : plan.calls) lanes_[of(rank, call.queue)].calls.push_back(&call);
+    for (const Call& call : plan.calls) {
+      Lane& lane = lanes_[of(rank, call.queue)];
+      lane.calls.push_back(&call);
+      if (call.behind) lane.behind = lane.calls.size();
+    }
   }
   first_.push_back(lanes_.size());
   is_awake_.resize(lanes_.size());

@@ -17,6 +17,7 @@ struct Lane {
   Numbered<const Call*> calls;  // of a step
   std::size_t ended = 0;        // calls, of all steps
   std::size_t exchange = 0;     // of the call under way: exchanges that are over
+  std::size_t behind = 0;       // calls of a round up to the last one of the step before; 0: there is none
 
   // Those of the call under way, which is the next one.
   std::int64_t step() const { return static_cast<std::int64_t>(ended / calls.size()); }
@@ -25,6 +26,8 @@ struct Lane {
   std::size_t ticket(std::int64_t step, std::int32_t call) const {
     return static_cast<std::size_t>(step) * calls.size() + static_cast<std::size_t>(call);
   }
+  // How many there are to the end of so many steps, of which the last may end in the next round.
+  std::size_t calls_until(std::size_t steps) const { return steps * calls.size() + behind; }
   void end_call() {
     ++ended;
     exchange = 0;

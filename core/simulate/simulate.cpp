@@ -31,6 +31,7 @@ class Simulator {
         options_(options),
         ranks_(ranks),
         lanes_(ranks_, options.steps),
+        running_(lanes_.overlaps() ? std::max<std::int64_t>(2, options.running) : options.running),
         clocks_(lanes_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
         costs_(prices, overheads_.call),
@@ -85,26 +86,17 @@ class Simulator {
 
   // When the host lets a step begin, or nothing yet.
   std::optional<double> started(const Lane& lane) const {
-    if (lane.step() < options_.running) return 0;
-    const auto done = static_cast<std::size_t>(lane.step() - options_.running + 1);  // steps
+    if (lane.step() < running_) return 0;
+    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // steps
     double latest = 0;
     for (std::size_t q = 0; q < lanes_.rank_of(lane).plan->queues.size(); ++q) {
       const std::size_t number = lanes_.of(lane.rank, static_cast<std::int32_t>(q));
-      const std::size_t calls = calls_until(lanes_[number], done);
+      const std::size_t calls = lanes_[number].calls_until(done);
       if (calls == 0) continue;
       if (lanes_[number].ended < calls) return {};
       latest = std::max(latest, clocks_[number].ended[calls - 1]);
     }
     return latest;
-  }
-
-  // How many calls of a queue there are to the end of so many steps; where steps overlap, the last ones of
-  // the last of them are those behind in the next round.
-  static std::size_t calls_until(const Lane& lane, std::size_t steps) {
-    std::size_t more = 0;
-    for (std::size_t at = 0; at < lane.calls.size(); ++at)
-      if (lane.calls[at]->behind) more = at + 1;
-    return steps * lane.calls.size() + more;
   }
 
   // Whether all that the next call waits for is done; then its waits are over.
@@ -223,6 +215,7 @@ class Simulator {
   const SimulateOptions& options_;
   const RankClasses ranks_;
   Lanes lanes_;
+  const std::int64_t running_;     // steps that overlap run two at a time at least
   std::vector<LaneClock> clocks_;  // by lane
   Channels channels_;
   CallCosts costs_;

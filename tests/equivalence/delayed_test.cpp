@@ -199,6 +199,22 @@ TEST(Delayed, ResumesBitForBitAndInOtherLayouts) {
   }
 }
 
+TEST(Delayed, GoesOnFromNoOtherSchedule) {
+  const TempFolder folder;
+  const auto refused = [&](const std::string& from, const std::string& to, const char* why) {
+    const std::string out = folder / ("from-" + std::to_string(from.size()));
+    train(from, out, {}, 1);
+    try {
+      train(to, folder / "to", {"run.resume=" + out}, 1);
+      ADD_FAILURE() << "it went on";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(why), std::string::npos) << error.what();
+    }
+  };
+  refused("", pipeline(1), "was not trained with weights of one update before");
+  refused(pipeline(1), "", "was trained with weights of one update before");
+}
+
 // ---------------------------------------------------------------- memory
 
 std::int64_t bytes_of(const Plan& plan, Region region) { return plan.layout.memory.bytes[region]; }

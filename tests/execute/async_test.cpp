@@ -38,7 +38,7 @@ TEST_P(OnAsync, ThroughPinnedMemoryAsWell) {
   EXPECT_EQ(run_on(async), run_on(cpu));
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, OnAsync, testing::ValuesIn(layouts()),
+INSTANTIATE_TEST_SUITE_P(Layouts, OnAsync, testing::ValuesIn(layouts_and_delayed()),
                          [](const auto& tested) { return tested.param.name; });
 
 // Both ways: what the one device saved, the other goes on with.

@@ -51,6 +51,15 @@ inline std::vector<Layout> layouts() {
            {}}};
 }
 
+// And one that trains with weights of one update before, which is not what one rank does without a delay.
+inline std::vector<Layout> layouts_and_delayed() {
+  std::vector<Layout> all = layouts();
+  all.push_back({"delayed",
+                 "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\naxis = 'pp'\nschedule = '2bw'\n",
+                 {"batch.micro=1"}});
+  return all;
+}
+
 // Without what the layout "coded" rounds, which one rank does not, and in the shape of the others.
 inline const std::vector<std::string> without_codes = {"precision.gather=compute", "precision.reduce=state",
                                                        "model.hidden=32"};

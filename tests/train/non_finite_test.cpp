@@ -51,7 +51,8 @@ TEST_P(NonFinite, ATensorThatTwoSegmentsUseIsNamedOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, NonFinite,
-                         testing::Combine(testing::ValuesIn(layouts()), testing::ValuesIn(targets())),
+                         testing::Combine(testing::ValuesIn(layouts_and_delayed()),
+                                          testing::ValuesIn(targets())),
                          [](const auto& tested) {
                            return std::string(std::get<0>(tested.param).name) + "_" +
                                   std::get<1>(tested.param).name;

@@ -112,17 +112,45 @@ std::string bubble_text(const PipelineOrder& order) {
   return "bubble      " + percent(bubble_of(order)) + " of the step" + theory + "\n";
 }
 
+std::string units(double count) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", count);
+  return text;
+}
+
+// What a row of steps takes longer where it ends: at saves, evaluations, comparisons and the stop.
+std::string drain_text(const PipelineOrder& order) {
+  if (!order.overlap) return "";
+  const double step = time_schedule(order, unit_costs).makespan - order.overlap->drain;
+  return detail::concat("drains      each takes ", units(order.overlap->drain),
+                        " units longer, and a step between two others ", units(step),
+                        ": ahead of saves, evaluations and comparisons, and of the end\n");
+}
+
+// What it takes that passes train with weights of one update before.
+std::string versions_text(const Assembly& assembly) {
+  if (assembly.program().delay() == 0) return "";
+  std::int64_t bytes = 0;
+  assembly.each_parameter([&](Id parameter, std::int32_t) {
+    const Id before = assembly.program().value(parameter).before;
+    if (before != none) bytes += assembly.program().local_bytes(before);
+  });
+  return detail::concat("versions    two of the weights: the older one is ",
+                        size_text(static_cast<double>(bytes)), " of the optimizer state",
+                        assembly.plan().overlaps ? "; gradients are those of two steps\n" : "\n");
+}
+
 }  // namespace
 
 std::string pipeline_text(const Assembly& assembly) {
-  if (!assembly.pipeline()) return "";
+  if (!assembly.pipeline()) return versions_text(assembly);
   const PipelineOrder& order = assembly.pipeline()->order;
   const std::string& schedule = assembly.program().requests().pipeline->schedule;
   return detail::concat("pipeline    ", schedule, ", ", counted(order.shape.ranks, "rank"), ", ",
                         counted(order.shape.chunks, "chunk"), " a rank, ", order.shape.microbatches,
                         order.shape.microbatches == 1 ? " microbatch" : " microbatches",
                         "; F 1, B 1, W 1 unit, a whole B 2\n") +
-         timeline(order) + bubble_text(order);
+         timeline(order) + bubble_text(order) + drain_text(order) + versions_text(assembly);
 }
 
 void write_pipeline(JsonWriter& json, const Assembly& assembly) {
@@ -133,7 +161,9 @@ void write_pipeline(JsonWriter& json, const Assembly& assembly) {
   }
   const PipelineOrder& order = assembly.pipeline()->order;
   json.begin_object().member("schedule", assembly.program().requests().pipeline->schedule);
-  json.member("chunks", order.shape.chunks).member("bubble", bubble_of(order)).end_object();
+  json.member("chunks", order.shape.chunks).member("bubble", bubble_of(order));
+  if (order.overlap) json.member("drain_units", order.overlap->drain);
+  json.end_object();
 }
 
 }  // namespace prun

@@ -52,25 +52,25 @@ class CallOrder {
     groups_.begin(CallGroup::measured);
     gradients_.complete_tied();
     gradients_.measure();
-    finish();
+    add_behind(FunctionKind::finish, CallGroup::updated);
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
     updates_.update_the_rest();
-    calls_.add(FunctionKind::report, step_instance);
+    add_behind(FunctionKind::report, CallGroup::reported);
     if (plan_.overlaps) overlap_steps(work_, groups_, plan_);
   }
 
  private:
   static constexpr std::int32_t step_instance = 0;
 
-  // What stands behind its exchanges waits for all ranks.
-  void finish() {
-    const std::int32_t function = plan_.find(FunctionKind::finish, step_instance);
-    const std::int32_t behind = function >= 0 ? exchanges_of(plan_, function).last : 0;
-    for (std::int32_t piece = 0; function >= 0 && piece < piece_count(plan_, function); ++piece) {
-      if (piece == behind) groups_.begin(CallGroup::updated);
+  // What stands behind its exchanges, which wait for all ranks, begins another group.
+  void add_behind(FunctionKind kind, CallGroup::Kind group) {
+    const std::int32_t function = plan_.find(kind, step_instance);
+    const std::int32_t pieces = function >= 0 ? piece_count(plan_, function) : 0,
+                       behind = function >= 0 ? exchanges_of(plan_, function).last : 0;
+    for (std::int32_t piece = 0; piece < behind; ++piece) calls_.add_piece({function, piece, step_instance});
+    groups_.begin(group);
+    for (std::int32_t piece = behind; piece < pieces; ++piece)
       calls_.add_piece({function, piece, step_instance});
-    }
-    groups_.begin(CallGroup::updated);
   }
 
   void load_until(std::int32_t microbatch) {

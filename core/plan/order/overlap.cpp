@@ -23,12 +23,14 @@ class Overlapping {
   void run() {
     const std::int32_t summed = behind_last_of_step_before(), measured = measured_at(summed),
                        updated = std::max(measured, work_.period.updated),
+                       reported = std::max(updated, work_.period.reported),
                        passes = narrow<std::int32_t>(work_.period.passes.size());
     take(CallGroup::begun, false);
     for (std::int32_t at = 0; at <= passes; ++at) {
       if (at == summed) take(CallGroup::summed, true);
       if (at == measured) take(CallGroup::measured, true);
       if (at == updated) take(CallGroup::updated, true);
+      if (at == reported) take(CallGroup::reported, true);
       if (at == passes) break;
       const PeriodPass& pass = work_.period.passes[static_cast<std::size_t>(at)];
       take(CallGroup::pass, pass.behind, static_cast<std::size_t>(pass.call));

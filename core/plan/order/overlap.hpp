@@ -18,6 +18,7 @@ struct CallGroup {
     summed,    // behind all of them: sums that other stages have a part in
     measured,  // norms, and the exchange that tells each rank the one of all
     updated,   // what that exchange decides
+    reported,  // what the host is told, which ranks sum
   };
   using enum Kind;
   Kind kind = begun;

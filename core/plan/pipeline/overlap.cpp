@@ -10,7 +10,8 @@ namespace prun {
 namespace {
 
 constexpr PassCosts unit_costs{1, 1, 1, 0};
-constexpr double longest_pass = 2;  // in these
+// In these: what ranks have to learn of each other once a step is done takes less than a forward.
+constexpr double until_known = 1, until_told = 3;
 
 // A rank's calls of a row of steps, as numbers of those of one step.
 class RankRow {
@@ -42,6 +43,8 @@ class RankRow {
     check_steps_are_alike();
     std::vector<PeriodPass> passes = period_of(1);
     if (period_of(2) != passes) refuse("in a row of steps, the second one runs otherwise than the third");
+    if (passes.size() != calls_.size())
+      refuse("in a row of steps, one goes on while more than one begins behind it");
     check_slots(passes);
     return passes;
   }
@@ -121,7 +124,8 @@ Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const s
     const std::vector<CallTime>& times = timing.times[rank];
     const std::size_t begin = of.first_of(2), end = of.first_of(3);
     overlap.periods.push_back({of.period(), first_from(times, begin, end, all_done),
-                               first_from(times, begin, end, all_done + longest_pass)});
+                               first_from(times, begin, end, all_done + until_known),
+                               first_from(times, begin, end, all_done + until_told)});
     taken += times[end].begin - times[begin].begin;
     for (std::size_t at = begin; at < end; ++at) busy += times[at].end - times[at].begin;
   }

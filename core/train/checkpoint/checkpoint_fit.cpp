@@ -3,6 +3,7 @@
 #include "plan/instances.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/settings.hpp"
@@ -61,6 +62,22 @@ bool begins_anew(const CheckpointFiles& files, const LastingTensor& wanted, cons
   return true;
 }
 
+// What a parameter was before the last update is there where the run trained with that, and not elsewhere.
+void check_delay(const CheckpointFiles& files, const std::vector<LastingTensor>& wanted) {
+  std::set<std::string> names;
+  for (const LastingTensor& one : wanted) names.insert(one.name);
+  for (const LastingTensor& one : wanted) {
+    const std::string before = one.name + ".before";
+    const bool had = files.tensors().contains(before);
+    if (one.name != one.of_parameter || had == names.contains(before)) continue;
+    throw_error(
+        ErrorCode::bad_input, files.folder().string(), had ? " was" : " was not",
+        " trained with weights of one update before, as a schedule with delay=1 does, and the recipe ",
+        had ? "does not" : "does",
+        "; go on with the schedule that it was saved with, or start from its weights by model.init");
+  }
+}
+
 void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
   const auto found = files.tensors().find(wanted.name);
   if (found == files.tensors().end())
@@ -91,6 +108,7 @@ std::vector<LastingTensor> has_tensors(const Assembly& assembly, const Checkpoin
   std::erase_if(wanted, [&](const LastingTensor& one) {
     return is_new(files, one, assembly.recipe()) || begins_anew(files, one, assembly.recipe());
   });
+  check_delay(files, wanted);
   for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }
