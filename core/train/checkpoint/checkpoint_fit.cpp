@@ -108,7 +108,6 @@ std::vector<LastingTensor> has_tensors(const Assembly& assembly, const Checkpoin
   std::erase_if(wanted, [&](const LastingTensor& one) {
     return is_new(files, one, assembly.recipe()) || begins_anew(files, one, assembly.recipe());
   });
-  check_delay(files, wanted);
   for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }
@@ -128,6 +127,7 @@ std::size_t left_out(const Assembly& assembly, const CheckpointFiles& files) {
 
 void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
   check_belongs(files.folder(), files.manifest());
+  check_delay(files, lasting_tensors(assembly.program(), chain_of(assembly.program())));
   const std::vector<LastingTensor> wanted = has_tensors(assembly, files);
   const std::size_t held = files.tensors().size() - left_out(assembly, files);
   if (wanted.size() != held)
