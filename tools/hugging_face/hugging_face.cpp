@@ -45,10 +45,10 @@ void add_model_strategies(const Settings& recipe, PluginHost& plugins, std::vect
     if (!named || trait_of(plugins.note("strategy", std::get<std::string>(*named)), "phase") != "model")
       continue;
     const std::string fresh = "strategy." + std::to_string(number++) + ".";
-    sets.push_back(fresh + "plugin=" + value);
+    sets.push_back(detail::concat(fresh, "plugin=", value));
     for (const auto& [other, text] : recipe)
       if (other.starts_with(section) && other != key)
-        sets.push_back(fresh + other.substr(section.size()) + "=" + text);
+        sets.push_back(detail::concat(fresh, other.substr(section.size()), "=", text));
   }
 }
 

@@ -119,7 +119,7 @@ void read_all(const Assembly& assembly, const CheckpointFiles& files, const Plan
     for (HeldSlice& slice : held) slice.tensor = weights_of(files, slice.tensor, which);
   std::vector<HeldSlice> list = in_pieces(files, held);
   const auto halves = std::stable_partition(list.begin(), list.end(),
-                                            [](const HeldSlice& held) { return held.rounded == none; });
+                                            [](const HeldSlice& one) { return one.rounded == none; });
   const auto whole = static_cast<std::size_t>(halves - list.begin());
   const std::size_t threads = host_threads(assembly.device_info(), assembly.mesh().world());
   read_slices(files, std::span(list).first(whole), memory, threads);
