@@ -76,7 +76,7 @@ class Samples {
   void tell_apart(LossGroups groups) { groups_ = std::move(groups); }
   void mask(std::optional<MaskedTokens> masked) { masked_ = std::move(masked); }
   // Each set gives texts of that many tokens then.
-  void cut(std::optional<CorruptedSpans> spans) { spans_ = std::move(spans); }
+  void cut(std::optional<CorruptedSpans> spans) { spans_ = spans; }
   std::int64_t seq() const { return seq_; }
   std::span<const SampleSet> sets() const { return sets_; }
   // These are the samples of one set alone, in the order in which they lie.
