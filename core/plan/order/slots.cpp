@@ -89,6 +89,7 @@ std::vector<std::int32_t> slots_in_rows(const std::vector<Alive>& alive, std::in
   const std::int32_t least = std::min(count, most_at_once(alive, period) + more);
   for (std::int32_t rows = std::max(1, count / least);; --rows) {
     std::vector<std::int32_t> slots;
+    slots.reserve(alive.size());
     for (std::int32_t i = 0; i < count; ++i) slots.push_back(place_in_row(i, count, rows));
     bool apart = true;
     for (std::size_t i = 0; i < alive.size(); ++i)

@@ -192,7 +192,12 @@ std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int w
     std::string row(used, '.');
     for (std::size_t i = 0; i < order.calls[rank].size(); ++i)
       draw_call(row, timing.times[rank][i], scale, cell_text(order.calls[rank][i], order.shape.chunks > 1));
-    text += label + std::string(digits - number.size(), ' ') + number + "  " + row + "\n";
+    text.append(label)
+        .append(digits - number.size(), ' ')
+        .append(number)
+        .append("  ")
+        .append(row)
+        .append("\n");
   }
   return text;
 }
