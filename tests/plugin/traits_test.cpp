@@ -52,7 +52,7 @@ TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
   EXPECT_EQ(problem_of("optimizer", {{"elementwize", "yes"}}),
             "it states an unknown trait 'elementwize'; did you mean 'elementwise'?");
   EXPECT_EQ(problem_of("schedule", {{"backward", "whole"}, {"colour", "red"}}),
-            "it states an unknown trait 'colour'; there are also, backward");
+            "it states an unknown trait 'colour'; there are also, backward, delay");
   EXPECT_EQ(problem_of("observer", {{"phase", "shard"}}),
             "it states an unknown trait 'phase'; there are also, log");
 }
