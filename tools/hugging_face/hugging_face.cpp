@@ -273,10 +273,9 @@ void write_config(const fs::path& path, const ModelProgram& model, std::span<con
 }
 
 // What its config.json says is first asked of itself: there is no recipe whose lines could be shown.
-// Sequences are as short as a model can have that takes each of them apart.
 Recipe recipe_of_directory(PluginHost& plugins, const Conversion& how) {
   plugins.model_options({}, how.from);
-  std::vector<std::string> sets = {"model.seq=2", "model.config=" + how.from.string()};
+  std::vector<std::string> sets = {"model.seq=1", "model.config=" + how.from.string()};
   sets.insert(sets.end(), how.sets.begin(), how.sets.end());
   return model_recipe(plugins, sets);
 }

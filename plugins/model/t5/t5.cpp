@@ -22,7 +22,7 @@ T5::T5(const Options& options)
 void T5::build(const ModelContext& context, ProgramRef program) {
   seq_ = context.seq;
   inputs_ = said_inputs_ > 0 ? said_inputs_ : std::max<std::int64_t>(1, seq_ / 2);
-  if (inputs_ >= seq_)
+  if (inputs_ >= seq_ && seq_ > 1)
     throw_error(ErrorCode::bad_input, "model.inputs = ", inputs_, " leaves nothing of model.seq = ", seq_,
                 " to the decoder");
   const Segment embedding = program.segment("embedding");
@@ -49,7 +49,9 @@ void T5::build(const ModelContext& context, ProgramRef program) {
 Id T5::encoders(const Segment& s, Id numbers) const {
   return s.op("take_part", {numbers}, {{"dim", 1}, {"begin", 0}, {"end", static_cast<double>(inputs_)}});
 }
+// Who asks for the shapes of weights alone has a single token.
 Id T5::decoders(const Segment& s, Id numbers) const {
+  if (seq_ == 1) return numbers;
   return s.op("take_part", {numbers},
               {{"dim", 1}, {"begin", static_cast<double>(inputs_)}, {"end", static_cast<double>(seq_)}});
 }
