@@ -14,8 +14,8 @@ namespace {
 constexpr AttrDef linear_attrs[] = {int_attr("in_dims", 1), later(int_attr("fp8", 0))};
 constexpr AttrDef in_dims_attr[] = {int_attr("in_dims", 1)};
 
-// Of a weight [out.., in..] and a value of so many dimensions of rows. Each sequence comes in whole blocks,
-// so that it does not matter how many are computed at once.
+// Says it of a weight [out.., in..] and a value with so many dimensions of rows. Each sequence comes in whole
+// blocks, so that it does not matter how many are computed at once.
 bool product_in_blocks(const OpShape& part, const OpShape& whole, int value, int rows, int weight) {
   const OperandShape &x = part.operand[value], &w = part.operand[weight];
   const OperandShape &all_x = whole.operand[value], &all_w = whole.operand[weight];

@@ -11,13 +11,8 @@ template <class Body>
 void each_that_can(const Program& program, Body body) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (const std::vector<Id>& function : program.segment(segment).functions)
-      for (const Id id : std::vector<Id>(function))
+      for (const Id id : function)
         if (program.op(id).def->in_blocks) body(id);
-}
-
-bool has_whole_blocks(const Program& program, const Op& op) {
-  const OpShape whole = program.shape(op);
-  return op.def->in_blocks(&whole, &whole);
 }
 
 [[noreturn]] void refuse_cut(const Program& program, const Op& op, const std::string& why) {
@@ -27,12 +22,12 @@ bool has_whole_blocks(const Program& program, const Op& op) {
               "; let fewer ranks split it, or leave precision.products out");
 }
 
-void check_keeps_blocks(const Program& program, const Op& op) {
+void check_keeps_blocks(const Program& program, const Op& op, const OpShape& whole) {
   for (const Id operand : op.operands)
     if (operand != none && program.value(operand).part)
       refuse_cut(program, op,
                  detail::concat("has '", program.value(operand).name, "', which is a part of one"));
-  const OpShape whole = program.shape(op), part = program.local_shape(op);
+  const OpShape part = program.local_shape(op);
   if (op.def->in_blocks(&part, &whole)) return;
   for (std::int32_t i = 0; i < whole.count; ++i)
     for (std::int32_t d = 0; whole.operand[i].present && d < whole.operand[i].rank; ++d) {
@@ -45,7 +40,7 @@ void check_keeps_blocks(const Program& program, const Op& op) {
   refuse_cut(program, op, "would have parts of one");
 }
 
-// What lies in another order is cut as it lies.
+// Sequences in another order are cut into blocks as they lie.
 void check_order(const Program& program) {
   const SequenceOrder& order = program.requests().sequence_order;
   if (order.permutes() && order.chunk % fp8_block != 0)
@@ -60,8 +55,10 @@ void multiply_in_fp8(Program& program) {
   check_order(program);
   bool any = false;
   each_that_can(program, [&](Id id) {
-    if (!has_whole_blocks(program, program.op(id))) return;
-    check_keeps_blocks(program, program.op(id));
+    const Op& op = program.op(id);
+    const OpShape whole = program.shape(op);
+    if (!op.def->in_blocks(&whole, &whole)) return;
+    check_keeps_blocks(program, op, whole);
     program.set_attr(id, attr_name, 1);
     any = true;
   });

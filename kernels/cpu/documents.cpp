@@ -2,21 +2,12 @@
 #include <vector>
 
 #include "cpu/dispatch.hpp"
+#include "cpu/token_places.hpp"
 #include "prun/op.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 
 namespace {
-
-// The place of each position, behind which the next one's is looked up; null: places are positions.
-const std::int32_t* places_of(const KernelArgs& args) {
-  const std::int32_t* positions = args.operands[2].as<const std::int32_t>();
-  if (!positions) return nullptr;
-  auto* places = static_cast<std::int32_t*>(args.workspace);
-  for (std::int64_t i = 0; i < args.operands[2].dim[0]; ++i)
-    places[positions[i]] = static_cast<std::int32_t>(i);
-  return places;
-}
 
 void document_starts(const KernelArgs& args, const KernelContext& context) {
   const Tensor& tokens = args.operands[0];
@@ -36,19 +27,13 @@ void document_starts(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-std::int64_t document_starts_workspace(const OpShape& s, std::int32_t) {
-  return s.operand[2].present ? s.operand[2].bytes() : 0;
-}
-
-Kernel select_document_starts(const OpShape& s) {
-  return s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 ? document_starts : nullptr;
-}
+Kernel select_document_starts(const OpShape& s) { return numbers_tokens(s) ? document_starts : nullptr; }
 
 }  // namespace
 
 std::vector<KernelDef> documents_kernels();
 std::vector<KernelDef> documents_kernels() {
-  return {{"document_starts", select_document_starts, document_starts_workspace}};
+  return {{"document_starts", select_document_starts, places_workspace}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

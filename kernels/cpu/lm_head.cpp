@@ -1,7 +1,4 @@
 // lm_head: logits, cross-entropy and both gradients, a chunk of rows at a time.
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "cpu/lm_head_rows.hpp"
@@ -11,22 +8,6 @@ namespace prun::cpu::PRUN_ISA {
 std::vector<KernelDef> lm_head_kernels();
 
 namespace {
-
-// Turns a row of logits into its gradient and returns the row's loss. A target beyond the vocabulary makes
-// the loss NaN, so that the step stops as diverged instead of reading past the row.
-template <class C>
-double cross_entropy(C* row, std::int64_t vocab, std::int32_t target, double scale) {
-  if (target < 0 || target >= vocab) {
-    std::fill_n(row, vocab, C{0});
-    return target < 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
-  }
-  const double wanted = static_cast<double>(row[target]);
-  const C largest = row_max(row, vocab);
-  exp_row(row, vocab, largest);
-  const double sum = row_sum(row, vocab);
-  scale_row(row, vocab, scale / sum, target, scale);
-  return static_cast<double>(largest) + std::log(sum) - wanted;
-}
 
 template <class T, class Sum>
 void lm_head(const KernelArgs& args, const KernelContext& context) {

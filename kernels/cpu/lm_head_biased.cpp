@@ -1,8 +1,6 @@
 // lm_head_biased, whole and in the ops of its split form: as lm_head.cpp and lm_head_split.cpp have them,
 // with the bias added to each row of logits, and its gradient the sum of the rows of theirs, in order.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <vector>
 
 #include "cpu/lm_head_rows.hpp"
@@ -40,22 +38,6 @@ void add_all(const Head& head, const KernelArgs& args, const KernelContext& cont
   head.add_gradients(first, rows, o[dx_at].as<T>(), o[dweight_at].as<Sum>(), args.begins(dweight_at));
 }
 
-// Turns a row of logits into its gradient and returns the row's loss; a target beyond the vocabulary makes it
-// NaN.
-template <class C>
-double cross_entropy(C* row, std::int64_t vocab, std::int32_t target, double scale) {
-  if (target < 0 || target >= vocab) {
-    std::fill_n(row, vocab, C{0});
-    return target < 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
-  }
-  const double wanted = static_cast<double>(row[target]);
-  const C largest = row_max(row, vocab);
-  exp_row(row, vocab, largest);
-  const double sum = row_sum(row, vocab);
-  scale_row(row, vocab, scale / sum, target, scale);
-  return static_cast<double>(largest) + std::log(sum) - wanted;
-}
-
 template <class T, class Sum>
 void lm_head_biased(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
@@ -73,13 +55,6 @@ void lm_head_biased(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// The target's logit, if this part has it; NaN for one beyond the whole vocabulary.
-template <class C>
-C target_logit(const C* row, std::int64_t vocab, std::int64_t target, bool beyond) {
-  if (beyond) return std::numeric_limits<C>::quiet_NaN();
-  return target >= 0 && target < vocab ? row[target] : C{0};
-}
-
 template <class T>
 void lm_head_biased_scan(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
@@ -90,9 +65,9 @@ void lm_head_biased_scan(const KernelArgs& args, const KernelContext& context) {
     parallel(*context.workers, rows, [&](std::int64_t r) {
       C* row = head.row(r);
       const std::int64_t at = first + r;
-      const std::int64_t target = o[2].as<const std::int32_t>()[at];
+      const std::int32_t target = o[2].as<const std::int32_t>()[at];
       add_bias(row, head.vocab(), o[bias_at].as<const T>());
-      o[6].as<C>()[at] = target_logit(row, head.vocab(), target < 0 ? -1 : target - start, target >= whole);
+      o[6].as<C>()[at] = target_logit(row, head.vocab(), start, target, whole);
       const C largest = row_max(row, head.vocab());
       exp_row(row, head.vocab(), largest);
       o[4].as<C>()[at] = largest;

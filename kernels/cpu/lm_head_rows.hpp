@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "cpu/dispatch.hpp"
 #include "cpu/gemm.hpp"
@@ -136,6 +138,32 @@ void scale_row(C* row, std::int64_t vocab, double factor, std::int64_t target, d
 #pragma omp simd
   for (std::int64_t j = 0; j < vocab; ++j) row[j] *= by;
   if (target >= 0 && target < vocab) row[target] -= static_cast<C>(scale);
+}
+
+// Turns a row of logits into its gradient and returns the row's loss. A target beyond the vocabulary makes
+// the loss NaN, so that the step stops as diverged instead of reading past the row.
+template <class C>
+double cross_entropy(C* row, std::int64_t vocab, std::int32_t target, double scale) {
+  if (target < 0 || target >= vocab) {
+    std::fill_n(row, vocab, C{0});
+    return target < 0 ? 0 : std::numeric_limits<double>::quiet_NaN();
+  }
+  const double wanted = static_cast<double>(row[target]);
+  const C largest = row_max(row, vocab);
+  exp_row(row, vocab, largest);
+  const double sum = row_sum(row, vocab);
+  scale_row(row, vocab, scale / sum, target, scale);
+  return static_cast<double>(largest) + std::log(sum) - wanted;
+}
+
+// What the target's logit is to this part, whose logits `row` has; it begins at `start` of `whole`. A target
+// beyond the whole vocabulary makes the loss NaN, so that the step stops as diverged.
+template <class C>
+C target_logit(const C* row, std::int64_t vocab, std::int64_t start, std::int32_t target,
+               std::int64_t whole) {
+  if (target >= whole) return std::numeric_limits<C>::quiet_NaN();
+  const bool here = target >= 0 && target >= start && target - start < vocab;
+  return here ? row[target - start] : C{0};
 }
 
 // Whether a kernel takes the types of an op's first operands {x, weight, targets}.

@@ -2,7 +2,6 @@
 // rows at a time; lm_head_rescale and lm_head_loss join what the parts found.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "cpu/lm_head_rows.hpp"
@@ -12,16 +11,6 @@ namespace prun::cpu::PRUN_ISA {
 std::vector<KernelDef> lm_head_split_kernels();
 
 namespace {
-
-// What the target's logit is to this part, whose logits `row` has; it begins at `start` of `whole`. A target
-// beyond the whole vocabulary makes the loss NaN, so that the step stops as diverged.
-template <class C>
-C target_logit(const C* row, std::int64_t vocab, std::int64_t start, std::int32_t target,
-               std::int64_t whole) {
-  if (target >= whole) return std::numeric_limits<C>::quiet_NaN();
-  const bool here = target >= 0 && target >= start && target - start < vocab;
-  return here ? row[target - start] : C{0};
-}
 
 template <class T>
 void lm_head_scan(const KernelArgs& args, const KernelContext& context) {

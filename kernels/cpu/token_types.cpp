@@ -3,21 +3,12 @@
 #include <vector>
 
 #include "cpu/dispatch.hpp"
+#include "cpu/token_places.hpp"
 #include "prun/op.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 
 namespace {
-
-// The place of each position, behind which the next one's is looked up; null: places are positions.
-const std::int32_t* places_of(const KernelArgs& args) {
-  const std::int32_t* positions = args.operands[2].as<const std::int32_t>();
-  if (!positions) return nullptr;
-  auto* places = static_cast<std::int32_t*>(args.workspace);
-  for (std::int64_t i = 0; i < args.operands[2].dim[0]; ++i)
-    places[positions[i]] = static_cast<std::int32_t>(i);
-  return places;
-}
 
 void token_types(const KernelArgs& args, const KernelContext& context) {
   const Tensor& tokens = args.operands[0];
@@ -38,19 +29,13 @@ void token_types(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-std::int64_t token_types_workspace(const OpShape& s, std::int32_t) {
-  return s.operand[2].present ? s.operand[2].bytes() : 0;
-}
-
-Kernel select_token_types(const OpShape& s) {
-  return s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 ? token_types : nullptr;
-}
+Kernel select_token_types(const OpShape& s) { return numbers_tokens(s) ? token_types : nullptr; }
 
 }  // namespace
 
 std::vector<KernelDef> token_types_kernels();
 std::vector<KernelDef> token_types_kernels() {
-  return {{"token_types", select_token_types, token_types_workspace}};
+  return {{"token_types", select_token_types, places_workspace}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA
