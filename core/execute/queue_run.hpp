@@ -84,11 +84,11 @@ struct QueueRun {
   std::uint64_t ticket_of(std::int64_t step, std::int32_t position) const {
     return static_cast<std::uint64_t>(step * info.calls + position + 1);
   }
-  // Of a round; there are calls.
+  // The last call of a round hands it out; the queue has calls.
   std::uint64_t last_ticket(std::int64_t round) const {
     return ticket_of(round, calls.back().call->position);
   }
-  // Of the step that a round is of, which may end in the next.
+  // The same of the step that a round is of, which may end in the next round.
   std::uint64_t last_ticket_of_step(std::int64_t round) const {
     return last_behind >= 0 ? ticket_of(round + 1, last_behind) : last_ticket(round);
   }

@@ -28,7 +28,7 @@ class Steps {
 
   // By whoever runs them: holds the caller until the round may run; false: it will not.
   bool may_run(std::int64_t round) const;
-  // Of one that may run, or has not long ago.
+  // The round must be one that may run, or that ran not long ago.
   const Run& run(std::int64_t round) const { return runs_[static_cast<std::size_t>(round) % runs_.size()]; }
 
  private:

@@ -204,7 +204,7 @@ class Packer {
     if (norm != none) norms_.insert({norm, axis});
   }
 
-  // Of a rank alone, microbatches are held one by one.
+  // A rank alone holds microbatches one by one.
   void add_summands(Bucket& bucket, AxisId axis) {
     const std::int64_t ranks = program_.mesh().extent(axis);
     bucket.summed_in_update = axis;
@@ -479,7 +479,7 @@ class Packer {
     }
   }
 
-  // Of a rank alone that holds several summands.
+  // A rank alone that holds several summands has a row for each.
   void count_further_rows(const Bucket& bucket, Id count, std::int64_t offset) {
     const bool in_rows = bucket.summed_in_update && bucket.kept.gradients;
     for (std::int64_t row = 1; in_rows && row < summands_; ++row) {

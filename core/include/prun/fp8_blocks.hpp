@@ -17,8 +17,8 @@ namespace prun {
 
 inline constexpr std::int64_t fp8_block = 128, fp8_grain = 16;
 
-// Whether the dimensions [from, to) of a tensor, as one of a matrix, come in blocks, of which none crosses
-// the bounds of a rank's part.
+// Says whether the dimensions [from, to) of a tensor, as one of a matrix, come in blocks, of which none
+// crosses the bounds of a rank's part.
 inline bool comes_in_blocks(const OperandShape& part, const OperandShape& whole, int from, int to) {
   std::int64_t run = 1;
   bool split = false;
