@@ -8,6 +8,7 @@
 
 #include "base/core_shares.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/built_plugins.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/loop/local_ranks.hpp"
 
@@ -77,6 +78,7 @@ TEST(Auto, TakesTheCpuAndSaysWhy) {
 
 // A rank that sees one may have been shown it alone, by a launcher that does so; ours does not.
 TEST(Auto, OneUnitIsNotForTwoRanksThatSeeTheSame) {
+  if (!is_built("comm", "nccl")) GTEST_SKIP() << "there is no comm plugin 'nccl'";
   Machine machine("one-unit");
   EXPECT_EQ(machine.choose(2, {0, 2}).said, "device cpu and comm ucx; device cuda: 1 here for 2 ranks");
   EXPECT_EQ(device_of(machine.choose(2, {0, 2, false})), "cuda");

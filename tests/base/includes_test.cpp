@@ -158,5 +158,19 @@ TEST_F(Includes, AWrongArrowAndACircleAreFound) {
   EXPECT_FALSE(circles(headers(wrong)).empty());
 }
 
+// The compiler looks for the standard's headers in these folders first: a script called `format` was read in
+// place of <format>.
+TEST(Includes, NoFileHasTheNameOfAStandardHeader) {
+  const std::set<std::string> standard = {
+      "any",    "atomic", "barrier", "bit",    "chrono",  "codecvt", "compare", "concepts", "coroutine",
+      "format", "future", "latch",   "limits", "list",    "locale",  "map",     "memory",   "mutex",
+      "new",    "print",  "queue",   "random", "ranges",  "ratio",   "regex",   "set",      "span",
+      "stack",  "string", "thread",  "tuple",  "utility", "variant", "vector",  "version"};
+  for (const char* top :
+       {"core", "core/include", "text", "tools", "offload", "plugins/model", "plugins/data"})
+    for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / top))
+      EXPECT_FALSE(entry.is_regular_file() && standard.contains(entry.path().filename())) << entry.path();
+}
+
 }  // namespace
 }  // namespace prun::test

@@ -9,14 +9,10 @@
 #include <fstream>
 #include <set>
 
+#include "support/sanitized.hpp"
+
 namespace prun::test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;  // it takes more addresses than any limit leaves
-#else
-constexpr bool sanitized = false;
-#endif
 
 constexpr std::size_t many = 64;
 

@@ -12,6 +12,7 @@
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
+#include "support/sanitized.hpp"
 #include "train/assemble/process_memory.hpp"
 
 namespace prun::test {
@@ -20,12 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double tolerance = 0.03;
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool sanitized = true;  // its shadow memory counts as ours
-#else
-constexpr bool sanitized = false;
-#endif
 
 std::vector<RankMemory> reported_memory(const fs::path& folder) {
   std::ifstream log(folder / "log.jsonl");

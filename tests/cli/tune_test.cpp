@@ -8,6 +8,7 @@
 #include "binary.hpp"
 #include "simulate/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/built_plugins.hpp"
 
 namespace prun::test {
 namespace {
@@ -145,6 +146,7 @@ TEST(TuneVerb, TheBestByTrainingLeads) {
 }
 
 TEST(TuneVerb, WhatIsNotHereIsNeitherMeasuredNorTrained) {
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "there is no device plugin 'cuda'";
   const fs::path gpu = gpu_recipe("a100"), file = open_recipe("not-here");
   const Result absent = prun({"tune", gpu, "--try", "1"});
   if (absent.code == 0) GTEST_SKIP() << "there is a GPU";
@@ -196,6 +198,7 @@ TEST(TuneVerb, ALayoutLeftToPrunIsChosenOnceAndKept) {
 
 // A GPU is called the same wherever one names it.
 TEST(TuneVerb, AGpuHasTheSameNamesInARecipeAndForACostTable) {
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "there is no device plugin 'cuda'";
   const fs::path file = gpu_recipe("");
   const std::string said = "the data sheet of an A100 SXM";
   if (prun({"plan", file}).out.find("no GPU here") == std::string::npos) GTEST_SKIP() << "there is a GPU";
@@ -227,6 +230,7 @@ TEST(TuneVerb, AReportOfAnOpenRecipeDrawsItsLayouts) {
 }
 
 TEST(TuneVerb, RatesThatComeWithPrunGiveATimeForAGpuThatIsNotHere) {
+  if (!is_built("device", "cuda")) GTEST_SKIP() << "there is no device plugin 'cuda'";
   const fs::path file = gpu_recipe("NVIDIA A100");
   const Result plan = prun({"plan", file});
   ASSERT_EQ(plan.code, 0) << plan.out;

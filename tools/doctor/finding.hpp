@@ -1,6 +1,7 @@
 // What `prun doctor` says of one thing: how it is, and the command that mends it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>

@@ -219,8 +219,8 @@ std::vector<std::vector<double>> measure_threads(const Recipe& recipe, const std
 
 std::vector<double> numbers_of(const std::string& answer) {
   std::vector<double> numbers;
-  for (const JsonValue& number : parse_json(answer, "a rank's seconds").as_array())
-    numbers.push_back(number.as_double());
+  const JsonValue all = parse_json(answer, "a rank's seconds");
+  for (const JsonValue& number : all.as_array()) numbers.push_back(number.as_double());
   return numbers;
 }
 
