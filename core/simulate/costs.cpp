@@ -113,6 +113,17 @@ DType element_type(const OpShape& shape) {
   return shape.operand[0].dtype;
 }
 
+bool multiplies_in_fp8(const OpDef& op, const OpShape& shape) {
+  if (!op.in_blocks) return false;
+  for (std::uint64_t i = 0; i < op.attr_count; ++i)
+    if (std::string_view(op.attrs[i].name) == "fp8") return shape.attrs[i].i != 0;
+  return false;
+}
+
+std::string kernel_name(const OpDef& op, const OpShape& shape) {
+  return multiplies_in_fp8(op, shape) ? detail::concat(op.kind, " in fp8") : std::string(op.kind);
+}
+
 std::string shape_key(const OpDef& op, const OpShape& shape) {
   std::ostringstream text;
   text << op.kind << '(';
@@ -222,6 +233,17 @@ double DeviceRates::seconds(const OpCost& cost, DType type) const {
          std::max(rate > 0 ? cost.flops / rate : 0, bytes_per_second > 0 ? cost.bytes / bytes_per_second : 0);
 }
 
+// Codes have half the bytes of the narrowest type that computes, so a cast moves half as much again.
+std::optional<double> DeviceRates::seconds_in_fp8(const OpDef& op, const OpShape& shape,
+                                                  const OpCost& cost) const {
+  if (!fp8_flops_per_second || bytes_per_second <= 0) return {};
+  double factors = 0;  // bytes
+  for (int i = 0; i < shape.count && i < 2; ++i)
+    if (op.operands[i].access == Access::read) factors += static_cast<double>(shape.operand[i].bytes());
+  return fixed + std::max(cost.flops / *fp8_flops_per_second, cost.bytes / bytes_per_second) +
+         1.5 * factors / bytes_per_second;
+}
+
 bool CostTable::has_exchanges_of(std::string_view device) const {
   return std::any_of(exchanges.begin(), exchanges.end(),
                      [&](const auto& entry) { return entry.first.device == device; });
@@ -237,11 +259,12 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
     return exact->second;
   }
   const DType type = element_type(shape);
-  const auto fit = table_.kernels.find({std::string(op.kind()), type, device});
+  const std::string name = kernel_name(*op.def, shape);
+  const auto fit = table_.kernels.find({name, type, device});
   if (fit == table_.kernels.end())
     if (const std::optional<double> seconds = by_rates(device, program, step, shape)) return *seconds;
   if (fit == table_.kernels.end())
-    throw_error(ErrorCode::not_found, "the cost table has nothing on op '", op.kind(), "' in ", name_of(type),
+    throw_error(ErrorCode::not_found, "the cost table has nothing on op '", name, "' in ", name_of(type),
                 " on '", device, "'; prun bench kernels RECIPE measures it");
   ++fitted_;
   return fit->second.seconds(op.cost(shape));
@@ -314,7 +337,7 @@ std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std:
 std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
                                             const PlannedStep& step, const OpShape& shape) {
   const Op& op = program.op(step.op);
-  const OpCost cost = op.cost(shape);
+  OpCost cost = op.cost(shape);
   const bool beside = step.device > 0 && !table_.rates_of(device);
   const DeviceRates* const rates = used(beside ? devices_.front() : device);
   if (!rates) return {};
@@ -331,7 +354,14 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
   if (moves && rates->host_bytes_per_second)
     return rates->fixed +
            static_cast<double>(step.operands.front().address.bytes) / *rates->host_bytes_per_second;
-  return rates->seconds(cost, element_type(shape));
+  if (const auto share = rates->share_of.find(op.kind()); share != rates->share_of.end())
+    cost.flops /= share->second;
+  if (!multiplies_in_fp8(*op.def, shape)) return rates->seconds(cost, element_type(shape));
+  const std::optional<double> seconds = rates->seconds_in_fp8(*op.def, shape, cost);
+  if (!seconds)
+    throw_error(ErrorCode::not_found, "nobody knows what products in fp8 take on '", device, "' (",
+                rates->source, "); prun bench kernels RECIPE measures it");
+  return seconds;
 }
 
 // An all-reduce passes each link twice.

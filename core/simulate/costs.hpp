@@ -16,7 +16,7 @@
 namespace prun {
 
 struct KernelKey {
-  std::string op;
+  std::string op;  // kernel_name()
   DType type = DType::f32;
   std::string device;  // its name, which tells threads and instruction set: "cpu: 2 threads, avx512"
 
@@ -41,6 +41,10 @@ KernelFit fit_kernel(std::span<const KernelSample> samples);
 
 // Of a kernel, the type it computes in: that of its first floating-point operand.
 DType element_type(const OpShape& shape);
+// Says whether an op multiplies factors that it rounds to fp8 (prun/fp8_blocks.hpp).
+bool multiplies_in_fp8(const OpDef& op, const OpShape& shape);
+// The op's kind; of one that multiplies in fp8, which takes another time, "linear in fp8".
+std::string kernel_name(const OpDef& op, const OpShape& shape);
 // "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", and behind it the attributes that came later
 // and are not as if they were not there: ", window=512".
 std::string shape_key(const OpDef& op, const OpShape& shape);
@@ -105,13 +109,15 @@ struct LinkRates {
 
 // What a device does, of one whose kernels nobody measured: a data sheet's figures, or what others measured.
 struct DeviceRates {
-  std::string device;                           // its name has this in it: "NVIDIA H200"
-  std::string short_name;                       // or this as a word, of whatever case: "h200"; empty: nothing
-  std::map<DType, double> flops_per_second;     // of types that it computes in; of others, the slowest
-  double bytes_per_second = 0;                  // of its memory
-  double fixed = 0;                             // of each kernel, in seconds
-  std::optional<double> peak_flops;             // a second, that MFU is counted by
-  std::optional<double> host_bytes_per_second;  // of its link to memory of the host, each way
+  std::string device;                          // its name has this in it: "NVIDIA H200"
+  std::string short_name;                      // or this as a word, of whatever case: "h200"; empty: nothing
+  std::map<DType, double> flops_per_second;    // of types that it computes in; of others, the slowest
+  std::optional<double> fp8_flops_per_second;  // of products in blocks of fp8, what casts take left out
+  std::map<std::string, double, std::less<>> share_of;  // of those, what an op reaches; others all of it
+  double bytes_per_second = 0;                          // of its memory
+  double fixed = 0;                                     // of each kernel, in seconds
+  std::optional<double> peak_flops;                     // a second, that MFU is counted by
+  std::optional<double> host_bytes_per_second;          // of its link to memory of the host, each way
   // What devices beside it do, on the host's cores or as tiers, of a rank while all ranks of its host do so.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
   LinkRates within, between;   // exchanges on a host, and between hosts
@@ -119,6 +125,8 @@ struct DeviceRates {
   std::string source;          // who says so
 
   double seconds(const OpCost& cost, DType type) const;
+  // Of a product in fp8, whose two factors are read and written as codes before; nothing where nobody knows.
+  std::optional<double> seconds_in_fp8(const OpDef& op, const OpShape& shape, const OpCost& cost) const;
   // It says whether a device of that name is one of these.
   bool is_of(std::string_view name) const;
 };

@@ -161,11 +161,13 @@ class TableReader {
     for (DType t : types)
       if (fields.has(name_of(t))) rates.flops_per_second[t] = fields.rate(name_of(t));
     if (rates.flops_per_second.empty()) fields.fail("has FLOPs a second of no type");
+    if (fields.has("ops")) read_shares(fields.list("ops"), rates);
     rates.bytes_per_second = fields.rate("bytes_per_second");
     rates.fixed = fields.seconds("fixed");
     const auto rate_if_there = [&](const char* name) {
       return fields.has(name) ? std::optional(fields.rate(name)) : std::nullopt;
     };
+    rates.fp8_flops_per_second = rate_if_there("fp8");
     rates.peak_flops = rate_if_there("peak_flops");
     rates.host_bytes_per_second = rate_if_there("host_bytes_per_second");
     rates.host_memory_bytes_per_second = rate_if_there("host_memory_bytes_per_second");
@@ -176,6 +178,17 @@ class TableReader {
     rates.most = fields.rate("most");
     if (rates.least > 1 || rates.most < 1) fields.fail("'least' is above 1, or 'most' below it");
     return rates;
+  }
+
+  static void read_shares(const JsonArray& list, DeviceRates& rates) {
+    for (const JsonValue& one : list) {
+      Fields fields(one, "an op of the rates of " + rates.device);
+      std::string op = fields.text("op");
+      const double share = fields.rate("share");
+      if (share > 1) fields.fail("'share' must be at most 1");
+      insert(fields, rates.share_of, std::move(op), share);
+      fields.finish();
+    }
   }
 
   static CommKind kind(Fields& fields) {
@@ -235,10 +248,17 @@ void write_rates(JsonWriter& json, const std::vector<DeviceRates>& all) {
     if (!rates.short_name.empty()) json.member("short", rates.short_name);
     json.member("source", rates.source);
     for (const auto& [type, flops] : rates.flops_per_second) json.member(name_of(type), flops);
+    if (!rates.share_of.empty()) {
+      json.name("ops").begin_array();
+      for (const auto& [op, share] : rates.share_of)
+        json.begin_object().member("op", op).member("share", share).end_object();
+      json.end_array();
+    }
     json.member("bytes_per_second", rates.bytes_per_second).member("fixed", rates.fixed);
     const auto rate = [&](const char* name, const std::optional<double>& value) {
       if (value) json.member(name, *value);
     };
+    rate("fp8", rates.fp8_flops_per_second);
     rate("peak_flops", rates.peak_flops);
     rate("host_bytes_per_second", rates.host_bytes_per_second);
     rate("host_memory_bytes_per_second", rates.host_memory_bytes_per_second);

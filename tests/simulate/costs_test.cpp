@@ -205,7 +205,8 @@ TEST(CostFile, AddsToWhatIsThereAndRefusesAnotherMachines) {
 // ---------------------------------------------------------------- prices
 
 struct Priced {
-  explicit Priced(const CostTable& table) : prices(table, {device}), assembly(tiny_recipe(), plugins()) {}
+  explicit Priced(const CostTable& table, const std::vector<std::string>& sets = {})
+      : prices(table, {device}), assembly(tiny_recipe(sets), plugins()) {}
 
   // The first step of that op.
   const PlannedStep& step(std::string_view kind) const {
@@ -245,6 +246,43 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   const OpDef& linear = *priced.assembly.program().op(priced.step("linear").op).def;
   table.exact[{device, shape_key(linear, shape)}] = 0.5;
   EXPECT_DOUBLE_EQ(price(), 0.5);
+}
+
+// What was measured or is known of products in bf16 says nothing of those in fp8.
+TEST(Prices, ProductsInFp8HaveTheirOwn) {
+  CostTable table;
+  const Priced wide(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
+                            "precision.products=fp8"});
+  TablePrices prices = wide.prices;
+  const auto price = [&] { return prices.kernel(wide.assembly.program(), wide.step("linear")); };
+  const auto refusal = [&]() -> std::string {
+    try {
+      price();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "(no error)";
+  };
+  table.kernels[{"linear", DType::f32, device}] = {1e-6, 1e-9, 0};
+  EXPECT_NE(refusal().find("nothing on op 'linear in fp8' in fp32"), std::string::npos) << refusal();
+  const OpShape shape = wide.shape("linear");
+  const OpDef& linear = *wide.assembly.program().op(wide.step("linear").op).def;
+  const OpCost cost = wide.assembly.program().op(wide.step("linear").op).cost(shape);
+  DeviceRates rates;
+  rates.device = device;
+  rates.source = "a data sheet";
+  rates.flops_per_second = {{DType::f32, 1e9}};
+  rates.bytes_per_second = 1e12;
+  table.rates = {rates};
+  EXPECT_NE(refusal().find("nobody knows what products in fp8 take"), std::string::npos) << refusal();
+  table.rates.front().fp8_flops_per_second = 2e9;
+  const double factors = static_cast<double>(shape.operand[0].bytes() + shape.operand[1].bytes());
+  EXPECT_DOUBLE_EQ(price(), cost.flops / 2e9 + 1.5 * factors / 1e12);
+  table.rates.front().share_of = {{"linear", 0.5}};
+  EXPECT_DOUBLE_EQ(price(), cost.flops / 1e9 + 1.5 * factors / 1e12);
+  table.kernels[{"linear in fp8", DType::f32, device}] = {0.25, 0, 0};
+  EXPECT_DOUBLE_EQ(price(), 0.25);
+  EXPECT_EQ(kernel_name(linear, shape), "linear in fp8");
 }
 
 // Kernels of one shape take other times with a window than without.

@@ -13,6 +13,8 @@ DeviceRates made_up() {
   rates.short_name = "z9";
   rates.source = "a data sheet";
   rates.flops_per_second = {{DType::f32, 1e12}, {DType::bf16, 1e13}};
+  rates.fp8_flops_per_second = 2e13;
+  rates.share_of = {{"experts", 0.5}};
   rates.bytes_per_second = 1e11;
   rates.fixed = 1e-6;
   rates.peak_flops = 2e13;

@@ -138,8 +138,12 @@ void KernelTimer::add(const Assembly& assembly, const PlannedStep& step, const T
   const Op& op = assembly.program().op(step.op);
   const OpShape shape = assembly.program().local_shape(op);
   const DeviceInfo& device = assembly.device_infos()[static_cast<std::size_t>(step.device)];
-  KernelTime time{std::string(device.name.view()), std::string(op.kind()), element_type(shape),
-                  shape_key(*op.def, shape),       op.cost(shape),         0};
+  KernelTime time{std::string(device.name.view()),
+                  kernel_name(*op.def, shape),
+                  element_type(shape),
+                  shape_key(*op.def, shape),
+                  op.cost(shape),
+                  0};
   const auto weight = static_cast<double>(times.launches);
   auto& [entry, launches] = by_shape.try_emplace({time.device, time.shape}, time, 0).first->second;
   const bool over_link =
