@@ -167,7 +167,7 @@ TEST(ZeroMemory, WhatAStageKeepsInPartsFallsWithTheRanks) {
   }
 }
 
-// The models of `prun bench zero` in docs/benchmarks.md.
+// The models of `prun bench zero` in docs/measured/training_on_two_gpus.md.
 TEST(ZeroMemory, FallsWithTheStage) {
   const std::vector<std::string> small = {"model.layers=12", "model.hidden=512", "model.heads=8",
                                           "model.seq=512", "batch.global=8"},

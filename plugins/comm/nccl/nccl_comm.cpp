@@ -15,7 +15,7 @@
 namespace prun::nccl {
 namespace {
 
-// A little more than was measured with three and four communicators (docs/benchmarks.md). NCCL's kernels and
+// A little more than was measured with three and four communicators (docs/measured). NCCL's kernels and
 // what it keeps for the process.
 constexpr std::int64_t process_device_bytes = std::int64_t{128} << 20;
 // Of a communicator: for each block a connection to either neighbour in the ring, with the buffers of NCCL's
