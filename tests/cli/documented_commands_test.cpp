@@ -2,15 +2,13 @@
 // stands in a block whose first line says why it is not: "# elsewhere: …".
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <fstream>
 #include <map>
 #include <regex>
 #include <set>
-#include <sstream>
 
 #include "base/json.hpp"
 #include "binary.hpp"
+#include "documents.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test {
@@ -18,58 +16,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path source = PRUN_SOURCE_DIR;
-
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
 void write(const fs::path& file, const std::string& text) {
   fs::create_directories(file.parent_path());
   std::ofstream(file) << text;
 }
 
-struct Block {
-  std::string language;
-  std::vector<std::string> lines;
-
-  // The arrows of docs/architecture.md are none.
-  bool has_commands() const {
-    const auto arrow = [](const std::string& line) { return line.find("→") != std::string::npos; };
-    return (language.empty() || language == "sh") && std::none_of(lines.begin(), lines.end(), arrow);
-  }
-  bool is_elsewhere() const { return lines.front().starts_with("# elsewhere: "); }
-};
-
-std::vector<Block> blocks_of(const fs::path& document) {
-  std::vector<Block> blocks;
-  std::ifstream in(document);
-  bool inside = false;
-  for (std::string line; std::getline(in, line);) {
-    const std::size_t begin = line.find_first_not_of(' ');
-    if (begin != std::string::npos && line.compare(begin, 3, "```") == 0) {
-      if (!inside) blocks.push_back({line.substr(begin + 3), {}});
-      inside = !inside;
-    } else if (inside) {
-      blocks.back().lines.push_back(line);
-    }
-  }
-  EXPECT_FALSE(inside) << document << ": a block has no end";
-  return blocks;
-}
-
-std::vector<fs::path> documents() {
-  std::vector<fs::path> all = {source / "README.md"};
-  for (const auto& entry : fs::recursive_directory_iterator(source / "docs"))
-    if (entry.path().extension() == ".md") all.push_back(entry.path());
-  return all;
-}
-
 // What README.md says there is not more of: the words in `quotes` behind a phrase, up to the next full stop.
 std::set<std::string> listed_behind(const std::string& phrase) {
-  const std::string text = text_of(source / "README.md");
+  const std::string text = document_text(document_root / "README.md");
   const std::size_t begin = text.find(phrase, text.find("## Not there yet"));
   EXPECT_NE(begin, std::string::npos) << phrase;
   const std::string sentence = text.substr(begin, text.find_first_of(".;(", begin + phrase.size()) - begin);
@@ -126,7 +80,7 @@ std::string command_of(const std::string& line) {
 // Those of a document that are run here.
 std::vector<std::string> commands_of(const std::string& name) {
   std::vector<std::string> commands;
-  for (const Block& block : blocks_of(source / name)) {
+  for (const DocumentBlock& block : document_blocks(document_root / name)) {
     if (!block.has_commands() || block.is_elsewhere()) continue;
     for (const std::string& line : block.lines)
       if (const std::string command = command_of(line); !command.empty()) commands.push_back(command);
@@ -139,7 +93,8 @@ fs::path workplace(const std::string& name) {
   fs::path folder = temporary_folder() / name;
   fs::create_directories(folder / "bin");
   fs::create_symlink(PRUN_TEST_BINARY, folder / "bin" / "prun");
-  for (const char* each : {"trust.md", "data.md"}) fs::copy_file(source / "docs" / each, folder / each);
+  for (const char* each : {"trust.md", "data.md"})
+    fs::copy_file(document_root / "docs" / each, folder / each);
   return folder;
 }
 
@@ -156,84 +111,73 @@ void run_all(const fs::path& folder, const std::vector<std::string>& commands,
   }
 }
 
-// The recipe that a document shows whole, in small: fewer steps of a smaller model.
-std::string recipe_in(const std::string& name) {
-  for (const Block& block : blocks_of(source / name)) {
-    if (block.language != "toml") continue;
-    std::string text;
-    for (const std::string& line : block.lines) text += line + "\n";
-    if (text.find("[run]") == std::string::npos) continue;
-    for (const auto& [from, to] : {std::pair("steps = 200", "steps = 4"),
-                                   {"save_every = 100", "save_every = 2"},
-                                   {"hidden = 256", "hidden = 32"},
-                                   {"ffn = 688", "ffn = 64"},
-                                   {"seq = 256", "seq = 32"},
-                                   {"layers = 4", "layers = 2"}}) {
-      const std::size_t at = text.find(from);
-      EXPECT_NE(at, std::string::npos) << from;
-      text.replace(at, std::string(from).size(), to);
-    }
-    return text;
+// A recipe in small: fewer steps of a smaller model.
+std::string in_small(std::string text) {
+  for (const auto& [from, to] : {std::pair("steps = 200", "steps = 4"),
+                                 {"save_every = 100", "save_every = 2"},
+                                 {"hidden = 256", "hidden = 32"},
+                                 {"ffn = 688", "ffn = 64"},
+                                 {"seq = 256", "seq = 32"},
+                                 {"layers = 4", "layers = 2"}}) {
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    if (at != std::string::npos) text.replace(at, std::string(from).size(), to);
   }
+  return text;
+}
+
+// The recipe that a document shows whole, in small.
+std::string recipe_in(const std::string& name) {
+  for (const DocumentBlock& block : document_blocks(document_root / name))
+    if (block.language == "toml" && block.text().find("[run]") != std::string::npos)
+      return in_small(block.text());
   ADD_FAILURE() << name << " shows no recipe";
   return "";
 }
 
+// The recipes that a page tells its reader to make.
+void make_files_of(const std::string& name, const fs::path& folder) {
+  int made = 0;
+  for (const DocumentBlock& block : document_blocks(document_root / name)) {
+    if (block.file_name().empty()) continue;
+    write(folder / block.file_name(), block.text());
+    ++made;
+  }
+  EXPECT_GT(made, 0) << name;
+}
+
 TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
-  const std::vector<std::string> run = {"README.md", "clusters.md",     "coming-from.md",
-                                        "data.md",   "hugging_face.md", "strategies.md"};
-  for (const fs::path& document : documents())
-    for (const Block& block : blocks_of(document)) {
+  const std::set<std::string> run = {"README.md",
+                                     "docs/clusters.md",
+                                     "docs/coming-from.md",
+                                     "docs/data.md",
+                                     "docs/hugging_face.md",
+                                     "docs/strategies.md",
+                                     "docs/tutorials/first_run.md",
+                                     "docs/tutorials/your_checkpoint.md",
+                                     "docs/tutorials/eight_gpus.md",
+                                     "docs/tutorials/two_hosts.md"};
+  for (const std::string& document : all_documents())
+    for (const DocumentBlock& block : document_blocks(document_root / document)) {
       ASSERT_FALSE(block.lines.empty()) << document;
-      const bool known = std::find(run.begin(), run.end(), document.filename()) != run.end();
-      const bool run_or_marked = !block.has_commands() || block.is_elsewhere() || known;
+      const bool run_or_marked = !block.has_commands() || block.is_elsewhere() || run.count(document) != 0;
       EXPECT_TRUE(run_or_marked) << document << ": nobody runs\n" << block.lines.front();
     }
-}
-
-TEST(Documents, LinksLeadToFiles) {
-  const std::regex link("\\]\\(([^): ]+)\\)");
-  int found = 0;
-  for (const fs::path& document : documents()) {
-    const std::string text = text_of(document);
-    for (std::sregex_iterator at(text.begin(), text.end(), link), end; at != end; ++at, ++found) {
-      const std::string target = (*at)[1].str();
-      const fs::path file = document.parent_path() / target.substr(0, target.find('#'));
-      EXPECT_TRUE(target.front() == '#' || fs::exists(file)) << document << " leads to " << target;
-    }
-  }
-  EXPECT_GE(found, 40);
-}
-
-// Whoever asks where something is done is not sent to a file that has moved on.
-TEST(Documents, TheArchitectureAnswersFifteenQuestionsByFilesThatExist) {
-  const std::string text = text_of(source / "docs/architecture.md");
-  const std::size_t begin = text.find("## Fifteen questions"), end = text.find("## A tour of the tree");
-  ASSERT_LT(begin, end);
-  const std::string questions = text.substr(begin, end - begin);
-  const std::regex row("\n\\| [A-Z][^|]*\\? \\|"),
-      place("`((?:core|kernels|offload|plugins|tests|tools)/[^`]+)`");
-  EXPECT_EQ(
-      std::distance(std::sregex_iterator(questions.begin(), questions.end(), row), std::sregex_iterator()),
-      15);
-  for (std::sregex_iterator at(questions.begin(), questions.end(), place), last; at != last; ++at)
-    EXPECT_TRUE(fs::exists(source / (*at)[1].str())) << (*at)[1];
-  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 200);
 }
 
 // Of other machines, too, a recipe that is named is one that prun reads.
 TEST(DocumentedCommands, RecipesThatAreNamedCanBeRead) {
   const std::regex recipe("configs/[A-Za-z0-9._-]+\\.toml");
   std::set<std::string> names;
-  for (const fs::path& document : documents()) {
-    const std::string text = text_of(document);
+  for (const std::string& document : all_documents()) {
+    const std::string text = document_text(document_root / document);
     for (std::sregex_iterator at(text.begin(), text.end(), recipe), end; at != end; ++at)
       names.insert(at->str());
   }
   EXPECT_GE(names.size(), 5U);
   for (const std::string& name : names) {
     const Result result =
-        prun({"explain", "optimizer.lr", (source / name).string(), "--set", "device.plugin=cpu"});
+        prun({"explain", "optimizer.lr", (document_root / name).string(), "--set", "device.plugin=cpu"});
     EXPECT_EQ(result.code, 0) << name << result.out;
   }
 }
@@ -251,7 +195,7 @@ TEST(DocumentedCommands, OfTheReadmeAndOfExporting) {
 
 TEST(DocumentedCommands, OfData) {
   const fs::path folder = workplace("data");
-  fs::copy_file(source / "tests/fixtures/tokenizer/gpt2.json", folder / "tokenizer.json");
+  fs::copy_file(document_root / "tests/fixtures/tokenizer/gpt2.json", folder / "tokenizer.json");
   write(folder / "corpus/a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"another one\"}\n");
   fs::create_directories(folder / "data");
   run_all(folder, commands_of("docs/data.md"));
@@ -271,7 +215,7 @@ TEST(DocumentedCommands, OfComingFromElsewhere) {
   write(folder / "ds_config.json",
         R"({"train_batch_size": 16, "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": true},
     "zero_optimization": {"stage": 2}, "optimizer": {"type": "AdamW", "params": {"lr": 1e-4}}})");
-  fs::copy_file(source / "tests/fixtures/hugging_face/llama/config.json", folder / "config.json");
+  fs::copy_file(document_root / "tests/fixtures/hugging_face/llama/config.json", folder / "config.json");
   write(folder / "train_gpt.sh",
         "torchrun --nproc_per_node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
         "\\\n"
@@ -283,6 +227,40 @@ TEST(DocumentedCommands, OfComingFromElsewhere) {
     run_all(folder, {command,
                      "prun check run.toml --set model.layers=2 --set model.hidden=64 --set model.heads=8 "
                      "--set model.ffn=128 --set model.vocab=256 --set model.seq=64"});
+}
+
+TEST(DocumentedCommands, OfTheFirstRun) {
+  run_all(workplace("first-run"), commands_of("docs/tutorials/first_run.md"),
+          {{"prun init --model gpt --data . --goal quick --ranks 2 --out first.toml",
+            "&& sed -i 's/^hidden = 256/hidden = 32/; s/^layers = 4/layers = 2/; s/^seq = 256/seq = 32/' "
+            "first.toml"}});
+}
+
+TEST(DocumentedCommands, OfYourCheckpoint) {
+  const fs::path folder = workplace("checkpoint"), chat = document_root / "tests/fixtures/chat";
+  fs::create_directories(folder / "models");
+  fs::copy(chat / "chatml", folder / "models/Qwen2.5-0.5B-Instruct");
+  fs::copy_file(chat / "chats.jsonl", folder / "chats.jsonl");
+  run_all(folder, commands_of("docs/tutorials/your_checkpoint.md"));
+  EXPECT_TRUE(fs::exists(folder / "models/adapter/adapter_config.json"));
+}
+
+TEST(DocumentedCommands, OfEightGpus) {
+  if (names_of("device").count("cuda") == 0) GTEST_SKIP() << "there is no device cuda";
+  const fs::path folder = workplace("eight");
+  make_files_of("docs/tutorials/eight_gpus.md", folder);
+  run_all(folder, commands_of("docs/tutorials/eight_gpus.md"));
+}
+
+TEST(DocumentedCommands, OfTwoHosts) {
+  const fs::path folder = workplace("two-hosts");
+  make_files_of("docs/tutorials/two_hosts.md", folder);
+  write(folder / "two.toml", in_small(document_text(folder / "two.toml")));
+  // A port of its own: another test run may be under way.
+  std::vector<std::string> commands = commands_of("docs/tutorials/two_hosts.md");
+  const std::string port = std::to_string(20000 + getpid() % 10000);
+  for (std::string& command : commands) command = std::regex_replace(command, std::regex("29611"), port);
+  run_all(folder, commands);
 }
 
 }  // namespace
