@@ -149,6 +149,28 @@ TEST(Documents, TheArchitectureAnswersFifteenQuestionsByFilesThatExist) {
     EXPECT_TRUE(fs::exists(document_root / (*at)[1].str())) << (*at)[1];
 }
 
+// By their whole path or its end. A tutorial's files are its reader's, and a measurement's are those of its
+// day.
+TEST(Documents, SourcesThatAreNamedAreThere) {
+  std::vector<std::string> sources;
+  for (const char* top : {"core", "kernels", "offload", "plugins", "tests", "text", "tools"})
+    for (const auto& entry : fs::recursive_directory_iterator(document_root / top))
+      sources.push_back("/" + fs::relative(entry.path(), document_root).generic_string());
+  const std::regex named("`([A-Za-z0-9_./-]+/[A-Za-z0-9_.-]+\\.(?:cpp|hpp|cu|cuh))`");
+  int found = 0;
+  for (const std::string& page : all_documents()) {
+    if (page.starts_with("docs/measured/") || page.starts_with("docs/tutorials/")) continue;
+    const std::string text = document_text(document_root / page);
+    for (std::sregex_iterator at(text.begin(), text.end(), named), last; at != last; ++at, ++found) {
+      const std::string end = "/" + (*at)[1].str();
+      EXPECT_TRUE(std::any_of(sources.begin(), sources.end(),
+                              [&](const std::string& source) { return source.ends_with(end); }))
+          << page << " names " << (*at)[1];
+    }
+  }
+  EXPECT_GE(found, 100);
+}
+
 // Walks name files from core on, and others from the source's folder on or beside the one before.
 TEST(Documents, WalksGoThroughFilesThatExist) {
   const std::string text = document_text(document_root / "docs/walks.md");
