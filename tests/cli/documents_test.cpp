@@ -131,7 +131,7 @@ TEST(Documents, PicturesAreThoseThatThePlansOfTodayGive) {
     ++pictures;
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(folder), fs::directory_iterator()), pictures);
-  EXPECT_GE(pictures, 5);
+  EXPECT_GE(pictures, 6);
 }
 
 // Whoever asks where something is done is not sent to a file that has moved on.
