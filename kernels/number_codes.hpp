@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "fp8_scale.hpp"
 #include "prun/block_codes.hpp"
 
 #ifdef __CUDACC__
@@ -23,9 +24,11 @@ PRUN_CODES double product(double a, double b) { return a * b; }
 #endif
 
 // Of a block whose largest magnitude that is; NaN where that is not finite, or too large for a scale in fp32.
-template <int bits, class C>
+template <Codes codes, class C>
 PRUN_CODES float code_scale(C largest) {
-  const float scale = static_cast<float>(largest / static_cast<C>(largest_code(bits)));
+  if constexpr (codes == Codes::e4m3)
+    return fp32_of_bits(fp8_scale_bits(fp32_bits(static_cast<float>(largest)) & 0x7fffffffu));
+  const float scale = static_cast<float>(largest / static_cast<C>(largest_code(bits_of(codes))));
   return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
@@ -42,18 +45,22 @@ PRUN_CODES double to_whole(double x) { return (x + 6755399441055744.0) - 6755399
 
 // Of a scale above 0. One that has left the normal numbers may be too small for its block: the largest code
 // ends it.
-template <int bits, class C>
+template <Codes codes, class C>
 PRUN_CODES int code_of_number(C x, float scale) {
-  if constexpr (bits == 1) return x < C(0) ? -1 : 0;
-  const C most = static_cast<C>(largest_code(bits)), whole = to_whole(x / static_cast<C>(scale));
+  if constexpr (codes == Codes::sign) return x < C(0) ? -1 : 0;
+  if constexpr (codes == Codes::e4m3)
+    return e4m3_code(static_cast<float>(round_to_e4m3(x / static_cast<C>(scale))));
+  const C most = static_cast<C>(largest_code(bits_of(codes))), whole = to_whole(x / static_cast<C>(scale));
   const C above = whole < -most ? -most : whole;
   return static_cast<int>(above > most ? most : above);
 }
 
 // Of one bit, a code is 0 or, with its sign, -1.
-template <int bits, class C>
+template <Codes codes, class C>
 PRUN_CODES C number_of_code(int code, float scale) {
-  if constexpr (bits == 1) return static_cast<C>(code < 0 ? -scale : scale);
+  if constexpr (codes == Codes::sign) return static_cast<C>(code < 0 ? -scale : scale);
+  if constexpr (codes == Codes::e4m3)
+    return product(static_cast<C>(e4m3_number(code)), static_cast<C>(scale));
   return product(static_cast<C>(code), static_cast<C>(scale));
 }
 

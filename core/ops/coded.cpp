@@ -1,4 +1,4 @@
-// Numbers on their way between ranks as codes of 8, 4 or 1 bit, in blocks of 128 neighbours that have a scale
+// Numbers on their way between ranks as codes, in blocks of 128 neighbours that have a scale
 // each (prun/block_codes.hpp): whoever decodes them has all the same numbers.
 #include <vector>
 
@@ -18,21 +18,20 @@ std::int64_t block_bytes(const OpShape& s, const char* op) {
   return code_block_bytes(s.attrs[0].i);
 }
 
-OperandShape decoded(const OpShape& s, const char* op) {
-  const std::int64_t bytes = block_bytes(s, op);
+// `to`: the type, as an attribute has it.
+OperandShape decoded(const OpShape& s, const char* op, std::int64_t bytes, std::int64_t to) {
   OperandShape x = s.operand[0];
   require(x.dtype == DType::u8 && x.rank > 0 && x.dims[x.rank - 1].extent % bytes == 0, op,
           " takes u8, whose last dimension comes in blocks of ", bytes, " bytes");
-  require(s.attrs[1].i >= 0 && s.attrs[1].i <= 7 && is_float(static_cast<DType>(s.attrs[1].i)), op,
+  require(to >= 0 && to <= 7 && is_float(static_cast<DType>(to)), op,
           ": `to` is 0 (fp64), 1 (fp32), 2 (bf16) or 7 (fp16)");
-  x.dtype = static_cast<DType>(s.attrs[1].i);
+  x.dtype = static_cast<DType>(to);
   x.dims[x.rank - 1].extent = x.dims[x.rank - 1].extent / bytes * code_block;
   return x;
 }
 
 // The codes of x, as operand `codes`.
-void encode_rule(OpShape& s, int codes) {
-  const std::int64_t bytes = block_bytes(s, "encode");
+void encode_rule(OpShape& s, int codes, std::int64_t bytes) {
   OperandShape x = s.operand[0];
   require(is_float(x.dtype) && x.rank > 0 && x.dims[x.rank - 1].extent % code_block == 0,
           "encode takes numbers whose last dimension comes in blocks of ", code_block);
@@ -41,13 +40,18 @@ void encode_rule(OpShape& s, int codes) {
   s.whole(0, x.rank - 1, x.rank);
 }
 
+void decode_rule(OpShape& s, const OperandShape& y) {
+  s.output(1, y.dtype, y.dims, y.rank);
+  s.whole(1, y.rank - 1, y.rank);
+}
+
 struct Encode {
   static constexpr const char* kind = "encode";
   static constexpr const char* help =
       "x in blocks of 128 neighbours, each a scale in fp32 and codes of `bits` bits";
   static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
   static constexpr const AttrDef (&attrs)[1] = bits_attr;
-  static void rule(OpShape& s) { encode_rule(s, 1); }
+  static void rule(OpShape& s) { encode_rule(s, 1, block_bytes(s, kind)); }
 };
 
 struct EncodeOnward {
@@ -60,7 +64,7 @@ struct EncodeOnward {
   static constexpr const AttrDef (&attrs)[1] = bits_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
-    encode_rule(s, 3);
+    encode_rule(s, 3, block_bytes(s, kind));
     require(s.operand[1].dtype == OpShape::statistics(s.operand[0].dtype),
             "encode_onward keeps an error in the type that it computes in");
   }
@@ -72,10 +76,25 @@ struct Decode {
       "the numbers that `codes` stand for (to: 0 fp64, 1 fp32, 2 bf16, 7 fp16)";
   static constexpr OperandDef operands[] = {{"codes"}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[2] = decode_attrs;
+  static void rule(OpShape& s) { decode_rule(s, decoded(s, kind, block_bytes(s, kind), s.attrs[1].i)); }
+};
+
+struct EncodeFp8 {
+  static constexpr const char* kind = "encode_fp8";
+  static constexpr const char* help =
+      "x in blocks of 128 neighbours, each a scale, a power of two, in fp32 and codes in e4m3";
+  static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
+  static void rule(OpShape& s) { encode_rule(s, 1, code_block_bytes(bits_of(Codes::e4m3))); }
+};
+
+struct DecodeFp8 {
+  static constexpr const char* kind = "decode_fp8";
+  static constexpr const char* help =
+      "the numbers that `codes` in e4m3 stand for (to: 0 fp64, 1 fp32, 2 bf16, 7 fp16)";
+  static constexpr OperandDef operands[] = {{"codes"}, {"y", Access::write}};
+  static constexpr AttrDef attrs[] = {int_attr("to", 1)};
   static void rule(OpShape& s) {
-    const OperandShape y = decoded(s, kind);
-    s.output(1, y.dtype, y.dims, y.rank);
-    s.whole(1, y.rank - 1, y.rank);
+    decode_rule(s, decoded(s, kind, code_block_bytes(bits_of(Codes::e4m3)), s.attrs[0].i));
   }
 };
 
@@ -87,7 +106,7 @@ struct SumDecoded {
   static constexpr OperandDef operands[] = {{"codes"}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[2] = decode_attrs;
   static void rule(OpShape& s) {
-    const OperandShape x = decoded(s, kind);
+    const OperandShape x = decoded(s, kind, block_bytes(s, kind), s.attrs[1].i);
     require(x.rank > 1, "sum_decoded takes summands along a dimension of their own, in front");
     s.output(1, x.dtype, x.dims + 1, x.rank - 1);
     s.sum(0, 0, 1);
@@ -117,8 +136,8 @@ struct SwapSummands {
 }  // namespace
 
 std::vector<OpDef> coded_ops() {
-  return {op_def<Encode>(), op_def<EncodeOnward>(), op_def<Decode>(), op_def<SumDecoded>(),
-          op_def<SwapSummands>()};
+  return {op_def<Encode>(),       op_def<EncodeOnward>(), op_def<Decode>(),   op_def<SumDecoded>(),
+          op_def<SwapSummands>(), op_def<EncodeFp8>(),    op_def<DecodeFp8>()};
 }
 
 }  // namespace prun

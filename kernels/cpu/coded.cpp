@@ -1,5 +1,5 @@
-// encode, encode_onward, decode and sum_decoded: numbers in blocks of codes with a scale each. Blocks stand
-// by themselves, so the bits are the same wherever they are cut.
+// encode, encode_onward, decode, sum_decoded, encode_fp8 and decode_fp8: numbers in blocks of codes with a
+// scale each. Blocks stand by themselves, so the bits are the same wherever they are cut.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -42,12 +42,12 @@ double squares_of(const C* x) {
   return sums[0];
 }
 
-template <int bits, class C>
+template <Codes codes, class C>
 float scale_of(const C* x) {
-  if constexpr (bits == 1)
+  if constexpr (codes == Codes::sign)
     return sign_scale(squares_of(x));
   else
-    return code_scale<bits>(largest_of(x));
+    return code_scale<codes>(largest_of(x));
 }
 
 // As codes lie in memory, the first in the lowest bits.
@@ -69,74 +69,74 @@ void pack_codes(const std::int8_t* codes, unsigned char* to) {
 }
 
 // `error`: null, or of the block; `keep`: whether it changes.
-template <int bits, class T>
+template <Codes form, class T>
 void encode_block(const T* x, unsigned char* to, Compute<T>* error, bool keep) {
   Compute<T> numbers[code_block];
   std::int8_t codes[code_block];
 #pragma omp simd
   for (Index i = 0; i < code_block; ++i) numbers[i] = load(x[i]);
   for (Index i = 0; error && i < code_block; ++i) numbers[i] += error[i];
-  const float scale = scale_of<bits>(numbers);
+  const float scale = scale_of<form>(numbers);
   if (scale > 0) {
 #pragma omp simd
     for (Index i = 0; i < code_block; ++i)
-      codes[i] = static_cast<std::int8_t>(code_of_number<bits>(numbers[i], scale));
+      codes[i] = static_cast<std::int8_t>(code_of_number<form>(numbers[i], scale));
   } else {
     std::memset(codes, 0, sizeof codes);
   }
   std::memcpy(to, &scale, sizeof scale);
-  pack_codes<bits>(codes, to + sizeof scale);
+  pack_codes<bits_of(form)>(codes, to + sizeof scale);
   for (Index i = 0; error && keep && i < code_block; ++i)
-    error[i] = numbers[i] - number_of_code<bits, Compute<T>>(codes[i], scale);
+    error[i] = numbers[i] - number_of_code<form, Compute<T>>(codes[i], scale);
 }
 
-template <int bits, class C>
+template <Codes form, class C>
 void decode_block(const unsigned char* from, C* numbers) {
   float scale;
   std::memcpy(&scale, from, sizeof scale);
-  constexpr int each = 32 / bits;
+  constexpr int bits = bits_of(form), each = 32 / bits;
   for (Index i = 0; i < code_block; i += each) {
     std::uint32_t word;
     std::memcpy(&word, from + 4 + i * bits / 8, sizeof word);
-    for (int k = 0; k < each; ++k) numbers[i + k] = number_of_code<bits, C>(code_in<bits>(word, k), scale);
+    for (int k = 0; k < each; ++k) numbers[i + k] = number_of_code<form, C>(code_in<bits>(word, k), scale);
   }
 }
 
-template <int bits, class T>
+template <Codes form, class T>
 void encode_all(const Tensor& x, const Tensor& codes, Compute<T>* error, bool keep,
                 const KernelContext& context) {
   parallel_ranges(*context.workers, x.elements() / code_block, grain, [&](Index begin, Index end) {
     for (Index b = begin; b < end; ++b)
-      encode_block<bits>(x.as<const T>() + b * code_block,
-                         codes.as<unsigned char>() + b * code_block_bytes(bits),
+      encode_block<form>(x.as<const T>() + b * code_block,
+                         codes.as<unsigned char>() + b * code_block_bytes(bits_of(form)),
                          error ? error + b * code_block : nullptr, keep);
   });
 }
 
-template <int bits, class T>
+template <Codes form, class T>
 void encode(const KernelArgs& args, const KernelContext& context) {
-  encode_all<bits, T>(args.operands[0], args.operands[1], nullptr, false, context);
+  encode_all<form, T>(args.operands[0], args.operands[1], nullptr, false, context);
 }
 
-template <int bits, class T>
+template <Codes form, class T>
 void encode_onward(const KernelArgs& args, const KernelContext& context) {
-  encode_all<bits, T>(args.operands[0], args.operands[3], args.operands[1].as<Compute<T>>(),
+  encode_all<form, T>(args.operands[0], args.operands[3], args.operands[1].as<Compute<T>>(),
                       *args.operands[2].as<const double>() != 0, context);
 }
 
-template <int bits, class T>
+template <Codes form, class T>
 void decode(const KernelArgs& args, const KernelContext& context) {
   const Tensor &codes = args.operands[0], &y = args.operands[1];
   parallel_ranges(*context.workers, y.elements() / code_block, grain, [&](Index begin, Index end) {
     for (Index b = begin; b < end; ++b) {
       Compute<T> numbers[code_block];
-      decode_block<bits>(codes.as<const unsigned char>() + b * code_block_bytes(bits), numbers);
+      decode_block<form>(codes.as<const unsigned char>() + b * code_block_bytes(bits_of(form)), numbers);
       for (Index i = 0; i < code_block; ++i) store(y.as<T>()[b * code_block + i], numbers[i]);
     }
   });
 }
 
-template <int bits, class T>
+template <Codes form, class T>
 void sum_decoded(const KernelArgs& args, const KernelContext& context) {
   const Tensor &codes = args.operands[0], &y = args.operands[1];
   const Index blocks = y.elements() / code_block, summands = codes.dim[0];
@@ -144,8 +144,8 @@ void sum_decoded(const KernelArgs& args, const KernelContext& context) {
     for (Index b = begin; b < end; ++b) {
       Compute<T> sum[code_block], next[code_block];
       const auto read = [&](Index summand, Compute<T>* to) {
-        decode_block<bits>(codes.as<const unsigned char>() + (summand * blocks + b) * code_block_bytes(bits),
-                           to);
+        decode_block<form>(
+            codes.as<const unsigned char>() + (summand * blocks + b) * code_block_bytes(bits_of(form)), to);
       };
       read(0, sum);
       for (Index s = 1; s < summands; ++s) {
@@ -161,33 +161,38 @@ void sum_decoded(const KernelArgs& args, const KernelContext& context) {
 template <class Choice>
 Kernel choose_coded(const OpShape& s, int numbers, Choice choice) {
   return choose_value(s.operand[numbers].dtype, [&]<class T>() -> Kernel {
-    return s.attrs[0].i == 8   ? choice.template operator()<8, T>()
-           : s.attrs[0].i == 4 ? choice.template operator()<4, T>()
-                               : choice.template operator()<1, T>();
+    return s.attrs[0].i == 8   ? choice.template operator()<Codes::int8, T>()
+           : s.attrs[0].i == 4 ? choice.template operator()<Codes::int4, T>()
+                               : choice.template operator()<Codes::sign, T>();
   });
 }
 
 Kernel select_encode(const OpShape& s) {
-  return choose_coded(s, 0, []<int bits, class T>() -> Kernel { return encode<bits, T>; });
+  return choose_coded(s, 0, []<Codes form, class T>() -> Kernel { return encode<form, T>; });
 }
 Kernel select_onward(const OpShape& s) {
-  return choose_coded(s, 0, []<int bits, class T>() -> Kernel { return encode_onward<bits, T>; });
+  return choose_coded(s, 0, []<Codes form, class T>() -> Kernel { return encode_onward<form, T>; });
 }
 Kernel select_decode(const OpShape& s) {
-  return choose_coded(s, 1, []<int bits, class T>() -> Kernel { return decode<bits, T>; });
+  return choose_coded(s, 1, []<Codes form, class T>() -> Kernel { return decode<form, T>; });
 }
 Kernel select_sum_decoded(const OpShape& s) {
-  return choose_coded(s, 1, []<int bits, class T>() -> Kernel { return sum_decoded<bits, T>; });
+  return choose_coded(s, 1, []<Codes form, class T>() -> Kernel { return sum_decoded<form, T>; });
+}
+Kernel select_encode_fp8(const OpShape& s) {
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return encode<Codes::e4m3, T>; });
+}
+Kernel select_decode_fp8(const OpShape& s) {
+  return choose_value(s.operand[1].dtype, []<class T>() -> Kernel { return decode<Codes::e4m3, T>; });
 }
 
 }  // namespace
 
 std::vector<KernelDef> coded_kernels();
 std::vector<KernelDef> coded_kernels() {
-  return {{"encode", select_encode},
-          {"encode_onward", select_onward},
-          {"decode", select_decode},
-          {"sum_decoded", select_sum_decoded}};
+  return {{"encode", select_encode},         {"encode_onward", select_onward},
+          {"decode", select_decode},         {"sum_decoded", select_sum_decoded},
+          {"encode_fp8", select_encode_fp8}, {"decode_fp8", select_decode_fp8}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

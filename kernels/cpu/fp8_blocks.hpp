@@ -16,25 +16,6 @@ namespace prun::cpu::PRUN_ISA {
 // Which of a tile of 128 x 128 elements share a scale.
 enum class Fp8Blocks { rows, columns, squares };
 
-// To e4m3, of a number of at most 448 but for what was lost of it on the way: adding what leaves no bits
-// behind the last digit.
-inline float round_to_e4m3(float x) {
-  constexpr float least = 0.015625f;  // of the normal numbers, 2^-6
-  const float power = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0x7f800000u);
-  const float digits = (power < least ? least : power) * 1572864.0f;  // 1.5 * 2^20
-  const float rounded = (x + digits) - digits;
-  const float above = rounded < -fp8_largest ? -fp8_largest : rounded;
-  return above > fp8_largest ? fp8_largest : above;
-}
-inline double round_to_e4m3(double x) {
-  constexpr double least = 0.015625;
-  const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000u);
-  const double digits = (power < least ? least : power) * 844424930131968.0;  // 1.5 * 2^49
-  const double rounded = (x + digits) - digits;
-  const double above = rounded < -448.0 ? -448.0 : rounded;
-  return above > 448.0 ? 448.0 : above;
-}
-
 // Of a tile at the row-major `from`, `width` elements from row to row, written to the same place of `to`.
 template <Fp8Blocks blocks, class T>
 void round_tile_to_fp8(const T* from, T* to, std::int64_t rows, std::int64_t columns, std::int64_t width) {

@@ -1,8 +1,9 @@
 // encode, decode and sum_decoded: numbers in blocks of codes with a scale each (prun/block_codes.hpp). Codes
-// begin at a multiple of 4 bytes; their number of bits is 8, 4 or 1.
+// begin at a multiple of 4 bytes.
 #pragma once
 
 #include "cuda/launch.hpp"
+#include "prun/block_codes.hpp"
 
 namespace prun::cuda {
 
@@ -15,18 +16,18 @@ struct Feedback {
 };
 
 template <class T>
-void encode(const T* x, void* codes, std::int64_t elements, int bits, Feedback<Compute<T>> feedback,
+void encode(const T* x, void* codes, std::int64_t elements, Codes form, Feedback<Compute<T>> feedback,
             Stream stream);
 
 // y = what `summands` codes of `elements` elements each, one behind the other, stand for, added up in their
 // order.
 template <class T>
-void sum_decoded(const void* codes, T* y, std::int64_t elements, std::int64_t summands, int bits,
+void sum_decoded(const void* codes, T* y, std::int64_t elements, std::int64_t summands, Codes form,
                  Stream stream);
 
 template <class T>
-void decode(const void* codes, T* y, std::int64_t elements, int bits, Stream stream) {
-  sum_decoded(codes, y, elements, 1, bits, stream);
+void decode(const void* codes, T* y, std::int64_t elements, Codes form, Stream stream) {
+  sum_decoded(codes, y, elements, 1, form, stream);
 }
 
 }  // namespace prun::cuda

@@ -54,7 +54,7 @@ TEST_F(Coded, BytesAreTheCpus) {
     for (const std::int64_t bits : {8, 4, 1}) {
       const Value blank(DType::u8, {bytes_of(ranks * n, bits)});
       OnDevice in(x, offset), codes(DType::u8, blank.dims(), 4 * offset);
-      cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, static_cast<int>(bits), {}, nullptr);
+      cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, codes_of_bits(bits), {}, nullptr);
       EXPECT_EQ(codes.value().bytes(), cpu("encode", {x, blank}, {whole(bits)})[1].bytes()) << bits;
     }
   });
@@ -70,7 +70,7 @@ TEST_F(Coded, WhatIsLeftOutIsTheCpus) {
         const Value blank(DType::u8, {bytes_of(ranks * n, bits)}), keep(DType::f64, {}, {keeps});
         OnDevice in(x, offset), codes(DType::u8, blank.dims(), 4 * offset), left(error, offset),
             kept(keep, 0);
-        cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, static_cast<int>(bits),
+        cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, codes_of_bits(bits),
                      {left.as<cuda::Compute<T>>(), kept.as<const double>()}, nullptr);
         const std::vector<Value> want = cpu("encode_onward", {x, error, keep, blank}, {whole(bits)});
         EXPECT_EQ(codes.value().bytes(), want[3].bytes()) << bits;
@@ -90,11 +90,25 @@ TEST_F(Coded, NumbersAndSumsAreTheCpus) {
       const Value codes =
           cpu("encode", {numbers(type), Value(DType::u8, {ranks, bytes_of(n, bits)})}, {whole(bits)})[1];
       OnDevice in(codes, 4 * offset), sums(type, {n}, offset), all(type, {ranks * n}, offset);
-      cuda::sum_decoded(in.as<void>(), sums.as<T>(), n, ranks, static_cast<int>(bits), nullptr);
-      cuda::decode(in.as<void>(), all.as<T>(), ranks * n, static_cast<int>(bits), nullptr);
+      cuda::sum_decoded(in.as<void>(), sums.as<T>(), n, ranks, codes_of_bits(bits), nullptr);
+      cuda::decode(in.as<void>(), all.as<T>(), ranks * n, codes_of_bits(bits), nullptr);
       expect_same_numbers(sums.value(), cpu("sum_decoded", {codes, Value(type, {n})}, attrs)[1], bits);
       expect_same_numbers(all.value(), cpu("decode", {codes, Value(type, {ranks * n})}, attrs)[1], bits);
     }
+  });
+}
+
+TEST_F(Coded, BytesAndNumbersOfFp8AreTheCpus) {
+  for_types([&]<class T>(std::int64_t offset) {
+    constexpr DType type = dtype_of<T>();
+    const Value x = numbers(type), blank(DType::u8, {bytes_of(ranks * n, 8)});
+    OnDevice in(x, offset), codes(DType::u8, blank.dims(), 4 * offset), all(type, {ranks * n}, offset);
+    cuda::encode(in.as<const T>(), codes.as<void>(), ranks * n, Codes::e4m3, {}, nullptr);
+    cuda::decode(codes.as<void>(), all.as<T>(), ranks * n, Codes::e4m3, nullptr);
+    const Value want = cpu("encode_fp8", {x, blank})[1];
+    EXPECT_EQ(codes.value().bytes(), want.bytes());
+    const std::vector<Attr> to = {whole(static_cast<int>(type))};
+    expect_same_numbers(all.value(), cpu("decode_fp8", {want, Value(type, {ranks * n})}, to)[1], 8);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "prun/block_codes.hpp"
+#include "tests/support/fp8_oracle.hpp"
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(coded_kernels)
@@ -153,6 +154,71 @@ TEST(Codes, SumIsThatOfTheDecodedInOrder) {
         }
         EXPECT_EQ(sum.numbers(), want.numbers()) << name_of(type) << " " << bits;
       }
+}
+
+// ---------------------------------------------------------------- codes in e4m3
+
+Value encoded_fp8(const InstructionSet& set, const Value& x) {
+  const auto bytes = static_cast<std::int64_t>(x.size()) / code_block * code_block_bytes(8);
+  return run(set, {"encode_fp8", {x, Value(DType::u8, {bytes})}})[1];
+}
+
+Value decoded_fp8(const InstructionSet& set, const Value& codes, DType type) {
+  const auto elements = static_cast<std::int64_t>(codes.size()) / code_block_bytes(8) * code_block;
+  return run(set, {"decode_fp8", {codes, Value(type, {elements})}, {whole(static_cast<int>(type))}})[1];
+}
+
+// What products in fp8 round a row's blocks to.
+TEST(Fp8Codes, AreTheNearestInE4m3OfThePowerOfTwoThatFits) {
+  for (const InstructionSet& set : all_kernels())
+    for (const DType type : {DType::f64, DType::f32, DType::bf16}) {
+      const Value x = numbers(type, 17), y = decoded_fp8(set, encoded_fp8(set, x), type);
+      EXPECT_EQ(y.numbers(), rounded_to_fp8(x, code_block, 1, code_block).numbers());
+    }
+}
+
+TEST(Fp8Codes, AreOffByASixteenthOfTheNumberOrA1024thOfTheScale) {
+  for (const InstructionSet& set : all_kernels()) {
+    const Value x = numbers(DType::f32, 19), codes = encoded_fp8(set, x),
+                y = decoded_fp8(set, codes, DType::f32);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double scale = scale_of(codes, i / code_block, 8);
+      EXPECT_LE(std::abs(y[i] - x[i]), std::max(std::abs(x[i]) / 16, scale / 1024)) << i;
+    }
+  }
+}
+
+// Each code stands for what the list of e4m3's numbers says, and is what that number becomes again.
+TEST(Fp8Codes, StandForWhatE4m3HasAndComeBack) {
+  for (const InstructionSet& set : all_kernels())
+    for (const int half : {0, 0x80}) {
+      Value codes(DType::u8, {code_block_bytes(8)});
+      const float scale = 1;
+      std::memcpy(codes.tensor().data, &scale, sizeof scale);
+      auto* const code = static_cast<unsigned char*>(codes.tensor().data) + sizeof scale;
+      // The largest comes twice, in the place of NaN; there is one zero.
+      for (int c = 0; c < 128; ++c) code[c] = static_cast<unsigned char>(half | (c == 127 ? 126 : c));
+      if (half != 0) code[0] = 0;
+      for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+        const Value y = decoded_fp8(set, codes, type);
+        for (int c = 0; c < 128; ++c) EXPECT_EQ(y[static_cast<std::size_t>(c)], e4m3_number(code[c])) << c;
+        EXPECT_EQ(encoded_fp8(set, y).bytes(), codes.bytes());
+      }
+    }
+}
+
+TEST(Fp8Codes, OfWhatIsNotFiniteAreNaNThroughoutTheBlockAndOfZerosZeros) {
+  for (const InstructionSet& set : all_kernels())
+    for (const double odd : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      Value x = numbers(DType::f32, 7);
+      x.set(code_block + 17, odd);
+      for (std::size_t i = 0; i < code_block; ++i) x.set(i, 0);
+      const Value y = decoded_fp8(set, encoded_fp8(set, x), DType::f32);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        EXPECT_EQ(std::isnan(y[i]), i / code_block == 1) << i;
+        EXPECT_TRUE(i >= code_block || y[i] == 0) << i;
+      }
+    }
 }
 
 }  // namespace
