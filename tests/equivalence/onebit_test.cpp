@@ -1,14 +1,7 @@
 // What updates make of gradients and ranks sum in signs: one rank that holds as many summands and errors has
 // the same numbers, checkpoints go on, and bytes are those of the signs.
-#include <gtest/gtest.h>
-
-#include <map>
-
-#include "inspect/verify.hpp"
 #include "prun/block_codes.hpp"
-#include "support/assembly_fixture.hpp"
-#include "support/planned_traffic.hpp"
-#include "train/loop/local_ranks.hpp"
+#include "support/coded_runs.hpp"
 
 namespace prun::test {
 namespace {
@@ -30,56 +23,26 @@ Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets,
   return tiny_recipe(all, text);
 }
 
-struct Layout {
-  const char* name;
-  std::string text;
-  std::vector<std::string> sets;
-  friend std::ostream& operator<<(std::ostream& out, const Layout& l) { return out << l.name; }
-};
-
-class OneBit : public testing::TestWithParam<Layout> {};
+class OneBit : public testing::TestWithParam<CodedLayout> {};
 
 TEST_P(OneBit, EqualsOneRankThatHoldsAllSummands) {
-  const LayoutVerdict verdict =
-      verify_layout(recipe_of(GetParam().text, GetParam().sets), plugins().places(), 5);
-  EXPECT_TRUE(verdict.exact_arithmetic);
-  EXPECT_EQ(verdict.bound, 1e-9);
-  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  expect_equals_one_rank(recipe_of(GetParam().text, GetParam().sets), 5);
 }
 
-const std::string dp2tp2 =
-    "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n";
-const std::string dp2pp2 =
-    "[mesh]\ndp = 2\npp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'pipeline'\n"
-    "schedule = '1f1b'\n";
 const std::string recompute = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, OneBit,
-    testing::Values(Layout{"data2", data(2), {}}, Layout{"data4", data(4), {"batch.global=4"}},
-                    Layout{"data3_untied", data(3), {"batch.global=3", "model.tied=false"}},
-                    Layout{"llama", data(2), {"model.plugin=llama", "model.kv_heads=2"}},
-                    Layout{"recomputed", data(2) + recompute, {}},
-                    Layout{"averaged", data(2), {"optimizer.average=0.9"}},
-                    Layout{"tensor", dp2tp2, {"model.hidden=256", "model.ffn=256"}},
-                    Layout{"pipeline", dp2pp2, {"model.layers=4", "model.tied=false", "batch.micro=1"}}),
+    testing::Values(CodedLayout{"data2", data(2), {}}, CodedLayout{"data4", data(4), {"batch.global=4"}},
+                    CodedLayout{"data3_untied", data(3), {"batch.global=3", "model.tied=false"}},
+                    CodedLayout{"llama", data(2), {"model.plugin=llama", "model.kv_heads=2"}},
+                    CodedLayout{"recomputed", data(2) + recompute, {}},
+                    CodedLayout{"averaged", data(2), {"optimizer.average=0.9"}},
+                    CodedLayout{"tensor", dp2tp2, {"model.hidden=256", "model.ffn=256"}},
+                    CodedLayout{"pipeline", dp2pp2, {"model.layers=4", "model.tied=false", "batch.micro=1"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
 // ---------------------------------------------------------------- what is kept
-
-using Numbers = std::vector<std::vector<double>>;  // by rank
-
-Numbers trained(const Recipe& recipe, int steps, bool saves = false) {
-  Numbers all(static_cast<std::size_t>(mesh_of(recipe).world()));
-  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
-    std::vector<double> numbers = train_steps(trainer, steps);
-    const std::vector<double> parameters = parameters_of(trainer);
-    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
-    if (saves) trainer.save();
-    all[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
-  });
-  return all;
-}
 
 TEST(OneBitRanks, HaveTheSameParameters) {
   const Numbers all = trained(recipe_of(data(2), {}, {"precision.compute=bf16"}), 4);
@@ -147,18 +110,8 @@ TEST(OneBitCheckpoints, GoOnFromAdamW) {
 TEST(OneBitBytes, AreASixteenthOfBf16AndAScaleForEachBlock) {
   constexpr std::int64_t hidden = 64, ffn = 128, vocab = 128, layers = 2;
   constexpr std::int64_t weights = 2 * vocab * hidden + layers * (4 * hidden * hidden + 2 * hidden * ffn);
-  std::map<std::string, std::uint64_t> sent;
-  run_local_ranks(recipe_of(data(2), {"model.vocab=128", "model.tied=false", "run.poison=false"},
-                            {"precision.compute=bf16"}),
-                  plugins().places(), [&](Trainer& trainer) {
-                    trainer.step();
-                    expect_planned_traffic(trainer);
-                    if (trainer.assembly().rank() != 0) return;
-                    const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
-                    for (std::size_t q = 0; q < queues.size(); ++q)
-                      if (queues[q].name.starts_with("dp."))
-                        sent[queues[q].name] = trainer.communicators()->counters(q).bytes_sent;
-                  });
+  const std::map<std::string, std::uint64_t> sent = sent_in_a_step(recipe_of(
+      data(2), {"model.vocab=128", "model.tied=false", "run.poison=false"}, {"precision.compute=bf16"}));
   EXPECT_EQ(sent.at("dp.gather"), weights / code_block * code_block_bytes(1));
   EXPECT_EQ(code_block_bytes(1), code_block * 2 / 16 + 4);
   EXPECT_LT(sent.at("dp.reduce"), weights / 4);  // gains, biases and positions, as they are
@@ -166,39 +119,24 @@ TEST(OneBitBytes, AreASixteenthOfBf16AndAScaleForEachBlock) {
 
 // ---------------------------------------------------------------- what cannot be
 
-std::string refusal(const std::string& text, const std::vector<std::string>& sets, bool verifies = false) {
-  try {
-    const Recipe recipe = recipe_of(text, sets);
-    const Assembly assembly(recipe, plugins());
-    if (verifies) verify_layout(recipe, plugins().places(), 1);
-  } catch (const Error& error) {
-    EXPECT_EQ(exit_code(error.code()), 2);
-    return error.what();
-  }
-  return {};
-}
-
-void expect_refused(const std::string& said, const std::string& because) {
-  EXPECT_NE(said.find(because), std::string::npos) << said;
-}
-
 TEST(OneBitRefusals, SayWhatWhereAndWhatToDo) {
   const std::string zero = "[[strategy]]\nplugin = 'zero'\nstage = ";
   for (const char* stage : {"1", "2", "3"})
-    expect_refused(refusal(data(2) + zero + stage + "\n", {}), "leave out strategy zero (stage = 0)");
-  expect_refused(refusal(data(2), {"optimizer.plugin=adamw", "optimizer.eps=1e-8"}),
+    expect_refused(refusal(recipe_of(data(2) + zero + stage + "\n", {})),
+                   "leave out strategy zero (stage = 0)");
+  expect_refused(refusal(recipe_of(data(2), {"optimizer.plugin=adamw", "optimizer.eps=1e-8"})),
                  "take an optimizer whose note says sums=update (onebit_adam)");
-  expect_refused(refusal(data(2), {"model.hidden=16", "model.ffn=32"}),
+  expect_refused(refusal(recipe_of(data(2), {"model.hidden=16", "model.ffn=32"})),
                  "no parameter has 4096 elements and more");
-  expect_refused(refusal(dp2pp2, {"model.layers=4"}), "two stages hold");
-  expect_refused(
-      refusal(data(2), {"precision.moments=bf16", "precision.compute=bf16", "precision.state=fp32"}),
-      "precision.moments = \"fp32\"");
-  EXPECT_EQ(refusal(data(2) + zero + "0\n", {}), "");
+  expect_refused(refusal(recipe_of(dp2pp2, {"model.layers=4"})), "two stages hold");
+  expect_refused(refusal(recipe_of(
+                     data(2), {"precision.moments=bf16", "precision.compute=bf16", "precision.state=fp32"})),
+                 "precision.moments = \"fp32\"");
+  EXPECT_EQ(refusal(recipe_of(data(2) + zero + "0\n", {})), "");
 }
 
 TEST(OneBitRefusals, VerifySaysWhatOneRankCannotDoAlike) {
-  expect_refused(refusal(data(2), {"batch.global=8"}, true),
+  expect_refused(refusal(recipe_of(data(2), {"batch.global=8"}), true),
                  "a rank adds up several microbatches before it rounds");
 }
 
