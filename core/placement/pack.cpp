@@ -392,7 +392,13 @@ class Packer {
   bool sums_over(const Bucket& bucket, Id id) const {
     const Op& op = program_.op(id);
     if (!op.exchanges_in_place() || op.exchange()->reduction != Reduction::sum) return false;
-    return sums_codes(bucket) || is_over(bucket, program_.axis_of(id));
+    const AxisId axis = program_.axis_of(id);
+    return sums_codes(bucket) || is_over(bucket, axis) || stands_in_front(bucket, axis);
+  }
+
+  // Ranks along it are further apart than those that have parts, so it has less to carry where it sums parts.
+  bool stands_in_front(const Bucket& bucket, AxisId axis) const {
+    return parts(bucket) > 1 && axes_of(axis).back() < axes_of(bucket.axis).front();
   }
 
   static bool is_over(const Bucket& bucket, AxisId axis) {
@@ -514,7 +520,7 @@ class Packer {
     for (std::size_t b = 0; b < trained.size(); ++b) sums.push_back(scatter(trained[b], blocks[b]));
     for (std::size_t b = 0; b < trained.size(); ++b)
       if (sums_codes(trained[b])) sums[b] = sum_codes(trained[b], sums[b]);
-    for (const Bucket& bucket : trained) sum_behind(bucket);
+    for (std::size_t b = 0; b < trained.size(); ++b) sum_behind(trained[b], sums[b]);
     for (std::size_t b = 0; b < trained.size(); ++b) {
       if (kept_.gradients)
         add(trained[b], FunctionKind::reduce, "accumulate", {sums[b], trained[b].own_gradients});
@@ -540,13 +546,13 @@ class Packer {
     return kept_.gradients ? bucket.own_sums : bucket.own_gradients;
   }
 
-  // Each rank rounds what it has itself, so sums over other axes are those of its part.
-  void sum_behind(const Bucket& bucket) {
+  // Over further axes, each rank its part: of codes, since each rounds what it has itself.
+  void sum_behind(const Bucket& bucket, Id part) {
     const std::int32_t number = program_.value(bucket.all_gradients).bucket;
     if (const auto axes = summed_behind_.find(number); axes != summed_behind_.end())
       for (const AxisId axis : axes->second) {
         const AttrValue attr = axis_attr(axis);
-        add(bucket, FunctionKind::reduce, "all_reduce_update", {part_of_sum(bucket)}, std::span(&attr, 1));
+        add(bucket, FunctionKind::reduce, "all_reduce_update", {part}, std::span(&attr, 1));
       }
   }
 

@@ -1,41 +1,20 @@
 // What ranks exchange in codes: numbers are those of one rank that rounds in the same places, and the bytes
 // are what the codes have.
-#include <gtest/gtest.h>
-
-#include "inspect/verify.hpp"
 #include "prun/block_codes.hpp"
-#include "support/assembly_fixture.hpp"
-#include "support/planned_traffic.hpp"
-#include "train/loop/local_ranks.hpp"
+#include "support/coded_runs.hpp"
 
 namespace prun::test {
 namespace {
-
-struct Layout {
-  const char* name;
-  std::string text;  // mesh and strategies
-  std::vector<std::string> sets;
-  friend std::ostream& operator<<(std::ostream& out, const Layout& l) { return out << l.name; }
-};
 
 std::string zero(int stage) {
   return "[[strategy]]\nplugin = 'zero'\nstage = " + std::to_string(stage) + "\n";
 }
 std::string data(int ranks) { return data_parallel(ranks); }
-constexpr const char* dp2tp2 =
-    "[mesh]\ndp = 2\ntp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n";
-constexpr const char* dp2pp2 =
-    "[mesh]\ndp = 2\npp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'pipeline'\n"
-    "schedule = '1f1b'\n";
-
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64", "device.pin=false",
                                         "device.threads=1", "run.poison=true"};
-const std::string hosts =
-    "[mesh]\nhosts = 2\ngpus = 2\n[[strategy]]\nplugin = 'data'\naxis = 'hosts'\n[[strategy]]\nplugin = "
-    "'data'\n"
-    "axis = 'gpus'\n";
-const std::string gather = "precision.gather=int8", sum8 = "precision.reduce=int8",
-                  sum4 = "precision.reduce=int4";
+const std::string hosts = hosts_of(2, 2);
+const std::string gather = "precision.gather=int8",
+                  sum8 = "precision.reduce=int8", sum4 = "precision.reduce=int4";
 
 // Runs of 128 elements of what two ranks split.
 std::vector<std::string> with_wide(std::vector<std::string> sets) {
@@ -53,14 +32,10 @@ Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets,
   return tiny_recipe(all, text);
 }
 
-class Coded : public testing::TestWithParam<Layout> {};
+class Coded : public testing::TestWithParam<CodedLayout> {};
 
 TEST_P(Coded, EqualsOneRankThatRoundsInTheSamePlaces) {
-  const LayoutVerdict verdict =
-      verify_layout(recipe_of(GetParam().text, GetParam().sets), plugins().places(), 4);
-  EXPECT_TRUE(verdict.exact_arithmetic);
-  EXPECT_EQ(verdict.bound, 1e-9);
-  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  expect_equals_one_rank(recipe_of(GetParam().text, GetParam().sets), 4);
 }
 
 const std::string frozen = "[[optimizer.group]]\nmatch = 'block.up*'\nfrozen = true\n",
@@ -71,32 +46,33 @@ const std::string frozen = "[[optimizer.group]]\nmatch = 'block.up*'\nfrozen = t
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Coded,
     testing::Values(
-        Layout{"gathered", data(2) + zero(3), {gather}},
-        Layout{"gathered_one_by_one", data(2) + zero(3), {gather, "run.bundle=0B", "model.layers=4"}},
-        Layout{"gathered_untied", data(3) + zero(3), {gather, "model.tied=false", "batch.pad=true"}},
-        Layout{"gathered_llama", data(4) + zero(3), {gather, "model.plugin=llama", "model.kv_heads=2"}},
-        Layout{"gathered_recomputed", data(2) + recompute + zero(3), {gather}},
-        Layout{"gathered_summed_once", data(2) + zero(3), {gather, "strategy.1.reduce=step"}},
-        Layout{"gathered_frozen", data(2) + zero(3) + frozen, {gather}},
-        Layout{"gathered_from_the_host", data(2) + zero(3) + offload, {gather}},
-        Layout{"gathered_vertically", data(2) + zero(3), {gather, "batch.order=vertical"}},
-        Layout{"gathered_side_by_side", data(2) + zero(3), {gather, "batch.interleave=2"}},
-        Layout{"gathered_muon", data(2) + zero(3) + others, {gather, "optimizer.plugin=muon"}},
-        Layout{"gathered_tensor", dp2tp2 + zero(3), with_wide({gather})},
-        Layout{"gathered_pipeline", dp2pp2 + zero(3), {gather, "model.layers=4"}},
-        Layout{"gathered_within_hosts", hosts + zero(3) + "axis = 'gpus'\n", {gather}},
-        Layout{"summed_within_hosts", hosts + zero(3) + "axis = 'gpus'\n", {sum8}},
-        Layout{"summed_over_both", hosts + zero(2) + "axis = ['hosts', 'gpus']\n", {sum8}},
-        Layout{"summed_zero1", data(2) + zero(1), {sum8, "batch.micro=4"}},
-        Layout{"summed_zero2", data(2) + zero(2), {sum8}}, Layout{"summed_zero3", data(4) + zero(3), {sum8}},
-        Layout{"summed_4_bits", data(3) + zero(2), {sum4, "batch.pad=true"}},
-        Layout{"summed_updated_on_the_host",
-               data(2) + zero(2) + offload,
-               {sum8, "strategy.2.parameters=device"}},
-        Layout{"summed_muon", data(2) + zero(2) + others, {sum8, "optimizer.plugin=muon"}},
-        Layout{"summed_tensor", dp2tp2 + zero(2), with_wide({sum8})},
-        Layout{"both", data(2) + zero(3), {gather, sum8}},
-        Layout{"both_4_bits", data(4) + zero(3), {gather, sum4, "model.plugin=llama"}}),
+        CodedLayout{"gathered", data(2) + zero(3), {gather}},
+        CodedLayout{"gathered_one_by_one", data(2) + zero(3), {gather, "run.bundle=0B", "model.layers=4"}},
+        CodedLayout{"gathered_untied", data(3) + zero(3), {gather, "model.tied=false", "batch.pad=true"}},
+        CodedLayout{"gathered_llama", data(4) + zero(3), {gather, "model.plugin=llama", "model.kv_heads=2"}},
+        CodedLayout{"gathered_recomputed", data(2) + recompute + zero(3), {gather}},
+        CodedLayout{"gathered_summed_once", data(2) + zero(3), {gather, "strategy.1.reduce=step"}},
+        CodedLayout{"gathered_frozen", data(2) + zero(3) + frozen, {gather}},
+        CodedLayout{"gathered_from_the_host", data(2) + zero(3) + offload, {gather}},
+        CodedLayout{"gathered_vertically", data(2) + zero(3), {gather, "batch.order=vertical"}},
+        CodedLayout{"gathered_side_by_side", data(2) + zero(3), {gather, "batch.interleave=2"}},
+        CodedLayout{"gathered_muon", data(2) + zero(3) + others, {gather, "optimizer.plugin=muon"}},
+        CodedLayout{"gathered_tensor", dp2tp2 + zero(3), with_wide({gather})},
+        CodedLayout{"gathered_pipeline", dp2pp2 + zero(3), {gather, "model.layers=4"}},
+        CodedLayout{"gathered_within_hosts", hosts + zero(3) + "axis = 'gpus'\n", {gather}},
+        CodedLayout{"summed_within_hosts", hosts + zero(3) + "axis = 'gpus'\n", {sum8}},
+        CodedLayout{"summed_over_both", hosts + zero(2) + "axis = ['hosts', 'gpus']\n", {sum8}},
+        CodedLayout{"summed_zero1", data(2) + zero(1), {sum8, "batch.micro=4"}},
+        CodedLayout{"summed_zero2", data(2) + zero(2), {sum8}},
+        CodedLayout{"summed_zero3", data(4) + zero(3), {sum8}},
+        CodedLayout{"summed_4_bits", data(3) + zero(2), {sum4, "batch.pad=true"}},
+        CodedLayout{"summed_updated_on_the_host",
+                    data(2) + zero(2) + offload,
+                    {sum8, "strategy.2.parameters=device"}},
+        CodedLayout{"summed_muon", data(2) + zero(2) + others, {sum8, "optimizer.plugin=muon"}},
+        CodedLayout{"summed_tensor", dp2tp2 + zero(2), with_wide({sum8})},
+        CodedLayout{"both", data(2) + zero(3), {gather, sum8}},
+        CodedLayout{"both_4_bits", data(4) + zero(3), {gather, sum4, "model.plugin=llama"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
 // One rank rounds as well: what is compared with is no exact run.
@@ -169,25 +145,15 @@ TEST(CodedRanks, EvaluateWithTheParametersThatTheyTrainWith) {
 
 // ---------------------------------------------------------------- checkpoints
 
-using Numbers = std::vector<std::vector<double>>;  // by rank
+class CodedCheckpoints : public testing::TestWithParam<std::string> {};
 
-// Losses of some steps and the parameters behind them.
-Numbers trained(const Recipe& recipe, int steps, bool saves = false) {
-  Numbers all(static_cast<std::size_t>(mesh_of(recipe).world()));
-  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
-    std::vector<double> numbers = train_steps(trainer, steps);
-    const std::vector<double> parameters = parameters_of(trainer);
-    numbers.insert(numbers.end(), parameters.begin(), parameters.end());
-    if (saves) trainer.save();
-    all[static_cast<std::size_t>(trainer.assembly().rank())] = std::move(numbers);
-  });
-  return all;
-}
+INSTANTIATE_TEST_SUITE_P(Gathers, CodedCheckpoints, testing::Values(gather),
+                         [](const auto& key) { return key.param.substr(key.param.find('=') + 1); });
 
-TEST(CodedCheckpoints, GoOnWithTheSameBits) {
-  const std::string out = (temporary_folder() / "coded-resume").string();
+TEST_P(CodedCheckpoints, GoOnWithTheSameBits) {
+  const std::string out = (temporary_folder() / ("coded-resume-" + GetParam())).string();
   const Recipe recipe =
-      recipe_of(data(2) + zero(3), {gather, sum8, "precision.compute=bf16", "run.out=" + out}, {});
+      recipe_of(data(2) + zero(3), {GetParam(), sum8, "precision.compute=bf16", "run.out=" + out}, {});
   Numbers through = trained(recipe, 4);
   Numbers saved = trained(recipe, 2, true);
   const Recipe on = recipe.with("run.resume", out);
@@ -199,7 +165,7 @@ TEST(CodedCheckpoints, GoOnWithTheSameBits) {
 }
 
 // Another layout has the same state.
-TEST(CodedCheckpoints, GoOnInAnotherLayout) {
+TEST(CodedElsewhere, GoOnInAnotherLayout) {
   const std::string out = (temporary_folder() / "coded-elsewhere").string();
   trained(recipe_of(data(2) + zero(3), {gather, sum8, "run.out=" + out}, {}), 2, true);
   const auto on = [&](int ranks, int stage, const std::vector<std::string>& sets) {
@@ -220,7 +186,6 @@ constexpr std::int64_t hidden = 64, ffn = 128, vocab = 128, layers = 2;
 constexpr std::int64_t weights = 4 * hidden * hidden + 3 * hidden * ffn;
 
 std::uint64_t sent_by(const std::string& queue, const std::vector<std::string>& sets) {
-  std::uint64_t sent = 0;
   std::vector<std::string> all = {"model.vocab=" + std::to_string(vocab),
                                   "model.tied=false",
                                   "batch.micro=4",
@@ -228,15 +193,7 @@ std::uint64_t sent_by(const std::string& queue, const std::vector<std::string>& 
                                   "model.plugin=llama",
                                   "model.kv_heads=4"};
   all.insert(all.end(), sets.begin(), sets.end());
-  run_local_ranks(recipe_of(data(2) + zero(3), all, {"precision.compute=bf16"}), plugins().places(),
-                  [&](Trainer& trainer) {
-                    trainer.step();
-                    expect_planned_traffic(trainer);  // the plan's are those that the plugin counted
-                    const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
-                    for (std::size_t q = 0; trainer.assembly().rank() == 0 && q < queues.size(); ++q)
-                      if (queues[q].name == queue) sent = trainer.communicators()->counters(q).bytes_sent;
-                  });
-  return sent;
+  return sent_in_a_step(recipe_of(data(2) + zero(3), all, {"precision.compute=bf16"})).at(queue);
 }
 
 // Of two ranks each sends half of what comes together or is summed.
@@ -261,67 +218,51 @@ TEST(CodedBytes, OfASumAreOneOrHalfAByteAndAScaleForEachBlock) {
             static_cast<std::uint64_t>(summed / 2 * 4) - in_codes(summed, 4));
 }
 
-// Two hosts of two ranks each sum what has come together within them: a rank's half, in fp32.
+// Two hosts of two ranks each sum what has come together within them, a rank's half, in fp32: with codes and
+// without, of an all-reduce between two as much as there is.
 TEST(CodedBytes, BetweenHostsAreThoseOfARanksPart) {
-  const auto sent = [](const std::string& sum) {
-    std::uint64_t bytes = 0;
-    run_local_ranks(recipe_of(hosts + zero(3) + "axis = 'gpus'\n", {"batch.micro=2", sum}, {}),
-                    plugins().places(), [&](Trainer& trainer) {
-                      trainer.step();
-                      expect_planned_traffic(trainer);
-                      const std::vector<QueueInfo>& queues = trainer.assembly().plan().queues;
-                      for (std::size_t q = 0; trainer.assembly().rank() == 0 && q < queues.size(); ++q)
-                        if (queues[q].name == "hosts.reduce")
-                          bytes = trainer.communicators()->counters(q).bytes_sent;
-                    });
-    return bytes;
+  const auto sent = [](const std::string& sum, int stage) {
+    return sent_in_a_step(recipe_of(hosts + zero(stage) + "axis = 'gpus'\n",
+                                    {"batch.micro=2", "model.vocab=64", sum}, {}))
+        .at("hosts.reduce");
   };
-  // Of the tiny GPT of 64 tokens: an all-reduce between two sends as much as there is.
-  constexpr std::uint64_t in_blocks = 64 * hidden + layers * (4 * hidden * hidden + 2 * hidden * ffn);
-  EXPECT_EQ(sent("precision.reduce=state") - sent(sum8), in_blocks / 2 * 4);
+  constexpr std::int64_t in_blocks = 64 * hidden + layers * (4 * hidden * hidden + 2 * hidden * ffn);
+  for (const int stage : {1, 2, 3}) {
+    const std::uint64_t coded = sent(sum8, stage), whole = sent("precision.reduce=state", stage);
+    EXPECT_GE(coded, in_blocks / 2 * 4);
+    EXPECT_LT(coded, in_blocks / 2 * 4 * 11 / 10);                                       // gains and biases
+    EXPECT_NEAR(static_cast<double>(whole), static_cast<double>(coded), 4096) << stage;  // what pads buckets
+  }
 }
 
 // ---------------------------------------------------------------- what cannot be
 
-std::string refusal(const std::string& text, const std::vector<std::string>& sets, bool verifies = false) {
-  try {
-    const Recipe recipe = recipe_of(text, sets);
-    const Assembly assembly(recipe, plugins());
-    if (verifies) verify_layout(recipe, plugins().places(), 1);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return {};
-}
-
 TEST(CodedRefusals, SayWhatWhereAndWhatToDo) {
   EXPECT_EQ(
-      refusal(data(2) + zero(2), {gather}),
+      refusal(recipe_of(data(2) + zero(2), {gather})),
       "precision.gather is \"int8\", and no strategy keeps parameters in parts, so that none are gathered; "
       "add strategy zero with stage = 3, or leave the key out");
   EXPECT_EQ(
-      refusal(data(2), {sum4}),
+      refusal(recipe_of(data(2), {sum4})),
       "precision.reduce is \"int4\", in which gradients are summed in parts, and no strategy keeps state in "
       "parts; add strategy zero with stage = 1, 2 or 3, or choose a type that numbers are summed in, such as "
       "\"bf16\"");
-  EXPECT_EQ(refusal(dp2tp2 + zero(3), with_wide({gather})), "");
-  EXPECT_NE(refusal(dp2tp2 + zero(3), {gather, "model.hidden=48", "model.ffn=240", "mesh.tp=4"})
-                .find("have runs of"),
-            std::string::npos);
+  EXPECT_EQ(refusal(recipe_of(dp2tp2 + zero(3), with_wide({gather}))), "");
+  expect_refused(
+      refusal(recipe_of(dp2tp2 + zero(3), {gather, "model.hidden=48", "model.ffn=240", "mesh.tp=4"})),
+      "have runs of");
 }
 
 TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
-  EXPECT_NE(
-      refusal(data(2) + zero(1), {sum8}, true).find("a rank adds up several microbatches before it rounds"),
-      std::string::npos);
-  EXPECT_EQ(refusal(data(2) + zero(1), {sum8, "batch.micro=4"}, true), "");
+  expect_refused(refusal(recipe_of(data(2) + zero(1), {sum8}), true),
+                 "a rank adds up several microbatches before it rounds");
+  EXPECT_EQ(refusal(recipe_of(data(2) + zero(1), {sum8, "batch.micro=4"}), true), "");
   const std::string shared =
       "[mesh]\ndp = 2\ncp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'context'\n"
       "axis = 'cp'\n" +
       zero(2);
-  EXPECT_NE(
-      refusal(shared, {sum8}, true).find("ranks that sum a gradient are not those that share out the batch"),
-      std::string::npos);
+  expect_refused(refusal(recipe_of(shared, {sum8}), true),
+                 "ranks that sum a gradient are not those that share out the batch");
 }
 
 }  // namespace
