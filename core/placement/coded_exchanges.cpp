@@ -45,50 +45,11 @@ bool comes_in_blocks(const Program& program, Id parameter) {
   return true;
 }
 
-Id CodedExchanges::add_codes(const Bucket& bucket, Id like, const char* name) {
-  Value codes = program_.value(like);
-  codes.name = detail::concat("bucket.", codes.bucket, ".", name);
-  codes.role = Role::activation;
-  codes.dtype = DType::u8;
-  codes.segment = bucket.segment;
-  Dim& packed = codes.dims.back();
-  packed.extent = packed.extent / code_block * code_block_bytes(program_.precision().gather_bits);
-  return program_.add_value(std::move(codes));
-}
-
-Id CodedExchanges::first_in(const Bucket& bucket, FunctionKind function, bool (*wanted)(const Op& op)) const {
-  for (const Id op : program_.segment(bucket.segment).ops(function))
-    if (wanted(program_.op(op))) return op;
-  return none;
-}
-
-// All of a segment's exchanges stand side by side: what is encoded comes in front of them, what is decoded
-// behind.
-void CodedExchanges::gather_parameters(Bucket& bucket) {
-  const std::int64_t bits = program_.precision().gather_bits;
-  const auto add = [&](const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs,
-                       Id before) {
-    program_.add_op(bucket.segment, FunctionKind::gather, Part::input, kind, std::move(operands), attrs,
-                    before);
-  };
-  bucket.own_codes = add_codes(bucket, bucket.own_parameters, "codes.own");
-  bucket.all_codes = parts_ == 1 ? bucket.own_codes : add_codes(bucket, bucket.all_parameters, "codes");
-  const AttrValue coded = bits_attr(bits);
-  add("encode", {bucket.own_parameters, bucket.own_codes}, std::span(&coded, 1),
-      first_in(bucket, FunctionKind::gather,
-               [](const Op& op) { return op.exchange() || op.kind() == "decode"; }));
-  const AttrValue along[] = {axis_attr(bucket.axis), {"dim", 0}, {"parts", static_cast<double>(parts_)}};
-  if (parts_ > 1)
-    add("all_gather", {bucket.own_codes, bucket.all_codes}, along,
-        first_in(bucket, FunctionKind::gather, [](const Op& op) { return op.kind() == "decode"; }));
-  add("decode", {bucket.all_codes, bucket.all_parameters},
-      decode_attrs(bits, program_.value(bucket.all_parameters).dtype), none);
-}
-
 Id CodedExchanges::encode_gradients(const Bucket& bucket) {
   const AttrValue bits = bits_attr(program_.precision().reduce_bits);
-  const Id before =
-      first_in(bucket, FunctionKind::reduce, [](const Op& op) { return op.exchange() != nullptr; });
+  Id before = none;
+  for (const Id op : program_.segment(bucket.segment).ops(FunctionKind::reduce))
+    if (before == none && program_.op(op).exchange()) before = op;
   return program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input, "encode",
                                   std::span(&bucket.all_gradients, 1), std::span(&bits, 1), before)[0];
 }

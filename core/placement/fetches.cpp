@@ -35,6 +35,11 @@ void fetch_part(Program& program, Bucket& bucket, MemoryPlace place) {
                 name_of(place.space), ", and the ranks of axis '", axis,
                 "' keep its optimizer state in parts but each of them all of it; let them keep the "
                 "parameters in parts too (strategy zero, stage = 3), and each fetches its own");
+  if (bucket.copy != none)
+    throw_error(ErrorCode::unsupported, described(program, bucket.parameters.front()), " is to lie in ",
+                name_of(place.space),
+                ", and ranks have a copy of it among them on the device; leave the copy "
+                "out (strategy zero, secondary), or keep parameters on the device");
   Value part = program.value(bucket.own_parameters);
   part.name += ".fetched";
   part.role = Role::view;

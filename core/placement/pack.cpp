@@ -7,6 +7,7 @@
 
 #include "placement/coded_exchanges.hpp"
 #include "placement/pack_whole.hpp"
+#include "placement/parameter_gathers.hpp"
 #include "placement/summand_exchanges.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
@@ -22,15 +23,19 @@ using Key = std::tuple<std::int32_t, bool, double, double, Id, std::string, std:
 
 class Packer {
  public:
-  Packer(Program& program, const Optimizers& optimizers, std::vector<AxisId> axes, KeptInParts kept)
-      : program_(program), optimizers_(optimizers), axes_(std::move(axes)), kept_(kept) {
+  Packer(Program& program, const Optimizers& optimizers, std::vector<AxisId> axes, const PartsRequest& parts)
+      : program_(program),
+        optimizers_(optimizers),
+        axes_(std::move(axes)),
+        kept_(parts.kept),
+        gathers_(program, parts.copy_axes) {
     kept_.gradients |= is_alone() && program_.precision().reduce_bits > 0;
   }
 
   // What ranks sum of parameters that travel so is what updates make of them. Where no axis sums it, each of
   // so many microbatches is taken for a rank's.
   Packer(Program& program, const Optimizers& optimizers, std::int64_t microbatches)
-      : program_(program), optimizers_(optimizers), microbatches_(microbatches) {
+      : program_(program), optimizers_(optimizers), microbatches_(microbatches), gathers_(program, {}) {
     for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
       if (program.mesh().extent(axis) > 1) axes_.push_back(axis);
   }
@@ -256,19 +261,7 @@ class Packer {
     bucket.all_parameters = add_flat(bucket, "parameters", Role::view, type, false);
     bucket.own_parameters =
         add_flat(bucket, "parameters.own", bucket.kept.parameters ? Role::state : Role::view, type, true);
-    if (!bucket.kept.parameters) return;
-    if (bucket.coded && program_.precision().gather_bits > 0)
-      CodedExchanges(program_, parts(bucket)).gather_parameters(bucket);
-    else
-      gather_as_they_are(bucket);
-  }
-
-  void gather_as_they_are(const Bucket& bucket) {
-    Id before = none;
-    for (const Id id : copy_of(bucket, FunctionKind::gather))
-      if (before == none && program_.op(id).kind() == "decode") before = id;
-    program_.add_op(bucket.segment, FunctionKind::gather, Part::input, "all_gather",
-                    {bucket.own_parameters, bucket.all_parameters}, along(bucket), before);
+    if (bucket.kept.parameters) gathers_.add(bucket, bucket.coded && program_.precision().gather_bits > 0);
   }
 
   // What an update needs beside the parameters.
@@ -616,6 +609,7 @@ class Packer {
   KeptInParts kept_;
   std::int64_t microbatches_ = 0;  // 0: what is summed is gradients
   std::int64_t summands_ = 1;      // of a bucket that is being made
+  ParameterGathers gathers_;
   DealtLoads loads_;
   std::map<std::int32_t, std::set<AxisId>> summed_behind_;  // by bucket
   std::int32_t number_ = 0;
@@ -631,7 +625,7 @@ void pack_state(Program& program, const Optimizers& optimizers, const PartsReque
   const Precision& precision = program.precision();
   if (axes.empty() && ((precision.gather_bits > 0 && parts.kept.parameters) || precision.reduce_bits > 0))
     axes = {parts.axes.front()};
-  if (!axes.empty()) Packer(program, optimizers, std::move(axes), parts.kept).run();
+  if (!axes.empty()) Packer(program, optimizers, std::move(axes), parts).run();
 }
 
 void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t microbatches) {

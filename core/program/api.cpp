@@ -174,6 +174,14 @@ Status keep_in_parts_over(void* p, Array<Text> axes, KeptInParts kept) {
   });
 }
 
+Status copy_within(void* p, Array<Text> axes) {
+  return guard([&] {
+    std::vector<std::string_view> names;
+    for (const Text& axis : axes) names.push_back(axis.view());
+    of(p).requests().copy_within(of(p).mesh(), names);
+  });
+}
+
 Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> kinds) {
   return guard([&] {
     using Kind = RecomputeChoice::Kind;
@@ -298,7 +306,8 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          foreign_weights,
                          share_sequence,
                          split_beyond,
-                         carry};
+                         carry,
+                         copy_within};
 
 }  // namespace
 

@@ -31,8 +31,9 @@ class ForwardOnly {
 
  private:
   static bool may_stay(FunctionKind kind) {
-    return kind == FunctionKind::load || kind == FunctionKind::begin || kind == FunctionKind::gather ||
-           kind == FunctionKind::forward || kind == FunctionKind::finish || kind == FunctionKind::report;
+    return kind == FunctionKind::load || kind == FunctionKind::begin || kind == FunctionKind::renew ||
+           kind == FunctionKind::gather || kind == FunctionKind::forward || kind == FunctionKind::finish ||
+           kind == FunctionKind::report;
   }
 
   template <class Body>
@@ -57,7 +58,7 @@ class ForwardOnly {
 
   // Parameters come together for whatever reads the members of their bucket.
   bool makes_needed(const Op& op) const {
-    if (op.function == FunctionKind::gather) return true;
+    if (op.function == FunctionKind::gather || op.function == FunctionKind::renew) return true;
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       if (op.access(i) != Access::read && needed_.count(op.operands[i]) != 0) return true;
     return false;

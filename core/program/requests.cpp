@@ -23,6 +23,31 @@ void Requests::keep_in_parts(const Mesh& mesh, const std::vector<std::string_vie
   parts.push_back(std::move(request));
 }
 
+void Requests::copy_within(const Mesh& mesh, const std::vector<std::string_view>& axes) {
+  if (parts.empty() || !parts.front().kept.parameters)
+    throw_error(ErrorCode::bad_input, "ranks of axis '", axes.empty() ? "" : axes.front(),
+                "' are to have a copy of parameters among them, and no parameters are kept in parts; keep "
+                "them so first (strategy zero, stage = 3)");
+  PartsRequest& request = parts.front();
+  for (const std::string_view axis : axes) {
+    const std::vector<AxisId> found = mesh.all_of(axis);
+    if (found.empty() || std::count(request.axes.begin(), request.axes.end(), found.front()) == 0)
+      throw_error(ErrorCode::bad_input, "ranks of axis '", axis,
+                  "' are to have a copy of parameters among them, and these are not kept in parts over it; "
+                  "name some of the axes that they are kept in parts over");
+    request.copy_axes.insert(request.copy_axes.end(), found.begin(), found.end());
+  }
+  // Ranks that have a copy have neighbouring parts of it.
+  for (const AxisId axis : request.axes)
+    for (const AxisId copied : request.copy_axes)
+      if (axis > copied && std::count(request.copy_axes.begin(), request.copy_axes.end(), axis) == 0)
+        throw_error(ErrorCode::bad_input, "ranks of axis '", mesh.name(copied),
+                    "' are to have a copy of parameters among them, and axis '", mesh.name(axis),
+                    "', over which these are kept in parts too, stands behind it in [mesh]; name the last of "
+                    "these axes, or put '",
+                    mesh.name(copied), "' last");
+}
+
 void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule,
                             std::int32_t chunks, std::vector<std::int64_t> layers) {
   const AxisId found = mesh.find(axis);

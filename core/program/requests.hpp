@@ -25,6 +25,8 @@ struct RecomputeChoice {
 struct PartsRequest {
   std::vector<AxisId> axes;
   KeptInParts kept;
+  // Of parameters, these have a copy among them, by which each use gathers them; empty: there is none.
+  std::vector<AxisId> copy_axes = {};
 };
 
 // The chain is cut into stages that the ranks of an axis share out.
@@ -57,6 +59,7 @@ struct FactoredAxis {
 struct Requests {
   // Each throws an Error where it cannot be.
   void keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked);
+  void copy_within(const Mesh& mesh, const std::vector<std::string_view>& axes);
   void lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule, std::int32_t chunks,
                     std::vector<std::int64_t> layers);
   // One more device of each rank, by its plugin; returns its number.

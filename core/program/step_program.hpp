@@ -29,6 +29,7 @@ struct Precision {
   bool split = false;            // of a master copy the low half is kept, and the parameter is the other
   std::int64_t reduce_bits = 0;  // they travel in codes of so many (prun/block_codes.hpp); 0: as they are
   std::int64_t gather_bits = 0;  // and so do parameters that come together
+  bool gather_fp8 = false;       // by codes that are numbers in e4m3, not whole ones
   bool eight_bits = false;       // moments of tensors that come in blocks (prun/eight_bits.hpp)
 
   bool has_master() const { return compute != master; }
@@ -148,6 +149,10 @@ struct Bucket {
   Id own_sums = none;
   // What parameters travel in, where that is codes: of all of them, and of the own part in its place there.
   Id all_codes = none, own_codes = none;
+  // What ranks of some of the axes have of all parameters, as these travel, where each use gathers them from
+  // there: parts from all ranks of the other axes, which `renew` brings.
+  Id copy = none;
+  AxisId copied_from = 0;  // these other axes
   // The own part in its place among the parameters that come together: of one that lies elsewhere until then.
   Id own_fetched = none;
   // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.

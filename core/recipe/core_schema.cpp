@@ -109,7 +109,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       moments  | choice | state | state,fp64,fp32,bf16,8bit | What the optimizer keeps for each weight; bf16 and 8bit round stochastically; 8bit: in blocks of 128, what has fewer than 4096 elements or does not come in blocks in fp32
       gradient | choice | state | state,fp64,fp32,bf16 | Accumulated gradients
       reduce   | choice | state | state,fp64,fp32,bf16,int8,int4,1bit | What travels when gradients are summed; state: the type they are kept in; int8 and int4, with strategy zero: codes in blocks of 128 that have a scale each, rounded on each rank and summed where they arrive; 1bit, with an optimizer that sums its momentum: signs and such scales, and what these leave out is added to what comes next; what has fewer than 4096 elements or does not come in blocks travels as with state
-      gather   | choice | compute | compute,int8 | What travels when parameters that ranks keep in parts come together (zero, stage = 3); compute: the type they are in; int8: codes in blocks as of reduce, which every rank computes with; weights that are updated stay exact
+      gather   | choice | compute | compute,int8,fp8 | What travels when parameters that ranks keep in parts come together (zero, stage = 3); compute: the type they are in; int8: codes in blocks as of reduce, which every rank computes with; fp8: such codes in e4m3, of scales that are powers of two; weights that are updated stay exact
     )"},
     {"loss_scale", Form::table, "", "",
      "What the loss is multiplied by for backward, and updates divide by, so that small gradients are not "

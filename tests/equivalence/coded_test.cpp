@@ -13,7 +13,7 @@ std::string data(int ranks) { return data_parallel(ranks); }
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64", "device.pin=false",
                                         "device.threads=1", "run.poison=true"};
 const std::string hosts = hosts_of(2, 2);
-const std::string gather = "precision.gather=int8",
+const std::string gather = "precision.gather=int8", gather_fp8 = "precision.gather=fp8",
                   sum8 = "precision.reduce=int8", sum4 = "precision.reduce=int4";
 
 // Runs of 128 elements of what two ranks split.
@@ -47,6 +47,13 @@ INSTANTIATE_TEST_SUITE_P(
     Layouts, Coded,
     testing::Values(
         CodedLayout{"gathered", data(2) + zero(3), {gather}},
+        CodedLayout{"gathered_fp8", data(2) + zero(3), {gather_fp8}},
+        CodedLayout{
+            "gathered_fp8_llama", data(4) + zero(3), {gather_fp8, "model.plugin=llama", "model.kv_heads=2"}},
+        CodedLayout{"gathered_fp8_tensor", dp2tp2 + zero(3), with_wide({gather_fp8})},
+        CodedLayout{"gathered_fp8_pipeline", dp2pp2 + zero(3), {gather_fp8, "model.layers=4"}},
+        CodedLayout{"gathered_fp8_from_the_host", data(2) + zero(3) + offload, {gather_fp8}},
+        CodedLayout{"fp8_and_4_bits", data(3) + zero(3), {gather_fp8, sum4, "batch.pad=true"}},
         CodedLayout{"gathered_one_by_one", data(2) + zero(3), {gather, "run.bundle=0B", "model.layers=4"}},
         CodedLayout{"gathered_untied", data(3) + zero(3), {gather, "model.tied=false", "batch.pad=true"}},
         CodedLayout{"gathered_llama", data(4) + zero(3), {gather, "model.plugin=llama", "model.kv_heads=2"}},
@@ -81,7 +88,7 @@ TEST(CodedOnOneRank, RoundsWhatSeveralWouldSend) {
     return run_ranks(recipe_of(data(1) + zero(3), sets), 3).front();
   };
   const std::vector<double> whole = trained({});
-  for (const std::vector<std::string>& sets : {std::vector{gather}, {sum8}, {sum4}}) {
+  for (const std::vector<std::string>& sets : {std::vector{gather}, {gather_fp8}, {sum8}, {sum4}}) {
     const std::vector<double> rounded = trained(sets);
     ASSERT_EQ(rounded.size(), whole.size());
     EXPECT_NE(rounded, whole) << sets.front();
@@ -147,7 +154,7 @@ TEST(CodedRanks, EvaluateWithTheParametersThatTheyTrainWith) {
 
 class CodedCheckpoints : public testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Gathers, CodedCheckpoints, testing::Values(gather),
+INSTANTIATE_TEST_SUITE_P(Gathers, CodedCheckpoints, testing::Values(gather, gather_fp8),
                          [](const auto& key) { return key.param.substr(key.param.find('=') + 1); });
 
 TEST_P(CodedCheckpoints, GoOnWithTheSameBits) {
@@ -207,6 +214,7 @@ TEST(CodedBytes, OfAGatherAreOneAndAScaleForEachBlock) {
   // The last layer's parameters are there still as backward begins, and so are the head's.
   const std::int64_t gathered = tables + (2 * layers - 1) * weights;
   EXPECT_EQ(whole - coded, static_cast<std::uint64_t>(gathered / 2 * 2) - in_codes(gathered, 8));
+  EXPECT_EQ(sent_by("dp.gather", {gather_fp8}), coded);
 }
 
 TEST(CodedBytes, OfASumAreOneOrHalfAByteAndAScaleForEachBlock) {

@@ -225,6 +225,29 @@ TEST_F(Gpu, ProductsInFp8TrainAsTheCpus) {
     }
 }
 
+// One rank rounds its parameters as several would gather them, on both to the same bits.
+TEST_F(Gpu, ParametersInCodesTrainAsOnTheCpu) {
+  const std::string zero =
+                        "[mesh]\ndp = 1\n[[strategy]]\nplugin = 'data'\n"
+                        "[[strategy]]\nplugin = 'zero'\nstage = 3\n",
+                    shape = "model.hidden=64 model.heads=4 model.ffn=128 optimizer.lr=1e-4 ",
+                    fp64 = shape + "precision.compute=fp64 precision.state=fp64";
+  for (const std::string gather : {" precision.gather=int8", " precision.gather=fp8"}) {
+    EXPECT_LE(largest_difference(train(fp64 + gather + " device.plugin=cuda", zero, 4).losses,
+                                 train(fp64 + gather, zero, 4).losses),
+              1e-9)
+        << gather;
+    const Trained cpu = train(shape + "precision.compute=bf16" + gather, zero, 4);
+    EXPECT_LE(
+        largest_difference(
+            train(shape + "precision.compute=bf16 device.plugin=cuda" + gather, zero, 4).losses, cpu.losses),
+        bf16_rounding)
+        << gather;
+    EXPECT_GT(largest_difference(train(fp64, zero, 4).losses, train(fp64 + gather, zero, 4).losses), 1e-6)
+        << gather;
+  }
+}
+
 TEST_F(Gpu, HowMuchRunsAsGraphsIsSaidOnceAllIsBound) {
   PluginLines lines;
   train("device.plugin=cuda precision.compute=bf16", "", 1);

@@ -295,4 +295,21 @@ inline Bytes zero3_bound(const Sizes& s, const Share& share, std::int64_t reduct
   return (2 * s.microbatches + reductions) * all + zero_scalars(s);
 }
 
+// With a copy of the parameters among the `within` ranks of each host (ZeRO++'s hpZ, Wang et al., 2023): its
+// share of that a rank brings from the other hosts once a step, where ZeRO++ gathers all of it over all ranks
+// with each forward.
+inline Bytes copied_between_hosts(const Sizes& s, const Share& share, std::int64_t within) {
+  const auto brought = [&](const Parameters& list) { return half(packed(list, s) / within, s.dp / within); };
+  return share.layers * brought(block(s)) + share.first * brought(embedding(s)) +
+         share.last * brought(head(s, share));
+}
+
+// And so many gathers as stage 3 has anyway are over those ranks alone.
+inline Bytes gathered_within_hosts(const Sizes& s, const Share& share, std::int64_t within) {
+  const Gathers gathers = gathers_of_whole(s);
+  return gathers.layers * half(packed(block(s), s), within) +
+         gathers.embedding * half(packed(embedding(s), s), within) +
+         gathers.head * half(packed(head(s, share), s), within);
+}
+
 }  // namespace prun::test

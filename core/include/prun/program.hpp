@@ -36,9 +36,10 @@ enum class FunctionKind : std::uint8_t {
   send_gradient,     // the gradient of what came in, back to the stage before,
   receive_gradient,  // and its arrival
   put_away,          // made by the planner: what backward reads of forward leaves the device meanwhile,
-  bring_back         // and returns
+  bring_back,        // and returns
+  renew              // copies of parameters are made anew that few ranks gather from (copy_within)
 };
-inline constexpr int function_kinds = 21;
+inline constexpr int function_kinds = 22;
 
 constexpr const char* name_of(FunctionKind kind) {
   constexpr const char* names[] = {"load",
@@ -61,7 +62,8 @@ constexpr const char* name_of(FunctionKind kind) {
                                    "send_gradient",
                                    "receive_gradient",
                                    "put_away",
-                                   "bring_back"};
+                                   "bring_back",
+                                   "renew"};
   return names[static_cast<int>(kind)];
 }
 
@@ -297,6 +299,10 @@ struct ProgramApi {
   // Phase `model`: a result of a segment that does not repeat becomes one that ops of all segments behind it
   // may read, beside what is handed on from each to the next: see Segment::carry.
   Status (*carry)(void* program, Id segment, Id value);
+  // Phase `state`, behind keep_in_parts_over: of parameters that lie in parts over several axes, the ranks of
+  // these of them, the last ones, have a copy among them. It is made anew once a step, and whoever uses a
+  // parameter gathers it from the copy, over these axes alone.
+  Status (*copy_within)(void* program, Array<Text> axes);
 };
 
 class Segment;
@@ -361,6 +367,10 @@ class ProgramRef {
   void keep_in_parts(const std::vector<std::string>& axes, KeptInParts kept) const {
     const std::vector<Text> texts(axes.begin(), axes.end());
     raise(api_->keep_in_parts_over(program_, {texts.data(), texts.size()}, kept));
+  }
+  void copy_within(const std::vector<std::string>& axes) const {
+    const std::vector<Text> texts(axes.begin(), axes.end());
+    raise(api_->copy_within(program_, {texts.data(), texts.size()}));
   }
   void pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                 const std::vector<std::int64_t>& layers) const {

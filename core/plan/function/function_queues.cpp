@@ -24,7 +24,8 @@ std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
 const char* purpose_of(FunctionKind kind) {
   if (kind == FunctionKind::reduce) return ".reduce";
   if (kind == FunctionKind::tie) return ".tie";
-  if (kind == FunctionKind::gather || kind == FunctionKind::update) return ".gather";
+  if (kind == FunctionKind::gather || kind == FunctionKind::update || kind == FunctionKind::renew)
+    return ".gather";
   return "";
 }
 

@@ -56,9 +56,10 @@ Bundles choose_bundles(const Plan& plan, const Work& work, const Lowering& lower
   const auto bundling = [&](FunctionKind kind) { return Bundling(plan, kind, lowering.bundle); };
   std::vector<std::int32_t> updated = held_instances(plan);
   std::erase_if(updated, [&](std::int32_t i) { return plan.find(FunctionKind::update, i) < 0; });
-  return {gathered_uses(plan, work, bundling(FunctionKind::gather)),
-          reduced_together(plan, work, bundling(FunctionKind::reduce)),
-          bundling(FunctionKind::update).of(updated)};
+  GatheredUses uses = gathered_uses(plan, work, bundling(FunctionKind::gather));
+  const std::vector<std::int32_t> renewed = renewed_in_order(plan, uses);
+  return {std::move(uses), reduced_together(plan, work, bundling(FunctionKind::reduce)),
+          bundling(FunctionKind::update).of(updated), bundling(FunctionKind::renew).of(renewed)};
 }
 
 }  // namespace

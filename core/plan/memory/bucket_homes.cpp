@@ -19,13 +19,14 @@ class BucketHomes {
         place_members(bucket_.kept.parameters ? Region::gathered : Region::parameter, bucket_.parameters,
                       bucket_.all_parameters, bucket_.own_parameters);
     place_codes();
-    if (bucket_.own_fetched != none) place_part(bucket_.own_fetched, parameters);
+    place_copy();
+    if (bucket_.own_fetched != none) place_part(bucket_.own_fetched, parameters, bucket_.axis);
     if (bucket_.all_gradients == none) return;  // frozen
     std::vector<Id> gradients;
     for (Id id : bucket_.parameters) gradients.push_back(program_.value(id).gradient);
     const Address whole = place_members(bucket_.kept.gradients ? Region::unreduced : Region::gradient,
                                         gradients, bucket_.all_gradients, bucket_.own_gradients);
-    if (bucket_.own_sums != none) place_part(bucket_.own_sums, whole);
+    if (bucket_.own_sums != none) place_part(bucket_.own_sums, whole, bucket_.axis);
     for (const Bucket::Padding& padding : bucket_.padding)
       place_within(padding.view, padding.offset * size_of(program_.value(padding.view).dtype), whole);
   }
@@ -36,15 +37,22 @@ class BucketHomes {
     const Address whole = place_whole(region, all);
     for (std::size_t i = 0; i < members.size(); ++i)
       place_within(members[i], bucket_.offsets[i] * size_of(program_.value(all).dtype), whole);
-    if (program_.value(own).role == Role::view) place_part(own, whole);
+    if (program_.value(own).role == Role::view) place_part(own, whole, bucket_.axis);
     return whole;
   }
 
-  // For as long as what they stand for.
+  // For as long as what they stand for. The rank's own lie in their place in the copy, where there is one.
   void place_codes() {
     if (bucket_.all_codes == none) return;
     const Address whole = place_whole(Region::gathered, bucket_.all_codes);
-    if (bucket_.own_codes != bucket_.all_codes) place_part(bucket_.own_codes, whole);
+    if (bucket_.own_codes != bucket_.all_codes && bucket_.copy == none)
+      place_part(bucket_.own_codes, whole, bucket_.axis);
+  }
+
+  void place_copy() {
+    if (bucket_.copy == none) return;
+    const Address whole = place_whole(Region::parameter, bucket_.copy);
+    if (bucket_.own_codes != none) place_part(bucket_.own_codes, whole, bucket_.copied_from);
   }
 
   Address place_whole(Region region, Id all) {
@@ -64,10 +72,10 @@ class BucketHomes {
     set_home(value, within, whole);
   }
 
-  void place_part(Id own, const Address& whole) {
+  void place_part(Id own, const Address& whole, AxisId axis) {
     Address part = whole;
     part.bytes = program_.local_bytes(own);
-    part.part_axis = bucket_.axis;
+    part.part_axis = axis;
     set_home(own, part, whole);
   }
 

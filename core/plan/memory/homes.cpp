@@ -41,7 +41,9 @@ std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>
   std::vector<Id> ordered;
   for (Id id : values) {
     const Value& value = program.value(id);
-    if (value.role == Role::view || (value.role == Role::parameter && value.bucket >= 0)) continue;
+    const bool in_bucket = value.bucket >= 0;
+    if (value.role == Role::view || (value.role == Role::parameter && in_bucket)) continue;
+    if (value.role == Role::fetched && in_bucket) continue;  // a copy, which lies as its bucket says
     if (value.role != Role::activation && (value.role != Role::gradient || value.in_turn))
       ordered.push_back(id);
     if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);

@@ -4,6 +4,7 @@ namespace prun {
 
 void GatherCalls::gather_for(const PassCall& call) {
   if (touched_.by(call).empty()) return;
+  if (used_ == 0 && calls_of_use_ == 0) renew();
   if (calls_of_use_ == 0) {
     gather(uses_[used_].instances);
     if (used_ + 1 < uses_.size()) gather(uses_[used_ + 1].instances);
@@ -12,6 +13,15 @@ void GatherCalls::gather_for(const PassCall& call) {
   if (++calls_of_use_ < uses_[used_].calls) return;
   ++used_;
   calls_of_use_ = 0;
+}
+
+// A copy has memory of its own, so all are under way as a step begins, in the order in which they are used.
+void GatherCalls::renew() {
+  for (const Bundle& bundle : renewed_) {
+    for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::renew, i);
+    calls_.add_exchanges(FunctionKind::renew, bundle);
+    calls_.add_behind_exchanges(FunctionKind::renew, bundle);
+  }
 }
 
 // What nobody has overwritten since is not gathered again.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <set>
+#include <span>
 
 #include "plan/order/call_list.hpp"
 #include "plan/order/pass_calls.hpp"
@@ -12,17 +13,20 @@ namespace prun {
 
 class GatherCalls {
  public:
-  GatherCalls(const Plan& plan, const GatheredUses& uses, const Turns& turns, CallList& calls)
-      : uses_(uses), turns_(turns), calls_(calls), touched_(plan) {}
+  GatherCalls(const Plan& plan, const GatheredUses& uses, std::span<const Bundle> renewed, const Turns& turns,
+              CallList& calls)
+      : uses_(uses), renewed_(renewed), turns_(turns), calls_(calls), touched_(plan) {}
 
   // What this call uses, and ahead of it what the next use does.
   void gather_for(const PassCall& call);
 
  private:
+  void renew();
   void gather(Bundle bundle);
   void finish(Bundle bundle);
 
   const GatheredUses& uses_;
+  const std::span<const Bundle> renewed_;
   const Turns& turns_;
   CallList& calls_;
   const TouchedGathered touched_;

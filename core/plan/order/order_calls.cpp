@@ -28,7 +28,7 @@ class CallOrder {
         calls_(plan),
         begin_(plan, calls_),
         saved_(work, plan, slots_, calls_),
-        gathers_(plan, bundles.uses, gathered, calls_),
+        gathers_(plan, bundles.uses, bundles.renewed, gathered, calls_),
         updates_(plan, bundles.updated, calls_),
         gradients_(plan, work, bundles.reduced, calls_, updates_) {}
 

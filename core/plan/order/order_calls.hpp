@@ -14,7 +14,7 @@ namespace prun {
 // Instances that exchange together.
 struct Bundles {
   GatheredUses uses;
-  std::vector<Bundle> reduced, updated;
+  std::vector<Bundle> reduced, updated, renewed;
 };
 // The passes of each microbatch in the order that the work says, with what goes from stage to stage around
 // them, then the update. Microbatches are brought in one ahead; parameters kept in parts are gathered one use

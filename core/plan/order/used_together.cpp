@@ -63,6 +63,16 @@ GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& b
   return Uses(std::move(calls), bundling).run();
 }
 
+std::vector<std::int32_t> renewed_in_order(const Plan& plan, const GatheredUses& uses) {
+  std::vector<std::int32_t> renewed;
+  for (const GatheredUse& use : uses)
+    for (const std::int32_t i : use.instances)
+      if (plan.find(FunctionKind::renew, i) >= 0 &&
+          std::find(renewed.begin(), renewed.end(), i) == renewed.end())
+        renewed.push_back(i);
+  return renewed;
+}
+
 std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling) {
   Contributions contributions(plan, work);
   std::vector<Bundle> reduced;

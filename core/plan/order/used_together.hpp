@@ -16,6 +16,8 @@ struct GatheredUse {
   std::int64_t calls = 0;
 };
 using GatheredUses = std::vector<GatheredUse>;
+// Instances of whose parameters there is a copy, in the order in which they are first used.
+std::vector<std::int32_t> renewed_in_order(const Plan& plan, const GatheredUses& uses);
 GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling);
 
 // Instances whose gradients are summed over the ranks together, in the order in which they are complete:

@@ -33,13 +33,17 @@ class Guest {
     return plan_.functions[call.function].kind == FunctionKind::gather &&
            step.exchange->out.region == Region::parameter;
   }
+  // Both make copies of parameters anew ahead of their use.
+  bool renews(const Call& call, const Address& address) const {
+    return plan_.functions[call.function].kind == FunctionKind::renew && address.region == Region::parameter;
+  }
   // Of what both programs have in the same place.
   bool is_common(Region region) const {
     return beneath_.is_of(program_) && (lasts(region) || region == Region::runtime ||
                                         region == Region::batch || region == Region::scalars);
   }
   void check_write(const Call& call, const PlannedStep& step, const Address& address) const {
-    if (address.bytes == 0 || is_common(address.region)) return;
+    if (address.bytes == 0 || is_common(address.region) || renews(call, address)) return;
     const std::string_view op = step.op == none ? "recv" : program_.op(step.op).kind();
     for (const int side : {0, 1}) {
       const std::int64_t at = plan_.resolve(call, address, side);

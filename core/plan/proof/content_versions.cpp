@@ -15,7 +15,8 @@ ContentVersions::ContentVersions(const Program& program)
       for (Id op : program.segment(segment).ops(static_cast<FunctionKind>(kind)))
         find_what_changes(program.op(op));
   for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (Id op : program.segment(segment).ops(FunctionKind::gather)) find_copies(program.op(op));
+    for (const FunctionKind kind : {FunctionKind::renew, FunctionKind::gather})
+      for (Id op : program.segment(segment).ops(kind)) find_copies(program.op(op));
   for (const Bucket& bucket : program.buckets()) find_members(bucket);
 }
 

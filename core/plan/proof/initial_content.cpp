@@ -28,6 +28,7 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
   for (Id id : program.segment(plan.instances[instance].segment).values) {
     const auto home = plan.homes.find(id);
     if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
+    if (program.value(id).role == Role::fetched) continue;  // made anew by each step
     const Region region = home->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
       put_content(plan, id, home->second, instance, memory, -versions.delay_of(id));

@@ -63,7 +63,7 @@ namespace {
 
 // Of codes that numbers travel in; 0: they travel as they are.
 std::int64_t bits_of(const std::string& format) {
-  return format == "int8" ? 8 : format == "int4" ? 4 : format == "1bit" ? 1 : 0;
+  return format == "int8" || format == "fp8" ? 8 : format == "int4" ? 4 : format == "1bit" ? 1 : 0;
 }
 
 }  // namespace
@@ -84,6 +84,7 @@ Precision precision_of(const Recipe& recipe) {
   precision.reduce = kept("precision.reduce", precision.gradient);
   precision.reduce_bits = bits_of(recipe.text("precision.reduce"));
   precision.gather_bits = bits_of(recipe.text("precision.gather"));
+  precision.gather_fp8 = recipe.text("precision.gather") == "fp8";
   precision.split = recipe.text("precision.master") == "split";
   precision.eight_bits = recipe.text("precision.moments") == "8bit";
   return precision;

@@ -5,6 +5,8 @@
 //   stage 2  gradients too: summed over the ranks as soon as no microbatch has given only some of them, which
 //            is mostly after each, and each rank adds up its part
 //   stage 3  parameters too: gathered one use ahead, forward and backward
+// Where parameters are in parts over ranks of several hosts, `secondary` names the axes of those of one host:
+// they have a copy among them, from which each use gathers.
 // Stage 3 with reduce = "step" keeps gradients whole after all and sums them once a step: m times less to
 // send for m microbatches.
 #include "prun/plugin.hpp"
@@ -16,6 +18,7 @@ class Zero final : public Strategy {
  public:
   explicit Zero(const Options& options)
       : axes_(options.texts("axis")),
+        secondary_(options.has("secondary") ? options.texts("secondary") : std::vector<std::string>{}),
         stage_(options.integer("stage")),
         once_(options.text("reduce") == "step") {
     if (stage_ == 2 && once_)
@@ -23,15 +26,20 @@ class Zero final : public Strategy {
           ErrorCode::bad_input,
           "stage 2 with reduce = \"step\" keeps gradients whole, which is stage 1; choose stage = 1, or "
           "reduce = \"microbatch\"");
+    if (stage_ < 3 && !secondary_.empty())
+      throw_error(ErrorCode::bad_input,
+                  "secondary is a copy of parameters that are kept in parts, and stage ", stage_,
+                  " has them whole; choose stage = 3, or leave secondary out");
   }
 
   void apply(ProgramRef program) override {
     if (stage_ == 0) return;
     program.keep_in_parts(axes_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
+    if (!secondary_.empty()) program.copy_within(secondary_);
   }
 
  private:
-  std::vector<std::string> axes_;
+  std::vector<std::string> axes_, secondary_;
   std::int64_t stage_;
   bool once_;
 };
@@ -49,4 +57,8 @@ PRUN_PLUGIN(
     "those that sum its gradient\n"
     "stage  | int    | 1  | 0..3 | 0: nothing; 1: optimizer state; 2: gradients too; 3: parameters too\n"
     "reduce | choice | microbatch | microbatch,step | When stage 3 sums gradients, as stage 2 does; step: "
-    "kept whole until then, which sends less\n");
+    "kept whole until then, which sends less\n"
+    "secondary | names | none | | Stage 3: of several axes the last ones, those within a host, whose ranks "
+    "have "
+    "a copy of the parameters among them; it is brought once a step, and each use gathers it over these "
+    "axes\n");

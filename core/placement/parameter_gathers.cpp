@@ -1,0 +1,100 @@
+#include "placement/parameter_gathers.hpp"
+
+#include <algorithm>
+
+#include "placement/flat_ranges.hpp"
+#include "prun/block_codes.hpp"
+
+namespace prun {
+
+void ParameterGathers::add(Bucket& bucket, bool in_codes) {
+  add_copy(bucket);
+  if (!in_codes) return gather(bucket, bucket.own_parameters, bucket.all_parameters);
+  if (bucket.copy != none) bucket.copy = add_codes(bucket, bucket.copy, "copy.codes");
+  bucket.own_codes = add_codes(bucket, bucket.own_parameters, "codes.own");
+  const bool is_alone = program_.mesh().extent(bucket.axis) == 1;
+  bucket.all_codes = is_alone ? bucket.own_codes : add_codes(bucket, bucket.all_parameters, "codes");
+  encode(bucket, bucket.copy == none ? FunctionKind::gather : FunctionKind::renew, bucket.own_parameters,
+         bucket.own_codes);
+  if (!is_alone) gather(bucket, bucket.own_codes, bucket.all_codes);
+  decode(bucket);
+}
+
+// Where all ranks that have parts have a copy among them, their parts are that.
+void ParameterGathers::add_copy(Bucket& bucket) {
+  std::vector<AxisId> outer = axes_of(bucket.axis), inner;
+  std::erase_if(outer, [&](AxisId axis) {
+    const bool has_copy = std::find(copy_axes_.begin(), copy_axes_.end(), axis) != copy_axes_.end();
+    if (has_copy) inner.push_back(axis);
+    return has_copy;
+  });
+  if (inner.empty() || outer.empty()) return;
+  bucket.copied_from = folded(outer);
+  const std::int64_t parts = program_.mesh().extent(bucket.copied_from);
+  Value& all = program_.value(bucket.all_parameters);
+  all.dims = {{"parts", parts}, {"packed", bucket.elements / parts}};
+  Value copy = all;
+  copy.name = detail::concat("bucket.", copy.bucket, ".copy");
+  copy.role = Role::fetched;
+  copy.placement = in_parts(program_, folded(inner));
+  bucket.copy = program_.add_value(std::move(copy));
+}
+
+// From the rank's own part, by the copy if there is one: ranks have equal stretches of each of its parts.
+void ParameterGathers::gather(const Bucket& bucket, Id own, Id all) {
+  const auto along = [&](AxisId axis, int dim, bool direct) {
+    return std::vector<AttrValue>{axis_attr(axis),
+                                  {"dim", static_cast<double>(dim)},
+                                  {"parts", static_cast<double>(program_.mesh().extent(axis))},
+                                  {"direct", direct ? 1.0 : 0.0}};
+  };
+  if (bucket.copy == none)
+    return exchange(bucket, FunctionKind::gather, own, all, along(bucket.axis, 0, false));
+  std::vector<AxisId> inner = axes_of(bucket.axis);
+  std::erase_if(inner, [&](AxisId axis) {
+    return std::find(copy_axes_.begin(), copy_axes_.end(), axis) == copy_axes_.end();
+  });
+  exchange(bucket, FunctionKind::renew, own, bucket.copy, along(bucket.copied_from, 0, false));
+  exchange(bucket, FunctionKind::gather, bucket.copy, all, along(folded(inner), 1, true));
+}
+
+void ParameterGathers::exchange(const Bucket& bucket, FunctionKind function, Id from, Id to,
+                                std::span<const AttrValue> attrs) {
+  Exchanges& known = exchanges_[{bucket.segment, function}];
+  const Id op =
+      program_.add_op(bucket.segment, function, Part::input, "all_gather", {from, to}, attrs, known.behind);
+  if (known.first == none) known.first = op;
+}
+
+void ParameterGathers::encode(const Bucket& bucket, FunctionKind function, Id from, Id to) {
+  const Exchanges& known = exchanges_[{bucket.segment, function}];
+  const Id before = known.first == none ? known.behind : known.first;
+  const AttrValue attr{"bits", static_cast<double>(bits())};
+  const bool fp8 = program_.precision().gather_fp8;
+  program_.add_op(bucket.segment, function, Part::input, fp8 ? "encode_fp8" : "encode", {from, to},
+                  std::span(&attr, fp8 ? 0 : 1), before);
+}
+
+void ParameterGathers::decode(const Bucket& bucket) {
+  const DType type = program_.value(bucket.all_parameters).dtype;
+  const AttrValue attrs[] = {{"to", static_cast<double>(type)}, {"bits", static_cast<double>(bits())}};
+  const bool fp8 = program_.precision().gather_fp8;
+  const Id op =
+      program_.add_op(bucket.segment, FunctionKind::gather, Part::input, fp8 ? "decode_fp8" : "decode",
+                      {bucket.all_codes, bucket.all_parameters}, std::span(attrs, fp8 ? 1 : 2));
+  Exchanges& known = exchanges_[{bucket.segment, FunctionKind::gather}];
+  if (known.behind == none) known.behind = op;
+}
+
+Id ParameterGathers::add_codes(const Bucket& bucket, Id like, const char* name) {
+  Value codes = program_.value(like);
+  codes.name = detail::concat("bucket.", codes.bucket, ".", name);
+  if (codes.role != Role::fetched) codes.role = Role::activation;
+  codes.dtype = DType::u8;
+  codes.segment = bucket.segment;
+  Dim& packed = codes.dims.back();
+  packed.extent = packed.extent / code_block * code_block_bytes(bits());
+  return program_.add_value(std::move(codes));
+}
+
+}  // namespace prun
