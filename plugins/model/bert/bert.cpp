@@ -10,23 +10,16 @@ constexpr double deviation = 0.02;
 
 Bert::Bert(const Options& options)
     : layers_(options.integer("layers")),
-      hidden_{"hidden", options.integer("hidden")},
-      heads_{"heads", options.integer("heads")},
-      ffn_{"ffn", options.integer("ffn") ? options.integer("ffn") : 4 * hidden_.extent},
-      vocab_{"vocab", options.integer("vocab")},
-      head_dim_{"head_dim", hidden_.extent / heads_.extent},
-      positions_(options.integer("positions")),
+      widths_(options),
+      positions_{options.integer("positions")},
       types_(options.integer("types")),
       separator_(options.integer("separator")),
       activation_(options.text("activation")),
-      dropout_(options.number("dropout")),
-      eps_(options.number("norm_eps")) {
-  if (hidden_.extent % heads_.extent != 0)
-    throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
-                " is not a multiple of model.heads = ", heads_.extent);
-  if (separator_ >= vocab_.extent)
+      dropout_{options.number("dropout")},
+      norm_{options.number("norm_eps")} {
+  if (separator_ >= widths_.vocab.extent)
     throw_error(ErrorCode::bad_input, "model.separator = ", separator_,
-                " is outside of model.vocab = ", vocab_.extent);
+                " is outside of model.vocab = ", widths_.vocab.extent);
 }
 
 void Bert::build(const ModelContext& context, ProgramRef program) {
@@ -37,74 +30,38 @@ void Bert::build(const ModelContext& context, ProgramRef program) {
 
 Id Bert::embedding(const ModelContext& context, ProgramRef program) const {
   const Segment s = program.segment("embedding");
-  const Id table = s.weight("token", {vocab_, hidden_}, normal(deviation));
-  const Id positions = s.weight("position", {rows(context), hidden_}, normal(deviation));
-  const Id types = s.weight("type", {{"types", types_}, hidden_}, normal(deviation));
+  const Dim& hidden = widths_.hidden;
+  const Id table = s.weight("token", {widths_.vocab, hidden}, normal(deviation));
+  const Id positions = s.weight("position", {positions_.rows(context), hidden}, normal(deviation));
+  const Id types = s.weight("type", {{"types", types_}, hidden}, normal(deviation));
   const Id kinds =
       s.op("token_types", {s.tokens()},
            {{"separator", static_cast<double>(separator_)}, {"types", static_cast<double>(types_)}});
   const Id words = s.op("add", {s.op("embedding", {s.tokens(), table}), s.op("embedding", {kinds, types})});
   const Id x = s.op("add_position", {words, positions});
-  s.outgoing(dropped(s, norm(s, x, "norm", hidden_), 0));
+  s.outgoing(dropout_.of(s, norm_.of(s, x, "norm", hidden), 0));
   return table;
 }
 
 void Bert::block(const Segment& s) const {
+  const BiasedSublayers sublayers{widths_, normal(deviation), normal(deviation)};
   const Id x = s.incoming();
-  const Id seen = norm(s, s.op("add", {x, dropped(s, attention(s, x), 0)}), "norm1", hidden_);
-  s.outgoing(norm(s, s.op("add", {seen, dropped(s, mlp(s, seen), 1)}), "norm2", hidden_));
-}
-
-// One weight for queries, keys and values, grouped by head, so that sharding `heads` shards all three.
-Id Bert::attention(const Segment& s, Id x) const {
-  const Dim packed{"packed", 3}, queries{"queries", 1};
-  const Id weight = s.matrix(s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, normal(deviation)),
-                             {.batch = 1, .columns = 1, .cuts = {1, 2}});
-  const Id qkv = s.op("linear", {x, weight, s.vector("qkv.bias", {heads_, packed, head_dim_}, zeros())});
-  const std::vector<Id> heads = s.ops("split_heads", {qkv}, 3);
-  return s.op("linear",
-              {s.op("attention", {heads[0], heads[1], heads[2]}, {{"causal", 0}}),
-               s.matrix(s.weight("proj.weight", {hidden_, heads_, queries, head_dim_}, normal(deviation)),
-                        {.columns = 3}),
-               s.vector("proj.bias", {hidden_}, zeros())},
-              {{"in_dims", 3}});
-}
-
-Id Bert::mlp(const Segment& s, Id x) const {
-  const Id up =
-      s.op("linear", {x, s.matrix(s.weight("up.weight", {ffn_, hidden_}, normal(deviation)), {.columns = 1}),
-                      s.vector("up.bias", {ffn_}, zeros())});
-  return s.op("linear",
-              {activated(s, up),
-               s.matrix(s.weight("down.weight", {hidden_, ffn_}, normal(deviation)), {.columns = 1}),
-               s.vector("down.bias", {hidden_}, zeros())});
+  const Id near = s.op("add", {x, dropout_.of(s, sublayers.attention(s, x, false), 0)});
+  const Id seen = norm_.of(s, near, "norm1", widths_.hidden);
+  const Id made = s.op("add", {seen, dropout_.of(s, sublayers.mlp(s, seen, activation()), 1)});
+  s.outgoing(norm_.of(s, made, "norm2", widths_.hidden));
 }
 
 void Bert::head(const Segment& s, Id table) const {
-  const Dim width{"transform", hidden_.extent};
+  const Dim& hidden = widths_.hidden;
+  const Dim width{"transform", hidden.extent};
   const Id projected = s.op(
       "linear", {s.incoming(),
-                 s.matrix(s.weight("transform.weight", {width, hidden_}, normal(deviation)), {.columns = 1}),
+                 s.matrix(s.weight("transform.weight", {width, hidden}, normal(deviation)), {.columns = 1}),
                  s.vector("transform.bias", {width}, zeros())});
-  const Id x = norm(s, activated(s, projected), "norm", width);
-  s.op("lm_head_biased", {x, s.tie(table), s.targets(), s.vector("bias", {vocab_}, zeros()),
+  const Id x = norm_.of(s, s.op(activation(), {projected}), "norm", width);
+  s.op("lm_head_biased", {x, s.tie(table), s.targets(), s.vector("bias", {widths_.vocab}, zeros()),
                           s.runtime("inv_targets"), s.runtime("loss_sum")});
-}
-
-Id Bert::activated(const Segment& s, Id x) const {
-  return s.op(activation_ == "gelu" ? "gelu_erf" : "gelu", {x});
-}
-
-Id Bert::norm(const Segment& s, Id x, const std::string& name, const Dim& width) const {
-  return s.op("layernorm",
-              {x, s.vector(name + ".gain", {width}, ones()), s.vector(name + ".bias", {width}, zeros())},
-              {{"eps", eps_}});
-}
-
-Id Bert::dropped(const Segment& s, Id x, int stream) const {
-  if (dropout_ == 0) return x;
-  return s.op("dropout", {x, s.samples(), s.runtime("seed")},
-              {{"p", dropout_}, {"stream", static_cast<double>(stream)}});
 }
 
 }  // namespace prun

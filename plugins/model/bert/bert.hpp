@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "blocks.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -20,27 +21,18 @@ class Bert final : public Model {
   ForeignWeights foreign_weights() const override;
 
  private:
-  // Of the position table.
-  Dim rows(const ModelContext& context) const {
-    if (positions_ > 0 && positions_ < context.seq)
-      throw_error(ErrorCode::bad_input, "model.seq = ", context.seq,
-                  " is more than model.positions = ", positions_);
-    return {"positions", positions_ ? positions_ : context.seq};
-  }
   Id embedding(const ModelContext& context, ProgramRef program) const;
   void block(const Segment& s) const;
-  Id attention(const Segment& s, Id x) const;
-  Id mlp(const Segment& s, Id x) const;
   void head(const Segment& s, Id table) const;
-  Id activated(const Segment& s, Id x) const;
-  Id norm(const Segment& s, Id x, const std::string& name, const Dim& width) const;
-  Id dropped(const Segment& s, Id x, int stream) const;
+  const char* activation() const { return activation_ == "gelu" ? "gelu_erf" : "gelu"; }
 
   std::int64_t layers_;
-  Dim hidden_, heads_, ffn_, vocab_, head_dim_;
-  std::int64_t positions_, types_, separator_;
+  Widths widths_;
+  PositionTable positions_;
+  std::int64_t types_, separator_;
   std::string activation_;
-  double dropout_, eps_;
+  Dropout dropout_;
+  LayerNorm norm_;
 };
 
 }  // namespace prun

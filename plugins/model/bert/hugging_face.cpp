@@ -29,15 +29,15 @@ void Bert::write_config(const ModelContext& context, ConfigWriter& config) const
   config.set("architectures", std::vector<std::string>{"BertForMaskedLM"});
   config.set("hidden_act", activation_ == "gelu" ? "gelu" : "gelu_new");
   config.set("num_hidden_layers", layers_);
-  config.set("hidden_size", hidden_.extent);
-  config.set("num_attention_heads", heads_.extent);
-  config.set("intermediate_size", ffn_.extent);
-  config.set("vocab_size", vocab_.extent);
-  config.set("max_position_embeddings", rows(context).extent);
+  config.set("hidden_size", widths_.hidden.extent);
+  config.set("num_attention_heads", widths_.heads.extent);
+  config.set("intermediate_size", widths_.ffn.extent);
+  config.set("vocab_size", widths_.vocab.extent);
+  config.set("max_position_embeddings", positions_.rows(context).extent);
   config.set("type_vocab_size", types_);
   config.set("tie_word_embeddings", true);
-  config.set("layer_norm_eps", eps_);
-  config.set("hidden_dropout_prob", dropout_);
+  config.set("layer_norm_eps", norm_.eps);
+  config.set("hidden_dropout_prob", dropout_.probability);
   config.set("attention_probs_dropout_prob", 0.0);
 }
 
@@ -46,13 +46,7 @@ ForeignWeights Bert::foreign_weights() const {
                          {},
                          {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*",
                           "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}};
-  const auto add = [&](const std::string& parameter, const std::string& name, const char* dims = "") {
-    weights.tensors.push_back({parameter, name, dims});
-  };
-  const auto add_norm = [&](const std::string& norm, const std::string& name) {
-    add(norm + ".gain", name + ".weight");
-    add(norm + ".bias", name + ".bias");
-  };
+  const WeightNames names(weights);
   const auto add_packed = [&](const std::string& name, std::int64_t slot) {
     const std::string there = "bert.encoder.layer.*.attention.self." + name;
     weights.tensors.push_back(
@@ -60,26 +54,26 @@ ForeignWeights Bert::foreign_weights() const {
     weights.tensors.push_back(
         {"block.qkv.bias", there + ".bias", "heads packed head_dim", "packed", slot, slot + 1});
   };
-  add("embedding.token", "bert.embeddings.word_embeddings.weight");
-  add("embedding.position", "bert.embeddings.position_embeddings.weight");
-  add("embedding.type", "bert.embeddings.token_type_embeddings.weight");
-  add_norm("embedding.norm", "bert.embeddings.LayerNorm");
+  names.add("embedding.token", "bert.embeddings.word_embeddings.weight");
+  names.add("embedding.position", "bert.embeddings.position_embeddings.weight");
+  names.add("embedding.type", "bert.embeddings.token_type_embeddings.weight");
+  names.add_norm("embedding.norm", "bert.embeddings.LayerNorm");
   add_packed("query", 0);
   add_packed("key", 1);
   add_packed("value", 2);
   const std::string layer = "bert.encoder.layer.*.";
-  add("block.proj.weight", layer + "attention.output.dense.weight", "hidden, heads queries head_dim");
-  add("block.proj.bias", layer + "attention.output.dense.bias");
-  add_norm("block.norm1", layer + "attention.output.LayerNorm");
-  add("block.up.weight", layer + "intermediate.dense.weight");
-  add("block.up.bias", layer + "intermediate.dense.bias");
-  add("block.down.weight", layer + "output.dense.weight");
-  add("block.down.bias", layer + "output.dense.bias");
-  add_norm("block.norm2", layer + "output.LayerNorm");
-  add("head.transform.weight", "cls.predictions.transform.dense.weight");
-  add("head.transform.bias", "cls.predictions.transform.dense.bias");
-  add_norm("head.norm", "cls.predictions.transform.LayerNorm");
-  add("head.bias", "cls.predictions.bias");
+  names.add("block.proj.weight", layer + "attention.output.dense.weight", "hidden, heads queries head_dim");
+  names.add("block.proj.bias", layer + "attention.output.dense.bias");
+  names.add_norm("block.norm1", layer + "attention.output.LayerNorm");
+  names.add("block.up.weight", layer + "intermediate.dense.weight");
+  names.add("block.up.bias", layer + "intermediate.dense.bias");
+  names.add("block.down.weight", layer + "output.dense.weight");
+  names.add("block.down.bias", layer + "output.dense.bias");
+  names.add_norm("block.norm2", layer + "output.LayerNorm");
+  names.add("head.transform.weight", "cls.predictions.transform.dense.weight");
+  names.add("head.transform.bias", "cls.predictions.transform.dense.bias");
+  names.add_norm("head.norm", "cls.predictions.transform.LayerNorm");
+  names.add("head.bias", "cls.predictions.bias");
   return weights;
 }
 

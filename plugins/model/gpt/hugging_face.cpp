@@ -26,41 +26,35 @@ void Gpt::write_config(const ModelContext& context, ConfigWriter& config) const 
   config.set("architectures", std::vector<std::string>{"GPT2LMHeadModel"});
   config.set("activation_function", "gelu_new");
   config.set("n_layer", layers_);
-  config.set("n_embd", hidden_.extent);
-  config.set("n_head", heads_.extent);
-  config.set("n_inner", ffn_.extent);
-  config.set("vocab_size", vocab_.extent);
-  config.set("n_positions", rows(context).extent);
+  config.set("n_embd", widths_.hidden.extent);
+  config.set("n_head", widths_.heads.extent);
+  config.set("n_inner", widths_.ffn.extent);
+  config.set("vocab_size", widths_.vocab.extent);
+  config.set("n_positions", positions_.rows(context).extent);
   config.set("tie_word_embeddings", tied_);
-  config.set("layer_norm_epsilon", eps_);
-  config.set("embd_pdrop", dropout_);
-  config.set("resid_pdrop", dropout_);
+  config.set("layer_norm_epsilon", norm_.eps);
+  config.set("embd_pdrop", dropout_.probability);
+  config.set("resid_pdrop", dropout_.probability);
   config.set("attn_pdrop", 0.0);
 }
 
 // There, matrices have their inputs first, and the queries, keys and values of all heads follow each other.
 ForeignWeights Gpt::foreign_weights() const {
   ForeignWeights weights{{"transformer.", ""}, {}, {"*.attn.bias", "*.attn.masked_bias"}};
-  const auto add = [&](const std::string& parameter, const std::string& name, const char* dims = "") {
-    weights.tensors.push_back({parameter, "transformer." + name, dims});
-  };
-  const auto add_norm = [&](const std::string& norm, const std::string& name) {
-    add(norm + ".gain", name + ".weight");
-    add(norm + ".bias", name + ".bias");
-  };
-  add("embedding.token", "wte.weight");
-  add("embedding.position", "wpe.weight");
-  add_norm("block.norm1", "h.*.ln_1");
-  add("block.qkv.weight", "h.*.attn.c_attn.weight", "hidden, packed heads head_dim");
-  add("block.qkv.bias", "h.*.attn.c_attn.bias", "packed heads head_dim");
-  add("block.proj.weight", "h.*.attn.c_proj.weight", "heads queries head_dim, hidden");
-  add("block.proj.bias", "h.*.attn.c_proj.bias");
-  add_norm("block.norm2", "h.*.ln_2");
-  add("block.up.weight", "h.*.mlp.c_fc.weight", "hidden, ffn");
-  add("block.up.bias", "h.*.mlp.c_fc.bias");
-  add("block.down.weight", "h.*.mlp.c_proj.weight", "ffn, hidden");
-  add("block.down.bias", "h.*.mlp.c_proj.bias");
-  add_norm("head.norm", "ln_f");
+  const WeightNames names(weights, "transformer.");
+  names.add("embedding.token", "wte.weight");
+  names.add("embedding.position", "wpe.weight");
+  names.add_norm("block.norm1", "h.*.ln_1");
+  names.add("block.qkv.weight", "h.*.attn.c_attn.weight", "hidden, packed heads head_dim");
+  names.add("block.qkv.bias", "h.*.attn.c_attn.bias", "packed heads head_dim");
+  names.add("block.proj.weight", "h.*.attn.c_proj.weight", "heads queries head_dim, hidden");
+  names.add("block.proj.bias", "h.*.attn.c_proj.bias");
+  names.add_norm("block.norm2", "h.*.ln_2");
+  names.add("block.up.weight", "h.*.mlp.c_fc.weight", "hidden, ffn");
+  names.add("block.up.bias", "h.*.mlp.c_fc.bias");
+  names.add("block.down.weight", "h.*.mlp.c_proj.weight", "ffn, hidden");
+  names.add("block.down.bias", "h.*.mlp.c_proj.bias");
+  names.add_norm("head.norm", "ln_f");
   if (tied_)
     weights.ignored.emplace_back("lm_head.weight");
   else

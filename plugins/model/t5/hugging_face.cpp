@@ -44,7 +44,7 @@ void T5::write_config(const ModelContext&, ConfigWriter& config) const {
   config.set("relative_attention_max_distance", distance_);
   config.set("tie_word_embeddings", false);
   config.set("layer_norm_epsilon", eps_);
-  config.set("dropout_rate", dropout_);
+  config.set("dropout_rate", dropout_.probability);
 }
 
 ForeignWeights T5::foreign_weights() const {

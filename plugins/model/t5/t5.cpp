@@ -16,7 +16,7 @@ T5::T5(const Options& options)
       vocab_{"vocab", options.integer("vocab")},
       buckets_{"buckets", options.integer("buckets")},
       distance_(options.integer("distance")),
-      dropout_(options.number("dropout")),
+      dropout_{options.number("dropout")},
       eps_(options.number("norm_eps")) {}
 
 void T5::build(const ModelContext& context, ProgramRef program) {
@@ -29,19 +29,19 @@ void T5::build(const ModelContext& context, ProgramRef program) {
   const Id table = embedding.weight("token", {vocab_, hidden_}, normal(1.0));
   const Id x = embedding.op("embedding", {encoders(embedding, embedding.tokens()), table});
   const Shared of_encoder{distances(embedding), none};
-  embedding.outgoing(dropped(embedding, x, 0));
+  embedding.outgoing(dropout_.of(embedding, x, 0));
   layer(program.segment("encoder", layers_), of_encoder);
 
   const Segment bridge = program.segment("bridge");
   Shared of_decoder;
-  of_decoder.memory = bridge.carry(dropped(bridge, norm(bridge, bridge.incoming(), "norm"), 0));
+  of_decoder.memory = bridge.carry(dropout_.of(bridge, norm(bridge, bridge.incoming(), "norm"), 0));
   of_decoder.distances = distances(bridge);
   const Id y = bridge.op("embedding", {decoders(bridge, bridge.tokens()), bridge.tie(table)});
-  bridge.outgoing(dropped(bridge, y, 1));
+  bridge.outgoing(dropout_.of(bridge, y, 1));
   layer(program.segment("decoder", decoder_layers_), of_decoder);
 
   const Segment head = program.segment("head");
-  const Id last = dropped(head, norm(head, head.incoming(), "norm"), 0);
+  const Id last = dropout_.of(head, norm(head, head.incoming(), "norm"), 0);
   head.op("lm_head", {last, head.weight("weight", {vocab_, hidden_}, scaled(hidden_.extent)),
                       decoders(head, head.targets()), head.runtime("inv_targets"), head.runtime("loss_sum")});
 }
@@ -107,7 +107,7 @@ Id T5::mlp(const Segment& s, Id x) const {
   const Id up = s.matrix(s.weight("up.weight", {{"gate", 2}, ffn_, hidden_}, scaled(hidden_.extent)),
                          {.columns = 1, .cuts = {1}});
   const Id down = s.matrix(s.weight("down.weight", {hidden_, ffn_}, scaled(ffn_.extent)), {.columns = 1});
-  return s.op("linear", {dropped(s, s.op("geglu", {s.op("linear", {x, up, none})}), 3), down, none});
+  return s.op("linear", {dropout_.of(s, s.op("geglu", {s.op("linear", {x, up, none})}), 3), down, none});
 }
 
 Id T5::norm(const Segment& s, Id x, const std::string& name) const {
@@ -115,13 +115,7 @@ Id T5::norm(const Segment& s, Id x, const std::string& name) const {
 }
 
 Id T5::added(const Segment& s, Id x, Id y, int stream) const {
-  return s.op("add", {x, dropped(s, y, stream)});
-}
-
-Id T5::dropped(const Segment& s, Id x, int stream) const {
-  if (dropout_ == 0) return x;
-  return s.op("dropout", {x, s.samples(), s.runtime("seed")},
-              {{"p", dropout_}, {"stream", static_cast<double>(stream)}});
+  return s.op("add", {x, dropout_.of(s, y, stream)});
 }
 
 Init T5::scaled(std::int64_t width) const { return normal(1 / std::sqrt(static_cast<double>(width))); }

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "blocks.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -37,13 +38,13 @@ class T5 final : public Model {
   Id mlp(const Segment& s, Id x) const;
   Id norm(const Segment& s, Id x, const std::string& name) const;
   Id added(const Segment& s, Id x, Id y, int stream) const;
-  Id dropped(const Segment& s, Id x, int stream) const;
   Init scaled(std::int64_t width) const;
 
   std::int64_t layers_, decoder_layers_, said_inputs_, inputs_ = 1, seq_ = 1;
   Dim hidden_, heads_, head_dim_, ffn_, vocab_, buckets_;
   std::int64_t distance_;
-  double dropout_, eps_;
+  Dropout dropout_;
+  double eps_;
 };
 
 }  // namespace prun

@@ -1,0 +1,112 @@
+// What models write alike: widths as options name them, a table of positions, dropout, and the sublayers of
+// those with biases and layernorm, GPT-2 and BERT.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+
+// Where every head is as wide as the others and all of them together as the residual stream.
+struct Widths {
+  Dim hidden, heads, ffn, vocab, head_dim;
+
+  explicit Widths(const Options& options)
+      : hidden{"hidden", options.integer("hidden")},
+        heads{"heads", options.integer("heads")},
+        ffn{"ffn", options.integer("ffn") ? options.integer("ffn") : 4 * hidden.extent},
+        vocab{"vocab", options.integer("vocab")},
+        head_dim{"head_dim", hidden.extent / heads.extent} {
+    if (hidden.extent % heads.extent != 0)
+      throw_error(ErrorCode::bad_input, "model.hidden = ", hidden.extent,
+                  " is not a multiple of model.heads = ", heads.extent);
+  }
+};
+
+// A row of its own for each position; as many as the option says or, where that is 0, as a sequence has.
+struct PositionTable {
+  std::int64_t said;
+
+  Dim rows(const ModelContext& context) const {
+    if (said > 0 && said < context.seq)
+      throw_error(ErrorCode::bad_input, "model.seq = ", context.seq,
+                  " is more than model.positions = ", said);
+    return {"positions", said ? said : context.seq};
+  }
+};
+
+// `stream` tells the places of a layer apart.
+struct Dropout {
+  double probability;
+
+  Id of(const Segment& s, Id x, int stream) const {
+    if (probability == 0) return x;
+    return s.op("dropout", {x, s.samples(), s.runtime("seed")},
+                {{"p", probability}, {"stream", static_cast<double>(stream)}});
+  }
+};
+
+struct LayerNorm {
+  double eps;
+
+  Id of(const Segment& s, Id x, const std::string& name, const Dim& width) const {
+    return s.op("layernorm",
+                {x, s.vector(name + ".gain", {width}, ones()), s.vector(name + ".bias", {width}, zeros())},
+                {{"eps", eps}});
+  }
+};
+
+// Attention and MLP with biases. Projections into the residual stream may start smaller than the others.
+struct BiasedSublayers {
+  const Widths& widths;
+  Init inner, residual;
+
+  // One weight for queries, keys and values, grouped by head, so that sharding `heads` shards all three.
+  Id attention(const Segment& s, Id x, bool causal) const {
+    const Dim packed{"packed", 3}, queries{"queries", 1};
+    const auto& [hidden, heads, ffn, vocab, head_dim] = widths;
+    const Id weight = s.matrix(s.weight("qkv.weight", {heads, packed, head_dim, hidden}, inner),
+                               {.batch = 1, .columns = 1, .cuts = {1, 2}});
+    const Id qkv = s.op("linear", {x, weight, s.vector("qkv.bias", {heads, packed, head_dim}, zeros())});
+    const std::vector<Id> of = s.ops("split_heads", {qkv}, 3);
+    const Id seen = s.op("attention", {of[0], of[1], of[2]}, {{"causal", causal ? 1.0 : 0.0}});
+    return s.op(
+        "linear",
+        {seen,
+         s.matrix(s.weight("proj.weight", {hidden, heads, queries, head_dim}, residual), {.columns = 3}),
+         s.vector("proj.bias", {hidden}, zeros())},
+        {{"in_dims", 3}});
+  }
+  Id mlp(const Segment& s, Id x, const char* activation) const {
+    const auto& [hidden, heads, ffn, vocab, head_dim] = widths;
+    const Id up = s.op("linear", {x, s.matrix(s.weight("up.weight", {ffn, hidden}, inner), {.columns = 1}),
+                                  s.vector("up.bias", {ffn}, zeros())});
+    return s.op("linear", {s.op(activation, {up}),
+                           s.matrix(s.weight("down.weight", {hidden, ffn}, residual), {.columns = 1}),
+                           s.vector("down.bias", {hidden}, zeros())});
+  }
+};
+
+// Tensors of others, one by one.
+class WeightNames {
+ public:
+  explicit WeightNames(ForeignWeights& weights, std::string prefix = {})
+      : weights_(weights), prefix_(std::move(prefix)) {}
+
+  void add(const std::string& parameter, const std::string& name, const char* dims = "") const {
+    weights_.tensors.push_back({parameter, prefix_ + name, dims});
+  }
+  // Of a layernorm.
+  void add_norm(const std::string& norm, const std::string& name) const {
+    add(norm + ".gain", name + ".weight");
+    add(norm + ".bias", name + ".bias");
+  }
+
+ private:
+  ForeignWeights& weights_;
+  std::string prefix_;
+};
+
+}  // namespace prun
