@@ -1,12 +1,11 @@
 // lm_head: logits, softmax cross-entropy and their gradients in one op, in chunks of rows, so that the logits
-// never exist whole. It computes its gradients in forward: dx leaves it as a result, and the weight's
-// gradient is added to its accumulator right there.
-//   loss += sum over targets that count of -log softmax(x w^T)[target]
-//   dx, dweight: gradients of loss * scale, where scale = 1 / number of targets of the whole step
+// never exist whole. There may be a bias for each word. It computes its gradients in forward: dx leaves it as
+// a result, and the weight's gradient is added to its accumulator right there.
+//   loss += sum over targets that count of -log softmax(x w^T + bias)[target]
+//   dx, dweight, dbias: gradients of loss * scale, where scale = 1 / number of targets of the whole step
 #include <vector>
 
-#include "base/require.hpp"
-#include "prun/op.hpp"
+#include "ops/head_shapes.hpp"
 
 namespace prun {
 namespace {
@@ -20,21 +19,22 @@ struct LmHead {
                                             {"scale"},
                                             {"loss", Access::update},
                                             {"dweight", Access::update, true},
-                                            {"dx", Access::write}};
+                                            {"dx", Access::write},
+                                            head_bias,
+                                            head_dbias};
   static constexpr Effect effect = Effect::update;
   static constexpr bool gradient_in_forward = true;
   static constexpr const char* logits = "lm_head_logits";
   static void rule(OpShape& s) {
-    const OperandShape &x = s.operand[0], &w = s.operand[1];
-    require(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1],
-            "lm_head takes x [batch, seq, width] and a weight [vocab, width]");
-    require(s.operand[2].dtype == DType::i32, "lm_head takes i32 targets [batch, seq]");
+    check_head(s, 7, kind);
     s.like(6, 0);
     s.sum(0, 0, 2);
-    s.whole(1, 0, 2);
+    s.whole(1, 0, 1);
+    keep_widths_whole(s);
   }
   static void gradient(const Gradient& g) {
     g.bind(5, g.accumulator(1));
+    g.bind(8, g.accumulator(7));
     g.pass(0, g.operand(6));
   }
   // Where the vocabulary is split: the ops of lm_head_split, which say what ranks must know of each other's
@@ -43,22 +43,18 @@ struct LmHead {
     const Dim& vocab = s.shape().operand[1].dims[0];
     if (s.dim() != vocab.name) return;
     const Id x = s.operand(0), weight = s.operand(1), targets = s.operand(2), scale = s.operand(3),
-             loss = s.operand(4), dweight = s.operand(5), dx = s.operand(6);
-    const auto [max, sum, hit] =
-        s.create<3>("lm_head_scan", {x, weight, targets}, {{"vocab", static_cast<double>(vocab.extent)}});
+             loss = s.operand(4), dweight = s.operand(5), dx = s.operand(6), bias = s.operand(7);
+    const auto [max, sum, hit] = s.create<3>("lm_head_scan", {x, weight, targets, bias},
+                                             {{"vocab", static_cast<double>(vocab.extent)}});
     Id gmax = max;
     for (std::int32_t axis : s.axes())
       gmax = s.create<1>("all_reduce_max", {gmax}, {{"axis", static_cast<double>(axis)}})[0];
     const auto [scaled] = s.create<1>("lm_head_rescale", {max, gmax, sum});
     const auto [lse] = s.create<1>("lm_head_loss", {gmax, scaled, hit, targets, loss});
-    s.emit("lm_head_grad", {x, weight, targets, lse, scale, dweight, dx});
+    s.emit("lm_head_grad", {x, weight, targets, lse, scale, dweight, dx, bias, s.operand(8)});
   }
   // Three products: logits, dx and dweight.
-  static void cost(const OpShape& s, OpCost& c) {
-    const OperandShape& x = s.operand[0];
-    c.flops = 6.0 * static_cast<double>(x.dims[0].extent * x.dims[1].extent) *
-              static_cast<double>(s.operand[1].elements());
-  }
+  static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }
 };
 
 }  // namespace

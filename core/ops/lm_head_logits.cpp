@@ -3,8 +3,7 @@
 //   whole_logits     the same where the host finds them: no rank has a part of the vocabulary alone
 #include <vector>
 
-#include "base/require.hpp"
-#include "prun/op.hpp"
+#include "ops/head_shapes.hpp"
 
 namespace prun {
 namespace {
@@ -13,17 +12,20 @@ struct LmHeadLogits {
   static constexpr const char* kind = "lm_head_logits";
   static constexpr const char* at_position = kind;
   static constexpr const char* help =
-      "by row, the logits of the last position whose target is not negative; zeros where there is none";
+      "by row, the logits of the last position whose target is not negative; zeros, or the bias, "
+      "where there is none";
   static constexpr OperandDef operands[] = {
-      {"x"}, {.name = "weight", .rows_by = 2}, {"targets"}, {"logits", Access::write}};
+      {"x"}, {.name = "weight", .rows_by = 2}, {"targets"}, {"logits", Access::write}, head_bias};
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
-    require(x.rank == 3 && w.rank == 2 && x.dims[2] == w.dims[1],
-            "lm_head_logits takes x [batch, seq, width] and a weight [vocab, width]");
-    require(s.operand[2].dtype == DType::i32, "lm_head_logits takes i32 targets [batch, seq]");
+    check_head(s, 4, kind);
     const Dim dims[] = {x.dims[0], w.dims[0]};
     s.output(3, OpShape::statistics(x.dtype), dims, 2);
-    s.sum(0, 1, 3);
+    s.sum(0, 1, 2);
+    if (x.dims[2] == w.dims[1] && !s.operand[4].present)
+      s.sum(0, 2, 3);
+    else
+      keep_widths_whole(s);
   }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops =

@@ -26,20 +26,24 @@ struct LmHeadRegularized {
                                             {"scale"},
                                             {"loss", Access::update},
                                             {"dweight", Access::update, true},
-                                            {"dx", Access::write}};
+                                            {"dx", Access::write},
+                                            head_bias,
+                                            head_dbias};
   static constexpr AttrDef attrs[] = {z_attr, smoothing_attr};
   static constexpr Effect effect = Effect::update;
   static constexpr bool gradient_in_forward = true;
   static constexpr const char* logits = "lm_head_logits";
   static void rule(OpShape& s) {
-    check_head(s, kind);
+    check_head(s, 7, kind);
     check_regularized(s.attrs[0].f, s.attrs[1].f, kind);
     s.like(6, 0);
     s.sum(0, 0, 2);
-    s.whole(1, 0, 2);
+    s.whole(1, 0, 1);
+    keep_widths_whole(s);
   }
   static void gradient(const Gradient& g) {
     g.bind(5, g.accumulator(1));
+    g.bind(8, g.accumulator(7));
     g.pass(0, g.operand(6));
   }
   static void split(const OpSplit& s) {
@@ -47,16 +51,17 @@ struct LmHeadRegularized {
     if (s.dim() != vocab.name) return;
     const AttrValue words{"vocab", static_cast<double>(vocab.extent)}, z{"z", s.shape().attrs[0].f},
         smoothing{"smoothing", s.shape().attrs[1].f};
-    const Id x = s.operand(0), weight = s.operand(1), targets = s.operand(2);
+    const Id x = s.operand(0), weight = s.operand(1), targets = s.operand(2), bias = s.operand(7);
     const auto [max, sum, hit] =
-        s.create<3>("lm_head_regularized_scan", {x, weight, targets}, {words, smoothing});
+        s.create<3>("lm_head_regularized_scan", {x, weight, targets, bias}, {words, smoothing});
     Id gmax = max;
     for (std::int32_t axis : s.axes())
       gmax = s.create<1>("all_reduce_max", {gmax}, {{"axis", static_cast<double>(axis)}})[0];
     const auto [scaled] = s.create<1>("lm_head_rescale", {max, gmax, sum});
     const auto [lse] =
         s.create<1>("lm_head_regularized_loss", {gmax, scaled, hit, targets, s.operand(4)}, {z});
-    s.emit("lm_head_regularized_grad", {x, weight, targets, lse, s.operand(3), s.operand(5), s.operand(6)},
+    s.emit("lm_head_regularized_grad",
+           {x, weight, targets, lse, s.operand(3), s.operand(5), s.operand(6), bias, s.operand(8)},
            {words, z, smoothing});
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }
@@ -71,17 +76,18 @@ struct LmHeadRegularizedScan {
                                             {"targets"},
                                             {"max", Access::write},
                                             {"sum", Access::write},
-                                            {"hit", Access::write}};
+                                            {"hit", Access::write},
+                                            head_bias};
   static constexpr AttrDef attrs[] = {int_attr("vocab", 0), smoothing_attr};
   static void rule(OpShape& s) {
-    check_head(s, kind);
+    check_head(s, 6, kind);
     check_regularized(0, s.attrs[1].f, kind);
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     require(s.attrs[0].i == w.dims[0].extent, kind, ": `vocab` is ", s.attrs[0].i,
             ", but the whole weight has ", w.dims[0].extent, " rows");
     for (int i : {3, 4, 5}) s.output(i, OpShape::statistics(x.dtype), x.dims, 2);
     s.sum(1, 0, 1);
-    s.whole(1, 1, 2);
+    keep_widths_whole(s);
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = c.repeated = product_flops(s); }
 };
@@ -105,21 +111,22 @@ struct LmHeadRegularizedLoss {
 struct LmHeadRegularizedGrad {
   static constexpr const char* kind = "lm_head_regularized_grad";
   static constexpr const char* help =
-      "gradients of the regularized loss over one part of the vocabulary: dweight, and this part's "
+      "gradients of the regularized loss over one part of the vocabulary: dweight, dbias, and this part's "
       "contribution to dx";
   static constexpr OperandDef operands[] = {
-      {"x"},     {.name = "weight", .rows_by = 2},  {"targets"},          {"lse"},
-      {"scale"}, {"dweight", Access::update, true}, {"dx", Access::write}};
+      {"x"},     {.name = "weight", .rows_by = 2},  {"targets"},           {"lse"},
+      {"scale"}, {"dweight", Access::update, true}, {"dx", Access::write}, head_bias,
+      head_dbias};
   static constexpr AttrDef attrs[] = {int_attr("vocab", 0), z_attr, smoothing_attr};
   static constexpr Effect effect = Effect::update;
   static constexpr bool gradient_in_forward = true;
   static void rule(OpShape& s) {
-    check_head(s, kind);
+    check_head(s, 7, kind);
     check_regularized(s.attrs[1].f, s.attrs[2].f, kind);
     s.like(6, 0);
     s.sum(0, 0, 2);
     s.sum(1, 0, 1);
-    s.whole(1, 1, 2);
+    keep_widths_whole(s);
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }
 };

@@ -4,7 +4,7 @@
 //   lm_head_scan      max, sum and hit of this part   -> gmax: all_reduce_max of max
 //   lm_head_rescale   sum, as if gmax were the max    -> all_reduce of scaled, and of hit
 //   lm_head_loss      lse = log of the sum of all exponentials; the loss
-//   lm_head_grad      dweight of this part; dx        -> all_reduce of dx
+//   lm_head_grad      dweight and dbias of this part; dx -> all_reduce of dx
 // The logits exist in chunks of rows, twice: scan and grad compute them each.
 #include <vector>
 
@@ -23,17 +23,18 @@ struct LmHeadScan {
                                             {"targets"},
                                             {"max", Access::write},
                                             {"sum", Access::write},
-                                            {"hit", Access::write}};
+                                            {"hit", Access::write},
+                                            head_bias};
   // Of all parts: a target beyond it makes its hit NaN.
   static constexpr AttrDef attrs[] = {int_attr("vocab", 0)};
   static void rule(OpShape& s) {
-    check_head(s, kind);
+    check_head(s, 6, kind);
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     require(s.attrs[0].i == w.dims[0].extent, "lm_head_scan: `vocab` is ", s.attrs[0].i,
             ", but the whole weight has ", w.dims[0].extent, " rows");
     for (int i : {3, 4, 5}) s.output(i, OpShape::statistics(x.dtype), x.dims, 2);
     s.sum(1, 0, 1);
-    s.whole(1, 1, 2);
+    keep_widths_whole(s);
   }
   // lm_head_grad needs the logits again, and counts them.
   static void cost(const OpShape& s, OpCost& c) { c.flops = c.repeated = product_flops(s); }
@@ -66,18 +67,20 @@ struct LmHeadLoss {
 struct LmHeadGrad {
   static constexpr const char* kind = "lm_head_grad";
   static constexpr const char* help =
-      "gradients of the loss over one part of the vocabulary: dweight, and this part's contribution to dx";
+      "gradients of the loss over one part of the vocabulary: dweight, dbias, and this part's contribution "
+      "to dx";
   static constexpr OperandDef operands[] = {
-      {"x"},     {.name = "weight", .rows_by = 2},  {"targets"},          {"lse"},
-      {"scale"}, {"dweight", Access::update, true}, {"dx", Access::write}};
+      {"x"},     {.name = "weight", .rows_by = 2},  {"targets"},           {"lse"},
+      {"scale"}, {"dweight", Access::update, true}, {"dx", Access::write}, head_bias,
+      head_dbias};
   static constexpr Effect effect = Effect::update;
   static constexpr bool gradient_in_forward = true;
   static void rule(OpShape& s) {
-    check_head(s, kind);
+    check_head(s, 7, kind);
     s.like(6, 0);
     s.sum(0, 0, 2);
     s.sum(1, 0, 1);
-    s.whole(1, 1, 2);
+    keep_widths_whole(s);
   }
   // Three products, as in lm_head: logits, dx and dweight.
   static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }

@@ -77,6 +77,21 @@ StagedOutcome outcome_of(const Program& program, const std::string& name) {
   return {staging_of(program, name, in), staging_of(program, name, in_masked)};
 }
 
+// The head's first three, and of what else that op reads, the operand of the head's that has its name.
+std::vector<Id> operands_of_logits(const Program& program, const Op& head) {
+  constexpr std::size_t common = 3;
+  const OpDef& wanted = program.registry().find(head.def->logits);
+  std::vector<Id> list(head.operands.begin(), head.operands.begin() + common);
+  for (std::size_t i = common; i < wanted.operand_count; ++i) {
+    if (wanted.operands[i].access == Access::write) continue;
+    list.push_back(none);
+    for (std::size_t of = common; of < head.operands.size(); ++of)
+      if (std::string_view(head.def->operands[of].name) == wanted.operands[i].name)
+        list.back() = head.operands[of];
+  }
+  return list;
+}
+
 }  // namespace
 
 Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted) {
@@ -142,7 +157,7 @@ void add_logits(Program& program) {
   const Op head = program.op(heads.front());
   const Id logits =
       program.add_op_creating(head.segment, FunctionKind::forward, Part::input, head.def->logits,
-                              std::span(head.operands).first(3), {}, heads.front())[0];
+                              operands_of_logits(program, head), {}, heads.front())[0];
   Value staged = program.value(logits);
   staged.name = std::string("logits") + out;
   staged.role = Role::staging;

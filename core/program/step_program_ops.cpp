@@ -32,6 +32,15 @@ const OpDef& find_op(const OpRegistry& registry, std::string_view kind, const Se
               "; one of an op plugin is there where the recipe names that: [plugins] ops = [\"...\"]");
 }
 
+// Optional operands at the end may be left out of a list, and none may be listed where an op has no such one:
+// so an op stands in for another that takes more.
+void fit(Op& op) {
+  const OpDef& def = *op.def;
+  std::vector<Id>& list = op.operands;
+  while (list.size() > def.operand_count && list.back() == none) list.pop_back();
+  while (list.size() < def.operand_count && def.operands[list.size()].optional) list.push_back(none);
+}
+
 }  // namespace
 
 OpShape Program::shape(const Op& op) const {
@@ -100,6 +109,7 @@ Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_
                    std::vector<Id> operands, std::span<const AttrValue> attrs, Id before) {
   Op op{&find_op(*registry_, kind, segment(segment_id)), segment_id, function, part, std::move(operands), {}};
   bind_attrs(op, attrs);
+  fit(op);
   check_operands(op);
   check_shapes(op);
   return place(std::move(op), before);
@@ -214,14 +224,15 @@ void Program::replace_operand(Id id, std::size_t index, Id value_id) {
 void Program::replace_kind(Id id, std::string_view kind) {
   Op& target = op(id);
   const OpDef& def = find_op(*registry_, kind, segment(target.segment));
-  bool same = def.operand_count == target.def->operand_count;
-  for (std::uint64_t i = 0; same && i < def.operand_count; ++i)
+  Op changed = target;
+  changed.def = &def;
+  fit(changed);
+  bool same = def.operand_count == changed.operands.size();
+  for (std::uint64_t i = 0; same && i < std::min(def.operand_count, target.def->operand_count); ++i)
     same = def.operands[i].access == target.def->operands[i].access;
   if (!same)
     throw_error(ErrorCode::bad_input, "op '", kind, "' cannot stand in for '", target.kind(),
                 "': it reads and writes other operands");
-  Op changed = target;
-  changed.def = &def;
   changed.attrs.clear();
   bind_attrs(changed, {});
   infer(changed);
@@ -239,6 +250,7 @@ void Program::replace_op(Id id, std::string_view kind, std::vector<Id> operands,
            {},
            old.again};
   bind_attrs(fresh, attrs);
+  fit(fresh);
   check_operands(fresh);
   check_lies_right(fresh, check_shapes(fresh));
   op(id) = std::move(fresh);

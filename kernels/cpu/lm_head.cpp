@@ -12,7 +12,7 @@ namespace {
 template <class T, class Sum>
 void lm_head(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const LogitRows<T, true> head(o[0], o[1], *context.workers, args.workspace);
+  const LogitRows<T, true> head(o[0], o[1], o[bias_at], *context.workers, args.workspace);
   const double scale = *o[3].as<const double>();
   double& loss = *o[4].as<double>();
   head.each_chunk([&](std::int64_t first, std::int64_t rows) {
@@ -21,17 +21,17 @@ void lm_head(const KernelArgs& args, const KernelContext& context) {
       head.row_loss(r) = cross_entropy(head.row(r), head.vocab(), targets[r], scale);
     });
     for (std::int64_t r = 0; r < rows; ++r) loss += head.row_loss(r);
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Sum>(), args.begins(5));
+    head.add_gradients(first, rows, o[dx_at].as<T>(), HeadSums<Sum>(args, dweight_at, dbias_at));
   });
 }
 
 Kernel select(const OpShape& s) {
-  if (!head_gradient_types(s, 3, 6) || s.operand[4].dtype != DType::f64) return nullptr;
-  return choose_head(s, s.operand[5], []<class T, class Sum>() -> Kernel { return lm_head<T, Sum>; });
+  if (!head_gradient_types(s, 3) || s.operand[4].dtype != DType::f64) return nullptr;
+  return choose_head(s, []<class T, class Sum>() -> Kernel { return lm_head<T, Sum>; });
 }
 
 }  // namespace
 
-std::vector<KernelDef> lm_head_kernels() { return {{"lm_head", select, logit_workspace<true>, 1u << 5}}; }
+std::vector<KernelDef> lm_head_kernels() { return {{"lm_head", select, logit_workspace<true>, head_sums}}; }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -30,7 +30,7 @@ void lm_head_logits(const KernelArgs& args, const KernelContext& context) {
   Tensor rows = x;
   rows.data = picked;
   rows.dim[1] = 1;
-  const LogitRows<T, false> head(rows, o[1], *context.workers, scratch.take<std::byte>(0));
+  const LogitRows<T, false> head(rows, o[1], o[4], *context.workers, scratch.take<std::byte>(0));
   head.each_chunk([&](std::int64_t first, std::int64_t count) {
     for (std::int64_t r = 0; r < count; ++r)
       std::copy_n(head.row(r), head.vocab(), o[3].as<Compute<T>>() + (first + r) * head.vocab());
@@ -48,7 +48,7 @@ std::int64_t workspace(const OpShape& s, std::int32_t threads) {
 
 Kernel select_logits(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  if (!same_type(s, {0, 1}) || s.operand[2].dtype != DType::i32) return nullptr;
+  if (!head_types(s, 4)) return nullptr;
   if (s.operand[3].dtype != OpShape::statistics(type)) return nullptr;
   return choose_value(type, []<class T>() -> Kernel { return lm_head_logits<T>; });
 }

@@ -62,7 +62,7 @@ double regularized_entropy(C* row, std::int64_t vocab, std::int32_t target, doub
 template <class T, class Sum>
 void lm_head_regularized(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const LogitRows<T, true> head(o[0], o[1], *context.workers, args.workspace);
+  const LogitRows<T, true> head(o[0], o[1], o[bias_at], *context.workers, args.workspace);
   const double scale = *o[3].as<const double>();
   const Regularized by{args.attrs[0].f, args.attrs[1].f, head.vocab()};
   double& loss = *o[4].as<double>();
@@ -72,7 +72,7 @@ void lm_head_regularized(const KernelArgs& args, const KernelContext& context) {
       head.row_loss(r) = regularized_entropy(head.row(r), head.vocab(), targets[r], scale, by);
     });
     for (std::int64_t r = 0; r < rows; ++r) loss += head.row_loss(r);
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Sum>(), args.begins(5));
+    head.add_gradients(first, rows, o[dx_at].as<T>(), HeadSums<Sum>(args, dweight_at, dbias_at));
   });
 }
 
@@ -80,7 +80,7 @@ template <class T>
 void lm_head_regularized_scan(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const LogitRows<T, false> head(o[0], o[1], *context.workers, args.workspace);
+  const LogitRows<T, false> head(o[0], o[1], o[6], *context.workers, args.workspace);
   const std::int64_t start = o[1].start[0], whole = args.attrs[0].i;
   const Regularized by{0, args.attrs[1].f, whole};
   head.each_chunk([&](std::int64_t first, std::int64_t rows) {
@@ -130,7 +130,7 @@ template <class T, class Sum>
 void lm_head_regularized_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const LogitRows<T, true> head(o[0], o[1], *context.workers, args.workspace);
+  const LogitRows<T, true> head(o[0], o[1], o[bias_at], *context.workers, args.workspace);
   const std::int64_t start = o[1].start[0];
   const double scale = *o[4].as<const double>();
   const Regularized by{args.attrs[1].f, args.attrs[2].f, args.attrs[0].i};
@@ -147,19 +147,18 @@ void lm_head_regularized_grad(const KernelArgs& args, const KernelContext& conte
       const double factor = scale * (1 + 2 * by.z * static_cast<double>(lse[r]));
       regularized_row(row, head.vocab(), factor, targets[r] - start, scale, by);
     });
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Sum>(), args.begins(5));
+    head.add_gradients(first, rows, o[dx_at].as<T>(), HeadSums<Sum>(args, dweight_at, dbias_at));
   });
 }
 
 Kernel select_regularized(const OpShape& s) {
-  if (!head_gradient_types(s, 3, 6) || s.operand[4].dtype != DType::f64) return nullptr;
-  return choose_head(s, s.operand[5],
-                     []<class T, class Sum>() -> Kernel { return lm_head_regularized<T, Sum>; });
+  if (!head_gradient_types(s, 3) || s.operand[4].dtype != DType::f64) return nullptr;
+  return choose_head(s, []<class T, class Sum>() -> Kernel { return lm_head_regularized<T, Sum>; });
 }
 
 Kernel select_regularized_scan(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  if (!head_types(s) || !same_type(s, {3, 4, 5}) || s.operand[3].dtype != OpShape::statistics(type))
+  if (!head_types(s, 6) || !same_type(s, {3, 4, 5}) || s.operand[3].dtype != OpShape::statistics(type))
     return nullptr;
   return choose_value(type, []<class T>() -> Kernel { return lm_head_regularized_scan<T>; });
 }
@@ -171,19 +170,18 @@ Kernel select_regularized_loss(const OpShape& s) {
 }
 
 Kernel select_regularized_grad(const OpShape& s) {
-  if (!head_gradient_types(s, 4, 6) || s.operand[3].dtype != OpShape::statistics(s.operand[0].dtype))
+  if (!head_gradient_types(s, 4) || s.operand[3].dtype != OpShape::statistics(s.operand[0].dtype))
     return nullptr;
-  return choose_head(s, s.operand[5],
-                     []<class T, class Sum>() -> Kernel { return lm_head_regularized_grad<T, Sum>; });
+  return choose_head(s, []<class T, class Sum>() -> Kernel { return lm_head_regularized_grad<T, Sum>; });
 }
 
 }  // namespace
 
 std::vector<KernelDef> lm_head_regularized_kernels() {
-  return {{"lm_head_regularized", select_regularized, logit_workspace<true>, 1u << 5},
+  return {{"lm_head_regularized", select_regularized, logit_workspace<true>, head_sums},
           {"lm_head_regularized_scan", select_regularized_scan, logit_workspace<false>},
           {"lm_head_regularized_loss", select_regularized_loss, regularized_loss_workspace},
-          {"lm_head_regularized_grad", select_regularized_grad, logit_workspace<true>, 1u << 5}};
+          {"lm_head_regularized_grad", select_regularized_grad, logit_workspace<true>, head_sums}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -71,19 +71,38 @@ std::int64_t logit_workspace(const OpShape& shape, std::int32_t threads) {
   return shape.operand[0].dtype == DType::f64 ? bytes(double{}) : bytes(float{});
 }
 
+// What the gradients of weight and bias are added to; null: nobody wants it. `begins`: the first chunk
+// writes.
+template <class Sum>
+struct HeadSums {
+  Sum* dweight;
+  bool begins_dweight;
+  Sum* dbias;
+  bool begins_dbias;
+
+  HeadSums(const KernelArgs& args, int dweight_at, int dbias_at)
+      : dweight(args.operands[dweight_at].as<Sum>()),
+        begins_dweight(args.begins(dweight_at)),
+        dbias(args.operands[dbias_at].as<Sum>()),
+        begins_dbias(args.begins(dbias_at)) {}
+};
+
 // One launch of such an op.
 template <class T, bool gradients>
 class LogitRows {
  public:
   using C = Compute<T>;
 
-  LogitRows(const Tensor& x, const Tensor& weight, const Workers& workers, void* workspace)
+  // `bias` may be absent.
+  LogitRows(const Tensor& x, const Tensor& weight, const Tensor& bias, const Workers& workers,
+            void* workspace)
       : workers_(workers),
         chunks_(RowChunks::cut(x.outer(1), weight.dim[0], weight.dim[1], sizeof(C))),
         scratch_(workspace),
         buffers_(scratch_, chunks_, workers.count, gradients),
         x_(x.as<const T>()),
-        weight_(row_major(weight.as<const T>(), chunks_.vocab, chunks_.width)) {}
+        weight_(row_major(weight.as<const T>(), chunks_.vocab, chunks_.width)),
+        bias_(bias.as<const T>()) {}
 
   std::int64_t vocab() const { return chunks_.vocab; }
 
@@ -92,7 +111,7 @@ class LogitRows {
   void each_chunk(Chunk chunk) const {
     for (std::int64_t first = 0; first < chunks_.rows; first += chunks_.chunk) {
       const std::int64_t rows = std::min(chunks_.chunk, chunks_.rows - first);
-      gemm<T, T, C>(workers_, part(x_, first, rows), weight_.transposed(), logits(rows), false, nullptr,
+      gemm<T, T, C>(workers_, part(x_, first, rows), weight_.transposed(), logits(rows), false, bias_,
                     buffers_.gemm);
       chunk(first, rows);
     }
@@ -102,19 +121,31 @@ class LogitRows {
   C* row(std::int64_t r) const { return buffers_.logits + r * buffers_.stride; }
   double& row_loss(std::int64_t r) const { return buffers_.losses[r]; }
 
-  // The chunk's logits have become gradients: writes its rows of dx and adds to dweight, which may be null.
-  // `begins`: the first chunk writes dweight.
+  // The chunk's logits have become gradients: writes its rows of dx and adds to the sums, either of which may
+  // be null.
   template <class Sum>
-  void add_gradients(std::int64_t first, std::int64_t rows, T* dx, Sum* dweight,
-                     bool begins) const requires gradients {
+  void add_gradients(std::int64_t first, std::int64_t rows, T* dx,
+                     const HeadSums<Sum>& sums) const requires gradients {
     gemm<C, T, T>(workers_, logits(rows), weight_, part(dx, first, rows), false, nullptr, buffers_.gemm);
-    if (!dweight) return;
+    if (sums.dbias) add_rows(rows, sums.dbias, sums.begins_dbias && first == 0);
+    if (!sums.dweight) return;
     gemm<C, T, Sum>(workers_, logits(rows).transposed(), part(x_, first, rows),
-                    row_major(dweight, chunks_.vocab, chunks_.width), !(begins && first == 0), nullptr,
-                    buffers_.gemm);
+                    row_major(sums.dweight, chunks_.vocab, chunks_.width),
+                    !(sums.begins_dweight && first == 0), nullptr, buffers_.gemm);
   }
 
  private:
+  // The sum of the rows, in their order.
+  template <class Sum>
+  void add_rows(std::int64_t rows, Sum* to, bool begins) const {
+    parallel_ranges(workers_, vocab(), 256, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t j = begin; j < end; ++j) {
+        Compute<Sum> sum = begins ? Compute<Sum>{0} : load(to[j]);
+        for (std::int64_t r = 0; r < rows; ++r) sum += static_cast<Compute<Sum>>(row(r)[j]);
+        store(to[j], sum);
+      }
+    });
+  }
   Matrix<C> logits(std::int64_t rows) const {
     return row_major(buffers_.logits, rows, chunks_.vocab, buffers_.stride);
   }
@@ -129,6 +160,7 @@ class LogitRows {
   LogitBuffers<C> buffers_;
   const T* x_;
   Matrix<const T> weight_;
+  const T* bias_;
 };
 
 // Exponentials to gradients: times `factor`, and minus `scale` at the target, if it is in this row.
@@ -166,17 +198,30 @@ C target_logit(const C* row, std::int64_t vocab, std::int64_t start, std::int32_
   return here ? row[target - start] : C{0};
 }
 
-// Whether a kernel takes the types of an op's first operands {x, weight, targets}.
-inline bool head_types(const OpShape& s) { return same_type(s, {0, 1}) && s.operand[2].dtype == DType::i32; }
-// The same, and those of the operands at these places.
-inline bool head_gradient_types(const OpShape& s, int scale, int dx) {
-  return head_types(s) && same_type(s, {0, dx}) && s.operand[scale].dtype == DType::f64;
+// Whether a kernel takes the types of an op's first operands {x, weight, targets}, and that of a bias, which
+// may be absent, at this place.
+inline bool head_types(const OpShape& s, int bias) {
+  return same_type(s, {0, 1}) && (!s.operand[bias].present || same_type(s, {0, bias})) &&
+         s.operand[2].dtype == DType::i32;
 }
-// By the types of x and of a gradient of the weight, which may be absent.
+// Where an op with gradients has its operands behind dweight.
+inline constexpr int dweight_at = 5, dx_at = 6, bias_at = 7, dbias_at = 8;
+inline constexpr std::uint32_t head_sums = 1u << dweight_at | 1u << dbias_at;
+
+// The same of such an op, whose scale lies at this place.
+inline bool head_gradient_types(const OpShape& s, int scale) {
+  return head_types(s, bias_at) && same_type(s, {0, dx_at}) && s.operand[scale].dtype == DType::f64;
+}
+// By the types of x and of the gradients that are sums, of which either may be absent.
 template <class Choice>
-Kernel choose_head(const OpShape& s, const OperandShape& dweight, Choice choice) {
+Kernel choose_head(const OpShape& s, Choice choice) {
   const DType type = s.operand[0].dtype;
-  return choose_product_sum(type, dweight.present ? dweight.dtype : OpShape::statistics(type), choice);
+  const OperandShape &dweight = s.operand[dweight_at], &dbias = s.operand[dbias_at];
+  if (dweight.present && dbias.present && dweight.dtype != dbias.dtype) return nullptr;
+  const DType sums = dweight.present ? dweight.dtype
+                     : dbias.present ? dbias.dtype
+                                     : OpShape::statistics(type);
+  return choose_product_sum(type, sums, choice);
 }
 
 }  // namespace prun::cpu::PRUN_ISA

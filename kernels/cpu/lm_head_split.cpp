@@ -16,7 +16,7 @@ template <class T>
 void lm_head_scan(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const LogitRows<T, false> head(o[0], o[1], *context.workers, args.workspace);
+  const LogitRows<T, false> head(o[0], o[1], o[6], *context.workers, args.workspace);
   const std::int64_t start = o[1].start[0], whole = args.attrs[0].i;
   head.each_chunk([&](std::int64_t first, std::int64_t rows) {
     parallel(*context.workers, rows, [&](std::int64_t r) {
@@ -72,7 +72,7 @@ template <class T, class Sum>
 void lm_head_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const LogitRows<T, true> head(o[0], o[1], *context.workers, args.workspace);
+  const LogitRows<T, true> head(o[0], o[1], o[bias_at], *context.workers, args.workspace);
   const std::int64_t start = o[1].start[0];
   const double scale = *o[4].as<const double>();
   head.each_chunk([&](std::int64_t first, std::int64_t rows) {
@@ -87,13 +87,13 @@ void lm_head_grad(const KernelArgs& args, const KernelContext& context) {
       exp_row(row, head.vocab(), lse[r]);
       scale_row(row, head.vocab(), scale, targets[r] - start, scale);
     });
-    head.add_gradients(first, rows, o[6].as<T>(), o[5].as<Sum>(), args.begins(5));
+    head.add_gradients(first, rows, o[dx_at].as<T>(), HeadSums<Sum>(args, dweight_at, dbias_at));
   });
 }
 
 Kernel select_scan(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  if (!head_types(s) || !same_type(s, {3, 4, 5}) || s.operand[3].dtype != OpShape::statistics(type))
+  if (!head_types(s, 6) || !same_type(s, {3, 4, 5}) || s.operand[3].dtype != OpShape::statistics(type))
     return nullptr;
   return choose_value(type, []<class T>() -> Kernel { return lm_head_scan<T>; });
 }
@@ -111,8 +111,8 @@ Kernel select_loss(const OpShape& s) {
 
 Kernel select_grad(const OpShape& s) {
   const DType type = s.operand[0].dtype;
-  if (!head_gradient_types(s, 4, 6) || s.operand[3].dtype != OpShape::statistics(type)) return nullptr;
-  return choose_head(s, s.operand[5], []<class T, class Sum>() -> Kernel { return lm_head_grad<T, Sum>; });
+  if (!head_gradient_types(s, 4) || s.operand[3].dtype != OpShape::statistics(type)) return nullptr;
+  return choose_head(s, []<class T, class Sum>() -> Kernel { return lm_head_grad<T, Sum>; });
 }
 
 }  // namespace
@@ -121,7 +121,7 @@ std::vector<KernelDef> lm_head_split_kernels() {
   return {{"lm_head_scan", select_scan, logit_workspace<false>},
           {"lm_head_rescale", select_rescale},
           {"lm_head_loss", select_loss, loss_workspace},
-          {"lm_head_grad", select_grad, logit_workspace<true>, 1u << 5}};
+          {"lm_head_grad", select_grad, logit_workspace<true>, head_sums}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

@@ -1,5 +1,7 @@
 #include "cuda/bias.hpp"
 
+#include <numeric>
+
 #include "cuda/column_sum.cuh"
 
 namespace prun::cuda {
@@ -11,6 +13,21 @@ struct BiasTerms {
   const T* dy;
   static constexpr int unroll = 8;
   __device__ Pack<T, N> load(int, std::int64_t at) const { return load_pack<N>(dy + at); }
+  __device__ void add(const Pack<T, N>& row, int, std::int64_t, Lanes<C, N> (&sums)[1]) const {
+    const Lanes<C, N> d = unpack(row);
+#pragma unroll
+    for (int i = 0; i < N; ++i) sums[0][i] += d[i];
+  }
+};
+
+// `gap` elements lie between two rows.
+template <class T, int N>
+struct StridedTerms {
+  using C = Compute<T>;
+  const T* dy;
+  std::int64_t gap;
+  static constexpr int unroll = 8;
+  __device__ Pack<T, N> load(int row, std::int64_t at) const { return load_pack<N>(dy + at + row * gap); }
   __device__ void add(const Pack<T, N>& row, int, std::int64_t, Lanes<C, N> (&sums)[1]) const {
     const Lanes<C, N> d = unpack(row);
 #pragma unroll
@@ -39,6 +56,16 @@ void bias_grad(const T* dy, Sum<S> dbias, std::int64_t rows, std::int64_t width,
   });
 }
 
+template <class T, class S>
+void strided_bias_grad(const T* dy, std::int64_t stride, Sum<S> dbias, std::int64_t rows, std::int64_t width,
+                       void* workspace, Stream stream) {
+  if (rows == 0) return;
+  with_chunk<T>(std::gcd(width, stride), {dy}, [&]<int N>(std::integral_constant<int, N>) {
+    column_sums<N>("strided_bias_grad", stream, StridedTerms<T, N>{dy, stride - width}, rows, width,
+                   Accumulators<S, 1>{{dbias}}, workspace);
+  });
+}
+
 template <class T>
 std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width) {
   return column_sum_workspace<Compute<T>>(rows, width, 1);
@@ -52,8 +79,10 @@ void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t w
   check_launch("add_bias");
 }
 
-#define PRUN_BIAS_GRAD(T, S) \
-  template void bias_grad<T, S>(const T*, Sum<S>, std::int64_t, std::int64_t, void*, Stream)
+#define PRUN_BIAS_GRAD(T, S)                                                                               \
+  template void bias_grad<T, S>(const T*, Sum<S>, std::int64_t, std::int64_t, void*, Stream);              \
+  template void strided_bias_grad<T, S>(const T*, std::int64_t, Sum<S>, std::int64_t, std::int64_t, void*, \
+                                        Stream)
 PRUN_BIAS_GRAD(bf16, bf16);
 
 #define PRUN_BIAS(T)                                                        \

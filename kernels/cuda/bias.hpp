@@ -9,6 +9,10 @@ namespace prun::cuda {
 template <class T, class S>
 void bias_grad(const T* dy, Sum<S> dbias, std::int64_t rows, std::int64_t width, void* workspace,
                Stream stream);
+// The same of rows that begin `stride` elements after each other.
+template <class T, class S>
+void strided_bias_grad(const T* dy, std::int64_t stride, Sum<S> dbias, std::int64_t rows, std::int64_t width,
+                       void* workspace, Stream stream);
 template <class T>
 std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width);
 

@@ -339,8 +339,9 @@ inline constexpr int streaming_threads = 512;  // of kernels that read a row onc
 
 // A warp for each row of the weight and of the batch.
 template <int N, class T>
-__global__ __launch_bounds__(256) void logits_kernel(const T* x, const T* weight, const std::int32_t* targets,
-                                                     Compute<T>* logits, HeadLogitsShape shape) {
+__global__ __launch_bounds__(256) void logits_kernel(const T* x, const T* weight, const T* bias,
+                                                     const std::int32_t* targets, Compute<T>* logits,
+                                                     HeadLogitsShape shape) {
   const std::int64_t word = static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32,
                      row = blockIdx.y;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -357,7 +358,7 @@ __global__ __launch_bounds__(256) void logits_kernel(const T* x, const T* weight
     for (int l = 0; l < N; ++l) sum += a[l] * b[l];
   }
   sum = warp_fold(sum, Add());
-  if (lane == 0) logits[row * shape.vocab + word] = sum;
+  if (lane == 0) logits[row * shape.vocab + word] = bias ? sum + load(bias + word) : sum;
 }
 
 }  // namespace
@@ -433,12 +434,12 @@ void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>*
 
 template <class T>
 void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Compute<T>* logits,
-                    const HeadLogitsShape& shape, Stream stream) {
+                    const HeadLogitsShape& shape, Stream stream, const T* bias) {
   constexpr int rows_of_block = 8;  // of the weight, a warp each
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.vocab, rows_of_block)),
                   static_cast<unsigned>(shape.batch));
   with_chunk<T>(shape.width, {x, weight}, [&]<int N>(std::integral_constant<int, N>) {
-    logits_kernel<N><<<grid, 32 * rows_of_block, 0, stream>>>(x, weight, targets, logits, shape);
+    logits_kernel<N><<<grid, 32 * rows_of_block, 0, stream>>>(x, weight, bias, targets, logits, shape);
   });
   check_launch("lm_head_logits");
 }
@@ -451,7 +452,7 @@ void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Co
   template void lm_head_grad<T>(const Logits<T>&, std::int64_t, const Compute<T>*, const double*, Stream, \
                                 const HeadRegular&);                                                      \
   template void lm_head_logits<T>(const T*, const T*, const std::int32_t*, Compute<T>*,                   \
-                                  const HeadLogitsShape&, Stream)
+                                  const HeadLogitsShape&, Stream, const T*)
 PRUN_LM_HEAD(double);
 PRUN_LM_HEAD(float);
 PRUN_LM_HEAD(bf16);

@@ -61,12 +61,12 @@ void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>*
                   Stream stream, const HeadRegular& by = {});
 
 // Of rows of `seq` positions: what the last one whose target is not negative multiplies the weight to; zeros
-// where there is none.
+// where there is none. A bias, which may be null, is added to each.
 struct HeadLogitsShape {
   std::int64_t batch, seq, width, vocab;
 };
 template <class T>
 void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Compute<T>* logits,
-                    const HeadLogitsShape& shape, Stream stream);
+                    const HeadLogitsShape& shape, Stream stream, const T* bias = nullptr);
 
 }  // namespace prun::cuda

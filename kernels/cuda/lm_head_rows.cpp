@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/bias.hpp"
 #include "cuda/lm_head.hpp"
 
 namespace prun::cuda {
@@ -26,12 +27,13 @@ std::int64_t chunk_rows(const HeadShape& s) {
 // Where what lies in the workspace begins.
 template <class T>
 struct Offsets {
-  std::int64_t losses, gemm, end;
+  std::int64_t losses, sums, gemm, end;  // sums: of the columns of a chunk
 
   explicit Offsets(const HeadShape& s) {
     const std::int64_t rows = chunk_rows<T>(s);
     losses = round_up(rows * logit_stride(s) * static_cast<std::int64_t>(sizeof(T)), 256);
-    gemm = losses + round_up(rows * static_cast<std::int64_t>(sizeof(double)), 256);
+    sums = losses + round_up(rows * static_cast<std::int64_t>(sizeof(double)), 256);
+    gemm = sums + (s.dbias ? round_up(bias_grad_workspace<T>(rows, s.vocab), 256) : 0);
     end = gemm + gemm_workspace;
   }
 };
@@ -52,7 +54,7 @@ struct LogitRows<T, S>::Launch {
   Stream stream;
   T* logits;
   double* losses;
-  void* gemm;
+  void *sums, *gemm;
 
   Launch(const HeadShape& shape, const HeadInput<T>& input, const HeadGradients<T, S>& gradients,
          void* workspace, Stream on)
@@ -61,10 +63,11 @@ struct LogitRows<T, S>::Launch {
     char* begin = static_cast<char*>(workspace);
     logits = reinterpret_cast<T*>(begin);
     losses = reinterpret_cast<double*>(begin + offsets.losses);
+    sums = begin + offsets.sums;
     gemm = begin + offsets.gemm;
   }
   GemmOperands logit_operands(std::int64_t first) const {
-    return {in.x + first * width, in.weight, nullptr, nullptr, logits, gemm};
+    return {in.x + first * width, in.weight, nullptr, in.bias, logits, gemm};
   }
   GemmOperands dx_operands(std::int64_t first) const {
     return {logits, in.weight, nullptr, nullptr, out.dx + first * width, gemm};
@@ -94,6 +97,7 @@ typename LogitRows<T, S>::Chunk LogitRows<T, S>::prepare(std::int64_t rows) cons
                                 .transpose_b = true,
                                 .input = type,
                                 .output = type,
+                                .epilogue = s.bias ? Epilogue::bias : Epilogue::none,
                                 .d_stride = stride,
                                 .alignment = s.alignment}),
                  {},
@@ -138,6 +142,10 @@ template <class T, class S>
 void LogitRows<T, S>::add_gradients(const Launch& launch, std::int64_t first) const {
   const Chunk& chunk = chunk_at(first);
   gemm_.run(*chunk.dx, launch.dx_operands(first), launch.stream);
+  if (shape_.dbias)
+    strided_bias_grad(launch.logits, launch.stride,
+                      Sum<S>(launch.out.dbias.data, launch.out.dbias.begins && first == 0), chunk.rows,
+                      shape_.vocab, launch.sums, launch.stream);
   if (chunk.dweight) gemm_.run(*chunk.dweight, launch.dweight_operands(first), launch.stream);
 }
 

@@ -7,7 +7,8 @@
 // moves. Each logit is a sum in fp32 that is rounded once; maximum, sum of exponentials, loss and lse are
 // computed in fp32 and double from those, and dweight is summed in fp32 over all chunks. Where it lies in
 // bf16 the first chunk writes it, unless something lies there, all later ones add, and each rounds it: as
-// many roundings as chunks, beside those of a microbatch each.
+// many roundings as chunks, beside those of a microbatch each. So it is with dbias, the sum of the gradients'
+// rows.
 #pragma once
 
 #include <optional>
@@ -27,6 +28,8 @@ struct HeadShape {
   std::int64_t vocab;            // of the weight: where it is split, this part's
   bool gradients = true;         // of lm_head and lm_head_grad; lm_head_scan has none
   bool dweight = true;           // among the gradients
+  bool bias = false;             // is added to logits
+  bool dbias = false;            // among the gradients
   std::int32_t alignment = 256;  // of all operands, in bytes
   std::int64_t most_bytes = most_logit_bytes;
 };
@@ -40,6 +43,7 @@ struct HeadInput {
   const T* x;                   // [rows, width]
   const T* weight;              // [vocab, width]
   const std::int32_t* targets;  // [rows]
+  const T* bias = nullptr;      // [vocab]; null where the shape has none
 };
 
 template <class T, class S = Compute<T>>
@@ -48,6 +52,7 @@ struct HeadGradients {
   S* dweight;           // [vocab, width]; null where the shape has none
   bool first;           // dweight holds nothing yet and is not read
   T* dx;                // [rows, width]
+  Sum<S> dbias = {};    // [vocab]; null where the shape has none
 };
 
 // One part of the vocabulary.

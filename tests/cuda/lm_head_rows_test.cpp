@@ -108,6 +108,38 @@ TEST_F(HeadRows, LossAndGradientsInChunks) {
   });
 }
 
+TEST_F(HeadRows, WithABiasAndItsGradient) {
+  for_cases([&]<class T, class S>(const Case<T, S>& c, std::int64_t offset) {
+    const Value bias = random_value(dtype_of<T>(), {c.vocab}, 21),
+                before = random_value(dtype_of<S>(), {c.vocab}, 22);
+    for (bool first : {false, true}) {
+      const Value begun = first ? zeros(before) : before;
+      const std::vector<Value> want = cpu_sums("lm_head",
+                                               {c.x, c.weight, c.targets, number(0.25), number(1.5),
+                                                first ? c.no_dweight() : c.dweight, c.dx(), bias, begun},
+                                               {5, 8});
+      OnGpu<T, S> on(c, first, offset);
+      OnDevice on_bias(bias, offset), dbias(first ? poison(before) : before), loss(number(1.5));
+      on.shape.bias = on.shape.dbias = true;
+      on.shape.most_bytes = 1;
+      on.shape.alignment = std::min(on.shape.alignment, cuda::alignment_of({on_bias.as<T>()}));
+      cuda::HeadInput<T> input = on.input();
+      input.bias = on_bias.as<T>();
+      cuda::HeadGradients<T, S> gradients = on.gradients();
+      gradients.dbias = {dbias.as<S>(), first};
+      {
+        const DeviceWorkspace workspace(cuda::lm_head_workspace<T>(on.shape));
+        LogitRows<T, S>(gemm(), on.shape)
+            .lm_head(input, gradients, loss.as<double>(), workspace.data(), nullptr);
+      }
+      expect_close(loss.value(), want[4].numbers(), close_loss<T>(), "loss");
+      expect_close(on.dweight.value(), want[5].numbers(), close<T>(), "dweight");
+      expect_close(on.dx.value(), want[6].numbers(), close<T>(), "dx");
+      expect_close(dbias.value(), want[8].numbers(), close<T>(), "dbias");
+    }
+  });
+}
+
 TEST_F(HeadRows, WithoutAGradientOfTheWeight) {
   for_cases([&]<class T, class S>(const Case<T, S>& c, std::int64_t offset) {
     const std::vector<Value> want =

@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "cuda/bias.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace {
@@ -182,7 +183,37 @@ TEST_F(LmHead, LogitsOfThePositionAskedFor) {
                               logits.as<cuda::Compute<T>>(), {3, seq, width, vocab}, nullptr);
       expect_close(logits.value(), cpu("lm_head_logits", {x, weight, targets, none})[3].numbers(),
                    tolerance(OpShape::statistics(type)), "logits");
+      const Value bias = random_value(type, {vocab}, 3);
+      OnDevice on_bias(bias, offset);
+      cuda::lm_head_logits<T>(on_x.as<T>(), on_weight.as<T>(), ids.as<std::int32_t>(),
+                              logits.as<cuda::Compute<T>>(), {3, seq, width, vocab}, nullptr,
+                              on_bias.as<T>());
+      expect_close(logits.value(), cpu("lm_head_logits", {x, weight, targets, none, bias})[3].numbers(),
+                   tolerance(OpShape::statistics(type)), "logits with a bias");
     }
+  });
+}
+
+// Of rows of logits that have become gradients, and of what lies between two rows nothing.
+TEST_F(LmHead, GradientOfABiasIsTheSumOfRows) {
+  for_sums([&]<class T, class S>(std::int64_t offset) {
+    for (const auto& [rows, vocab, stride] :
+         {std::tuple{1, 1, 64}, {70, 333, 384}, {300, 64, 64}, {40, 128, 192}})
+      for (const bool begins : {false, true}) {
+        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(vocab) + (begins ? ", begun" : ", added"));
+        const Value logits = random_value(dtype_of<T>(), {rows, vocab}, 1),
+                    before = random_value(dtype_of<S>(), {vocab}, 2);
+        std::vector<double> want(static_cast<std::size_t>(vocab));
+        for (std::size_t i = 0; i < logits.size(); ++i) want[i % want.size()] += logits[i];
+        for (std::size_t i = 0; i < want.size(); ++i) want[i] += begins ? 0 : before[i];
+        OnDevice dy(strided<T>(logits, rows, vocab, stride), offset), dbias(begins ? poison(before) : before);
+        {
+          const DeviceWorkspace workspace(cuda::bias_grad_workspace<T>(rows, vocab));
+          cuda::strided_bias_grad<T, S>(dy.as<T>(), stride, {dbias.as<S>(), begins}, rows, vocab,
+                                        workspace.data(), nullptr);
+        }
+        expect_close(dbias.value(), want, close_sums<S>(40), "dbias");
+      }
   });
 }
 

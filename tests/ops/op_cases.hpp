@@ -358,10 +358,10 @@ inline std::vector<OpCase> op_cases() {
                      {{"causal", 0}, {"distance", 6}});
        },
        1, false},
-      {"lm_head_biased",
+      {"lm_head_with_bias",
        [=](const Segment& g) {
-         g.op("lm_head_biased", {p(g, "x", {b, s, dim("width", 6)}), p(g, "weight", {v, h}), g.targets(),
-                                 p(g, "bias", {v}), g.runtime("inv_targets"), g.runtime("loss_sum")});
+         g.op("lm_head", {p(g, "x", {b, s, dim("width", 6)}), p(g, "weight", {v, h}), g.targets(),
+                          g.runtime("inv_targets"), g.runtime("loss_sum"), none, p(g, "bias", {v})});
          return none;
        },
        1, false},

@@ -60,8 +60,8 @@ void Bert::head(const Segment& s, Id table) const {
                  s.matrix(s.weight("transform.weight", {width, hidden}, normal(deviation)), {.columns = 1}),
                  s.vector("transform.bias", {width}, zeros())});
   const Id x = norm_.of(s, s.op(activation(), {projected}), "norm", width);
-  s.op("lm_head_biased", {x, s.tie(table), s.targets(), s.vector("bias", {widths_.vocab}, zeros()),
-                          s.runtime("inv_targets"), s.runtime("loss_sum")});
+  s.op("lm_head", {x, s.tie(table), s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum"), none,
+                   s.vector("bias", {widths_.vocab}, zeros())});
 }
 
 }  // namespace prun

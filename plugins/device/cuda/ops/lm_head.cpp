@@ -8,33 +8,46 @@
 namespace prun::cuda {
 namespace {
 
+// Where the bias lies of a scan, and of the ops with gradients.
+constexpr int scan_bias = 6, grad_bias = 7;
+
 template <class T>
-HeadInput<T> input_of(const KernelArgs& args) {
-  return {data<const T>(args, 0), data<const T>(args, 1), data<const std::int32_t>(args, 2)};
+HeadInput<T> input_of(const KernelArgs& args, int bias) {
+  return {data<const T>(args, 0), data<const T>(args, 1), data<const std::int32_t>(args, 2),
+          data<const T>(args, bias)};
+}
+
+// That of an op with gradients whose scale lies at this place.
+template <class T, class S>
+HeadGradients<T, S> gradients_of(const KernelArgs& args, int scale) {
+  return {data<const double>(args, scale), data<S>(args, 5), args.begins(5), data<T>(args, 6),
+          sum_in<S>(args, 8)};
 }
 
 template <class T, class S>
-HeadShape shape_of(const KernelArgs& args, const HeadGradients<T, S>* gradients) {
-  const HeadInput<T> input = input_of<T>(args);
+HeadShape shape_of(const KernelArgs& args, const HeadInput<T>& input, const HeadGradients<T, S>* gradients) {
   HeadShape shape{};
   shape.rows = args.operands[2].elements();
   shape.width = args.operands[1].dim[1];
   shape.vocab = args.operands[1].dim[0];
   shape.gradients = gradients != nullptr;
   shape.dweight = gradients && gradients->dweight;
+  shape.bias = input.bias != nullptr;
+  shape.dbias = gradients && gradients->dbias.data;
   shape.alignment =
-      alignment_of({input.x, input.weight, args.workspace, gradients ? gradients->dweight : nullptr,
-                    gradients ? gradients->dx : nullptr});
+      alignment_of({input.x, input.weight, input.bias, args.workspace,
+                    gradients ? gradients->dweight : nullptr, gradients ? gradients->dx : nullptr});
   return shape;
 }
 
 // The head's products, with the best algorithms known.
 template <class T, class S>
-std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadGradients<T, S>* gradients,
-                                         Libraries& libraries, Stream stream) {
-  auto rows = std::make_shared<LogitRows<T, S>>(libraries.gemm(), shape_of(args, gradients));
+std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadInput<T>& input,
+                                         const HeadGradients<T, S>* gradients, Libraries& libraries,
+                                         Stream stream) {
+  auto rows = std::make_shared<LogitRows<T, S>>(libraries.gemm(), shape_of(args, input, gradients));
   for (HeadProduct& product :
-       rows->products(input_of<T>(args), gradients ? *gradients : HeadGradients<T, S>{}, args.workspace))
+       rows->products(input, gradients ? *gradients : HeadGradients<T, S>{}, args.workspace))
     libraries.settle(*product.plan, product.operands, stream);
   return rows;
 }
@@ -53,21 +66,20 @@ using Added = HeadRegular (*)(const KernelArgs&);
 template <Added added>
 constexpr auto bind_lm_head =
     []<class T, class S>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
-  const HeadGradients<T, S> gradients{data<const double>(args, 3), data<S>(args, 5), args.begins(5),
-                                      data<T>(args, 6)};
-  const auto rows = rows_of(args, &gradients, libraries, stream);
-  return
-      [rows, input = input_of<T>(args), gradients, loss = data<double>(args, 4), workspace = args.workspace,
-       by = added(args)](Stream on) { rows->lm_head(input, gradients, loss, workspace, on, by); };
+  const HeadInput<T> input = input_of<T>(args, grad_bias);
+  const HeadGradients<T, S> gradients = gradients_of<T, S>(args, 3);
+  const auto rows = rows_of(args, input, &gradients, libraries, stream);
+  return [rows, input, gradients, loss = data<double>(args, 4), workspace = args.workspace,
+          by = added(args)](Stream on) { rows->lm_head(input, gradients, loss, workspace, on, by); };
 };
 
 template <Added added>
 constexpr auto bind_scan = []<class T>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
-  const auto rows = rows_of<T, Compute<T>>(args, nullptr, libraries, stream);
+  const HeadInput<T> input = input_of<T>(args, scan_bias);
+  const auto rows = rows_of<T, Compute<T>>(args, input, nullptr, libraries, stream);
   const VocabPart part{args.operands[1].start[0], args.attrs[0].i};
-  return [rows, input = input_of<T>(args), part, largest = data<Compute<T>>(args, 3),
-          sum = data<Compute<T>>(args, 4), wanted = data<Compute<T>>(args, 5), workspace = args.workspace,
-          by = added(args)](Stream on) {
+  return [rows, input, part, largest = data<Compute<T>>(args, 3), sum = data<Compute<T>>(args, 4),
+          wanted = data<Compute<T>>(args, 5), workspace = args.workspace, by = added(args)](Stream on) {
     rows->lm_head_scan(input, part, largest, sum, wanted, workspace, on, by);
   };
 };
@@ -75,12 +87,13 @@ constexpr auto bind_scan = []<class T>(const KernelArgs& args, Libraries& librar
 template <Added added>
 constexpr auto bind_grad =
     []<class T, class S>(const KernelArgs& args, Libraries& libraries, Stream stream) -> Work {
-  const HeadGradients<T, S> gradients{data<const double>(args, 4), data<S>(args, 5), args.begins(5),
-                                      data<T>(args, 6)};
-  const auto rows = rows_of(args, &gradients, libraries, stream);
-  return [rows, input = input_of<T>(args), first = args.operands[1].start[0],
-          lse = data<const Compute<T>>(args, 3), gradients, workspace = args.workspace, by = added(args)](
-             Stream on) { rows->lm_head_grad(input, first, lse, gradients, workspace, on, by); };
+  const HeadInput<T> input = input_of<T>(args, grad_bias);
+  const HeadGradients<T, S> gradients = gradients_of<T, S>(args, 4);
+  const auto rows = rows_of(args, input, &gradients, libraries, stream);
+  return [rows, input, first = args.operands[1].start[0], lse = data<const Compute<T>>(args, 3), gradients,
+          workspace = args.workspace, by = added(args)](Stream on) {
+    rows->lm_head_grad(input, first, lse, gradients, workspace, on, by);
+  };
 };
 
 template <class C>
@@ -116,7 +129,8 @@ template <class T>
 void logits(const KernelArgs& args, const KernelContext& context) {
   const std::int64_t* const x = args.operands[0].dim;
   lm_head_logits(data<const T>(args, 0), data<const T>(args, 1), data<const std::int32_t>(args, 2),
-                 data<Compute<T>>(args, 3), {x[0], x[1], x[2], args.operands[1].dim[0]}, stream_of(context));
+                 data<Compute<T>>(args, 3), {x[0], x[1], x[2], args.operands[1].dim[0]}, stream_of(context),
+                 data<const T>(args, 4));
 }
 
 template <bool gradients>
@@ -127,30 +141,33 @@ std::int64_t workspace(const OpShape& s, std::int32_t) {
   shape.vocab = s.operand[1].dims[0].extent;
   shape.gradients = gradients;
   shape.dweight = gradients && s.operand[5].present;
+  shape.dbias = gradients && s.operand[8].present;
   return by_value(s.operand[0].dtype, [&]<class T>() -> std::int64_t { return lm_head_workspace<T>(shape); });
 }
 
 std::int64_t loss_workspace(const OpShape& s, std::int32_t) { return 8 * s.operand[3].elements(); }
 
-// x, weight and targets, with the scale and the gradients where there are any.
-bool head_types(const OpShape& s) { return same_type(s, {0, 1}) && s.operand[2].dtype == DType::i32; }
+// x, weight and targets, with a bias, the scale and the gradients where there are any.
+bool head_types(const OpShape& s, int bias) {
+  return same_type(s, {0, 1, bias}) && s.operand[2].dtype == DType::i32;
+}
 
-Kernel when_bound(const OpShape& s, bool fits, std::initializer_list<int> dweight) {
+Kernel when_bound(const OpShape& s, bool fits, std::initializer_list<int> sums) {
   if (!fits) return nullptr;
-  return by_sum(s, 0, dweight, []<class T, class S>() -> Kernel { return runs_when_bound; });
+  return by_sum(s, 0, sums, []<class T, class S>() -> Kernel { return runs_when_bound; });
 }
 
 Kernel select_lm_head(const OpShape& s) {
-  return when_bound(s, head_types(s) && same_type(s, {0, 6}) && all_double(s, 3, 5), {5});
+  return when_bound(s, head_types(s, grad_bias) && same_type(s, {0, 6}) && all_double(s, 3, 5), {5, 8});
 }
 
 Kernel select_scan(const OpShape& s) {
-  return when_bound(s, head_types(s) && computed_type(s, s.operand[0].dtype, {3, 4, 5}), {});
+  return when_bound(s, head_types(s, scan_bias) && computed_type(s, s.operand[0].dtype, {3, 4, 5}), {});
 }
 
 Kernel select_grad(const OpShape& s) {
-  const bool fits = head_types(s) && same_type(s, {0, 6}) && all_double(s, 4, 5);
-  return when_bound(s, fits && computed_type(s, s.operand[0].dtype, {3}), {5});
+  const bool fits = head_types(s, grad_bias) && same_type(s, {0, 6}) && all_double(s, 4, 5);
+  return when_bound(s, fits && computed_type(s, s.operand[0].dtype, {3}), {5, 8});
 }
 
 template <class Choice>
@@ -160,7 +177,7 @@ Kernel by_statistics(DType type, Choice choice) {
 }
 
 Kernel select_logits(const OpShape& s) {
-  if (!head_types(s) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
+  if (!head_types(s, 4) || !computed_type(s, s.operand[0].dtype, {3})) return nullptr;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return logits<T>; });
 }
 
@@ -187,19 +204,21 @@ Kernel select_groups(const OpShape& s) {
 }  // namespace
 
 std::vector<DeviceOp> lm_head_ops(const OpChoices&) {
-  return {{{"lm_head", select_lm_head, workspace<true>, 1u << 5}, bind_typed<bind_lm_head<none_added>, 5>},
-          {{"lm_head_regularized", select_lm_head, workspace<true>, 1u << 5},
-           bind_typed<bind_lm_head<added_to_loss>, 5>},
-          {{"lm_head_regularized_scan", select_scan, workspace<false>}, bind_typed<bind_scan<added_to_scan>>},
-          {{"lm_head_regularized_loss", select_regularized_loss, loss_workspace}},
-          {{"lm_head_regularized_grad", select_grad, workspace<true>, 1u << 5},
-           bind_typed<bind_grad<added_to_grad>, 5>},
-          {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan<none_added>>},
-          {{"lm_head_rescale", select_rescale}},
-          {{"lm_head_logits", select_logits}},
-          {{"lm_head_groups", select_groups}},
-          {{"lm_head_loss", select_loss, loss_workspace}},
-          {{"lm_head_grad", select_grad, workspace<true>, 1u << 5}, bind_typed<bind_grad<none_added>, 5>}};
+  constexpr std::uint32_t head_sums = 1u << 5 | 1u << 8;
+  return {
+      {{"lm_head", select_lm_head, workspace<true>, head_sums}, bind_typed<bind_lm_head<none_added>, 5, 8>},
+      {{"lm_head_regularized", select_lm_head, workspace<true>, head_sums},
+       bind_typed<bind_lm_head<added_to_loss>, 5, 8>},
+      {{"lm_head_regularized_scan", select_scan, workspace<false>}, bind_typed<bind_scan<added_to_scan>>},
+      {{"lm_head_regularized_loss", select_regularized_loss, loss_workspace}},
+      {{"lm_head_regularized_grad", select_grad, workspace<true>, head_sums},
+       bind_typed<bind_grad<added_to_grad>, 5, 8>},
+      {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan<none_added>>},
+      {{"lm_head_rescale", select_rescale}},
+      {{"lm_head_logits", select_logits}},
+      {{"lm_head_groups", select_groups}},
+      {{"lm_head_loss", select_loss, loss_workspace}},
+      {{"lm_head_grad", select_grad, workspace<true>, head_sums}, bind_typed<bind_grad<none_added>, 5, 8>}};
 }
 
 }  // namespace prun::cuda

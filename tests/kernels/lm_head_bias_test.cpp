@@ -1,6 +1,6 @@
-// lm_head_biased against lm_head, whose rows of x end with 1 and whose weight's end with the bias; and its
-// split form, joined as the exchanges between ranks would, for every type and instruction set. token_types as
-// well.
+// lm_head with a bias against one without, whose rows of x end with 1 and whose weight's end with the bias;
+// its split form, joined as the exchanges between ranks would, for every type and instruction set; and the
+// logits alone. token_types as well.
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(all_kernels)
@@ -78,10 +78,12 @@ Result by_lm_head(const InstructionSet& set, const Problem& p) {
 }
 
 Result whole(const InstructionSet& set, const Problem& p) {
-  const std::vector<Value> after = run(set, {"lm_head_biased",
-                                             {p.x, p.weight, p.targets, p.bias, number(scale), number(before),
-                                              p.dweight, p.dbias, Value(p.type, p.x.dims())}});
-  return {after[5][0], after[8].numbers(), after[6].numbers(), after[7].numbers()};
+  const Call call = {"lm_head",
+                     {p.x, p.weight, p.targets, number(scale), number(before), p.dweight,
+                      Value(p.type, p.x.dims()), p.bias, p.dbias}};
+  const std::vector<Value> after = run(set, call);
+  expect_begins(set, call, {5, 8});
+  return {after[4][0], after[6].numbers(), after[5].numbers(), after[8].numbers()};
 }
 
 Result in_two(const InstructionSet& set, const Problem& p) {
@@ -90,12 +92,12 @@ Result in_two(const InstructionSet& set, const Problem& p) {
   std::vector<Value> max, sum, hit;
   for (int part = 0; part < 2; ++part) {
     const std::vector<Value> after =
-        run(set, {"lm_head_biased_scan",
-                  {p.x, part_of(p.weight, cuts[part], cuts[part + 1]), p.targets,
-                   part_of(p.bias, cuts[part], cuts[part + 1]), p.results(), p.results(), p.results()},
+        run(set, {"lm_head_scan",
+                  {p.x, part_of(p.weight, cuts[part], cuts[part + 1]), p.targets, p.results(), p.results(),
+                   p.results(), part_of(p.bias, cuts[part], cuts[part + 1])},
                   {words},
                   {{1, 0, cuts[part]}}});
-    max.push_back(after[4]), sum.push_back(after[5]), hit.push_back(after[6]);
+    max.push_back(after[3]), sum.push_back(after[4]), hit.push_back(after[5]);
   }
   Value gmax = max[0], scaled = p.results(), hits = p.results();
   for (std::size_t i = 0; i < gmax.size(); ++i) gmax.set(i, std::max(max[0][i], max[1][i]));
@@ -110,14 +112,14 @@ Result in_two(const InstructionSet& set, const Problem& p) {
   for (int part = 0; part < 2; ++part) {
     const auto cut = [&](const Value& table) { return part_of(table, cuts[part], cuts[part + 1]); };
     const std::vector<Value> after =
-        run(set, {"lm_head_biased_grad",
-                  {p.x, cut(p.weight), p.targets, cut(p.bias), joined[5], number(scale), cut(p.dweight),
-                   cut(p.dbias), Value(p.type, p.x.dims())},
+        run(set, {"lm_head_grad",
+                  {p.x, cut(p.weight), p.targets, joined[5], number(scale), cut(p.dweight),
+                   Value(p.type, p.x.dims()), cut(p.bias), cut(p.dbias)},
                   {},
                   {{1, 0, cuts[part]}}});
-    for (std::size_t i = 0; i < result.dx.size(); ++i) result.dx[i] += after[8][i];
-    for (std::size_t i = 0; i < after[6].size(); ++i) result.dweight.push_back(after[6][i]);
-    for (std::size_t i = 0; i < after[7].size(); ++i) result.dbias.push_back(after[7][i]);
+    for (std::size_t i = 0; i < result.dx.size(); ++i) result.dx[i] += after[6][i];
+    for (std::size_t i = 0; i < after[5].size(); ++i) result.dweight.push_back(after[5][i]);
+    for (std::size_t i = 0; i < after[8].size(); ++i) result.dbias.push_back(after[8][i]);
   }
   return result;
 }
@@ -137,7 +139,7 @@ void expect_alike(const Result& got, const Result& want, DType type) {
   expect_near(got.dbias, want.dbias, exact, "dbias");
 }
 
-TEST(LmHeadBiased, IsAHeadWithOneColumnMore) {
+TEST(LmHeadBias, IsAHeadWithOneColumnMore) {
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const InstructionSet& set : all_kernels()) {
       SCOPED_TRACE(std::string(set.name) + " " + name_of(type));
@@ -145,6 +147,38 @@ TEST(LmHeadBiased, IsAHeadWithOneColumnMore) {
       expect_alike(whole(set, p), by_lm_head(set, p), type);
       expect_alike(in_two(set, p), by_lm_head(set, p), type);
     }
+}
+
+// What is added to the loss is added beside the bias.
+TEST(LmHeadBias, HasZLossAndSmoothing) {
+  for (const InstructionSet& set : all_kernels()) {
+    const Problem p(DType::f64);
+    const std::vector<Attr> added = {{.f = 0.03}, {.f = 0.2}};
+    const Value x = widened(p.x, std::vector<double>(p.targets.size(), 1)),
+                weight = widened(p.weight, p.bias.numbers()), dweight = widened(p.dweight, p.dbias.numbers());
+    const std::vector<Value> want =
+        run(set, {"lm_head_regularized",
+                  {x, weight, p.targets, number(scale), number(before), dweight, Value(p.type, x.dims())},
+                  added});
+    const std::vector<Value> got = run(set, {"lm_head_regularized",
+                                             {p.x, p.weight, p.targets, number(scale), number(before),
+                                              p.dweight, Value(p.type, p.x.dims()), p.bias, p.dbias},
+                                             added});
+    expect_near({got[4][0]}, {want[4][0]}, 1e-12, "loss");
+    expect_near(got[8].numbers(), columns(want[5], true), 1e-12, "dbias");
+    expect_near(got[6].numbers(), columns(want[6], false), 1e-12, "dx");
+  }
+}
+
+TEST(LmHeadBias, LogitsHaveTheBias) {
+  for (const InstructionSet& set : all_kernels()) {
+    const Problem p(DType::f64);
+    const Value none(p.type, {batch, vocab});
+    const Value got = run(set, {"lm_head_logits", {p.x, p.weight, p.targets, none, p.bias}})[3],
+                without = run(set, {"lm_head_logits", {p.x, p.weight, p.targets, none}})[3];
+    for (std::size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i], without[i] + p.bias[i % static_cast<std::size_t>(vocab)], 1e-12);
+  }
 }
 
 // Words of a row, separated by 7; where places are in another order, the same of each position.
