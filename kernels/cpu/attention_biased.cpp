@@ -8,6 +8,7 @@
 #include "cpu/scratch.hpp"
 #include "cpu/values.hpp"
 #include "prun/op.hpp"
+#include "prun/relative_buckets.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 
@@ -45,17 +46,8 @@ struct Biased {
     return ((b * heads + h) * queries + n) * seq + row;
   }
 
-  // Small distances have a bucket each, larger ones share buckets that grow with their logarithm, in float as
-  // PyTorch counts them; without a mask the second half is of keys behind the query.
   std::int64_t bucket(std::int64_t row, std::int64_t key) const {
-    const std::int64_t each = causal ? buckets : buckets / 2, behind = !causal && key > row ? each : 0;
-    const std::int64_t away = std::abs(row - key), exact = each / 2;
-    if (away < exact) return behind + away;
-    const float share =
-        std::log(static_cast<float>(away) / static_cast<float>(exact)) /
-        static_cast<float>(std::log(static_cast<double>(distance) / static_cast<double>(exact)));
-    const auto further = static_cast<std::int64_t>(share * static_cast<float>(each - exact));
-    return behind + std::min(exact + further, each - 1);
+    return RelativeBuckets{buckets, distance, causal}.of(row, key);
   }
 };
 

@@ -163,4 +163,50 @@ __device__ C row_fold(C x, Combine combine) {
   return x;
 }
 
+// delta = rows of dy . y: what the softmax's own gradient subtracts from each weight's. A warp takes a row.
+template <class T>
+__global__ void delta_kernel(const __grid_constant__ AttentionBackward<T> call, Compute<T>* delta) {
+  using C = Compute<T>;
+  const AttentionShape& shape = call.shape;
+  const std::int64_t index = blockIdx.x * std::int64_t{threads / 32} + threadIdx.x / 32;
+  if (index >= shape.query_rows()) return;
+  const Unit unit(shape, index / shape.seq);
+  const std::int64_t position = index % shape.seq;
+  const Rows<const T> dy = rows_of(call.dy, unit, shape.head_dim), y = rows_of(call.y, unit, shape.head_dim);
+  const T *dy_row = dy.first + position * dy.stride, *y_row = y.first + position * y.stride;
+  C sum = 0;
+  for (int d = threadIdx.x % 32; d < shape.head_dim; d += 32) sum += load(dy_row + d) * load(y_row + d);
+  sum = warp_fold(sum, Add());
+  if (threadIdx.x % 32 == 0) delta[index] = sum;
+}
+
+// ---------------------------------------------------------------- the host's side
+// launch(width) as a type: that of the tiles which hold a shape's heads.
+template <class Launch>
+void with_width(const AttentionShape& shape, Launch launch) {
+  if (shape.head_dim > most_width)
+    throw_error(ErrorCode::unsupported, "attention on the GPU takes heads of up to ", most_width,
+                " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
+  if (shape.head_dim <= 64)
+    launch(std::integral_constant<int, 64>());
+  else if (shape.head_dim <= 128)
+    launch(std::integral_constant<int, 128>());
+  else
+    launch(std::integral_constant<int, most_width>());
+}
+
+template <class Tiles>
+unsigned tiles_of(std::int64_t seq, std::int64_t units) {
+  return grid_of(ceil_div(seq, Tiles::rows) * units);
+}
+
+// Lets the kernel use what it needs of shared memory, and returns how much that is.
+template <class Tiles, class Kernel>
+int take_shared(Kernel kernel, int tiles, const char* name) {
+  const int bytes = shared_bytes<typename std::remove_all_extents_t<typename Tiles::Scores>>(
+      Tiles::rows, Tiles::width, tiles);
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), name);
+  return bytes;
+}
+
 }  // namespace prun::cuda::attention_tiles

@@ -66,9 +66,12 @@ void take_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream s
   check_launch("take_part");
 }
 
+#define PRUN_TAKE_PART(T) template void take_part<T>(const T*, T*, RowPart, const PartsShape&, Stream)
+PRUN_TAKE_PART(std::int32_t);
+
 #define PRUN_PARTS(T)                                                                        \
   template void add_parts<T>(const T*, const AddedParts<T>&, T*, const PartsShape&, Stream); \
-  template void take_part<T>(const T*, T*, RowPart, const PartsShape&, Stream)
+  PRUN_TAKE_PART(T)
 PRUN_PARTS(double);
 PRUN_PARTS(float);
 PRUN_PARTS(bf16);

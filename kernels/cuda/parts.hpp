@@ -24,6 +24,7 @@ struct AddedParts {
 template <class T>
 void add_parts(const T* a, const AddedParts<T>& parts, T* y, const PartsShape& shape, Stream stream);
 
+// Of numbers too, such as tokens.
 template <class T>
 void take_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream stream);
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/async.cuh"
+#include "cuda/attention_bias.hpp"
 #include "cuda/attention_rows.cuh"
 #include "cuda/shared_rows.cuh"
 #include "cuda/tensor_core.cuh"
@@ -134,6 +135,27 @@ __device__ void add_rows(const Pair (&weights)[n][4], SharedRows<width> rows, in
       multiply_add(sums[c], weights[i], right[0], right[1]);
       multiply_add(sums[c + 1], weights[i], right[2], right[3]);
     }
+}
+
+// A thread's scores of 16 rows by 8 columns for each of n, scaled, with the bias of each added; `distance` is
+// that of its first column's key from its first row's query.
+template <int n>
+__device__ void add_biases(const Biases<float>& biases, unsigned head, int distance, float (&scores)[n][4]) {
+  const float* const own = biases.of_head(head) + distance;
+#pragma unroll
+  for (int i = 0; i < n; ++i)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) scores[i][e] = biases.scale * scores[i][e] + own[8 * i + e % 2 - e / 2 * 8];
+}
+// The same of scores that lie [key, query].
+template <int n>
+__device__ void add_biases_of_keys(const Biases<float>& biases, unsigned head, int distance,
+                                   float (&scores)[n][4]) {
+  const float* const own = biases.of_head(head) + distance;
+#pragma unroll
+  for (int i = 0; i < n; ++i)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) scores[i][e] = biases.scale * scores[i][e] + own[e / 2 * 8 - 8 * i - e % 2];
 }
 
 template <class Combine>

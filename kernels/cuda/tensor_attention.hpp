@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda/attention.hpp"
+#include "cuda/attention_bias.hpp"
 
 namespace prun::cuda {
 
@@ -20,8 +21,13 @@ bool tensor_attention_takes(const AttentionBackward<bf16>& call);
 // The form that suits the shape on the current device.
 AttentionForm attention_form(const AttentionShape& shape);
 
-void tensor_attention(const AttentionForward<bf16>& call, AttentionForm form, Stream stream);
-// Needs no workspace.
-void tensor_attention_backward(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream);
+// With biases: scores are scaled by them and not by the root of the width, and each has its own added.
+void tensor_attention(const AttentionForward<bf16>& call, AttentionForm form, Stream stream,
+                      const Biases<float>& biases = {});
+// Needs no workspace. With biases the parts of the table's gradient are written, of tiles of queries as many
+// as tensor_attention_tiles says.
+void tensor_attention_backward(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream,
+                               const Biases<float>& biases = {}, const TableParts& table = {});
+std::int64_t tensor_attention_tiles(const AttentionShape& shape, AttentionForm form);
 
 }  // namespace prun::cuda

@@ -4,6 +4,7 @@
 // product leaves them, they are the next one's left factor.
 #include <cmath>
 
+#include "cuda/bucket_sums.cuh"
 #include "cuda/math.cuh"
 #include "cuda/tensor_attention.cuh"
 #include "cuda/tensor_attention.hpp"
@@ -51,11 +52,56 @@ struct Block {
   }
 };
 
+// ---------------------------------------------------------------- the gradient of a table of biases
+// A warp's gradients of scores by bucket, in shared memory that its first lane alone uses until all are done.
+template <class Form>
+struct WarpBuckets {
+  static constexpr int floats = 2 * most_distance_buckets, bytes = Form::warps * floats * 4;
+  float* sum;
+
+  __device__ WarpBuckets(float* memory, int warp) : sum(memory + warp * floats) {}
+
+  __device__ void clear(const BucketBounds& bounds, int lane) const {
+    for (int i = 0; lane == 0 && i < bounds.count; ++i) sum[i] = 0;
+  }
+  // Of a strip and its part of a tile; `distance`: of the first key from the strip's first query. Far from it
+  // all lie in one bucket.
+  __device__ void add(const Place<Form>& place, const BucketBounds& bounds, int distance,
+                      const typename Form::Scores& dscores) const {
+    const int own = 15 + place.column - place.row;  // the diagonal of a thread's first
+    each_bucket(bounds, 16, Form::inner, distance, 0, 1, [&](int bucket, Diagonals which) {
+      float mine = 0;
+#pragma unroll
+      for (int i = 0; i < Form::inner / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int diagonal = own + 8 * i + e % 2 - e / 2 * 8;
+          if (diagonal >= which.begin && diagonal <= which.end) mine += dscores[i][e];
+        }
+      mine = warp_fold(mine, Add());
+      if (place.lane == 0) sum[bucket] += mine;
+    });
+  }
+};
+
+// Once all warps are done: their sums, in their order.
+template <class Form>
+__device__ void store_buckets(float* memory, int buckets, float* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < buckets; i += Form::threads) {
+    float all = 0;
+#pragma unroll
+    for (int warp = 0; warp < Form::warps; ++warp) all += WarpBuckets<Form>(memory, warp).sum[i];
+    to[i] = all;
+  }
+}
+
 // ---------------------------------------------------------------- gradients of queries
-template <class Form, bool late>
+template <class Form, bool late, bool biased>
 struct QueryBlock : Block<Form> {
   using Base = Block<Form>;
   using Base::call, Base::seq, Base::first, Base::place, Base::row;
+  const Biases<float>& biases;
+  const TableParts& table;
   const Unit unit;
   typename Form::Sums dq;
   Strip<Form::width> queries, dys;
@@ -64,13 +110,17 @@ struct QueryBlock : Block<Form> {
       keys_seen[2];  // the first key that each of the thread's rows sees, and one past the last
 
   // Queries, dy and y, then tiles of keys and of values; at the end the groups' sums.
+  // Behind them, with biases, what each warp has by bucket.
   static constexpr int kept_rows = 3 * Form::rows, stage_rows = 2 * Form::tile;
-  static constexpr int bytes =
+  static constexpr int memory_bytes =
       std::max((kept_rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
+  static constexpr int bytes = memory_bytes + (biased ? WarpBuckets<Form>::bytes : 0);
 
-  __device__ QueryBlock(const AttentionBackward<bf16>& c, const Unit& of, int position, unsigned char* memory)
-      : Base(c, position, memory), unit(of) {
+  __device__ QueryBlock(const AttentionBackward<bf16>& c, const Biases<float>& b, const TableParts& t,
+                        const Unit& of, int position, unsigned char* memory)
+      : Base(c, position, memory), biases(b), table(t), unit(of) {
     clear(dq);
+    if constexpr (biased) buckets().clear(table.bounds, place.lane);
     const float* const statistics = call.lse + unit.statistics(call.shape);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -80,6 +130,10 @@ struct QueryBlock : Block<Form> {
     }
   }
 
+  __device__ float* buckets_memory() const {
+    return reinterpret_cast<float*>(this->shared.data) + memory_bytes / 4;
+  }
+  __device__ WarpBuckets<Form> buckets() const { return {buckets_memory(), place.warp}; }
   __device__ SharedRows<Form::width> keys(unsigned number) const {
     return this->rows_from(kept_rows + static_cast<int>(number % Form::stages) * stage_rows);
   }
@@ -100,15 +154,18 @@ struct QueryBlock : Block<Form> {
     typename Form::Scores scores, dweights;
     dot_rows(queries, keys(number), row_at, scores);
     dot_rows(dys, values(number), row_at, dweights);
+    if constexpr (biased) add_biases(biases, unit.head, key + place.column - row(0), scores);
+    constexpr float scale = biased ? 1.0f : Form::scale;
 #pragma unroll
     for (int i = 0; i < Form::inner / 8; ++i)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float weight = exp2_approximately(log2_of_e * Form::scale * scores[i][e] - lse[e / 2]);
+        const float weight = exp2_approximately(log2_of_e * scale * scores[i][e] - lse[e / 2]);
         scores[i][e] = weight * (dweights[i][e] - delta[e / 2]);
       }
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
     if (cut || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
+    if constexpr (biased) buckets().add(place, table.bounds, key - strip, scores);
     typename Form::Weights dscores;
     round_scores(scores, dscores);
     add_rows(dscores, keys(number), row_at, dq);
@@ -153,7 +210,12 @@ struct QueryBlock : Block<Form> {
     }
   }
 
-  __device__ void store_results() const { this->store(dq, Form::scale, rows_of(call.dq, unit, Form::width)); }
+  // `number`: the block's among those of queries.
+  __device__ void store_results(std::int64_t number) const {
+    this->store(dq, biased ? biases.scale : Form::scale, rows_of(call.dq, unit, Form::width));
+    if constexpr (biased)
+      store_buckets<Form>(buckets_memory(), table.bounds.count, table.parts + number * table.bounds.count);
+  }
 };
 
 // ---------------------------------------------------------------- gradients of keys and values
@@ -162,10 +224,11 @@ struct QueryTile {
   int query, position;
 };
 
-template <class Form, bool late>
+template <class Form, bool late, bool biased>
 struct KeyBlock : Block<Form> {
   using Base = Block<Form>;
   using Base::call, Base::seq, Base::first, Base::place, Base::row;
+  const Biases<float>& biases;
   const unsigned batch, head;
   typename Form::Sums dk, dv;
   Strip<Form::width> keys, values;
@@ -178,9 +241,9 @@ struct KeyBlock : Block<Form> {
       std::max(all_rows * Form::width * 2 + (2 * Form::stages + 1) * Form::tile * 4, GroupSums<Form>::bytes);
   static_assert(Form::tile <= 16 * Form::warps);
 
-  __device__ KeyBlock(const AttentionBackward<bf16>& c, unsigned of_batch, unsigned of_heads, int position,
-                      unsigned char* memory)
-      : Base(c, position, memory), batch(of_batch), head(of_heads) {
+  __device__ KeyBlock(const AttentionBackward<bf16>& c, const Biases<float>& b, unsigned of_batch,
+                      unsigned of_heads, int position, unsigned char* memory)
+      : Base(c, position, memory), biases(b), batch(of_batch), head(of_heads) {
     clear(dk), clear(dv);
     begin = call.shape.causal ? first / Form::tile * Form::tile : 0;
     end = late ? end_of_readers() : seq;
@@ -266,13 +329,14 @@ struct KeyBlock : Block<Form> {
   // The tile's weights, which are zero where the position is beyond seq: lse is infinite there.
   __device__ void weigh(unsigned number, int row_at, int position, typename Form::Scores& weights) const {
     dot_rows(keys, queries(number), row_at, weights);
+    if constexpr (biased) add_biases_of_keys(biases, head, row(0) - position - place.column, weights);
+    constexpr float scale = biased ? 1.0f : Form::scale;
 #pragma unroll
     for (int i = 0; i < Form::inner / 8; ++i) {
       const auto powers = load_lanes<2>(lse(number) + row_at + 8 * i + place.column);
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        weights[i][e] =
-            exp2_approximately(log2_of_e * Form::scale * weights[i][e] - log2_of_e * powers[e % 2]);
+        weights[i][e] = exp2_approximately(log2_of_e * scale * weights[i][e] - log2_of_e * powers[e % 2]);
     }
     const int strip = first + place.strip, last = position + Form::inner - 1;
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, last, strip));
@@ -346,7 +410,7 @@ struct KeyBlock : Block<Form> {
   }
 
   __device__ void store_results() const {
-    this->store(dk, Form::scale, rows_of(call.dk, batch, head));
+    this->store(dk, biased ? biases.scale : Form::scale, rows_of(call.dk, batch, head));
     this->store(dv, 1, rows_of(call.dv, batch, head));
   }
 };
@@ -354,45 +418,60 @@ struct KeyBlock : Block<Form> {
 // A grid of heads, samples, and tiles: blocks of keys come first, those that most queries see in front. Of
 // those of queries the ones that see least come first where all blocks run at once: they share
 // multiprocessors with the costliest.
-template <class Form, bool late>
+template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(
-    const __grid_constant__ AttentionBackward<bf16> call, int tiles, bool all_at_once) {
+    const __grid_constant__ AttentionBackward<bf16> call, const __grid_constant__ Biases<float> biases,
+    const __grid_constant__ TableParts table, int tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
   const int order = static_cast<int>(blockIdx.z) - tiles;
   if (order < 0) {
-    KeyBlock<Form, late> block(call, blockIdx.y, blockIdx.x, (order + tiles) * Form::rows, memory);
+    KeyBlock<Form, late, biased> block(call, biases, blockIdx.y, blockIdx.x, (order + tiles) * Form::rows,
+                                       memory);
     block.meet_all();
     block.store_results();
   } else {
     const int queries = static_cast<int>(call.shape.queries), turn = queries == 1 ? order : order / queries;
     const Unit unit(blockIdx.y, blockIdx.x, static_cast<unsigned>(order - turn * queries));
     const int tile = all_at_once ? turn : tiles - 1 - turn;
-    QueryBlock<Form, late> block(call, unit, tile * Form::rows, memory);
+    QueryBlock<Form, late, biased> block(call, biases, table, unit, tile * Form::rows, memory);
     block.meet_all();
-    block.store_results();
+    const std::int64_t samples = std::int64_t{tile} * call.shape.batch + blockIdx.y;
+    block.store_results((samples * call.shape.heads + blockIdx.x) * queries + unit.query);
   }
 }
 
 // ---------------------------------------------------------------- the host's side
-template <class Form, bool late>
-void launch_form(const AttentionBackward<bf16>& call, Stream stream) {
+template <class Form, bool late, bool biased>
+void launch_form(const AttentionBackward<bf16>& call, const Biases<float>& biases, const TableParts& table,
+                 Stream stream) {
   const AttentionShape& shape = call.shape;
   const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
   const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * (1 + shape.queries)));
-  const auto kernel = backward_kernel<Form, late>;
-  constexpr int bytes = std::max(KeyBlock<Form, late>::bytes, QueryBlock<Form, late>::bytes);
+  const auto kernel = backward_kernel<Form, late, biased>;
+  constexpr int bytes = std::max(KeyBlock<Form, late, biased>::bytes, QueryBlock<Form, late, biased>::bytes);
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
-  kernel<<<grid, Form::threads, bytes, stream>>>(call, tiles, all_at_once);
+  kernel<<<grid, Form::threads, bytes, stream>>>(call, biases, table, tiles, all_at_once);
+}
+
+template <int width, bool late, bool biased>
+void launch_width(const AttentionBackward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+                  const TableParts& table, Stream stream) {
+  if (form == AttentionForm::few)
+    launch_form<Few<width>, late, biased>(call, biases, table, stream);
+  else
+    launch_form<Many<width>, late, biased>(call, biases, table, stream);
 }
 
 template <int width>
-void launch_width(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream) {
-  const bool few = form == AttentionForm::few;
-  if (begins_late(call))
-    few ? launch_form<Few<width>, true>(call, stream) : launch_form<Many<width>, true>(call, stream);
+void launch(const AttentionBackward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+            const TableParts& table, Stream stream) {
+  if (biases.of)
+    launch_width<width, false, true>(call, form, biases, table, stream);
+  else if (begins_late(call))
+    launch_width<width, true, false>(call, form, biases, table, stream);
   else
-    few ? launch_form<Few<width>, false>(call, stream) : launch_form<Many<width>, false>(call, stream);
+    launch_width<width, false, false>(call, form, biases, table, stream);
 }
 
 }  // namespace
@@ -402,13 +481,20 @@ bool tensor_attention_takes(const AttentionBackward<bf16>& call) {
          packs<bf16>(call.shape, call.dy, call.q, call.k, call.v, call.y, call.dq, call.dk, call.dv);
 }
 
-void tensor_attention_backward(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream) {
+std::int64_t tensor_attention_tiles(const AttentionShape& shape, AttentionForm form) {
+  const bool few = form == AttentionForm::few;
+  if (shape.head_dim == 64) return ceil_div(shape.seq, few ? Few<64>::rows : Many<64>::rows);
+  return ceil_div(shape.seq, few ? Few<128>::rows : Many<128>::rows);
+}
+
+void tensor_attention_backward(const AttentionBackward<bf16>& call, AttentionForm form, Stream stream,
+                               const Biases<float>& biases, const TableParts& table) {
   PRUN_CHECK(tensor_attention_takes(call), "attention on tensor cores cannot take this call");
   if (call.shape.query_rows() == 0) return;
   if (call.shape.head_dim == 64)
-    launch_width<64>(call, form, stream);
+    launch<64>(call, form, biases, table, stream);
   else
-    launch_width<128>(call, form, stream);
+    launch<128>(call, form, biases, table, stream);
   check_launch("attention_backward");
 }
 

@@ -49,9 +49,10 @@ struct Softmax {
 };
 
 // What one block computes: a tile of one head's queries.
-template <class Form, bool late>
+template <class Form, bool late, bool biased>
 struct Forward {
   const AttentionForward<bf16>& call;
+  const Biases<float>& biases;
   const Unit unit;
   const int seq, first;  // position of the tile
   const Place<Form> place;
@@ -68,8 +69,10 @@ struct Forward {
       std::max((Form::rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
   static constexpr int bytes = memory_bytes + Form::groups * Form::rows * 8;
 
-  __device__ Forward(const AttentionForward<bf16>& c, const Unit& of, int position, unsigned char* memory)
+  __device__ Forward(const AttentionForward<bf16>& c, const Biases<float>& b, const Unit& of, int position,
+                     unsigned char* memory)
       : call(c),
+        biases(b),
         unit(of),
         seq(static_cast<int>(c.shape.seq)),
         first(position),
@@ -81,6 +84,9 @@ struct Forward {
       keys_seen[r] = static_cast<int>(keys_end(call.shape, row(r)));
     }
   }
+
+  // What leads from what softmax folds in to a score: with biases they are scores already.
+  static constexpr float scale = biased ? 1.0f : Form::scale;
 
   // Position of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
@@ -98,10 +104,11 @@ struct Forward {
     if (late && is_out_of_reach(call.shape, strip, key + Form::inner - 1)) return;
     typename Form::Scores scores;
     dot_rows(queries, keys(number), row_at, scores);
+    if constexpr (biased) add_biases(biases, unit.head, key + place.column - row(0), scores);
     const int last = key + Form::inner - 1;
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
     if (cut || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
-    softmax.fold(log2_of_e * Form::scale, scores, result);
+    softmax.fold(log2_of_e * scale, scores, result);
     typename Form::Weights weights;
     round_scores(scores, weights);
     add_rows(weights, values(number), row_at, result);
@@ -149,7 +156,7 @@ struct Forward {
 
   // Brings all groups to one maximum, and stores their sum over what all weights add up to.
   __device__ void store_results() const {
-    constexpr float scale = log2_of_e * Form::scale;
+    constexpr float power = log2_of_e * scale;
     const GroupSums<Form> sums{reinterpret_cast<float*>(shared.data)};
     float* const statistics = sums.memory + memory_bytes / 4;
     const auto of = [&](int group, int r) {
@@ -170,10 +177,10 @@ struct Forward {
 #pragma unroll
       for (int g = 0; g < Form::groups; ++g) {
         const auto one = load_lanes<2>(of(g, r));
-        sum += exp2_approximately(scale * (one[0] - top)) * one[1];
+        sum += exp2_approximately(power * (one[0] - top)) * one[1];
       }
-      factors[r] = exp2_approximately(scale * (softmax.largest[r] - top)) * inverse(sum);
-      if (place.group == 0 && place.column == 0 && row(r) < seq) lse[row(r)] = Form::scale * top + logf(sum);
+      factors[r] = exp2_approximately(power * (softmax.largest[r] - top)) * inverse(sum);
+      if (place.group == 0 && place.column == 0 && row(r) < seq) lse[row(r)] = scale * top + logf(sum);
     }
     sums.put(place, result, factors);
     __syncthreads();
@@ -189,39 +196,51 @@ __device__ inline int tile_of(int order, int tiles, bool all_at_once) {
 }
 
 // A grid of heads, samples, and tiles of the heads' queries.
-template <class Form, bool late>
+template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
-    const __grid_constant__ AttentionForward<bf16> call, int tiles, bool all_at_once) {
+    const __grid_constant__ AttentionForward<bf16> call, const __grid_constant__ Biases<float> biases,
+    int tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
   const auto queries = static_cast<unsigned>(call.shape.queries);
   const unsigned order = queries == 1 ? blockIdx.z : blockIdx.z / queries;
   const Unit unit(blockIdx.y, blockIdx.x, blockIdx.z - order * queries);
   const int tile = tile_of(static_cast<int>(order), tiles, all_at_once);
-  Forward<Form, late> block(call, unit, tile * Form::rows, memory);
+  Forward<Form, late, biased> block(call, biases, unit, tile * Form::rows, memory);
   block.meet_all();
   block.store_results();
 }
 
 // ---------------------------------------------------------------- the host's side
-template <class Form, bool late>
-void launch_form(const AttentionForward<bf16>& call, Stream stream) {
+template <class Form, bool late, bool biased>
+void launch_form(const AttentionForward<bf16>& call, const Biases<float>& biases, Stream stream) {
   const AttentionShape& shape = call.shape;
   const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
   const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * shape.queries));
-  const auto kernel = forward_kernel<Form, late>;
-  constexpr int bytes = Forward<Form, late>::bytes;
+  const auto kernel = forward_kernel<Form, late, biased>;
+  constexpr int bytes = Forward<Form, late, biased>::bytes;
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
-  kernel<<<grid, Form::threads, bytes, stream>>>(call, tiles, all_at_once);
+  kernel<<<grid, Form::threads, bytes, stream>>>(call, biases, tiles, all_at_once);
+}
+
+template <int width, bool late, bool biased>
+void launch_width(const AttentionForward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+                  Stream stream) {
+  if (form == AttentionForm::few)
+    launch_form<Few<width>, late, biased>(call, biases, stream);
+  else
+    launch_form<Many<width>, late, biased>(call, biases, stream);
 }
 
 template <int width>
-void launch_width(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) {
-  const bool few = form == AttentionForm::few;
-  if (begins_late(call))
-    few ? launch_form<Few<width>, true>(call, stream) : launch_form<Many<width>, true>(call, stream);
+void launch(const AttentionForward<bf16>& call, AttentionForm form, const Biases<float>& biases,
+            Stream stream) {
+  if (biases.of)
+    launch_width<width, false, true>(call, form, biases, stream);
+  else if (begins_late(call))
+    launch_width<width, true, false>(call, form, biases, stream);
   else
-    few ? launch_form<Few<width>, false>(call, stream) : launch_form<Many<width>, false>(call, stream);
+    launch_width<width, false, false>(call, form, biases, stream);
 }
 
 }  // namespace
@@ -235,13 +254,14 @@ bool tensor_attention_takes(const AttentionForward<bf16>& call) {
   return takes_shape(call.shape) && packs<bf16>(call.shape, call.q, call.k, call.v, call.y);
 }
 
-void tensor_attention(const AttentionForward<bf16>& call, AttentionForm form, Stream stream) {
+void tensor_attention(const AttentionForward<bf16>& call, AttentionForm form, Stream stream,
+                      const Biases<float>& biases) {
   PRUN_CHECK(tensor_attention_takes(call), "attention on tensor cores cannot take this call");
   if (call.shape.query_rows() == 0) return;
   if (call.shape.head_dim == 64)
-    launch_width<64>(call, form, stream);
+    launch<64>(call, form, biases, stream);
   else
-    launch_width<128>(call, form, stream);
+    launch<128>(call, form, biases, stream);
   check_launch("attention");
 }
 

@@ -41,4 +41,17 @@ TEST_F(Parts, AreAddedAndTakenOutAsTheCpuDoes) {
   });
 }
 
+// Tokens of a decoder: the last of each sample's, and the first.
+TEST_F(Parts, OfNumbersAreTakenOut) {
+  for (const std::int64_t begin : {std::int64_t{0}, std::int64_t{3}, std::int64_t{4}}) {
+    std::vector<std::int64_t> numbers;
+    for (std::int64_t i = 0; i < 24; ++i) numbers.push_back(i * 7919 - 3);
+    const Value x = integers(DType::i32, {3, 8}, numbers), y(DType::i32, {3, 8 - begin});
+    OnDevice on_x(x), taken(y);
+    cuda::take_part<std::int32_t>(on_x.as<std::int32_t>(), taken.as<std::int32_t>(), {begin, 8}, {3, 8},
+                                  nullptr);
+    EXPECT_EQ(taken.value().bytes(), cpu("take_part", {x, y}, {{.i = 1}, {.i = begin}, {.i = 8}})[1].bytes());
+  }
+}
+
 }  // namespace

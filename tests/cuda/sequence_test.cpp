@@ -53,8 +53,19 @@ std::vector<Share> shares() {
                   .chunks = chunks},
                  documents};
   };
-  return {part(20, 40, 20, 0, 0), part(36, 72, 0, 18, 4), part(36, 72, 36, 18, 4, true),
-          part(24, 96, 24, 12, 8, true), part(6, 12, 6, 3, 4)};
+  // Of an encoder and a decoder: queries see all keys, of which there are more or fewer.
+  const auto full = [&](std::int64_t seq, std::int64_t keys) {
+    Share share = part(seq, keys, 0, 0, 0);
+    share.shape.causal = false;
+    return share;
+  };
+  return {part(20, 40, 20, 0, 0),
+          part(36, 72, 0, 18, 4),
+          part(36, 72, 36, 18, 4, true),
+          part(24, 96, 24, 12, 8, true),
+          part(6, 12, 6, 3, 4),
+          full(30, 70),
+          full(70, 9)};
 }
 
 Value starts_of(const Share& part) {
@@ -75,7 +86,7 @@ void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
               k = random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2),
               v = random_value(type, k.dims(), 3), dy = random_value(type, q.dims(), 4),
               lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}), documents = starts_of(part);
-  const std::vector<Attr> attrs = {{.i = 1}, {.i = 0}, {.i = s.chunk}, {.i = s.chunks}};
+  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = 0}, {.i = s.chunk}, {.i = s.chunks}};
   const auto want = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
   const auto back =
       cpu("attention_across_grad", {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents},

@@ -45,6 +45,7 @@ Kernel select_add_parts(const OpShape& s) {
 
 Kernel select_take_part(const OpShape& s) {
   if (!same_type(s, {0, 1})) return nullptr;
+  if (s.operand[0].dtype == DType::i32) return take_part<std::int32_t>;
   return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return take_part<T>; });
 }
 
