@@ -10,6 +10,10 @@
 #include "plugin/traits.hpp"
 #include "prun/error.hpp"
 #include "prun/visible.hpp"
+#include "train/assemble/corrupted_spans.hpp"
+#include "train/assemble/masked_tokens.hpp"
+#include "train/assemble/model_program.hpp"
+#include "train/loop/samples.hpp"
 
 namespace prun {
 namespace {
@@ -30,7 +34,7 @@ ShownSample::ShownSample(const Recipe& recipe, PluginHost& plugins, std::int64_t
   const RecipeSection section = recipe.section("data");
   const PluginNote& note = plugins.note("data", section.plugin());
   const auto data = plugins.create<DataInterface>("data", section);
-  const std::int64_t seq = recipe.integer("model.seq");
+  const std::int64_t seq = text_of_sample(recipe);
   recipe::in_section(section, [&] { raise(data->open(seq, &info_)); });
   if (index < 0 || index >= info_.samples)
     throw_error(ErrorCode::bad_input, "there is no sample ", index, ": the data have ", info_.samples, " of ",
@@ -38,9 +42,24 @@ ShownSample::ShownSample(const Recipe& recipe, PluginHost& plugins, std::int64_t
   tokens_.resize(static_cast<std::size_t>(seq));
   targets_.resize(tokens_.size());
   raise(data->read(index, tokens_.data(), targets_.data()));
+  in_place_ = trait_of(note, "predicts") == "masked";
+  if (recipe.number("data.mask") > 0 || recipe.number("data.spans") > 0) hide(recipe, plugins);
   bytes_ = trait_of(note, "tokens") == "bytes";
   const std::string tokenizer(trait_of(note, "tokenizer"));
   if (!tokenizer.empty()) tokenizer_.emplace(Tokenizer::load(section.text(tokenizer)));
+}
+
+void ShownSample::hide(const Recipe& recipe, PluginHost& plugins) {
+  const ModelProgram model = write_model(recipe, plugins);
+  const std::int64_t vocab = vocabulary(*model.program);
+  if (const auto masked = MaskedTokens::of(recipe, vocab)) masked->apply(index_, tokens_, targets_);
+  if (const auto spans = CorruptedSpans::of(recipe, vocab)) {
+    const std::vector<std::int32_t> text = tokens_;
+    tokens_.resize(static_cast<std::size_t>(recipe.integer("model.seq")));
+    targets_.resize(tokens_.size());
+    spans->apply(index_, text, tokens_, targets_);
+  }
+  in_place_ = true;
 }
 
 std::string ShownSample::text_of(std::int32_t token) const {
@@ -49,7 +68,13 @@ std::string ShownSample::text_of(std::int32_t token) const {
   return " " + std::to_string(token);
 }
 
-// What is learned of a sample are its targets; the last one is no token of it.
+std::int32_t ShownSample::learned_at(std::size_t position) const {
+  if (in_place_) return position < targets_.size() ? targets_[position] : -1;
+  return position > 0 ? targets_[position - 1] : -1;
+}
+
+// What is learned of a sample are its targets. Of next tokens the last one is no token of it; what is seen in
+// the place of the others no text shows.
 void ShownSample::print_text() const {
   std::string text;
   bool learned = false;
@@ -64,11 +89,12 @@ void ShownSample::print_text() const {
     piece.clear();
   };
   for (std::size_t i = 0; i <= tokens_.size(); ++i) {
-    const bool now = i > 0 && targets_[i - 1] >= 0;
+    const std::int32_t target = learned_at(i);
+    const bool now = target >= 0;
     if (i == tokens_.size() && !now) break;
     if (now != learned) write();
     set(now);
-    piece += text_of(i < tokens_.size() ? tokens_[i] : targets_[i - 1]);
+    piece += text_of(now && (in_place_ || i == tokens_.size()) ? target : tokens_[i]);
   }
   write();
   set(false);
@@ -78,10 +104,15 @@ void ShownSample::print_text() const {
 void ShownSample::print_tokens() const {
   std::printf("%8s %8s %8s  text\n", "position", "token", "learned");
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    const bool learned = i > 0 && targets_[i - 1] >= 0;
+    const std::int32_t target = learned_at(i);
+    const bool learned = target >= 0;
     char line[64];
-    std::snprintf(line, sizeof line, "%8zu %8d %8s  ", i, tokens_[i], learned ? "yes" : "");
-    const std::string row = line + visible(text_of(tokens_[i]));
+    std::snprintf(line, sizeof line, "%8zu %8d %8s  ", i, tokens_[i],
+                  !learned    ? ""
+                  : in_place_ ? std::to_string(target).c_str()
+                              : "yes");
+    std::string row = line + visible(text_of(tokens_[i]));
+    if (learned && in_place_) row += " -> " + visible(text_of(target));
     print_as_it_is(colour_ && learned ? learned_colour + row + end_colour + "\n" : row + "\n", stdout);
   }
 }

@@ -20,13 +20,19 @@ class ShownSample {
   void print(bool tokens) const;
 
  private:
+  // What data.mask hides, or what data.spans cuts out, as of the run's sample of the same number.
+  void hide(const Recipe& recipe, PluginHost& plugins);
   std::string text_of(std::int32_t token) const;
+  // What is learned at a position, or negative; of the next token, whose text stands there, it is known one
+  // position before.
+  std::int32_t learned_at(std::size_t position) const;
   void print_text() const;
   void print_tokens() const;
 
   DataInfo info_;
   std::int64_t index_;
-  bool bytes_ = false;  // tokens are those of a text
+  bool bytes_ = false;     // tokens are those of a text
+  bool in_place_ = false;  // a target is of its own position, and not seen there
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::int32_t> tokens_, targets_;
   bool colour_ = false;
