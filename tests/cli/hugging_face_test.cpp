@@ -52,6 +52,58 @@ TEST(HuggingFaceCommands, GreedyTextIsThatOfTransformers) {
   }
 }
 
+// Its encoder sees the prompt, and its decoder writes.
+TEST(HuggingFaceCommands, WhatT5WritesIsThatOfTransformers) {
+  const TempFolder folder;
+  const SafetensorsFile file(hugging_face("t5") / "generated.safetensors");
+  const auto written = numbers_of<std::int32_t>(file, "written");
+  ASSERT_EQ(written.size(), static_cast<std::size_t>(greedy_tokens));
+  expect(prun({"import", hugging_face("t5").string(), "--out", folder / "here"}), 0, "tensors");
+  std::vector<std::string> words = {"generate",     folder / "here",
+                                    "--tokens",     listed(numbers_of<std::int32_t>(file, "prompt")),
+                                    "--max-tokens", std::to_string(greedy_tokens),
+                                    "--set",        "device.plugin=cpu"};
+  expect(prun(words), 0, listed(written) + "\n");
+  words.insert(words.end(), {"--temperature", "0.7", "--seed", "3"});
+  const Result drawn = prun(words);
+  EXPECT_EQ(drawn.code, 0) << drawn.out;
+  EXPECT_NE(drawn.out, listed(written) + "\n");
+  EXPECT_EQ(prun(words).out, drawn.out);
+}
+
+TEST(HuggingFaceCommands, BertMakesNoTextAndSaysWhy) {
+  const TempFolder folder;
+  expect(prun({"import", hugging_face("bert").string(), "--out", folder / "here"}), 0, "tensors");
+  expect(
+      prun({"generate", folder / "here", "--tokens", "5,6", "--max-tokens", "4", "--set",
+            "device.plugin=cpu"}),
+      2,
+      "model 'bert' predicts masked tokens from those on both sides of each, and text is made by models that "
+      "predict the next token");
+}
+
+// The first two texts of the fixture's stream twice, of which the second half is validated on.
+TEST(HuggingFaceCommands, TheLossOfAnImportedT5IsThatOfTransformers) {
+  const TempFolder folder;
+  constexpr std::ptrdiff_t texts = 2 * 16;
+  const auto once =
+      numbers_of<std::int32_t>(SafetensorsFile(hugging_face("t5") / "expected.safetensors"), "tokens");
+  std::vector<std::int32_t> twice(once.begin(), once.begin() + texts);
+  twice.insert(twice.end(), once.begin(), once.begin() + texts + 1);
+  const std::string tokens = write_tokens(folder / "tokens.bin", twice).string();
+  expect(prun({"import", hugging_face("t5").string(), "--out", folder / "here"}), 0, "tensors");
+  std::vector<std::string> words = {"eval", folder / "here", "--json", "--batches", "2"},
+                           sets = data_of("t5");
+  sets.insert(sets.end(),
+              {"data.path=" + tokens, "data.validation=0.5", "device.plugin=cpu", "model.seq=24"});
+  for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+  const Result result = prun(words);
+  ASSERT_EQ(result.code, 0) << result.out;
+  const std::string key = "\"eval_loss\":";
+  EXPECT_NEAR(std::stod(result.out.substr(result.out.find(key) + key.size())) / expected_loss("t5"), 1.0,
+              1e-5);
+}
+
 TEST(HuggingFaceCommands, TheLossOfAnImportedCheckpointIsThatOfTransformers) {
   const TempFolder folder;
   // The fixture's two sequences twice, of which the second half is validated on.

@@ -30,6 +30,7 @@ int answer_loss(const Recipe& recipe, const std::vector<SearchPlace>& places, co
 struct TextQuestion {
   std::filesystem::path checkpoint;
   std::vector<std::int32_t> tokens;  // to go on with; one at least
+  bool whole = false;                // whole sequences each time, whatever fits
   Sampling sampling;
   std::int64_t most = 64;  // tokens to add
   std::int32_t end = -1;   // ends the text, and is not part of it; negative: none does

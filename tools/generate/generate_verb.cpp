@@ -129,6 +129,30 @@ TextQuestion asked_question(const Arguments& arguments) {
   return question;
 }
 
+// Which option of the model says how many of a sample's tokens are its encoder's; nothing where it has none.
+std::string encoders_option(const Recipe& recipe, PluginHost& plugins) {
+  const PluginNote& note = plugins.note("model", recipe.section("model").plugin());
+  return trait_of(note, "predicts") == "spans" ? std::string(trait_of(note, "inputs")) : "";
+}
+
+// An encoder sees all of the text, and what the decoder writes begins with a token that says so: sequences
+// are as long as both come to.
+Recipe between_encoder_and_decoder(const Recipe& recipe, const std::string& option, bool ends_text,
+                                   TextQuestion& question) {
+  if (ends_text) question.tokens.push_back(static_cast<std::int32_t>(recipe.integer("data.span_end")));
+  const auto inputs = static_cast<std::int64_t>(question.tokens.size());
+  question.tokens.push_back(static_cast<std::int32_t>(recipe.integer("data.span_start")));
+  question.whole = true;
+  return recipe.with("model." + option, std::to_string(inputs))
+      .with("model.seq", std::to_string(inputs + question.most));
+}
+
+// A sequence is as long as what is read, where nothing says how long it is: the last token is not.
+Recipe of_that_length(const Recipe& recipe, const TextQuestion& question) {
+  const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
+  return recipe.with("model.seq", std::to_string(read));
+}
+
 int generate_command(const Arguments& arguments) {
   const auto given = arguments.values.find("--tokens");
   const bool by_tokens = given != arguments.values.end();
@@ -148,11 +172,15 @@ int generate_command(const Arguments& arguments) {
                                 : language.encode(arguments.words[1]);
   if (question.tokens.empty())
     throw_error(ErrorCode::bad_input, "there is no text to go on with; give one token at least");
-  if (!by_tokens) question.end = format ? format->end() : language.end();
-  if (opened.lacks_length()) {
-    const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
-    recipe = recipe.with("model.seq", std::to_string(read));
-  }
+  const std::string encoders = encoders_option(recipe, *opened.plugins);
+  if (!by_tokens)
+    question.end = format             ? format->end()
+                   : encoders.empty() ? language.end()
+                                      : static_cast<std::int32_t>(recipe.integer("data.span_end"));
+  if (!encoders.empty())
+    recipe = between_encoder_and_decoder(recipe, encoders, !by_tokens && !format, question);
+  else if (opened.lacks_length())
+    recipe = of_that_length(recipe, question);
   if (is_asked()) return answer_text(recipe, opened.plugins->places(), question);
   const std::vector<std::int32_t> added =
       text_of_checkpoint(recipe, *opened.plugins, question, arguments.all);
@@ -161,26 +189,28 @@ int generate_command(const Arguments& arguments) {
   else if (format)
     print_generated(format->tokenizer().decode(added) + "\n");
   else
-    print_generated(arguments.words[1] + language.decode(added) + "\n");
+    print_generated((encoders.empty() ? arguments.words[1] : "") + language.decode(added) + "\n");
   return 0;
 }
 
 }  // namespace
 
 std::vector<Command> generate_verb() {
-  return {{"generate",
-           "CKPT [TEXT]",
-           "what it goes on with: the likeliest token each time, or one that is drawn",
-           {{"--tokens", "1,2,3", "tokens in place of a text"},
-            {"--max-tokens", "N", "tokens to add"},
-            {"--chat", "",
-             "the text is what a user says, by the template of the data: what is added is the answer"},
-            {"--temperature", "T", "draw, the more evenly the higher it is"},
-            {"--top-p", "P", "draw among the likeliest that have this share together"},
-            {"--seed", "N", "of what is drawn, 1"},
-            {"--average", "", "by the average of its weights, which optimizer.average keeps"},
-            {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
-           generate_command}};
+  return {
+      {"generate",
+       "CKPT [TEXT]",
+       "what it goes on with, or what its decoder writes of a text: the likeliest token each time, or one "
+       "that is drawn",
+       {{"--tokens", "1,2,3", "tokens in place of a text"},
+        {"--max-tokens", "N", "tokens to add"},
+        {"--chat", "",
+         "the text is what a user says, by the template of the data: what is added is the answer"},
+        {"--temperature", "T", "draw, the more evenly the higher it is"},
+        {"--top-p", "P", "draw among the likeliest that have this share together"},
+        {"--seed", "N", "of what is drawn, 1"},
+        {"--average", "", "by the average of its weights, which optimizer.average keeps"},
+        {"--tokenizer", "FILE", "a tokenizer.json, in place of the one beside the checkpoint or bytes"}},
+       generate_command}};
 }
 
 }  // namespace prun

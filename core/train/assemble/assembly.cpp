@@ -14,8 +14,8 @@
 namespace prun {
 namespace {
 
-Recipe checked(Recipe recipe, PluginHost& plugins) {
-  check_combinations(recipe, plugins);
+Recipe checked(Recipe recipe, PluginHost& plugins, Purpose purpose) {
+  check_combinations(recipe, plugins, purpose);
   return recipe;
 }
 
@@ -36,7 +36,7 @@ std::string others_to_plan_for(const Recipe& recipe, PluginHost& plugins) {
 }  // namespace
 
 PlannedRecipe::PlannedRecipe(Recipe written, PluginHost& host, std::int64_t number, Purpose for_what)
-    : recipe(checked(std::move(written), host)),
+    : recipe(checked(std::move(written), host, for_what)),
       plugins(host),
       rank(number),
       purpose(for_what),

@@ -91,6 +91,7 @@ Precision precision_of(const Recipe& recipe) {
 }
 
 WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
+  if (makes_text(purpose_)) check_makes_text();
   factored_.reset();
   while (!write_over_mesh(choice)) factored_ = program_->requests().factored;
   if (purpose_ == Purpose::training) {
@@ -221,14 +222,22 @@ bool ProgramWriter::delays_weights() const {
   return asked && schedule_traits(plugins_.note("schedule", asked->schedule)).delays;
 }
 
-// Token by token, each from those in front of it.
+// Token by token, each from those in front of it; of an encoder and a decoder, whole sequences, since what is
+// kept by position is all positions', and theirs are counted apart.
 void ProgramWriter::check_makes_text() const {
   const std::string& model = recipe_.section("model").plugin();
-  const std::string_view predicted = trait_of(plugins_.note("model", model), "predicts");
-  if (!predicted.empty())
-    throw_error(ErrorCode::unsupported, "model '", model, "' predicts ",
-                predicted == "masked" ? "masked tokens" : "spans",
-                ", and text is made by models that predict the next token");
+  const PluginNote& note = plugins_.note("model", model);
+  const std::string_view predicted = trait_of(note, "predicts");
+  if (predicted == "masked")
+    throw_error(ErrorCode::unsupported, "model '", model,
+                "' predicts masked tokens from those on both sides of each, and text is made by models that "
+                "predict the next token");
+  if (predicted == "spans" && trait_of(note, "inputs").empty())
+    throw_error(ErrorCode::unsupported, "model '", model,
+                "' has an encoder, and does not say which of its options is how many tokens that sees (trait "
+                "inputs); text is made by models that do");
+  if (predicted == "spans" && purpose_ == Purpose::generation)
+    throw_error(ErrorCode::internal, "an encoder and a decoder position by position");
 }
 
 // Over stages and the mesh.
@@ -240,10 +249,7 @@ void ProgramWriter::lay_out() {
   check_order();
   if (purpose_ == Purpose::evaluation || loss_groups() > 0) take_heads_apart(*program_);
   if (loss_groups() > 0) sum_loss_by_group(*program_);
-  if (makes_text(purpose_)) {
-    check_makes_text();
-    add_logits(*program_);
-  }
+  if (makes_text(purpose_)) add_logits(*program_);
   if (purpose_ == Purpose::generation) step_by_positions(*program_);
   check_sequence_axes(*program_);
   place_on_mesh(*program_);

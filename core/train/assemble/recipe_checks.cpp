@@ -279,7 +279,7 @@ void check_evaluations(const Recipe& recipe, Diagnostics& problems) {
 
 }  // namespace
 
-void check_combinations(const Recipe& recipe, PluginHost& plugins) {
+void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpose) {
   Diagnostics problems;
   check_rate(recipe, problems);
   check_evaluations(recipe, problems);
@@ -290,8 +290,10 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins) {
   check_mesh(recipe, plugins, problems);
   check_batch(recipe, plugins, problems);
   check_documents(recipe, plugins, problems);
-  check_masks(recipe, plugins, problems);
-  check_spans(recipe, plugins, problems);
+  if (!makes_text(purpose)) {
+    check_masks(recipe, plugins, problems);
+    check_spans(recipe, plugins, problems);
+  }
   check_save_memory(recipe, problems);
   problems.throw_if_any();
 }

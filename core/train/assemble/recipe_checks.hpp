@@ -1,12 +1,12 @@
 // What several values of a recipe mean together, checked before anything is made of them.
 #pragma once
 
-#include "train/assemble/plugin_host.hpp"
+#include "train/assemble/program_writer.hpp"
 
 namespace prun {
 
-// Throws an Error that shows every combination that cannot work.
-void check_combinations(const Recipe& recipe, PluginHost& plugins);
+// Throws an Error that shows every combination that cannot work. Who makes text reads no data.
+void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpose);
 
 // State is kept in parts over an axis by that strategy: of others over it, one splits what gradients are
 // summed from.
