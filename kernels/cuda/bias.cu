@@ -36,11 +36,12 @@ struct StridedTerms {
 };
 
 template <class T>
-__global__ void add_bias_kernel(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width) {
+__global__ void add_bias_kernel(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width,
+                                std::int64_t stride) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x;
   if (row >= rows || column >= width) return;
-  const std::int64_t at = row * width + column;
+  const std::int64_t at = row * stride + column;
   store(y + at, load(bias + column) + (x ? load(x + at) : Compute<T>(0)));
 }
 
@@ -72,10 +73,11 @@ std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width) {
 }
 
 template <class T>
-void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, Stream stream) {
+void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, std::int64_t stride,
+              Stream stream) {
   if (rows == 0) return;
   const RowGrid over(rows, width);
-  add_bias_kernel<<<over.grid, over.block, 0, stream>>>(x, bias, y, rows, width);
+  add_bias_kernel<<<over.grid, over.block, 0, stream>>>(x, bias, y, rows, width, stride);
   check_launch("add_bias");
 }
 
@@ -88,7 +90,7 @@ PRUN_BIAS_GRAD(bf16, bf16);
 #define PRUN_BIAS(T)                                                        \
   PRUN_BIAS_GRAD(T, Compute<T>);                                            \
   template std::int64_t bias_grad_workspace<T>(std::int64_t, std::int64_t); \
-  template void add_bias<T>(const T*, const T*, T*, std::int64_t, std::int64_t, Stream)
+  template void add_bias<T>(const T*, const T*, T*, std::int64_t, std::int64_t, std::int64_t, Stream)
 PRUN_BIAS(double);
 PRUN_BIAS(float);
 PRUN_BIAS(bf16);

@@ -16,8 +16,10 @@ void strided_bias_grad(const T* dy, std::int64_t stride, Sum<S> dbias, std::int6
 template <class T>
 std::int64_t bias_grad_workspace(std::int64_t rows, std::int64_t width);
 
-// y [rows, width] = x [rows, width] + bias [width]; x may be null, which means 0, or y.
+// y [rows, width] = x [rows, width] + bias [width]; x may be null, which means 0, or y. Rows of both begin
+// `stride` elements after each other.
 template <class T>
-void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, Stream stream);
+void add_bias(const T* x, const T* bias, T* y, std::int64_t rows, std::int64_t width, std::int64_t stride,
+              Stream stream);
 
 }  // namespace prun::cuda

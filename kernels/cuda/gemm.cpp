@@ -376,7 +376,7 @@ struct Gemm::Impl {
                            reinterpret_cast<std::uintptr_t>(o.aux));
     const auto put = [&]<class T>(T) {
       add_bias(static_cast<const T*>(o.c), static_cast<const T*>(o.bias), static_cast<T*>(o.d), s.product.m,
-               s.product.n, stream);
+               s.product.n, s.product.d_stride ? s.product.d_stride : s.product.n, stream);
     };
     switch (s.product.output) {
       case DType::f64: return put(double{});

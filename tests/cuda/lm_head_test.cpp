@@ -194,6 +194,25 @@ TEST_F(LmHead, LogitsOfThePositionAskedFor) {
   });
 }
 
+// Where a product cannot add a bias itself, it lies in the logits' rows in front, and nothing between these.
+TEST_F(LmHead, ABiasIsPutIntoRows) {
+  for_types([]<class T>(std::int64_t offset) {
+    constexpr std::int64_t rows = 5, vocab = 37, stride = 64;
+    const Value bias = random_value(dtype_of<T>(), {vocab}, 1),
+                x = random_value(dtype_of<T>(), {rows, vocab}, 2);
+    OnDevice from(bias, offset), to(strided<T>(zeros(x), rows, vocab, stride), offset);
+    Value want(dtype_of<T>(), {rows, vocab});
+    for (std::size_t i = 0; i < want.size(); ++i) want.set(i, bias[i % vocab]);
+    cuda::add_bias<T>(nullptr, from.as<T>(), to.as<T>(), rows, vocab, stride, nullptr);
+    EXPECT_EQ(to.value().bytes(), strided<T>(want, rows, vocab, stride).bytes());
+    OnDevice on(strided<T>(x, rows, vocab, stride), offset);
+    for (std::size_t i = 0; i < want.size(); ++i) want.set(i, bias[i % vocab] + x[i]);
+    cuda::add_bias<T>(on.as<T>(), from.as<T>(), on.as<T>(), rows, vocab, stride, nullptr);
+    expect_close(on.value(), strided<T>(want, rows, vocab, stride).numbers(), tolerance(dtype_of<T>()),
+                 "sum");
+  });
+}
+
 // Of rows of logits that have become gradients, and of what lies between two rows nothing.
 TEST_F(LmHead, GradientOfABiasIsTheSumOfRows) {
   for_sums([&]<class T, class S>(std::int64_t offset) {
