@@ -20,8 +20,6 @@ using ForwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 2), W>;
 template <class T, int W>
 using BackwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 4), W>;
 
-inline constexpr int warps = threads / 32;
-
 // The number of the bucket that holds a distance, among those of its direction.
 __device__ int bucket_of(const BucketBounds& bounds, int away) {
   int low = 0, high = bounds.each;
@@ -33,10 +31,8 @@ __device__ int bucket_of(const BucketBounds& bounds, int away) {
 }
 
 // Spreads a table out; see Biases.
-template <class T>
-__global__ void biases_kernel(const __grid_constant__ DistanceBias<T> bias, Compute<T>* biases, int seq,
-                              bool causal) {
-  using C = Compute<T>;
+template <class T, class C = Compute<T>>
+__global__ void biases_kernel(const __grid_constant__ DistanceBias<T> bias, C* biases, int seq, bool causal) {
   const std::int64_t each = Biases<C>::of_each_head(seq);
   const int at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x),
             distance = at - (seq - 1 + Biases<C>::margin), away = distance < 0 ? -distance : distance;
@@ -133,37 +129,6 @@ __global__ __launch_bounds__(threads) void biased_forward_kernel(
       lse[first + Tiles::row(i)] = softmax.largest[i] + log(softmax.sum[i]);
 }
 
-// The gradients of a tile's scores by bucket, added to those of the tiles before. Diagonal d of a tile has
-// the keys that lie d - (rows - 1) further from their queries than the tile's first key from its first query.
-template <class Tiles, class C>
-struct BucketSums {
-  static constexpr int diagonals = 2 * Tiles::rows - 1;
-  static_assert(diagonals < threads);
-  C diagonal[diagonals];
-  C sum[2 * most_distance_buckets];
-
-  __device__ void clear(const BucketBounds& bounds) {
-    for (int i = threadIdx.x; i < bounds.count; i += threads) sum[i] = 0;
-  }
-  __device__ void add_diagonals(const C* dscores) {
-    const int d = static_cast<int>(threadIdx.x);
-    if (d >= diagonals) return;
-    const int shift = d - (Tiles::rows - 1);
-    C along = 0;
-    for (int row = max(0, -shift); row < min(Tiles::rows, Tiles::rows - shift); ++row)
-      along += dscores[row * Tiles::score_pitch + row + shift];
-    diagonal[d] = along;
-  }
-  // A warp takes a bucket, whose distances are neighbouring diagonals.
-  __device__ void add_buckets(const BucketBounds& bounds, std::int64_t key_to_query) {
-    each_bucket(bounds, Tiles::rows, Tiles::rows, static_cast<int>(key_to_query),
-                static_cast<int>(threadIdx.x) / 32, warps, [&](int bucket, Diagonals which) {
-                  const C added = sum_of(diagonal, which);
-                  if (threadIdx.x % 32 == 0) sum[bucket] += added;
-                });
-  }
-};
-
 // dq, and into `parts` [blocks, buckets] what the block's queries add to the gradient of their head's table.
 template <class Tiles, class T>
 __global__ __launch_bounds__(threads) void biased_dq_kernel(const __grid_constant__ AttentionBackward<T> call,
@@ -172,7 +137,7 @@ __global__ __launch_bounds__(threads) void biased_dq_kernel(const __grid_constan
                                                             const Compute<T>* delta, Compute<T>* parts,
                                                             std::int64_t units, bool packed) {
   using C = Compute<T>;
-  __shared__ BucketSums<Tiles, C> sums;
+  __shared__ TileBuckets<Tiles, C> sums;
   const AttentionShape& shape = call.shape;
   const Unit unit(shape, blockIdx.x % units);
   const std::int64_t first = (gridDim.x / units - 1 - blockIdx.x / units) * Tiles::rows;
@@ -410,7 +375,8 @@ void attention_biased_backward(const BiasedBackward<T>& given, Stream stream) {
     const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_biased_backward");
     take_shared<Form>(of_keys, 4, "shared memory for attention_biased_backward");
     const unsigned blocks = tiles_of<Form>(shape.seq, units);
-    delta_kernel<T><<<grid_of(ceil_div(shape.query_rows(), warps)), threads, 0, stream>>>(call, room.delta);
+    delta_kernel<T>
+        <<<grid_of(ceil_div(shape.query_rows(), threads / 32)), threads, 0, stream>>>(call, room.delta);
     of_queries<<<blocks, threads, shared, stream>>>(call, bounds, biases, room.delta, room.parts, units,
                                                     packed);
     add_up(room.parts, given, ceil_div(shape.seq, Form::rows), stream);

@@ -3,7 +3,8 @@
 #pragma once
 
 #include "cuda/attention_bias.hpp"
-#include "cuda/device.cuh"
+#include "cuda/attention_tiles.cuh"
+#include "cuda/tensor_attention.cuh"
 
 namespace prun::cuda {
 
@@ -47,6 +48,80 @@ __device__ C sum_of(const C* diagonal, Diagonals which) {
   C mine = 0;
   for (int d = which.begin + static_cast<int>(threadIdx.x) % 32; d <= which.end; d += 32) mine += diagonal[d];
   return warp_fold(mine, Add());
+}
+
+// The gradients of a tile's scores by bucket, added to those of the tiles before. Diagonal d of a tile has
+// the keys that lie d - (rows - 1) further from their queries than the tile's first key from its first query.
+template <class Tiles, class C>
+struct TileBuckets {
+  static constexpr int diagonals = 2 * Tiles::rows - 1;
+  static constexpr int threads = attention_tiles::threads;
+  static_assert(diagonals < threads);
+  C diagonal[diagonals];
+  C sum[2 * most_distance_buckets];
+
+  __device__ void clear(const BucketBounds& bounds) {
+    for (int i = threadIdx.x; i < bounds.count; i += threads) sum[i] = 0;
+  }
+  __device__ void add_diagonals(const C* dscores) {
+    const int d = static_cast<int>(threadIdx.x);
+    if (d >= diagonals) return;
+    const int shift = d - (Tiles::rows - 1);
+    C along = 0;
+    for (int row = max(0, -shift); row < min(Tiles::rows, Tiles::rows - shift); ++row)
+      along += dscores[row * Tiles::score_pitch + row + shift];
+    diagonal[d] = along;
+  }
+  // A warp takes a bucket, whose distances are neighbouring diagonals.
+  __device__ void add_buckets(const BucketBounds& bounds, std::int64_t key_to_query) {
+    each_bucket(bounds, Tiles::rows, Tiles::rows, static_cast<int>(key_to_query),
+                static_cast<int>(threadIdx.x) / 32, threads / 32, [&](int bucket, Diagonals which) {
+                  const C added = sum_of(diagonal, which);
+                  if (threadIdx.x % 32 == 0) sum[bucket] += added;
+                });
+  }
+};
+
+// A warp's gradients of scores by bucket, in shared memory that its first lane alone uses until all are done.
+template <class Form>
+struct WarpBuckets {
+  static constexpr int floats = 2 * most_distance_buckets, bytes = Form::warps * floats * 4;
+  float* sum;
+
+  __device__ WarpBuckets(float* memory, int warp) : sum(memory + warp * floats) {}
+
+  __device__ void clear(const BucketBounds& bounds, int lane) const {
+    for (int i = 0; lane == 0 && i < bounds.count; ++i) sum[i] = 0;
+  }
+  // Of a strip and its part of a tile; `distance`: of the first key from the strip's first query. Far from it
+  // all lie in one bucket.
+  __device__ void add(const tensor_attention_parts::Place<Form>& place, const BucketBounds& bounds,
+                      int distance, const typename Form::Scores& dscores) const {
+    const int own = 15 + place.column - place.row;  // the diagonal of a thread's first
+    each_bucket(bounds, 16, Form::inner, distance, 0, 1, [&](int bucket, Diagonals which) {
+      float mine = 0;
+#pragma unroll
+      for (int i = 0; i < Form::inner / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const int diagonal = own + 8 * i + e % 2 - e / 2 * 8;
+          if (diagonal >= which.begin && diagonal <= which.end) mine += dscores[i][e];
+        }
+      mine = warp_fold(mine, Add());
+      if (place.lane == 0) sum[bucket] += mine;
+    });
+  }
+};
+
+// Once all warps are done: their sums, in their order.
+template <class Form>
+__device__ void store_buckets(float* memory, int buckets, float* to) {
+  for (int i = static_cast<int>(threadIdx.x); i < buckets; i += Form::threads) {
+    float all = 0;
+#pragma unroll
+    for (int warp = 0; warp < Form::warps; ++warp) all += WarpBuckets<Form>(memory, warp).sum[i];
+    to[i] = all;
+  }
 }
 
 }  // namespace prun::cuda

@@ -52,49 +52,6 @@ struct Block {
   }
 };
 
-// ---------------------------------------------------------------- the gradient of a table of biases
-// A warp's gradients of scores by bucket, in shared memory that its first lane alone uses until all are done.
-template <class Form>
-struct WarpBuckets {
-  static constexpr int floats = 2 * most_distance_buckets, bytes = Form::warps * floats * 4;
-  float* sum;
-
-  __device__ WarpBuckets(float* memory, int warp) : sum(memory + warp * floats) {}
-
-  __device__ void clear(const BucketBounds& bounds, int lane) const {
-    for (int i = 0; lane == 0 && i < bounds.count; ++i) sum[i] = 0;
-  }
-  // Of a strip and its part of a tile; `distance`: of the first key from the strip's first query. Far from it
-  // all lie in one bucket.
-  __device__ void add(const Place<Form>& place, const BucketBounds& bounds, int distance,
-                      const typename Form::Scores& dscores) const {
-    const int own = 15 + place.column - place.row;  // the diagonal of a thread's first
-    each_bucket(bounds, 16, Form::inner, distance, 0, 1, [&](int bucket, Diagonals which) {
-      float mine = 0;
-#pragma unroll
-      for (int i = 0; i < Form::inner / 8; ++i)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int diagonal = own + 8 * i + e % 2 - e / 2 * 8;
-          if (diagonal >= which.begin && diagonal <= which.end) mine += dscores[i][e];
-        }
-      mine = warp_fold(mine, Add());
-      if (place.lane == 0) sum[bucket] += mine;
-    });
-  }
-};
-
-// Once all warps are done: their sums, in their order.
-template <class Form>
-__device__ void store_buckets(float* memory, int buckets, float* to) {
-  for (int i = static_cast<int>(threadIdx.x); i < buckets; i += Form::threads) {
-    float all = 0;
-#pragma unroll
-    for (int warp = 0; warp < Form::warps; ++warp) all += WarpBuckets<Form>(memory, warp).sum[i];
-    to[i] = all;
-  }
-}
-
 // ---------------------------------------------------------------- gradients of queries
 template <class Form, bool late, bool biased>
 struct QueryBlock : Block<Form> {

@@ -47,12 +47,12 @@ void expect_shown(std::vector<std::string> sets) {
   EXPECT_NE(shown.out.find(" tokens, " + std::to_string(sample.learned()) + " of them learned"),
             std::string::npos)
       << shown.out;
-  for (std::size_t i = 0; i < sample.tokens.size(); ++i)
-    if (sample.targets[i] >= 0)
-      EXPECT_NE(shown.out.find(" " + std::to_string(sample.tokens[i]) + " ->  " +
-                               std::to_string(sample.targets[i]) + "\n"),
-                std::string::npos)
-          << i << shown.out;
+  for (std::size_t i = 0; i < sample.tokens.size(); ++i) {
+    if (sample.targets[i] < 0) continue;
+    const std::string row =
+        " " + std::to_string(sample.tokens[i]) + " ->  " + std::to_string(sample.targets[i]) + "\n";
+    EXPECT_NE(shown.out.find(row), std::string::npos) << i << shown.out;
+  }
 }
 
 TEST(DataShow, ShowsWhatMasksHide) {
