@@ -55,7 +55,7 @@ TEST(HuggingFaceCommands, GreedyTextIsThatOfTransformers) {
 // Its encoder sees the prompt, and its decoder writes.
 TEST(HuggingFaceCommands, WhatT5WritesIsThatOfTransformers) {
   const TempFolder folder;
-  const SafetensorsFile file(hugging_face("t5") / "generated.safetensors");
+  const SafetensorsFile file(hugging_face("t5") / "expected.safetensors");
   const auto written = numbers_of<std::int32_t>(file, "written");
   ASSERT_EQ(written.size(), static_cast<std::size_t>(greedy_tokens));
   expect(prun({"import", hugging_face("t5").string(), "--out", folder / "here"}), 0, "tensors");
