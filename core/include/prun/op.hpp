@@ -214,8 +214,8 @@ struct OpDef {
   bool gradient_in_forward = false;
   // The attribute that is 0 where nothing is trained, such as a dropout's probability; null: none.
   const char* noise = nullptr;
-  // Of a head: the op that gives the logits themselves, of its first three operands (values, table, targets),
-  // at the position of each row whose target counts; null: none does.
+  // Of a head: the op that gives the logits themselves, of its first three operands (values, table, targets)
+  // and those that both call alike, at the position of each row whose target counts; null: none does.
   const char* logits = nullptr;
   // The op that does the same for some positions of a sequence, some of which may lie behind it: operands by
   // the names of this one's, beside `position`, the first one's number, and what it keeps: `kept_x`, updated,
