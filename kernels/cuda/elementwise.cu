@@ -76,5 +76,6 @@ PRUN_ELEMENTWISE(float);
 PRUN_ELEMENTWISE(bf16);
 PRUN_ELEMENTWISE(f16);
 template void accumulate<bf16, bf16>(const bf16*, bf16*, std::int64_t, Stream);
+template void accumulate<f16, f16>(const f16*, f16*, std::int64_t, Stream);
 
 }  // namespace prun::cuda

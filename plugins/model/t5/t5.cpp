@@ -42,7 +42,7 @@ void T5::build(const ModelContext& context, ProgramRef program) {
 
   const Segment head = program.segment("head");
   const Id last = dropout_.of(head, norm(head, head.incoming(), "norm"), 0);
-  head.op("lm_head", {last, head.weight("weight", {vocab_, hidden_}, scaled(hidden_.extent)),
+  head.op("lm_head", {last, head.weight("weight", {vocab_, hidden_}, scaled(hidden_)),
                       decoders(head, head.targets()), head.runtime("inv_targets"), head.runtime("loss_sum")});
 }
 
@@ -58,7 +58,7 @@ Id T5::decoders(const Segment& s, Id numbers) const {
 
 // The table itself, carried to all layers of its half.
 Id T5::distances(const Segment& s) const {
-  const Id table = s.weight("distances", {heads_, buckets_}, scaled(hidden_.extent));
+  const Id table = s.weight("distances", {heads_, buckets_}, scaled(hidden_));
   return s.carry(s.op("scale", {table}, {{"factor", 1.0}}));
 }
 
@@ -70,11 +70,13 @@ void T5::layer(const Segment& s, const Shared& shared) const {
   s.outgoing(added(s, x, mlp(s, norm(s, x, "norm2")), 2));
 }
 
+// Scores are not divided by the root of head_dim, so queries and keys start smaller, each by its root.
 Id T5::self_attention(const Segment& s, Id x, Id distances, bool causal) const {
   const Dim packed{"packed", 3};
-  const Id weight =
-      s.matrix(s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_}, scaled(hidden_.extent)),
-               {.batch = 1, .columns = 1, .cuts = {1, 2}});
+  const double root = std::sqrt(static_cast<double>(head_dim_.extent));
+  const Id weight = s.matrix(s.weight("qkv.weight", {heads_, packed, head_dim_, hidden_},
+                                      scaled(static_cast<double>(hidden_.extent) * root)),
+                             {.batch = 1, .columns = 1, .cuts = {1, 2}});
   const std::vector<Id> heads = s.ops("split_heads", {s.op("linear", {x, weight, none})}, 3);
   const Id seen = s.op("attention_biased", {heads[0], heads[1], heads[2], distances},
                        {{"causal", causal ? 1.0 : 0.0}, {"distance", static_cast<double>(distance_)}});
@@ -84,29 +86,31 @@ Id T5::self_attention(const Segment& s, Id x, Id distances, bool causal) const {
 // Scores are not divided by the root of head_dim, which that op does.
 Id T5::cross_attention(const Segment& s, Id x, Id memory) const {
   const Dim queries{"queries", 1};
-  const auto weight = [&](const char* name, const std::vector<Dim>& dims) {
-    return s.matrix(s.weight(name, dims, scaled(hidden_.extent)), {.columns = 1});
+  const auto hidden = static_cast<double>(hidden_.extent), head_dim = static_cast<double>(head_dim_.extent);
+  const auto weight = [&](const char* name, const std::vector<Dim>& dims, double width) {
+    return s.matrix(s.weight(name, dims, scaled(width)), {.columns = 1});
   };
-  const Id q = s.op("linear", {x, weight("across.q", {heads_, queries, head_dim_, hidden_}), none});
-  const Id k = s.op("linear", {memory, weight("across.k", {heads_, head_dim_, hidden_}), none});
-  const Id v = s.op("linear", {memory, weight("across.v", {heads_, head_dim_, hidden_}), none});
-  const double root = std::sqrt(static_cast<double>(head_dim_.extent));
+  const Id q =
+      s.op("linear", {x, weight("across.q", {heads_, queries, head_dim_, hidden_}, hidden * head_dim), none});
+  const Id k = s.op("linear", {memory, weight("across.k", {heads_, head_dim_, hidden_}, hidden), none});
+  const Id v = s.op("linear", {memory, weight("across.v", {heads_, head_dim_, hidden_}, hidden), none});
+  const double root = std::sqrt(head_dim);
   const Id scaled_q = s.op("scale", {q}, {{"factor", root}});
   return projected(s, "across.proj", s.op("attention_across", {scaled_q, k, v}, {{"causal", 0}}));
 }
 
 Id T5::projected(const Segment& s, const std::string& name, Id heads) const {
   const Dim queries{"queries", 1};
-  const Id weight = s.matrix(
-      s.weight(name, {hidden_, heads_, queries, head_dim_}, scaled(heads_.extent * head_dim_.extent)),
-      {.columns = 3});
+  const Id weight = s.matrix(s.weight(name, {hidden_, heads_, queries, head_dim_},
+                                      scaled(static_cast<double>(heads_.extent * head_dim_.extent))),
+                             {.columns = 3});
   return s.op("linear", {heads, weight, none}, {{"in_dims", 3}});
 }
 
 Id T5::mlp(const Segment& s, Id x) const {
-  const Id up = s.matrix(s.weight("up.weight", {{"gate", 2}, ffn_, hidden_}, scaled(hidden_.extent)),
+  const Id up = s.matrix(s.weight("up.weight", {{"gate", 2}, ffn_, hidden_}, scaled(hidden_)),
                          {.columns = 1, .cuts = {1}});
-  const Id down = s.matrix(s.weight("down.weight", {hidden_, ffn_}, scaled(ffn_.extent)), {.columns = 1});
+  const Id down = s.matrix(s.weight("down.weight", {hidden_, ffn_}, scaled(ffn_)), {.columns = 1});
   return s.op("linear", {dropout_.of(s, s.op("geglu", {s.op("linear", {x, up, none})}), 3), down, none});
 }
 
@@ -118,7 +122,8 @@ Id T5::added(const Segment& s, Id x, Id y, int stream) const {
   return s.op("add", {x, dropout_.of(s, y, stream)});
 }
 
-Init T5::scaled(std::int64_t width) const { return normal(1 / std::sqrt(static_cast<double>(width))); }
+Init T5::scaled(double width) const { return normal(1 / std::sqrt(width)); }
+Init T5::scaled(const Dim& width) const { return scaled(static_cast<double>(width.extent)); }
 
 }  // namespace prun
 

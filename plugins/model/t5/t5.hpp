@@ -38,7 +38,9 @@ class T5 final : public Model {
   Id mlp(const Segment& s, Id x) const;
   Id norm(const Segment& s, Id x, const std::string& name) const;
   Id added(const Segment& s, Id x, Id y, int stream) const;
-  Init scaled(std::int64_t width) const;
+  // Normal, with 1/width as its variance.
+  Init scaled(double width) const;
+  Init scaled(const Dim& width) const;
 
   std::int64_t layers_, decoder_layers_, said_inputs_, inputs_ = 1, seq_ = 1;
   Dim hidden_, heads_, head_dim_, ffn_, vocab_, buckets_;

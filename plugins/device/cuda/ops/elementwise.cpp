@@ -64,7 +64,9 @@ Kernel select_cast(const OpShape& s) {
   });
 }
 
+// Gradients of what a model carries are summed in the type that it computes in, fp16 too.
 Kernel select_accumulate(const OpShape& s) {
+  if (s.operand[0].dtype == DType::f16 && same_type(s, {0, 1})) return accumulate<f16, f16>;
   return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return accumulate<T, S>; });
 }
 
