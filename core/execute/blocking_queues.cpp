@@ -47,7 +47,7 @@ void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t
   double sign = 1;
   auto edge = bound.edges.begin();
   const auto pass_edge = [&] {
-    if (*edge++ && measured) queue.exposed[step % 2] += (sign = -sign) * probe_clock();
+    if (*edge++ && measured) queue.exposed_of(step) += (sign = -sign) * probe_clock();
   };
   for (const BoundWait& waits : bound.waits) {
     pass_edge();

@@ -32,6 +32,7 @@ class WaitForDevice {
 Executor::Executor(const Program& program, const Plan& plan, const Devices& devices, ExecutorOptions options,
                    std::vector<QueueComm> comms, std::vector<Probe*> probes)
     : plan_(plan),
+      depth_(plan.depth()),
       options_(options),
       watchers_(std::move(probes), options.measure_every),
       memory_(make_memory(program, plan, devices, options)),
@@ -39,6 +40,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       counters_(keeper_of_counters(devices), plan.queues.size()),
       works_(watchers_, options.poison),
       queues_(plan),
+      steps_(plan.sides),
       late_probes_(queues_, steps_, watchers_),
       blocking_(queues_, steps_, watchers_, poison_, options.saves),
       feeder_(queues_, steps_, watchers_, gates_, options.saves) {
@@ -95,7 +97,7 @@ void Executor::start_step(Round round) { steps_.start(round); }
 
 // What goes wrong in the step behind it is not its own.
 std::optional<double> Executor::finish_step() {
-  const std::int64_t round = steps_.finish(), last = plan_.overlaps ? round + 1 : round;
+  const std::int64_t round = steps_.finish(), last = round + depth_;
   PRUN_CHECK(last < steps_.started(), "step ", steps_.run(round).step, " goes on until another one begins");
   bool done = true;
   for (auto& queue : queues_.all()) {

@@ -48,11 +48,11 @@ class Executor {
   // as soon as the one two before it is done.
   const PlanMemory& memory() const { return memory_; }
 
-  // Lets the queues run step 0, 1, 2, ... in turn. At most two may be started and not finished: they have the
-  // two sides of what is staged. Where steps overlap, `round` says whether it begins behind one that is done
-  // or goes on from it, and a round that ends them, in which no step is started, must come before the last of
-  // them is finished.
+  // Lets the queues run step 0, 1, 2, ... in turn. At most Plan::sides may be started and not finished: that
+  // many have what is staged. Where steps overlap, `round` says where it stands in their row: depth() rounds
+  // behind a step's own, in which others are started or none, must be started before it is finished.
   void start_step(Round round = Round::going_on);
+  std::int32_t depth() const { return depth_; }
   // Holds the caller until the earliest step that is not finished is done; raises what went wrong in it. Its
   // exposed communication in seconds (sim/events.hpp), where that is measured and there is any communication.
   std::optional<double> finish_step();
@@ -67,6 +67,7 @@ class Executor {
   void stop();
 
   const Plan& plan_;
+  const std::int32_t depth_;  // of the plan
   const ExecutorOptions options_;
   const Watchers watchers_;
   PlanMemory memory_;

@@ -129,7 +129,7 @@ bool LateProbes::tell_progress(QueueRun& queue) const {
 double exposed_seconds(const RankQueues& queues, std::int64_t step) {
   double seconds = 0;
   for (auto& queue : queues.all()) {
-    seconds += std::exchange(queue->exposed[step % 2], 0);
+    seconds += std::exchange(queue->exposed_of(step), 0);
     for (const BoundCall& bound : queue->calls) {
       double sign = 1;
       for (Stamp stamp : bound.side(step).edges) {

@@ -88,7 +88,7 @@ std::byte* PlanMemory::staged(Id id, std::int64_t step, std::int64_t microbatch)
   PRUN_CHECK(program_.value(id).role == Role::staging, "value '", program_.value(id).name, "' is not staged");
   Call call;
   call.microbatch = static_cast<std::int32_t>(microbatch);
-  return at(plan_.resolve(call, plan_.home(id), static_cast<int>(step % 2)));
+  return at(plan_.resolve(call, plan_.home(id), plan_.side_of(step)));
 }
 
 }  // namespace prun

@@ -38,13 +38,15 @@ struct BoundSide {
 
 struct BoundCall {
   const Call* call = nullptr;
-  BoundSide sides[2];
+  std::vector<BoundSide> sides;
   std::vector<BoundWait> waits;
   std::vector<bool> edges;  // as edges_of_exposure() says
   bool signals = false;     // somebody waits for its ticket
 
-  BoundSide& side(std::int64_t step) { return sides[step % 2]; }
-  const BoundSide& side(std::int64_t step) const { return sides[step % 2]; }
+  BoundSide& side(std::int64_t step) { return sides[static_cast<std::size_t>(step) % sides.size()]; }
+  const BoundSide& side(std::int64_t step) const {
+    return sides[static_cast<std::size_t>(step) % sides.size()];
+  }
 };
 
 struct QueueRun {
@@ -66,7 +68,8 @@ struct QueueRun {
   QueueComm comm;
   Staging* staging = nullptr;  // where the comm plugin needs it
   Numbered<BoundCall> calls;
-  std::int32_t last_behind = -1;  // position of the last call of the step before; -1: there is none
+  // The last call of a step, where that comes so many rounds after its own; position -1: it does not.
+  std::int32_t last_behind = -1, rounds_behind = 0;
   // By pieces, and whether each launch is a work.
   std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
   Ticket ticket;
@@ -74,10 +77,11 @@ struct QueueRun {
   std::int64_t ended = 0;
   bool begun = false;
   double told = 0;                             // what timed probes have been told last of
-  double exposed[2] = {};                      // of a blocking queue, by the side of the step
+  std::vector<double> exposed;                 // of a blocking queue, by the side of the step
   Status status;                               // whoever sees that it has failed may read it
   std::atomic<std::int64_t> failed_in{never};  // a step; set once
 
+  double& exposed_of(std::int64_t step) { return exposed[static_cast<std::size_t>(step) % exposed.size()]; }
   bool failed_by(std::int64_t step) const { return failed_in.load() <= step; }
   bool has_failed() const { return failed_in.load() != never; }
 
@@ -88,9 +92,9 @@ struct QueueRun {
   std::uint64_t last_ticket(std::int64_t round) const {
     return ticket_of(round, calls.back().call->position);
   }
-  // The same of the step that a round is of, which may end in the next round.
+  // The same of the step that a round is of, which may end in a later round.
   std::uint64_t last_ticket_of_step(std::int64_t round) const {
-    return last_behind >= 0 ? ticket_of(round + 1, last_behind) : last_ticket(round);
+    return last_behind >= 0 ? ticket_of(round + rounds_behind, last_behind) : last_ticket(round);
   }
   // Also where nobody waits for its tickets any more.
   bool is_done(std::int64_t step) const {

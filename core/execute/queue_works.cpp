@@ -22,16 +22,19 @@ void QueueWorks::bind_waits(const RankQueues& queues) {
 
 void QueueWorks::bind_works(const RankQueues& queues) {
   for (auto& queue : queues.all())
-    for (int side : {0, 1}) bind_works(*queue, side);
+    for (int side = 0; side < queues.plan().sides; ++side) bind_works(*queue, side);
 }
 
 // Whether a device may take the two calls, of which the second follows the first, as one: nobody waits
 // between them, and nobody asks what happens there.
 bool QueueWorks::are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second,
                          int side) const {
-  const bool awaited = first.signals || first.sides[0].event || first.sides[1].event;
+  const bool awaited =
+      first.signals || std::any_of(first.sides.begin(), first.sides.end(),
+                                   [](const BoundSide& one) { return one.event != nullptr; });
   const bool watched = watchers_.each_kernel() ? watchers_.one_by_one(side) : !watchers_.timed().empty();
-  const bool alike = first.call->rounds == second.call->rounds;
+  const bool alike = first.call->behind == second.call->behind && first.call->from == second.call->from &&
+                     first.call->to == second.call->to;
   return queue.asynchronous && !queue.comm.comm && !watched && !apart_ && !awaited && alike &&
          second.waits.empty();
 }
@@ -51,11 +54,12 @@ void QueueWorks::bind_works(QueueRun& queue, int side) {
     }
     std::vector<const BoundPiece*> pieces;
     for (auto call = first; call <= last; ++call) {
-      pieces.push_back(call->sides[side].piece);
-      call->sides[side].works = &none_here;
-      call->sides[side].is_done_later = call != last;
+      BoundSide& of = call->side(side);
+      pieces.push_back(of.piece);
+      of.works = &none_here;
+      of.is_done_later = call != last;
     }
-    last->sides[side].works = &works_of(queue, pieces, watchers_.one_by_one(side));
+    last->side(side).works = &works_of(queue, pieces, watchers_.one_by_one(side));
     last->signals |= last + 1 == queue.calls.end() || last->call->position == queue.last_behind ||
                      (queue.asynchronous && !watchers_.live().empty());
     first = last + 1;

@@ -35,12 +35,25 @@ void RankQueues::create(const Devices& devices, const Counters& counters,
   }
 }
 
+namespace {
+
+void note_end(QueueRun& queue, const Call& call) {
+  if (call.behind == 0 || call.behind < queue.rounds_behind) return;
+  queue.rounds_behind = call.behind;
+  queue.last_behind = call.position;
+}
+
+}  // namespace
+
 void RankQueues::bind(Binding& binding) {
+  for (auto& queue : queues_) queue->exposed.assign(static_cast<std::size_t>(plan_.sides), 0);
   for (const Call& call : plan_.calls) {
     BoundCall& bound = (*this)[call.queue].calls.emplace_back();
     bound.call = &call;
-    for (int side : {0, 1}) bound.sides[side].piece = &binding.bind(call, side);
-    if (call.behind) (*this)[call.queue].last_behind = call.position;
+    bound.sides.resize(static_cast<std::size_t>(plan_.sides));
+    for (int side = 0; side < plan_.sides; ++side)
+      bound.sides[static_cast<std::size_t>(side)].piece = &binding.bind(call, side);
+    note_end((*this)[call.queue], call);
   }
   for (const Call& call : plan_.calls) {
     QueueRun& queue = (*this)[call.queue];

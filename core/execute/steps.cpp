@@ -7,16 +7,16 @@
 namespace prun {
 
 void Steps::start(Round round) {
-  PRUN_CHECK(round == Round::ending || steps_ - finished_ < 2, "step ", steps_, " would write where step ",
+  PRUN_CHECK(round.ended > 0 || steps_ - finished_ < running_, "step ", steps_, " would write where step ",
              finished_, " reads");
-  runs_[static_cast<std::size_t>(rounds_) % runs_.size()] = {round, steps_};
-  if (round != Round::ending) ++steps_;
+  const std::int64_t step = round.ended > 0 ? steps_ + round.ended - 1 : steps_++;
+  runs_[static_cast<std::size_t>(rounds_) % runs_.size()] = {round, step};
   may_run_.store(++rounds_);
   may_run_.notify_all();
 }
 
 std::int64_t Steps::finish() {
-  while (run(looked_at_).round == Round::ending) ++looked_at_;
+  while (run(looked_at_).round.ended > 0) ++looked_at_;
   ++finished_;
   return looked_at_++;
 }

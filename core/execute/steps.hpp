@@ -2,9 +2,9 @@
 // not been started yet, on the word that says so.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "plan/plan.hpp"
 
@@ -14,11 +14,14 @@ namespace prun {
 class Steps {
  public:
   struct Run {
-    Round round = Round::going_on;
-    std::int64_t step = 0;  // whose calls it has; of one that ends steps: the step that would come next
+    Round round;
+    std::int64_t step = 0;  // whose calls it has; of one that ends steps: the step that would come then
   };
 
-  // By the thread that holds the executor. At most two steps may be started and not finished.
+  // So many steps at most may be started and not finished.
+  explicit Steps(std::int64_t running) : running_(running), runs_(static_cast<std::size_t>(4 * running)) {}
+
+  // By the thread that holds the executor.
   void start(Round round);
   // The round of the earliest step that is not finished, which now is.
   std::int64_t finish();
@@ -34,7 +37,8 @@ class Steps {
  private:
   // Rounds the queues may run; its complement: and no more will come.
   std::atomic<std::int64_t> may_run_{0};
-  std::array<Run, 8> runs_;
+  const std::int64_t running_;
+  std::vector<Run> runs_;
   std::int64_t rounds_ = 0, looked_at_ = 0;  // those whose step is finished, and that had none
   std::int64_t steps_ = 0, finished_ = 0;
 };

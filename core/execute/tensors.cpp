@@ -1,6 +1,7 @@
 #include "execute/tensors.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/random.hpp"
 #include "program/passes.hpp"
@@ -51,12 +52,18 @@ std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank)
   return stretches(slice_of(program, id, rank));
 }
 
+Held held_before(const Program& program, Id id, std::int64_t updates) {
+  if (std::cmp_less(program.value(id).before.size(), updates)) return {};
+  const Id before = program.as_before(id, updates);
+  return {before, program.value(before).dtype, 0, 0, program.local_elements(id)};
+}
+
 Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
   const Value& parameter = program.value(id);
   const auto all_of = [&](Id value) {
     return value == none ? Held{} : Held{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
   };
-  if (kept == Kept::before) return all_of(parameter.before);
+  if (kept == Kept::before) return held_before(program, id, 1);
   if (parameter.bucket < 0)
     return all_of(kept == Kept::parameter  ? id
                   : kept == Kept::gradient ? parameter.gradient

@@ -27,6 +27,9 @@ enum class Kept : std::uint8_t { parameter, gradient, master, before };
 // master copy or of what it was before the last update (count 0: there is none).
 Held held(const Program& program, std::int64_t rank, Id parameter, Kept kept);
 
+// What it holds of the parameter as it was so many updates before.
+Held held_before(const Program& program, Id parameter, std::int64_t updates);
+
 // And of its optimizer state, in the order of the optimizer.
 std::vector<Held> held_states(const Program& program, std::int64_t rank, Id parameter);
 
@@ -53,9 +56,8 @@ struct HeldRun {
 
 // Calls body(run) for each of them.
 template <class Body>
-void each_held(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance, Kept kept,
-               Body&& body) {
-  const Held have = held(program, rank, parameter, kept);
+void each_run(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance,
+              const Held& have, Body&& body) {
   for (const Stretch& s : stretches(program, parameter, rank)) {
     const std::int64_t begin = std::max(s.part, have.first),
                        end = std::min(s.part + s.count, have.first + have.count);
@@ -63,6 +65,11 @@ void each_held(const Program& program, std::int64_t rank, Id parameter, std::int
       body(HeldRun{have.value, instance, (have.at + begin - have.first) * size_of(have.type), have.type,
                    s.whole + begin - s.part, end - begin});
   }
+}
+template <class Body>
+void each_held(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance, Kept kept,
+               Body&& body) {
+  each_run(program, rank, parameter, instance, held(program, rank, parameter, kept), body);
 }
 
 }  // namespace prun

@@ -40,9 +40,10 @@ std::vector<std::size_t> chunks_by_stage(const Work& work) {
 
 Numbered<Instance> chain_of(const Program& program) {
   Numbered<Instance> chain;
+  const Delays& delays = program.delays();
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
     for (std::int64_t layer = 0; layer < program.segment(segment).repeat; ++layer)
-      chain.push_back({segment, layer, false});
+      chain.push_back({.segment = segment, .layer = layer, .delay = delays.at(chain.size())});
   return chain;
 }
 

@@ -32,6 +32,7 @@ class Lister {
       if (instances[i].receive_stub) continue;
       instance_ = static_cast<std::int32_t>(i);
       layer_ = instances[i].layer;
+      delay_ = instances[i].delay;
       const std::vector<Id>& values = program_.segment(instances[i].segment).values;
       for (const Id id : values)
         if (program_.value(id).role == Role::parameter && !program_.value(id).in_base) list_parameter(id);
@@ -62,9 +63,11 @@ class Lister {
       add(name + value.name.substr(prefix.size()), in_bucket ? id : state, state, rounded, copy, moment);
       owned_.insert(state);
     };
-    if (parameter.before != none) {
-      add(name + ".before", parameter.before, parameter.before, none, copy, false);
-      owned_.insert(parameter.before);
+    for (const Id before : parameter.before) {
+      const std::string& older = program_.value(before).name;
+      if (program_.value(before).age <= delay_)
+        add(name + older.substr(parameter.name.size()), before, before, none, copy, false);
+      owned_.insert(before);
     }
     const Id master = bucket ? bucket->master : parameter.master;
     const bool half = master != none && program_.value(master).dtype == DType::u16;
@@ -98,6 +101,7 @@ class Lister {
   std::string of_parameter_;
   std::int32_t instance_ = 0;
   std::int64_t layer_ = 0;
+  std::int32_t delay_ = 0;
 };
 
 DType type_of(const Program& program, const Lasting& lasting) {

@@ -14,7 +14,9 @@ std::span<const PlannedStep> Plan::steps(const Call& call) const {
 std::int32_t Plan::find(FunctionKind kind, std::int32_t instance) const {
   const Id segment = instances[instance].segment;
   for (std::size_t f = 0; f < functions.size(); ++f)
-    if (functions[f].segment == segment && functions[f].kind == kind) return static_cast<std::int32_t>(f);
+    if (functions[f].segment == segment && functions[f].kind == kind &&
+        (functions[f].delay < 0 || functions[f].delay == instances[instance].delay))
+      return static_cast<std::int32_t>(f);
   return -1;
 }
 
@@ -74,6 +76,12 @@ std::int64_t Plan::input_slot_of(const Call& call, int side) const {
   return (call.microbatch + (overlaps ? side * microbatches : 0)) % input_slots;
 }
 
+std::int32_t Plan::depth() const {
+  std::int32_t most = 0;
+  for (const Call& call : calls) most = std::max(most, call.behind);
+  return most;
+}
+
 std::int64_t Plan::resolve(const Call& call, const Address& address, int side) const {
   std::int32_t instance = call.instance;
   if (address.whose == Whose::previous) --instance;
@@ -81,14 +89,15 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   const Layout::Range& range = layout.ranges[address.range];
   const auto of_instance = [&] { return range.instances[address.region][instance]; };
   const std::int64_t part = part_of(address) * address.bytes;
-  if (call.behind) side = 1 - side;
+  side = (side + sides - call.behind % sides) % sides;
   switch (facts_of(address.region).lies_by) {
     case LiesBy::instance: return of_instance().base + side * of_instance().stride + address.offset + part;
     case LiesBy::turn:
       return of_instance().base + turn_of(instance, call.slot) * of_instance().stride + address.offset;
     case LiesBy::slot: {
       const bool stub = instances[instance].receive_stub;
-      const std::int32_t slot = stub ? call.stub_slot : call.slot;
+      const std::int32_t slot =
+          stub ? call.stub_slot * stub_sides + side % stub_sides : call.slot * slot_sides + side % slot_sides;
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
     case LiesBy::carried:

@@ -94,6 +94,7 @@ struct InstancePiece {
 struct PlannedFunction {
   Id segment = none;
   FunctionKind kind = FunctionKind::forward;
+  std::int32_t delay = -1;  // of instances with that delay; -1: of all
   Numbered<PlannedStep> steps;
   Numbered<Piece> pieces;
   Region scratch = Region::scratch;           // where that of its values lies that nobody reads after it
@@ -114,6 +115,7 @@ struct Instance {
   // Stands for the last instance of the stage before, which another rank holds: no more of it is here than
   // what it hands on, once that has arrived, and the gradient of that, until it is sent back.
   bool receive_stub = false;
+  std::int32_t delay = 0;  // how many updates old the parameters are that its passes read
   // Such a stub that stands for a segment in front of all that this rank holds: no more of it is here than
   // what it carries, and the gradient of that.
   bool carried_stub = false;
@@ -125,13 +127,20 @@ struct Wait {
   std::int32_t steps_ago = 0;  // rounds: 0: this one's, 1: the one before
 };
 
-// How a plan whose steps overlap is run through. Its calls stand as they do while steps follow each other:
-// the last ones of the step before (Call::behind) between the first ones of this step.
-enum class Round : std::uint8_t {
-  beginning,  // this step's alone: the step before is done
-  going_on,   // both
-  ending,     // those of the step before alone: no other follows it
+// Where a round stands in a row of steps that overlap. Its calls stand as they do while steps follow each
+// other: the last ones of steps before (Call::behind) between the first ones of this step. In the first
+// rounds of a row there are not as many steps before, and in the last ones none begins.
+struct Round {
+  static constexpr std::int32_t many = 255;
+  std::int32_t before = many;  // rounds of its row in front of it; more are as `many`
+  std::int32_t ended = 0;      // 0: a step begins with it; else how many rounds ago the last one did
+
+  static const Round beginning, going_on, ending;
+  friend bool operator==(const Round&, const Round&) = default;
 };
+inline constexpr Round Round::beginning{0, 0};
+inline constexpr Round Round::going_on{many, 0};
+inline constexpr Round Round::ending{many, 1};
 
 struct Call {
   std::int32_t function = 0;
@@ -143,13 +152,17 @@ struct Call {
   std::int32_t carried_slot = 0;  // of what is carried
   std::int32_t queue = 0;
   std::int32_t position = 0;  // within its queue
-  bool behind = false;        // of the step before the one that the round is of
-  std::uint8_t rounds = 7;    // bit by bit, those that it runs in; in the others it waits and does nothing
+  std::int32_t behind = 0;    // how many steps before the one that the round is of
+  // It runs in rounds with so many in front of them, of those that have its step; in the others it waits and
+  // does nothing.
+  std::uint8_t from = 0, to = Round::many;
   // By step: KernelArgs::first. Empty: no sum begins with this call.
   std::vector<std::uint32_t> first;
 
   std::uint32_t first_of(std::size_t step) const { return first.empty() ? 0 : first[step]; }
-  bool runs_in(Round round) const { return (rounds >> static_cast<int>(round) & 1) != 0; }
+  bool runs_in(Round round) const {
+    return round.ended <= behind && from <= round.before && round.before <= to;
+  }
   std::vector<Wait> waits;
   // While a save is under way, the call waits for this one of its reads as well; -1: for none.
   std::int32_t save_read = -1;
@@ -204,6 +217,10 @@ struct Plan {
   std::int64_t carried_slots = 0;  // microbatches of what is carried that are here at once
   std::int64_t lanes = 1;          // microbatches that go through the chain side by side
   bool overlaps = false;           // a step begins before the one before it ends
+  // Steps that have what is staged, inputs and numbers of their own; of these, as many have microbatches at
+  // work, boundaries that come from elsewhere, and gradients.
+  std::int32_t sides = 2, slot_sides = 1, stub_sides = 1, gradient_sides = 1;
+  std::int32_t running = 2;  // steps that may run at a time, on all ranks alike
   // The saver's queue, whose calls run once a save and not once a step, beside the steps that follow it: in
   // the order in which a step overwrites what they read. Empty: a save is read while no step runs.
   Numbered<SaveRead> save_reads;
@@ -226,13 +243,17 @@ struct Plan {
   std::int64_t parts_of(const Address& address) const;
   // Throws for what only a function has.
   const Address& home(Id value) const;
-  // Where an address lies for a call; side is the parity of the step that the round is of.
+  // Which of the sides a step has.
+  int side_of(std::int64_t step) const { return static_cast<int>(step % sides); }
+  // How many rounds after its own a step's last call comes.
+  std::int32_t depth() const;
+  // Where an address lies for a call; side is that of the step that the round is of.
   std::int64_t resolve(const Call& call, const Address& address, int side) const;
   // Where a home lies that is no microbatch's.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
   // The read of a save that a value belongs to; 0 where there are none.
   std::int32_t save_read_of(const LastingValue& value) const;
-  // Of a call's microbatch, which is of a step of that parity.
+  // Of a call's microbatch, which is of a step of that side.
   std::int64_t input_slot_of(const Call& call, int side) const;
   // Which of two buffers has what is saved elsewhere, on its way: those that follow each other differ, be it
   // in a pass or, where an instance has all microbatches before the next one has, in the row of passes.

@@ -6,6 +6,12 @@
 
 namespace prun {
 
+std::int32_t Period::steps() const {
+  std::int32_t most = 0;
+  for (const PeriodPass& pass : passes) most = std::max(most, pass.behind);
+  return most + 1;
+}
+
 Work whole_work(const Program& program, std::int64_t microbatches) {
   Work work;
   work.chunks.push_back({0, 0, static_cast<std::int32_t>(chain_of(program).size()), -1, -1});

@@ -22,15 +22,23 @@ struct ChunkWork {
 };
 // The order in which a rank runs passes while steps overlap: from one first pass of a step to the next.
 struct PeriodPass {
-  std::int32_t call = 0;  // of those of a step
-  bool behind = false;    // of the step before
+  std::int32_t call = 0;    // of those of a step
+  std::int32_t behind = 0;  // of so many steps before
   friend bool operator==(const PeriodPass&, const PeriodPass&) = default;
+};
+// In front of which of its passes something of a step before has its place; as many as there are: behind all.
+struct PeriodPlace {
+  std::int32_t at = 0;
+  std::int32_t behind = 1;  // how many steps before
 };
 struct Period {
   std::vector<PeriodPass> passes;
-  // In front of which of them the step before is measured, where that takes what other stages have; updated;
-  // and told to the host. As many as there are: behind them all.
-  std::int32_t measured = 0, updated = 0, reported = 0;
+  // Where a step is measured, which takes what other stages have; updated; and told to the host.
+  PeriodPlace measured, updated, reported;
+  bool at_once = false;      // a step is updated right behind its last pass, whatever the others measure
+  std::int32_t running = 2;  // steps that run at a time, on all ranks alike
+  // Steps whose passes stand between a first one and the next.
+  std::int32_t steps() const;
 };
 
 struct Work {

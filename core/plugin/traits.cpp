@@ -19,7 +19,7 @@ constexpr std::string_view only_yes[] = {"yes"};
 constexpr std::string_view only_training[] = {"training"};
 constexpr std::string_view only_bytes[] = {"bytes"};
 constexpr std::string_view only_masked[] = {"masked"};
-constexpr std::string_view only_one[] = {"1"};
+constexpr std::string_view one_stages[] = {"1", "stages"};
 constexpr std::string_view only_update[] = {"update"}, only_resumed[] = {"resumed"};
 constexpr std::string_view masked_spans[] = {"masked", "spans"};
 
@@ -227,9 +227,11 @@ constexpr TraitRule rules[] = {
      "Variable of the environment that names a file for what it has to say: NAME.log in the run's folder"},
     {"schedule", "backward", TraitForm::choice, whole_split, true,
      "Whether it says backward, or backward_input and backward_weight"},
-    {"schedule", "delay", TraitForm::choice, only_one, false,
+    {"schedule", "delay", TraitForm::choice, one_stages, false,
      "1: steps train with weights that are one update old, and so the next one begins before this one ends: "
-     "order() is asked for the microbatches of several steps in a row, and a step of it is cut out"},
+     "order() is asked for the microbatches of several steps in a row, and a step of it is cut out; stages: "
+     "the same of steps of one microbatch, in each stage with weights as many updates old as stages come "
+     "behind it"},
 };
 
 bool is_for(const TraitRule& rule, std::string_view kind) {

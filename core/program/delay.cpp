@@ -1,14 +1,20 @@
-// Weights of one update before. Each parameter that updates change gets a state beside it, NAME.before, that
-// passes read in its place; an update first copies the parameter there and then changes it. So there are two
-// versions, the newest always lies where it would without a delay, for whoever saves, evaluates or exports
-// it, and a step that is not kept leaves W(t+1) = W(t).
+// Weights of some updates before. Each parameter that updates change gets states beside it, NAME.before for
+// what it was one update before, NAME.before2 and so on, of which passes read the oldest in its place; an
+// update first moves each version into the place of the next older one and then changes the parameter. So the
+// newest always lies where it would without a delay, for whoever saves, evaluates or exports it, and a step
+// that is not kept leaves W(t+1) = W(t). Where instances have different delays, functions are planned for
+// each of them: such that a pass reads the version of its instance, and updates move no older ones
+// (Program::is_updated_with).
 //
-// The alternatives: two parameters that change places with every step, for which all that looks at parameters
-// between steps would have to know where the newest lies; and a third copy, which passes alone read.
+// The alternatives: parameters that change places with every step, for which all that looks at parameters
+// between steps would have to know where the newest lies; a copy more, which passes alone read; and segments
+// of their own for layers of another delay, whose names would no longer be the model's.
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "program/passes.hpp"
+#include "program/step.hpp"
 
 namespace prun {
 namespace {
@@ -16,13 +22,23 @@ namespace {
 constexpr FunctionKind passes[] = {FunctionKind::forward, FunctionKind::backward,
                                    FunctionKind::backward_weight};
 
-void refuse(const char* what, const char* instead) {
-  throw_error(ErrorCode::unsupported,
-              "weights of one update before (a schedule with delay=1) lie beside those ", "of now, and here ",
-              what, "; ", instead);
-}
+class Refusal {
+ public:
+  explicit Refusal(const Delays& delays) : delays_(delays) {}
 
-void check_lie_whole(const Program& program) {
+  [[noreturn]] void operator()(const std::string& what, const char* instead) const {
+    const char* const why =
+        delays_.at_once ? "weights of as many updates before as stages come behind (a schedule with "
+                          "delay=stages) lie beside those of now and are updated microbatch by microbatch"
+                        : "weights of one update before (a schedule with delay=1) lie beside those of now";
+    throw_error(ErrorCode::unsupported, why, ", and here ", what, "; ", instead);
+  }
+
+ private:
+  const Delays& delays_;
+};
+
+void check_lie_whole(const Program& program, const Refusal& refuse) {
   for (const Bucket& bucket : program.buckets()) {
     if (bucket.kept.parameters)
       refuse("ranks keep parameters in parts", "take stage = 1 of strategy zero, or another schedule");
@@ -37,14 +53,54 @@ void check_lie_whole(const Program& program) {
            "take precision.compute = \"bf16\", or another schedule");
 }
 
-Id add_before(Program& program, Id parameter) {
+// Of two segments, or of two ranks: its updates would have to come together.
+void check_is_not_tied(const Program& program, const Refusal& refuse) {
+  for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
+    for (const FunctionKind kind : passes)
+      for (const Id op : program.segment(segment).ops(kind))
+        for (const Id id : program.op(op).operands)
+          if (id != none && program.value(id).role == Role::parameter &&
+              (program.value(id).segment != segment || program.value(id).copy_of != none))
+            refuse("'" + full_name(program, id, 0) + "' is a table that two stages would update",
+                   "take model.tied = false, or another schedule");
+}
+
+// What the end of a step makes for updates is there too late for them.
+void check_needs_nothing_of_all(const Program& program, const Refusal& refuse) {
+  std::set<Id> late;
+  for (const FunctionKind kind : {FunctionKind::finish, FunctionKind::report})
+    for (const Id op : program.segment(program.step_segment()).ops(kind))
+      for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
+        if (program.op(op).access(i) != Access::read) late.insert(program.op(op).operands[i]);
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const Id op : program.segment(segment).ops(FunctionKind::update))
+      for (const Id id : program.op(op).operands)
+        if (id != none && late.contains(id))
+          refuse("updates read '" + program.value(id).name + "', which all stages have a part in",
+                 "take another schedule");
+}
+
+void check_updates_alone(const Program& program, const Refusal& refuse) {
+  check_is_not_tied(program, refuse);
+  if (!program.buckets().empty())
+    refuse("a stage's ranks would put parameters together behind each microbatch",
+           "leave strategy zero out (stage = 0), or take another schedule");
+  if (!program.carried().empty())
+    refuse("a segment carries a value past several stages", "take another schedule");
+  check_needs_nothing_of_all(program, refuse);
+}
+
+Id add_before(Program& program, Id parameter, std::int32_t age) {
   Value before = program.value(parameter);
-  before.name += ".before";
+  before.name += name_of_before(age);
   before.role = Role::state;
   before.gradient = before.master = before.copy_of = none;
   before.states.clear();
   before.scales.clear();
+  before.before.clear();
   before.bucket = -1;
+  before.age = age;
+  before.before_of = parameter;
   return program.add_value(std::move(before));
 }
 
@@ -56,17 +112,20 @@ void read_instead(Program& program, Id parameter, Id before) {
           if (program.op(op).operands[i] == parameter) program.replace_operand(op, i, before);
 }
 
-void copy_first(Program& program, Id parameter, Id before) {
+// The oldest first: each version into the place of the one before it.
+void copy_first(Program& program, Id parameter) {
   const Id segment = program.value(parameter).segment;
   const std::vector<Id>& updates = program.segment(segment).ops(FunctionKind::update);
   const Id first = updates.empty() ? none : updates.front();
-  program.add_op(segment, FunctionKind::update, Part::input, "copy", {parameter, before}, {}, first);
+  for (auto age = static_cast<std::int64_t>(program.value(parameter).before.size()); age > 0; --age)
+    program.add_op(segment, FunctionKind::update, Part::input, "copy",
+                   {program.as_before(parameter, age - 1), program.as_before(parameter, age)}, {}, first);
 }
 
 // Whether a function runs while the step before may not be done.
-bool is_early(FunctionKind kind) {
+bool is_early(const Program& program, FunctionKind kind) {
   return kind != FunctionKind::begin && kind != FunctionKind::finish && kind != FunctionKind::diagnose &&
-         kind != FunctionKind::update && kind != FunctionKind::report;
+         (kind != FunctionKind::update || program.delays().at_once) && kind != FunctionKind::report;
 }
 
 bool touches_any(const Program& program, Id op, const std::set<Id>& values, bool changes) {
@@ -86,7 +145,7 @@ std::set<Id> touched_early(const Program& program) {
   std::set<Id> values;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (int kind = 0; kind < function_kinds; ++kind)
-      if (is_early(static_cast<FunctionKind>(kind)))
+      if (is_early(program, static_cast<FunctionKind>(kind)))
         for (const Id op : program.segment(segment).ops(static_cast<FunctionKind>(kind)))
           insert_operands(program, op, values);
   return values;
@@ -114,16 +173,30 @@ void put_off_to_finish(Program& program) {
 
 }  // namespace
 
-void delay_weights(Program& program) {
-  program.set_delay(1);
-  check_lie_whole(program);
+std::string name_of_before(std::int64_t updates) {
+  return updates == 1 ? ".before" : ".before" + std::to_string(updates);
+}
+
+void delay_weights(Program& program, const Delays& delays) {
+  if (delays.of.empty()) return;
+  program.set_delays(delays);
+  const Refusal refuse(delays);
+  check_lie_whole(program, refuse);
+  if (delays.at_once) {
+    update_at_once(program);
+    check_updates_alone(program, refuse);
+  }
   put_off_to_finish(program);
+  const auto oldest = static_cast<std::int32_t>(program.delay());
   for (const Id parameter : program.parameters()) {
-    if (program.value(parameter).gradient == none && !program.value(parameter).untrained) continue;
-    const Id before = add_before(program, parameter);
-    program.value(parameter).before = before;
-    read_instead(program, parameter, before);
-    copy_first(program, parameter, before);
+    if (oldest == 0 || (program.value(parameter).gradient == none && !program.value(parameter).untrained))
+      continue;
+    for (std::int32_t age = 1; age <= oldest; ++age) {
+      const Id before = add_before(program, parameter, age);
+      program.value(parameter).before.push_back(before);
+    }
+    read_instead(program, parameter, program.as_before(parameter, oldest));
+    copy_first(program, parameter);
   }
 }
 

@@ -49,9 +49,14 @@ void split_backward(Program& program);
 // Optimizer state and ops for every parameter that is not frozen.
 void add_update(Program& program, const Optimizers& optimizers);
 
-// Has passes train with parameters as they were before the last update: W(t+1) = W(t) - rate * grad
-// f(W(t-1)). Behind all strategies. Throws unsupported where parameters are fetched or gathered for each use.
-void delay_weights(Program& program);
+// Has passes train with parameters as they were so many updates before: W(t+1) = W(t) - rate * grad
+// f(W(t-1)), say. Behind all strategies. Throws unsupported where parameters are fetched or gathered for each
+// use and, of delays whose updates come at once, where an update needs what all stages have. Nothing happens
+// where there are no delays.
+void delay_weights(Program& program, const Delays& delays);
+
+// What a parameter of so many updates before is called behind its own name: ".before", ".before2".
+std::string name_of_before(std::int64_t updates);
 
 // What the update of a parameter is told beside the values that are its own.
 UpdateContext update_context(Program& program, Id parameter);

@@ -3,6 +3,8 @@
 // clears the sums, `report` copies the results out.
 #include "program/step.hpp"
 
+#include <algorithm>
+
 #include "program/group_losses.hpp"
 #include "program/passes.hpp"
 
@@ -178,6 +180,76 @@ void update_before_norm(Program& program) {
   for (Id op : program.segment(program.step_segment()).ops(FunctionKind::update))
     if (const Id told = program.op(op).operands.front(); told == keep || told == clip)
       program.replace_operand(op, 0, go);
+}
+
+namespace {
+
+// It takes what is staged for the case that the step before is kept.
+void stage_as_kept(Program& program, Id scalar) {
+  for (const Id id : program.segment(program.step_segment()).ops(FunctionKind::begin)) {
+    const Op& op = program.op(id);
+    if (op.kind() == "choose" && op.operands.back() == scalar) {
+      program.replace_op(id, "copy", {op.operands[1], scalar}, {});
+      return;
+    }
+  }
+}
+
+// Elements that are not finite are counted behind the norm of all, when gradients are those of another step.
+void count_none(Program& program, Id counts) {
+  std::vector<Id> erased;
+  for (Id segment = 0; segment < program.segment_count(); ++segment) {
+    const std::vector<Id>& ops = program.segment(segment).ops(FunctionKind::diagnose);
+    erased.insert(erased.end(), ops.begin(), ops.end());
+  }
+  for (const Id id : program.segment(program.step_segment()).ops(FunctionKind::report))
+    if (program.op(id).exchanges_in_place() && program.op(id).operands.front() == counts)
+      erased.push_back(id);
+  for (const Id id : erased) program.erase_op(id);
+}
+
+// Whether one op must come in front of another, by the values that they touch.
+bool comes_first(const Op& first, const Op& second) {
+  for (std::size_t i = 0; i < first.operands.size(); ++i)
+    for (std::size_t j = 0; j < second.operands.size(); ++j)
+      if (first.operands[i] != none && first.operands[i] == second.operands[j] &&
+          (first.access(i) != Access::read || second.access(j) != Access::read))
+        return true;
+  return false;
+}
+
+// Ranks reach the end of a step at different times. What they exchange for it they exchange at one place in
+// their order, `finish`; what comes of that, and all else, is `report`.
+void exchange_in_finish(Program& program) {
+  SegmentData& step = program.segment(program.step_segment());
+  std::vector<Id>&finish = step.ops(FunctionKind::finish), &report = step.ops(FunctionKind::report);
+  finish.insert(finish.end(), report.begin(), report.end());
+  std::vector<Id> first, rest;
+  for (auto id = finish.rbegin(); id != finish.rend(); ++id) {
+    const Op& op = program.op(*id);
+    const bool is_first = op.exchange() || std::any_of(first.begin(), first.end(), [&](Id later) {
+                            return comes_first(op, program.op(later));
+                          });
+    (is_first ? first : rest).push_back(*id);
+  }
+  finish.assign(first.rbegin(), first.rend());
+  report.assign(rest.rbegin(), rest.rend());
+  for (const Id id : finish) program.op(id).function = FunctionKind::finish;
+  for (const Id id : report) program.op(id).function = FunctionKind::report;
+}
+
+}  // namespace
+
+void update_at_once(Program& program) {
+  const Id keep = program.runtime("keep"), clip = program.runtime("clip"), go = add_outcome(program, "go");
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const Id op : program.segment(segment).ops(FunctionKind::update))
+      for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
+        if (const Id told = program.op(op).operands[i]; told == keep || told == clip)
+          program.replace_operand(op, i, go);
+  for (const char* name : {"lr", "step", "halt", "go"}) stage_as_kept(program, program.runtime(name));
+  count_none(program, non_finite_counts(program));
+  exchange_in_finish(program);
 }
 
 bool updates_before_norm(const Program& program) { return program.find_runtime("go") != none; }

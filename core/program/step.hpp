@@ -62,6 +62,9 @@ StagedValues staged_values(const Program& program);
 // What updates on another device are told instead of `keep` and `clip`, where nothing is clipped and a step
 // that is not finite ends the run: then a layer's need not wait for the norm of all.
 void update_before_norm(Program& program);
+// The same of all updates: none waits for what a step ends with, nor does the next step for whether this one
+// is kept. A step that is not finite ends the run, which does not tell then in which tensor.
+void update_at_once(Program& program);
 // Whether they do: of a step that is not finite, parameters may have been updated.
 bool updates_before_norm(const Program& program);
 

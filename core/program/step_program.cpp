@@ -38,6 +38,14 @@ OpCost Op::cost(const OpShape& shape) const {
   return cost;
 }
 
+bool Program::is_updated_with(Id id, std::int64_t delay) const {
+  const Op& of = op(id);
+  for (std::size_t i = 0; i < of.operands.size(); ++i)
+    if (of.operands[i] != none && of.access(i) != Access::read && value(of.operands[i]).age > delay)
+      return false;
+  return true;
+}
+
 Program::Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context)
     : registry_(std::move(registry)), precision_(precision), context_(context) {
   add_segment("step", 1);

@@ -12,6 +12,7 @@
 
 #include "base/numbered.hpp"
 #include "ops/registry.hpp"
+#include "program/delays.hpp"
 #include "program/mesh.hpp"
 #include "program/requests.hpp"
 #include "prun/model.hpp"
@@ -92,8 +93,12 @@ struct Value {
   // "strategy.1".
   std::string added_by;
 
-  // Of a parameter whose last update passes do not see yet: the state that has it as it was before.
-  Id before = none;
+  // Of a parameter whose last updates passes do not see yet: states that have it as it was one update before,
+  // two, and so on.
+  std::vector<Id> before;
+  // Of such a state: how many updates ago, and whose.
+  std::int32_t age = 0;
+  Id before_of = none;
 
   // Of a parameter: no gradient trains it, ops of `update` may change it, and every rank has all of it.
   bool untrained = false;
@@ -244,9 +249,16 @@ class Program {
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // The recipe's section whose plugin writes from now on; empty: the model's.
   void set_writer(std::string section) { writer_ = std::move(section); }
-  // Passes train with parameters as they were so many updates ago: 0, or 1 (delay_weights() writes that).
-  void set_delay(std::int64_t updates) { delay_ = updates; }
-  std::int64_t delay() const { return delay_; }
+  // How old the weights are that passes of each instance train with (delay_weights() writes that).
+  void set_delays(Delays delays) { delays_ = std::move(delays); }
+  const Delays& delays() const { return delays_; }
+  std::int64_t delay() const { return delays_.longest(); }
+  // A parameter as it was so many updates ago; 0: as it is.
+  Id as_before(Id parameter, std::int64_t updates) const {
+    return updates == 0 ? parameter : value(parameter).before.at(static_cast<std::size_t>(updates) - 1);
+  }
+  // Whether the update of an instance with that delay has the op: it keeps no versions that no pass reads.
+  bool is_updated_with(Id op, std::int64_t delay) const;
   // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
@@ -375,7 +387,7 @@ class Program {
   std::vector<LowRankChange> low_ranks_;
   std::optional<std::int32_t> shown_;
   std::string writer_;
-  std::int64_t delay_ = 0;
+  Delays delays_;
   Numbered<Bucket> buckets_;
   std::vector<CarriedValue> carried_;
   std::vector<Value> values_;

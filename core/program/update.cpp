@@ -63,7 +63,7 @@ void check_state_name(const std::string& name, const std::vector<std::string>& b
   if (name.empty() || !std::all_of(name.begin(), name.end(), fits))
     throw_error(ErrorCode::bad_input, "the optimizer names a state '", name,
                 "'; names are of letters, digits and _");
-  if (name == "master" || name == "gradient" || name == "before" ||
+  if (name == "master" || name == "gradient" || name.starts_with("before") ||
       std::find(before.begin(), before.end(), name) != before.end())
     throw_error(ErrorCode::bad_input, "the optimizer names a state '", name,
                 "', which each parameter has already; give each a name of its own");

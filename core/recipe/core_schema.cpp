@@ -127,6 +127,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       lr              | float  | required | 0..1000000 | Learning rate at its peak
       clip            | float  | 0        | 0.. | Largest global gradient norm; 0 never clips
       average         | float  | 0        | 0..0.999999 | Decay of an average of the weights (EMA) that is kept beside them, saved, and read by --average of prun eval, generate and export; 0 keeps none
+      delays          | ints   | []       | 0.. | Of one rank, for each layer with embedding and head counted: how many updates old the weights are that it trains with, under a schedule of a pipeline with delay=stages. prun verify says so to the rank that it compares with
       schedule.kind   | choice | constant | constant,linear,cosine,wsd,inverse-sqrt,polynomial,steps,points | Shape of the learning rate after warm-up; wsd: at its peak until schedule.decay steps before the end; steps and points: as schedule.at and schedule.factors say
       schedule.warmup | int    | 0        | 0.. | Steps over which the learning rate rises from 0
       schedule.final  | float  | 0        | 0..1 | Learning rate at the end, as a fraction of lr

@@ -7,15 +7,21 @@ namespace prun {
 Lanes::Lanes(const RankClasses& ranks, std::int64_t steps) : ranks_(ranks), steps_(steps), rounds_(steps) {
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) {
     const Plan& plan = *ranks.first(rank).plan;
-    if (plan.overlaps) rounds_ = steps + 1;
+    if (plan.overlaps) rounds_ = std::max(rounds_, steps + plan.depth());
     first_.push_back(lanes_.size());
     for (std::size_t q = 0; q < plan.queues.size(); ++q)
       lanes_.push_back({rank, static_cast<std::int32_t>(q), {}});
     for (const Call& call : plan.calls) {
       Lane& lane = lanes_[of(rank, call.queue)];
       lane.calls.push_back(&call);
-      if (call.behind) lane.behind = lane.calls.size();
     }
+    for (const Call& call : plan.calls)
+      if (call.behind > 0) {
+        Lane& lane = lanes_[of(rank, call.queue)];
+        const auto before = static_cast<std::size_t>(call.behind) - 1;
+        lane.behind =
+            std::max(lane.behind, before * lane.calls.size() + static_cast<std::size_t>(call.position) + 1);
+      }
   }
   first_.push_back(lanes_.size());
   is_awake_.resize(lanes_.size());

@@ -1,6 +1,7 @@
 // The queues of simulated ranks: how far each has come in its calls, and which of them may be able to go on.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <string>
@@ -17,7 +18,7 @@ struct Lane {
   Numbered<const Call*> calls;  // of a step
   std::size_t ended = 0;        // calls, of all steps
   std::size_t exchange = 0;     // of the call under way: exchanges that are over
-  std::size_t behind = 0;       // calls of a round up to the last one of the step before; 0: there is none
+  std::size_t behind = 0;       // calls behind its own round's to the last one of a step; 0: there is none
 
   // Those of the call under way, which is the next one.
   std::int64_t step() const { return static_cast<std::int64_t>(ended / calls.size()); }
@@ -26,7 +27,7 @@ struct Lane {
   std::size_t ticket(std::int64_t step, std::int32_t call) const {
     return static_cast<std::size_t>(step) * calls.size() + static_cast<std::size_t>(call);
   }
-  // How many there are to the end of so many steps, of which the last may end in the next round.
+  // How many there are to the end of so many steps, of which the last may end in a later round.
   std::size_t calls_until(std::size_t steps) const { return steps * calls.size() + behind; }
   void end_call() {
     ++ended;
@@ -41,12 +42,14 @@ class Lanes {
 
   std::size_t count() const { return lanes_.size(); }
   std::int64_t steps() const { return steps_; }
-  // Where the steps of plans overlap there is a round more, in which the last of them ends.
+  // Where the steps of plans overlap there are rounds more, in which the last of them end.
   std::int64_t rounds() const { return rounds_; }
   bool overlaps() const { return rounds_ > steps_; }
   Round round_of(const Lane& lane) const {
     if (!overlaps()) return Round::going_on;
-    return lane.step() == 0 ? Round::beginning : lane.step() == steps_ ? Round::ending : Round::going_on;
+    const std::int64_t round = lane.step();
+    return {static_cast<std::int32_t>(std::min<std::int64_t>(round, Round::many)),
+            static_cast<std::int32_t>(std::max<std::int64_t>(0, round + 1 - steps_))};
   }
   // Whether its next call does anything.
   bool runs(const Lane& lane) const { return lane.call().runs_in(round_of(lane)); }

@@ -1,6 +1,19 @@
 #include "simulate/predict.hpp"
 
+#include <algorithm>
+
 namespace prun {
+namespace {
+
+// The last of them is as all that follow: the more run at a time, the later that is so.
+SimulateOptions with_steps_for(std::span<const SimulatedRank> ranks, SimulateOptions options) {
+  std::int64_t running = 2;
+  for (const SimulatedRank& rank : ranks) running = std::max<std::int64_t>(running, rank.plan->running);
+  options.steps += 2 * (running - 2);
+  return options;
+}
+
+}  // namespace
 
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<std::string> devices, const Machine& here, const SimulateOptions& options,
@@ -8,7 +21,8 @@ Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
   const bool counts_host = !on_host.empty() && table.host_gb_per_second;
   TablePrices prices(table, std::move(devices), std::move(on_host));
   // In this order: prices know what they rest on once they have been asked.
-  Prediction prediction{simulate(ranks, prices, options), prices.exchanges_alone(), prices.notes()};
+  Prediction prediction{simulate(ranks, prices, with_steps_for(ranks, options)), prices.exchanges_alone(),
+                        prices.notes()};
   prediction.range = prices.range();
   if (counts_host) prediction.host_bandwidth = prices.host_bandwidth();
   if (table.machine != here && !prediction.range)

@@ -23,6 +23,15 @@ struct LaneClock {
   Numbered<double> saved;              // by position: what a save lets nobody begin before; none: it does
 };
 
+// Steps that overlap run as many at a time at least as are at work.
+std::int64_t running_of(const RankClasses& ranks, const SimulateOptions& options) {
+  std::int64_t running = options.running;
+  for (std::size_t rank = 0; rank < ranks.count(); ++rank)
+    if (const Plan& plan = *ranks.first(rank).plan; plan.overlaps)
+      running = std::max<std::int64_t>(running, plan.running);
+  return running;
+}
+
 class Simulator {
  public:
   Simulator(std::span<const SimulatedRank> ranks, Prices& prices, const SimulateOptions& options)
@@ -31,7 +40,7 @@ class Simulator {
         options_(options),
         ranks_(ranks),
         lanes_(ranks_, options.steps),
-        running_(lanes_.overlaps() ? std::max<std::int64_t>(2, options.running) : options.running),
+        running_(running_of(ranks_, options)),
         clocks_(lanes_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
         costs_(prices, overheads_.call),
@@ -215,7 +224,7 @@ class Simulator {
   const SimulateOptions& options_;
   const RankClasses ranks_;
   Lanes lanes_;
-  const std::int64_t running_;     // steps that overlap run two at a time at least
+  const std::int64_t running_;     // steps at a time
   std::vector<LaneClock> clocks_;  // by lane
   Channels channels_;
   CallCosts costs_;

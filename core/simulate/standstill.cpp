@@ -7,13 +7,19 @@
 namespace prun {
 namespace {
 
-constexpr std::int64_t steps_tried = 2;
+// As many as run at a time.
+std::int64_t steps_tried(const RankClasses& ranks) {
+  std::int64_t steps = 2;
+  for (std::size_t rank = 0; rank < ranks.count(); ++rank)
+    steps = std::max<std::int64_t>(steps, ranks.first(rank).plan->running);
+  return steps;
+}
 
 class LimitedRun {
  public:
   LimitedRun(std::span<const SimulatedRank> ranks, const Limits& limits)
       : ranks_(ranks),
-        lanes_(ranks_, steps_tried),
+        lanes_(ranks_, steps_tried(ranks_)),
         channels_(ranks_, lanes_),
         feeders_(ranks_, lanes_, limits) {}
 

@@ -38,7 +38,16 @@ TEST_P(OnAsync, ThroughPinnedMemoryAsWell) {
   EXPECT_EQ(run_on(async), run_on(cpu));
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, OnAsync, testing::ValuesIn(layouts_and_delayed()),
+// And one of which three steps are at work at a time.
+std::vector<Layout> and_stashed() {
+  std::vector<Layout> all = layouts_and_delayed();
+  all.push_back({"stashed",
+                 "[mesh]\npp = 3\n[[strategy]]\nplugin = 'pipeline'\nschedule = 'pipedream'\n",
+                 {"batch.micro=1", "batch.global=1", "optimizer.clip=0", "model.tied=false"}});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, OnAsync, testing::ValuesIn(and_stashed()),
                          [](const auto& tested) { return tested.param.name; });
 
 // Both ways: what the one device saved, the other goes on with.

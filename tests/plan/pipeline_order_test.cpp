@@ -164,6 +164,7 @@ TEST(Schedules, HaveTheBubbleThatTheySay) {
   for_each_shape([&](std::int32_t p, std::int32_t m) {
     for (const char* name : {"gpipe", "1f1b", "zb-h1"}) check(name, {p, m, 1});
     if (m >= p) check("2bw", {p, m, 1});
+    if (m == 1) check("pipedream", {p, m, 1});
     check("zb-v", {p, m, 2});
     for (std::int32_t v = 2; v <= 4 && m % p == 0; ++v) check("interleaved", {p, m, v});
   });

@@ -68,5 +68,31 @@ TEST(Overlap, TheLastOfThreeStepsIsAsAllThatFollow) {
   EXPECT_DOUBLE_EQ(seconds(4), seconds(9));
 }
 
+// ---------------------------------------------------------------- a microbatch an update
+
+Assembly stashed_assembly(int ranks, const std::string& layers) {
+  return Assembly(
+      tiny_recipe({"model.layers=" + std::to_string(ranks), "model.tied=false", "batch.micro=1",
+                   "batch.global=1", "optimizer.clip=0", "mesh.pp=" + std::to_string(ranks)},
+                  "[[strategy]]\nplugin = 'pipeline'\nschedule = 'pipedream'\nlayers = " + layers + "\n"),
+      plugins());
+}
+
+TEST(Stages, NoRankIsIdleBetweenDrains) {
+  for (const auto& [ranks, layers] :
+       {std::pair{2, "[2, 2]"}, {3, "[2, 1, 2]"}, {4, "[2, 1, 1, 2]"}, {5, "[2, 1, 1, 1, 2]"}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks");
+    const Assembly stashed = stashed_assembly(ranks, layers);
+    const std::int64_t steps = 4 * ranks;
+    const Simulation simulation = simulated(stashed, steps);
+    EXPECT_DOUBLE_EQ(simulation.step_seconds, 3.0);
+    for (const RankTimes& rank : simulation.ranks) EXPECT_DOUBLE_EQ(rank.times.busy[0], 3.0);
+    EXPECT_DOUBLE_EQ(simulation.all_seconds, 3.0 * static_cast<double>(steps + ranks - 1));
+    const Overlap& overlap = stashed.pipeline()->order.overlap.value();
+    EXPECT_NEAR(overlap.bubble, 0, 1e-12);
+    EXPECT_DOUBLE_EQ(overlap.drain, 3.0 * (ranks - 1));
+  }
+}
+
 }  // namespace
 }  // namespace prun::test

@@ -127,16 +127,24 @@ std::string drain_text(const PipelineOrder& order) {
                         ": ahead of saves, evaluations and comparisons, and of the end\n");
 }
 
-// What it takes that passes train with weights of one update before.
+// What it takes that passes train with weights of updates before.
 std::string versions_text(const Assembly& assembly) {
-  if (assembly.program().delay() == 0) return "";
+  const Program& program = assembly.program();
+  if (program.delay() == 0) return "";
   std::int64_t bytes = 0;
-  assembly.each_parameter([&](Id parameter, std::int32_t) {
-    const Id before = assembly.program().value(parameter).before;
-    if (before != none) bytes += assembly.program().local_bytes(before);
+  std::int32_t oldest = 0;
+  assembly.each_parameter([&](Id parameter, std::int32_t instance) {
+    const std::int32_t delay = assembly.plan().instances[instance].delay;
+    oldest = std::max(oldest, delay);
+    for (const Id before : program.value(parameter).before)
+      if (program.value(before).age <= delay) bytes += program.local_bytes(before);
   });
-  return detail::concat("versions    two of the weights: the older one is ",
-                        size_text(static_cast<double>(bytes)), " of the optimizer state",
+  const std::string size = size_text(static_cast<double>(bytes));
+  if (program.delays().at_once)
+    return detail::concat("versions    ", oldest + 1, " of the weights on rank ", assembly.rank(),
+                          ", as many as stages from its own on: the older ones are ", size,
+                          " of the optimizer state\n");
+  return detail::concat("versions    two of the weights: the older one is ", size, " of the optimizer state",
                         assembly.plan().overlaps ? "; gradients are those of two steps\n" : "\n");
 }
 

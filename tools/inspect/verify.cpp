@@ -217,10 +217,15 @@ double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options
   return bound > rounding ? rounding / bound : 1.0;
 }
 
-Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro) {
+Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays) {
   Recipe single = without_ramp(recipe);
   const Mesh mesh = mesh_of(recipe);
   for (const Axis& axis : mesh.axes()) single = single.with("mesh." + axis.name, "1");
+  if (delays.at_once) {
+    std::string list;
+    for (const std::int32_t delay : delays.of) list += (list.empty() ? "" : ", ") + std::to_string(delay);
+    single = single.with("optimizer.delays", "[" + list + "]");
+  }
   return single.with("batch.micro", std::to_string(micro));
 }
 
@@ -293,7 +298,8 @@ MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<Searc
     plugins.set_local(place);
     const Assembly assembly(recipe, plugins);
     refuse_idle_tiers(assembly);
-    const Recipe single = one_rank_equivalent(recipe, micro_of_one_rank(assembly));
+    const Recipe single =
+        one_rank_equivalent(recipe, micro_of_one_rank(assembly), assembly.program().delays());
     const auto reference = std::make_shared<const Reference>(train_reference(single, plugins, options));
     const auto probes = std::make_shared<NumberProbes>(options.exact);
     const double least = least_of_all_gradients(recipe, options);

@@ -50,8 +50,9 @@ struct LayoutVerdict : LayoutDifferences {
 // tensor's gradient may be.
 double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options);
 
-// The same samples, microbatch by microbatch, on one rank; `micro`: of all ranks together.
-Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro);
+// The same samples, microbatch by microbatch, on one rank; `micro`: of all ranks together. `delays`: of the
+// layout's stages, which the one rank does not have.
+Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays = {});
 
 // What is asked of each rank: it is compared with one that its process has trained before.
 MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,

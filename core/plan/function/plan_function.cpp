@@ -9,6 +9,7 @@
 #include "plan/function/function_scratch.hpp"
 #include "plan/function/kernel_choice.hpp"
 #include "plan/function/reach.hpp"
+#include "plan/older_parameters.hpp"
 
 namespace prun {
 namespace {
@@ -37,7 +38,7 @@ void add_fences(PlannedStep& step, const Address& inside, std::int32_t operand, 
 class FunctionPlanner {
  public:
   FunctionPlanner(const Program& program, const Lowering& lowering, const Homes& around, Id segment,
-                  FunctionKind kind, Plan& plan)
+                  FunctionKind kind, std::int32_t delay, Plan& plan)
       : program_(program),
         lowering_(lowering),
         around_(around),
@@ -47,11 +48,13 @@ class FunctionPlanner {
                  lowering.fence, plan.layout) {
     function_.segment = segment;
     function_.kind = kind;
+    function_.delay = delay;
     function_.scratch = scratch_region(program, reach_, segment, kind);
   }
 
   PlannedFunction run() {
     for (Id op : ordered_ops(program_, function_.segment, function_.kind)) {
+      if (function_.delay >= 0 && !program_.is_updated_with(op, function_.delay)) continue;
       add_step(op);
       if (looks_across(program_, op)) keep_what_travels();
     }
@@ -153,8 +156,10 @@ class FunctionPlanner {
 }  // namespace
 
 PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
-                              Id segment, FunctionKind kind, Plan& plan) {
-  return FunctionPlanner(program, lowering, around, segment, kind, plan).run();
+                              Id segment, FunctionKind kind, std::int32_t delay, Plan& plan) {
+  PlannedFunction function = FunctionPlanner(program, lowering, around, segment, kind, delay, plan).run();
+  if (delay >= 0 && kind != FunctionKind::update) read_with_age(program, plan, delay, function);
+  return function;
 }
 
 }  // namespace prun

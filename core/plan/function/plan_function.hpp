@@ -7,8 +7,9 @@
 namespace prun {
 
 // Values without a home in the plan are its scratch. `around`: of values that lie side by side with others,
-// the bytes of all of them. Adds to the plan the queues and ranges it needs.
+// the bytes of all of them. `delay`: of instances whose passes read parameters of so many updates before; -1:
+// all have the program's. Adds to the plan the queues and ranges it needs.
 PlannedFunction plan_function(const Program& program, const Lowering& lowering, const Homes& around,
-                              Id segment, FunctionKind kind, Plan& plan);
+                              Id segment, FunctionKind kind, std::int32_t delay, Plan& plan);
 
 }  // namespace prun

@@ -1,6 +1,8 @@
 #include "plan/make/make_plan.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <set>
 
 #include "plan/function/plan_function.hpp"
 #include "plan/instances.hpp"
@@ -21,6 +23,22 @@
 namespace prun {
 namespace {
 
+// Steps of one microbatch that are updated at once are as many as stages come behind, each with slots of its
+// own; the others have a gradient that outlasts the step.
+void take_sides(const Period& period, Plan& plan) {
+  plan.running = period.running;
+  if (period.at_once) {
+    plan.slot_sides = period.steps();
+    // Two steps that follow each other differ in their side's parity as well.
+    const std::int32_t unit = std::lcm(2, plan.slot_sides);
+    plan.sides = (period.running + unit - 1) / unit * unit;
+    plan.stub_sides = plan.sides;
+  } else {
+    plan.gradient_sides = 2;
+  }
+  plan.input_slots = plan.sides * plan.microbatches;
+}
+
 // With the queues and ranges that every plan has.
 Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t rank, const Work& work,
                 const Beneath* beneath) {
@@ -35,12 +53,23 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   // A pipeline comes back to each of them later. Those that go side by side come before the next ones.
   if (work.interleaves())
     plan.input_slots = work.lanes > 1 ? std::min<std::int64_t>(microbatches, 2 * work.lanes) : microbatches;
-  if (plan.overlaps) plan.input_slots = 2 * microbatches;
+  if (plan.overlaps) take_sides(work.period, plan);
   plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
   for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
   if (beneath)
     for (const Layout::Range& range : beneath->plan.layout.ranges) range_of(plan.layout, range.place);
   return plan;
+}
+
+// What a segment's instances here have their passes and updates for, each planned once: -1: for all.
+std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id segment, FunctionKind kind) {
+  const bool by_delay = kind == FunctionKind::forward || kind == FunctionKind::backward ||
+                        kind == FunctionKind::backward_weight || kind == FunctionKind::update;
+  if (!program.delays().differ() || !by_delay || segment == program.step_segment()) return {-1};
+  std::set<std::int32_t> delays;
+  for (const Instance& instance : plan.instances)
+    if (instance.segment == segment && !instance.receive_stub) delays.insert(instance.delay);
+  return {delays.begin(), delays.end()};
 }
 
 // Each segment's, but for those of which other ranks hold all instances.
@@ -49,7 +78,9 @@ void plan_functions(const Program& program, const Lowering& lowering, const Home
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (int k = 0; first_instance[segment] >= 0 && k < function_kinds; ++k)
       if (const auto kind = static_cast<FunctionKind>(k); !program.segment(segment).ops(kind).empty())
-        plan.functions.push_back(plan_function(program, lowering, around, segment, kind, plan));
+        for (const std::int32_t delay : delays_in(program, plan, segment, kind))
+          plan.functions.push_back(plan_function(program, lowering, around, segment, kind, delay, plan));
+  forget_older_versions(program, plan);
 }
 
 Bundles choose_bundles(const Plan& plan, const Work& work, const Lowering& lowering) {
@@ -103,7 +134,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   order_calls(work, carried_spans(program), bundles, gathered, plan);
   choose_first_writers(program, plan);
   begin_carried_sums(program, plan);
-  if (plan.overlaps) read_newest_early(program, plan);
+  if (plan.overlaps) read_what_is_there(program, plan);
   place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead}, beneath,
                 plan);
   mark_dead_slots(program, plan);

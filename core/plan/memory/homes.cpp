@@ -66,9 +66,17 @@ void check_places(const Program& program, const Plan& plan) {
 }
 
 // Of two steps that overlap, these functions of the one are done before those of the other begin.
-bool ends_step(FunctionKind kind) {
-  return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::update ||
-         kind == FunctionKind::report;
+bool ends_step(const Program& program, FunctionKind kind) {
+  return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::report ||
+         (kind == FunctionKind::update && !program.delays().at_once);
+}
+
+// The oldest parameters that passes of a segment's instances here read: so many updates.
+std::int32_t oldest_here(const Plan& plan, Id segment) {
+  std::int32_t oldest = 0;
+  for (const Instance& instance : plan.instances)
+    if (instance.segment == segment && !instance.receive_stub) oldest = std::max(oldest, instance.delay);
+  return oldest;
 }
 
 class HomePlanner {
@@ -128,6 +136,10 @@ class HomePlanner {
       place(id, is_loaded(program_, id) ? Region::batch : Region::scalars, segment);
       return;
     }
+    if (const std::int32_t oldest = oldest_here(plan_, segment); value.age > oldest) {
+      homes_[id] = homes_.at(program_.as_before(value.before_of, oldest));
+      return;
+    }
     Address& address = place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment);
     // Unrepeated segments' values may be used by others (tied weights): name their instance.
     if (program_.segment(segment).repeat == 1) {
@@ -136,13 +148,18 @@ class HomePlanner {
     }
   }
 
-  // Where steps overlap, what functions touch that may run while the step before ends.
-  bool is_in_flight(Id id) const { return overlaps_ && touched_early_.contains(id); }
+  // Where steps overlap, what functions touch that may run while the step before ends: of updates at once all
+  // that a step does not take over, since one is measured before others are told.
+  bool is_in_flight(Id id) const {
+    const Value& value = program_.value(id);
+    const bool own = value.role == Role::runtime && !value.carried && program_.delays().at_once;
+    return overlaps_ && (own || touched_early_.contains(id));
+  }
 
   void find_touched_early() {
     for (Id segment = 0; segment < program_.segment_count(); ++segment)
       for (int kind = 0; kind < function_kinds; ++kind)
-        if (!ends_step(static_cast<FunctionKind>(kind)))
+        if (!ends_step(program_, static_cast<FunctionKind>(kind)))
           for (const Id op : program_.segment(segment).ops(static_cast<FunctionKind>(kind)))
             for (const Id operand : program_.op(op).operands)
               if (operand != none && program_.value(operand).role == Role::runtime)
@@ -167,6 +184,14 @@ class HomePlanner {
 };
 
 }  // namespace
+
+void forget_older_versions(const Program& program, Plan& plan) {
+  if (!program.delays().differ()) return;
+  std::erase_if(plan.homes, [&](const auto& home) {
+    const Value& value = program.value(home.first);
+    return value.age > oldest_here(plan, value.segment);
+  });
+}
 
 PlacedHomes place_homes(const Program& program, const Lowering& lowering, const Beneath* beneath,
                         std::span<const std::int32_t> first_instance, Plan& plan) {

@@ -19,6 +19,10 @@ struct PlacedHomes {
 
 // Fills plan.homes, and adds the ranges that they lie in. `first_instance`: of each segment. `beneath`: what
 // the plan is made over; null: nothing. Throws an Error naming a value that cannot lie where it is to.
+// Functions are planned as if parameters of all delays lay here; those that are older than any pass here
+// reads have no home once they are.
+void forget_older_versions(const Program& program, Plan& plan);
+
 PlacedHomes place_homes(const Program& program, const Lowering& lowering, const Beneath* beneath,
                         std::span<const std::int32_t> first_instance, Plan& plan);
 

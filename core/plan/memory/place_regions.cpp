@@ -85,15 +85,15 @@ class Regions {
   Numbered<Layout::Strided>& placed(Region region) { return here().instances[region]; }
 
   void place_per_instance(Region region) {
-    const bool of_two_steps = plan_.overlaps && region == Region::gradient;
+    const std::int32_t sides = region == Region::gradient ? plan_.gradient_sides : 1;
     for (const std::int64_t bytes : needs_.bytes_of(region, range_))
-      placed(region).push_back(of_two_steps ? take_two(region, bytes)
-                                            : Layout::Strided{take(region, bytes), 0});
+      placed(region).push_back(sides > 1 ? take_sides(region, bytes, sides)
+                                         : Layout::Strided{take(region, bytes), 0});
   }
 
-  Layout::Strided take_two(Region region, std::int64_t bytes) {
+  Layout::Strided take_sides(Region region, std::int64_t bytes, std::int32_t sides) {
     const std::int64_t each = align(bytes, plan_.layout.alignment_in(here()));
-    return {take(region, times(2, each)), each};
+    return {take(region, times(sides, each)), each};
   }
 
   void place_per_slot(Region region) {
@@ -162,12 +162,13 @@ class Regions {
   void place_values_of_step() {
     Layout& layout = plan_.layout;
     here().runtime = take(Region::runtime, needs_.step_bytes(Region::runtime, range_));
-    here().in_flight = take_two(Region::in_flight, needs_.step_bytes(Region::in_flight, range_));
+    here().in_flight =
+        take_sides(Region::in_flight, needs_.step_bytes(Region::in_flight, range_), plan_.sides);
     if (range_ != 1) return;
     layout.batch_side = times(plan_.microbatches, needs_.step_bytes(Region::batch, range_));
-    layout.batch = {take(Region::batch, times(2, layout.batch_side)),
+    layout.batch = {take(Region::batch, times(plan_.sides, layout.batch_side)),
                     needs_.step_bytes(Region::batch, range_)};
-    layout.scalars = {take(Region::scalars, 2 * needs_.step_bytes(Region::scalars, range_)),
+    layout.scalars = {take(Region::scalars, plan_.sides * needs_.step_bytes(Region::scalars, range_)),
                       needs_.step_bytes(Region::scalars, range_)};
   }
 

@@ -50,7 +50,9 @@ const Chunk* RegionNeeds::chunk_of(std::size_t instance) const {
 
 std::int64_t RegionNeeds::slots_of(std::size_t instance) const {
   const Chunk* chunk = chunk_of(instance);
-  return chunk ? chunk->slots + plan_.instances[instance].receive_stub : 1;
+  if (!chunk) return 1;
+  if (!plan_.instances[instance].receive_stub) return chunk->slots * plan_.slot_sides;
+  return plan_.stub_sides > 1 ? plan_.stub_sides : chunk->slots + 1;
 }
 
 std::int64_t RegionNeeds::slots_at_once() const {

@@ -21,8 +21,8 @@ class FirstWriters {
   }
 
  private:
-  using Place = std::pair<std::int32_t, std::int32_t>;  // function, step
-  using Sum = std::tuple<Id, std::int32_t, bool>;       // value, instance, of the step before
+  using Place = std::pair<std::int32_t, std::int32_t>;     // function, step
+  using Sum = std::tuple<Id, std::int32_t, std::int32_t>;  // value, instance, of how many steps before
 
   struct First {
     Place clear;

@@ -29,19 +29,20 @@ class CallOrder {
         begin_(plan, calls_),
         saved_(work, plan, slots_, calls_),
         gathers_(plan, bundles.uses, bundles.renewed, gathered, calls_),
-        updates_(plan, bundles.updated, calls_),
+        updates_(plan, bundles.updated, work.period.at_once, calls_),
         gradients_(plan, work, bundles.reduced, calls_, updates_) {}
 
   void run() {
     load_until(0);
     begin_.begin();
-    gradients_.clear();
+    if (!updates_at_once()) gradients_.clear();
     for (std::size_t number = 0; number < work_.calls.size(); ++number) {
       const ScheduleCall& call = work_.calls[number];
       groups_.begin_pass(number);
       load_until(call.microbatch + 1);
       calls_.hold(slots_.of(call));
       calls_.hold_carried(carried_.of(call));
+      if (updates_at_once() && number == first_with_gradients()) gradients_.clear();
       run_pass(number);
       slots_.done(call);
       carried_.done(call);
@@ -52,9 +53,10 @@ class CallOrder {
     groups_.begin(CallGroup::measured);
     gradients_.complete_tied();
     gradients_.measure();
+    if (updates_at_once()) updates_.update_the_rest();
     add_behind(FunctionKind::finish, CallGroup::updated);
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
-    updates_.update_the_rest();
+    if (!updates_at_once()) updates_.update_the_rest();
     add_behind(FunctionKind::report, CallGroup::reported);
     if (plan_.overlaps) overlap_steps(work_, groups_, plan_);
   }
@@ -62,15 +64,29 @@ class CallOrder {
  private:
   static constexpr std::int32_t step_instance = 0;
 
+  bool updates_at_once() const { return work_.period.at_once; }
+  // Gradients of one step are there at a time: where passes of several steps are at work, none is a
+  // forward's.
+  std::size_t first_with_gradients() const { return work_.period.steps() > 1 ? 1 : 0; }
+
   // What stands behind its exchanges, which wait for all ranks, begins another group.
   void add_behind(FunctionKind kind, CallGroup::Kind group) {
     const std::int32_t function = plan_.find(kind, step_instance);
     const std::int32_t pieces = function >= 0 ? piece_count(plan_, function) : 0,
-                       behind = function >= 0 ? exchanges_of(plan_, function).last : 0;
+                       behind = function >= 0 ? behind_exchanges(function) : 0;
     for (std::int32_t piece = 0; piece < behind; ++piece) calls_.add_piece({function, piece, step_instance});
     groups_.begin(group);
     for (std::int32_t piece = behind; piece < pieces; ++piece)
       calls_.add_piece({function, piece, step_instance});
+  }
+
+  // Ranks that are at different steps by then exchange all of it at one place in their order.
+  std::int32_t behind_exchanges(std::int32_t function) const {
+    if (!updates_at_once()) return exchanges_of(plan_, function).last;
+    std::int32_t behind = piece_count(plan_, function);
+    while (behind > 0 && !plan_.queues[plan_.functions[function].pieces[behind - 1].queue].communicates())
+      --behind;
+    return behind;
   }
 
   void load_until(std::int32_t microbatch) {

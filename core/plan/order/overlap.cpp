@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/narrow.hpp"
+#include "plan/older_parameters.hpp"
 
 namespace prun {
 namespace {
-
-constexpr std::uint8_t bit(Round round) { return static_cast<std::uint8_t>(1u << static_cast<int>(round)); }
 
 void number_positions(Plan& plan) {
   for (QueueInfo& queue : plan.queues) queue.calls = 0;
@@ -21,19 +21,14 @@ class Overlapping {
       : work_(work), groups_(groups.all()), plan_(plan) {}
 
   void run() {
-    const std::int32_t summed = behind_last_of_step_before(), measured = measured_at(summed),
-                       updated = std::max(measured, work_.period.updated),
-                       reported = std::max(updated, work_.period.reported),
-                       passes = narrow<std::int32_t>(work_.period.passes.size());
-    take(CallGroup::begun, false);
-    for (std::int32_t at = 0; at <= passes; ++at) {
-      if (at == summed) take(CallGroup::summed, true);
-      if (at == measured) take(CallGroup::measured, true);
-      if (at == updated) take(CallGroup::updated, true);
-      if (at == reported) take(CallGroup::reported, true);
-      if (at == passes) break;
-      const PeriodPass& pass = work_.period.passes[static_cast<std::size_t>(at)];
-      take(CallGroup::pass, pass.behind, static_cast<std::size_t>(pass.call));
+    const std::vector<PeriodPass>& passes = work_.period.passes;
+    const std::vector<Placed> placed = work_.period.at_once ? placed_at_once() : placed_behind();
+    take(CallGroup::begun, 0);
+    for (std::size_t at = 0; at <= passes.size(); ++at) {
+      for (const Placed& group : placed)
+        if (std::cmp_equal(group.place.at, at)) take(group.kind, group.place.behind);
+      if (at < passes.size())
+        take(CallGroup::pass, passes[at].behind, static_cast<std::size_t>(passes[at].call));
     }
     PRUN_CHECK(calls_.size() == plan_.calls.size(), "calls are lost as steps overlap");
     plan_.calls = std::move(calls_);
@@ -41,14 +36,38 @@ class Overlapping {
   }
 
  private:
-  void take(CallGroup::Kind kind, bool behind, std::size_t number = 0) {
+  struct Placed {
+    CallGroup::Kind kind;
+    PeriodPlace place;
+  };
+
+  std::vector<Placed> placed_behind() const {
+    const std::int32_t summed = behind_last_of_step_before(), measured = measured_at(summed),
+                       updated = std::max(measured, work_.period.updated.at),
+                       reported = std::max(updated, work_.period.reported.at);
+    return {{CallGroup::summed, {summed}},
+            {CallGroup::measured, {measured}},
+            {CallGroup::updated, {updated}},
+            {CallGroup::reported, {reported}}};
+  }
+
+  // What is taken of a step longer ago stands in front of what is taken of a later one.
+  std::vector<Placed> placed_at_once() const {
+    const Period& period = work_.period;
+    return {{CallGroup::updated, period.updated},
+            {CallGroup::reported, period.reported},
+            {CallGroup::summed, period.measured},
+            {CallGroup::measured, period.measured}};
+  }
+
+  void take(CallGroup::Kind kind, std::int32_t behind, std::size_t number = 0) {
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       if (groups_[g].kind != kind || groups_[g].number != number) continue;
       const std::size_t end = g + 1 < groups_.size() ? groups_[g + 1].first : plan_.calls.size();
       for (std::size_t c = groups_[g].first; c < end; ++c) {
         Call& call = calls_.emplace_back(std::move(plan_.calls[c]));
         call.behind = behind;
-        call.rounds = bit(Round::going_on) | bit(behind ? Round::ending : Round::beginning);
+        call.from = narrow<std::uint8_t>(behind);
       }
     }
   }
@@ -70,7 +89,7 @@ class Overlapping {
       return !pass.behind && call.pass != Pass::forward && call.microbatch + 1 == plan_.microbatches;
     };
     const auto first = std::find_if(passes.begin(), passes.end(), completes);
-    return std::clamp(work_.period.measured, summed,
+    return std::clamp(work_.period.measured.at, summed,
                       std::max(summed, narrow<std::int32_t>(first - passes.begin())));
   }
 
@@ -85,38 +104,78 @@ class Overlapping {
   std::vector<Call> calls_;
 };
 
-// Functions that read the newest parameters in the place of what is kept of the ones before.
-class EarlyFunctions {
+// Functions that read parameters as they were another number of updates before.
+class AgedFunctions {
  public:
-  EarlyFunctions(const Program& program, Plan& plan) : plan_(plan) {
-    for (const Id parameter : program.parameters())
-      if (const Id before = program.value(parameter).before; before != none) newest_[before] = parameter;
-  }
+  AgedFunctions(const Program& program, Plan& plan) : program_(program), plan_(plan) {}
 
-  // Of a function, its number; -1: it reads none of them.
-  std::int32_t of(std::int32_t function) {
-    const auto [entry, fresh] = early_.try_emplace(function, -1);
-    if (!fresh || !reads_any(plan_.functions[function])) return entry->second;
-    PlannedFunction early = plan_.functions[function];
-    for (PlannedStep& step : early.steps)
-      for (PlannedOperand& operand : step.operands)
-        if (const auto newest = newest_.find(operand.value); newest != newest_.end())
-          operand = {newest->second, plan_.home(newest->second)};
-    plan_.functions.push_back(std::move(early));
+  std::int32_t of(std::int32_t function, std::int64_t age) {
+    const auto [entry, fresh] = aged_.try_emplace({function, age}, -1);
+    if (!fresh) return entry->second;
+    PlannedFunction aged = plan_.functions[function];
+    read_with_age(program_, plan_, age, aged);
+    plan_.functions.push_back(std::move(aged));
     return entry->second = narrow<std::int32_t>(plan_.functions.size()) - 1;
   }
 
  private:
-  bool reads_any(const PlannedFunction& function) const {
-    for (const PlannedStep& step : function.steps)
-      for (const PlannedOperand& operand : step.operands)
-        if (newest_.contains(operand.value)) return true;
-    return false;
+  const Program& program_;
+  Plan& plan_;
+  std::map<std::pair<std::int32_t, std::int64_t>, std::int32_t> aged_;
+};
+
+// How old what a pass wants is by then, by how many rounds of the row are in front of its own: `updates` of
+// the row are done, the first of which is `first` rounds late.
+std::int64_t age_in_round(const Call& call, std::int32_t delay, std::int32_t first, std::int32_t before) {
+  const std::int32_t updates = std::max(0, before - first);
+  return updates - (before - call.behind) + delay;
+}
+
+class Aging {
+ public:
+  Aging(const Program& program, Plan& plan) : program_(program), plan_(plan), functions_(program, plan) {}
+
+  void run() {
+    const auto updated = std::find_if(plan_.calls.begin(), plan_.calls.end(), [&](const Call& call) {
+      return plan_.functions[call.function].kind == FunctionKind::update;
+    });
+    PRUN_CHECK(updated != plan_.calls.end(), "steps overlap that update nothing");
+    for (auto call = plan_.calls.begin(); call != plan_.calls.end(); ++call) {
+      const std::int32_t first = call < updated ? updated->behind : updated->behind - 1;
+      if (reads_before(program_, plan_.functions[call->function]) && is_pass(*call))
+        add_by_age(*call, first);
+      else
+        calls_.push_back(std::move(*call));
+    }
+    plan_.calls = std::move(calls_);
+    number_positions(plan_);
   }
 
+ private:
+  bool is_pass(const Call& call) const { return plan_.functions[call.function].kind != FunctionKind::update; }
+
+  // From round `first` on there is one update more with each round. Those of the steps that follow each other
+  // come first.
+  void add_by_age(const Call& call, std::int32_t first) {
+    const std::int32_t delay = plan_.instances[call.instance].delay;
+    const std::int32_t steady = std::max<std::int32_t>(call.from, first);
+    add(call, delay, age_in_round(call, delay, first, steady), steady, Round::many);
+    for (std::int32_t before = call.from; before < steady; ++before)
+      add(call, delay, age_in_round(call, delay, first, before), before, before);
+  }
+
+  void add(const Call& call, std::int32_t delay, std::int64_t age, std::int32_t from, std::int32_t to) {
+    PRUN_CHECK(age >= 0 && age <= delay, "a pass would read parameters of ", age, " updates before");
+    Call& added = calls_.emplace_back(call);
+    if (age != delay) added.function = functions_.of(call.function, age);
+    added.from = narrow<std::uint8_t>(from);
+    added.to = narrow<std::uint8_t>(to);
+  }
+
+  const Program& program_;
   Plan& plan_;
-  std::map<Id, Id> newest_;                     // by what is kept of it
-  std::map<std::int32_t, std::int32_t> early_;  // by function
+  AgedFunctions functions_;
+  std::vector<Call> calls_;
 };
 
 }  // namespace
@@ -125,24 +184,6 @@ void overlap_steps(const Work& work, const CallGroups& groups, Plan& plan) {
   Overlapping(work, groups, plan).run();
 }
 
-void read_newest_early(const Program& program, Plan& plan) {
-  EarlyFunctions early(program, plan);
-  const auto updated = std::find_if(plan.calls.begin(), plan.calls.end(), [&](const Call& call) {
-    return plan.functions[call.function].kind == FunctionKind::update;
-  });
-  std::vector<Call> calls;
-  for (auto call = plan.calls.begin(); call != plan.calls.end(); ++call) {
-    const std::int32_t function = call < updated && !call->behind ? early.of(call->function) : -1;
-    if (function >= 0) {
-      calls.push_back(*call);
-      calls.back().function = function;
-      calls.back().rounds = bit(Round::going_on);
-      call->rounds = bit(Round::beginning);
-    }
-    calls.push_back(std::move(*call));
-  }
-  plan.calls = std::move(calls);
-  number_positions(plan);
-}
+void read_what_is_there(const Program& program, Plan& plan) { Aging(program, plan).run(); }
 
 }  // namespace prun

@@ -42,13 +42,13 @@ class CallGroups {
 };
 
 // Puts the plan's calls in the order of work.period: the groups of a step that it has behind the first pass
-// of the next step, and all that follows passes, are calls of the step before (Call::behind).
+// of the next step, and all that follows passes, are calls of steps before (Call::behind).
 void overlap_steps(const Work& work, const CallGroups& groups, Plan& plan);
 
-// Between its first pass and the update of the step before, a step finds what it is to train with where the
-// newest parameters lie, and behind that update, or where the step before is done, in what is kept of them
-// (Value::before). So each call of a pass in between becomes two: one that reads there while steps follow
-// each other, and the call as it was, for a step that none runs before.
-void read_newest_early(const Program& program, Plan& plan);
+// A pass wants parameters as they were a number of updates before its step, which is its instance's delay.
+// Where they lie depends on how many updates come between: while steps follow each other always as many, and
+// fewer in the first rounds of a row. So a call of a pass becomes several, of functions that differ in an
+// address: one for each of those rounds, and one for all that follow.
+void read_what_is_there(const Program& program, Plan& plan);
 
 }  // namespace prun

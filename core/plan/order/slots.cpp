@@ -64,7 +64,7 @@ std::vector<Alive> alive_in(const Work& work, std::int32_t chunk, std::int64_t m
     const ScheduleCall& call = work.calls[static_cast<std::size_t>(pass.call)];
     if (call.chunk != chunk) continue;
     Alive& of = alive[static_cast<std::size_t>(call.microbatch)];
-    const std::int32_t when = at + (pass.behind ? period : 0);
+    const std::int32_t when = at + pass.behind * period;
     of.first = of.first < 0 ? when : std::min(of.first, when);
     of.last = std::max(of.last, when);
   }
@@ -105,6 +105,10 @@ void Slots::share_out_over_steps(Plan& plan, const Work& work) {
   const auto period = static_cast<std::int32_t>(work.period.passes.size());
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const auto chunk = static_cast<std::int32_t>(c);
+    if (work.period.at_once) {  // of one microbatch, whose sides are apart
+      fixed_[{chunk, 0}] = {};
+      continue;
+    }
     PRUN_CHECK(plan.chunks[c].follows < 0, "steps overlap in chunks that follow each other");
     const std::vector<Alive> alive = alive_in(work, chunk, plan.microbatches);
     const std::vector<std::int32_t> own = slots_in_rows(alive, period, 0);

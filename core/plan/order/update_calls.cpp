@@ -18,8 +18,8 @@ void add_values_of(const Plan& plan, FunctionKind kind, std::int32_t instance, s
 
 }  // namespace
 
-UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, CallList& calls)
-    : plan_(plan), bundles_(bundles), calls_(calls), are_free_(need_nothing_of_the_norm()) {
+UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool together, CallList& calls)
+    : plan_(plan), bundles_(bundles), calls_(calls), are_free_(!together && need_nothing_of_the_norm()) {
   for (const Bundle& bundle : bundles) updated_.insert(updated_.end(), bundle.begin(), bundle.end());
   left_.insert(updated_.begin(), updated_.end());
 }

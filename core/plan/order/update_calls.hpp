@@ -11,8 +11,9 @@ namespace prun {
 
 class UpdateCalls {
  public:
-  // `bundles`: instances that exchange together as they are updated, as forward passes them.
-  UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, CallList& calls);
+  // `bundles`: instances that exchange together as they are updated, as forward passes them. `together`: none
+  // is updated before update_the_rest().
+  UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool together, CallList& calls);
 
   // The gradients of these are complete.
   void complete(const Bundle& bundle);

@@ -22,14 +22,14 @@ class Waits {
       : program_(program),
         plan_(plan),
         queues_(plan.queues.size()),
-        steps_(plan.overlaps ? 3 : 2),
+        steps_(plan.overlaps ? plan.sides + 1 : 2),
         clocks_(queues_, Clock(queues_, -1)) {
     for (const QueueInfo& queue : plan.queues)
       history_.emplace_back(static_cast<std::size_t>(steps_ * queue.calls) * queues_, -1);
   }
 
   // Two steps: the second one's waits hold for every step; those it has on the first are on the step before.
-  // Where steps overlap, memory has two sides, and so a third looks at what the first has left.
+  // Where steps overlap, memory has sides, and so one step more looks at what the first has left.
   void run() {
     for (step_ = 0; step_ < steps_; ++step_)
       for (Call& call : plan_.calls) visit(call);
@@ -46,7 +46,7 @@ class Waits {
     const auto own = static_cast<std::size_t>(call.queue);
     const std::int64_t now = ticket(call, step_);
     Clock& clock = clocks_[own];
-    find_uses(program_, plan_, call, static_cast<int>(step_ % 2), UsesOf::this_rank, uses_);
+    find_uses(program_, plan_, call, plan_.side_of(step_), UsesOf::this_rank, uses_);
     Clock& needed = needed_;
     needed.assign(queues_, -1);
     for (const ByteUse& use : uses_) require(use, needed);

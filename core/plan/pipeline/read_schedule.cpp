@@ -215,11 +215,17 @@ PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& sh
   const std::string problem = schedule_problem(schedule, shape, name);
   if (!problem.empty()) throw_error(ErrorCode::bad_input, title, ": ", problem);
   PipelineOrder order = read_order(schedule, shape, traits.split, title);
-  if (traits.delays) {
+  if (traits.delay == Delay::stages && shape.microbatches != 1)
+    throw_error(ErrorCode::bad_input, title,
+                ": its steps are of one microbatch, each of which is an update (trait delay=stages); make "
+                "batch.global one batch.micro of each rank that shares out the batch");
+  if (traits.delay != Delay::nothing) {
     ScheduleShape in_a_row = shape;
-    in_a_row.microbatches *= steps_in_a_row;
+    in_a_row.microbatches *= steps_in_a_row(traits.delay, shape);
     check_shape(in_a_row, title + " in a row of steps");
-    order.overlap = cut_overlap(order, read_order(schedule, in_a_row, traits.split, title), title);
+    const PipelineOrder row = read_order(schedule, in_a_row, traits.split, title);
+    order.overlap =
+        traits.delay == Delay::one ? cut_overlap(order, row, title) : cut_stages_overlap(order, row, title);
   }
   Text formula;
   Bubble theory;

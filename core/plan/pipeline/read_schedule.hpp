@@ -10,6 +10,13 @@
 
 namespace prun {
 
+// How many updates old the weights are that steps train with.
+enum class Delay : std::uint8_t {
+  nothing,
+  one,     // in all stages; so steps overlap: one is asked for those of several in a row, and one is cut out
+  stages,  // as many as stages come behind it; steps of one microbatch overlap likewise
+};
+
 // How steps overlap, where a schedule's trait `delay` lets the next one begin before one ends.
 struct Overlap {
   Numbered<Period> periods;  // by rank
@@ -39,8 +46,8 @@ std::string schedule_problem(ScheduleInterface& schedule, const ScheduleShape& s
 // pass of each chunk and microbatch once and after what it needs, and no ranks that wait for each other.
 // Throws bad_input, a sentence that names schedule, rank and call.
 struct ScheduleTraits {
-  bool split = false;   // a backward is backward_input and backward_weight
-  bool delays = false;  // steps overlap: it is asked for those of several in a row, and one is cut out
+  bool split = false;  // a backward is backward_input and backward_weight
+  Delay delay = Delay::nothing;
 };
 PipelineOrder read_schedule(ScheduleInterface& schedule, const ScheduleShape& shape, ScheduleTraits traits,
                             const std::string& name);

@@ -44,7 +44,8 @@ void check_ops(const Program& program, const PlannedFunction& function) {
     kept.insert(step.also.begin(), step.also.end());
   }
   for (Id op : program.segment(function.segment).ops(function.kind))
-    if (!kept.contains(op) && !may_be_left_out(program.op(op)))
+    if (!kept.contains(op) && !may_be_left_out(program.op(op)) &&
+        (function.delay < 0 || program.is_updated_with(op, function.delay)))
       fail_check("function ", name_of(function.kind), " has lost ops");
 }
 

@@ -2,7 +2,6 @@
 #include "plan/proof/check_plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 
 #include "base/narrow.hpp"
@@ -41,33 +40,39 @@ class Replay {
         plan_(plan),
         clocks_(calls_by_queue(plan)),
         memory_(program, plan, clocks_),
-        sums_{SumsOverRanks(program), SumsOverRanks(program)} {}
+        sums_(static_cast<std::size_t>(plan.sides), SumsOverRanks(program)) {}
 
   // What a step leaves as the one before did, the next will as well: what is known to be done only grows from
   // step to step, since the waits are the same. Staging has two sides, which nobody but the host reads: each
-  // is written once at least. Steps that overlap have two sides of more than that, so what repeats is two of
-  // them; that then the last one ends, others follow, and these end.
+  // is written once at least. Steps that overlap have sides of more than that, so what repeats is as many of
+  // them; that then the last ones end, others follow, and these end.
   void run() {
     if (!plan_.overlaps) {
       repeat(0);
     } else {
-      for (int row = 0; row < 2; ++row) {
-        replay_round(Round::beginning);
-        ++step_;
-        repeat(step_);
-        ++step_;
-        replay_round(Round::ending);
-        memory_.forget_what_is_not_kept();
-      }
+      for (int row = 0; row < 2; ++row) replay_row();
     }
     check_effects(program_, plan_, called_);
   }
 
  private:
+  void replay_row() {
+    const std::int32_t depth = plan_.depth();
+    for (std::int32_t before = 0; before < depth; ++before, ++step_) replay_round({before, 0});
+    repeat(step_);
+    const std::int64_t next = step_ + 1;
+    for (std::int32_t ended = 1; ended <= depth; ++ended) {
+      ++step_;
+      replay_round({Round::many, ended});
+    }
+    step_ = next;
+    memory_.forget_what_is_not_kept();
+  }
+
   // From a step on, until memory is as it was before.
   void repeat(std::int64_t first) {
-    constexpr std::int64_t most_steps = 8;
-    const std::size_t alike = plan_.overlaps ? 2 : 1;  // steps
+    const std::int64_t most_steps = std::max(8, 3 * plan_.sides);
+    const std::size_t alike = plan_.overlaps ? static_cast<std::size_t>(plan_.sides) : 1;  // steps
     std::deque<ProofState> before;
     for (step_ = first;; ++step_) {
       if (step_ == first + most_steps)
@@ -90,15 +95,16 @@ class Replay {
     memory_.begin_step(step_);
   }
 
-  ProofState state() const {
+  ProofState state() {
     ProofState now = memory_.state();
-    for (const std::int64_t of : {step_, step_ + 1}) sums_[of % 2].append_state(now);
+    for (std::int64_t of = step_; of < step_ + plan_.sides; ++of) sums_of(of).append_state(now);
     return now;
   }
 
   // The step that the call at hand is of.
   std::int64_t now() const { return memory_.step(); }
-  SumsOverRanks& sums() { return sums_[static_cast<std::size_t>(now() % 2)]; }
+  SumsOverRanks& sums_of(std::int64_t step) { return sums_[static_cast<std::size_t>(plan_.side_of(step))]; }
+  SumsOverRanks& sums() { return sums_of(now()); }
 
   // A save may be begun before any step, when all before are done. It reads what they left, while the step
   // runs.
@@ -206,7 +212,7 @@ class Replay {
     const Op& op = program_.op(step.op);
     const FunctionKind kind = kind_of(call);
     const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
-    const std::int64_t delay = is_pass(kind) ? program_.delay() : 0;
+    const std::int64_t delay = is_pass(kind) ? plan_.instances[call.instance].delay : 0;
     std::int64_t version = now() + 1;
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none) continue;
@@ -228,11 +234,11 @@ class Replay {
   const Plan& plan_;
   QueueClocks clocks_;
   OperandMemory memory_;
-  std::array<SumsOverRanks, 2> sums_;  // of steps of even numbers, and of odd ones
+  std::vector<SumsOverRanks> sums_;  // by side of a step
   CalledPieces called_;
   std::int64_t step_ = 0;    // the one that the round is of
   std::int64_t rounds_ = 0;  // so far, where steps overlap
-  Round round_ = Round::going_on;
+  Round round_;
 };
 
 }  // namespace

@@ -15,12 +15,14 @@ struct Asked {
   DType dtype;
   std::int64_t count;
   std::int32_t microbatch;  // of what goes from stage to stage; else -1
+  std::int32_t step;        // of those in a row
   friend bool operator==(const Asked&, const Asked&) = default;
 };
 
 std::string to_text(const Asked& asked) {
-  const std::string of = asked.microbatch < 0 ? "" : detail::concat(" for microbatch ", asked.microbatch);
-  return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype), of);
+  const std::string of = asked.microbatch < 0 ? "" : detail::concat(" for microbatch ", asked.microbatch),
+                    in = asked.step == 0 ? "" : detail::concat(" in step ", asked.step, " behind it");
+  return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype), of, in);
 }
 
 bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
@@ -39,30 +41,42 @@ struct Demands {
   std::map<std::string, QueueInfo> queues;       // by name
 };
 
-Demands demands_of(const Plan& plan) {
+void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& demands) {
+  for (const PlannedStep& step : plan.steps(call)) {
+    if (!step.exchange) continue;
+    const PlannedExchange& e = *step.exchange;
+    demands.of[plan.queues[call.queue].name].push_back(
+        {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1, of});
+  }
+}
+
+// Those of a step or, where steps overlap, of so many in a row: with as many rounds more as the last one
+// takes to end.
+Demands demands_of(const Plan& plan, std::int32_t steps) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
     if (queue.communicates()) demands.queues[queue.name] = queue;
-  // Those of one step: where steps overlap, the calls behind are its last ones, a round later.
-  for (const bool behind : {false, true})
-    for (const Call& call : plan.calls) {
-      if (call.behind != behind) continue;
-      for (const PlannedStep& step : plan.steps(call)) {
-        if (!step.exchange) continue;
-        const std::string& queue = plan.queues[call.queue].name;
-        const PlannedExchange& e = *step.exchange;
-        demands.of[queue].push_back(
-            {e.kind, e.reduction, e.dtype, e.count, is_pair(e.kind) ? call.microbatch : -1});
-      }
-    }
+  for (std::int32_t round = 0; round < steps + plan.depth(); ++round) {
+    const Round where{round, std::max(0, round + 1 - steps)};
+    for (const Call& call : plan.calls)
+      if (call.runs_in(where)) add_demands(plan, call, round - call.behind, demands);
+  }
   return demands;
+}
+
+// So many that steps in the middle have nothing of the row's ends in them.
+std::int32_t steps_looked_at(std::span<const RankPlan> ranks) {
+  std::int32_t depth = 0;
+  for (const RankPlan& rank : ranks) depth = std::max(depth, rank.plan->depth());
+  return depth == 0 ? 1 : depth + 2;
 }
 
 class RankCheck {
  public:
   RankCheck(const Program& program, std::span<const RankPlan> ranks) : mesh_(program.mesh()), ranks_(ranks) {
     for (const RankPlan& rank : ranks) demands_.try_emplace(rank.plan, Demands{});
-    for (auto& [plan, demands] : demands_) demands = demands_of(*plan);
+    const std::int32_t steps = steps_looked_at(ranks);
+    for (auto& [plan, demands] : demands_) demands = demands_of(*plan, steps);
   }
 
   void run() const {
@@ -156,6 +170,21 @@ void add_function(Fingerprint& print, const Program& program, const PlannedFunct
 
 }  // namespace
 
+namespace {
+
+// Bit by bit: where a row begins, goes on and ends; and what tells its first rounds apart.
+std::string rounds_of(const Call& call) {
+  int rounds = 0, bit = 1;
+  for (const Round& round : {Round::beginning, Round::going_on, Round::ending}) {
+    if (call.runs_in(round)) rounds += bit;
+    bit *= 2;
+  }
+  if (call.from < 2 && (call.to < 2 || call.to == Round::many)) return detail::concat(rounds);
+  return detail::concat(rounds, ' ', int{call.from}, ' ', int{call.to});
+}
+
+}  // namespace
+
 void check_ranks(const Program& program, std::span<const RankPlan> ranks) { RankCheck(program, ranks).run(); }
 
 std::string fingerprint(const Program& program, const Plan& plan) {
@@ -166,7 +195,7 @@ std::string fingerprint(const Program& program, const Plan& plan) {
   for (const Call& call : plan.calls)
     print.add(call.function, ' ', call.piece, ' ', call.instance, ' ', call.microbatch, ' ', call.slot, ' ',
               call.stub_slot, plan.carried_slots > 0 ? detail::concat(' ', call.carried_slot) : std::string(),
-              plan.overlaps ? detail::concat(' ', call.behind, ' ', int{call.rounds}) : std::string());
+              plan.overlaps ? detail::concat(' ', call.behind, ' ', rounds_of(call)) : std::string());
   for (int region = 0; region < regions; ++region)
     if (!is_scratch(static_cast<Region>(region)) && region != static_cast<int>(Region::unreduced) &&
         (region != static_cast<int>(Region::carried) || plan.carried_slots > 0))

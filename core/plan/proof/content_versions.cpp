@@ -3,9 +3,8 @@
 namespace prun {
 
 ContentVersions::ContentVersions(const Program& program)
-    : program_(program), counts_(program.value_count(), Counts::nothing), is_before_(program.value_count()) {
+    : program_(program), counts_(program.value_count(), Counts::nothing) {
   for (Id id = 0; id < program.value_count(); ++id) {
-    if (const Id before = program.value(id).before; before != none) is_before_[before] = true;
     const Role role = program.value(id).role;
     if (role == Role::activation || role == Role::input || role == Role::gradient)
       counts_[id] = Counts::steps;

@@ -23,7 +23,7 @@ class ContentVersions {
   // right one. `delay`: of what counts updates, the reader wants the one of so many before.
   Versions wanted(Id value, std::int64_t step, bool updates, bool carries, std::int64_t delay = 0) const;
   // How many updates a value is behind its parameter when a step begins.
-  std::int64_t delay_of(Id value) const { return is_before_[value] ? program_.delay() : 0; }
+  std::int64_t delay_of(Id value) const { return program_.value(value).age; }
   // What `step` leaves; of what counts updates, with so many.
   Content written(Content content, std::int64_t step, std::int64_t updates) const;
 
@@ -34,8 +34,7 @@ class ContentVersions {
   bool holds_updated(Id value) const;
 
   const Program& program_;
-  std::vector<Counts> counts_;   // by value
-  std::vector<bool> is_before_;  // by value: it is what a parameter was before the last update
+  std::vector<Counts> counts_;  // by value
 };
 
 }  // namespace prun

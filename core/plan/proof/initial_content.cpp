@@ -8,12 +8,13 @@ void put_content(const Plan& plan, Id value, const Address& home, std::int32_t i
   memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1, version});
 }
 
-// Of gradients of steps that overlap, both sides.
+// Of gradients of steps that overlap, all sides.
 void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMemory& memory) {
   Call call;
   call.instance = instance;
   const Address& home = plan.home(value);
-  for (const int side : {0, 1}) memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
+  for (int side = 0; side < plan.gradient_sides; ++side)
+    memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
 }
 
 void put_padding(const Bucket& bucket, const Plan& plan, ShadowMemory& memory) {
@@ -29,6 +30,7 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
     const auto home = plan.homes.find(id);
     if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
     if (program.value(id).role == Role::fetched) continue;  // made anew by each step
+    if (program.value(id).age > plan.instances[instance].delay) continue;  // nobody keeps it
     const Region region = home->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
       put_content(plan, id, home->second, instance, memory, -versions.delay_of(id));

@@ -61,8 +61,8 @@ class OperandMemory {
     const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
     return {id, instance, of_microbatch ? call.microbatch : -1};
   }
-  // The parity of the step that the round is of.
-  int side_of(const Call& call) const { return static_cast<int>((step_ + call.behind) % 2); }
+  // The side of the step that the round is of.
+  int side_of(const Call& call) const { return plan_.side_of(step_ + call.behind); }
   Content passed_on(const Call& call, const PlannedOperand& operand) const;
   bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
 

@@ -11,6 +11,7 @@
 #include "program/step.hpp"
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
+#include "train/assemble/delays_of.hpp"
 #include "train/assemble/loss_groups.hpp"
 #include "train/assemble/loss_scale.hpp"
 #include "train/assemble/model_program.hpp"
@@ -30,7 +31,10 @@ DType dtype_named(const std::string& name) {
 }  // namespace
 
 ScheduleTraits schedule_traits(const PluginNote& note) {
-  return {trait_of(note, "backward") == "split", !trait_of(note, "delay").empty()};
+  const std::string_view delay = trait_of(note, "delay");
+  return {trait_of(note, "backward") == "split", delay.empty()       ? Delay::nothing
+                                                 : delay == "stages" ? Delay::stages
+                                                                     : Delay::one};
 }
 
 namespace {
@@ -96,7 +100,7 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   while (!write_over_mesh(choice)) factored_ = program_->requests().factored;
   if (purpose_ == Purpose::training) {
     check_updates(*program_);
-    if (delays_weights()) delay_weights(*program_);
+    delay_weights(*program_, delays_of(*program_, pipeline_, delay(), recipe_, batch_));
   } else {
     leave_training_out();
   }
@@ -217,9 +221,9 @@ PipelineOrder ProgramWriter::order_of(const Program& program, std::int64_t micro
 }
 
 // One rank alone does as well: it is what all layouts are compared with.
-bool ProgramWriter::delays_weights() const {
+Delay ProgramWriter::delay() const {
   const std::optional<PipelineRequest>& asked = program_->requests().pipeline;
-  return asked && schedule_traits(plugins_.note("schedule", asked->schedule)).delays;
+  return asked ? schedule_traits(plugins_.note("schedule", asked->schedule)).delay : Delay::nothing;
 }
 
 // Token by token, each from those in front of it; of an encoder and a decoder, whole sequences, since what is

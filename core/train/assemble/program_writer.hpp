@@ -67,7 +67,7 @@ class ProgramWriter {
   void write_model(const PlannedChoice& choice);
   void write_step();
   std::int64_t loss_groups() const;
-  bool delays_weights() const;
+  Delay delay() const;
   void check_parts_of_tensors() const;
   NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "program/passes.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/settings.hpp"
 #include "train/checkpoint/start_values.hpp"
@@ -62,18 +63,32 @@ bool begins_anew(const CheckpointFiles& files, const LastingTensor& wanted, cons
   return true;
 }
 
-// What a parameter was before the last update is there where the run trained with that, and not elsewhere.
+// How many updates old the oldest weights of a parameter are: NAME.before, NAME.before2, ...
+template <class Names>
+std::int64_t oldest_of(const Names& names, const std::string& parameter) {
+  std::int64_t updates = 0;
+  while (names.contains(parameter + name_of_before(updates + 1))) ++updates;
+  return updates;
+}
+
+// What a parameter was before the last updates is there where the run trained with that, and not elsewhere.
 void check_delay(const CheckpointFiles& files, const std::vector<LastingTensor>& wanted) {
   std::set<std::string> names;
   for (const LastingTensor& one : wanted) names.insert(one.name);
   for (const LastingTensor& one : wanted) {
-    const std::string before = one.name + ".before";
-    const bool had = files.tensors().contains(before);
-    if (one.name != one.of_parameter || had == names.contains(before)) continue;
+    if (one.name != one.of_parameter) continue;
+    const std::int64_t had = oldest_of(files.tensors(), one.name), wants = oldest_of(names, one.name);
+    if (had == wants) continue;
+    if (std::max(had, wants) > 1 || (had > 0 && wants > 0))
+      throw_error(ErrorCode::bad_input, files.folder().string(), " has '", one.name, "' as it was up to ",
+                  had, had == 1 ? " update" : " updates", " before, and the recipe trains it with weights ",
+                  wants, wants == 1 ? " update" : " updates",
+                  " old; go on with the schedule and the stages that it was saved with, or start from its "
+                  "weights by model.init");
     throw_error(
-        ErrorCode::bad_input, files.folder().string(), had ? " was" : " was not",
+        ErrorCode::bad_input, files.folder().string(), had > 0 ? " was" : " was not",
         " trained with weights of one update before, as a schedule with delay=1 does, and the recipe ",
-        had ? "does not" : "does",
+        had > 0 ? "does not" : "does",
         "; go on with the schedule that it was saved with, or start from its weights by model.init");
   }
 }

@@ -30,18 +30,23 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   std::vector<Filling> list;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<HeldRun>> pieces;
-    for (Kept kept : {Kept::parameter, Kept::master, Kept::before})
-      each_held(assembly.program(), assembly.rank(), id, instance, kept, [&](const HeldRun& run) {
-        for (std::int64_t at = 0; at < run.count;) {
-          HeldRun part = run;
-          part.offset += at * size_of(run.type);
-          part.whole += at;
-          part.count = std::min(most - part.whole % most, run.count - at);
-          pieces[{part.whole, part.count}].push_back(part);
-          at += part.count;
-        }
-      });
-    const std::int64_t layer = assembly.plan().instances[instance].layer;
+    const auto add = [&](const HeldRun& run) {
+      for (std::int64_t at = 0; at < run.count;) {
+        HeldRun part = run;
+        part.offset += at * size_of(run.type);
+        part.whole += at;
+        part.count = std::min(most - part.whole % most, run.count - at);
+        pieces[{part.whole, part.count}].push_back(part);
+        at += part.count;
+      }
+    };
+    const Program& program = assembly.program();
+    const Instance& of = assembly.plan().instances[instance];
+    for (const Kept kept : {Kept::parameter, Kept::master})
+      each_held(program, assembly.rank(), id, instance, kept, add);
+    for (std::int32_t updates = 1; updates <= of.delay; ++updates)
+      each_run(program, assembly.rank(), id, instance, held_before(program, id, updates), add);
+    const std::int64_t layer = of.layer;
     for (auto& [elements, places] : pieces)
       list.push_back({id, layer, elements.first, elements.second, std::move(places)});
   });

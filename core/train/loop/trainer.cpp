@@ -153,10 +153,10 @@ std::int64_t Trainer::samples_taken() const {
   return samples;
 }
 
-// The next step's batch, as soon as the step two before it has left it its side; where that has another plan,
+// The next step's batch, as soon as a step has left it its side; where that has another plan,
 // as soon as nothing runs.
 void Trainer::read_ahead() {
-  if (is_read_ || running() == 2) return;
+  if (is_read_ || running() == now_->may_run()) return;
   const std::int64_t first = samples_taken(), global = ramp_.global_at(first);
   StepRunner& next = runner_of(global);
   if (&next != now_ && running() > 0) return;

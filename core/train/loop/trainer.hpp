@@ -35,7 +35,7 @@ class Trainer {
   bool can_start() const { return is_read_; }
   // The earliest step that runs, once it is done.
   StepResult finish();
-  // Steps that are started and not finished: two at most.
+  // Steps that are started and not finished: two at most or, where they overlap, as many as are at work.
   std::int64_t running() const { return now_->running(); }
   // Sequences of the next step to finish.
   std::int64_t global() const { return ramp_.global_at(progress_.samples); }

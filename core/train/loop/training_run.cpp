@@ -95,16 +95,16 @@ class Run {
 
   bool alone() const { return assembly_.mesh().world() == 1; }
 
-  // The next step, and the one behind it as well where nothing is to happen between the two: so no queue
-  // waits for the host. All ranks must find the same.
+  // The next step, and those behind it as well where nothing is to happen between them: so no queue waits for
+  // the host. All ranks must find the same.
   void start_steps() {
     if (trainer_.running() == 0) {
       last_ = Clock::now();
       trainer_.start(wants_to_stop(), save_timer_.is_over());
     }
-    const std::int64_t runs = trainer_.progress().step + 1;
-    const bool may = trainer_.can_start() && schedule_.goes_on_after(runs);
-    if (may && !(alone() && wants_to_stop())) start_behind();
+    while (trainer_.can_start() && schedule_.goes_on_after(trainer_.progress().step + trainer_.running()) &&
+           !(alone() && wants_to_stop()))
+      start_behind();
   }
 
   // Without its data, say, a step cannot be started; the one before it is done all the same.

@@ -1,0 +1,14 @@
+// Functions that read parameters as they were some updates ago.
+#pragma once
+
+#include "plan/plan.hpp"
+
+namespace prun {
+
+// Whether it reads any.
+bool reads_before(const Program& program, const PlannedFunction& function);
+
+// Has it read them as they were so many updates ago, whatever it was before; 0: as they are.
+void read_with_age(const Program& program, const Plan& plan, std::int64_t updates, PlannedFunction& function);
+
+}  // namespace prun

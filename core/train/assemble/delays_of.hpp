@@ -1,0 +1,18 @@
+// How old the weights are that each layer trains with, by the recipe's schedule and stages.
+#pragma once
+
+#include <optional>
+
+#include "plan/pipeline/lay_out_pipeline.hpp"
+#include "program/delays.hpp"
+#include "recipe/recipe.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
+
+namespace prun {
+
+// `pipeline`: the stages; nothing: one rank has them all, and is told by optimizer.delays. Throws where the
+// recipe asks for what cannot be had with such weights.
+Delays delays_of(const Program& program, const std::optional<PipelineLayout>& pipeline, Delay delay,
+                 const Recipe& recipe, const BatchArithmetic& batch);
+
+}  // namespace prun
