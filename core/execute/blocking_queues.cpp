@@ -43,7 +43,7 @@ void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int6
 
 void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   const std::int64_t step = steps_.run(round).step;
-  const bool measured = watchers_.is_measured(step);
+  const bool measured = watchers_.is_measured(step) && steps_.run(round).begins_step();
   double sign = 1;
   auto edge = bound.edges.begin();
   const auto pass_edge = [&] {

@@ -75,7 +75,7 @@ void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_
   const bool runs = bound.call->runs_in(steps_.run(round).round);
   if (saves_ && bound.call->save_read >= 0) saves_->await(bound.call->save_read);
   const BoundSide& side = bound.side(step);
-  CallFeed feed(queue, bound, side, watchers_.is_measured(step));
+  CallFeed feed(queue, bound, side, watchers_.is_measured(step) && steps_.run(round).begins_step());
   const bool held = runs && watchers_.one_by_one(step) && may_hold(queue, bound, side);
   if (held)
     feed.then([&, gate = gates_->close(static_cast<std::size_t>(queue.index))] {

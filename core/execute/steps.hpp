@@ -16,6 +16,9 @@ class Steps {
   struct Run {
     Round round;
     std::int64_t step = 0;  // whose calls it has; of one that ends steps: the step that would come then
+
+    // What is measured of a step is measured in its own round.
+    bool begins_step() const { return round.ended == 0; }
   };
 
   // So many steps at most may be started and not finished.

@@ -74,26 +74,31 @@ class Recording {
   std::vector<Probe*> probes(const Assembly& assembly) {
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<Recorder>& recorder = recorders_[assembly.rank()];
-    recorder = std::make_unique<Recorder>(assembly.plan(), steps_);
+    const std::int32_t depth = assembly.plan().depth();
+    recorder = std::make_unique<Recorder>(assembly.plan(), steps_ + 3 * std::int64_t{depth});
     return {recorder.get()};
   }
 
-  // What is to be said of the rank, and its trace. One step to warm up, which the recorder forgets.
+  // What is to be said of the rank, and its trace. One step to warm up. Where steps overlap, those asked for
+  // are between others, with which a row of them begins and ends.
   std::string run(Trainer& trainer) {
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
     trainer.step();
     Clock::time_point before = Clock::now();
-    trainer.run(steps_, [&](const StepResult&) {
+    const Assembly& assembly = trainer.assembly();
+    const std::int64_t depth = assembly.plan().depth();
+    trainer.run(steps_ + 2 * depth, [&](const StepResult&) {
       const Clock::time_point now = Clock::now();
       seconds.push_back(std::chrono::duration<double>(now - std::exchange(before, now)).count());
     });
-    const Assembly& assembly = trainer.assembly();
+    seconds.erase(seconds.begin(), seconds.begin() + (depth > 0));
+    seconds.resize(static_cast<std::size_t>(steps_));
     const std::vector<Event> events = events_of(assembly.rank());
     const std::string said =
-        format("rank %lld: %.3f ms a step (the median of %lld; the fastest %.3f)\n",
+        format("rank %lld: %.3f ms a step (the median of %lld%s; the fastest %.3f)\n",
                static_cast<long long>(assembly.rank()), median(seconds) * 1e3, static_cast<long long>(steps_),
-               *std::min_element(seconds.begin(), seconds.end()) * 1e3) +
+               depth > 0 ? " between drains" : "", *std::min_element(seconds.begin(), seconds.end()) * 1e3) +
         times_text(assembly.plan().queues, mean(assembly.plan(), events));
     const RankTrace trace =
         trace_of(assembly.program(), assembly.plan(), static_cast<int>(assembly.rank()), events);
@@ -112,7 +117,8 @@ class Recording {
     mean.busy.resize(plan.queues.size());
     mean.waiting.resize(plan.queues.size());
     const auto steps = static_cast<double>(steps_);
-    for (std::int64_t step = 1; step <= steps_; ++step) {
+    const std::int64_t first = 1 + plan.depth();
+    for (std::int64_t step = first; step < first + steps_; ++step) {
       const StepTimes one = summarize(plan, events, step);
       for (std::size_t q = 0; q < plan.queues.size(); ++q) {
         mean.busy[q] += one.busy[q] / steps;
