@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an element adds to the op `checksum`, whose sums are the same on every device. Integers, so that the
-// order of additions changes nothing; no two contents of an element add the same, so that one which changes
-// is found for certain.
+// Defines what an element adds to the op `checksum`, whose sums are the same on every device. The sums are
+// integers, so that the order of additions changes nothing; no two contents of an element add the same, so
+// that one which changes is found for certain.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@
 
 namespace prun {
 
-// One operation. Memory is the device's; it must stay as it is until finish().
+// Describes one operation. Its memory belongs to the device and must stay as it is until finish().
 struct CommOp {
   CommKind kind = CommKind::barrier;
   Reduction reduction = Reduction::sum;
@@ -27,8 +27,8 @@ struct CommOp {
   std::int64_t count = 0;  // elements, as each kind says
 };
 
-// How the members of a group find each other: everybody gives `bytes`, everybody gets all contributions in
-// the order of the members. Blocking; called by all members in the same order.
+// Members of a group find each other through this: everybody gives `bytes` and gets all contributions in the
+// order of the members. The call blocks; all members call it in the same order.
 struct ExchangeApi {
   std::uint64_t struct_size;
   void* context;
@@ -42,11 +42,11 @@ struct CommGroup {
   std::int32_t rank = 0;  // of this process within the group
   std::int32_t size = 1;
   const ExchangeApi* exchange = nullptr;  // among the members; valid during create() only
-  // How many a rank is in, of this plugin's, that exchange: the most that any rank is, so the same
-  // everywhere.
+  // The number of this plugin's groups that a rank is in and that exchange: the largest of any rank, so that
+  // it is the same everywhere.
   std::int32_t groups = 1;
-  // Of a plugin that splits: its communicator of all ranks, or null while that is made; and the number of
-  // this group among those made of it by the same call, -1 and rank -1 on a rank that is in none of them.
+  // A plugin that splits gets its communicator of all ranks, or null while that is made, and the number of
+  // this group among those made of it by the same call; a rank in none of them gets -1, and rank -1.
   Communicator parent = nullptr;
   std::int32_t color = -1;
 };
@@ -57,34 +57,34 @@ struct CommInfo {
   bool device_memory = false;  // of the device that the queue belongs to
   // start() only enqueues, on the stream of an asynchronous device's queue; finish() is never called.
   bool enqueues = false;
-  // Makes its groups from one communicator of all ranks, which is created first. All ranks then call create()
-  // for every name of a group; those that are in no group of that name get null.
+  // The plugin makes its groups from one communicator of all ranks, which is created first. All ranks then
+  // call create() for every name of a group; those that are in no group of that name get null.
   bool splits = false;
-  // Of one that enqueues: how many of start()'s pieces a rank can have under way at a time over all
-  // communicators, those that wait for a peer included; 0: any number. On a rank with more communicators than
-  // that, each begins once the one started before it, by whatever communicator, has begun.
+  // For a plugin that enqueues: a rank can have this many of start()'s pieces under way at a time over all
+  // communicators, those that wait for a peer included; 0 means any number. On a rank with more communicators
+  // than that, each begins once the one started before it, by whatever communicator, has begun.
   std::int64_t resident = 0;
-  // Host memory of the plugin's own: once for the process, and for each communicator beside what its
-  // operations need.
+  // The plugin takes this much host memory itself: once for the process, and for each communicator beside
+  // what its operations need.
   std::int64_t process_bytes = 0;
   std::int64_t communicator_bytes = 0;
-  // Likewise of the device's memory: it counts with the plan's.
+  // It takes this much of the device's memory, which counts with the plan's.
   std::int64_t process_device_bytes = 0;
   std::int64_t communicator_device_bytes = 0;
-  // What limits of the system hold it to: threads of the process; files that a communicator has open, and
-  // what it has of the memory that a host shares (/dev/shm).
+  // Limits of the system apply to these: threads of the process, files that a communicator has open, and what
+  // it takes of the memory that a host shares (/dev/shm).
   std::int64_t threads = 0;
   std::int64_t communicator_descriptors = 0;
   std::int64_t communicator_shared_bytes = 0;
 };
 
-// What an operation takes of a member.
+// States what an operation takes of a member.
 struct CommNeeds {
   std::uint64_t bytes_sent = 0;   // payload: what its counters will say
   std::int64_t memory_bytes = 0;  // host memory of the plugin's own while it is under way
 };
 
-// What a communicator has moved so far, as it counted it itself: payload bytes this rank put on the wire.
+// Counts what a communicator has moved so far, by its own count: payload bytes this rank put on the wire.
 struct CommCounters {
   std::uint64_t operations = 0;
   std::uint64_t bytes_sent = 0;
@@ -95,40 +95,45 @@ class Comm {
  public:
   virtual ~Comm() = default;
   virtual CommInfo info() = 0;
-  // Collective over the group. On failure every member gets an error or is told by the exchange.
+  // This is collective over the group. On failure every member gets an error or learns of it by the exchange.
   virtual Communicator create(const CommGroup& group) = 0;
-  // Local; nothing started may be pending, unless it was aborted.
+  // This is local; nothing started may be pending, unless it was aborted.
   virtual void destroy(Communicator communicator) = 0;
-  // Collective: memory of the plan in which operations will lie; where they are staged in the host's memory,
-  // of each program that a run has. Members may give different numbers of bytes. abort() ends it.
+  // This is collective: it gives the plan's memory that operations will use; where they are staged in the
+  // host's memory, once for each program of a run. Members may give different numbers of bytes. abort() ends
+  // it.
   virtual void attach_memory(Communicator, void* /*base*/, std::int64_t /*bytes*/) {}
-  // Local, before any of that memory goes; nothing started may be pending, unless it was aborted.
+  // This is local and comes before any of that memory is released; nothing started may be pending, unless it
+  // was aborted.
   virtual void detach_memory(Communicator) {}
-  // Collective: what start() will be given, one operation of each kind, type, size and peer; once for each
-  // program that a run has. Makes the connections, plans and buffers that they need: no operation makes one
-  // later. What a plugin that enqueues finds in their memory it may spoil. `stream` as for start(). abort()
+  // This is collective: it gets what start() will be given, one operation of each kind, type, size and peer,
+  // once for each program of a run. It makes the connections, plans and buffers that they need: no operation
+  // makes one later. A plugin that enqueues may overwrite their memory. `stream` is as for start(). abort()
   // ends it.
   virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
-  // Collective: one list of operations that start() will be given, again and again, at this address. For what
-  // can be made ready once. After connect(), in the order of the first step. abort() ends it.
+  // This is collective: it gets one list of operations that start() will be given, again and again, at this
+  // address, so that they can be made ready once. It comes after connect(), in the order of the first step.
+  // abort() ends it.
   virtual void prepare(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
   // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
   // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has
-  // been seen. `stream`: the queue's, for devices that have one; a plugin that enqueues gets all operations
+  // been seen. `stream` is the queue's, for devices that have one; a plugin that enqueues gets all operations
   // of a piece at once.
   virtual void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) = 0;
-  // Holds the calling thread until everything started is done; sleeps rather than spins for long.
-  // Error comm_failed: a peer is gone or the communicator was aborted.
+  // Holds the calling thread until everything started is done; sleeps rather than spins for long. It throws
+  // comm_failed when a peer is gone or the communicator was aborted.
   virtual void finish(Communicator communicator) = 0;
-  // From any thread: start() and finish() of it fail soon, now and later, and so does what was enqueued.
+  // Any thread may call this: start() and finish() of it fail soon, now and later, and so does what was
+  // enqueued.
   virtual void abort(Communicator communicator) = 0;
   virtual CommCounters counters(Communicator communicator) = 0;
-  // Throws what has gone wrong with enqueued operations, if anything has. Any thread; for those that enqueue.
+  // Throws what has gone wrong with enqueued operations, if anything has. Any thread may call it; it is for
+  // plugins that enqueue.
   virtual void check(Communicator) {}
-  // Of member `rank` of a group of that size. Of `op`, the kind, type, count and peer are read, and whether
-  // in and out are the same.
+  // Returns the needs of member `rank` of a group of that size. It reads the kind, type, count and peer of
+  // `op`, and whether in and out are the same.
   virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
-  // As Device::examine(): it opens what groups of ranks would need.
+  // This does as Device::examine(): it opens what groups of ranks would need.
   virtual std::string examine() { return {}; }
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `data`: samples of tokens by number. Shuffling, epochs and ranks are the core's business.
+// A plugin of kind `data` gives samples of tokens by number. Shuffling, epochs and ranks are the core's
+// business.
 #pragma once
 
 #include "prun/options.hpp"
@@ -15,10 +16,10 @@ struct DataInfo {
 class Data {
  public:
   virtual ~Data() = default;
-  // Called once, before anything else.
+  // This is called once, before anything else.
   virtual DataInfo open(std::int64_t seq) = 0;
-  // Fills `seq` tokens and targets of sample `index` in [0, samples). A negative target does not count.
-  // Called from one thread at a time, which need not be the one that called open().
+  // Fills `seq` tokens and targets of sample `index` in [0, samples). A negative target does not count. It is
+  // called from one thread at a time, which need not be the one that called open().
   virtual void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) = 0;
   // Of data whose trait `roles` names some ("user,assistant"): fills in which of them each of the `seq`
   // targets of a sample belongs to, by its number there; of a target that does not count, any. Called behind

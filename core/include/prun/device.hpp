@@ -25,32 +25,33 @@ namespace prun {
 struct DeviceInfo {
   Text name;  // "cpu: 2 threads, avx512"
   Text kind;  // what op plugins name their kernels by: "cpu", "cuda"
-  // The option that decides on the bits of results, and its value as a recipe has it: `isa = "avx512"`. Ranks
-  // must have the same. Empty: nothing about the device changes them.
+  // This option decides on the bits of results; it is stated with its value as in a recipe: `isa = "avx512"`.
+  // Ranks must have the same. When empty, nothing about the device changes them.
   Text arithmetic;
   std::int32_t threads = 1;  // what KernelDef::workspace is asked with
   std::int64_t memory_bytes = 0;
-  // What a rank's process needs for the device beside what it allocates there, stated in advance: of the
+  // These state in advance what a rank's process needs for the device beside what it allocates there: of the
   // host's memory, and of the device's (a driver's context, libraries).
   std::int64_t process_bytes = 0;
   std::int64_t process_device_bytes = 0;
   double peak_flops = 0;  // 0: not known
-  // Not on this machine: plans are made for one that has it, of which nothing else is known either.
+  // The device is not on this machine: plans are made for one that has it, of which nothing else is known.
   bool absent = false;
   bool host_memory = false;   // the host may read and write Space::device itself
   bool asynchronous = false;  // its queues take work and run it later
-  // How many pieces of work such a queue takes before it holds its feeder: a wait, a record, a counter to
-  // write, a stamp and each start() of a comm plugin is one, a run() as many as it was bound from. 0: any
-  // number.
+  // Such a queue takes this many pieces of work before it holds its feeder: a wait, a record, a counter to
+  // write, a stamp and each start() of a comm plugin is one, a run() as many as it was bound from. 0 means
+  // any number.
   std::int64_t queue_depth = 0;
   // It is a tier: memory_bytes is what this rank may put there; kind, threads and host_memory say nothing.
   bool tier = false;
   // Ranks must be processes: one cannot be a thread beside another.
   bool one_process_each = false;
-  // What no other rank may use, named so that no host has another of that name: "GPU-4f21b0". Empty: it is
-  // shared with whoever wants.
+  // No other rank may use this unit, which is named so that no host has another of that name: "GPU-4f21b0".
+  // When empty, any rank may share the device.
   Text unit;
-  // How many of them this process can see, of which a rank takes one. 0: any number of ranks may share it.
+  // This process can see so many units, of which a rank takes one. 0 means that any number of ranks may share
+  // it.
   std::int32_t units = 0;
 };
 
@@ -60,7 +61,7 @@ struct Launch {
   Text op = {};
 };
 
-// What a device draws: means over about the last second. 0: nobody knows.
+// Reports what a device draws, as means over about the last second. 0 means not known.
 struct DeviceMeter {
   double watts = 0;      // of what this rank has of the device
   double clock_mhz = 0;  // of what computes
@@ -82,61 +83,63 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceInfo info() = 0;
-  // Zeroed, resident and aligned to 4096. Throws for a space that it does not serve.
+  // Returns zeroed, resident memory aligned to 4096 bytes. Throws for a space that the device does not serve.
   virtual void* allocate(Space space, std::int64_t bytes) = 0;
   virtual void release(Space space, void* memory, std::int64_t bytes) = 0;
-  // From and to Space::device, of a tier Space::disk, for the host: any bytes of what was allocated, while no
-  // queue uses them. Any thread.
+  // These copy between the host and Space::device, or Space::disk of a tier: any bytes of what was allocated,
+  // while no queue uses them. Any thread may call them.
   virtual void upload(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
-  // Zeroes bytes there, likewise.
+  // Zeroes bytes there, under the same conditions.
   virtual void clear(void* device, std::int64_t bytes) = 0;
-  // Bytes of Space::device in use, by whomever, as the driver counts them. 0: nobody knows, or it is the
-  // host's.
+  // Returns the bytes of Space::device in use, by any process, as the driver counts them. 0 means that they
+  // are not known, or are the host's.
   virtual std::int64_t memory_in_use() { return 0; }
-  // Null: this device has no such kernel.
+  // Returns null where this device has no such kernel.
   virtual const KernelDef* kernel(std::string_view op) = 0;
   // Puts ops that it has kernels for in the place of several (prun/lowering.hpp), once strategies have
   // written the program and before it is planned. It is shown the functions that it runs. The numbers that a
   // step computes stay the same.
   virtual void lower(ProgramRef) {}
 
-  // `workers`: this queue computes, rather than only copies.
+  // `workers` says that this queue computes, rather than only copies.
   virtual Queue create_queue(std::string_view name, bool workers) = 0;
-  // It is empty, or has failed.
+  // The queue is empty, or has failed.
   virtual void destroy_queue(Queue queue) = 0;
-  // Called by a thread on which comm plugins make their groups next: what drivers call the device at hand is
-  // this.
+  // A thread calls this before comm plugins make their groups on it: it makes this the driver's current
+  // device.
   virtual void make_current() {}
-  // Called by the thread that feeds the queue from now on.
+  // The thread that feeds the queue from now on calls this.
   virtual void attach(Queue queue) = 0;
   // Makes launches ready that the queue is to run in this order, again and again: it may merge them, try
   // which way is the fastest, keep plans. They, their operands and attributes outlive the work, which ends
-  // with the queue. While no step runs; of an asynchronous device, what lies in the memory may be spoilt.
+  // with the queue. It is called while no step runs; an asynchronous device may overwrite the memory.
   virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
   virtual void run(Queue queue, BoundWork work) = 0;
-  // What bind() has chosen by trying and bits depend on: lines for prefer() of another run.
+  // Returns what bind() has chosen by measuring and bits depend on, as lines for prefer() of another run.
   virtual std::string choices() { return {}; }
-  // Before anything is bound: lines of such a run, whose choices bind() makes again where it can, whatever
-  // trying would find today.
+  // Takes such lines of another run, before anything is bound: bind() makes the same choices again where it
+  // can, whatever it would measure today.
   virtual void prefer(std::string_view) {}
 
-  // Called before queues are made, where queues of this rank wait for what this device does not bring by
+  // Called before queues are made, where queues of this rank wait for what this device does not provide by
   // itself: another rank, another device, a drive. From then on, work that was given to one queue and waits
   // there must not keep work of another queue from running, since that may be what the first one waits for.
-  // `copied_by_threads`: threads of the host bring what is exchanged, by upload() and download() while queues
+  // `copied_by_threads`: threads of the host carry what is exchanged, by upload() and download() while queues
   // work; nor must these be held up.
   virtual void waits_for_others(bool copied_by_threads) { static_cast<void>(copied_by_threads); }
-  // What was sampled beside the work: this call asks no driver and holds up no queue. Any thread.
+  // Returns what was sampled beside the work: this call asks no driver and holds up no queue. Any thread may
+  // call it.
   virtual DeviceMeter meter() { return {}; }
 
-  // For `prun doctor`: what it finds of this machine beyond its name, a line each, `good|what|found|mend` or
-  // slow or broken instead; `mend` may be empty. Throws where a run would.
+  // Returns what it finds of this machine beyond its name, for `prun doctor`: a line each,
+  // `good|what|found|mend`, or slow or broken in the place of good; `mend` may be empty. Throws where a run
+  // would.
   virtual std::string examine() { return {}; }
 
-  // Asynchronous devices only.
+  // What follows is for asynchronous devices only.
 
-  // What comm plugins enqueue on, and kernels are given as KernelContext::stream.
+  // Comm plugins enqueue on this stream, and kernels get it as KernelContext::stream.
   virtual void* stream(Queue) { return nullptr; }
   virtual QueueEvent create_event() { refuse(); }
   virtual void destroy_event(QueueEvent) { refuse(); }
@@ -152,10 +155,10 @@ class Device {
   virtual void destroy_stamp(Stamp) { refuse(); }
   // The queue notes the time once it has done everything given to it up to now.
   virtual void stamp(Queue, Stamp) { refuse(); }
-  // What was noted last, in seconds of a clock that all stamps of the device share. Once the queue has come
-  // by; any thread.
+  // Returns what was noted last, in seconds of a clock that all stamps of the device share. Any thread may
+  // call it once the queue has passed the stamp.
   virtual double read(Stamp) { refuse(); }
-  // Throws what has gone wrong with work that the queue has taken, if anything has. Any thread.
+  // Throws what has gone wrong with work that the queue has taken, if anything has. Any thread may call it.
   virtual void check(Queue) { refuse(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one error type. Core and plugins throw it on their own side of the border; it never crosses
+// This is the one error type. Core and plugins throw it on their own side of the border; it never crosses
 // (plugin.hpp turns it into a Status). The message is a sentence for the user: what, where, what to do.
 #pragma once
 
@@ -72,7 +72,7 @@ template <class... Parts>
 
 }  // namespace prun
 
-// A promise inside prun or a plugin. When it breaks, the message names the expression and its place.
+// Checks a promise inside prun or a plugin. When it breaks, the message names the expression and its place.
 #define PRUN_CHECK(expression, ...)                                                                    \
   do {                                                                                                 \
     if (!(expression)) [[unlikely]]                                                                    \

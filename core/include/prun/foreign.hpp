@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model says of weights that others wrote: a directory as Hugging Face's libraries keep it, of a
-// config.json and safetensors files. A model plugin that reads such directories
+// A model describes weights that others wrote through this: a directory as Hugging Face's libraries keep it,
+// of a config.json and safetensors files. A model plugin that reads such directories
 //   - names their kinds in its trait `reads`: values of model_type, as in "reads=llama,qwen2";
 //   - turns a config.json into its own options, and its options into a config.json;
-//   - lists, for each of its parameters, the tensors there and how they lie.
+//   - lists, for each of its parameters, the tensors there and how they are laid out.
 // Files, types, slices of ranks and checks are the core's.
 //
 //   struct Mine : Model {
@@ -22,7 +22,7 @@
 
 namespace prun {
 
-// The core's half of ConfigWriter.
+// Is the core's half of ConfigWriter.
 struct ConfigWriterApi {
   std::uint64_t struct_size;
   void* values;
@@ -93,14 +93,14 @@ inline void expect_absent(const Options& config, std::string_view key, std::stri
 struct ForeignTensor {
   std::string parameter;  // "block.qkv.weight": segment and name
   std::string name;       // "model.layers.*.self_attn.q_proj.weight", where * is the layer
-  // The parameter's dimensions as they lie here, the slowest first, with a comma between this tensor's:
-  // "heads packed head_dim, hidden". Empty: as in the parameter.
+  // Names the parameter's dimensions as they are stored here, the slowest first, with a comma between this
+  // tensor's: "heads packed head_dim, hidden". When empty, they are as in the parameter.
   std::string dims = {};
-  // It has elements [begin, end) of this dimension only; empty: all.
+  // It has elements [begin, end) of this dimension only; when empty, it has all.
   std::string part = {};
   std::int64_t begin = 0, end = 0;
   std::int64_t first_layer = 0;  // the number here of the segment's first layer
-  // As `part`, of one more dimension.
+  // This does as `part`, for one more dimension.
   struct Part {
     std::string dim = {};
     std::int64_t begin = 0, end = 0;
@@ -108,15 +108,15 @@ struct ForeignTensor {
 };
 
 struct ForeignWeights {
-  // What names may begin with in the place of the first of them: {"transformer.", ""}.
+  // Names may begin with any of these in the place of the first: {"transformer.", ""}.
   std::vector<std::string> prefixes = {};
   // Together they have every element of every parameter once.
   std::vector<ForeignTensor> tensors = {};
-  // Patterns of names that may be there beside them and say nothing.
+  // Names that match these patterns may be there as well and are ignored.
   std::vector<std::string> ignored = {};
 };
 
-// The same as it crosses the border.
+// These are the same as they cross the plugin border.
 struct ForeignTensorView {
   Text parameter, name, dims, part;
   std::int64_t begin, end, first_layer;
@@ -129,7 +129,7 @@ struct ForeignWeightsView {
   Array<Text> ignored;
 };
 
-// A copy that is the caller's.
+// Makes a copy that the caller owns.
 inline ForeignWeights copy_of(const ForeignWeightsView& view) {
   const auto text = [](const Text& t) { return std::string(t.view()); };
   ForeignWeights weights;

@@ -7,9 +7,9 @@
 
 namespace prun {
 
-// One operand at run time: a dense row-major local shard and where it lies in the whole tensor.
-// `start` is the global index of the shard's first element along each dimension: what positions, vocabulary
-// shards and randomness are keyed by, so that no kernel needs to know about ranks.
+// Describes one operand at run time: a dense row-major local shard and its place in the whole tensor. `start`
+// is the global index of the shard's first element along each dimension: positions, vocabulary shards and
+// randomness are keyed by it, so that no kernel needs to know about ranks.
 struct Tensor {
   void* data = nullptr;  // null: an optional operand that is absent
   DType dtype = DType::f32;
@@ -26,7 +26,7 @@ struct Tensor {
     for (int i = 0; i < rank; ++i) n *= dim[i];
     return n;
   }
-  // Product of the last `n` dimensions, and of those before them.
+  // Return the product of the last `n` dimensions, and of those before them.
   std::int64_t inner(int n) const {
     std::int64_t product = 1;
     for (int i = rank - n; i < rank; ++i) product *= dim[i];
@@ -76,7 +76,7 @@ struct KernelArgs {
   bool changed(int i) const { return (changes >> i & 1) != 0; }
 };
 
-// What the device lends for one launch.
+// Holds what the device lends for one launch.
 struct KernelContext {
   const Workers* workers = nullptr;  // CPU devices
   void* stream = nullptr;            // CUDA devices
@@ -87,7 +87,7 @@ using Kernel = void (*)(const KernelArgs&, const KernelContext&);
 inline constexpr int max_operands = 14;
 inline constexpr int max_marks = 8;
 
-// One operand as rules see it: local or global extents, depending on who asks.
+// Describes one operand as rules see it: its extents are local or global, depending on who asks.
 struct OperandShape {
   bool present = false;
   DType dtype = DType::f32;
@@ -104,10 +104,11 @@ struct OperandShape {
 
 struct OpShape;
 
-// One op on one device.
+// Defines one op's kernel on one device.
 struct KernelDef {
   const char* op = nullptr;
-  // The kernel for these operand types and shapes, or null: then the planner refuses, naming op and types.
+  // Returns the kernel for these operand types and shapes, or null: then the planner refuses, naming op and
+  // types.
   Kernel (*select)(const OpShape& shape) = nullptr;
   // Bytes of workspace one launch needs with `threads` workers; null: none.
   std::int64_t (*workspace)(const OpShape& shape, std::int32_t threads) = nullptr;

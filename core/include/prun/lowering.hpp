@@ -29,8 +29,8 @@ class Uses {
         add(op, segment.program().op(op));
   }
 
-  // Ops that read or update a value of the segment, by function in the order of FunctionKind; an op as often
-  // as it lists the value.
+  // Returns the ops that read or update a value of the segment, by function in the order of FunctionKind; an
+  // op appears as often as it lists the value.
   const std::vector<Id>& readers(Id value) const {
     static const std::vector<Id> nobody;
     const auto found = readers_.find(value);

@@ -17,14 +17,15 @@ struct RunInfo {
   std::int64_t plan_bytes = 0;
 };
 
-// What ops have counted of a step (ProgramApi::tally): as many numbers for each layer of a segment.
+// Holds what ops have counted in a step (ProgramApi::tally): the same number of counts for each layer of a
+// segment.
 struct TallyInfo {
   Text name;  // "block.choices"
   std::int64_t layers = 0;
   Array<double> numbers;  // layer by layer
 };
 
-// The loss of some of the targets by themselves.
+// Holds the loss of some of the targets by themselves.
 struct EvaluatedLoss {
   Text name;        // of a set, "validation.0"
   double loss = 0;  // mean over the targets that count
@@ -40,22 +41,22 @@ struct StepInfo {
   std::int64_t targets = 0;
   double seconds = 0;
   double elapsed = 0;  // since the first step of this process began
-  // For which the first rank's computing was held up by communication; negative: not measured in this step.
+  // Communication held up the first rank's computing for so long; negative: not measured in this step.
   double exposed_seconds = -1;
-  // For which training stood still since the step before, beside evaluations: to copy what a save writes, and
-  // to compare replicas.
+  // Training paused for so long since the step before, beside evaluations: to copy what a save writes, and to
+  // compare replicas.
   double save_seconds = 0, compare_seconds = 0;
-  // What the first rank's device draws and how fast its clock is, over about the last second; and what the
-  // devices of all ranks took for this step, were they all like that one. 0: not known.
+  // The first rank's device draws so much and its clock is so fast, over about the last second; the devices
+  // of all ranks took so much energy for this step, were they all like that one. 0: not known.
   double watts = 0, clock_mhz = 0, joules = 0;
   Array<TallyInfo> tallies;
   double loss_scale = 0;  // what gradients of this step were multiplied by; 0: the recipe scales none
-  // Of the samples of this step, which are fewer while the batch grows, and of all of the run up to it.
+  // These count the samples of this step, which are fewer while the batch grows, and all of the run up to it.
   std::int64_t tokens = 0, all_tokens = 0;
   Array<EvaluatedLoss> losses = {};  // of this step by set and role, where the recipe asks for them
 };
 
-// The loss on data that is not trained on, as parameters are after a step.
+// Holds the loss on data that is not trained on, with the parameters as they are after a step.
 struct EvaluationInfo {
   std::int64_t step = 0;
   double loss = 0;  // mean over the targets that count
@@ -66,7 +67,7 @@ struct EvaluationInfo {
   Array<EvaluatedLoss> sets = {};  // each set by itself, where the recipe asks for it
 };
 
-// Of one rank's process: of the host's memory, and of the device's where that is another.
+// Reports one rank's process: its part of the host's memory, and of the device's where that is separate.
 struct RankMemory {
   std::int64_t plan_bytes = 0;     // its arena
   std::int64_t process_bytes = 0;  // what the rest was said to need, in advance

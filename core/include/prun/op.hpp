@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An op: its operands, its rule (shape and placement in one), its gradient and its cost.
+// Defines an op: its operands, its rule (shape and placement in one), its gradient and its cost.
 //
 // Rules speak in dimension names. Within one op, equal names mean the same dimension. An op sets the dims of
 // its outputs and marks the dimensions that are summed over or must be whole; everything else is split
@@ -10,9 +10,9 @@
 //   d in wholes       operands must have d whole: the program gathers them first
 // An operand marked linear passes a partial sum through to the outputs, one marked monotone a partial
 // maximum. One marked own is for ranks' ops to hand to each other on the same rank alone: each rank's is
-// whatever its op has made of it, and is never exchanged. Where several dimensions are to lie on the axis,
-// the op takes the first that an operand lies on already; one in `preferred` comes in front of those, whether
-// an operand lies on it or not.
+// whatever its op has made of it, and is never exchanged. Where several dimensions could be sharded on the
+// axis, the op takes the first by which an operand is sharded already; one in `preferred` comes before those,
+// whether an operand is sharded by it or not.
 //
 // What else the core asks of an op is a trait of its definition (OpDef), never its name: an op of yours that
 // has the traits of a built-in one is treated as that one is.
@@ -38,8 +38,8 @@ struct OperandDef {
   Access access = Access::read;
   // A result that is optional is left out until a gradient asks for it (Gradient::keep).
   bool optional = false;
-  // A table whose rows (its first dimension) are picked by the numbers in this operand; -1: none. Where those
-  // are tokens or targets, data must have no token beyond the table.
+  // The numbers in this operand pick rows (the first dimension) of that table; -1: none. Where those are
+  // tokens or targets, data must have no token beyond the table.
   std::int32_t rows_by = -1;
 };
 
@@ -51,7 +51,7 @@ struct AttrDef {
   bool later = false;
   Attr fallback;  // its value when the program gives none
 
-  // Whether an op with this value is one without the attribute.
+  // Says whether an op with this value is one without the attribute.
   constexpr bool says_nothing(const Attr& value) const { return later && value.i == fallback.i; }
 };
 
@@ -167,12 +167,13 @@ struct GradientApi {
   Id (*operand)(void* context, std::int32_t index);
   // Gradient that has arrived for output `index`; none: nothing flows back through it.
   Id (*arrived)(void* context, std::int32_t index);
-  // Whether anybody needs the gradient of operand `index`.
+  // Says whether the gradient of operand `index` is needed.
   bool (*wanted)(void* context, std::int32_t index);
-  // For a parameter: the accumulator its gradient is added into.
+  // Returns, for a parameter, the accumulator its gradient is added into.
   Id (*accumulator)(void* context, std::int32_t index);
   Status (*emit)(void* context, Part part, Text kind, Array<Id> operands, Array<AttrValue> attrs);
-  // A value for the next emit() to write: all asked for since the last one are its last operands, in order.
+  // Makes a value for the next emit() to write: all asked for since the last one are its last operands, in
+  // order.
   Id (*fresh)(void* context, Text name);
   Status (*contribute)(void* context, std::int32_t index, Id gradient);
   // Fills an operand that the forward op left out.
@@ -190,8 +191,8 @@ struct SplitApi {
   Name dim;
   Array<std::int32_t> axes;
   Id (*operand)(void* context, std::int32_t index);
-  // With results: `operands` are those the op does not write, and the others are created. Without: all of
-  // them, in the order of its definition.
+  // With results, `operands` are those the op does not write, and the others are created. Without, they are
+  // all, in the order of its definition.
   Status (*emit)(void* context, Text kind, Array<Id> operands, Array<AttrValue> attrs, Id* results,
                  std::uint64_t result_count);
 };
@@ -249,7 +250,7 @@ struct OpDef {
   bool (*in_blocks)(const OpShape* part, const OpShape* whole) noexcept = nullptr;
 };
 
-// A forward op seen in reverse, for the author of gradient().
+// Shows a forward op in reverse, to the author of gradient().
 class Gradient {
  public:
   explicit Gradient(const GradientApi& api) : api_(api) {}
@@ -264,7 +265,7 @@ class Gradient {
              std::initializer_list<AttrValue> attrs = {}) const {
     inputs({i}, kind, operands, attrs);
   }
-  // The same for one op that computes the gradients of all listed operands, if any of them is wanted.
+  // Emits one op that computes the gradients of all listed operands, if any of them is wanted.
   void inputs(std::initializer_list<int> targets, const char* kind, std::initializer_list<Id> operands,
               std::initializer_list<AttrValue> attrs = {}) const {
     Id results[max_operands];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `op`: new ops with their rules, gradients and kernels.
+// A plugin of kind `op` adds ops with their rules, gradients and kernels.
 #pragma once
 
 #include "prun/op.hpp"
@@ -12,7 +12,7 @@ struct DeviceKernel {
   KernelDef kernel;
 };
 
-// An operand of an example.
+// Describes an operand of an example.
 struct ExampleOperand {
   enum class Kind : std::uint8_t { absent, values, numbers, scalar, statistics, sums } kind = Kind::absent;
   DType dtype = DType::i32;  // of numbers
@@ -21,19 +21,19 @@ struct ExampleOperand {
   double low = 0, high = 0;  // what is drawn; numbers include both ends
 };
 
-// Operands that an op can be tried with, for `prun plugins check` and `prun explain`. Extents are small and
-// even: dimensions are split in two. What an op emits as its gradient is tried with what comes to it.
+// Gives operands that an op can be tried with, for `prun plugins check` and `prun explain`. Extents are small
+// and even: dimensions are split in two. Ops emitted as the gradient are tried with what reaches them.
 //   OpExample("rows").numbers(0, {{"batch", 2}, {"seq", 4}}, 0, 9).values(1, {{"vocab", 10}, {"hidden", 6}})
 class OpExample {
  public:
   OpExample() = default;
   explicit OpExample(const char* op) : op_(op) {}
 
-  // Of the type that a recipe computes in, drawn from [low, high).
+  // Adds an operand of the type that a recipe computes in, drawn from [low, high).
   OpExample& values(int operand, std::initializer_list<Dim> dims, double low = -1, double high = 1) {
     return set(operand, {ExampleOperand::Kind::values, DType::f64, 0, {}, low, high}, dims);
   }
-  // Whole numbers from low to high.
+  // Adds an operand of whole numbers from low to high.
   OpExample& numbers(int operand, std::initializer_list<Dim> dims, std::int64_t low, std::int64_t high,
                      DType type = DType::i32) {
     return set(
@@ -41,7 +41,7 @@ class OpExample {
         {ExampleOperand::Kind::numbers, type, 0, {}, static_cast<double>(low), static_cast<double>(high)},
         dims);
   }
-  // As values, of the type of statistics: fp32, or fp64 where that is computed in.
+  // Does as values() for the type of statistics: fp32, or fp64 where the recipe computes in that.
   OpExample& statistics(int operand, std::initializer_list<Dim> dims, double low = -1, double high = 1) {
     return set(operand, {ExampleOperand::Kind::statistics, DType::f64, 0, {}, low, high}, dims);
   }
@@ -49,7 +49,7 @@ class OpExample {
   OpExample& sums(int operand, std::initializer_list<Dim> dims) {
     return set(operand, {ExampleOperand::Kind::sums, DType::f64, 0, {}, 0, 0}, dims);
   }
-  // A number in fp64 that a step has one of, such as a seed.
+  // Adds a number in fp64 of which a step has one, such as a seed.
   OpExample& scalar(int operand, double value) {
     return set(operand, {ExampleOperand::Kind::scalar, DType::f64, 0, {}, value, value}, {});
   }
@@ -97,7 +97,7 @@ class OpExample {
 class OpPlugin {
  public:
   virtual ~OpPlugin() = default;
-  // Borrowed for the life of the plugin.
+  // The core borrows the definitions for the life of the plugin.
   virtual std::vector<OpDef> ops() = 0;
   virtual std::vector<DeviceKernel> kernels() = 0;
   // Without one, an op is checked only where another's gradient runs it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `optimizer`: the state a parameter needs and the ops that update it.
+// A plugin of kind `optimizer` states what a parameter needs beside itself and writes the ops that update it.
 //
 // One whose note says `elementwise=yes` treats all elements alike: where ranks keep state in parts, the core
 // has it write the update of a flat range of many parameters. One that says `whole=tensors`, or
@@ -14,14 +14,14 @@
 
 namespace prun {
 
-// One parameter's update. Runtime values are scalars in fp64.
+// Describes one parameter's update. Runtime values are scalars in fp64.
 struct UpdateContext {
   Id parameter = none;
-  // Copy in precision.master, or none where the parameter itself has that type. In u16: the low half of what
-  // the parameter, in bf16, is the rounding of (prun/split_master.hpp).
+  // This is the copy in precision.master, or none where the parameter itself has that type. A u16 holds the
+  // low half of the float whose rounding the parameter is in bf16 (prun/split_master.hpp).
   Id master = none;
-  // Sum over the step's targets, divided by their number. Where the recipe scales the loss, so is this: it is
-  // the gradient once it is multiplied by `clip`, and nothing else is.
+  // This is the sum over the step's targets, divided by their number. Where the recipe scales the loss, so is
+  // this: it is the gradient once it is multiplied by `clip`, and nothing else is.
   Id gradient = none;
   Array<Id> states;  // in the order of states()
   Id lr = none;
@@ -32,19 +32,19 @@ struct UpdateContext {
   double weight_decay = -1;  // of the parameter's group; negative: the optimizer's own
   bool decay = false;        // whether weight decay applies to this parameter
   Id seed = none;            // of what rounds stochastically; none where nothing is kept in bf16
-  // Of each state its scales, where it is kept in 8 bits, by blocks of eight_bit_block elements
-  // (prun/eight_bits.hpp); none where it is not.
+  // Each state that is kept in 8 bits has its scales here, by blocks of eight_bit_block elements
+  // (prun/eight_bits.hpp); others have none.
   Array<Id> scales;
 };
 
-// A parameter as its model wrote it.
+// Describes a parameter as its model wrote it.
 struct ParameterShape {
   Array<Dim> dims;
   Matrices matrices;
   DType sums = DType::f32;  // what sums over its gradient are in
 };
 
-// A tensor that is kept for a parameter.
+// Describes a tensor that is kept for a parameter.
 struct StateSpec {
   Text name;
   bool shaped = false;  // as `dims` say, rather than like the parameter
@@ -55,7 +55,8 @@ struct StateSpec {
 
 struct State {
   std::string name;
-  // Its own dimensions; those with names of the parameter's lie as they do. Nothing: the parameter's.
+  // These are its own dimensions; those named as the parameter's are sharded as they are. Without them it has
+  // the parameter's.
   std::optional<std::vector<Dim>> dims;
   std::optional<DType> dtype;  // nothing: precision.moments
 };
@@ -65,7 +66,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Names of the tensors it keeps per parameter, shaped like it, in precision.moments.
   virtual std::vector<std::string> states() { return {}; }
-  // The same for one parameter, with shapes and types of their own: for rules of whole tensors.
+  // Lists the states of one parameter, with shapes and types of their own: for rules of whole tensors.
   virtual std::vector<State> states_of(const ParameterShape&) {
     std::vector<State> list;
     for (std::string& name : states()) list.push_back({std::move(name), {}, {}});
@@ -77,11 +78,11 @@ class Optimizer {
 
 class OptimizerInterface {
  public:
-  // Borrowed until the next call.
+  // The names are borrowed until the next call.
   virtual Status states(Array<Text>* names) noexcept = 0;
   virtual Status update(const ProgramApi* api, void* program, Id segment,
                         const UpdateContext& context) noexcept = 0;
-  // Borrowed until the next call.
+  // The specs are borrowed until the next call.
   virtual Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept = 0;
 
  protected:

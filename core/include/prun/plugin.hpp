@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plugin border: what a plugin library exports, and the macro that makes it.
+// Defines the plugin border: what a plugin library exports, and the macro that makes it.
 //
 //   PRUN_PLUGIN(model, Gpt, "gpt", "0.1.0", "GPT-2 family of decoders", "",
 //               "layers | int | 12 | 1..4096 | Number of transformer blocks\n"
 //               "hidden | int | 768 | 1..     | Width of the residual stream\n")
 //
 // One library holds one plugin and exports one symbol, prun_plugin_v1. What can be known about it without
-// running its code (kind, name, versions, options) lies in an ELF note of owner PRUN. Before the entry is
+// running its code (kind, name, versions, options) is kept in an ELF note of owner PRUN. Before the entry is
 // called, the note's epoch, ABI tag and layout hash must equal the core's.
 #pragma once
 
@@ -57,7 +57,7 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
   return hash;
 }
 
-// Virtual methods in order, so that a method moved or inserted changes the hash.
+// Lists the virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
     "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update,states_of;data:open,"
     "read,roles;observer:"
@@ -93,7 +93,7 @@ inline constexpr std::uint64_t layout_hash =
                         FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
         detail::hash_text(detail::interface_methods));
 
-// Returned by the entry; static, never freed. Grows at the end only.
+// The entry returns this; it is static and never freed. It grows at the end only.
 struct PluginDescriptor {
   std::uint64_t magic;
   std::uint64_t struct_size;
@@ -103,11 +103,11 @@ struct PluginDescriptor {
   Text abi;
   Text kind;
   Text name;
-  // The kind's interface (ModelInterface for a model, ...), or null with the reason in `status`.
+  // Returns the kind's interface (ModelInterface for a model, ...), or null with the reason in `status`.
   void* (*create)(const OptionsApi* options, Status* status) noexcept;
   void (*destroy)(void* object) noexcept;
-  // Of a model: its options from a config.json, before there is an object (prun/foreign.hpp). Null: it reads
-  // none.
+  // A model reads its options from a config.json with this, before there is an object (prun/foreign.hpp).
+  // Null means that it reads none.
   Status (*read_config)(const OptionsApi* config, const ConfigWriterApi* options) noexcept;
 };
 inline constexpr std::uint64_t descriptor_magic = 0x31305f6e75727000u;
@@ -121,7 +121,7 @@ extern "C" __attribute__((visibility("default"))) const char prun_sdk_epoch_9_it
 
 namespace detail {
 
-// What this library's entry was given, and what it returned.
+// These keep what this library's entry was given, and what it returned.
 inline std::atomic<const HostApi*> host{nullptr};
 inline std::atomic<const PluginDescriptor*> self{nullptr};
 
@@ -163,7 +163,7 @@ Status read_config(const OptionsApi* config, const ConfigWriterApi* options) noe
   });
 }
 
-// Null for whoever has no such function.
+// Returns null for an author that has no such function.
 template <class Author>
 constexpr decltype(PluginDescriptor::read_config) config_reader() {
   if constexpr (requires { &Author::read_config; })
@@ -184,7 +184,7 @@ constexpr std::size_t note_size(std::initializer_list<std::string_view> pieces) 
   return size;
 }
 
-// An ELF note: three words, owner, padded description.
+// Lays out an ELF note: three words, owner, padded description.
 template <std::size_t Size>
 struct alignas(4) Note {
   std::uint32_t name_size = 5;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `schedule`: in which order each rank of a pipeline runs the pieces of a step. A pure function
-// of (ranks, microbatches, chunks): it sees neither the model nor the mesh, and returns the same for the same
-// arguments on every rank.
+// A plugin of kind `schedule` says in which order each rank of a pipeline runs the pieces of a step. It is a
+// pure function of (ranks, microbatches, chunks): it sees neither the model nor the mesh, and returns the
+// same for the same arguments on every rank.
 //
 // The chain of segments is cut into ranks * chunks stages. stage() says which of them is chunk c of a rank;
 // order() lists a rank's calls. Sends, receives and their overlap follow from it, and so does the proof that
@@ -41,13 +41,13 @@ struct ScheduleShape {
   std::int32_t chunks = 1;  // stages a rank holds
 };
 
-// The idle share of a step, all ranks together, where forward, input gradients and weight gradients take one
-// unit each and transfers none.
+// States the idle share of a step, all ranks together, where forward, input gradients and weight gradients
+// take one unit each and transfers none.
 struct Bubble {
   std::string formula;  // in p ranks, m microbatches, v chunks: "(p-1)/(m+p-1)"
   double share = 0;
 };
-// Of a schedule that leaves each rank idle for so many units.
+// Returns the bubble of a schedule that leaves each rank idle for that many units.
 inline Bubble bubble_of_idle(double units, const ScheduleShape& shape, std::string formula) {
   const double busy = 3.0 * shape.microbatches * shape.chunks;
   return {std::move(formula), units / (busy + units)};
@@ -58,18 +58,19 @@ class Schedule {
   virtual ~Schedule() = default;
   // Why this shape cannot be scheduled, in a sentence that says what to change; empty: it can.
   virtual std::string problem(const ScheduleShape&) { return {}; }
-  // Which of the ranks * chunks stages of the chain is `chunk` of `rank`. Every stage has one place.
+  // Returns which of the ranks * chunks stages of the chain is `chunk` of `rank`. Every stage has one place.
   virtual std::int32_t stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk) {
     return chunk * shape.ranks + rank;
   }
   virtual std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t rank) = 0;
-  // What theory says of this order; nothing where there is no closed form. Shown beside what the order has.
+  // Returns what theory says of this order, or nothing where there is no closed form. It is shown beside the
+  // order's own bubble.
   virtual std::optional<Bubble> bubble(const ScheduleShape&) { return std::nullopt; }
 };
 
 class ScheduleInterface {
  public:
-  // Empty text: no problem. Borrowed until the next call, like the array of order().
+  // Empty text means no problem. It is borrowed until the next call, like the array of order().
   virtual Status problem(const ScheduleShape& shape, Text* text) noexcept = 0;
   virtual Status stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk,
                        std::int32_t* stage) noexcept = 0;

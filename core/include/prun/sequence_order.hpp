@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In which order sequences lie where ranks share them out. Contiguous parts of a sequence are not alike under
-// a causal mask: the last has most to look at. So each of n ranks may have two of 2n chunks, one from the
-// front and one from the back: rank r those numbered r and 2n - 1 - r. What lies at a place of such a
-// sequence belongs to another position of it, and goes up along each rank's part.
+// Defines the order of a sequence's positions where ranks share it out. Contiguous parts of a sequence are
+// not alike under a causal mask: the last has most to look at. So each of n ranks may have two of 2n chunks,
+// one from the front and one from the back: rank r those numbered r and 2n - 1 - r. An element of such a
+// sequence belongs to another position than its place; positions go up along each rank's part.
 #pragma once
 
 #include <cstdint>

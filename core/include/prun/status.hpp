@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every call across the plugin border returns. Trivially copyable, owns nothing, throws nothing.
+// Every call across the plugin border returns this. It is trivially copyable, owns nothing and throws
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +52,7 @@ inline void raise(const Status& status) {
     throw Error(status.code, status.message);
 }
 
-// Text and arrays across the border: borrowed, valid for the call unless said otherwise.
+// Text and arrays that cross the border are borrowed, and valid for the call unless stated otherwise.
 struct Text {
   const char* data = "";
   std::uint64_t size = 0;

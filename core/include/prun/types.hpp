@@ -28,7 +28,7 @@ constexpr std::int64_t size_of(DType t) {
   return 0;
 }
 
-// Values that ops compute with, rather than indices or codes.
+// Says whether ops compute with values of the type, rather than use them as indices or codes.
 constexpr bool is_float(DType t) {
   return t == DType::f64 || t == DType::f32 || t == DType::bf16 || t == DType::f16;
 }
@@ -62,8 +62,8 @@ struct bf16 {
 };
 static_assert(sizeof(bf16) == 2);
 
-// IEEE's binary16, storage only as well. Rounds to nearest even: from 65520 on to infinity, below 2^-14 in
-// steps of 2^-24; NaN stays NaN. Without branches, so that loops over many are vectorised.
+// IEEE's binary16 is for storage only as well. It rounds to nearest even: from 65520 on to infinity, below
+// 2^-14 in steps of 2^-24; NaN stays NaN. It has no branches, so that loops over many are vectorised.
 struct f16 {
   std::uint16_t bits = 0;
 
@@ -81,7 +81,7 @@ struct f16 {
   }
   operator float() const {
     const std::uint32_t size = bits & 0x7fffu, shifted = size << 13;
-    // Below 2^-14 the digits count from that of 2^-14, which is taken off again.
+    // Below 2^-14 the digits are added to those of 2^-14, which is subtracted again.
     const float small = std::bit_cast<float>(shifted + (113u << 23)) - std::bit_cast<float>(113u << 23);
     const std::uint32_t normal = shifted + ((size < 0x7c00u ? 112u : 224u) << 23);
     const std::uint32_t number = size < 0x400u ? std::bit_cast<std::uint32_t>(small) : normal;
@@ -90,7 +90,7 @@ struct f16 {
 };
 static_assert(sizeof(f16) == 2);
 
-// Stored in two bytes, and computed with as a float.
+// The type is stored in two bytes, and computed with as a float.
 template <class T>
 inline constexpr bool is_half = std::is_same_v<T, bf16> || std::is_same_v<T, f16>;
 
@@ -112,7 +112,7 @@ constexpr DType dtype_of() {
     return DType::i64;
 }
 
-// Where bytes of a plan lie: in memory of one of a rank's devices, or beside it.
+// Says where a plan keeps bytes: in memory of one of a rank's devices, or beside it.
 enum class Space : std::uint8_t {
   device,  // the device's own memory: its kernels and copies reach it
   pinned,  // host memory that the kernels and copies of all devices of that kind reach, and those of the host
@@ -132,7 +132,8 @@ struct MemoryPlace {
   friend constexpr bool operator==(const MemoryPlace&, const MemoryPlace&) = default;
 };
 
-// A short name by value: of a dimension, an axis, a value's role. Longer text is an error, never cut.
+// Holds a short name by value: of a dimension, an axis, a value's role. Longer text is an error and never
+// cut.
 struct Name {
   char text[24] = {};
 
@@ -148,7 +149,7 @@ struct Name {
   friend constexpr bool operator==(const Name& a, const Name& b) { return a.view() == b.view(); }
 };
 
-// One named dimension. Names within a value differ from each other: they are what placement talks about.
+// Describes one named dimension. Names within a value differ from each other: placement refers to them.
 struct Dim {
   Name name;
   std::int64_t extent = 0;
@@ -157,7 +158,7 @@ struct Dim {
 
 inline constexpr int max_dims = 6;
 
-// A typed number attached to an op when the program is written.
+// Holds a typed number attached to an op when the program is written.
 union Attr {
   std::int64_t i;
   double f;

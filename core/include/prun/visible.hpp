@@ -20,7 +20,7 @@ struct Letter {
   bool valid = true;
 };
 
-// Length of the sequence that a byte begins; 0 where it begins none.
+// Returns the length of the sequence that a byte begins, or 0 where it begins none.
 inline std::size_t sequence_length(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead < 0xE0) return 2;
@@ -29,7 +29,7 @@ inline std::size_t sequence_length(unsigned char lead) {
   return 0;
 }
 
-// The first letter of a text that is not empty. Broken UTF-8 gives one invalid byte.
+// Returns the first letter of a text that is not empty. Broken UTF-8 gives one invalid byte.
 inline Letter first(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const Letter broken{lead, 1, false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a thread waits for another: it spins a little, then sleeps on a futex. No mutex, no memory.
+// A thread waits for another so: it spins a little, then sleeps on a futex. It needs no mutex and no memory.
 #pragma once
 
 #include <linux/futex.h>
@@ -51,7 +51,7 @@ class Spinner {
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::microseconds polite_after{5};
-  // Far longer than a few pauses or an interrupt take, far shorter than a time slice.
+  // This is far longer than a few pauses or an interrupt take, and far shorter than a time slice.
   static constexpr std::chrono::microseconds contended_after{100};
   static constexpr int contended_waits = 1000;
 
@@ -71,7 +71,7 @@ class Spinner {
 using FutexWord = std::atomic<std::uint32_t>;
 static_assert(sizeof(FutexWord) == 4 && FutexWord::is_always_lock_free);
 
-// The calls straight to the kernel: one process, so the private kind.
+// Calls the kernel directly; all waiters are in one process, so the private kind suffices.
 inline void futex(const FutexWord& word, int operation, std::uint32_t value) noexcept {
   ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
