@@ -1,4 +1,4 @@
-// How the ranks of a host share its cores.
+// The ranks of a host share its cores through this.
 #pragma once
 
 #include <sched.h>
@@ -28,8 +28,8 @@ class CoresOfRank {
   std::optional<cpu_set_t> before_;
 };
 
-// Of ranks whose launcher leaves all cores of the machine to each of them: this process and the threads that
-// it starts from now on keep to the share of one. Nothing where cores were dealt out already.
+// Keeps this process, and the threads that it starts from now on, to one rank's share, where the launcher
+// leaves all cores of the machine to each rank. It does nothing where cores were dealt out already.
 void keep_to_share(int local_rank, int local_ranks);
 
 }  // namespace prun

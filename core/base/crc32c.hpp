@@ -14,10 +14,10 @@ namespace prun {
 
 // Of the bytes that come after those of which `before` is the checksum.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
-// The same without the processor's help.
+// Computes the same without the processor's help.
 std::uint32_t crc32c_in_software(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-// Eight lower-case digits.
+// Returns eight lower-case hexadecimal digits.
 std::string crc32c_text(std::uint32_t checksum);
 
 // A line that shows when any of its bytes has been changed: the text and its checksum.

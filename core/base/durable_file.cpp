@@ -123,7 +123,7 @@ void DurableFile::commit() {
   failed_ = true;
   sync_descriptor(written_.fd(), target_);
   written_.close();
-  // Whoever waited for the file may give its folder another name at once.
+  // A process that waited for the file may rename its folder at once.
   const FileDescriptor folder = open_folder(folder_of(target_));
   written_.leave([&] { rename_or_throw(written_.path(), target_); });
   sync_folder(folder, folder_of(target_));
@@ -131,8 +131,8 @@ void DurableFile::commit() {
 
 namespace {
 
-// The standard stream that a file is: /dev/stdout, or what it was redirected into; -1 for any other. It is
-// written where the stream stands, and never replaced under it.
+// Returns the standard stream that a file is: /dev/stdout, or what it was redirected into; -1 for any other.
+// It is written at the stream's position, and never replaced under it.
 int standard_stream(const struct stat& file) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat own {};
@@ -148,7 +148,7 @@ FileDescriptor open_in_place(const fs::path& target) {
   return fd;
 }
 
-// Where a chain of links ends, whether something is there or not.
+// Returns where a chain of links ends, whether something is there or not.
 fs::path behind_links(fs::path path) {
   constexpr int most_links = 40;  // as many as the system follows
   std::error_code error;
@@ -244,7 +244,7 @@ void DurableFolder::commit_as_latest() {
 
 namespace {
 
-// ".step-00000010.replaced": the name without dot and mark, or nothing.
+// Returns the name in ".step-00000010.replaced" without dot and mark, or nothing.
 std::string name_of_aside(const std::string& name) {
   if (!name.starts_with('.') || !name.ends_with(aside_mark) || name.size() <= 1 + aside_mark.size())
     return {};

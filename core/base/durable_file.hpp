@@ -1,8 +1,9 @@
-// Files and folders that appear whole or not at all, and that survive a power loss once commit() returned:
-// written under a temporary name beside the target, synced, renamed, and the parent folder synced.
-// Every step is checked; trouble throws ErrorCode::storage with the path, the system's reason and a remedy,
-// and the temporary is removed. A failed sync is never tried again: the system may have dropped the data.
-// A process that limits file sizes must ignore SIGXFSZ to get an error instead of being killed.
+// Files and folders of these classes appear whole or not at all, and survive a power loss once commit()
+// returned: they are written under a temporary name beside the target, synced and renamed, and the parent
+// folder is synced. Every step is checked; trouble throws ErrorCode::storage with the path, the system's
+// reason and a remedy, and the temporary is removed. A failed sync is never tried again: the system may have
+// dropped the data. A process that limits file sizes must ignore SIGXFSZ to get an error instead of being
+// killed.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +20,7 @@
 
 namespace prun {
 
-// A file being written. Without commit() the target stays as it was.
+// Writes a file. Without commit() the target stays as it was.
 class DurableFile {
  public:
   // The folder must exist; a file at `target` is replaced at commit().
@@ -30,13 +31,13 @@ class DurableFile {
   void write(std::string_view text) { write(std::as_bytes(std::span(text))); }
   // Makes the file so long, with room on the disk for it, where its file system can.
   void reserve(std::int64_t bytes);
-  // From byte `offset` on, in the place of what is there, or beyond the end.
+  // Writes from byte `offset` on, in the place of what is there, or beyond the end.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
   void write_at(std::uint64_t offset, std::string_view text) {
     write_at(offset, std::as_bytes(std::span(text)));
   }
 
-  // Sync, close, rename, sync of the folder. If only the last step fails, the target is already replaced
+  // Syncs, closes, renames and syncs the folder. If only the last step fails, the target is already replaced
   // (whole), but a power loss may still bring the old one back.
   void commit();
 
@@ -63,8 +64,8 @@ void put_text_file(const std::filesystem::path& target, std::string_view text);
 // What becomes of a folder that is at the target already.
 enum class Existing { refuse, replace };
 
-// A folder being filled, such as one checkpoint. Without commit() nothing appears at the target, or what was
-// there stays.
+// Fills a folder, such as one checkpoint. Without commit() nothing appears at the target, or what was there
+// stays.
 class DurableFolder {
  public:
   // The parent must exist. Throws bad_input where something is there that is not to be replaced. What the
@@ -104,8 +105,8 @@ std::optional<std::string> read_short_file(const std::filesystem::path& path);
 // Makes the text file `parent`/latest name the folder `parent`/`name`, which must exist.
 void set_latest(const std::filesystem::path& parent, const std::string& name);
 
-// The folder that `parent`/latest names; nothing when there is no such file. Throws bad_input when it is not
-// as set_latest() wrote it or names something else than a folder, not_found when that is missing.
+// Returns the folder that `parent`/latest names; nothing when there is no such file. Throws bad_input when it
+// is not as set_latest() wrote it or names something else than a folder, not_found when that is missing.
 std::optional<std::filesystem::path> read_latest(const std::filesystem::path& parent);
 
 }  // namespace prun

@@ -44,10 +44,10 @@ void sync_folder(const FileDescriptor& open, const std::filesystem::path& path);
 // Removes it and all that is in it; that somebody else removes it as well is no trouble.
 void remove_or_throw(const std::filesystem::path& path);
 
-// The folder that a name lies in, "." of a plain name.
+// Returns the folder that contains a name, "." for a plain name.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-// With flags of open(2).
+// Takes flags of open(2).
 FileDescriptor open_or_throw(const std::filesystem::path& path, int flags);
 FileDescriptor open_folder(const std::filesystem::path& folder);
 

@@ -1,4 +1,4 @@
-// Floats as other types have them.
+// Converts numbers of other types to floats.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ namespace prun {
 // (u16).
 void store_floats(DType type, std::span<const float> numbers, std::byte* to);
 
-// fp32, fp16 and bf16, which floats hold exactly, and fp64, rounded.
+// Loads fp32, fp16 and bf16, which floats hold exactly, and fp64, rounded.
 void load_floats(DType type, std::span<const std::byte> from, std::span<float> numbers);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// printf into a text.
+// Formats as printf does, into a text.
 #pragma once
 
 #include <cstdio>
@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// Of at most 255 letters.
+// Formats at most 255 letters.
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
   char text[256];

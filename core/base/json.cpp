@@ -15,7 +15,7 @@
 namespace prun {
 namespace {
 
-// Length of the well-formed UTF-8 sequence at the start of `text`, 0 when there is none.
+// Returns the length of the well-formed UTF-8 sequence at the start of `text`, 0 when there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]));
@@ -56,7 +56,8 @@ void append_escaped(std::string& out, char c) {
   }
 }
 
-// Of several bytes. What a terminal would act on is written by its number, which readers take for the same.
+// The letter has several bytes. One that a terminal would act on is written by its number, which readers take
+// for the same.
 void append_letter(std::string& out, std::string_view bytes) {
   const char32_t code = letters::first(bytes).value;
   if (!letters::is_control(code)) {

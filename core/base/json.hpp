@@ -27,9 +27,9 @@ class JsonObject {
   explicit JsonObject(std::vector<JsonMember> members);
 
   const std::vector<JsonMember>& members() const { return members_; }
-  // nullptr when there is no such member.
+  // Returns nullptr when there is no such member.
   const JsonValue* find(std::string_view name) const;
-  // Position of a member whose name came before, or members().size().
+  // Returns the position of a member whose name came before, or members().size().
   std::size_t first_duplicate() const;
 
  private:
@@ -37,10 +37,11 @@ class JsonObject {
   std::vector<std::uint32_t> by_name_;  // positions in members_, sorted by name, then position
 };
 
-// Order as in JsonValue's variant: signed integers wherever they fit, unsigned_integer above INT64_MAX.
+// The order is that of JsonValue's variant: signed integers wherever they fit, unsigned_integer above
+// INT64_MAX.
 enum class JsonKind { null, boolean, integer, unsigned_integer, real, string, array, object };
 
-// One value. The as_ functions throw bad_input when the value is of another kind or does not fit.
+// Holds one value. The as_ functions throw bad_input when the value is of another kind or does not fit.
 class JsonValue {
  public:
   using Storage = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string,
@@ -67,7 +68,7 @@ class JsonValue {
   const JsonObject& as_object() const;
   // Member of an object: throws not_found when it is missing.
   const JsonValue& at(std::string_view name) const;
-  // Member of an object, nullptr when it is missing.
+  // Returns a member of an object, or nullptr when it is missing.
   const JsonValue* find(std::string_view name) const { return as_object().find(name); }
 
  private:
@@ -90,7 +91,7 @@ struct JsonLimits {
 // outside of the range of double is an error.
 JsonValue parse_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
 
-// What a writer does with NaN and infinities, for which JSON has no spelling.
+// Says what a writer does with NaN and infinities, for which JSON has no spelling.
 enum class NonFinite { refuse, write_null };
 
 // Builds one JSON text, on one line. Wrong use (a value without a name in an object, an unclosed scope,
@@ -112,7 +113,7 @@ class JsonWriter {
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
   JsonWriter& value(double number) { return write_real(number); }
   JsonWriter& value(float number) { return write_real(number); }
-  // With a point, for readers that tell 8.0 from 8.
+  // Writes a point always, for readers that distinguish 8.0 from 8.
   JsonWriter& real(double number);
   JsonWriter& value(const JsonValue& tree);
   template <std::integral T>

@@ -1,11 +1,11 @@
-// Which limit of the system an error number speaks of.
+// Says which limit of the system an error number refers to.
 #pragma once
 
 #include <string>
 
 namespace prun {
 
-// "Too many open files; raise the limit on open files (ulimit -n)"
+// Returns "Too many open files; raise the limit on open files (ulimit -n)"
 std::string refusal_text(int error);
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// The cheapest set of edges that separates a source from a sink (Ford-Fulkerson, shortest paths first), for
-// graphs of some hundred nodes.
+// Finds the cheapest set of edges that separates a source from a sink (Ford-Fulkerson, shortest paths first),
+// for graphs of some hundred nodes.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class FlowGraph {
 
   void add_edge(std::size_t from, std::size_t to, std::int64_t capacity);
 
-  // By node, whether it lies on the sink's side of a cheapest cut: of several, the one nearest to the sink.
-  // Every path from source to sink needs an edge that is bounded. Uses the graph up.
+  // Says, by node, whether it is on the sink's side of a cheapest cut: of several, the one nearest to the
+  // sink. Every path from source to sink needs an edge that is bounded. The call uses the graph up.
   std::vector<bool> sink_side(std::size_t source, std::size_t sink);
 
  private:

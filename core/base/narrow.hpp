@@ -1,4 +1,4 @@
-// Numbers into narrower types, where they are known to fit.
+// Converts numbers to narrower types, where they are known to fit.
 #pragma once
 
 #include <concepts>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// The same number in another type. Where it has no place there, that is a defect of prun's.
+// Returns the same number in another type. A number that does not fit is a defect of prun's.
 template <std::integral To, std::integral From>
 constexpr To narrow(From number) {
   PRUN_CHECK(std::in_range<To>(number), number, " does not fit where it is to be kept");

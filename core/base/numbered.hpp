@@ -1,4 +1,4 @@
-// Lists whose entries are named by number elsewhere.
+// Defines lists whose entries are named by number elsewhere.
 #pragma once
 
 #include <concepts>
@@ -18,7 +18,7 @@ class Numbered : public std::vector<T> {
  public:
   using List::List;
   Numbered(List list) : List(std::move(list)) {}
-  // So many of them.
+  // Makes a list of `count` entries.
   template <std::signed_integral Number>
   explicit Numbered(Number count, const T& each = T()) : List(static_cast<std::size_t>(count), each) {}
 
@@ -41,7 +41,7 @@ class Numbered : public std::vector<T> {
   }
 };
 
-// The same of a list that somebody else has.
+// Does the same for a list that another object owns.
 template <class T>
 class NumberedView : public std::span<const T> {
   using View = std::span<const T>;

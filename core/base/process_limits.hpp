@@ -8,7 +8,7 @@ namespace prun {
 // Of every thread: several times what was seen to be enough for prun, its plugins and the libraries of these.
 inline constexpr std::int64_t least_stack_bytes = 1 << 20;
 
-// Of a thread that is started without a word about it.
+// Returns the stack of a thread that is started without stating one.
 std::int64_t stack_of_threads();
 
 // Raises the soft limit on stacks to the least where the hard one allows it, for the main thread, those that

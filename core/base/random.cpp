@@ -5,7 +5,7 @@
 namespace prun {
 namespace cpu {
 
-// Built once for each of these from kernels/random/normal.cpp.
+// The functions are built once for each of these from kernels/random/normal.cpp.
 #define PRUN_NORMAL_NUMBERS(isa)                                                                       \
   namespace isa {                                                                                      \
   void normal_pair(std::uint64_t seed, std::uint64_t stream, std::uint64_t number, double* out);       \

@@ -30,7 +30,7 @@ constexpr PhiloxCounter philox4x32_round(const PhiloxCounter& x, const PhiloxKey
           static_cast<std::uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<std::uint32_t>(a)};
 }
 
-// A bijection of the counter for each key.
+// Is a bijection of the counter for each key.
 constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key, int rounds = 10) {
   for (int round = 0; round < rounds; ++round) {
     counter = philox4x32_round(counter, key);
@@ -40,28 +40,28 @@ constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key, int rou
   return counter;
 }
 
-// The block of four words at position `block` of a stream. Kernels that draw their own numbers use the
-// same layout, so that they agree with RandomStream.
+// Returns the block of four words at position `block` of a stream. Kernels that draw their own numbers use
+// the same layout, so that they agree with RandomStream.
 constexpr PhiloxCounter philox_block(std::uint64_t seed, std::uint64_t stream, std::uint64_t block) {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
   const auto high = [](std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); };
   return philox4x32({low(block), high(block), low(stream), high(stream)}, {low(seed), high(seed)});
 }
 
-// [0, 1): the upper 24 bits of a word, so that nothing rounds up to 1.
+// Returns a number in [0, 1) from the upper 24 bits of a word, so that nothing rounds up to 1.
 constexpr float unit_float(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
-// [0, 1): the upper 53 bits.
+// Returns a number in [0, 1) from the upper 53 bits.
 constexpr double unit_double(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-// FNV-1a.
+// Computes FNV-1a.
 constexpr std::uint64_t name_hash(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001b3u;
   return hash;
 }
 
-// A stream number for a name (such as that of a parameter) and a number (such as the step): FNV-1a over the
-// name and the eight bytes of `salt`.
+// Returns a stream number for a name (such as that of a parameter) and a number (such as the step): FNV-1a
+// over the name and the eight bytes of `salt`.
 constexpr std::uint64_t stream_id(std::string_view name, std::uint64_t salt = 0) {
   std::uint64_t hash = name_hash(name);
   for (int shift = 0; shift < 64; shift += 8)
@@ -69,8 +69,8 @@ constexpr std::uint64_t stream_id(std::string_view name, std::uint64_t salt = 0)
   return hash;
 }
 
-// An endless sequence of which any element can be had at once. The functions look at the same bits: use
-// one stream for one purpose.
+// Is an endless sequence of which any element can be computed directly. The functions look at the same bits:
+// use one stream for one purpose.
 class RandomStream {
  public:
   constexpr RandomStream(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
@@ -82,13 +82,14 @@ class RandomStream {
   constexpr float uniform_float(std::uint64_t index) const { return unit_float(bits32(index)); }
   constexpr double uniform_double(std::uint64_t index) const { return unit_double(bits64(index)); }
 
-  // Mean 0, variance 1. Elements 2k and 2k+1 are the two results of one Box-Muller step.
+  // Returns a number of mean 0 and variance 1. Elements 2k and 2k+1 are the two results of one Box-Muller
+  // step.
   double normal(std::uint64_t index) const;
 
-  // out[k] = mean + deviation * normal(first + k) by a fused multiply-add, rounded once to float.
+  // Sets out[k] = mean + deviation * normal(first + k) by a fused multiply-add, rounded once to float.
   void fill_normal(std::span<float> out, std::uint64_t first, double mean, double deviation) const;
 
-  // out[k] = uniform_float(first + k) scaled to [low, high).
+  // Sets out[k] = uniform_float(first + k) scaled to [low, high).
   void fill_uniform(std::span<float> out, std::uint64_t first, float low, float high) const {
     const float below_high = std::nextafter(high, low);
     PhiloxCounter words{};
@@ -112,21 +113,21 @@ class RandomStream {
   std::uint64_t stream_;
 };
 
-// Normal numbers as they are built for an instruction set. All builds give the same bits.
+// Draws normal numbers, built for one instruction set. All builds give the same bits.
 struct NormalNumbers {
   std::string_view isa;
-  // Both numbers of a pair.
+  // Draws both numbers of a pair.
   void (*pair)(std::uint64_t seed, std::uint64_t stream, std::uint64_t number, double* out);
-  // 2 * count numbers from pair `first` on, with mean and deviation.
+  // Draws 2 * count numbers from pair `first` on, with mean and deviation.
   void (*pairs)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::int64_t count,
                 double mean, double deviation, float* out);
 };
-// Those that this machine can run, the best last.
+// Lists those that this machine can run, the best last.
 std::vector<NormalNumbers> normal_numbers();
 
 namespace detail {
 
-// One pass of an eight-round Feistel network over numbers of `bits` bits, split into two halves.
+// Runs one pass of an eight-round Feistel network over numbers of `bits` bits, split into two halves.
 constexpr std::uint64_t feistel(std::uint64_t value, int bits, std::uint64_t seed, std::uint64_t epoch) {
   const int low_bits = bits / 2;
   const std::uint64_t low_mask = (std::uint64_t{1} << low_bits) - 1;

@@ -42,7 +42,7 @@ constexpr std::string_view data_key = "prun.crc32c.data", header_key = "prun.crc
 
 std::uint64_t chunks_of(std::uint64_t bytes) { return (bytes + chunk_bytes - 1) / chunk_bytes; }
 
-// Where the digits begin that a header has under a key. Within other texts of a header, quotes have a
+// Returns where the digits begin that a header has under a key. Within other texts of a header, quotes have a
 // backslash before them.
 std::size_t place_of(std::string_view header, std::string_view key) {
   const std::string start = detail::concat('"', key, "\":\"");
@@ -55,7 +55,7 @@ struct TypeRow {
   int bits;
 };
 
-// In the order of SafetensorsType.
+// The table is in the order of SafetensorsType.
 constexpr std::array<TypeRow, 22> type_table = {{
     {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
     {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
@@ -73,8 +73,8 @@ std::string printable(std::string_view text) {
   return text.size() > longest ? out + "..." : out;
 }
 
-// Bits of a tensor; nothing when the number does not fit. As in the reference, the product overflows in the
-// order of the extents, even if a zero comes later.
+// Returns the bits of a tensor, or nothing when the number does not fit. As in the reference, the product
+// overflows in the order of the extents, even if a zero comes later.
 std::optional<std::uint64_t> bits_of_tensor(const std::vector<std::int64_t>& shape, int bits) {
   std::uint64_t product = 1;
   for (const std::int64_t extent : shape) {
@@ -376,7 +376,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry)
   return file().subspan(entry.begin, entry.end - entry.begin);
 }
 
-// Whole chunks, as check() has looked at them.
+// Whole chunks are released, as check() has read them.
 void SafetensorsFile::let_go(const SafetensorsEntry& entry, std::uint64_t first, std::uint64_t end) const {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t begin = (entry.begin + first / chunk_bytes * chunk_bytes) / page * page;
@@ -427,7 +427,7 @@ void add_metadata(JsonWriter& json, const SafetensorsMetadata& metadata) {
   json.end_object();
 }
 
-// What the caller gives, and room for checksums.
+// Returns what the caller gives, with room for checksums.
 SafetensorsMetadata with_room(SafetensorsMetadata metadata, const std::vector<std::uint64_t>& sizes,
                               Checksums checksums) {
   for (const std::string_view key : {std::string_view("format"), data_key, header_key})
@@ -441,7 +441,7 @@ SafetensorsMetadata with_room(SafetensorsMetadata metadata, const std::vector<st
   return metadata;
 }
 
-// Eight bytes of length and the header itself, padded so that the data starts at a multiple of eight.
+// Returns eight bytes of length and the header itself, padded so that the data starts at a multiple of eight.
 std::string header_text(const std::vector<SafetensorsSpec>& specs, const std::vector<std::uint64_t>& sizes,
                         const SafetensorsMetadata& metadata) {
   JsonWriter json;
@@ -511,7 +511,7 @@ void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> 
   skip_full_tensors();
 }
 
-// Of the current tensor, before written_ grows.
+// Adds bytes of the current tensor, before written_ grows.
 void SafetensorsWriter::add_to_checksum(std::span<const std::byte> bytes) {
   for (std::uint64_t at = written_; !bytes.empty();) {
     const std::uint64_t end = std::min((at / chunk_bytes + 1) * chunk_bytes, sizes_[current_]);

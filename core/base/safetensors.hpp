@@ -27,7 +27,8 @@
 
 namespace prun {
 
-// All types of the format, in ascending order of the reference writer, which lays out the last ones first.
+// Lists all types of the format, in ascending order of the reference writer, which lays out the last ones
+// first.
 enum class SafetensorsType : std::uint8_t {
   boolean,
   f4,
@@ -59,7 +60,7 @@ SafetensorsType to_safetensors_type(DType type);
 // Nothing for the types that prun does not compute with.
 std::optional<DType> to_dtype(SafetensorsType type);
 
-// One tensor of a file. Bytes [begin, end) count from the start of the file.
+// Describes one tensor of a file. Bytes [begin, end) count from the start of the file.
 struct SafetensorsEntry {
   std::string name;
   SafetensorsType type = SafetensorsType::f32;
@@ -75,10 +76,10 @@ class SafetensorsIndex {
  public:
   SafetensorsIndex(std::vector<SafetensorsEntry> entries, SafetensorsMetadata metadata);
 
-  // In the order of the data.
+  // Returns the entries in the order of the data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
-  // nullptr when there is no such tensor.
+  // Returns nullptr when there is no such tensor.
   const SafetensorsEntry* find(std::string_view name) const;
 
  private:
@@ -91,7 +92,7 @@ class SafetensorsIndex {
 // (bad_input). Memory use is bounded by the length of the header that is really there.
 SafetensorsIndex read_safetensors_index(std::span<const std::byte> file, std::string_view source);
 
-// A file opened for reading. Spans stay valid as long as this lives; the file must not shrink meanwhile.
+// Is a file opened for reading. Spans stay valid as long as this lives; the file must not shrink meanwhile.
 class SafetensorsFile {
  public:
   // Throws storage when the file cannot be opened, bad_input when it breaks a rule.
@@ -104,7 +105,7 @@ class SafetensorsFile {
   const SafetensorsEntry& entry(std::string_view name) const;
   // Whether the file has checksums; that of the header has been compared then.
   bool has_checksums() const { return !checksums_.empty(); }
-  // Of the header, and so of all it says, the data's checksums included.
+  // Returns the checksum of the header, and so of all it states, the data's checksums included.
   const std::string& header_checksum() const { return checksums_; }
   // Compares the checksums of a tensor, or of what covers its bytes [first, end): bad_input where it is not
   // as it was written.
@@ -133,7 +134,7 @@ class SafetensorsFile {
   std::string checksums_;                 // of the header; empty: there are none
 };
 
-// Of a tensor, from its beginning on, what has a checksum of its own.
+// Each chunk of so many bytes of a tensor, from its beginning on, has its own checksum.
 inline constexpr std::int64_t checksum_chunk_bytes = std::int64_t{4} << 20;
 
 struct SafetensorsSpec {
@@ -157,15 +158,16 @@ class SafetensorsWriter {
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
                     SafetensorsMetadata metadata = {}, Checksums checksums = Checksums::absent);
 
-  // The order of the data, as the reference writer has it: by type (wider alignment first), then by name.
+  // Returns the order of the data, as the reference writer has it: by type (wider alignment first), then by
+  // name.
   const std::vector<SafetensorsSpec>& order() const { return order_; }
 
   // Appends bytes to the tensor `name`: tensors come in order(), each in as many pieces as the caller
   // likes. Tensors without elements may be left out.
   void write(std::string_view name, std::span<const std::byte> bytes);
 
-  // Instead of write(): what has a checksum of its own, whole, each once and in any order. `number`: of the
-  // tensor in order(); `chunk`: of its bytes.
+  // Is called instead of write(): it writes a chunk that has its own checksum, whole, each once and in any
+  // order. `number` is the tensor's in order(), `chunk` that of its bytes.
   void write_chunk(std::size_t number, std::uint64_t chunk, std::span<const std::byte> bytes);
 
   // Checks that every tensor is complete, adds the checksums and puts the file in place.

@@ -14,7 +14,7 @@ inline std::int64_t saturated_sum(std::int64_t a, std::int64_t b) {
   return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
 }
 
-// Of numbers that are not negative, as those below.
+// Takes numbers that are not negative, as those below do.
 inline std::int64_t saturated_product(std::uint64_t a, std::uint64_t b) {
   std::int64_t product = 0;
   return __builtin_mul_overflow(a, b, &product) ? std::numeric_limits<std::int64_t>::max() : product;

@@ -1,4 +1,5 @@
-// SHA-256 (FIPS 180-4), for the run record: which bytes a plugin, a recipe or a checkpoint consisted of.
+// Computes SHA-256 (FIPS 180-4) for the run record, which states which bytes a plugin, a recipe or a
+// checkpoint consisted of.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ class Sha256 {
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
 
-  // The digest in 64 lower-case digits. Nothing may be added afterwards.
+  // Returns the digest in 64 lower-case digits. Nothing may be added afterwards.
   std::string hex();
 
  private:
@@ -33,7 +34,7 @@ class Sha256 {
 
 std::string sha256_hex(std::string_view text);
 
-// Of an open file from its first byte to its last, wherever its position is. `name` is for the error.
+// Digests an open file from its first byte to its last, wherever its position is. `name` is for the error.
 std::string sha256_of_file(int fd, std::string_view name);
 
 }  // namespace prun

@@ -1,4 +1,5 @@
-// Which elements of a whole tensor lie somewhere: a box of it, or a range of a box's elements, row by row.
+// Describes which elements of a whole tensor are stored somewhere: a box of it, or a range of a box's
+// elements, row by row.
 #pragma once
 
 #include <compare>
@@ -13,7 +14,7 @@ namespace prun {
 using Extents = std::vector<std::int64_t>;
 
 std::int64_t elements_of(const Extents& shape);
-// "[8,16]", cut where it has too many.
+// Returns "[8,16]", cut where it has too many extents.
 std::string shape_text(const Extents& shape);
 
 struct Slice {
@@ -27,7 +28,7 @@ struct Slice {
 
 Slice whole_slice(const Extents& shape);
 
-// Of a tensor that has a name.
+// Describes a slice of a tensor that has a name.
 struct TensorSlice {
   std::string tensor;  // "block.3.qkv.weight", "block.3.qkv.weight.m"
   DType type = DType::f32;
@@ -36,7 +37,7 @@ struct TensorSlice {
   std::int64_t bytes() const { return slice.count * size_of(type); }
 };
 
-// Consecutive elements, both in a part and in the whole.
+// Describes consecutive elements, both in a part and in the whole.
 struct Stretch {
   std::int64_t part = 0, whole = 0, count = 0;
 };
@@ -44,7 +45,7 @@ struct Stretch {
 // Of a slice, in order; `part` counts the slice's elements.
 std::vector<Stretch> stretches(const Slice& slice);
 
-// Where an element of a slice is in the whole tensor.
+// Returns where an element of a slice is in the whole tensor.
 std::int64_t whole_index(const Slice& slice, std::int64_t element);
 
 }  // namespace prun

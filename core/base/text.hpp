@@ -15,10 +15,11 @@ struct CodePoint {
   bool valid = true;
 };
 
-// The first code point of a non-empty text. Broken UTF-8 gives one invalid byte, so a loop always advances.
+// Returns the first code point of a non-empty text. Broken UTF-8 gives one invalid byte, so a loop always
+// advances.
 CodePoint decode_utf8(std::string_view text);
 bool valid_utf8(std::string_view text);
-// Bytes of the text up to its first broken one; all of them if there is none.
+// Counts the bytes of the text up to its first broken one; all of them if there is none.
 std::size_t valid_utf8_start(std::string_view text);
 
 // Columns a terminal gives the code point: 0 for combining marks, 2 for wide letters. Tab is not handled
@@ -31,7 +32,7 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view first_line(std::string_view text);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
-// 'text', with control characters and broken UTF-8 written out and long text cut: safe on a terminal.
+// Returns 'text', with control characters and broken UTF-8 written out and long text cut: safe on a terminal.
 std::string in_quotes(std::string_view text);
 std::string printable(std::string_view text, std::size_t max_code_points);
 
@@ -43,10 +44,10 @@ std::string nearest(std::string_view name, std::span<const std::string> candidat
 // "; did you mean 'x'?", or empty.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
-// "1.50 GiB"
+// Returns a text such as "1.50 GiB".
 std::string size_text(double bytes);
 
-// "*" any run of letters, "?" one.
+// Matches "*" with any run of letters, "?" with one.
 bool glob_match(std::string_view pattern, std::string_view text);
 
 }  // namespace prun

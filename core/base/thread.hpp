@@ -1,5 +1,5 @@
-// Threads whose start may fail, by a limit of the system, which the user can raise; and work shared out to
-// some.
+// Starts threads, which may fail by a limit of the system that the user can raise, and shares work out to
+// several.
 #pragma once
 
 #include <algorithm>

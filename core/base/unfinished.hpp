@@ -1,7 +1,7 @@
-// What a process writes under a temporary name, ".<name>.tmp-<process>-<number>", beside the place that it is
-// for. The system's lock on it tells others that somebody works on it, and is let go however that process
-// ends: so whoever comes next removes what the dead have left, and nothing of the living. Where a file system
-// has no locks nothing can be told, and all stays.
+// A process writes a file or folder under a temporary name, ".<name>.tmp-<process>-<number>", beside its
+// target. The system's lock on it shows others that a process works on it, and is released however that
+// process ends: so the next process removes what dead ones have left, and nothing of live ones. Where a file
+// system has no locks, live and dead cannot be distinguished, and all stays.
 #pragma once
 
 #include <sys/types.h>
@@ -17,7 +17,7 @@ namespace prun {
 // Nothing may read what has such a name.
 bool is_temporary_name(std::string_view name);
 
-// A path that goes with this process, when a signal ends it (see remove_what_is_unfinished).
+// Removes a path when a signal ends this process (see remove_what_is_unfinished).
 class RemovedAtEnd {
  public:
   // make() makes what lies there, and says where; it does not happen beside an end.
@@ -46,14 +46,14 @@ void remove_what_is_unfinished();
 class Unfinished {
  public:
   enum class Kind { file, folder };
-  // Beside `target`, empty.
+  // Makes it beside `target`, empty.
   Unfinished(const std::filesystem::path& target, Kind kind);
   ~Unfinished();
   Unfinished(const Unfinished&) = delete;
   Unfinished& operator=(const Unfinished&) = delete;
 
   const std::filesystem::path& path() const { return removed_.path(); }
-  // For writing, of a file.
+  // Returns the descriptor of a file for writing.
   int fd() const { return fd_.get(); }
   // Closes what was written, and looks after its errors; it stays locked.
   void close();
@@ -71,7 +71,7 @@ bool lock_as_own(const FileDescriptor& open);
 
 // Removes what processes that are gone have left unfinished in a folder.
 void clear_dead_in(const std::filesystem::path& folder);
-// The same for one target, as far as that is possible.
+// Does the same for one target, as far as that is possible.
 void clear_dead_copies(const std::filesystem::path& target);
 
 }  // namespace prun

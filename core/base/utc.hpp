@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// "2026-11-22T18:28:23Z"; "?" for what is no time.
+// Returns "2026-11-22T18:28:23Z", or "?" for what is no time.
 inline std::string utc_text(std::time_t seconds) {
   std::tm parts{};
   char text[40];

@@ -12,14 +12,14 @@
 
 namespace prun {
 
-// What a call launches or, on a queue that communicates, exchanges.
+// Holds what a call launches or, on a queue that communicates, exchanges.
 struct BoundPiece {
   std::vector<Launch> launches;
-  // One after the other: of each exchange of the plan its operations, which end there.
+  // Holds the operations of the plan's exchanges one after the other; those of exchange i end at ends[i].
   std::vector<CommOp> exchanges;
   std::vector<std::size_t> ends;
-  // By launch or exchange, where asked for: bytes that nobody reads again, and the plan's fences around what
-  // the kernel is given.
+  // These hold, by launch or exchange and where asked for, bytes that nothing reads again, and the plan's
+  // fences around what the kernel is given.
   std::vector<std::vector<std::span<std::byte>>> dead, fences;
 
   std::span<const CommOp> exchange(std::size_t i) const {

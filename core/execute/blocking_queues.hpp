@@ -22,7 +22,7 @@ class BlockingQueues {
       : queues_(queues), steps_(steps), watchers_(watchers), poison_(poison), saves_(saves) {}
 
   void start();
-  // Once no more steps come.
+  // Is called once no more steps come.
   void join();
 
  private:

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// What a comm plugin's exchange calls: one channel, used again and again.
+// A comm plugin's exchange calls this: it uses one channel again and again.
 struct Meeting {
   const Exchange& exchange;
   std::string channel;
@@ -41,7 +41,7 @@ struct Named {
   std::size_t own = not_here;  // this rank's queue of that name
 };
 
-// The queues that communicate, of all ranks.
+// Returns the queues that communicate, of all ranks.
 std::map<std::string, Named> queues_by_name(const CommMaking& making) {
   std::map<std::string, Named> all;
   std::set<const Plan*> seen;
@@ -57,7 +57,7 @@ std::map<std::string, Named> queues_by_name(const CommMaking& making) {
   return all;
 }
 
-// Groups of a plugin's that a rank is in, the most of any.
+// Returns the largest number of a plugin's groups that any rank is in.
 std::int32_t most_groups(const CommMaking& making, const std::string& plugin) {
   std::int32_t most = 0;
   for (const int rank : making.mesh.ranks()) {
@@ -96,7 +96,7 @@ Communicator make_communicator(CommInterface& comm, const CommMembers& of, const
   return made;
 }
 
-// In the order of the names, as all that takes all members.
+// Groups are made in the order of the names, as is all that takes all members.
 Communicators::Communicators(const CommMaking& making)
     : queues_(making.plan_of(making.rank).queues.size()), members_(queues_.size()) {
   raise(making.device.make_current());

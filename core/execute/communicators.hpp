@@ -1,5 +1,5 @@
-// The communicators of one rank: one for each queue of its plan that communicates, and one of all ranks for
-// each plugin that splits.
+// Holds the communicators of one rank: one for each queue of its plan that communicates, and one of all ranks
+// for each plugin that splits.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@ namespace prun {
 using Exchange = std::function<std::vector<std::string>(std::string_view channel,
                                                         std::span<const int> members, std::string_view mine)>;
 
-// A group of ranks as one of them makes it, or, where it is split from one of all ranks, as any of these
-// does.
+// Describes a group of ranks as one of its members makes it, or any rank where it is split from one of all
+// ranks.
 struct CommMembers {
   std::string name;
   std::vector<int> members;
@@ -28,16 +28,16 @@ struct CommMembers {
   Communicator parent = nullptr;
   std::int32_t groups = 1;
 };
-// Collective. Null for a rank that is not among the members.
+// Makes a communicator, collectively. Returns null for a rank that is not among the members.
 Communicator make_communicator(CommInterface& comm, const CommMembers& of, const Exchange& exchange);
 
-// What a rank's communicators are made by.
+// States what a rank's communicators are made from.
 struct CommMaking {
   const Mesh& mesh;
   std::int64_t rank = 0;
   std::function<const Plan&(std::int64_t rank)> plan_of;  // of all ranks
   DeviceInterface& device;                                // whose memory is exchanged
-  // The comm plugin that carries an axis' traffic, by name; and a plugin of that name.
+  // Return the name of the comm plugin that carries an axis' traffic, and a plugin of that name.
   std::function<std::string(const std::string& axis)> plugin_of_axis;
   std::function<std::shared_ptr<CommInterface>(const std::string& plugin)> make_plugin;
   const Exchange& exchange;
@@ -45,13 +45,13 @@ struct CommMaking {
 
 class Communicators {
  public:
-  // Collective over all ranks of the mesh. Nothing of `making` is needed after it.
+  // This is collective over all ranks of the mesh. Nothing of `making` is needed after it.
   explicit Communicators(const CommMaking& making);
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  // By queue; empty where a queue does not communicate.
+  // Returns communicators by queue; an entry is empty where a queue does not communicate.
   const std::vector<QueueComm>& queues() const { return queues_; }
   // Names and members, by queue.
   const std::vector<std::vector<int>>& members() const { return members_; }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view op_kind = "checksum";
 
-// As the op sees them: what is summed, and the sums.
+// Returns shapes as the op sees them: what is summed, and the sums.
 OpShape shape_of(const OpDef& def, DType type, std::int64_t count) {
   OpShape shape;
   shape.count = 2;
@@ -66,7 +66,7 @@ class DeviceChecksums::OfDevice {
     return queue_.asynchronous();
   }
 
-  // On a thread of its own: devices give those that feed their queues names and places.
+  // This runs on its own thread, since devices name and pin threads that feed their queues.
   void run() {
     std::exception_ptr failed;
     start_thread("checksums", [&] {

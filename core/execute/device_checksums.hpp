@@ -1,5 +1,5 @@
-// DeviceChecksums of what lasts, taken where it lies, by the op `checksum` of the device that has it. A tier
-// computes nothing: what it keeps passes through memory of the host.
+// Computes checksums of persistent values where they are stored, by the op `checksum` of the device that has
+// them. A tier computes nothing: what it keeps passes through memory of the host.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Elements [first, first + count) of a value of one instance that outlives the step.
+// Names elements [first, first + count) of a value of one instance that outlives the step.
 struct LastingPart {
   Id value = none;
   std::int32_t instance = 0;
@@ -25,7 +25,7 @@ class DeviceChecksums {
   DeviceChecksums(const DeviceChecksums&) = delete;
   DeviceChecksums& operator=(const DeviceChecksums&) = delete;
 
-  // By part. While no step runs.
+  // Returns checksums by part. It is called while no step runs.
   std::vector<std::uint64_t> take();
 
  private:

@@ -1,4 +1,4 @@
-// Memory that a device gives, for as long as this lives.
+// Holds memory that a device allocates, for as long as this lives.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,7 @@ class DeviceMemory {
   void* memory_ = nullptr;
 };
 
-// Memory of the host that a device copies from and to at full speed.
+// Holds memory of the host that a device copies from and to at full speed.
 class Pinned : public DeviceMemory {
  public:
   Pinned(DeviceInterface& device, std::int64_t bytes) : DeviceMemory(device, Space::pinned, bytes) {}

@@ -1,4 +1,4 @@
-// What the comm plugins of a rank's queues know of its memory, and what they need of their own.
+// Gives the comm plugins of a rank's queues its memory, and what they need of their own.
 #pragma once
 
 #include <deque>
@@ -11,8 +11,8 @@ namespace prun {
 
 class ExchangeMemory {
  public:
-  // Collective; like all that may hold up the device, before the first step. `known`: the communicators know
-  // the memory already.
+  // This is collective and comes before the first step, like all that may hold up the device. `known` says
+  // that the communicators know the memory already.
   void attach(const RankQueues& queues, const PlanMemory& memory, bool known, const Watchers& watchers);
 
  private:

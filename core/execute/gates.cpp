@@ -7,7 +7,8 @@
 namespace prun {
 namespace {
 
-// Between two looks, of which a gate that is opened saw two: many times what feeding a call takes.
+// The watcher looks so often, and opens a gate that it has seen closed twice: this is many times what feeding
+// a call takes.
 constexpr std::chrono::milliseconds between{50};
 
 // Not where it has been opened meanwhile.

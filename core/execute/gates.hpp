@@ -19,14 +19,14 @@ namespace prun {
 
 class Gates {
  public:
-  // One for each queue.
+  // Makes one gate for each queue.
   Gates(DeviceInterface& device, std::size_t queues);
 
   struct Closed {
     const Counter* counter;
     std::uint64_t opens_at;  // the queue is to wait until the counter says so
   };
-  // By whoever feeds the queue, who opens it before closing it again.
+  // The queue's feeder calls this, and opens the gate before closing it again.
   Closed close(std::size_t queue);
   void open(std::size_t queue);
 

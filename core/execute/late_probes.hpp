@@ -1,5 +1,5 @@
-// What probes are told of queues that run their work later. Nobody is there when it runs: the device notes
-// times, which are told once a step is done, and its tickets say how far a queue has come.
+// Reports to probes on queues that run their work later. No thread is there when it runs: the device notes
+// times, which are reported once a step is done, and its tickets say how far a queue has come.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ class LateProbes {
   LateProbes(const RankQueues& queues, const Steps& steps, const Watchers& watchers)
       : queues_(queues), steps_(steps), watchers_(watchers) {}
 
-  // Before the first step, once stamps are bound.
+  // Is called before the first step, once stamps are bound.
   void set_clocks();
-  // While steps run: to those that are live.
+  // Reports progress, while steps run, to probes that are live.
   void tell_progress();
-  // Of a step that is done: to the others.
+  // Reports a step that is done to the other probes.
   void tell_step(std::int64_t round) const;
 
  private:
@@ -34,7 +34,7 @@ class LateProbes {
   std::map<const DeviceInterface*, double> clocks_;  // of probes, where a device's is 0
 };
 
-// Seconds of a step that is done, which was measured: what sim/events.hpp defines.
+// Returns the exposed seconds of a measured step that is done, as simulate/events.hpp defines them.
 double exposed_seconds(const RankQueues& queues, std::int64_t step);
 
 }  // namespace prun

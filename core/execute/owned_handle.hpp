@@ -1,4 +1,4 @@
-// Events and stamps of a device, for as long as these live.
+// Owns events and stamps of a device, for as long as these live.
 #pragma once
 
 #include "prun/device.hpp"

@@ -1,5 +1,5 @@
-// The memory of a plan: one line of addresses, whose ranges lie in the spaces of the rank's devices. Kernels
-// get pointers into it; the host reads and writes what lasts through here, while no step runs.
+// Holds the memory of a plan: one line of addresses, whose ranges are in the spaces of the rank's devices.
+// Kernels get pointers into it; the host reads and writes persistent values through here, while no step runs.
 #pragma once
 
 #include <cstddef>
@@ -12,41 +12,43 @@
 
 namespace prun {
 
-// By number: the recipe's first.
+// Lists devices by number: the recipe's is first.
 using Devices = Numbered<DeviceInterface*>;
 
 class PlanMemory {
  public:
-  // All of them must outlive it. `fenced`: with room around each range that belongs to nobody.
+  // All of them must outlive it. `fenced` puts unused room around each range.
   PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced = false);
-  // That of a plan which this one is over.
+  // Uses the memory of another plan, over which this one is made.
   PlanMemory(const Program& program, const Plan& plan, const PlanMemory& beneath);
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
 
-  // Where an offset of the line lies, for kernels and exchanges.
+  // Returns the address of an offset of the line, for kernels and exchanges.
   std::byte* at(std::int64_t offset) const { return range_of(offset).at(offset); }
 
   // Zeroes all of it: as it was when it was new.
   void clear() const;
-  // All of the first range.
+  // Returns all of the first range.
   std::span<std::byte> of_device() const {
     return {ranges_.front()->at(0), static_cast<std::size_t>(plan_.layout.ranges.front().bytes())};
   }
 
-  // The room around the ranges, none where there is none.
+  // Returns the room around the ranges, if there is any.
   const std::vector<std::span<std::byte>>& fences() const { return fences_; }
 
-  // Bytes of a value of one instance that outlives the step (parameter, gradient, state), from `first` on.
+  // Read and write bytes of a value of one instance that outlives the step (parameter, gradient, state), from
+  // `first` on.
   void read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const;
   void write(Id value, std::int32_t instance, std::int64_t first, std::span<const std::byte> from) const;
-  // Where such a value lies, for kernels of the device of that number.
+  // Says where such a value is stored, for kernels of the device of that number.
   struct Lasting {
     std::byte* data = nullptr;
     std::int32_t device = 0;
   };
   Lasting lasting_at(Id value, std::int32_t instance) const;
-  // A staged value of a step's side, in memory of the host: inputs by microbatch, scalars with microbatch 0.
+  // Returns a staged value of a step's side, in memory of the host: inputs by microbatch, scalars with
+  // microbatch 0.
   std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch) const;
 
  private:

@@ -11,11 +11,11 @@ class Poison {
   // All of them must outlive it; the fences of the memory are put up.
   Poison(const Program& program, const Plan& plan, const PlanMemory& memory);
 
-  // The plan's waits cover fences too, so nobody else touches them meanwhile.
+  // The plan's waits cover fences too, so nothing else touches them meanwhile.
   void before(const BoundPiece& piece, std::size_t index) const;
-  // An error where the kernel has written into one of its fences, or into the memory's.
+  // Returns an error where the kernel has written into one of its fences, or into the memory's.
   Status after(const Call& call, const BoundPiece& piece, std::size_t index) const;
-  // Of a launch or exchange.
+  // Overwrites dead bytes of a launch or exchange.
   static void spoil(const BoundPiece& piece, std::size_t index);
 
  private:

@@ -19,7 +19,7 @@ class Probe {
   virtual bool live() const noexcept { return false; }
   virtual void begin_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept = 0;
   virtual void end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept = 0;
-  // Around each of the call's waits, before begin_call.
+  // These frame each of the call's waits, before begin_call.
   virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
   virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
   // Whether exchanges are launched one by one and, in steps of even number, kernels too, with end_kernel
@@ -31,7 +31,7 @@ class Probe {
   virtual void waits(std::int32_t, bool /*waiting*/, double) noexcept {}
 };
 
-// The clock that probes are told the time of.
+// Reads the clock by which probes are given times.
 inline double probe_clock() noexcept {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

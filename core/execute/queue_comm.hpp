@@ -1,4 +1,4 @@
-// The communicator that a queue has, and what its plugin must know of the plan before the first step.
+// Holds the communicator of a queue, and what its plugin must know of the plan before the first step.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// The communicator of a queue, or nothing.
+// Holds the communicator of a queue, or nothing.
 struct QueueComm {
   CommInterface* comm = nullptr;
   Communicator communicator = nullptr;
@@ -31,16 +31,16 @@ class AttachedMemory {
   AttachedMemory(const AttachedMemory&) = delete;
   AttachedMemory& operator=(const AttachedMemory&) = delete;
 
-  // Collective. `ops`: what the queue exchanges in a step, within that memory.
+  // This is collective. `ops` is what the queue exchanges in a step, within that memory.
   void attach(const QueueComm& queue, std::span<std::byte> memory, std::span<const CommOp> ops, void* stream);
-  // For operations in memory that it knows.
+  // Connects for operations in memory that it knows.
   static void connect(const QueueComm& queue, std::span<const CommOp> ops, void* stream);
 
  private:
   std::vector<QueueComm> attached_;
 };
 
-// The first of each kind, type, size and peer: the same list on all members.
+// Returns the first operation of each kind, type, size and peer: the same list on all members.
 std::vector<CommOp> distinct(std::span<const CommOp> ops);
 
 }  // namespace prun

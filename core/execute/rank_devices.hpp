@@ -1,4 +1,4 @@
-// What the devices of a rank are to an executor together.
+// Holds what the devices of a rank are to an executor together.
 #pragma once
 
 #include <vector>
@@ -18,7 +18,7 @@ DeviceInterface& keeper_of_counters(const Devices& devices);
 void check_poison(const Devices& devices);
 
 // Tells devices which of their queues wait for others': those that exchange wait for other ranks, and any may
-// wait for another device's. `comms`: by queue.
+// wait for another device's. `comms` is by queue.
 void tell_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms);
 
 }  // namespace prun

@@ -29,7 +29,7 @@ class RankThreads {
     if (error_) std::rethrow_exception(error_);
   }
 
-  // For the body: work(), which others that fail end by the rank's abort().
+  // The body runs work() through this; another rank that fails ends it by the rank's abort().
   template <class Work>
   void until_aborted(Rank& rank, Work&& work) {
     enter(rank);

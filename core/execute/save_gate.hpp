@@ -11,7 +11,7 @@ namespace prun {
 
 class SaveGate {
  public:
-  // `reads`: of the plan.
+  // `reads` are the plan's.
   explicit SaveGate(std::size_t reads) : reads_(reads), ticket_(counter_, false) {}
   SaveGate(const SaveGate&) = delete;
   SaveGate& operator=(const SaveGate&) = delete;

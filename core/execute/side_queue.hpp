@@ -1,4 +1,4 @@
-// A queue of a device beside those of a plan.
+// Is a queue of a device beside those of a plan.
 #pragma once
 
 #include <new>
@@ -11,7 +11,7 @@ namespace prun {
 
 class SideQueue {
  public:
-  // `computes`, rather than only copies.
+  // `computes` says that it computes, rather than only copies.
   SideQueue(DeviceInterface& device, std::string_view name, bool computes = false)
       : device_(device),
         counter_memory_(device, sizeof(Counter)),
@@ -26,7 +26,7 @@ class SideQueue {
   SideQueue(const SideQueue&) = delete;
   SideQueue& operator=(const SideQueue&) = delete;
 
-  // Called by the thread that feeds it from now on.
+  // Is called by the thread that feeds it from now on.
   void attach() { raise(device_.attach(handle_)); }
   bool asynchronous() const { return asynchronous_; }
   Queue handle() const { return handle_; }

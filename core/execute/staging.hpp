@@ -1,5 +1,5 @@
-// Exchanges of memory that only a device reaches, by a comm plugin that moves the host's: through pinned
-// memory. Of a large one a chunk travels while a thread copies the next one there and the one before back.
+// Exchanges memory that only a device reaches by a comm plugin that moves the host's, through pinned memory.
+// A chunk of a large one travels while a thread copies the next one there and the previous one back.
 #pragma once
 
 #include <atomic>
@@ -15,13 +15,13 @@ namespace prun {
 
 class Staging {
  public:
-  // Of the operations of a queue, which has one under way at a time. The device must outlive it.
+  // Stages the operations of a queue, which has one under way at a time. The device must outlive it.
   Staging(DeviceInterface& device, std::string_view queue, std::span<const CommOp> ops, std::int64_t members);
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // The pinned memory, and the operations that are done there.
+  // Return the pinned memory, and the operations that are done there.
   std::span<std::byte> memory() const { return memory_.bytes(); }
   std::vector<CommOp> operations(std::span<const CommOp> ops) const;
 
@@ -51,12 +51,12 @@ class Staging {
   Status bring(const StagedChunks& chunks, std::int64_t chunk) const;
   Status take(const StagedChunks& chunks, std::int64_t chunk) const;
 
-  // The thread that calls exchange(): chunks of one operation after the other.
+  // The thread that calls exchange() runs these: chunks of one operation after the other.
   void begin(const StagedChunks& chunks);
   bool may_travel(std::int64_t chunk);
   void has_travelled(std::int64_t chunk, const Status& status);
   Status end();
-  // The one that copies.
+  // The copying thread runs these.
   void copy_all();
   void copy(const StagedChunks& chunks);
 
@@ -65,7 +65,7 @@ class Staging {
   const StagingSlots slots_;
   Pinned memory_;
 
-  // Tickets of operations, and of chunks of all of them.
+  // Holds tickets of operations, and of chunks of all of them.
   struct Progress {
     Counter counter{0};
     Ticket ticket{counter, false};

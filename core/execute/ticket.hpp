@@ -1,6 +1,6 @@
-// How far a queue is: a counter that grows, one writer, any number of waiters. The thread that feeds a
-// blocking queue publishes it and wakes who sleeps. An asynchronous device writes it and wakes nobody, so its
-// waiters look again and again.
+// States how far a queue is: a counter that grows, with one writer and any number of waiters. The thread that
+// feeds a blocking queue publishes it and wakes sleepers. An asynchronous device writes it and wakes nobody,
+// so its waiters poll.
 #pragma once
 
 #include "prun/device.hpp"

@@ -12,7 +12,7 @@ namespace prun {
 
 class Watchers {
  public:
-  // `measure_every`: as ExecutorOptions has it. The probes must outlive it.
+  // `measure_every` is as ExecutorOptions has it. The probes must outlive it.
   Watchers(std::vector<Probe*> probes, std::int64_t measure_every)
       : probes_(std::move(probes)), measure_every_(measure_every) {
     for (Probe* probe : probes_) {
@@ -29,7 +29,7 @@ class Watchers {
   // Whether each launch of a step is a work, and probes are told of it.
   bool one_by_one(std::int64_t step) const { return each_kernel_ && step % 2 == 0; }
 
-  // Whether exposed communication is measured, in any step or in this one.
+  // Says whether exposed communication is measured, in any step or in this one.
   bool measures() const { return measure_every_ > 0; }
   bool is_measured(std::int64_t step) const { return measures() && (step + 1) % measure_every_ == 0; }
 
@@ -37,7 +37,7 @@ class Watchers {
   std::size_t parts_of(const BoundPiece& piece) const {
     return each_kernel_ ? piece.ends.size() : !piece.ends.empty();
   }
-  // each(span of operations) for those that an asynchronous queue starts together.
+  // Calls each(span of operations) for those that an asynchronous queue starts together.
   template <class Each>
   void for_exchanges(const BoundPiece& piece, Each each) const {
     if (parts_of(piece) == 1) return each(std::span(piece.exchanges));

@@ -1,5 +1,5 @@
-// gelu (tanh form, as GPT-2), gelu_erf (as BERT), swiglu (silu(gate) * up, as Llama) and geglu (gelu(gate) *
-// up, as Gemma).
+// Defines gelu (tanh form, as GPT-2), gelu_erf (as BERT), swiglu (silu(gate) * up, as Llama) and geglu
+// (gelu(gate) * up, as Gemma).
 #include <vector>
 
 #include "base/require.hpp"
@@ -40,7 +40,7 @@ struct GeluErfGrad {
   static void rule(OpShape& s) { s.like(2, 0); }
 };
 
-// x[..., gate, width] with two slots along `gate`: what goes through the gate's function, and what it
+// x[..., gate, width] has two slots along `gate`: what goes through the gate's function, and what it
 // multiplies.
 void set_gated(OpShape& s, const char* op) {
   const OperandShape& x = s.operand[0];

@@ -1,14 +1,12 @@
-// attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, grouped-query: the `queries` of a head group
-// share its key and value (ops/packed_heads.hpp).
-// Kept for backward: the result and the log of each row's sum of exponentials.
-// `documents` (ops/documents.cpp) keeps documents apart: position i sees no key in front of documents[i].
-// `window`: under a causal mask position i sees no further back than itself and the window - 1 before it; 0:
-// all of them.
-// attention_across and its gradient are the same where ranks share out the sequence: queries are of some
-// positions, keys and values of all, which have a dimension of their own, in order.
-// attention_at is the same for some positions at a time, where text is made.
-// attention_packed and its gradient are the same on the packed projection itself. No model needs them: a
-// device may put them in, instead of taking the projection apart and putting the gradient together.
+// The op attention computes softmax(q k^T / sqrt(head_dim)) v, causal or full, grouped-query: the `queries`
+// of a head group share its key and value (ops/packed_heads.hpp). Backward reads the result and the log of
+// each row's sum of exponentials, which are kept. `documents` (ops/documents.cpp) keeps documents apart:
+// position i sees no key before documents[i]. `window`: under a causal mask position i sees no further back
+// than itself and the window - 1 before it; 0: all of them. attention_across and its gradient are the same
+// where ranks share out the sequence: queries are of some positions, keys and values of all, which have a
+// dimension of their own, in order. attention_at is the same for some positions at a time, where text is
+// made. attention_packed and its gradient are the same on the packed projection itself. No model needs them:
+// a device may put them in, instead of taking the projection apart and putting the gradient together.
 #include <algorithm>
 #include <vector>
 
@@ -37,7 +35,7 @@ double attention_flops(const OperandShape& q, const Attr* attrs) {
   return attention_flops(q, q.dims[1].extent, false) * (window - 0.5 * window * window / seq) / seq;
 }
 
-// The log of the sum of exponentials of queries q.
+// Sets the shape of the log of the sum of exponentials of queries q.
 void set_lse(OpShape& s, const OperandShape& q, int lse) {
   const Dim dims[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
   s.output(lse, OpShape::statistics(q.dtype), dims, 4);
@@ -45,7 +43,8 @@ void set_lse(OpShape& s, const OperandShape& q, int lse) {
 
 constexpr OperandDef documents_operand = {"documents", Access::read, true};
 
-// Operand `documents` beside queries q. It goes up along the sequence, and what lies behind is masked anyway.
+// Checks the operand `documents` beside queries q. It grows along the sequence, and later keys are masked
+// anyway.
 void check_documents(const OpShape& s, const OperandShape& q, int documents) {
   const OperandShape& starts = s.operand[documents];
   if (!starts.present) return;
@@ -115,7 +114,7 @@ struct AttentionAt {
   }
 
  private:
-  // All of `x`, by position.
+  // Checks that `kept` has all of `x`, by position.
   static void check_kept(OpShape& s, int kept, int x) {
     const OperandShape &all = s.operand[kept], &one = s.operand[x];
     bool alike = all.rank == one.rank && all.dtype == one.dtype;
@@ -185,13 +184,13 @@ struct AttentionPackedGrad {
   static void cost(const OpShape& s, OpCost& c) { c.flops = 2.5 * attention_flops(s.operand[2], s.attrs); }
 };
 
-// Where the queries stand: in order, or as prun/sequence_order.hpp says. Keys and values are in order.
-// `window`: how many keys, its own among them, a position sees at most; 0: all.
+// Queries are in order, or as prun/sequence_order.hpp says; keys and values are in order. `window` is how
+// many keys, its own among them, a position sees at most; 0 means all.
 constexpr AttrDef across_attrs[] = {int_attr("causal", 1), int_attr("window", 0), int_attr("chunk", 0),
                                     int_attr("chunks", 0)};
 
-// Of a part of the queries and all keys: the mean share under a mask, exactly so where each part has a chunk
-// of front and back.
+// Counts a part of the queries and all keys: the mean share under a mask, which is exact where each part has
+// a chunk of front and back.
 double across_flops(const OperandShape& q, const OperandShape& k, const Attr* attrs) {
   const double keys = static_cast<double>(k.dims[1].extent), window = static_cast<double>(attrs[1].i);
   if (window == 0 || window >= keys) return attention_flops(q, k.dims[1].extent, attrs[0].i != 0);

@@ -1,6 +1,6 @@
-// balance: what keeps experts evenly loaded. Whatever it computes, it computes of whole sequences and adds
-// up, so that it is the same however a step is cut into microbatches and laid over ranks. A sequence without
-// a target that counts is padding, and counts in nothing.
+// The op balance keeps experts evenly loaded. It computes over whole sequences and sums, so that the result
+// is the same however a step is cut into microbatches and sharded over ranks. A sequence without a target
+// that counts is padding and does not count.
 //   counts[layer, e] += choices of expert e
 //   losses[layer, 0] += scale * coefficient * routes * sum over e of f(e) * P(e)    by sequence, where f is
 //   the

@@ -1,5 +1,6 @@
-// What ranks exchange, as ops: inserted by the placement pass, run by a comm plugin. Seen over whole values
-// they change nothing; they change how a value lies on one mesh axis (attribute `axis`, its number).
+// These ops exchange between ranks: the placement pass inserts them, and a comm plugin runs them. Over whole
+// values they change nothing; they change a value's placement on one mesh axis (attribute `axis`, its
+// number).
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct AllReduce {
   }
 };
 
-// For what is no sum: the largest logit of a row whose logits are split.
+// It is for what is no sum: the largest logit of a row whose logits are split.
 struct AllReduceMax {
   static constexpr const char* kind = "all_reduce_max";
   static constexpr const char* help = "what each rank of an axis found largest becomes the largest of all";
@@ -37,7 +38,7 @@ struct AllReduceMax {
   }
 };
 
-// For what is accumulated in place: gradients, the loss, the sum of squares.
+// It is for what is accumulated in place: gradients, the loss, the sum of squares.
 struct AllReduceUpdate {
   static constexpr const char* kind = "all_reduce_update";
   static constexpr const char* help = "the same in place";
@@ -58,8 +59,9 @@ struct AllReduceMaxUpdate {
   static void rule(OpShape& s) { s.pass_maximum({0}); }
 };
 
-// Exchanges along a dimension work on blocks: x[lead.., d, rest..] as [parts, lead.., d / parts, rest..], one
-// block for each coordinate of the axis. `dim` is the number of d in x, `parts` the extent of the axis.
+// Exchanges along a dimension work on blocks: x[lead.., d, rest..] as [parts, lead.., d / parts, rest..],
+// with one block for each coordinate of the axis. `dim` is the number of d in x, `parts` the extent of the
+// axis.
 constexpr AttrDef block_attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_attr("parts", 1)};
 
 // With `direct` there are no blocks: x[lead.., d, rest..] as it lies, exchanged for each place of lead.
@@ -67,7 +69,7 @@ constexpr AttrDef exchange_attrs[] = {block_attrs[0], block_attrs[1], block_attr
 
 bool is_direct(const OpShape& s) { return s.attrs[3].i != 0; }
 
-// Along `dim`, which operand `whole` has whole.
+// Requires the exchange along `dim`, which operand `whole` has whole.
 void directly(OpShape& s, int whole) {
   const std::int64_t dim = s.attrs[1].i;
   require(dim >= 0 && dim < s.operand[0].rank, "dimension ", dim, " of ", s.operand[0].rank);
@@ -156,8 +158,8 @@ struct ReduceScatterMax {
   }
 };
 
-// What lay along one dimension comes to lie along another: blocks of `to`, which each rank has whole of its
-// part of `dim`, become those of `dim`, of its part of `to`.
+// Changes the dimension that a value is sharded on: each rank has `to` whole for its part of `dim`, and gets
+// `dim` whole for its part of `to`.
 struct AllToAll {
   static constexpr const char* kind = "all_to_all";
   static constexpr const char* help = "blocks along `to` of a part of `dim` become blocks along `dim`";

@@ -1,6 +1,6 @@
-// dropout: zeroes elements with probability p and scales the rest by 1 / (1 - p).
-// Which elements depends on (seed, layer, stream, sample number, position, channel) alone, so that every
-// layout, and a resumed run, drops the same ones. Its gradient is the same op.
+// The op dropout zeroes elements with probability p and scales the rest by 1 / (1 - p). Which elements
+// depends on (seed, layer, stream, sample number, position, channel) alone, so that every layout, and a
+// resumed run, drops the same ones. Its gradient is the same op.
 #include <vector>
 
 #include "base/require.hpp"

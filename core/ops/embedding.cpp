@@ -1,6 +1,6 @@
-// embedding: y[b, s] = table[tokens[b, s]], and add_position: y[b, s] = x[b, s] + table[s].
+// The op embedding computes y[b, s] = table[tokens[b, s]], and add_position y[b, s] = x[b, s] + table[s].
 // Both gradients add rows into the table's accumulator. A vocabulary shard contributes only the tokens it
-// holds (its `start` tells), so a table sharded on its rows gives a partial sum.
+// holds (its `start` says which), so a table sharded on its rows gives a partial sum.
 #include <vector>
 
 #include "base/require.hpp"

@@ -16,7 +16,7 @@
 namespace prun {
 namespace {
 
-// Of all ranks: what a rank's part of the work follows from.
+// This counts the experts of all ranks: a rank's part of the work follows from it.
 constexpr AttrDef experts_attr[] = {int_attr("experts", 0)};
 
 void check_experts(const OpShape& s, const char* op) {
@@ -60,7 +60,7 @@ void check_kept(OpShape& s, int i, const char* op) {
           op, " takes what experts kept [batch, seq, 2 * choice, ffn], of the type of x");
 }
 
-// Of `products` with up and down each, of the rows that are expected here.
+// Counts `products` with up and down each, for the rows that are expected here.
 double flops(const OpShape& s, double up_products, double down_products) {
   const OperandShape &index = s.operand[1], &up = s.operand[3], &down = s.operand[4];
   const std::int64_t all = s.attrs[0].i > 0 ? s.attrs[0].i : up.dims[0].extent;

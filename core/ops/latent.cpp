@@ -52,7 +52,7 @@ void check_latent(const OpShape& s, int x, const char* op) {
           op, " takes [batch, seq, turned] of all heads together");
 }
 
-// Queries, keys and values apart of those at x, as attention takes them.
+// Sets the shapes of queries, keys and values of x taken apart, as attention takes them.
 void set_heads(OpShape& s, int x, int q) {
   const OperandShape from = s.operand[x];
   const Dim queries[] = {from.dims[0], from.dims[1], from.dims[2], {"queries", 1}, from.dims[3]};
@@ -141,7 +141,7 @@ struct LatentHeadsGrad {
 
 constexpr AttrDef turned_attr[] = {int_attr("turned", 2)};
 
-// One side of the two: `whole` [batch, seq, latents], of which the last `turned` are apart.
+// Splits one of two sides: `whole` [batch, seq, latents], of which the last `turned` are apart.
 struct SplitLatent {
   static constexpr const char* kind = "split_latent";
   static constexpr const char* at_position = kind;
@@ -184,7 +184,7 @@ struct JoinLatent {
 
 constexpr AttrDef width_attrs[] = {int_attr("values", 1), int_attr("head_dim", 1)};
 
-// Operand 0 [batch, seq, heads, queries, from] with the channels of `to`.
+// Sets the result to operand 0 [batch, seq, heads, queries, from] with the channels of `to`.
 void set_width(OpShape& s, const char* op, const Dim& from, const Dim& to) {
   const OperandShape& x = s.operand[0];
   require(s.attrs[0].i > 0 && s.attrs[0].i <= s.attrs[1].i, op, " takes `values` of `head_dim` channels");

@@ -1,5 +1,5 @@
-// layernorm over the last dimension, rmsnorm over the last `dims`. The statistics backward needs are kept
-// beside the result, in fp32 (fp64 where the values are fp64). rmsnorm multiplies by offset + gain.
+// Defines layernorm over the last dimension and rmsnorm over the last `dims`. The statistics backward needs
+// are kept beside the result, in fp32 (fp64 where the values are fp64). rmsnorm multiplies by offset + gain.
 #include <vector>
 
 #include "base/require.hpp"

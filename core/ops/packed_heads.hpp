@@ -1,7 +1,7 @@
-// Queries, keys and values as rules see them. Together: x[batch, seq, heads, packed, head_dim], as one
-// projection writes them, where the `packed` slots of a head group are its queries, one key and one value.
-// Apart: q[batch, seq, heads, queries, head_dim] and k, v[batch, seq, heads, head_dim].
-// Plain multi-head attention has one query a group. Sharding `heads` shards all of them alike.
+// Rules see queries, keys and values in two forms. Together they are x[batch, seq, heads, packed, head_dim],
+// as one projection writes them, where the `packed` slots of a head group are its queries, one key and one
+// value. Apart they are q[batch, seq, heads, queries, head_dim] and k, v[batch, seq, heads, head_dim]. Plain
+// multi-head attention has one query a group. Sharding `heads` shards all of them alike.
 #pragma once
 
 #include <algorithm>

@@ -9,7 +9,7 @@ namespace prun {
 
 inline constexpr OperandDef positions_operand = {"positions", Access::read, true};
 
-// Operand `positions` beside x [batch, seq, ...].
+// Checks the operand `positions` beside x [batch, seq, ...].
 inline void check_positions(const OpShape& s, int x, int positions, const char* op) {
   const OperandShape &of = s.operand[x], &given = s.operand[positions];
   if (given.present)

@@ -33,7 +33,7 @@ class OpRegistry {
   std::set<std::string, std::less<>> across_;
 };
 
-// Generated from the files of this folder: the ops each of them defines.
+// Lists the ops that the files of this folder define; it is generated from them.
 std::vector<OpDef> builtin_ops();
 
 }  // namespace prun

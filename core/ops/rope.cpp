@@ -1,5 +1,5 @@
-// rope: rotary position embedding, in the half-split form of Llama and Qwen2. It takes queries, keys and
-// values out of one packed projection (ops/packed_heads.hpp), turns queries and keys on the way and
+// The op rope is the rotary position embedding, in the half-split form of Llama and Qwen2. It takes queries,
+// keys and values out of one packed projection (ops/packed_heads.hpp), turns queries and keys on the way and
 // multiplies them by query_scale and key_scale; its gradient turns theirs back and puts all three together.
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// What they mean: kernels/rope_frequency.hpp.
+// kernels/rope_frequency.hpp says what they mean.
 constexpr AttrDef turn_attrs[] = {real_attr("base", 10000.0),
                                   real_attr("factor", 1.0),
                                   real_attr("low", 1.0),

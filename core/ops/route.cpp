@@ -1,9 +1,9 @@
-// route: which `choices` experts each position goes to, and with which weights, from its scores of all of
-// them.
+// The op route says which `choices` experts each position goes to, and with which weights, from its scores of
+// all of them.
 //   scores   softmax of the logits, or the sigmoid of each
 //   choice   the largest of score + bias; with groups, of those groups alone whose `group_best` largest come
 //   to
-//            most. Of equal ones the lower number.
+//            most. Of equal ones it takes the lower number.
 //   weights  the scores of those chosen, without the bias, divided by their sum if normalised, times `scale`
 // The gradient flows through the weights alone; the numbers of the chosen have none.
 #include <vector>

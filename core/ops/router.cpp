@@ -1,6 +1,6 @@
-// router: logits[..., routes] = x[..., hidden] * weight[routes, hidden], in the type of statistics whatever x
-// is in, since near choices are told apart by their last bits. `routes` is another dimension than `experts`:
-// where the experts lie on several ranks, each still scores all of them.
+// The op router computes logits[..., routes] = x[..., hidden] * weight[routes, hidden], in the type of
+// statistics whatever x is in, since near choices differ in their last bits alone. `routes` is another
+// dimension than `experts`: where experts are sharded over ranks, each still scores all of them.
 #include <vector>
 
 #include "base/require.hpp"

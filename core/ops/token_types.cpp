@@ -1,5 +1,5 @@
-// token_types: of which part of its sample a position is, where a token separates the parts: how many of them
-// lie in front of it, at most types - 1. The separator itself belongs to the part that it ends.
+// The op token_types says which part of its sample a position is in, where a token separates the parts: the
+// number of separators before it, at most types - 1. The separator itself belongs to the part that it ends.
 #include <vector>
 
 #include "base/require.hpp"

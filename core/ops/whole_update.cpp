@@ -35,7 +35,7 @@ struct Momentum {
   static constexpr Effect effect = Effect::update;
 };
 
-// The matrices that attributes of these names make of an operand.
+// Attributes of these names say which matrices an operand is.
 constexpr int first_cut = 2, cuts = 3;
 
 struct Orthogonalize {
@@ -141,7 +141,7 @@ struct SquareSum {
   }
 };
 
-// All in fp64.
+// The op computes all in fp64.
 struct AdafactorFactor {
   static constexpr const char* kind = "adafactor_factor";
   static constexpr const char* help =
@@ -164,7 +164,7 @@ struct ScaleBy {
 
 // ---------------------------------------------------------------- out of what ranks keep in parts, and back
 
-// Where pack leaves room between tensors.
+// Says where pack leaves room between tensors.
 struct Blank {
   static constexpr const char* kind = "blank";
   static constexpr const char* help = "x = 0, of a value that nothing was in";

@@ -20,7 +20,7 @@ std::vector<Name> preferred_by_forward(const AxisState& axis) {
   return list;
 }
 
-// The splits that were asked for, in front those of dimensions that ops of forward prefer.
+// Returns the requested splits; those of dimensions that forward's ops prefer come first.
 std::vector<Split> by_preference(const AxisState& axis) {
   std::vector<Split> order = axis.splits();
   const std::vector<Name> first = preferred_by_forward(axis);
@@ -30,9 +30,9 @@ std::vector<Split> by_preference(const AxisState& axis) {
   return order;
 }
 
-// Sharded on the first dimension of `order` that the value has. A microbatch's inputs come in parts only if
-// their dimension is the first that was asked for everywhere: what needs weights in parts may need them
-// whole.
+// Returns a placement sharded on the first dimension of `order` that the value has. A microbatch's inputs
+// come in parts only if their dimension is the first that was asked for everywhere: what needs weights in
+// parts may need inputs whole.
 AxisPlacement resting(const AxisState& axis, const Value& value, const std::vector<Split>& order) {
   const bool input = value.role == Role::input || value.role == Role::staging;
   for (const Split& split : input ? axis.splits() : order) {

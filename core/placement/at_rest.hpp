@@ -1,4 +1,4 @@
-// How values lie on an axis that exist before a step: parameters, their gradients and states, inputs, runtime
+// Places values on an axis that exist before a step: parameters, their gradients and states, inputs, runtime
 // values that count.
 #pragma once
 
@@ -6,9 +6,8 @@
 
 namespace prun {
 
-// Sharded on the first dimension that was asked for, in front those that ops of forward would rather split.
-// State of another shape than its parameter's lies in parts only where the parameter does: the dimensions
-// that it lacks may be those.
+// Shards them on the first requested dimension; those that forward's ops prefer to split come first. State of
+// another shape than its parameter's is sharded only where the parameter is: it may lack those dimensions.
 void place_what_stays(AxisState& axis);
 
 }  // namespace prun

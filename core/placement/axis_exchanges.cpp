@@ -58,7 +58,7 @@ Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
   return along(insert(blocks, "all_to_all", std::span(&blocks, 1), attrs, wanted), "unblock", from, wanted);
 }
 
-// An op whose result lies on this axis as said, and on the others as its operand does.
+// Inserts an op whose result has the stated placement on this axis, and that of its operand on the others.
 Id AxisExchanges::insert(Id id, const char* kind, std::span<const Id> operands,
                          std::span<const AttrValue> attrs, const AxisPlacement& result) {
   const Id made = program_.add_op_creating(place_.segment, place_.function, Part::input, kind, operands,

@@ -18,8 +18,8 @@ class AxisExchanges {
 
   // What has been exchanged in the function before is not there.
   void begin_function() { exchanged_.clear(); }
-  // The same value lying as wanted; exchanged once a function. What lies along another dimension is as large
-  // there, so what forward has exchanged so is kept for backward.
+  // Returns the same value with the wanted placement; it is exchanged once a function. A value sharded on
+  // another dimension is as large, so what forward has exchanged so is kept for backward.
   Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before);
 
  private:

@@ -26,7 +26,7 @@ class AxisSums {
   void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds);
   // Makes a value whole in front of an op that reads it.
   void sum_in_place(Id id, const Op& op, Id before);
-  // A sum over another axis: each of the two holds a summand of it.
+  // Sums over another axis, where each of the two holds a summand of it.
   void sum_twin_alike(const Op& op, Id id);
 
  private:

@@ -12,17 +12,17 @@ namespace prun {
 // In another place than the memory of the device that computes with it; `none` is nowhere.
 bool is_elsewhere(const Program& program, Id id);
 
-// Where all of them lie, taken from them, whose place it is no more.
+// Returns the place that all of them have, and takes it from them.
 MemoryPlace place_taken(Program& program, const std::vector<Id>& members);
 
-// "'block.attention.qkv.weight'", for a refusal.
+// Returns "'block.attention.qkv.weight'", for a refusal.
 std::string described(const Program& program, Id id);
 
 // Appends a copy to a function, or puts it before an op of it. What comes from a disk or goes there passes
 // through pinned memory.
 void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id to, Id before = none);
 
-// Wherever the function has the one, the other.
+// Replaces the old value by the fresh one throughout the function.
 void use_instead(Program& program, Id segment, FunctionKind function, Id old, Id fresh);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Ops of whole tensors that one rank does for all (OpDef::dealt), dealt to the ranks by what they cost.
+// Deals ops of whole tensors that one rank does for all (OpDef::dealt) to the ranks by their cost.
 #pragma once
 
 #include <cstdint>

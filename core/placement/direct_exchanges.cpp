@@ -49,7 +49,7 @@ class Rewriter {
     program_.forget_value(blocks);
   }
 
-  // By the part of one rank.
+  // Judges by the part of one rank.
   bool lies_well(Id part, std::size_t dim) const {
     const std::vector<Dim> dims = program_.local_dims(part);
     std::int64_t pieces = 1;

@@ -1,4 +1,4 @@
-// Ops and values of a bucket's update that are flat: over the whole bucket, or over one rank's part of it.
+// Adds flat ops and values of a bucket's update: over the whole bucket, or over one rank's part of it.
 #pragma once
 
 #include <map>
@@ -20,9 +20,9 @@ class FlatRanges {
   // Appends an op to the bucket's update; one that exchanges, over the ranks that have its parts.
   Id add(const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs = {});
   Id exchange(const char* kind, Id from, Id to);
-  // Over the bucket, or the rank's part of it.
+  // Adds a value over the bucket, or over the rank's part of it.
   Id add_range(const Value& like, const char* suffix, bool own);
-  // All of what the ranks have parts of: once for each.
+  // Returns the whole of what the ranks have parts of, gathered once for each.
   Id gathered(Id own);
   // Something that lies in parts, by which an op knows which rank it is on: none until something is gathered.
   Id any_part() const { return part_; }

@@ -8,8 +8,8 @@ namespace prun {
 // Sums a value over the axis where it lies, in front of that op; its largest where it is a partial maximum.
 void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id before);
 
-// In `reduce`. Where it travels in another type than it is kept in, all casts come first and all casts back
-// last, so that it is one exchange.
+// Sums a gradient in `reduce`. Where it travels in another type than it is kept in, all casts come first and
+// all casts back last, so that it is one exchange.
 void sum_gradient(AxisState& axis, Id id);
 
 }  // namespace prun

@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// How the microbatches of a step add to a layer's gradients.
+// States how the microbatches of a step add to a layer's gradients.
 enum class GradientParts : std::uint8_t {
   one,        // there is one
   in_a_row,   // nothing else adds to others meanwhile
@@ -20,12 +20,12 @@ class LeavingGradients {
  public:
   LeavingGradients(Program& program, GradientParts parts) : program_(program), parts_(parts) {}
 
-  // That of a parameter of its own, which lies elsewhere.
+  // Moves the gradient of a single parameter that is stored elsewhere.
   void take_away(Id parameter);
-  // Of a bucket's gradients, which are to lie there, the rank's part.
+  // Moves the rank's part of a bucket's gradients, which are stored at `place`.
   void take_part_away(Bucket& bucket, MemoryPlace place);
   bool any() const { return !leaving_.empty(); }
-  // Once all are taken: what those of a segment leave by.
+  // Adds, once all are taken, the ops by which those of a segment leave.
   void leave(Id segment);
 
  private:

@@ -6,8 +6,9 @@
 
 namespace prun {
 
-// After strategies of phase `memory`. `free_updates`: a layer's update need not wait for the norm, and does
-// not where all gradients leave. Throws an Error that says what cannot lie where it is to, and why.
+// Is called after strategies of phase `memory`. `free_updates` says that a layer's update need not wait for
+// the norm, and it does not where all gradients leave. Throws an Error that says what cannot be stored where
+// it is requested, and why.
 void derive_moves(Program& program, GradientParts parts, bool free_updates);
 
 }  // namespace prun

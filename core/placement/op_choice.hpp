@@ -16,7 +16,7 @@ class OpChoice {
   OpChoice(const AxisState& axis, const AxisSums& sums)
       : axis_(axis), program_(axis.program()), sums_(sums) {}
 
-  // What the op itself puts first, then what was asked for.
+  // Returns the split that the op itself prefers, then the requested one.
   std::optional<Name> split(const Op& op, const OpShape& shape) const;
   // Partial sums, or maxima, that the op hands on as they are; else replicated.
   AxisPlacement passed_on(const Op& op, const OpShape& shape) const;

@@ -36,7 +36,7 @@ bool is_flat(const Program& program, Id parameter, Id id) {
   });
 }
 
-// The update of one bucket.
+// Rewrites the update of one bucket.
 class WholeUpdates {
  public:
   WholeUpdates(Program& program, const Bucket& bucket, std::span<const Update> updates, DealtLoads& loads)
@@ -164,7 +164,7 @@ class WholeUpdates {
 
   // ------------------------------------------------------------- ops that are alike for all elements
 
-  // One in the place of the members' next ones.
+  // Adds one op in the place of the members' next ones.
   void add_flat() {
     const Op op = program_.op(members_.front().ops[members_.front().next]);
     std::vector<Id> operands(op.operands.size(), none);
@@ -195,7 +195,7 @@ class WholeUpdates {
     return flat;
   }
 
-  // The rank's part of what the members' whole ops have made.
+  // Returns the rank's part of what the members' whole ops have made.
   Id packed(std::size_t i) {
     const Value like = program_.value(operand_of(members_.front(), i));
     const bool dealt = members_.front().dealt[operand_of(members_.front(), i)];

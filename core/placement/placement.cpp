@@ -15,7 +15,7 @@
 namespace prun {
 namespace {
 
-// One axis of the mesh.
+// Places values on one axis of the mesh.
 class AxisPass {
  public:
   AxisPass(Program& program, AxisId axis)

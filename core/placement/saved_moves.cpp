@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// What backward reads of a segment's forward.
+// Finds what backward reads of a segment's forward.
 class SavedMoves {
  public:
   SavedMoves(Program& program, Id segment) : program_(program), segment_(segment) {}

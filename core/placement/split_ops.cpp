@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// A dimension and the axes, of more than one rank, that it is asked to lie on.
+// Requests that a dimension be sharded on axes of more than one rank.
 struct Wish {
   Name dim;
   std::vector<std::int32_t> axes;
@@ -24,12 +24,13 @@ std::vector<Wish> wishes_of(const Program& program) {
   return wishes;
 }
 
-// One op; also the context behind SplitApi. Puts the new ops in front of the one they stand in for.
+// Splits one op; it is also the context behind SplitApi. It puts the new ops before the one that they
+// replace.
 class OpSplitter {
  public:
   OpSplitter(Program& program, Id op) : program_(program), id_(op), op_(program.op(op)) {}
 
-  // Whether the op could.
+  // Says whether the op could be split.
   bool run(const Wish& wish) {
     const OpShape shape = program_.shape(op_);
     SplitApi api{};
@@ -74,7 +75,7 @@ class OpSplitter {
   bool emitted_ = false;
 };
 
-// The axes that are asked to split a dimension, or none.
+// Returns the axes that are asked to split a dimension, or none.
 Wish wish_for(const Program& program, const Name& dim) {
   for (Wish& wish : wishes_of(program))
     if (wish.dim == dim) return std::move(wish);

@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// After add_backward and before place_on_mesh's axes. What the ops write stay the values they were.
+// Is called after add_backward and before place_on_mesh's axes. The ops still write the same values.
 void split_ops(Program& program);
 
 // Likewise each op that computes its gradients in forward, along whatever it wants whole: so that its loss

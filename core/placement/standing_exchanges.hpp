@@ -1,4 +1,4 @@
-// Exchanges over an axis that stand in the program before placement comes to it: those of the model and of
+// Handles exchanges over an axis that the program has before placement comes to it: those of the model and of
 // strategies, and those over an axis before this one.
 #pragma once
 

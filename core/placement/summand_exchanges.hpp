@@ -1,7 +1,7 @@
-// Sums over ranks of what a bucket's update makes of each rank's own summand of the gradients, in signs
-// (prun/block_codes.hpp). Each rank encodes what it has and what codes left out before, one all-to-all brings
-// every rank the codes of its part, it adds them up in the order of the ranks, encodes the sum likewise, and
-// the parts are gathered. What codes leave out is state: of each rank, and of each part of the sum.
+// Sums over ranks, in signs (prun/block_codes.hpp), what a bucket's update makes of each rank's own summand
+// of the gradients. Each rank encodes what it has and what codes left out before, one all-to-all brings every
+// rank the codes of its part, it adds them up in the order of the ranks, encodes the sum likewise, and the
+// parts are gathered. What codes leave out is state: one for each rank, and one for each part of the sum.
 //
 // Two other designs. Signs in the place of the gradient's all-reduce would be one exchange among others, but
 // the second moment needs gradients, and momentum is what signs with feedback are good for. A comm plugin
@@ -22,7 +22,7 @@ class SummandExchanges {
         axis_(*bucket.summed_in_update),
         summands_(summands) {}
 
-  // Behind each op of the update that has an attribute `summands`: its readers get the sum.
+  // Inserts a sum after each op of the update that has an attribute `summands`: its readers get the sum.
   void insert();
 
  private:

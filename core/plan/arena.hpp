@@ -1,4 +1,4 @@
-// All of a plan's memory: one line of addresses, cut into ranges, and those into regions.
+// Describes all of a plan's memory: one line of addresses, cut into ranges, and those into regions.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ struct Memory {
   std::int64_t total() const;
 };
 
-// Offsets within the arena: one line of addresses, cut into ranges.
+// Holds offsets within the arena: one line of addresses, cut into ranges.
 struct Layout {
   struct Strided {
     std::int64_t base = 0;
     std::int64_t stride = 0;
   };
-  // What lies in one space of one device. What stays as it is between two steps comes first: what lasts,
-  // which other programs find there, and the values of the step itself.
+  // Covers one space of one device. What stays between two steps comes first: persistent values, which other
+  // programs find there, and the values of the step itself.
   struct Range {
     MemoryPlace place;
     std::int64_t begin = 0;
     Memory memory;
     std::int64_t kept = 0;  // bytes of what stays; behind it others may write between two steps
-    // Per instance: parameter, gradient and state without stride, gradients of steps that overlap by step;
-    // slot and boundary by slot;
-    // boundary_gradient by slot where it must last.
+    // These are per instance: parameter, gradient and state have no stride, and gradients of overlapping
+    // steps have one by step; slot and boundary have one by slot, and so has boundary_gradient where it must
+    // persist.
     ByRegion<Numbered<Strided>> instances;
     std::int64_t runtime = 0, workspace = 0;
     Strided in_flight;  // by step
@@ -47,9 +47,9 @@ struct Layout {
   std::int64_t batch_side = 0;  // from one staging side to the other
   Memory memory;                // of all ranges
 
-  // Of all that are memory.
+  // Sums the bytes of all ranges that are memory.
   std::int64_t bytes_in_memory() const;
-  // What a range's regions, and values of a function, begin at multiples of.
+  // Returns the alignment of a range's regions, and of a function's values.
   std::int64_t alignment_in(const Range& range) const;
 
   // The range that all of these bytes lie in; null: there is none.

@@ -5,9 +5,9 @@
 
 namespace prun {
 
-// What another program's plan is made over: what lasts has the places that it has here, by segment and name
-// of the value, and the rest lies where this plan has nothing that stays. The steps of one run while none of
-// the other does.
+// Another program's plan is made over this host plan: persistent values have the places that they have here,
+// by segment and name, and the rest reuses memory where this plan keeps nothing between steps. Steps of one
+// run while none of the other does.
 struct Beneath {
   const Program& program;
   const Plan& plan;

@@ -7,7 +7,7 @@
 
 namespace prun {
 
-// "forward block.3 mb 1"
+// Returns a text such as "forward block.3 mb 1".
 std::string call_text(const Program& program, const Plan& plan, const Call& call);
 
 }  // namespace prun

@@ -12,7 +12,7 @@ struct CarriedSpan {
   CarriedValue of;
   std::int32_t from = 0, last = 0;  // instances of the chain
 
-  // Whether it crosses the border in front of an instance of the chain.
+  // Says whether it crosses the border before an instance of the chain.
   bool crosses(std::int32_t instance) const { return from < instance && instance <= last; }
   // Whether instances [begin, end) of the chain have to do with it, or pass it on.
   bool meets(std::int32_t begin, std::int32_t end) const { return from < end && begin <= last; }

@@ -44,7 +44,7 @@ StagingNeeds staging_needs(const Plan& plan, std::size_t queue, std::int64_t mem
 
 namespace {
 
-// What a comm plugin says that exchanges need of one of so many members.
+// Asks a comm plugin what exchanges need of one of `size` members.
 class AskedNeeds {
  public:
   AskedNeeds(CommInterface& comm, std::int32_t place, std::int32_t size, bool staged)

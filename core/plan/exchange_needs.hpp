@@ -1,5 +1,5 @@
-// What a rank's exchanges will send and need by a plan: bytes on the way, and pinned memory where they pass
-// through the host.
+// Computes what a rank's exchanges will send and need by a plan: bytes on the way, and pinned memory where
+// they pass through the host.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Where a rank stands among the members of a group, which it is one of.
+// Returns a rank's number among the members of a group, which it is one of.
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 
 // Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.

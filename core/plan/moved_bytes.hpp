@@ -1,4 +1,4 @@
-// How much an exchange is about, and how much a step copies.
+// Counts the bytes of an exchange, and those that a step copies.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -12,21 +12,22 @@ std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t member
 enum class Way : std::uint8_t { stays, to_host, to_device };
 Way way_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
-// Bytes that a step copies from the recipe's device's own memory to the host's, and back; and those that
-// tiers read and write.
+// Counts bytes that a step copies from the recipe's device's own memory to the host's, and back; and those
+// that tiers read and write.
 struct MovedBytes {
   std::int64_t to_host = 0, to_device = 0;
   std::int64_t from_disk = 0, to_disk = 0;
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
-// The link that a copy goes over, by number: one each way between the recipe's device and what lies beside
-// it, and between each tier and memory; -1: none.
+// Returns the link that a copy goes over, by number: one each way between the recipe's device and what is
+// beside it, and between each tier and memory; -1: none.
 std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
-// Bytes that a step moves through memory of the host: of a copy, each side that lies there; of what a further
-// device computes on the host's cores, all that the op reads and writes. What the recipe's device computes
-// there finds much of it in caches, and is left out. `on_host`: by device, whether its memory is the host's.
+// Counts bytes that a step moves through memory of the host: of a copy, each side that is there; of what a
+// further device computes on the host's cores, all that the op reads and writes. What the recipe's device
+// computes there finds much of it in caches, and is left out. `on_host` says by device whether its memory is
+// the host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
                   const Numbered<bool>& on_host);
 

@@ -1,4 +1,4 @@
-// Memory for things of which not all are needed at once: who lies where.
+// Assigns memory to things of which not all are needed at once.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ inline constexpr std::int64_t alignment = 256;
 constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) {
   return (bytes + unit - 1) / unit * unit;
 }
-// Of what drives transfer, there and in memory.
+// What drives transfer is aligned so, there and in memory.
 inline constexpr std::int64_t drive_alignment = 4096;
 
 // Of each thing, those that need their memory while it does; each pair is added once.
@@ -31,12 +31,12 @@ struct Offsets {
   std::int64_t bytes = 0;  // of all together
 };
 
-// Offsets such that no two that conflict overlap: the largest first, each at the lowest that is free. Things
-// from number `at_zero` on, which do not conflict with each other, lie at 0.
+// Returns offsets such that no two things that conflict overlap: the largest comes first, each at the lowest
+// that is free. Things from number `at_zero` on, which do not conflict with each other, are at 0.
 Offsets assign_offsets(std::span<const std::int64_t> bytes, const Conflicts& conflicts,
                        std::size_t at_zero = static_cast<std::size_t>(-1));
 
-// Bytes that live from step `first` to step `last` of a function.
+// Describes bytes that live from step `first` to step `last` of a function.
 struct Lifetime {
   std::int64_t bytes = 0;
   std::int32_t first = 0;
@@ -47,7 +47,7 @@ struct Lifetime {
 // Gives each an offset, a multiple of `unit`, such that no two that live at once overlap; returns the bytes
 // needed.
 std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes, std::int64_t unit = alignment);
-// Side by side, as they come.
+// Places them side by side, as they come.
 std::int64_t assign_offsets_in_order(std::vector<Lifetime>& lifetimes);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// What planning has to know of a rank's devices, and what the recipe leaves to it.
+// States what planning has to know of a rank's devices, and what the recipe leaves to it.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ enum class Region : std::uint8_t {
   others,             // of other programs over what lasts here: see Beneath
 };
 
-// What of a call says where bytes of a region lie.
+// Says which part of a call decides where bytes of a region are placed.
 enum class LiesBy : std::uint8_t {
   nothing,     // no call reaches them
   range,       // only whose range it is: all calls share them
@@ -58,7 +58,7 @@ struct RegionFacts {
   bool is_handed_on = false;   // from one instance to the next, or back
 };
 
-// In the order of the enumerators.
+// The table is in the order of the enumerators.
 inline constexpr RegionFacts region_table[] = {
     {.region = Region::parameter,
      .name = "parameters",
@@ -111,7 +111,7 @@ constexpr const char* name_of(Region region) { return facts_of(region).name; }
 constexpr bool lasts(Region region) { return facts_of(region).lasts; }
 constexpr bool is_scratch(Region region) { return facts_of(region).is_scratch; }
 
-// One of each region; by the numbers of regions, where all are passed through.
+// Holds one entry for each region; entries go by the regions' numbers where all are visited.
 template <class T>
 struct ByRegion : std::array<T, regions> {
   using std::array<T, regions>::operator[];

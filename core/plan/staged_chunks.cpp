@@ -3,8 +3,8 @@
 namespace prun {
 namespace {
 
-// Of the larger side. Less, and what an operation takes at least shows; more, and copies that nothing runs
-// beside do: the first chunk's and the last one's.
+// This counts the larger side. With less, the least time of an operation shows; with more, the copies that
+// nothing overlaps do: the first chunk's and the last one's.
 constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t alignment = 64;
 

@@ -1,4 +1,4 @@
-// Exchanges of memory that only a device reaches, by a comm plugin that moves the host's: by way of pinned
+// Exchanges memory that only a device reaches by a comm plugin that moves the host's: by way of pinned
 // memory, in chunks, so that copies and the wire work at the same time.
 #pragma once
 
@@ -9,19 +9,19 @@
 
 namespace prun {
 
-// An operation, cut along the elements of each of its parts; all members cut alike.
+// Cuts an operation along the elements of each of its parts; all members cut alike.
 class StagedChunks {
  public:
   StagedChunks(const CommOp& op, std::int64_t members);
 
   std::int64_t count() const { return count_; }
-  // Of a part.
+  // Returns the elements of a part.
   std::int64_t elements(std::int64_t chunk) const {
     return std::min(elements_, op_.count - chunk * elements_);
   }
-  // Of pinned memory, for any of them.
+  // Returns the bytes of pinned memory that suffice for any of them.
   std::int64_t bytes() const;
-  // The operation that a chunk is there: in its own place where the whole is.
+  // Returns the operation of a chunk there: it is in place where the whole operation is.
   CommOp at(std::int64_t chunk, std::byte* pinned) const;
 
   // Calls body(bytes of the device, bytes there, how many) for each piece that a chunk reads, or writes.
@@ -57,8 +57,8 @@ class StagedChunks {
   std::int64_t count_ = 1;
 };
 
-// Pinned memory for any of a list of operations: as many slots as chunks are there at a time, of so many
-// bytes.
+// Describes pinned memory for any of a list of operations: as many slots as chunks are there at a time, of
+// `bytes` each.
 struct StagingSlots {
   std::int64_t count = 1, bytes = 0;
 

@@ -13,7 +13,7 @@
 namespace prun {
 namespace {
 
-// Slots [begin, begin + dim.extent) of a dimension, called so.
+// Names slots [begin, begin + dim.extent) of a dimension `dim`.
 struct Slots {
   std::int64_t begin;
   Dim dim;
@@ -150,7 +150,7 @@ class TakingApart {
     return none;
   }
 
-  // Of one result, each part of which needs those parts of its operands alone.
+  // Says whether the op has one result, each part of which needs the same parts of its operands alone.
   bool is_separable(const Op& op, const Name& packed) const {
     const OpShape shape = rule_of(op);
     int results = 0;
@@ -159,7 +159,7 @@ class TakingApart {
            !lists(shape.sums, packed) && !lists(shape.maxes, packed);
   }
 
-  // What was written of the whole, which nobody reads any more.
+  // Erases what was written of the whole, which nothing reads any more.
   void erase_unread() {
     for (bool erased = true; erased;) {
       erased = false;

@@ -1,5 +1,6 @@
-// An optimizer that keeps, beside what another one keeps, an average of the weights that this one makes. It
-// is a state like its moments, so all that is done to those is done to it: parts, tiers, saves, layouts.
+// This optimizer wraps another one and keeps, beside its state, an average of the weights that it makes. The
+// average is a state like its moments, so all that is done to those is done to it: parts, tiers, saves,
+// layouts.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,5 @@
-// Reverse-mode differentiation of each segment: forward's ops in reverse, each asked for its gradient ops.
+// Differentiates each segment in reverse mode: forward's ops are visited in reverse, and each is asked for
+// its gradient ops.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -9,7 +10,7 @@
 namespace prun {
 namespace {
 
-// One segment being differentiated; also the context behind GradientApi.
+// Differentiates one segment; it is also the context behind GradientApi.
 class SegmentBackward {
  public:
   SegmentBackward(Program& program, Id segment) : program_(program), segment_(segment) {}
@@ -67,7 +68,7 @@ class SegmentBackward {
     fresh_.clear();
   }
 
-  // A stand-in until emit() knows the shape.
+  // Returns a stand-in until emit() knows the shape.
   Id fresh() {
     fresh_.push_back(next_fresh_--);
     return fresh_.back();
@@ -91,7 +92,7 @@ class SegmentBackward {
   double attr(std::string_view name) const { return program_.attr(current_, name); }
 
  private:
-  // Everything whose gradient somebody needs: what a trained parameter or the incoming value flows into.
+  // Finds everything whose gradient is needed: what a trained parameter or the incoming value flows into.
   void find_wanted() {
     for (Id id : program_.parameters())
       if (!program_.value(id).frozen) wanted_.insert(id);
@@ -169,7 +170,8 @@ class SegmentBackward {
                         {gradient, accumulator_of(id)}, {});
   }
 
-  // For the segment in front that carries it: in a schedule's backward of inputs, since its own waits for it.
+  // Adds to the gradient for the earlier segment that carries the value: in a schedule's backward of inputs,
+  // since that segment's own waits for it.
   void add_to_carried() {
     const std::vector<CarriedValue> all = program_.carried();
     for (const CarriedValue& carried : all)

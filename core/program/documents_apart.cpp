@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-// The operand `documents` of an op; the number of its operands where it has none.
+// Returns the operand `documents` of an op, or the number of its operands where it has none.
 std::size_t documents_operand(const OpDef& def) {
   std::size_t i = 0;
   while (i < def.operand_count && std::string_view(def.operands[i].name) != "documents") ++i;

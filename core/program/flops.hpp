@@ -5,9 +5,10 @@
 
 namespace prun {
 
-// Model FLOPs of one step's forward and backward, recomputation not counted: three times forward's.
+// Returns the model FLOPs of one step's forward and backward, recomputation not counted: three times
+// forward's.
 double model_flops(const Program& program);
-// The same of one repetition of a segment.
+// Returns the same for one repetition of a segment.
 double segment_flops(const Program& program, Id segment);
 
 }  // namespace prun

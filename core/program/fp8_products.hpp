@@ -10,7 +10,7 @@ namespace prun {
 // of a block, `bad_input` where no op is left.
 void multiply_in_fp8(Program& program);
 
-// Of the FLOPs of all ops that can multiply so, the share of those that do.
+// Returns, of the FLOPs of all ops that can multiply so, the share of those that do.
 double share_in_fp8(const Program& program);
 
 }  // namespace prun

@@ -1,4 +1,5 @@
-// Losses of a training step by groups of targets, such as those of a data set or of a role of conversations.
+// Adds losses of a training step by groups of targets, such as those of a data set or of a role of
+// conversations.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace prun {
 inline constexpr const char* groups_input = "groups";
 inline constexpr const char* group_sums = "step.losses";
 
-// Before add_step().
+// Is called before add_step().
 void declare_loss_groups(Program& program, std::int64_t groups);
 
 // Once the model's heads stand in the ops of their split form, before placement: what adds to the loss adds

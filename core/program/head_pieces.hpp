@@ -21,7 +21,7 @@ class HeadPieces {
   void begin_function() { taken_.clear(); }
   // Once in a function; a value without heads is its own piece.
   Id taken(Id value, std::int64_t piece, Id before);
-  // A value for a piece of what becomes that one.
+  // Adds a value for a piece of what becomes that one.
   Id piece_like(Id value);
   // Puts the pieces together, as `op` computes them, in front of `before`.
   void join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before);

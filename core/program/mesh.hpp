@@ -1,4 +1,4 @@
-// The ranks as a grid of named axes, and how one value lies on one axis of it.
+// Describes the ranks as a grid of named axes, and the placement of a value on one axis of it.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace prun {
 
-// An axis of the mesh by its place in it: what everything but an op's attributes knows it by.
+// Names an axis of the mesh by its place in it; everything but an op's attributes uses this.
 using AxisId = std::size_t;
 inline constexpr AxisId no_axis = std::numeric_limits<AxisId>::max();
 
-// Several axes as one, whose ranks are those that differ along any of them, row by row. Exchanges and parts
-// know it; how a value lies is said of each axis. Of a single axis it is that axis; of none, that of a rank
-// alone.
+// Returns several axes as one, whose ranks are those that differ along any of them, row by row. Exchanges and
+// parts know it; a value's placement is stated for each axis. For a single axis it is that axis; for none,
+// that of a rank alone.
 AxisId folded(const std::vector<AxisId>& axes);
-// The axes that it is made of, in the order of the mesh.
+// Returns the axes that it is made of, in the order of the mesh.
 std::vector<AxisId> axes_of(AxisId axis);
 
 struct Axis {
@@ -35,24 +35,24 @@ class Mesh {
 
   const std::vector<Axis>& axes() const { return axes_; }
   std::size_t size() const { return axes_.size(); }
-  // Of a folded one: "dp+cp".
+  // Returns the name; a folded axis has one such as "dp+cp".
   std::string name(AxisId axis) const;
   std::int64_t extent(AxisId axis) const;
   std::int64_t world() const;
-  // Whether the mesh has the axis or, of a folded one, all that it is made of.
+  // Says whether the mesh has the axis or, for a folded one, all that it is made of.
   bool has(AxisId axis) const;
-  // All ranks, in order.
+  // Returns all ranks, in order.
   std::vector<int> ranks() const;
-  // The axis of that name, or no_axis.
+  // Returns the axis of that name, or no_axis.
   AxisId find(std::string_view name) const;
-  // What the recipe has as one axis of that name: it, or those that it is made of (factored).
+  // Returns what the recipe has as one axis of that name: it, or those that it is made of (factored).
   std::vector<AxisId> all_of(std::string_view name) const;
   // It returns a mesh of the same ranks that has an axis of the recipe's as two: one of `parts` ranks and one
   // of what is left of its extent, which is called "tp.queries" and comes behind it, or in front.
   Mesh factored(std::string_view name, std::int64_t parts, std::string_view rest, bool in_front) const;
-  // Where a rank stands along an axis.
+  // Returns a rank's coordinate along an axis.
   std::int64_t coordinate(std::int64_t rank, AxisId axis) const;
-  // The ranks that differ from this one along the axis alone, itself included, in order.
+  // Returns the ranks that differ from this one along the axis alone, itself included, in order.
   std::vector<int> group(std::int64_t rank, AxisId axis) const;
 
  private:
@@ -61,7 +61,7 @@ class Mesh {
   std::vector<Axis> axes_;
 };
 
-// A value on one axis.
+// States the placement of a value on one axis.
 struct AxisPlacement {
   enum class Kind : std::uint8_t {
     replicated,  // the same everywhere

@@ -1,5 +1,5 @@
-// The optimizers of a recipe. Which of them updates a parameter stands in Value::optimizer, a number into
-// this list: the first is [optimizer]'s, the others those that groups of parameters name.
+// Lists the optimizers of a recipe. Value::optimizer, a number into this list, says which of them updates a
+// parameter: the first is [optimizer]'s, the others those that groups of parameters name.
 #pragma once
 
 #include <memory>
@@ -29,7 +29,7 @@ struct NamedOptimizer {
 };
 using Optimizers = Numbered<NamedOptimizer>;
 
-// One that updates all, which outlives the list.
+// Returns a list of one that updates all, and that outlives the list.
 inline Optimizers one_optimizer(OptimizerInterface& optimizer, UpdateUnit unit = UpdateUnit::element) {
   return {{"", unit, std::shared_ptr<OptimizerInterface>(std::shared_ptr<void>(), &optimizer), false}};
 }

@@ -1,5 +1,5 @@
-// Text some positions at a time: a program whose sequences are short, and whose ops keep what they need of
-// the positions before.
+// Makes a program that takes text some positions at a time: its sequences are short, and its ops keep what
+// they need of the positions before.
 #include <algorithm>
 #include <string_view>
 
@@ -37,7 +37,7 @@ class FewPositions {
                        [&](const Dim& dim) { return dim.name == name; });
   }
 
-  // Over the ranks, or among what stays.
+  // Says whether positions are split over the ranks, or in what stays between steps.
   bool is_split() const {
     const auto over_ranks = [&](const Split& split) { return split.dim == seq_.name; };
     const auto stays = [&](Id parameter) { return has(program_.value(parameter), seq_.name); };
@@ -46,7 +46,7 @@ class FewPositions {
            std::any_of(parameters.begin(), parameters.end(), stays);
   }
 
-  // Whether body(op) is true for all of the model's forward.
+  // Says whether body(op) is true for all of the model's forward.
   template <class Body>
   bool each_op(Body&& body) {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
@@ -102,7 +102,7 @@ class FewPositions {
     return none;
   }
 
-  // What an operand is at all positions, with those that the last one of the sequence brings along.
+  // Adds what an operand is at all positions, with those that the last one of the sequence brings along.
   Id keep(const Value& of, const OperandDef& operand, Id op) {
     Value kept;
     kept.name = detail::concat(operand.name, ".", op);

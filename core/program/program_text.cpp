@@ -1,4 +1,4 @@
-// The program as text, for `prun plan --program` and for people.
+// Writes the program as text, for `prun plan --program` and for people.
 #include <sstream>
 
 #include "program/passes.hpp"

@@ -29,7 +29,7 @@ std::set<Id> changing_values(const Program& program) {
   return changing;
 }
 
-// Which of forward's results are kept, and which are computed again.
+// Decides which of forward's results are kept, and which are computed again.
 class Selection {
  public:
   Selection(const Program& program, Id segment, const RecomputeChoice& choice)
@@ -74,7 +74,7 @@ class Selection {
     cost.bytes += std::max(0.0, after.bytes - before.bytes);
   }
 
-  // Both its op and all who read it name it as optional.
+  // Both its op and all that read it name it as optional.
   bool may_be_left_out(Id op, Id value) const {
     if (!names_optional(op, value) || !may_run_again(program_.op(op))) return false;
     for (const std::vector<Id>& function : segment_.functions)
@@ -100,7 +100,7 @@ class Selection {
       if (op.operands[i] != none && op.access(i) == access) body(op.operands[i]);
   }
 
-  // Ops that must run again for a function to read this value.
+  // Collects the ops that must run again for a function to read this value.
   void collect(Id value, std::set<Id>& ops) const {
     if (again(value) && ops.insert(writer(value)).second)
       each_operand(writer(value), Access::read, [&](Id operand) { collect(operand, ops); });
@@ -188,7 +188,7 @@ class Cloning {
   }
 
  private:
-  // The value computed in this function, by clones of ops that end before `before`.
+  // Returns the value as computed in this function, by clones of ops that end before `before`.
   Id computed(Id value, Id before) {
     if (const auto known = clones_.find(value); known != clones_.end()) return known->second;
     const Op original = program_.op(selection_.writer(value));
@@ -294,7 +294,7 @@ void check_choice(const Program& program, Id segment, const RecomputeChoice& cho
                   "' changes something that outlives it, so it cannot run again");
 }
 
-// Of all repetitions of the segments that leave the choice to the planner.
+// Sums all repetitions of the segments that leave the choice to the planner.
 struct Total {
   double kept = 0, price = 0;
 };
@@ -321,7 +321,7 @@ std::set<std::string> kinds_that_run_again(const Program& program) {
   return kinds;
 }
 
-// The kind that frees most for its price on top of `choice`, or empty when none frees anything.
+// Returns the kind that frees most for its price on top of `choice`, or empty when none frees anything.
 std::string best_next(const Program& program, const std::set<std::string>& kinds, RecomputeChoice choice) {
   const Total now = total_of(program, choice);
   std::string best;

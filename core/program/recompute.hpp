@@ -1,17 +1,17 @@
-// Activations that backward computes again instead of keeping them from forward.
+// Makes backward compute activations again instead of keeping them from forward.
 //
 // What backward reads of forward's results is kept in memory from one to the other. Some ops may run again:
-// all without lasting effect, or those of the given kinds. Then it is enough to keep values from which the
-// rest follows; which ones is a cheapest cut through forward, by bytes. What a segment takes in and hands on
-// is kept anyway and costs nothing, so with all ops allowed usually nothing else is kept.
+// all without persistent effect, or those of the given kinds. Then it is enough to keep values from which the
+// rest follows; which ones is a cheapest cut through forward, by bytes. A segment's input and output are kept
+// anyway and cost nothing, so with all ops allowed usually nothing else is kept.
 //
 // What an op writes only to spare its gradient work (Gradient::keep) is not written then, where it may run
 // again: its gradient computes it, which is less than the whole op.
 //
 // Each function that reads such a value computes it itself, right before the first use there: a value that is
 // needed late in backward takes no memory before that, and none is kept from backward to a split
-// backward_weight. The price: with a split backward some ops run twice. What a function does for itself as
-// well, it does once.
+// backward_weight. This has a price: with a split backward some ops run twice. What a function does for
+// itself as well, it does once.
 #pragma once
 
 #include <string>
@@ -21,25 +21,25 @@
 
 namespace prun {
 
-// For a placed program with backward. The numbers a step computes stay the same to the last bit.
+// Changes a placed program with backward. The numbers a step computes stay the same to the last bit.
 void recompute(Program& program, Id segment, const RecomputeChoice& choice);
 
-// What a choice would mean for one repetition of a segment, on one rank.
+// Estimates what a choice would mean for one repetition of a segment, on one rank.
 struct RecomputeEstimate {
   std::int64_t kept_bytes = 0;
   OpCost cost;  // of what runs again
 };
 RecomputeEstimate estimate_recompute(const Program& program, Id segment, const RecomputeChoice& choice);
 
-// Whether a segment leaves it to the planner.
+// Says whether a segment leaves it to the planner.
 bool chooses_recompute(const Program& program);
 // Ways to make a program fit whose segments leave it to the planner: none, then kinds of ops, those first
 // that free most bytes for their cost, then full.
 std::vector<RecomputeChoice> recompute_choices(const Program& program);
 
-// "gelu, layernorm in block": what runs again; "nothing" where nothing does.
+// Returns what runs again, such as "gelu, layernorm in block", or "nothing".
 std::string recomputed_text(const Program& program);
-// FLOPs of it in one microbatch, on all ranks.
+// Returns its FLOPs in one microbatch, on all ranks.
 double recomputed_flops(const Program& program);
 
 }  // namespace prun

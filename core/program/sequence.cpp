@@ -110,7 +110,7 @@ class SharingOut {
       std::vector<Id> operands;
       for (std::size_t i = 0; i < def.operand_count; ++i)
         operands.push_back(operand_for(parts[i][static_cast<std::size_t>(piece)], def.operands[i], id, id));
-      // Behind what brings its operands together, in front of what its results become.
+      // The op goes after what brings its operands together, and before what its results become.
       program_.add_op(op.segment, op.function, op.part, def.kind, operands, attrs,
                       first_reader(operands, def, id));
     }
@@ -120,7 +120,7 @@ class SharingOut {
     program_.erase_op(id);
   }
 
-  // The as_seq of what the op will write, or else `otherwise`.
+  // Returns the as_seq of what the op will write, or else `otherwise`.
   Id first_reader(const std::vector<Id>& operands, const OpDef& def, Id otherwise) const {
     const Op& place = program_.op(otherwise);
     for (const Id op : program_.segment(place.segment).ops(place.function)) {
@@ -157,7 +157,7 @@ class SharingOut {
                                                        std::span(&value, 1), order_attrs(), before)[0];
   }
 
-  // What the op writes of all positions; behind it that becomes `value`.
+  // Returns what the op writes for all positions; after it that becomes `value`.
   Id given_back(Id value, const Op& op, Id next) {
     Value whole = program_.value(value);
     whole.name += ".all";
@@ -187,7 +187,7 @@ class SharingOut {
   HeadPieces pieces_;
   const Name seq_;
   Id segment_ = 0;
-  // Of this function.
+  // Belongs to this function.
   std::map<Id, Id> contexts_;
   Id positions_ = none;
 };

@@ -1,4 +1,4 @@
-// Of class Program: the devices of a rank that its values lie on and its functions run on.
+// Implements class Program: the devices of a rank on which its values are stored and its functions run.
 #include <algorithm>
 
 #include "program/step_program.hpp"

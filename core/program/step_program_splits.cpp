@@ -1,4 +1,4 @@
-// Of class Program: along which axes its dimensions are split, and what of a value one rank has.
+// Implements class Program: along which axes its dimensions are split, and what of a value one rank has.
 #include <algorithm>
 #include <numeric>
 #include <set>

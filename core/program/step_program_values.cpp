@@ -1,4 +1,4 @@
-// Of class Program: its values and segments, and what may stand in them.
+// Implements class Program: its values and segments, and what they may contain.
 #include <algorithm>
 #include <utility>
 

@@ -60,7 +60,7 @@ class UpdateReader {
     return text;
   }
 
-  // What it is to the update, not which value it is.
+  // Says what the value is to the update, not which value it is.
   std::string origin(Id value) const {
     if (value == none) return "-";
     if (is_own(value)) return "own " + std::to_string(number_in(update_.own, value));
@@ -75,7 +75,7 @@ class UpdateReader {
   Update update_;
 };
 
-// `whole`: what stands beside the own parts of a bucket.
+// Lists values; `whole` are those beside the own parts of a bucket.
 std::vector<Id> listed(Id parameter, Id master, Id gradient, const std::vector<Id>& states,
                        const std::vector<Id>& scales, std::pair<Id, Id> whole = {none, none}) {
   std::vector<Id> own = {parameter, master, gradient, whole.first, whole.second};
@@ -84,7 +84,7 @@ std::vector<Id> listed(Id parameter, Id master, Id gradient, const std::vector<I
   return own;
 }
 
-// One parameter's edits, on their way to ops of another value.
+// Carries one parameter's edits to ops of another value.
 class Carrier {
  public:
   Carrier(Program& program, Id parameter, const Update& edited, const Update& fresh)
@@ -128,8 +128,8 @@ class Carrier {
     }
   }
 
-  // A scalar that the update shares with others, where the op `to` can read it. What is computed in `update`
-  // itself is computed again in another segment.
+  // Returns a scalar that the update shares with others, where the op `to` can read it. What is computed in
+  // `update` itself is computed again in another segment.
   Id shared(Id value, Id from, std::size_t i, Id to) {
     if (value == none || program_.value(value).role == Role::runtime) return value;
     const Id writer = program_.value(value).dims.empty() ? writer_of(program_, value) : none;

@@ -15,8 +15,8 @@ struct Update {
   std::string form;     // equal texts: the same update, of other values
 };
 
-// Of a parameter, or of the bucket that it is packed in: all ops of its segment's `update` that touch what is
-// its own, or follow from it.
+// Returns the update of a parameter, or of the bucket that it is packed in: all ops of its segment's `update`
+// that touch what is its own, or follow from it.
 Update update_of(const Program& program, Id parameter);
 Update update_of(const Program& program, const Bucket& bucket);
 

@@ -122,7 +122,7 @@ class Verifier {
         fail("'", program_.value(handed_on).name, "' is handed on, but no op writes it");
   }
 
-  // How all ops of all functions touch a value.
+  // Says how all ops of all functions touch a value.
   struct Uses {
     bool read = false, written = false, updated = false;
   };

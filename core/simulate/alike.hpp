@@ -22,7 +22,7 @@ class RankClasses {
 
   std::size_t count() const { return first_.size(); }
   const SimulatedRank& first(std::size_t number) const { return *first_[number]; }
-  // How many ranks there are of it.
+  // Returns how many ranks the class has.
   std::int64_t size(std::size_t number) const { return sizes_[number]; }
   int class_of(int rank) const { return class_of_.at(rank); }
   std::span<const SimulatedRank> ranks() const { return ranks_; }

@@ -1,4 +1,4 @@
-// What calls take alone, and the bytes that they move.
+// Computes what calls take alone, and the bytes that they move.
 #pragma once
 
 #include <map>
@@ -16,16 +16,16 @@ struct CallCost {
 
 class CallCosts {
  public:
-  // `overhead`: what the executor adds to each, in seconds.
+  // `overhead` is what the executor adds to each, in seconds.
   CallCosts(Prices& prices, double overhead) : prices_(prices), overhead_(overhead) {}
 
-  // Of one that does not communicate. It stays where it is.
+  // Returns the cost of a call that does not communicate; the reference stays valid.
   const CallCost& of(const SimulatedRank& rank, const Call& call);
 
  private:
   Prices& prices_;
   const double overhead_;
-  // The same for every instance and microbatch: by plan, function and piece.
+  // Costs are the same for every instance and microbatch: they are kept by plan, function and piece.
   std::map<std::tuple<const Plan*, std::int32_t, std::int32_t>, CallCost> costs_;
 };
 

@@ -15,8 +15,8 @@ namespace prun {
 
 class Carriers {
  public:
-  // `bandwidth`: bytes a second that the memory of a host carries; 0: any number. `ranks_of_host`: as
-  // SimulateOptions has it. The classes must outlive it.
+  // `bandwidth` is the bytes a second that the memory of a host carries; 0 means any number. `ranks_of_host`
+  // is as SimulateOptions has it. The classes must outlive it.
   Carriers(const RankClasses& ranks, CallCosts& costs, double bandwidth, std::int64_t ranks_of_host);
 
   // Lets a call of a simulated rank, for which `lane` stands, move its bytes from `begin` on; false: there
@@ -24,7 +24,7 @@ class Carriers {
   bool move(std::size_t lane, std::size_t rank, double begin, const CallCost& cost);
   // The lane whose call ends next, and when; nothing: there is none.
   std::optional<Sharing::Ended> next() { return sharing_.next(); }
-  // Of a rank, in a step.
+  // Returns the host bytes of a rank, in a step.
   double host_bytes(std::size_t rank) const { return host_bytes_[rank]; }
 
  private:

@@ -9,7 +9,7 @@ bool is_between_two(const PlannedExchange& exchange) {
 
 }  // namespace
 
-// Whether it is the last one.
+// Returns whether it is the last one.
 bool Channels::arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
                       Meeting& meeting) const {
   if (!meeting.exchange)

@@ -15,11 +15,11 @@ namespace prun {
 
 class Channels {
  public:
-  // Both must outlive it. `ranks_of_host`: those of consecutive numbers share a host; 0: all.
+  // Both must outlive it. So many ranks of consecutive numbers share a host; 0 means all.
   Channels(const RankClasses& ranks, Lanes& lanes, std::int64_t ranks_of_host = 0)
       : ranks_(ranks), lanes_(lanes), ranks_of_host_(ranks_of_host), visitors_(lanes.count()) {}
 
-  // Who takes part in an exchange: so many ranks, of so many classes.
+  // Counts the ranks that take part in an exchange, and their classes.
   struct Company {
     std::int64_t members = 0;
     std::size_t classes = 0;
@@ -52,21 +52,21 @@ class Channels {
   std::vector<int> missing_at(std::size_t lane) const;
 
  private:
-  // An exchange that some have reached.
+  // Is an exchange that some have reached.
   struct Meeting {
     const PlannedExchange* exchange = nullptr;
     std::vector<std::size_t> lanes;  // that are there
     double latest = 0;
     double end = -1;  // known once all are there
   };
-  // Where the same ranks meet again and again.
+  // Is where the same ranks meet again and again.
   struct Channel {
     std::vector<int> classes;  // who takes part, each once
     std::int64_t members = 0;
     bool far = false;
     std::vector<Meeting> meetings;
   };
-  // A lane.
+  // Keeps the state of a lane.
   struct Visitor {
     bool waits = false;
     std::size_t channel = 0;                 // where it waits

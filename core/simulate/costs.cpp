@@ -18,7 +18,8 @@ namespace {
 constexpr std::size_t terms = 3;
 using Row = std::array<double, terms>;
 
-// Least squares of rows x = 1 over some of the terms; nothing where they do not determine each other.
+// Solves the least squares of rows x = 1 over some of the terms; returns nothing where they do not determine
+// each other.
 std::optional<Row> solve(const std::vector<Row>& rows, unsigned chosen) {
   std::vector<std::size_t> used;
   for (std::size_t i = 0; i < terms; ++i)
@@ -306,7 +307,7 @@ double TablePrices::far_exchange(const PlannedExchange& planned, std::int64_t me
   return exchange(planned, members, queue);
 }
 
-// No more than the smallest that were measured took.
+// Returns no more than the smallest measured ones took.
 double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members) {
   if (members <= 1) return 0;
   ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});

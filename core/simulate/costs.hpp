@@ -1,4 +1,5 @@
-// What kernels and exchanges take on a machine: measured (prun bench), or worked out for those that were not.
+// States what kernels and exchanges take on a machine: measured (prun bench), or worked out for those that
+// were not.
 #pragma once
 
 #include <compare>
@@ -24,7 +25,7 @@ struct KernelKey {
   friend auto operator<=>(const KernelKey&, const KernelKey&) = default;  // NOLINT: no null in it
 };
 
-// Seconds = fixed + per_flop x FLOPs + per_byte x bytes.
+// The model is seconds = fixed + per_flop x FLOPs + per_byte x bytes.
 struct KernelFit {
   double fixed = 0, per_flop = 0, per_byte = 0;
 
@@ -36,14 +37,14 @@ struct KernelSample {
   double seconds = 0;
 };
 
-// The three numbers, none negative, with the least sum of squared relative errors.
+// Returns the three numbers, none negative, with the least sum of squared relative errors.
 KernelFit fit_kernel(std::span<const KernelSample> samples);
 
 // Of a kernel, the type it computes in: that of its first floating-point operand.
 DType element_type(const OpShape& shape);
 // Says whether an op multiplies factors that it rounds to fp8 (prun/fp8_blocks.hpp).
 bool multiplies_in_fp8(const OpDef& op, const OpShape& shape);
-// The op's kind; of one that multiplies in fp8, which takes another time, "linear in fp8".
+// Returns the op's kind; for one that multiplies in fp8, which takes another time, "linear in fp8".
 std::string kernel_name(const OpDef& op, const OpShape& shape);
 // "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", and behind it the attributes that came later
 // and are not as if they were not there: ", window=512".
@@ -82,7 +83,7 @@ struct ExactKey {
   friend auto operator<=>(const ExactKey&, const ExactKey&) = default;  // NOLINT: no null in it
 };
 
-// One exchange of a layout as it is, with what is computed beside it.
+// Describes one exchange of a layout as it is, with what is computed beside it.
 struct ExactExchange {
   std::string device, queue;  // of the ranks that exchange
   CommKind kind = CommKind::barrier;
@@ -101,13 +102,15 @@ struct ExchangeTime {
   double lateness = 0;  // how long the members wait for the last one, on average
 };
 
-// What exchanges take among ranks, by bytes that each of them sends: (n-1)/n of what an exchange is about.
+// States what exchanges take among ranks, by the bytes that each of them sends: (n-1)/n of an exchange's
+// size.
 struct LinkRates {
   double bytes_per_second = 0;  // of a rank, each way; 0: nobody knows
   double latency = 0;           // of each of the rounds that it takes
 };
 
-// What a device does, of one whose kernels nobody measured: a data sheet's figures, or what others measured.
+// States the rates of a device whose kernels were not measured here: a data sheet's figures, or what others
+// measured.
 struct DeviceRates {
   std::string device;                          // its name has this in it: "NVIDIA H200"
   std::string short_name;                      // or this as a word, of whatever case: "h200"; empty: nothing
@@ -118,14 +121,16 @@ struct DeviceRates {
   double fixed = 0;                                     // of each kernel, in seconds
   std::optional<double> peak_flops;                     // a second, that MFU is counted by
   std::optional<double> host_bytes_per_second;          // of its link to memory of the host, each way
-  // What devices beside it do, on the host's cores or as tiers, of a rank while all ranks of its host do so.
+  // These are the rates of devices beside it, on the host's cores or as tiers, for a rank while all ranks of
+  // its host use them.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
   LinkRates within, between;   // exchanges on a host, and between hosts
   double least = 1, most = 1;  // a step may take from so many times the prediction to so many
   std::string source;          // who says so
 
   double seconds(const OpCost& cost, DType type) const;
-  // Of a product in fp8, whose two factors are read and written as codes before; nothing where nobody knows.
+  // Returns the time of a product in fp8, whose two factors are read and written as codes before; nothing
+  // where it is not known.
   std::optional<double> seconds_in_fp8(const OpDef& op, const OpShape& shape, const OpCost& cost) const;
   // It says whether a device of that name is one of these.
   bool is_of(std::string_view name) const;
@@ -134,7 +139,7 @@ struct DeviceRates {
 struct CostTable {
   Machine machine;
   std::vector<DeviceRates> rates;  // the first that a device's name fits
-  // That all cores together read and write in memory of the host; nothing: not measured.
+  // All cores together read and write so much in memory of the host; nothing means not measured.
   std::optional<double> host_gb_per_second;
   std::map<std::string, Overheads> overheads;  // by device
   std::map<KernelKey, KernelFit> kernels;
@@ -144,13 +149,14 @@ struct CostTable {
 
   // Whatever `newer` has replaces the same here; its exact exchanges replace all.
   void merge(const CostTable& newer);
-  // Whether exchanges from and to that device's own memory were measured; else the host's stand for them.
+  // Says whether exchanges from and to that device's own memory were measured; else the host's are used for
+  // them.
   bool has_exchanges_of(std::string_view device) const;
   // It says whether anything was measured on that device.
   bool has_kernels_of(std::string_view device) const;
   // Null: it has none.
   const DeviceRates* rates_of(std::string_view device) const;
-  // The same with links between ranks that carry so many times as much.
+  // Returns the same table with links between ranks that carry `times` as much.
   CostTable with_links(double times) const;
 };
 
@@ -171,11 +177,11 @@ class TablePrices final : public Prices {
   Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
   double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }
 
-  // Whether some exchange's price is that of one with nothing beside it.
+  // Says whether some exchange's price is that of one with nothing beside it.
   bool exchanges_alone() const { return exchanges_alone_; }
 
-  // From how many times the predicted time to how many a step may take, where rates nobody measured here are
-  // part of it.
+  // Returns from how many times the predicted time to how many a step may take, where rates that were not
+  // measured here are part of it.
   std::optional<std::pair<double, double>> range() const;
 
   // What was not measured as it is but worked out from something near, in words.

@@ -15,7 +15,7 @@ std::filesystem::path default_costs_path();
 CostTable parse_costs(std::string_view text, const std::string& source);
 std::string to_json(const CostTable& table);
 
-// Nothing where there is no such file.
+// Returns nothing where there is no such file.
 std::optional<CostTable> read_costs(const std::filesystem::path& file);
 
 // Throws where the file's table cannot take figures of this machine, because it is of another one or damaged.

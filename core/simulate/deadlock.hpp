@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// A line for each feeder and each queue that is held up, or for the first of them. `feeders`: null where
-// nothing but its waits holds a queue up.
+// Returns a line for each feeder and each queue that is held up, or for the first of them. `feeders` is null
+// where nothing but its waits holds a queue up.
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
                           const Feeders* feeders = nullptr);
 

@@ -31,7 +31,7 @@ class Trial {
     };
     return !standstill(ranks_, {limits_of, limits_.stamps});
   }
-  // The smallest that there are.
+  // Returns the smallest limits that there are.
   Least given() const {
     Least least;
     const auto take = [](std::int64_t& least_of, std::int64_t limit) {

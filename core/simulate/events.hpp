@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// A call, or a wait before it. The saver's queue has the number behind those of the plan.
+// Is a call, or a wait before it. The saver's queue has the number behind those of the plan.
 struct Event {
   std::int32_t queue = 0;
   std::int32_t position = 0;    // of the call, within its queue
@@ -23,7 +23,7 @@ struct Event {
   double begin = 0, end = 0;  // seconds
 };
 
-// Seconds of one step.
+// Holds seconds of one step.
 struct StepTimes {
   std::vector<double> busy;     // by queue: within its calls
   std::vector<double> waiting;  // by queue: for other queues
@@ -31,11 +31,11 @@ struct StepTimes {
   double exposed_transfers = 0;
 };
 
-// Whether a wait between these queues holds computing up for communication.
+// Says whether a wait between these queues holds computing up for communication.
 bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for);
 
-// Whether, in front of each of a call's waits and behind the last one, those for queues that communicate
-// begin to hold up its queue or cease to.
+// Says whether, before each of a call's waits and after the last one, those for queues that communicate begin
+// to hold up its queue or cease to.
 std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call);
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);

@@ -24,28 +24,28 @@ class Feeders {
   bool feeds(std::size_t lane) const { return fed_[lane].limits.asynchronous; }
   // Of one that is: whether it has carried out all that it was handed over.
   bool is_empty(std::size_t lane) const { return fed_[lane].handed == fed_[lane].passed; }
-  // The next piece of its call; null: that was the last one.
+  // Returns the next piece of its call, or null after the last one.
   const FedPiece* next_piece(std::size_t lane);
   // It has been carried out, which makes room.
   void pass_piece(std::size_t lane);
 
-  // What a rank's feeder has not handed over yet: the next call, and the lane that it is for. Nothing: it has
-  // handed over all there is.
+  // Says what a rank's feeder has not handed over yet: the next call, and the lane that it is for. It is
+  // empty once all is handed over.
   struct Held {
     const Call* call = nullptr;
     std::size_t lane = 0;
   };
   std::optional<Held> held(std::size_t rank) const;
   const QueueLimits& limits_of(std::size_t lane) const { return fed_[lane].limits; }
-  // Whether a lane is at exchanges, rather than at another piece of its call.
+  // Says whether a lane is at exchanges, rather than at another piece of its call.
   bool is_at_exchanges(std::size_t lane) const;
 
-  // Of exchanges that compete.
+  // Returns the places of exchanges that compete.
   Places& places() { return places_; }
   const Places& places() const { return places_; }
 
  private:
-  // The pieces of a call, and which of them is the next.
+  // Holds the pieces of a call, and which of them is the next.
   struct Progress {
     std::vector<FedPiece> pieces;
     std::size_t piece = 0;

@@ -1,12 +1,12 @@
-// What the link between the recipe's device and the host carries in a predicted step, and how much of that
-// nothing hides.
+// Computes what the link between the recipe's device and the host carries in a predicted step, and how much
+// of that nothing hides.
 #pragma once
 
 #include "simulate/simulate.hpp"
 
 namespace prun {
 
-// Seconds of one direction.
+// Holds seconds of one direction.
 struct LinkTimes {
   double busy = 0;
   double exposed = 0;  // of these, for which the device's queues that compute are held up
@@ -20,7 +20,7 @@ struct Links {
   double exposed() const { return to_device.exposed + to_host.exposed; }
 };
 
-// Of the last step that was simulated.
+// Takes the last step that was simulated.
 Links links_of(const RankTimes& rank);
 
 // How many tokens a step would have, of longer passes, such that they hide the link; 0 where no number does:

@@ -1,4 +1,4 @@
-// Which machine figures were taken on.
+// Describes the machine on which figures were taken.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Machine {
 
 Machine this_machine();
 
-// "Intel(R) Xeon(R), 2 cores, avx512"
+// Returns "Intel(R) Xeon(R), 2 cores, avx512".
 std::string to_text(const Machine& machine);
 
 }  // namespace prun

@@ -1,6 +1,6 @@
-// What a feeder hands to an asynchronous queue of each call, piece by piece as QueueFeeder::feed_call()
-// enqueues them in a run that is watched, which asks every call for its counter, in a step whose exposed
-// communication is measured.
+// Lists what a feeder hands to an asynchronous queue for each call, piece by piece as
+// QueueFeeder::feed_call() enqueues them, in a watched run (which asks every call for its counter) and a step
+// whose exposed communication is measured.
 #pragma once
 
 #include <map>
@@ -20,9 +20,9 @@ class FedPieces {
   // `stamps`: around waits, kernels and exchanges, as timed probes ask for them.
   explicit FedPieces(bool stamps) : stamps_(stamps) {}
 
-  // Before the calls of a plan are asked about. `asynchronous`: by queue.
+  // Is called before the calls of a plan are asked about. `asynchronous` is by queue.
   void add(const Plan& plan, const Numbered<bool>& asynchronous);
-  // In place of what the list holds; in the memory that it has, since each call of each step is asked for.
+  // Replaces what the list holds, and uses the memory that it has, since each call of each step is asked for.
   void list(const Plan& plan, const Call& call, std::int64_t step, std::vector<FedPiece>& pieces) const;
 
  private:

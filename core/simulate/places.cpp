@@ -12,7 +12,7 @@ Places::Places(Lanes& lanes, const std::vector<QueueLimits>& limits)
   }
 }
 
-// Of one rank.
+// Makes the pools of one rank.
 void Places::make_pools(std::size_t first, std::size_t behind, const std::vector<QueueLimits>& limits) {
   std::map<std::string, std::vector<std::size_t>> by_name;
   for (std::size_t lane = first; lane < behind; ++lane)

@@ -1,5 +1,5 @@
-// Places for exchanges: a rank may have so many under way at a time on all asynchronous queues of one pool.
-// Where there are more such queues than that, exchanges begin in the order of the plan.
+// Keeps places for exchanges: a rank may have a limited number under way at a time on all asynchronous queues
+// of one pool. Where there are more such queues than that, exchanges begin in the order of the plan.
 #pragma once
 
 #include <deque>
@@ -12,25 +12,25 @@ namespace prun {
 
 class Places {
  public:
-  // `limits`: by lane. The lanes must outlive it.
+  // `limits` are by lane. The lanes must outlive it.
   Places(Lanes& lanes, const std::vector<QueueLimits>& limits);
 
-  // Whether a lane's exchanges compete with others'.
+  // Says whether a lane's exchanges compete with others'.
   bool compete(std::size_t lane) const { return contenders_[lane].pool != no_pool; }
   // Nothing happens in these where they do not. The exchanges of a call are handed over to their queue,
   // behind those that have been before.
   void hand_over(std::size_t lane);
-  // Whether they have their place. Where that is taken or left, the rank's other lanes are woken.
+  // Returns whether they have their place. Where that is taken or left, the rank's other lanes are woken.
   bool enter(std::size_t lane);
   void leave(std::size_t lane);
 
-  // Of one that competes: whether there is no place left, of how many.
+  // Say, for one that competes, whether no place is left, and of how many.
   bool all_taken(std::size_t lane) const { return pool_of(lane).inside == pool_of(lane).most; }
   std::int64_t most(std::size_t lane) const { return pool_of(lane).most; }
 
  private:
   static constexpr std::size_t no_pool = static_cast<std::size_t>(-1);
-  // What exchanges of a rank compete for.
+  // Is what exchanges of a rank compete for.
   struct Pool {
     std::int64_t most = 0, handed = 0, begun = 0, inside = 0;
   };

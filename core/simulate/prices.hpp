@@ -1,4 +1,4 @@
-// What a simulation asks about what things take: kernels, exchanges, the executor itself.
+// A simulation asks this for what kernels, exchanges and the executor itself take.
 #pragma once
 
 #include <string_view>
@@ -7,27 +7,27 @@
 
 namespace prun {
 
-// What the executor adds, in seconds.
+// States what the executor adds, in seconds.
 struct Overheads {
   double call = 0;     // to each call
   double handoff = 0;  // from the end of a call until a queue that stood still for it goes on
 };
 
-// Bytes that a step moves through what others move theirs through at the same time.
+// Counts bytes that a step moves through what others use at the same time.
 struct Carried {
   double host = 0;         // through memory of the host
   double link_bytes = 0;   // through a link of its rank's
   std::int32_t link = -1;  // which one, by a number of the prices' own; none where it is -1
 };
 
-// What things take, in seconds.
+// States what things take, in seconds.
 class Prices {
  public:
   virtual ~Prices() = default;
   virtual double kernel(const Program& program, const PlannedStep& step) = 0;
   // `queue`: the name of the queue it is in.
   virtual double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) = 0;
-  // The same where not all members are on one host.
+  // Is the same where not all members are on one host.
   virtual double far_exchange(const PlannedExchange& one, std::int64_t members, std::string_view queue) {
     return exchange(one, members, queue);
   }

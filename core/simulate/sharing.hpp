@@ -12,18 +12,19 @@ namespace prun {
 
 class Sharing {
  public:
-  // Something that carries so many bytes a second, by number. What is added first is looked at first: a work
-  // that it holds up asks for less of the next.
+  // Adds a carrier of a bandwidth, and returns its number. Carriers are visited in the order of their adding:
+  // a work that one holds up asks for less of the next.
   std::size_t add_carrier(double bytes_per_second);
 
-  // What a work asks of a carrier.
+  // States what a work asks of a carrier.
   struct Load {
     std::size_t carrier = 0;
     double bytes_per_second = 0;  // while nothing holds it up
     double times = 1;             // so many do the same there at the same time
     bool is_held_up = true;       // by this carrier; else it is there for others alone
   };
-  // A work that takes so many seconds while nothing holds it up. Not before what next() gave last.
+  // Begins a work that takes `seconds` while nothing holds it up. `at` must not be before what next() gave
+  // last.
   void begin(std::size_t tag, double at, double seconds, std::vector<Load> loads);
 
   struct Ended {

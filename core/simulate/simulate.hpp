@@ -20,25 +20,25 @@ struct SimulateOptions {
   std::int64_t running = 2;
   // Ranks of a host, whose memory they share: those of consecutive numbers; 0: all.
   std::int64_t ranks_of_host = 0;
-  // Queues whose comm plugin gets the exchanges of a call at once. Nothing: none.
+  // Says for which queues the comm plugin gets the exchanges of a call at once. Without it there are none.
   std::function<bool(const QueueInfo&)> at_once = {};
-  // A save that is begun with the first step: when its reads are done, by rank, in seconds from then.
-  // Nothing: nobody saves.
+  // Says, for a save that is begun with the first step, when its reads are done, by rank, in seconds from
+  // then. Without it there is no save.
   std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
-  // Queues that one thread fills for all of them in the order of the plan: what holds up one holds up what is
-  // behind it. Nothing: none.
+  // Says which queues one thread fills for all of them in the order of the plan: what holds up one holds up
+  // what comes after it. Without it there are none.
   std::function<bool(const QueueInfo&)> fed = {};
 };
 
-// One rank, for all that are like it.
+// Describes one rank, for all that are like it.
 struct RankTimes {
   int rank = 0;
   std::int64_t alike = 1;  // how many there are, itself included
   SimulatedRank simulated;
   StepTimes times;            // of the last step
   std::vector<Event> events;  // of all steps
-  // Of a step: bytes that it moves through memory of the host, and how much longer its calls took because
-  // others moved bytes through the same memory or link.
+  // These are, for a step, the bytes that it moves through memory of the host, and how much longer its calls
+  // took because others moved bytes through the same memory or link.
   double host_bytes = 0, slowed = 0;
 };
 
@@ -47,7 +47,7 @@ struct Simulation {
   double all_seconds = 0;   // to the end of the last one
   std::vector<RankTimes> ranks;
 
-  // Of the rank that has most of it.
+  // Returns that of the rank with the most.
   double exposed_communication() const;
 };
 

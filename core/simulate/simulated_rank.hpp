@@ -1,4 +1,4 @@
-// A rank as simulations take it: its plan, and whom its queues communicate with.
+// Describes a rank as simulations take it: its plan, and the ranks that its queues communicate with.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct SimulatedRank {
   Numbered<Group> groups;  // by queue; null: it does not communicate
 };
 
-// All ranks of the program's mesh, each with its plan.
+// Returns all ranks of the program's mesh, each with its plan.
 std::vector<SimulatedRank> all_ranks(const Program& program,
                                      const std::function<const Plan&(int rank)>& plan_of);
 

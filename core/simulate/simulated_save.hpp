@@ -12,7 +12,7 @@ struct SavePace {
   std::int64_t buffer = 0;        // bytes that are read ahead of it
 };
 
-// What one read of a save comes to.
+// States what one read of a save costs.
 struct SaveLoad {
   double bytes = 0;    // that are written
   double seconds = 0;  // for which it reads, where nothing holds it up

@@ -1,5 +1,5 @@
-// Events as a trace that Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev) show: a process a rank, a
-// thread a queue.
+// Writes events as a trace that Chrome (chrome://tracing) and Perfetto (ui.perfetto.dev) show, with a process
+// for each rank and a thread for each queue.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// "forward block.3 mb 1", "all_reduce dp.reduce 3.10 MiB"
+// Returns a text such as "forward block.3 mb 1" or "all_reduce dp.reduce 3.10 MiB".
 std::string call_name(const Program& program, const Plan& plan, const Call& call);
 
 struct TraceRow {

@@ -45,7 +45,7 @@ bool holds_sums(Region region) {
   return region == Region::gradient || region == Region::unreduced || region == Region::bucket;
 }
 
-// Whether step b exchanges what lies right behind that of step a, alike.
+// Says whether step b exchanges, in the same way, the bytes right after those of step a.
 bool follows(const Program& program, const PlannedStep& a, const PlannedStep& b, std::int64_t fence) {
   if (!a.exchange || !b.exchange || program.axis_of(a.op) != program.axis_of(b.op)) return false;
   if (!sums_in_place(program, a) || !sums_in_place(program, b)) return false;

@@ -1,4 +1,4 @@
-// In which order a function's ops run.
+// Decides in which order a function's ops run.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace prun {
 
-// The program's, with two exceptions. What frames a step exchanges all it can at once, behind all that it can
-// compute before: each way between queues takes time. And exchanges of pieces begin one op that looks across
-// ranks ahead, beside which they travel.
+// Returns the program's order, with two exceptions. The functions that frame a step exchange all they can at
+// once, after all that they can compute before, since each handoff between queues takes time. Exchanges of
+// pieces begin one op that looks across ranks ahead, and travel beside it.
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind);
 
 // It says whether the op looks at parts of sequences that other ranks have (OpDef::across).

@@ -1,4 +1,4 @@
-// Memory of what a function has to itself: values that nobody reads after it, and workspaces.
+// Assigns the memory that a function has to itself: values that nothing reads after it, and workspaces.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ class FunctionScratch {
   void use(Id value, MemoryPlace place, std::int64_t bytes, std::int32_t at);
   void add_workspace(MemoryPlace place, std::int64_t bytes, std::int32_t at);
 
-  // Once all steps are known. `side_by_side`: what lies in the recipe's device's own memory, in the order of
-  // its first uses. Returns the bytes needed, by range.
+  // Assigns offsets once all steps are known. `side_by_side` places what is in the recipe's device's own
+  // memory in the order of its first uses. Returns the bytes needed, by range.
   std::vector<std::int64_t> assign(bool side_by_side);
 
-  // The bytes that workspaces need which lie apart, by range.
+  // Returns the bytes of workspaces that are placed apart, by range.
   const std::vector<std::int64_t>& workspace_bytes() const { return apart_; }
 
   // After assign(): gives a step's operands, but for those with a home, and its workspace their addresses,
@@ -33,7 +33,7 @@ class FunctionScratch {
   void place(PlannedStep& step, std::int32_t at, const Homes& homes) const;
 
  private:
-  // Which of a range's lifetimes.
+  // Says which of a range's lifetimes it is.
   struct Scratch {
     std::size_t range = 0, index = 0;
   };

@@ -1,4 +1,4 @@
-// Which memory each of a rank's devices reaches, and so which of them can run an op.
+// Finds which memory each of a rank's devices reaches, and so which of them can run an op.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@
 
 namespace prun {
 
-// For the ops of a function that one device runs. Needs the homes of values that outlive it.
+// Serves the ops of a function that one device runs. It needs the homes of values that outlive it.
 class Reach {
  public:
   Reach(const Program& program, const Lowering& lowering, const Plan& plan, std::int32_t device)
       : program_(program), lowering_(lowering), plan_(plan), device_(device) {}
 
-  // The function's device.
+  // Returns the number of the function's device.
   std::int32_t device() const { return device_; }
   const PlanDevice& device_at(std::int32_t number) const { return lowering_.devices[number]; }
   MemoryPlace place_of(Id value) const;
 
-  // From one memory to another.
+  // Says whether an op copies from one memory to another.
   bool crosses(const Op& op) const;
   // The function's device; of a copy that this cannot do, one that can: rather one that does it meanwhile.
   std::int32_t runner_of(const Op& op) const;

@@ -16,7 +16,7 @@ Address HomeRoom::take(Id value, Region region, Id segment) {
   return {region, Whose::own, -1, offset, bytes, no_axis, range};
 }
 
-// Of the value of the same name.
+// Returns the home of the value of the same name in the host plan.
 Address HomeRoom::home_beneath(Id id) const {
   if (beneath_->is_of(program_)) return beneath_->plan.home(id);
   const Value& value = program_.value(id);

@@ -21,7 +21,7 @@ class HomeRoom {
         layout_(layout),
         sizes_(program.segment_count()) {}
 
-  // For one repetition of a segment, whose the address is.
+  // Takes room for one repetition of a segment, to which the address belongs.
   Address take(Id value, Region region, Id segment);
 
   // What has been taken so far, by segment.

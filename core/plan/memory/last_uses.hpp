@@ -6,9 +6,9 @@
 
 namespace prun {
 
-// Of gradients. Needs plan.functions and plan.instances.
+// Marks sums of gradients. Needs plan.functions and plan.instances.
 void mark_dead_sums(const Program& program, Plan& plan);
-// Of what a microbatch's forward keeps for its backward. Needs plan.functions.
+// Marks what a microbatch's forward keeps for its backward. Needs plan.functions.
 void mark_dead_slots(const Program& program, Plan& plan);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// How much of each region the instances of a plan need.
+// Computes how much of each region the instances of a plan need.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Bytes that one instance of a segment needs, by region and range of the layout.
+// Holds the bytes that one instance of a segment needs, by region and range of the layout.
 struct RegionBytes {
   ByRegion<Numbered<std::int64_t>> bytes;
 
@@ -22,8 +22,8 @@ struct RegionBytes {
 // Refuses what is so much that sums over the instances could not be counted, before any is taken.
 void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes);
 
-// Of each instance of a plan; `sizes` by segment. Nothing of a receive stub is here but what passes through
-// it.
+// Returns the bytes of each instance of a plan; `sizes` are by segment. A receive stub needs only what passes
+// through it.
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
                                             Region region, std::int32_t range);
 

@@ -1,4 +1,4 @@
-// What one of a microbatch's functions leaves for a later one.
+// Finds what one of a microbatch's functions leaves for a later one.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,7 @@ struct SavedValue {
   Id value = none;
   FunctionKind writer = FunctionKind::forward;
 };
-// Those of a segment's activations that have no home yet, as they are first read.
+// Returns a segment's activations that have no home yet, in the order of their first reads.
 std::vector<SavedValue> saved_values(const Program& program, const SegmentData& segment, const Homes& homes);
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// For the exchange with the rank that holds the other copy of a parameter, where there is one.
+// Adds the queue for the exchange with the rank that holds the other copy of a parameter, where there is one.
 void add_tie_queue(const Program& program, const Work& work, Plan& plan);
 // Each way between two stages has a queue of its own, so that nothing waits for what it does not need. Needs
 // plan.chunks, plan.instances and plan.homes.

@@ -1,4 +1,4 @@
-// The calls that a step begins with.
+// Adds the calls that a step begins with.
 #pragma once
 
 #include <set>
@@ -16,7 +16,7 @@ class BeginCalls {
   BeginCalls(const Plan& plan, CallList& calls) : plan_(plan), calls_(calls) {}
 
   void begin();
-  // Before a call of a pass.
+  // Is called before a call of a pass.
   void finish_for(const PassCall& call);
   void finish();
 

@@ -1,5 +1,5 @@
-// Exchanges of several instances as one call: small ones that follow each other would each take what an
-// exchange takes at least. What travels together is there together, so a bundle has few bytes.
+// Makes one call of the exchanges of several instances: small ones that follow each other would each take
+// what an exchange takes at least. What travels together arrives together, so a bundle has few bytes.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -8,14 +8,14 @@ namespace prun {
 
 using Bundle = std::vector<std::int32_t>;  // instances
 
-// How many instances exchange together what their functions of a kind do.
+// Decides how many instances do the exchanges of their functions of a kind together.
 class Bundling {
  public:
-  // Up to so many bytes. Nothing: up to 32 MiB, but no more than a quarter of all that these functions
-  // exchange, so that most of it is under way while something is computed.
+  // A bundle has up to `most` bytes. Without it, it has up to 32 MiB, but no more than a quarter of all that
+  // these functions exchange, so that most of it is under way while something is computed.
   Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64_t> most);
 
-  // Whether it is small enough, or of one.
+  // Says whether it is small enough, or of one.
   bool takes(const Bundle& bundle) const;
   std::int64_t bytes(const Bundle& bundle) const;
   std::int64_t most() const { return most_; }
@@ -27,7 +27,8 @@ class Bundling {
   std::int64_t most_ = 0;
 };
 
-// The pieces of a function that exchange, [first, last): those before them compute, and so do the next ones.
+// Names the pieces of a function that exchange, [first, last): those before them compute, and so do the next
+// ones.
 struct Exchanges {
   std::int32_t first = 0, last = 0;
 };

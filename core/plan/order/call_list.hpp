@@ -1,4 +1,4 @@
-// The calls of a step as they are put in order.
+// Collects the calls of a step as they are put in order.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,16 @@ class CallList {
   const Slots::Held& held() const { return held_; }
   void hold_carried(std::int32_t slot) { carried_ = slot; }
 
-  // One call for each piece of the function; none where the segment has no such function.
+  // Adds one call for each piece of the function; none where the segment has no such function.
   void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch = -1);
   void add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch);
   void add_piece(const InstancePiece& piece, std::int32_t microbatch = -1);
 
-  // Of a function that exchanges: what comes before that; and of each instance of a bundle what comes behind.
+  // Add what a function computes before its exchanges, and, for each instance of a bundle, what comes after
+  // them.
   void add_before_exchanges(FunctionKind kind, std::int32_t instance);
   void add_behind_exchanges(FunctionKind kind, const Bundle& bundle);
-  // Each queue's at once, in an order that is right for every instance.
+  // Adds each queue's exchanges at once, in an order that is right for every instance.
   void add_exchanges(FunctionKind kind, const Bundle& bundle);
 
  private:
@@ -42,7 +43,7 @@ class CallList {
   std::int32_t carried_ = 0;
 };
 
-// What a piece's steps read or write.
+// Visits what a piece's steps read or write.
 template <class Body>
 void each_value(const Plan& plan, std::int32_t function, std::int32_t piece, Body&& body) {
   Call call;

@@ -1,4 +1,4 @@
-// Which bytes of the arena a call touches.
+// Finds which bytes of the arena a call touches.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ struct ByteUse {
   bool writes = false;
 };
 
-// What a call reads and writes, those that touch merged: what is written first. `side` is the step's parity.
-// The host's side of the staging area is left out: a step is started after the host has written it and read
-// after the step is done. Of all ranks: no workspaces, whose bytes depend on a rank's threads and which steps
-// of one queue use one after the other, and all parts of a flat range instead of the rank's own.
+// Finds what a call reads and writes; adjacent uses are merged, and writes come first. `side` is the step's
+// parity. The host's side of the staging area is left out: a step is started after the host has written it
+// and read after the step is done. For all ranks it leaves out workspaces, whose bytes depend on a rank's
+// threads and which steps of one queue use one after the other, and takes all parts of a flat range instead
+// of the rank's own.
 enum class UsesOf : std::uint8_t { this_rank, all_ranks };
 void find_uses(const Program& program, const Plan& plan, const Call& call, int side, UsesOf whose,
                std::vector<ByteUse>& uses);

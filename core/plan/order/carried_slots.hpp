@@ -18,7 +18,8 @@ class CarriedSlots {
   // Sets plan.carried_slots.
   CarriedSlots(Plan& plan, const Work& work, std::span<const CarriedSpan> spans);
 
-  // For each call of the work in turn: what its microbatch has, 0 where it has nothing; and that it is done.
+  // These are called for each call of the work in order: for the slot of its microbatch, 0 where it has none,
+  // and once it is done.
   std::int32_t of(const ScheduleCall& call);
   void done(const ScheduleCall& call);
 

@@ -1,4 +1,4 @@
-// The gradients of what is carried: who begins each.
+// Decides who begins each gradient of a carried value.
 #pragma once
 
 #include "plan/plan.hpp"

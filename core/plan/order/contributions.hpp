@@ -1,4 +1,4 @@
-// When the gradients of an instance begin, and when they are complete.
+// Finds when the gradients of an instance begin, and when they are complete.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,10 @@ namespace prun {
 // -1: they have memory of their own, and are emptied when the step begins.
 std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance);
 
-// When the gradients of an instance begin and are complete. Those that a function `clear` empties are summed
-// over the ranks as soon as no microbatch has given only some of its contributions; all others after the last
-// one of the step. What is tied to another stage is complete at the end only, which is not said here.
+// Says when the gradients of an instance begin and are complete. Those that a function `clear` empties are
+// summed over the ranks as soon as no microbatch has given only some of its contributions; all others after
+// the last one of the step. What is tied to another stage is complete at the end only, which is not stated
+// here.
 class Contributions {
  public:
   Contributions(const Plan& plan, const Work& work);

@@ -13,20 +13,20 @@ namespace prun {
 
 class GradientCalls {
  public:
-  // `bundles`: instances whose gradients are summed together, in the order in which they are complete.
+  // `bundles` has instances whose gradients are summed together, in the order in which they are complete.
   GradientCalls(const Plan& plan, const Work& work, std::span<const Bundle> bundles, CallList& calls,
                 UpdateCalls& updates);
 
   // When the step begins: empties those that nobody empties later.
   void clear();
-  // Around each call of a pass.
+  // These frame each call of a pass.
   void before(const PassCall& call, Pass pass);
   void behind(const PassCall& call, std::int32_t microbatch);
 
-  // Behind all passes. Two ranks meet for what is tied, each with its own last pass: at the end, where nobody
-  // holds the other up.
+  // Is called after all passes. Two ranks exchange what is tied, each after its own last pass: at the end,
+  // where neither holds the other up.
   void sum_tied();
-  // Behind that.
+  // Is called after that.
   void complete_tied();
   // Those that were summed first come first: they do not wait for the last.
   void measure();

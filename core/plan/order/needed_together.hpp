@@ -20,7 +20,7 @@ class NeededTogether {
 
   void add(std::int32_t a, std::int32_t b);
   void add(const Bundle& some, const Bundle& others);
-  // Of so many, instances first.
+  // Returns the conflicts of `things` things, of which instances come first.
   Conflicts conflicts(std::size_t things);
 
  private:

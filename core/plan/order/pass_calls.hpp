@@ -1,4 +1,4 @@
-// Which functions a pass calls, and whose memory each of them touches.
+// Finds which functions a pass calls, and whose memory each of them touches.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace prun {
 
-// A function as a pass calls it.
+// Describes a function as a pass calls it.
 struct PassCall {
   std::int32_t function = -1;
   std::int32_t instance = 0;
 };
-// In order. The backward pass of a program whose backward is split has both its functions.
+// Returns them in order. The backward pass of a program whose backward is split has both its functions.
 std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
 
-// Which instances' memory in a region the calls of each function touch.
+// Finds which instances' memory in a region the calls of each function touch.
 class Touched {
  public:
   Touched(const Plan& plan, std::initializer_list<Region> wanted);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int32_t nobody = std::numeric_limits<std::int32_t>::max();
 
-// The bytes of what lasts, which views of buckets show a second time.
+// Holds the bytes of persistent values, which views of buckets show a second time.
 class LastingBytes {
  public:
   LastingBytes(const Plan& plan, const std::vector<LastingValue>& values) {
@@ -27,7 +27,7 @@ class LastingBytes {
       reach_.push_back(std::max(reach_.empty() ? 0 : reach_.back(), range.end));
   }
 
-  // body(number of a value that has some of the bytes)
+  // Calls body(number) for each value that has some of the bytes.
   template <class Body>
   void each_within(std::int64_t begin, std::int64_t end, Body&& body) const {
     const auto behind = std::partition_point(ranges_.begin(), ranges_.end(),
@@ -62,7 +62,7 @@ class SaveReads {
   }
 
  private:
-  // With both halves of a float that lies in two.
+  // The list has both halves of a float that is stored in two.
   std::vector<LastingValue> list(std::int64_t rank) {
     std::vector<LastingValue> values;
     for (const HeldSlice& held : held_slices(program_, plan_.instances, rank)) {
@@ -81,7 +81,7 @@ class SaveReads {
                                     values_.begin());
   }
 
-  // body(number of a value that the call writes to)
+  // Calls body(number) for each value that the call writes to.
   template <class Body>
   void each_written(const Call& call, Body&& body) const {
     const auto give = [&](const Address& address) {

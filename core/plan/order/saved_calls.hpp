@@ -20,7 +20,7 @@ class SavedCalls {
   SavedCalls(const Work& work, const Plan& plan, Slots& slots, CallList& calls)
       : work_(work), plan_(plan), slots_(slots), calls_(calls) {}
 
-  // Behind an instance's forward, where it has something to put away.
+  // Is called after an instance's forward, where it has something to offload.
   void put_away(std::int32_t instance, std::int32_t microbatch);
   // Before the first of a backward pass's calls that are left: what that reads and, unless it has the same
   // memory, what the next instance's does, which may be another pass's.

@@ -142,7 +142,7 @@ class SideBySide {
     }
   }
 
-  // From the beginning of each call to that of the first exchange which must wait for it.
+  // Finds the time from the beginning of each call to that of the first exchange which must wait for it.
   void find_ways_to_exchanges() {
     ways_.assign(calls_.size(), std::numeric_limits<double>::infinity());
     for (std::size_t c = ways_.size(); c-- > 0;) {
@@ -159,7 +159,7 @@ class SideBySide {
     queues_[calls_[at].queue].later.insert({ready_at_[at], call});
   }
 
-  // The queue whose next call begins first.
+  // Returns the queue whose next call begins first.
   Queue& soonest() {
     return *std::min_element(queues_.begin(), queues_.end(),
                              [](const Queue& a, const Queue& b) { return a.next_begin() < b.next_begin(); });

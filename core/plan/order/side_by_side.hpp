@@ -1,4 +1,4 @@
-// The order of calls where several microbatches go through the chain side by side.
+// Orders calls where several microbatches go through the chain side by side.
 #pragma once
 
 #include "plan/plan.hpp"

@@ -9,13 +9,13 @@
 
 namespace prun {
 
-// By where they begin; `Users` says as `end` where its stretch ends. No two overlap.
+// Stretches are keyed by where they begin; `Users` states as `end` where its stretch ends. No two overlap.
 template <class Users>
 class Stretches : public std::map<std::int64_t, Users> {
  public:
   using Place = typename std::map<std::int64_t, Users>::iterator;
 
-  // The first stretch in the bytes used, which none crosses afterwards. Most are used whole.
+  // Returns the first stretch in the bytes used, whose borders none crosses afterwards. Most are used whole.
   Place in(const ByteUse& use) {
     const Place whole = this->lower_bound(use.begin);
     if (whole != this->end() && whole->first == use.begin && whole->second.end == use.end) return whole;

@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// Where each instance's part of a region lies.
+// Says where each instance's part of a region is placed.
 struct Turns {
   std::vector<std::int64_t> bytes;  // by instance
   Offsets offsets;

@@ -9,7 +9,7 @@ namespace prun {
 
 namespace {
 
-// Each instance that is updated, as the calls come.
+// Returns each instance that is updated, in the order of the calls.
 std::vector<std::int32_t> updated_in_order(const Plan& plan) {
   std::vector<std::int32_t> order;
   Numbered<bool> known(plan.instances.size());
@@ -23,7 +23,7 @@ std::vector<std::int32_t> updated_in_order(const Plan& plan) {
   return order;
 }
 
-// Whether an instance's update computes in three pieces or more.
+// Says whether an instance's update computes in three pieces or more.
 bool is_updated_in_pieces(const Plan& plan, std::int32_t instance) {
   const PlannedFunction& update = plan.functions[plan.find(FunctionKind::update, instance)];
   return std::count_if(update.pieces.begin(), update.pieces.end(),

@@ -18,7 +18,7 @@ void check_axis(const Program& program, const PipelineRequest& asked) {
                   "' too; give each strategy an axis of its own");
 }
 
-// Segments whose ops use a parameter, its own included.
+// Returns the segments whose ops use a parameter, its own included.
 std::set<Id> users_of(const Program& program, Id parameter) {
   std::set<Id> users{program.value(parameter).segment};
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
@@ -62,7 +62,7 @@ void untie_across_ranks(Program& program, const PipelineLayout& layout, const Op
   }
 }
 
-// What the stages of a pipeline come to, each for its own layers.
+// Sums what the stages of a pipeline compute, each for its own layers.
 class StageSums {
  public:
   StageSums(Program& program, AxisId axis) : program_(program), axis_(axis) {
@@ -83,7 +83,7 @@ class StageSums {
     check_twins(sum, function);
   }
 
-  // Of whoever else's: where the step has a use of them.
+  // Adds the sums of others, where the step uses them.
   void add_others() {
     for (const Id sum : program_.runtimes()) {
       if (of_stages_.count(sum) == 0 || done_.count(sum) != 0 || is_twin(sum)) continue;

@@ -42,7 +42,7 @@ Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
   std::vector<double> sums(costs.size() + 1, 0);
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
   const auto none_yet = Cut{std::numeric_limits<double>::infinity(), 0, -1};
-  // best[k][n]: the first n instances in k stages.
+  // best[k][n] cuts the first n instances into k stages.
   std::vector<Numbered<Cut>> best(static_cast<std::size_t>(stages) + 1,
                                   std::vector<Cut>(costs.size() + 1, none_yet));
   best[0][0] = {};
@@ -103,7 +103,7 @@ std::int32_t PipelineLayout::stage_of(std::int32_t instance) const {
 
 namespace {
 
-// Where a parameter and its copy are: the coordinate of the other one, or -1.
+// Returns, for a parameter and its copy, the coordinate of the other holder, or -1.
 std::int64_t other_holder(const Program& program, const PipelineLayout& layout, std::int64_t coordinate) {
   const std::vector<Instance> chain = chain_of(program);
   std::set<std::int64_t> holders;

@@ -1,5 +1,5 @@
-// The stages of a pipeline: the chain of instances cut into consecutive pieces, and which of them a rank
-// holds.
+// Describes the stages of a pipeline: the chain of instances is cut into consecutive pieces, some of which a
+// rank holds.
 #pragma once
 
 #include <span>
@@ -11,10 +11,10 @@
 
 namespace prun {
 
-// What one microbatch costs each instance of the chain, forward and backward.
+// Returns what one microbatch costs each instance of the chain, forward and backward.
 std::vector<double> chain_costs(const Program& program);
 
-// Instances [first, last) of the chain.
+// Covers instances [first, last) of the chain.
 struct Stage {
   std::int32_t first = 0, last = 0;
   friend bool operator==(const Stage&, const Stage&) = default;
@@ -24,24 +24,24 @@ struct Stage {
 // where there are fewer instances than stages.
 Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages);
 
-// Stages of so many instances each. Throws bad_input where their number or sum is another.
+// Makes stages of the stated numbers of instances. Throws bad_input where their number or sum is another.
 std::vector<Stage> cut_as_told(std::span<const std::int64_t> counts, std::int64_t instances,
                                std::int64_t stages);
 
-// How a program runs as a pipeline.
+// Describes how a program runs as a pipeline.
 struct PipelineLayout {
   AxisId axis = 0;
   bool split = false;  // backward is two functions
   PipelineOrder order;
   Numbered<Stage> stages;
 
-  // Which rank of the axis has a stage.
+  // Returns which rank of the axis has a stage.
   std::int64_t holder(std::int32_t stage) const;
-  // The stage that an instance of the chain belongs to.
+  // Returns the stage that an instance of the chain belongs to.
   std::int32_t stage_of(std::int32_t instance) const;
 };
 
-// What the rank at a coordinate of the axis does.
+// Returns what the rank at a coordinate of the axis does.
 Work work_of(const Program& program, const PipelineLayout& layout, std::int64_t coordinate);
 
 }  // namespace prun

@@ -113,8 +113,8 @@ std::string cell_text(const ScheduleCall& call, bool with_chunk) {
          std::to_string(call.microbatch);
 }
 
-// Columns for a unit of time. The shortest call gets a whole number of them where it can, so that equal calls
-// look equal.
+// Returns the columns for a unit of time. The shortest call gets a whole number of them where it can, so that
+// equal calls look equal.
 double columns_per_unit(const PipelineTiming& timing, int columns) {
   double shortest = timing.makespan;
   for (const std::vector<CallTime>& times : timing.times)

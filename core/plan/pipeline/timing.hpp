@@ -1,5 +1,5 @@
-// A pipeline's calls in virtual time: how long a step takes, who is idle, how much is alive; and as a
-// drawing.
+// Runs a pipeline's calls in virtual time: how long a step takes, which ranks are idle, how much is alive;
+// and draws them.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Of one stage, in any unit. A whole backward takes backward_input + backward_weight.
+// States the costs of one stage, in any unit. A whole backward takes backward_input + backward_weight.
 struct PassCosts {
   double forward = 1;
   double backward_input = 1;
@@ -32,16 +32,17 @@ struct PipelineTiming {
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);
 
-// The idle share of a step, in the units of Bubble; where steps overlap, of one between two others.
+// Returns the idle share of a step, in the units of Bubble; where steps overlap, that of one between two
+// others.
 double bubble_of(const PipelineOrder& order);
 
-// A row for each rank, `width` columns or somewhat less. A cell is F, B (whole, or of the input) or W (of the
-// weights) with its microbatch, and before it its chunk where a rank has several; idle time is dots.
-// `first_rank`: what the first row is called.
+// Draws a row for each rank, in `width` columns or somewhat less. A cell is F, B (whole, or of the input) or
+// W (of the weights) with its microbatch, and before it its chunk where a rank has several; idle time is
+// dots. `first_rank` is the name of the first row.
 std::string draw(const PipelineOrder& order, const PipelineTiming& timing, int width,
                  std::int32_t first_rank = 0);
 
-// What a call waits for: a pass of the stage before or after it.
+// Says what a call waits for: a pass of the stage before or after it.
 struct Awaited {
   bool backward = false;
   std::int32_t stage = 0;
@@ -49,8 +50,8 @@ struct Awaited {
 };
 std::optional<Awaited> awaited_by(const PipelineOrder& order, std::int32_t rank, const ScheduleCall& call);
 
-// By rank and call. A rank that waits forever has fewer times than calls; see read_schedule(), which allows
-// none.
+// Returns times by rank and call. A rank that waits forever has fewer times than calls; see read_schedule(),
+// which allows none.
 Numbered<std::vector<CallTime>> run_in_virtual_time(const PipelineOrder& order, const PassCosts& costs);
 
 }  // namespace prun

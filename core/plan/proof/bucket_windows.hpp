@@ -1,4 +1,4 @@
-// What a value's bytes show: of a view, the members of its bucket.
+// Finds what a value's bytes show: a view shows the members of its bucket.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Bytes that hold one content.
+// Describes bytes that hold one content.
 struct Window {
   Content content;
   std::int64_t at = 0, bytes = 0;

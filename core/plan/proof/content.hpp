@@ -1,4 +1,4 @@
-// What bytes hold, as the proof of a plan follows it.
+// Describes what bytes hold, as the proof of a plan follows it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// Which content a value has: of which instance, for which microbatch, as of which step.
+// Says which content a value has: of which instance, for which microbatch, as of which step.
 struct Content {
   Id value = none;
   std::int32_t instance = -1;
@@ -21,14 +21,14 @@ struct Content {
   }
 };
 
-// What a value's version counts.
+// Says what a value's version counts.
 enum class Counts : std::uint8_t {
   steps,    // it is made anew in each
   updates,  // parameters, masters, moments, and their copies
   nothing,  // it stays as it is, or nobody says when it changes
 };
 
-// Those that a reader may find.
+// States the versions that a reader may find.
 struct Versions {
   std::int64_t oldest = 0, newest = 0;
   Counts count = Counts::steps;

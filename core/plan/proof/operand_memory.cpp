@@ -13,7 +13,7 @@ void append_when(const When& when, const QueueClocks& clocks, ProofState& state)
                                                          : when.ticket - clocks.first_ticket(when.queue)});
 }
 
-// What a stretch of memory means for the step behind this one, relative to it.
+// Appends what a stretch of memory means for the step after this one, relative to it.
 void append_stretch(std::int64_t at, const ShadowMemory::Stretch& stretch, const QueueClocks& clocks,
                     std::int64_t version, ProofState& state) {
   const Content& content = stretch.content;

@@ -9,8 +9,8 @@
 
 namespace prun {
 
-// When something happened: the position of a call in its queue, over all steps. A negative ticket: before the
-// first step.
+// Says when something happened: the position of a call in its queue, over all steps. A negative ticket means
+// before the first step.
 struct When {
   std::int32_t queue = -1;
   std::int64_t ticket = 0;
@@ -20,20 +20,20 @@ struct When {
 // that began, is done when it begins.
 class QueueClocks {
  public:
-  // So many calls a step, by queue.
+  // Takes the number of calls a step, by queue.
   explicit QueueClocks(std::vector<std::int64_t> calls);
 
   void begin_step(std::int64_t step);
   // Throws an Error where a call waits for one that has not begun.
   void begin_call(std::int32_t queue, std::int32_t position, std::span<const Wait> waits);
 
-  // The call at hand.
+  // Returns the current call.
   const When& now() const { return now_; }
   // Whether it is known to be done.
   bool is_done(const When& earlier) const {
     return earlier.ticket < 0 || clocks_[now_.queue][earlier.queue] >= earlier.ticket;
   }
-  // Of the first call of this step.
+  // Returns the ticket of the first call of this step.
   std::int64_t first_ticket(std::int32_t queue) const { return step_ * calls_[queue]; }
 
  private:

@@ -1,5 +1,5 @@
-// Memory that remembers, of each byte, what it holds, who wrote that and who has read it since: what the
-// proof of a plan replays steps over.
+// Remembers of each byte what it holds, who wrote that and who has read it since; the proof of a plan replays
+// steps over it.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@
 
 namespace prun {
 
-// What is wrong is an Error that names the op and the content. Bytes that nobody has written hold nothing.
+// It throws an Error that names the op and the content. Bytes that nothing has written hold nothing.
 class ShadowMemory {
  public:
-  // Consecutive bytes that were written at once and read alike.
+  // Describes consecutive bytes that were written at once and read alike.
   struct Stretch {
     std::int64_t end = 0;
     Content content;
@@ -31,7 +31,7 @@ class ShadowMemory {
                std::function<std::string(const Content&)> describe)
       : layout_(layout), clocks_(clocks), describe_(std::move(describe)) {}
 
-  // What was there before the first step.
+  // Puts what was there before the first step.
   void put(std::int64_t at, std::int64_t size, const Content& content);
 
   // All of the bytes must hold that content, of such a version, which a call wrote that is known to be done.
@@ -48,7 +48,7 @@ class ShadowMemory {
   // What the layout does not keep from step to step, others may have overwritten.
   void forget_what_is_not_kept();
 
-  // By the address that each begins at.
+  // Returns stretches by the address that each begins at.
   const std::map<std::int64_t, Stretch>& stretches() const { return stretches_; }
 
  private:
