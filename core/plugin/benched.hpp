@@ -1,4 +1,4 @@
-// The settings of strategies that `prun bench` tries, as their notes list them (trait `bench`).
+// Lists the settings of strategies that `prun bench` tries, as their notes list them (trait `bench`).
 #pragma once
 
 #include <span>
@@ -23,7 +23,7 @@ struct BenchedSettings {
 // Of one strategy; it may list none.
 BenchedSettings benched_settings(const PluginNote& strategy);
 
-// The strategies that list some, by name.
+// Returns the strategies that list some, by name.
 std::vector<PluginNote> benched_strategies(std::span<const SearchPlace> places);
 
 }  // namespace prun

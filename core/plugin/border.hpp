@@ -1,5 +1,5 @@
-// What every call into a plugin goes through: the plugin's object, behind the same interface. An error that
-// it returns is told under its name, and a process that it ends is too.
+// Every call into a plugin goes through this: the plugin's object, behind the same interface. An error that
+// it returns is reported under its name, and so is an end of the process that it causes.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// "strategy plugin 'zero': " before the message of a Status.
+// Puts "strategy plugin 'zero': " before the message of a Status.
 Status under_name(const std::string& plugin, const Status& status) noexcept;
 
 template <class Interface>

@@ -28,7 +28,7 @@ std::string environment(const char* variable) {
 
 fs::path epoch_folder() { return fs::path("prun") / "plugins" / std::to_string(plugin_epoch); }
 
-// Empty when neither variable holds an absolute path.
+// Returns an empty path when neither variable holds an absolute path.
 fs::path user_folder() {
   const fs::path data = environment("XDG_DATA_HOME");
   if (data.is_absolute()) return data / epoch_folder();
@@ -56,7 +56,7 @@ struct FileWords {
   std::string kind, name;
 };
 
-// "libprun_model_gpt.so" -> model, gpt. Kinds have no underscore, names may.
+// Splits "libprun_model_gpt.so" into model and gpt. Kinds have no underscore, names may.
 std::optional<FileWords> words_of(const std::string& file) {
   std::string_view text = file;
   if (!text.starts_with(file_prefix) || !text.ends_with(file_suffix)) return std::nullopt;
@@ -101,7 +101,8 @@ void examine(PluginCandidate& candidate) {
   }
 }
 
-// The plugin files of one folder, unexamined, in order of their names. Empty when it cannot be read.
+// Returns the plugin files of one folder, unexamined, in order of their names. The list is empty when it
+// cannot be read.
 std::vector<PluginCandidate> scan(const SearchPlace& place) {
   std::vector<PluginCandidate> found;
   std::error_code error;
@@ -118,7 +119,7 @@ bool exists_here(const fs::path& path) {
   return fs::symlink_status(path, error).type() != fs::file_type::not_found && !error;
 }
 
-// The files of that kind and name, unexamined, in search order.
+// Returns the files of that kind and name, unexamined, in search order.
 std::vector<PluginCandidate> candidates_of(std::span<const SearchPlace> places, std::string_view kind,
                                            std::string_view name) {
   std::vector<PluginCandidate> found;
@@ -144,7 +145,7 @@ std::string describe_place(const SearchPlace& place) {
   return "\n  looked in " + place.folder.string() + " (" + place.origin + note + ")";
 }
 
-// Of the plugin that says others call it so.
+// Names the plugin that states this name as an alias of its own.
 std::string called_elsewhere(std::span<const SearchPlace> places, std::string_view kind,
                              std::string_view name) {
   for (const PluginNote& note : usable_notes(places, kind))

@@ -1,5 +1,5 @@
-// Where plugins are looked for, which there are, and which one a recipe means. Nothing is loaded: everything
-// comes from file names, permissions and notes.
+// Finds where plugins are looked for, which there are, and which one a recipe means. Nothing is loaded:
+// everything comes from file names, permissions and notes.
 #pragma once
 
 #include <filesystem>
@@ -25,9 +25,10 @@ struct SearchPlace {
   std::string origin;            // who named it: "--plugin-path", "PRUN_PLUGIN_PATH", ...
 };
 
-// In the order they are searched: command line, PRUN_PLUGIN_PATH, recipe, the user's data folder, prun's own
-// lib folder. Environment variables count only where secure_getenv() gives them. Relative or empty entries in
-// them are left out: the current folder is never searched unless a command line or recipe names it.
+// Returns the places in the order of search: command line, PRUN_PLUGIN_PATH, recipe, the user's data folder,
+// prun's own lib folder. Environment variables count only where secure_getenv() gives them. Relative or empty
+// entries in them are left out: the current folder is never searched unless a command line or recipe names
+// it.
 std::vector<SearchPlace> search_places(const SearchRequest& request);
 
 struct PluginCandidate {
@@ -42,25 +43,26 @@ struct PluginCandidate {
   bool usable() const { return refusal.empty() && shadowed_by.empty(); }
 };
 
-// "usable", "refused: <why>" or "shadowed by <path>"
+// Returns "usable", "refused: <why>" or "shadowed by <path>".
 std::string state_of(const PluginCandidate& candidate);
 
-// Every file called libprun_<kind>_<name>.so, ordered by kind and name; of equal ones in search order.
+// Returns every file called libprun_<kind>_<name>.so, ordered by kind and name; of equal ones in search
+// order.
 std::vector<PluginCandidate> list_plugins(std::span<const SearchPlace> places);
 
-// The names of one kind, usable or not, sorted: for suggestions.
+// Returns the names of one kind, usable or not, sorted: for suggestions.
 std::vector<std::string> plugin_names(std::span<const SearchPlace> places, std::string_view kind);
 
 // Notes of those of one kind that can be used, by name.
 std::vector<PluginNote> usable_notes(std::span<const SearchPlace> places, std::string_view kind);
 
-// The first file of that kind and name. Throws not_found when there is none and bad_input when it cannot be
-// used, even if a later place has one that could: a plugin is never replaced silently. The message lists
-// every place looked at, every candidate with its reason, and near names.
+// Returns the first file of that kind and name. Throws not_found when there is none and bad_input when it
+// cannot be used, even if a later place has one that could: a plugin is never replaced silently. The message
+// lists every place looked at, every candidate with its reason, and near names.
 PluginCandidate find_plugin(std::span<const SearchPlace> places, std::string_view kind,
                             std::string_view name);
 
-// The candidate in a file given by path. A file that is not called as its note demands is refused.
+// Returns the candidate in a file given by path. A file that is not called as its note demands is refused.
 PluginCandidate examine_plugin(const std::filesystem::path& path, std::string_view origin);
 
 std::string plugin_file_name(std::string_view kind, std::string_view name);

@@ -1,4 +1,4 @@
-// A bounded reader of ELF64: headers, PT_NOTE, PT_DYNAMIC and SHT_DYNSYM.
+// Reads ELF64 within bounds: headers, PT_NOTE, PT_DYNAMIC and SHT_DYNSYM.
 #include "plugin/elf_file.hpp"
 
 #include <sys/stat.h>

@@ -18,7 +18,7 @@
 
 namespace prun {
 
-// The bytes of a file, or of a buffer.
+// Reads the bytes of a file, or of a buffer.
 struct ByteSource {
   std::uint64_t size = 0;
   // Fills the whole span from `offset`; only called with ranges inside `size`.
@@ -49,9 +49,9 @@ class ElfFile {
   ElfFile(ByteSource source, std::string name);
 
   std::vector<ElfNote> notes() const;
-  // DT_NEEDED, in order.
+  // Returns DT_NEEDED, in order.
   std::vector<std::string> needed() const;
-  // Global and weak dynamic symbols; nothing when the section headers were removed.
+  // Returns global and weak dynamic symbols; nothing when the section headers were removed.
   std::optional<std::vector<ElfSymbol>> dynamic_symbols() const;
 
  private:
@@ -73,7 +73,7 @@ class ElfFile {
   std::vector<Elf64_Phdr> segments_;
 };
 
-// Valid UTF-8 without control characters other than `allowed`.
+// Says whether a text is valid UTF-8 without control characters other than `allowed`.
 bool is_plain_text(std::string_view text, std::string_view allowed = "");
 
 }  // namespace prun

@@ -51,7 +51,7 @@ void show(const InPlugin* call) {
   own.place->number.store(call->number(), std::memory_order_release);
 }
 
-// Of a call that is made within that one, or in none.
+// Returns the depth of a call that is made within that one, or in none.
 std::uint64_t depth_within(const InPlugin* call) {
   return std::min<std::size_t>(call ? depth_of(call->number()) + 1 : 1, 255);
 }
@@ -75,7 +75,7 @@ void write_text(const char* text) {
   }
 }
 
-// "prun: strategy plugin 'x' ended prun with exit() in apply(); ..."
+// Writes "prun: strategy plugin 'x' ended prun with exit() in apply(); ..."
 void name_plugin(const char* how, const char* detail) {
   const char* const parts[] = {"prun: ",
                                innermost->plugin(),

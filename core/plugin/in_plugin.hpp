@@ -1,5 +1,5 @@
-// Which plugin's code a thread runs. Whoever ends the process in there is named: with exit(), by a signal, by
-// an exception that nobody catches.
+// Tracks which plugin's code a thread runs. A plugin that ends the process is named: with exit(), by a
+// signal, by an uncaught exception.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +34,10 @@ class InPlugin {
   const std::uint64_t number_;
 };
 
-// 1: the outermost call. Of 255 and more all are 255.
+// The outermost call has depth 1. Depths of 255 and more are all 255.
 constexpr std::size_t depth_of(std::uint64_t number) { return number & 0xff; }
 
-// The calls into plugins that threads are in, the innermost ones, by place: their numbers, or 0. Of more than
+// Returns the innermost calls into plugins that threads are in, by place: their numbers, or 0. With more than
 // 256 threads, some have no place.
 std::vector<std::uint64_t> calls_into_plugins();
 
@@ -48,7 +48,7 @@ struct PluginAndWhere {
 std::optional<PluginAndWhere> call_into_plugin(std::size_t place, std::uint64_t number);
 
 // While it lives, the process cannot end in a plugin's code without a sentence on stderr and an exit code
-// that says so. One in a process, in main().
+// that says so. A process has one, in main().
 class UntimelyEndWatch {
  public:
   UntimelyEndWatch();

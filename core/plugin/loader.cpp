@@ -1,4 +1,5 @@
-// Loading by Boost.DLL. Its headers stay in this file: its filesystem (Boost's) is not the rest of prun's.
+// Loads plugins by Boost.DLL. Its headers stay in this file: its filesystem (Boost's) is not the rest of
+// prun's.
 #include "plugin/loader.hpp"
 
 #include <dlfcn.h>

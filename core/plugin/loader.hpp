@@ -28,7 +28,7 @@ struct MappedPlugin {
 // holds the entry itself rather than in a library it depends on.
 MappedPlugin map_plugin(const std::filesystem::path& path);
 
-// How a plugin disagrees with its own note or with this prun; empty when it does not.
+// Says how a plugin disagrees with its own note or with this prun; empty when it does not.
 std::string descriptor_problem(const PluginDescriptor* descriptor, const PluginNote& note);
 
 namespace detail {
@@ -60,7 +60,7 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   static std::shared_ptr<const PluginLibrary> load(const std::filesystem::path& path);
   static std::shared_ptr<const PluginLibrary> load(MappedPlugin mapped);
 
-  // For the run record: note().version, note().build_id, sha256(), path().
+  // The run record uses these: note().version, note().build_id, sha256(), path().
   const PluginNote& note() const { return note_; }
   const std::filesystem::path& path() const { return path_; }
   const std::string& sha256() const { return sha256_; }
@@ -79,10 +79,10 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
                              [self = shared_from_this()](Interface* made) { self->destroy_raw(made); }));
   }
 
-  // A model's options as a config.json says them. Throws the plugin's own Error under its name.
+  // Reads a model's options from a config.json. Throws the plugin's own Error under its name.
   void read_config(const OptionsApi& config, const ConfigWriterApi& options) const;
 
-  // What create() rests on, for callers that know no interface. Every object goes to destroy_raw() once.
+  // create() uses this, which is for callers that know no interface. Every object goes to destroy_raw() once.
   void* create_raw(const OptionsApi& options) const;
   void destroy_raw(void* object) const noexcept { descriptor_->destroy(object); }
 

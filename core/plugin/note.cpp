@@ -98,7 +98,7 @@ std::map<std::string, std::string> parse_traits(std::string_view text, const std
   return traits;
 }
 
-// The text of the one PRUN note.
+// Returns the text of the one PRUN note.
 std::string_view prun_text(const std::vector<ElfNote>& notes, const std::string& name) {
   const auto ours = [](const ElfNote& note) { return note.owner == note_owner; };
   const auto found = std::find_if(notes.begin(), notes.end(), ours);

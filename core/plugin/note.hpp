@@ -30,13 +30,14 @@ struct PluginNote {
   std::vector<std::string> undefined;  // dynamic symbols it expects from others
 };
 
-// "model plugin 'gpt'"
+// Returns a text such as "model plugin 'gpt'".
 std::string describe(const PluginNote& note);
 
 // The kinds there are.
 std::span<const std::string_view> plugin_kinds();
 
-// A kind or a name: 1 to 64 of a-z, 0-9, '-' and '_', beginning with a letter or digit.
+// Says whether a text is a kind or a name: 1 to 64 of a-z, 0-9, '-' and '_', beginning with a letter or
+// digit.
 bool is_plugin_word(std::string_view text);
 
 // Each throws bad_input with one of three sentences: no ELF file; no PRUN note, so no plugin; damaged, and
@@ -45,7 +46,7 @@ PluginNote read_note(const ByteSource& source, const std::string& name);
 PluginNote read_note(int fd, const std::string& name);
 PluginNote read_note(const std::filesystem::path& path);
 
-// The text inside the note.
+// Parses the text inside the note.
 PluginNote parse_note_text(std::string_view text, const std::string& name);
 
 }  // namespace prun

@@ -1,4 +1,5 @@
-// The table of calls by which a plugin reads options, of a class that has one static function for each.
+// Makes the table of calls by which a plugin reads options, from a class that has one static function for
+// each.
 #pragma once
 
 #include "prun/options.hpp"

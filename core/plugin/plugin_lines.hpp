@@ -1,4 +1,5 @@
-// What plugins say with log_line(), from whatever thread. It goes to whoever collects it, else to stderr.
+// Takes what plugins log with log_line(), from any thread. It goes to a collector where there is one, else to
+// stderr.
 #pragma once
 
 #include <string>
@@ -26,7 +27,7 @@ class OpenedUnsaid {
 // What a plugin is handed when it is loaded.
 const HostApi& host_api();
 
-// Collects lines from now on; what is left at the end goes to stderr. One at a time.
+// Collects lines from now on; what is left at the end goes to stderr. There is one at a time.
 class PluginLines {
  public:
   PluginLines();

@@ -1,5 +1,6 @@
-// The one source of libprun_sdk.so. It defines the symbol whose name carries the SDK's epoch and ABI family:
-// every plugin refers to it, so a plugin built for another SDK cannot be loaded, whatever its note says.
+// This is the one source of libprun_sdk.so. It defines the symbol whose name carries the SDK's epoch and ABI
+// family: every plugin refers to it, so a plugin built for another SDK cannot be loaded, whatever its note
+// says.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// Of strategies, in the order in which they work.
+// Lists the phases of strategies, in the order in which they work.
 inline constexpr std::array<std::string_view, 6> phases = {"model", "shard",  "partition",
                                                            "state", "memory", "order"};
 
@@ -46,15 +46,15 @@ struct TraitRule {
 // All there are.
 std::span<const TraitRule> trait_rules();
 
-// What is wrong with a plugin's traits, as the end of a sentence about it; empty when nothing is.
+// Says what is wrong with a plugin's traits, as the end of a sentence about it; empty when nothing is.
 std::string traits_problem(const PluginNote& note);
 
-// What a plugin states, or the empty text.
+// Returns what a plugin states, or the empty text.
 std::string_view trait_of(const PluginNote& note, std::string_view key);
 // It returns what stands between commas, but for those in brackets: "stage:1|2", "place:host|(device:75,
 // host:25)".
 std::vector<std::string_view> items_of_trait(std::string_view text);
-// Whether one of the items of a list is this one.
+// Says whether one of the items of a list is this one.
 bool trait_lists(const PluginNote& note, std::string_view key, std::string_view item);
 
 }  // namespace prun

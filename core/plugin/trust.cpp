@@ -1,4 +1,4 @@
-// Owner and permissions of a plugin file and of every folder above it.
+// Checks owner and permissions of a plugin file and of every folder above it.
 #include "plugin/trust.hpp"
 
 #include <fcntl.h>

@@ -12,8 +12,9 @@
 namespace prun::recipe {
 
 struct PluginCatalog {
-  // The options of a plugin; null when there is no such plugin. Throws Error when there is one that cannot be
-  // used; its message then becomes a problem of the recipe. The schema is copied before the next call.
+  // Returns the options of a plugin; null when there is no such plugin. Throws Error when there is one that
+  // cannot be used; its message then becomes a problem of the recipe. The schema is copied before the next
+  // call.
   std::function<const Schema*(std::string_view kind, std::string_view name)> schema;
   // All known names of a kind, for suggestions and references.
   std::function<std::vector<std::string>(std::string_view kind)> names;
@@ -22,7 +23,7 @@ struct PluginCatalog {
   std::function<std::vector<std::pair<std::string, std::string>>(std::string_view name,
                                                                  const std::string& path)>
       model_options;
-  // One line on what a plugin is for.
+  // Returns one line on what a plugin is for.
   std::function<std::string(std::string_view kind, std::string_view name)> help;
 };
 

@@ -21,7 +21,7 @@ struct SectionRule {
   // [comm.ucx]: a table in it has the options of the plugin of this kind that it is named after; or empty.
   std::string table_kind;
 
-  // "[model]" or "[[strategy]]"
+  // Returns "[model]" or "[[strategy]]".
   std::string label() const { return list ? "[[" + name + "]]" : "[" + name + "]"; }
 };
 

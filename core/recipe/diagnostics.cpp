@@ -61,7 +61,7 @@ std::string mark_under(const Piece& piece, std::ptrdiff_t offset, std::ptrdiff_t
   return offset < length ? std::string(width_of(piece), '~') : "";
 }
 
-// The two lines under a head: text of the source line, and the marks below it.
+// Holds the two lines under a head: text of the source line, and the marks below it.
 struct Snippet {
   std::string text;
   std::string marks;

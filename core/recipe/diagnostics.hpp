@@ -12,7 +12,7 @@
 
 namespace prun::recipe {
 
-// A text that values come from: a file, or one `--set a.b=c` (whose name is also its text).
+// Is a text that values come from: a file, or one `--set a.b=c` (whose name is also its text).
 struct Source {
   enum class Kind : std::uint8_t { file, override_, ours };  // ours: nobody wrote it
 
@@ -31,7 +31,7 @@ struct Location {
   std::uint32_t length = 1;  // in code points; cut at the end of the line
 };
 
-// "recipe.toml:14", "--set optimizer.lr=1" or "default"
+// Returns "recipe.toml:14", "--set optimizer.lr=1" or "default"
 std::string describe(const Location& at);
 
 struct Problem {
@@ -39,7 +39,7 @@ struct Problem {
   std::string message;
 };
 
-// Head, source line and caret, then what else the message has in lines of its own; no newline at the end.
+// Renders head, source line and caret, then the message's further lines; it ends without a newline.
 std::string render(const Problem& problem);
 
 // Collects problems, so that the user sees all of them at once.

@@ -1,4 +1,4 @@
-// Texts about options.
+// Writes texts about options.
 #include "recipe/explain.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::string without_indices(std::string_view path) {
   return out;
 }
 
-// The innermost section that the path lies in.
+// Returns the innermost section that contains the path.
 const SectionRule* rule_of(std::string_view path) {
   const SectionRule* found = nullptr;
   for (const SectionRule& rule : core_sections()) {
@@ -44,7 +44,7 @@ struct Declarer {
   Schema schema;
 };
 
-// Kinds of plugins whose options a section takes.
+// Returns the kinds of plugins whose options a section takes.
 const std::string& kind_of(const SectionRule& rule) {
   return rule.plugin_kind.empty() ? rule.table_kind : rule.plugin_kind;
 }
@@ -59,13 +59,13 @@ std::vector<Declarer> declarers_of(const SectionRule& rule, const PluginCatalog&
   return all;
 }
 
-// Whether the option is asked for: the key itself, a table of keys, or the whole section.
+// Says whether the option is asked for: the key itself, a table of keys, or the whole section.
 bool asked_for(const std::string& option, std::string_view key) {
   const bool free_name = option == "*" && key.find('.') == std::string_view::npos;
   return key.empty() || free_name || option == key || option.starts_with(std::string(key) + ".");
 }
 
-// "" when nobody declares it.
+// Returns "" when nothing declares it.
 std::string explain_options(const std::string& section, std::string_view key,
                             std::span<const Declarer> declarers) {
   std::string out;
@@ -79,7 +79,7 @@ std::string explain_options(const std::string& section, std::string_view key,
   return out;
 }
 
-// How a recipe names a plugin of the section's kind, and where it gives it options.
+// Says how a recipe names a plugin of the section's kind, and where it gives it options.
 std::string use_of(const SectionRule& rule, const std::string& name) {
   if (rule.table_kind.empty()) return rule.label() + " plugin = \"" + name + "\"";
   return "options in [" + rule.name + "." + name + "]";
@@ -90,7 +90,7 @@ struct NamedPlugin {
   Declarer declarer;
 };
 
-// The plugins of that name, of all kinds.
+// Returns the plugins of that name, of all kinds.
 std::vector<NamedPlugin> plugins_called(const std::string& name, const PluginCatalog& catalog) {
   std::vector<NamedPlugin> found;
   for (const SectionRule& rule : core_sections()) {
@@ -103,7 +103,7 @@ std::vector<NamedPlugin> plugins_called(const std::string& name, const PluginCat
   return found;
 }
 
-// "tensor", "zero.stage": a plugin by its name, or an option of one.
+// Explains "tensor" or "zero.stage": a plugin by its name, or an option of one.
 std::string explain_plugins(std::string_view path, const PluginCatalog& catalog) {
   const std::string name(split(path, '.')[0]);
   const std::string_view key = path.substr(std::min(path.size(), name.size() + 1));
@@ -119,7 +119,7 @@ std::string explain_plugins(std::string_view path, const PluginCatalog& catalog)
   return out;
 }
 
-// "optimizer.lr": the first section with such a key, or with the one that others call so.
+// Returns "optimizer.lr": the first section with such a key, or with the one of which it is an alias.
 std::string keys_called(std::string_view name, const PluginCatalog& catalog) {
   const std::string behind_dot = "." + std::string(name);
   for (const SectionRule& rule : core_sections())
@@ -196,7 +196,7 @@ std::string range_cell(const Option& option) {
   return out;
 }
 
-// The first section that takes plugins of the same kind.
+// Returns the first section that takes plugins of the same kind.
 const SectionRule& first_of_kind(const SectionRule& rule) {
   const auto rules = core_sections();
   return *std::find_if(rules.begin(), rules.end(),

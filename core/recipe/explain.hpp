@@ -21,7 +21,7 @@ std::string explain(std::string_view path, const Recipe& recipe);
 // Tables of all sections and of all plugins the catalog names, as Markdown.
 std::string reference_markdown(const PluginCatalog& catalog);
 
-// One such table.
+// Returns one such table.
 std::string reference_table(const Schema& schema);
 
 }  // namespace prun::recipe

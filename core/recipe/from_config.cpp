@@ -9,7 +9,7 @@ namespace prun::recipe {
 
 namespace {
 
-// Of a key that is a text; empty where it is none or not there.
+// Returns the value of a key that is a text; empty where it is none or not there.
 std::string text_at(const Node& table, std::string_view key) {
   const Member* const member = table.find(key);
   if (!member) return {};

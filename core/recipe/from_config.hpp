@@ -1,4 +1,4 @@
-// Options of the model that a config.json gives: keys that the recipe leaves out.
+// Reads options of the model from a config.json: keys that the recipe leaves out.
 #pragma once
 
 #include "recipe/catalog.hpp"

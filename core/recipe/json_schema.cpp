@@ -10,7 +10,7 @@
 namespace prun::recipe {
 namespace {
 
-// Keys of [model] whose values give the others that it requires.
+// These keys of [model] have values that give the others that it requires.
 constexpr std::string_view model_givers[] = {"config", "init"};
 constexpr std::string_view include_key = "include";
 
@@ -45,7 +45,7 @@ void write_names(JsonWriter& json, std::string_view key, const std::vector<std::
   json.end_array();
 }
 
-// Type, range and choices of one value, or of an element of a list.
+// Writes type, range and choices of one value, or of an element of a list.
 void write_limits(JsonWriter& json, const Option& option) {
   const OptionType type = element_of(option.type);
   json.member("type", json_type(type));
@@ -78,7 +78,7 @@ void write_option(JsonWriter& json, const Option& option) {
 
 using Options = std::vector<Option>;
 
-// The options whose keys begin so, by what follows it.
+// Returns the options whose keys begin so, by what follows.
 Options below(const Options& options, const std::string& table) {
   Options found;
   for (const Option& option : options)
@@ -89,7 +89,7 @@ Options below(const Options& options, const std::string& table) {
   return found;
 }
 
-// Members of "properties": one for each key, a dotted key in the table that it lies in.
+// Writes members of "properties": one for each key, a dotted key in its table.
 void write_options(JsonWriter& json, const Options& options) {
   std::set<std::string> tables;
   for (const Option& option : options) {
@@ -178,7 +178,7 @@ class SchemaWriter {
     write_others(json_, options);
   }
 
-  // [comm.ucx]: a table for each plugin of the kind.
+  // Writes a table such as [comm.ucx] for each plugin of the kind.
   void write_tables(const std::string& kind) {
     for (const std::string& name : catalog_.names(kind)) {
       const Schema* const schema = catalog_.schema(kind, name);

@@ -1,4 +1,5 @@
-// What a recipe may hold, as a JSON schema: editors check and complete recipes by it as they are written.
+// Writes what a recipe may hold as a JSON schema: editors check and complete recipes by it as they are
+// written.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The tree of a recipe as written.
+// Implements the tree of a recipe as written.
 #include "recipe/node.hpp"
 
 #include <algorithm>

@@ -46,7 +46,7 @@ struct Member {
 
 // The words a message uses: "int", "table", ...
 std::string_view describe(Node::Kind kind);
-// The same, but the text itself where the type is still open.
+// Does the same, but returns the text itself where the type is still open.
 std::string describe(const Node& node);
 
 // Puts `above` over `below`, key by key: tables merge, everything else is replaced, list and tables of a list

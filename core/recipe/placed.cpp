@@ -43,7 +43,7 @@ std::string_view without_name(std::string_view message) {
 
 bool is_written(const Location& at) { return at.source && at.source->kind != Source::Kind::ours; }
 
-// Of the keys that somebody wrote, the one that the message names first.
+// Returns, of the keys that a user wrote, the one that the message names first.
 const Entry* named_first(const RecipeSection& section, std::string_view message) {
   const Entry* found = nullptr;
   std::size_t first = message.npos;

@@ -1,4 +1,4 @@
-// Errors that plugins and readers of files state about a section of the recipe, shown at their place in it.
+// Shows errors that plugins and readers of files state about a section of the recipe at their place in it.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace prun::recipe {
 
-// With line and caret already.
+// Has line and caret already.
 class PlacedError final : public Error {
  public:
   using Error::Error;

@@ -1,4 +1,4 @@
-// The options that a section's plugin declares beside core's.
+// Adds the options that a section's plugin declares to core's.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Loading, editing and looking into a recipe.
+// Loads, edits and looks into a recipe.
 #include "recipe/recipe.hpp"
 
 #include <algorithm>

@@ -16,9 +16,9 @@
 
 namespace prun::recipe {
 
-// Values by key, for whoever can find an entry. Asking for a key that no schema declares, or with another
-// type than declared, is a bug of the caller (internal error); so is reading an optional value that is
-// absent.
+// Gives values by key, for a class that can find an entry. Asking for a key that no schema declares, or with
+// another type than declared, is a bug of the caller (internal error); so is reading an optional value that
+// is absent.
 template <class Self>
 class TypedAccess {
  public:
@@ -34,14 +34,14 @@ class TypedAccess {
     return get<std::vector<std::string>>(key);
   }
 
-  // A size such as "80GiB"; nothing when it is empty.
+  // Returns a size such as "80GiB"; nothing when it is empty.
   std::optional<std::int64_t> bytes(std::string_view key) const { return parse_size(text(key)); }
-  // Whether there is a value: false for an optional one that is absent.
+  // Says whether there is a value: false for an optional one that is absent.
   bool has(std::string_view key) const {
     const Entry* const entry = self().find(key);
     return entry && entry->value;
   }
-  // "default", "recipe.toml:14", "--set optimizer.lr=1e-4"
+  // Returns "default", "recipe.toml:14" or "--set optimizer.lr=1e-4".
   std::string origin(std::string_view key) const { return describe(self().entry(key).at); }
 
  private:
@@ -57,13 +57,13 @@ class TypedAccess {
   }
 };
 
-// One table of a recipe: "model", "strategy.0". Keeps what it looks at alive.
+// Is one table of a recipe: "model", "strategy.0". It keeps what it refers to alive.
 class RecipeSection : public TypedAccess<RecipeSection> {
  public:
   const std::string& path() const { return info().path; }
   const std::string& name() const { return info().rule->name; }
   const std::string& plugin() const { return info().plugin; }
-  // "[model]", "[[strategy]]", "[comm.ucx]"
+  // Returns "[model]", "[[strategy]]" or "[comm.ucx]".
   std::string label() const { return info().rule->list ? info().rule->label() : "[" + path() + "]"; }
   // Of its table; nobody wrote one that has no source.
   const Location& place() const { return info().at; }
@@ -83,7 +83,8 @@ class RecipeSection : public TypedAccess<RecipeSection> {
   std::size_t index_;
 };
 
-// Immutable and cheap to copy. Keys are dotted paths: "optimizer.schedule.warmup", "strategy.0.stage".
+// A recipe is immutable and cheap to copy. Keys are dotted paths: "optimizer.schedule.warmup",
+// "strategy.0.stage".
 class Recipe : public TypedAccess<Recipe> {
  public:
   // `overrides` are "optimizer.lr=3e-4", the later the stronger. Throws bad_input with all problems,
@@ -94,7 +95,7 @@ class Recipe : public TypedAccess<Recipe> {
   static Recipe parse(std::string text, std::string name, std::span<const std::string> overrides,
                       PluginCatalog catalog);
 
-  // The same recipe with one value changed, checked anew: with("mesh.dp", "1").
+  // Returns the same recipe with one value changed, checked anew: with("mesh.dp", "1").
   Recipe with(std::string_view path, std::string_view value) const;
 
   const Entry* find(std::string_view path) const;
@@ -102,19 +103,19 @@ class Recipe : public TypedAccess<Recipe> {
 
   // A section that is a table always exists; an item of a list must.
   RecipeSection section(std::string_view path) const;
-  // [comm.ucx]: the options that the recipe gives to a plugin by its name, if it does.
+  // Returns [comm.ucx]: the options that the recipe gives to a plugin by its name, if it does.
   std::optional<RecipeSection> plugin_table(std::string_view kind, std::string_view name) const;
-  // The items of a list, or the one table of that name.
+  // Returns the items of a list, or the one table of that name.
   std::vector<RecipeSection> sections(std::string_view name) const;
   std::vector<RecipeSection> strategies() const { return sections("strategy"); }
   std::vector<RecipeSection> all_sections() const;
 
-  // A problem that points at a key, for checks that need more than one value. Of a key at its default it
-  // points at the section. Collect them in a Diagnostics.
+  // Makes a problem that points at a key, for checks that need more than one value. For a key at its default
+  // it points at the section. Collect them in a Diagnostics.
   Problem problem(std::string_view path, std::string message) const;
 
-  // The whole recipe, defaults included, as TOML; each value's origin in a comment. Parses to the same
-  // values.
+  // Returns the whole recipe, defaults included, as TOML, with each value's origin in a comment. It parses to
+  // the same values.
   std::string resolved_toml() const;
 
  private:

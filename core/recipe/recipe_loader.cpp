@@ -23,7 +23,7 @@ constexpr std::size_t max_depth = 8;
 constexpr std::size_t max_files = 32;
 constexpr std::string_view include_key = "include";
 
-// Both paths canonical.
+// Both paths are canonical.
 bool lies_in(const fs::path& path, const fs::path& folder) {
   const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return end == folder.end();

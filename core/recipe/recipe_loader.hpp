@@ -24,7 +24,7 @@ struct LoadedTree {
 // `diagnostics`. Bounds: 1 MiB a file, 8 includes deep, 32 files.
 LoadedTree load_tree(const std::filesystem::path& file, Diagnostics& diagnostics);
 
-// A recipe that lies in memory. It has no folder, so it cannot include.
+// Loads a recipe that is in memory. It has no folder, so it cannot include.
 LoadedTree load_tree_from_text(std::string text, std::string name, Diagnostics& diagnostics);
 
 // What `[plugins] path` says, in the file or in `overrides`; problems are left to the full reading.

@@ -61,7 +61,7 @@ class Resolver {
         if (member.value.kind == Node::Kind::table) resolve_plugin_table(rule, member);
   }
 
-  // [comm.ucx]: options of a plugin that has no section of its own.
+  // Resolves [comm.ucx]: options of a plugin that has no section of its own.
   void resolve_plugin_table(const SectionRule& rule, const Member& member) {
     Scope scope{rule, rule.name + "." + member.key, &member.value, member.key, false,
                 {},   entries_.all().size()};

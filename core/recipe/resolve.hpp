@@ -13,7 +13,7 @@
 
 namespace prun::recipe {
 
-// One option of one section of a recipe.
+// Describes one option of one section of a recipe.
 struct Entry {
   std::string path;  // "strategy.0.stage"
   std::string key;   // "stage"

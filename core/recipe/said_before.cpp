@@ -10,7 +10,7 @@ namespace prun::recipe {
 
 namespace {
 
-// "[run]" of "[run] # all", or nothing.
+// Returns "[run]" of "[run] # all", or nothing.
 std::string_view header_in(std::string_view line) {
   line = trim(line);
   const std::size_t end = line.find(']');

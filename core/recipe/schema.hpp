@@ -1,4 +1,4 @@
-// What options exist. A plugin states its options as plain text, one line each, five columns:
+// States which options exist. A plugin states its options as plain text, one line each, five columns:
 //
 //   key | type | default | range or choices | help
 //   rope_theta | float | 1e4 | 1..1e9 | Base of the rotary embedding
@@ -6,7 +6,7 @@
 // Types: int float bool string choice size ints floats strings names. The default is `required` (the user
 // must give it), `none` (may be absent), or a value; an empty default is the empty string. A string that is
 // literally one of these two words goes in quotes. Ranges are closed, either end may be absent. A dotted key
-// lies in a nested table. The key `*` takes any name not declared otherwise. Help is not optional. Lines that
+// is in a nested table. The key `*` takes any name not declared otherwise. Help is not optional. Lines that
 // are blank or start with # are skipped.
 #pragma once
 
@@ -42,7 +42,7 @@ class Schema {
   explicit Schema(std::vector<Option> options) : options_(std::move(options)) {}
 
   std::span<const Option> options() const { return options_; }
-  // Null when the key is not declared. `*` is found under its own name only.
+  // Returns null when the key is not declared. `*` is found under its own name only.
   const Option* find(std::string_view key) const;
 
  private:
@@ -56,9 +56,9 @@ Schema parse_schema(std::string_view text, std::string_view where);
 // Whether one key is the other, or a table that would have to hold it.
 bool keys_collide(std::string_view a, std::string_view b);
 
-// "default 12", "required", "optional"
+// Returns "default 12", "required" or "optional".
 std::string describe_default(const Option& option);
-// "1..4096", "one of constant, linear, cosine" or empty
+// Returns "1..4096", "one of constant, linear, cosine" or an empty text.
 std::string describe_range(const Option& option);
 
 }  // namespace prun::recipe

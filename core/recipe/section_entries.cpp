@@ -82,7 +82,7 @@ void SectionEntries::fill_value(const Scope& scope, const Member& member, const 
     plugins_.find(scope.rule.value_kind, *text, member.value.at);
 }
 
-// The declared entry of this key, or a new one if the section takes any name.
+// Returns the declared entry of this key, or a new one if the section takes any name.
 Entry* SectionEntries::find_entry(const Scope& scope, const std::string& key, const Member& member) {
   for (std::size_t i = scope.first; i < entries_.size(); ++i)
     if (entries_[i].key == key) return &entries_[i];

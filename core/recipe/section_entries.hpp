@@ -1,4 +1,4 @@
-// The entries of a section: what its options are set to in the recipe.
+// Collects the entries of a section: what its options are set to in the recipe.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ class SectionEntries {
                  Diagnostics& diagnostics)
       : main_(main), plugins_(plugins), unknown_(unknown), diagnostics_(diagnostics) {}
 
-  // Of all sections so far.
+  // Returns the entries of all sections so far.
   std::vector<Entry>& all() { return entries_; }
-  // One for each option that the section declares, with what its table says. Reports what is wrong or
-  // missing.
+  // Adds one entry for each option that the section declares, with what its table says. Reports what is wrong
+  // or missing.
   void add(const Scope& scope);
 
  private:

@@ -1,4 +1,4 @@
-// One section of a recipe, while it is being resolved.
+// Describes one section of a recipe, while it is being resolved.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace prun::recipe {
 
-// An option, and who declares it: "core", "strategy plugin 'zero'".
+// States an option, and who declares it: "core", "strategy plugin 'zero'".
 struct Declared {
   Option option;
   std::string by;
@@ -23,11 +23,11 @@ struct Scope {
   std::vector<Declared> declared;
   std::size_t first = 0;  // of its entries
 
-  // "[model]", "[[strategy]] 'zero'"
+  // Returns "[model]" or "[[strategy]] 'zero'".
   std::string label() const;
 };
 
-// Of one of core's sections, and not of one of its keys.
+// Says whether a path is one of core's sections, and not one of its keys.
 bool is_section(std::string_view path);
 
 // "; it is a choice of schedule.kind", where a table stands as the text that one of its keys takes.

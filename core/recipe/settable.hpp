@@ -1,4 +1,4 @@
-// What may follow --set, for shells that complete it.
+// Lists what may follow --set, for shells that complete it.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ struct SettableKey {
   std::vector<std::string> values;  // to choose from; empty: nothing is known of them
 };
 
-// Of the core and of all plugins that the catalog names, in order of their paths. Of lists, the first items.
+// Returns the keys of the core and of all plugins that the catalog names, in order of their paths. Lists give
+// their first items.
 std::vector<SettableKey> settable_keys(const PluginCatalog& catalog);
 
 }  // namespace prun::recipe

@@ -123,7 +123,7 @@ std::string from_alias(std::string_view key, const KeySet* here, std::span<const
   return {};
 }
 
-// The section's own key that is one slip away, or whose last part is this very name.
+// Returns the section's own key that is one slip away, or whose last part is this very name.
 std::string close_by(std::string_view key, const KeySet& here) {
   for (const std::string& known : here.keys)
     if (known != "*" && (edit_distance(key, known) == 1 || known.ends_with("." + std::string(key))))

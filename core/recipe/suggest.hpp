@@ -19,7 +19,7 @@ struct KeySet {
 // empty. `here` is an index into `sections`, or their number for the top level.
 std::string suggest_key(std::string_view key, std::size_t here, std::span<const KeySet> sections);
 
-// The key of this section that others call so; empty: none.
+// Returns the key of this section that has this alias; empty: none.
 std::string key_by_alias(std::string_view name, const KeySet& section);
 
 // The same for the name of a section: "; did you mean [model]?"

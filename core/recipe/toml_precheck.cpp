@@ -22,7 +22,7 @@ class Walk {
  public:
   explicit Walk(std::string_view text) : text_(text) {}
 
-  // Offset of what is refused, with reason() set.
+  // Returns the offset of what is refused, with reason() set.
   std::optional<std::size_t> run() {
     while (at_ < text_.size() && reason_.empty()) {
       const char c = text_[at_];

@@ -20,7 +20,7 @@ struct Refusal {
   std::string_view reason;
 };
 
-// The first such place, if there is one.
+// Returns the first such place, if there is one.
 std::optional<Refusal> precheck_toml(std::string_view text);
 
 }  // namespace prun::recipe

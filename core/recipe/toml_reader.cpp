@@ -5,8 +5,8 @@
 #include <limits>
 #include <tuple>
 
-// The library asserts what a hostile text can break. Aborting is no answer, and its NDEBUG form tells the
-// optimizer to rely on what may be false: here a broken assertion is an exception like any syntax error.
+// The library asserts what a hostile text can break. Aborting is no answer, and its NDEBUG form lets the
+// optimizer rely on what may be false: here a broken assertion is an exception like any syntax error.
 namespace prun::recipe {
 struct ParserGaveUp {};
 [[noreturn]] inline void give_up() { throw ParserGaveUp(); }

@@ -14,11 +14,11 @@ class TomlWriter {
  public:
   // Headers begin a table behind an empty line. "optimizer", "tier.nvme"
   TomlWriter& table(std::string_view path);
-  // One more table of a list: "strategy", "data.blend"
+  // Begins one more table of a list: "strategy", "data.blend".
   TomlWriter& item(std::string_view path);
   // "lr = 0.0003", with a comment in a column of its own; the key may have dots.
   TomlWriter& value(std::string_view key, const Value& value, std::string_view comment = {});
-  // "key = []", also of a list of tables.
+  // Writes "key = []", also for a list of tables.
   TomlWriter& empty_list(std::string_view key);
   // A line of its own; of several, each is one.
   TomlWriter& comment(std::string_view text);
@@ -31,7 +31,8 @@ class TomlWriter {
   std::string text_;
 };
 
-// One value, as a recipe or to_toml() has it. Nothing where the text is anything else, or more.
+// Parses one value, as a recipe or to_toml() has it. Returns nothing where the text is anything else, or
+// more.
 std::optional<Value> value_of_toml(std::string_view text);
 
 }  // namespace prun::recipe

@@ -107,7 +107,7 @@ class Conversion {
     return std::nullopt;
   }
 
-  // What was probably meant: the same without quotes, with them, or as a whole number.
+  // Returns what was probably meant: the same without quotes, with them, or as a whole number.
   static std::string meant_by(const Node& node, OptionType type) {
     const bool text = type == OptionType::string || type == OptionType::choice || type == OptionType::size;
     if (node.kind == Node::Kind::string && !text && parse_value(type, node.text))

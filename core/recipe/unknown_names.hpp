@@ -14,9 +14,9 @@ class UnknownNames {
   // What this section accepts, or would where it is written otherwise.
   void remember_keys(const Scope& scope);
   void declare(const SectionRule& rule);
-  // A key of the section that was remembered last.
+  // Notes a key of the section that was remembered last.
   void note(const Scope& scope, std::string key, const Location& at);
-  // Those that were noted, then what stands outside of all sections.
+  // Reports the noted keys, then what is outside of all sections.
   void report(const Node& root, Diagnostics& diagnostics) const;
 
  private:

@@ -1,4 +1,4 @@
-// Textual forms of option values.
+// Converts option values from and to text.
 #include "recipe/value.hpp"
 
 #include <array>
@@ -33,7 +33,8 @@ constexpr std::array<TypeName, 10> type_names = {{
 
 bool digit(char c) { return c >= '0' && c <= '9'; }
 
-// Drops a leading plus and underscores between digits, as TOML allows them. Nothing if one is misplaced.
+// Drops a leading plus and underscores between digits, as TOML allows them. Returns nothing if one is
+// misplaced.
 std::optional<std::string> plain_number(std::string_view text) {
   if (text.starts_with("+-")) return std::nullopt;
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -80,7 +81,7 @@ void append_utf8(std::string& out, std::uint32_t letter) {
   }
 }
 
-// The letter whose number follows \u or \U, of which so many digits are taken; false where there is none.
+// Appends the letter whose number of `digits` digits follows \u or \U; returns false where there is none.
 bool unescape_number(std::string_view text, std::size_t digits, std::string& out) {
   std::uint32_t letter = 0;
   if (text.size() < digits) return false;
@@ -92,7 +93,7 @@ bool unescape_number(std::string_view text, std::size_t digits, std::string& out
   return true;
 }
 
-// The inside of a "..." text.
+// Returns the inside of a "..." text.
 std::optional<std::string> unescape_text(std::string_view inside) {
   constexpr std::string_view letters = "btnfr\"\\", meanings = "\b\t\n\f\r\"\\";
   std::string out;
@@ -203,7 +204,7 @@ std::string toml_of(bool flag) { return flag ? "true" : "false"; }
 
 std::string toml_of(std::int64_t number) { return std::to_string(number); }
 
-// 0.0003 rather than 3e-04, 1e-7 rather than 1e-07.
+// Writes 0.0003 rather than 3e-04, 1e-7 rather than 1e-07.
 std::string toml_of(double number) {
   const double size = std::abs(number);
   const bool plain = size == 0 || (size >= 1e-6 && size < 1e15);

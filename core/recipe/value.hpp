@@ -37,10 +37,10 @@ bool is_list(OptionType type);
 OptionType element_of(OptionType type);
 
 // Reads what a schema or a command line wrote for a value of this type: strings with or without quotes, lists
-// with or without brackets. Nothing when the text is no such value. Never gives NaN or an infinity.
+// with or without brackets. Returns nothing when the text is no such value, and never NaN or an infinity.
 std::optional<Value> parse_value(OptionType type, std::string_view text);
 
-// "80GiB", "512 MB", "4096": bytes. Nothing when it is no size or does not fit.
+// Returns the bytes of "80GiB", "512 MB" or "4096", and nothing when it is no size or does not fit.
 std::optional<std::int64_t> parse_size(std::string_view text);
 
 // The value as TOML; doubles with the fewest digits that read back to the same number.

@@ -25,7 +25,7 @@ class FittingSearch {
   explicit FittingSearch(PlanMaker& maker) : maker_(maker) {}
 
   Assembly run();
-  // Of what was found: see Lowering.
+  // This is of what was found: see Lowering.
   bool far_ahead() const { return far_ahead_; }
   const NotFitting& tried() const { return tried_; }
 

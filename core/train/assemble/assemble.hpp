@@ -1,4 +1,5 @@
-// From a checked recipe to a program and a plan that fit: which plugins take part, in which order they work.
+// Turns a checked recipe into a program and a plan that fit: it decides which plugins take part, and in which
+// order they work.
 #pragma once
 
 #include "train/assemble/assembly.hpp"

@@ -25,7 +25,7 @@ std::string foreign_option(const Recipe& recipe, const PluginNote& device) {
   return "";
 }
 
-// Of all axes along which there is somebody to talk to, once each.
+// Returns the plugins of all axes with more than one rank, once each.
 std::set<std::string> comms_of(const Recipe& recipe, PluginHost& plugins) {
   const Mesh mesh = mesh_of(recipe);
   std::set<std::string> names;

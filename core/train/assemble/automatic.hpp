@@ -1,5 +1,5 @@
-// What `auto` stands for: the device of a recipe that leaves it open, by what this machine has, and the comm
-// plugin of an axis, by the device.
+// Decides what `auto` stands for: the device of a recipe that leaves it open, by what this machine has, and
+// the comm plugin of an axis, by the device.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The recipes that programs begin with where nobody gives them one, and so the only place in the core where
-// plugins are named.
+// Holds the recipes that programs begin with where they are given none, and so the only place in the core
+// where plugins are named.
 #pragma once
 
 namespace prun {
@@ -33,7 +33,7 @@ plugin = "cpu"
 inline constexpr const char* ranks_of_smallest =
     "[comm]\ndefault = \"ucx\"\n[[strategy]]\nplugin = \"data\"\n";
 
-// Around a model of which nothing but the program is wanted.
+// Surrounds a model of which only the program is needed.
 inline constexpr const char* around_a_model = R"(
 [run]
 name = "weights"
@@ -70,7 +70,7 @@ threads = 1
 pin = false
 )";
 
-// The models that plugins are tried with, and what is said of each besides its size.
+// Describes a model that plugins are tried with, and what is stated of it besides its size.
 struct BaseModel {
   const char* plugin;
   const char* options;

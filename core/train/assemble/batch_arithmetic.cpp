@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// Of all axes that a strategy splits the batch over.
+// Multiplies the ranks of all axes that a strategy splits the batch over.
 std::int64_t data_ranks(const Recipe& recipe, PluginHost& plugins) {
   const Mesh mesh = mesh_of(recipe);
   std::int64_t ranks = 1;

@@ -1,4 +1,4 @@
-// How the batch divides over ranks and microbatches.
+// Computes how the batch divides over ranks and microbatches.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace prun {
 
 // The most ranks that a mesh may have.
 inline constexpr std::int64_t most_ranks = 1 << 20;
-// The mesh axis that a strategy's section names, if it has one; nothing where it names several.
+// Returns the mesh axis that a strategy's section names, if it has one; nothing where it names several.
 std::optional<std::string> axis_of(const RecipeSection& strategy);
-// All that it names.
+// Returns all axes that it names.
 std::vector<std::string> axes_named(const RecipeSection& strategy);
-// The ranks that a recipe asks for.
+// Returns the ranks that a recipe asks for.
 Mesh mesh_of(const Recipe& recipe);
 
 // global = micro x accumulate x data-parallel ranks, where it divides.
@@ -25,16 +25,16 @@ struct BatchArithmetic {
   bool vertical = false;   // all microbatches pass a layer before the next layer
   std::int32_t lanes = 1;  // microbatches that go through the layers side by side
 
-  // Of all axes that a strategy splits the batch over, by its traits.
+  // Counts all axes that a strategy splits the batch over, by its traits.
   static BatchArithmetic of(const Recipe& recipe, PluginHost& plugins);
 
-  // Of a step of so many sequences.
+  // Returns the arithmetic of a step of `sequences` sequences.
   BatchArithmetic with_global(std::int64_t sequences) const;
 
   std::int64_t tokens() const { return global * seq; }
   // Sequences that fill the last microbatch up and do not count.
   std::int64_t padding() const { return micro * accumulate * ranks - global; }
-  // "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step"
+  // Returns "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step".
   std::string text() const;
 };
 

@@ -11,7 +11,7 @@ constexpr std::int64_t most_rungs = 128;
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// As the recipe says it.
+// Holds the ramp as the recipe states it.
 struct SaidRamp {
   explicit SaidRamp(const Recipe& recipe)
       : section(recipe.section("batch")),

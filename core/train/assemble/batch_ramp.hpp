@@ -1,6 +1,6 @@
-// How the batch grows from the first step of a run on, until a step has batch.global sequences. Its size
-// follows from the samples that the run was trained on before the step, so there is nothing to save or to
-// agree on.
+// Describes how the batch grows from the first step of a run on, until a step has batch.global sequences. Its
+// size follows from the samples that the run was trained on before the step, so there is nothing to save or
+// to agree on.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class BatchRamp {
  public:
   // Reads a recipe that check_ramp() has nothing against.
   static BatchRamp of(const Recipe& recipe);
-  // From `start` to `full` by equal increments, evenly spread over so many samples.
+  // Makes a ramp from `start` to `full` by equal increments, evenly spread over `samples` samples.
   static BatchRamp even(std::int64_t start, std::int64_t increment, std::int64_t samples, std::int64_t full);
 
   // A size of the batch, which holds until so many samples were trained on.
@@ -40,7 +40,7 @@ class BatchRamp {
   std::vector<Stretch> stretches() const;
   // How many steps it takes until a run was trained on so many samples, or more.
   std::int64_t steps_for(std::int64_t samples) const;
-  // "8 sequences a step, 16 from step 11 on, 32 from step 31 on", shortened where there are many.
+  // Returns "8 sequences a step, 16 from step 11 on, 32 from step 31 on", shortened where there are many.
   std::string text() const;
 
  private:
@@ -48,9 +48,9 @@ class BatchRamp {
   std::int64_t full_ = 1;
 };
 
-// The recipe whose steps all have batch.global sequences.
+// Returns the recipe whose steps all have batch.global sequences.
 Recipe without_ramp(const Recipe& recipe);
-// Adds one problem where the ramp of a recipe cannot be climbed. `batch`: of a full step.
+// Adds one problem where the ramp of a recipe cannot be climbed. `batch` is that of a full step.
 void check_ramp(const Recipe& recipe, const BatchArithmetic& batch, Diagnostics& problems);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Which comm plugin carries the traffic of an axis, and what each will send and need for a plan.
+// Finds which comm plugin carries the traffic of an axis, and what each will send and need for a plan.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::s
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
                                          const std::string& name);
 
-// A rank and everything that decides on its communication.
+// Holds a rank and everything that decides on its communication.
 struct RankTraffic {
   const Recipe& recipe;
   const DeviceInfo& device;
@@ -30,7 +30,7 @@ struct RankTraffic {
   std::int64_t rank;
 };
 
-// Of a queue that communicates.
+// Describes a queue that communicates.
 struct QueueTraffic {
   std::size_t queue = 0;
   CommInfo comm;

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* system_shared_memory = "/dev/shm";
 
-// Of the axes along which ranks meet.
+// Returns the plugins of the axes along which ranks exchange.
 std::set<std::string> comm_plugins(const Recipe& recipe, PluginHost& plugins) {
   std::set<std::string> names;
   const Mesh mesh = mesh_of(recipe);

@@ -1,5 +1,5 @@
-// The variables of the environment by which the comm plugins of a run are told where to make what they make:
-// their notes name them.
+// Lists the environment variables that tell the comm plugins of a run where to make their files: their notes
+// name them.
 #pragma once
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 namespace prun {
 
-// Those that take a folder in shared memory. One that the user has set holds.
+// Returns those that take a folder in shared memory. One that the user has set is kept.
 std::vector<std::string> shared_folder_variables(const Recipe& recipe, PluginHost& plugins);
-// Where they make files in shared memory: what the user has set, else the system's folder.
+// Returns where they make files in shared memory: what the user has set, else the system's folder.
 std::filesystem::path shared_memory_folder(const Recipe& recipe, PluginHost& plugins);
 
-// Those that take a log, each with a file of the folder: NAME.log, where NAME is the plugin's.
+// Returns those that take a log, each with a file of the folder: NAME.log, where NAME is the plugin's.
 std::vector<std::pair<std::string, std::string>> log_variables(const Recipe& recipe, PluginHost& plugins,
                                                                const std::filesystem::path& folder);
 

@@ -21,7 +21,7 @@ SpanSizes span_sizes(std::int64_t text, double share, double length) {
 
 namespace {
 
-// The longest text that comes to no more than a sample.
+// Returns the sizes of the longest text that comes to no more than a sample.
 SpanSizes sizes_of(const Recipe& recipe) {
   const std::int64_t seq = recipe.integer("model.seq");
   SpanSizes sizes;

@@ -12,17 +12,17 @@
 
 namespace prun {
 
-// How many tokens a text has, of which so many are cut out, in so many spans.
+// States how many tokens a text has, how many of them are cut out, and in how many spans.
 struct SpanSizes {
   std::int64_t text = 0, cut = 0, spans = 0;
 
-  // Of the encoder, and of the decoder: a token for each span, and one at the end.
+  // Count tokens of the encoder, and of the decoder: each has a token for each span, and one at the end.
   std::int64_t inputs() const { return text - cut + spans + 1; }
   std::int64_t outputs() const { return cut + spans + 1; }
 
   friend bool operator==(const SpanSizes&, const SpanSizes&) = default;
 };
-// Of texts of that length.
+// Returns the sizes for texts of that length.
 SpanSizes span_sizes(std::int64_t text, double share, double length);
 
 class CorruptedSpans {
@@ -36,14 +36,15 @@ class CorruptedSpans {
   // vocabulary.
   static std::optional<CorruptedSpans> of(const Recipe& recipe, std::int64_t vocab);
 
-  // Of the text that a sample is made of: what data are asked for.
+  // Returns the length of a sample's text: data are asked for so many tokens.
   std::int64_t text() const { return sizes_.text; }
-  // Sample `number` of the run: the encoder's tokens, then the decoder's, whose targets alone count.
+  // Makes sample `number` of the run: the encoder's tokens, then the decoder's, whose targets alone count.
   void apply(std::int64_t number, std::span<const std::int32_t> text, std::span<std::int32_t> tokens,
              std::span<std::int32_t> targets) const;
 
  private:
-  // Cuts `items` into parts, none of them empty: where each ends. `word`: which of a position's random words.
+  // Cuts `items` into parts, none of them empty: where each ends. `word` says which of a position's random
+  // words is used.
   std::vector<std::int64_t> ends(std::uint64_t stream, std::size_t word, std::int64_t items) const;
 
   SpanSizes sizes_;
@@ -51,7 +52,7 @@ class CorruptedSpans {
   std::uint64_t seed_;
 };
 
-// How many tokens of a set's text a sample of the recipe takes.
+// Returns how many tokens of a set's text a sample of the recipe takes.
 std::int64_t text_of_sample(const Recipe& recipe);
 
 // What the model predicts and what the data has it predict are the same.

@@ -51,7 +51,7 @@ std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, 
   };
 }
 
-// `ramp`: of which plans; null: of the full step's.
+// `ramp` gives the plans; null means those of the full step.
 Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                       SimulateOptions options = {}, const RampPlans* ramp = nullptr) {
   const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), [&](int rank) -> const Plan& {
@@ -63,7 +63,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
                  devices_on_host(assembly));
 }
 
-// The same table, by which a device takes no time.
+// Returns the same table, by which a device takes no time.
 CostTable without_time(CostTable table, std::string_view device) {
   for (auto& [key, fit] : table.kernels)
     if (key.device == device) fit = {};
@@ -172,7 +172,7 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   return save;
 }
 
-// By the size of the batch; without a table no more than which sizes there are.
+// Predicts by the size of the batch; without a table it only lists the sizes.
 std::vector<RampForecast> sizes_of_ramp(const Assembly& assembly) {
   std::vector<RampForecast> sizes;
   const BatchRamp ramp = BatchRamp::of(assembly.recipe());

@@ -10,17 +10,17 @@
 
 namespace prun {
 
-// Of one save, by run.save_rate.
+// Predicts one save, by run.save_rate.
 struct SaveForecast {
   double seconds = 0;  // until all is on the disk
-  // How much later the steps behind it end; nothing where no prediction says what they take. Training stands
-  // still for `still` of it, or at most so long where it goes on beside the save.
+  // The steps after it end so much later; nothing where no prediction says what they take. Training pauses
+  // for `still` of it, or at most so long where it goes on beside the save.
   std::optional<double> delay = {};
   double still = 0;
   std::optional<Simulation> simulation = {};
 };
 
-// Of steps before the batch is full, and of the full ones, where it grows.
+// Describes steps before the batch is full, and the full ones, where it grows.
 struct RampForecast {
   BatchRamp::Stretch stretch;
   std::optional<double> step_seconds = {};
@@ -29,7 +29,7 @@ struct RampForecast {
 struct Forecast {
   std::optional<Prediction> prediction;
   std::string missing;  // where there is none: one sentence, with the command that helps
-  // How much longer a step is than if tiers took no time; nothing where there are none, or no prediction.
+  // A step is so much longer than if tiers took no time; nothing where there are none, or no prediction.
   std::optional<double> exposed_drives = {};
   std::optional<SaveForecast> save = {};  // where the recipe saves
   std::vector<RampForecast> ramp = {};    // by size, in turn; empty where no batch grows
@@ -37,11 +37,11 @@ struct Forecast {
   std::vector<std::uint64_t> sent = {};
 };
 
-// The step alone, by a table. Throws not_found for what it says nothing about.
-// `ranks_of_host`: 0: as the device says.
+// Predicts the step alone, by a table. Throws not_found for what it does not contain. `ranks_of_host` of 0
+// means as the device says.
 Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                         std::int64_t ranks_of_host = 0);
-// Payload bytes that the rank sends in a step, by queue, as its comm plugins count.
+// Returns the payload bytes that the rank sends in a step, by queue, as its comm plugins count.
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
 
 // Whether rates that come with prun may stand for what nobody measured.

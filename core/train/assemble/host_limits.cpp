@@ -21,15 +21,16 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
-// Main, rendezvous, data, the watch over plugins.
+// These are main, rendezvous, data, and the watch over plugins.
 constexpr std::int64_t own_threads = 4;
 constexpr std::int64_t own_descriptors = 24;
-// The launcher's, and its own for each rank.
+// These are the launcher's own, and those that it has for each rank.
 constexpr std::int64_t launcher_descriptors = 24, descriptors_per_rank = 3;
 constexpr std::int64_t flight_record_bytes = 64 << 10;
-// Beside the values of a checkpoint: what its file says of them.
+// A checkpoint's file has this header beside the values.
 constexpr std::int64_t header_bytes = 64 << 10;
-// Of addresses, beside what it keeps in memory: code, libraries, what the allocator sets aside.
+// A process maps these addresses beside what it keeps in memory: code, libraries, what the allocator sets
+// aside.
 constexpr std::int64_t mapped_bytes = 64 << 20;
 
 std::int64_t limit_of(int resource, rlim_t rlimit::*which = &rlimit::rlim_cur) {
@@ -77,7 +78,7 @@ std::int64_t number_in(const fs::path& file, std::int64_t otherwise) {
   return std::ifstream(file) >> number ? number : otherwise;  // "max": no limit
 }
 
-// Of a control group and all above it.
+// Returns the room in a control group and all above it.
 std::int64_t room_in_group(const fs::path& mount, std::string_view group) {
   std::int64_t room = unlimited;
   fs::path folder = mount / fs::path(group).relative_path();
@@ -88,7 +89,7 @@ std::int64_t room_in_group(const fs::path& mount, std::string_view group) {
   }
 }
 
-// /proc/self/cgroup: "8:pids:/group" where each controller has a tree of its own, "0::/group" where they
+// /proc/self/cgroup has "8:pids:/group" where each controller has a tree of its own, "0::/group" where they
 // share one.
 std::int64_t room_in_groups(const fs::path& root) {
   std::int64_t room = unlimited;
@@ -138,7 +139,7 @@ std::int64_t room_in_shared_memory(const fs::path& folder) {
 
 namespace {
 
-// One rank of each kind: all others need what one of them does.
+// Returns one rank of each kind: all others need what one of them does.
 std::vector<int> kinds_of(const Assembly& assembly) {
   return assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
 }

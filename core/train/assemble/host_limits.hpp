@@ -18,9 +18,9 @@ struct HostShare {
 
 // Of what can be known before a rank starts; what cannot is left out.
 HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins);
-// The same where all of them are threads of one process, which has their files open together.
+// Returns the same where all of them are threads of one process, which has their files open together.
 HostShare needs_of_threads(const Assembly& assembly, PluginHost& plugins);
-// What the limits leave; the largest number where there is none. `root` is that of the file system.
+// Returns what the limits leave; the largest number where there is none. `root` is that of the file system.
 HostShare room_on_host(const std::filesystem::path& root = "/",
                        const std::filesystem::path& shared_folder = "/dev/shm");
 
@@ -30,7 +30,8 @@ void check_room(const HostShare& needs, const HostShare& room);
 // Both, and raises the soft limit on open files where the hard one allows it.
 void make_room_for_ranks(const Assembly& assembly, PluginHost& plugins);
 void make_room_for_threads(const Assembly& assembly, PluginHost& plugins);
-// For the one that this process is, where nobody has done that before: open files, sizes of files, addresses.
+// Raises the limits of the rank that this process is, where no launcher has done so: open files, sizes of
+// files, addresses.
 void make_room_for_this_rank(const Assembly& assembly, PluginHost& plugins);
 
 }  // namespace prun

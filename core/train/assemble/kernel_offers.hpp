@@ -1,4 +1,4 @@
-// What a plan is told of a rank's devices: what each is, and the kernels that it and op plugins offer for it.
+// Tells a plan what each device of a rank is, and which kernels it and op plugins offer for it.
 #pragma once
 
 #include <mutex>
@@ -13,7 +13,7 @@ class KernelOffers {
  public:
   explicit KernelOffers(const PlannedRecipe& of) : of_(of) {}
 
-  // For plans of what was written, which must outlive it. `far_ahead`: see Lowering.
+  // Serves plans of what was written, which must outlive it. Lowering explains `far_ahead`.
   Lowering lowering(const Assembly& next, bool far_ahead) const;
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By their names.
+// Returns the files ordered by their names.
 std::vector<fs::path> shipped_files() {
   std::vector<fs::path> files;
   std::error_code ignored;
@@ -20,7 +20,7 @@ std::vector<fs::path> shipped_files() {
   return files;
 }
 
-// Where there is no file of that name, one of those that come with prun.
+// Returns, where there is no file of that name, one of those that come with prun.
 fs::path file_of(const fs::path& named) {
   std::error_code ignored;
   if (fs::exists(named, ignored) || named.has_parent_path()) return named;

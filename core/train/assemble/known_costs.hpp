@@ -25,7 +25,7 @@ struct KnownCosts {
   CostTable table;
   bool measured = false;  // there is a table besides the rates that come with prun
 
-  // Whether it says anything of a device.
+  // Says whether it has figures of a device.
   bool knows(std::string_view device) const { return measured || table.rates_of(device); }
 };
 KnownCosts known_costs(const std::optional<std::filesystem::path>& named);

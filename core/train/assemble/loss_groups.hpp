@@ -19,12 +19,12 @@ class LossGroups {
 
   // 0: nobody asks.
   std::int64_t count() const { return count_; }
-  // The first group of a set, by its number among those that are blended.
+  // Returns the first group of a set, by its number among those that are blended.
   std::int64_t first(std::size_t set) const { return sets_[set].first; }
   bool has_roles(std::size_t set) const { return !sets_[set].roles.empty(); }
   std::int64_t roles(std::size_t set) const { return static_cast<std::int64_t>(sets_[set].roles.size()); }
 
-  // Of some groups together, the mean over the targets that count.
+  // Holds, for some groups together, the mean over the targets that count.
   struct Part {
     std::string name;  // "data.blend.0", "role.assistant"
     double loss = 0;

@@ -9,8 +9,8 @@
 namespace prun {
 namespace {
 
-// What others' rules differ in beyond numbers that a recipe gives. A rule is a line here and a word of the
-// schema; a recipe that names none has the first, if it computes in fp16.
+// States what the rules of other systems differ in beyond numbers that a recipe gives. A rule is a line here
+// and a word of the schema; a recipe that names none has the first, if it computes in fp16.
 struct Rule {
   const char* name;
   double initial;  // 0: the recipe must say it

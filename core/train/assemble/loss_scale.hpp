@@ -21,10 +21,10 @@ struct LossScale {
 
 class LossScaler {
  public:
-  // Of a recipe that check_loss_scale() has nothing against.
+  // The recipe has passed check_loss_scale().
   explicit LossScaler(const Recipe& recipe);
 
-  // Of a run's first step.
+  // Returns the scale of a run's first step.
   LossScale begin() const;
   // Of one that goes on from what was saved.
   LossScale resumed(const LossScale& saved) const;

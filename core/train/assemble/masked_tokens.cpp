@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// Which models and data say of what they predict.
+// Returns what models and data state that they predict.
 std::string_view predicted(PluginHost& plugins, const char* kind, const std::string& plugin) {
   return trait_of(plugins.note(kind, plugin), "predicts");
 }

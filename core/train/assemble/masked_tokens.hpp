@@ -27,7 +27,7 @@ class MaskedTokens {
 
  private:
   bool is_never(std::int32_t token) const;
-  // What stands in a chosen token's place, by two words of its own.
+  // Returns what replaces a chosen token, by two random words of its own.
   std::int32_t seen(std::uint32_t which, std::uint32_t any, std::int32_t token) const;
 
   double share_;

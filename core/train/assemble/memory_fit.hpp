@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// What the process holds of the recipe's data.
+// Returns what the process holds of the recipe's data.
 std::int64_t data_bytes_of(const Assembly& assembly, PluginHost& plugins);
 // Of each stage, what a rank's process needs beside its plan; everywhere the same: ranks must agree on what
 // fits. Devices and drives that a plan uses count, so each plan that is tried has its own.
@@ -21,18 +21,18 @@ void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& nee
 // What plans may take of the recipe's device. What the recipe says is the plan's alone; where it says
 // nothing, the plan shares with the process.
 std::int64_t memory_limit(const Assembly& assembly);
-// Of the largest plan.
+// Returns the bytes of the largest plan.
 std::int64_t bytes_needed(const Assembly& assembly);
-// What another device lacks for the plans, in words; empty: nothing.
+// Says what another device lacks for the plans; empty means nothing.
 std::string missing_further_memory(const Assembly& assembly);
 
-// What was found while no plan fitted.
+// Holds what was found while no plan fitted.
 struct NotFitting {
   std::int64_t needed = 0, least = 0;  // bytes of the first plan, and of the smallest
   std::string further;                 // what the first lacked that fits the first device, in words
   std::string refused;                 // why the first was refused that strategies would have chosen
 };
-// Throws DoesNotFit. `last`: of those that were tried.
+// Throws DoesNotFit. `last` is the last of those that were tried.
 [[noreturn]] void refuse_memory(const Assembly& last, const NotFitting& tried);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// A model by itself: its forward program over whole tensors, without a run around it.
+// Describes a model by itself: its forward program over whole tensors, without a run around it.
 #pragma once
 
 #include "program/step_program.hpp"
@@ -23,7 +23,7 @@ struct ModelProgram {
   ModelContext context;
   std::unique_ptr<Program> program;
 };
-// With what the recipe's strategies of phase `model` make of it.
+// Writes the model, with the changes of the recipe's strategies of phase `model`.
 ModelProgram write_model(const Recipe& recipe, PluginHost& plugins);
 
 ForeignWeights foreign_weights_of(ModelInterface& model);

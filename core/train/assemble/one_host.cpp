@@ -17,7 +17,7 @@ void check_units(const DeviceInfo& device, std::int64_t ranks) {
               "; take as many ranks, or device.plugin = \"cpu\"");
 }
 
-// What ranks of one host need together of its memory, and what there is.
+// States what ranks of one host need together of its memory, and what there is.
 struct HostMemory {
   std::size_t device = 0;  // that tells how much there is
   std::int64_t needed = 0, there = 0;

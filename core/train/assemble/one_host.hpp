@@ -1,12 +1,12 @@
-// Whether the ranks of a machine fit on it together.
+// Checks whether the ranks of a machine fit on it together.
 #pragma once
 
 #include "train/assemble/assembly.hpp"
 
 namespace prun {
 
-// How many ranks share a host's memory, as far as the device tells: one for each unit of it. Of another
-// machine it is not known: then each has a host of its own. Of the host's cores: all.
+// Returns how many ranks share a host's memory, as far as the device states: one for each of its units. For
+// another machine it is not known: then each rank has its own host. Ranks on the host's cores all share it.
 std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
 // Whether each host has memory for so many; true where nobody tells how much there is.

@@ -14,7 +14,7 @@ bool takes(const RecipeSection& group, const Value& value, const std::string& na
   return (of == "all" || (of == "matrices") == matrix) && glob_match(group.text("match"), name);
 }
 
-// By [optimizer] where the group names none.
+// Returns [optimizer]'s number where the group names none.
 std::int32_t optimizer_of(const std::vector<RecipeSection>& groups, std::size_t group) {
   if (groups[group].plugin().empty()) return 0;
   return 1 + static_cast<std::int32_t>(

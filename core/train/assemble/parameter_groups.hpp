@@ -1,4 +1,5 @@
-// [[optimizer.group]]: which parameters are frozen, decay or learn at another rate, or by another optimizer.
+// Reads [[optimizer.group]]: which parameters are frozen, decay or learn at another rate, or by another
+// optimizer.
 #pragma once
 
 #include <set>
@@ -10,7 +11,7 @@
 
 namespace prun {
 
-// In the recipe's order, which Value::optimizer counts from 1 on.
+// Returns them in the recipe's order, which Value::optimizer counts from 1 on.
 std::vector<RecipeSection> groups_with_optimizers(const Recipe& recipe);
 
 // The first group whose pattern matches a parameter's name ("block.qkv.weight") decides.

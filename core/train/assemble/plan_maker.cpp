@@ -78,8 +78,8 @@ void PlanMaker::leave_rest_to_saves(Assembly& taken) const {
 
 // ------------------------------------------------------------------- devices
 
-// The recipe's, and those that the program asks for beside it: with its options where they are of the same
-// plugin.
+// Makes the recipe's device, and those that the program asks for beside it: these have its options where they
+// are of the same plugin.
 void PlanMaker::make_devices(Assembly& next) const {
   const RecipeSection section = of_->recipe.section("device");
   next.devices_ = {device_};
@@ -92,7 +92,7 @@ void PlanMaker::make_devices(Assembly& next) const {
   }
 }
 
-// Each device what it runs.
+// Each device lowers what it runs.
 std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program& program) const {
   auto lowered = std::make_unique<Program>(program);
   for (std::size_t number = 0; number < next.devices_.size(); ++number) {

@@ -1,4 +1,4 @@
-// One try: the program and the plans that a choice of what strategies leave to the planner comes to.
+// Makes one try: the program and the plans that follow from a choice of what strategies leave to the planner.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ class PlanMaker {
   void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
   // What the choice comes to before anything is planned: programs and devices, and no plans.
   Assembly write(const PlannedChoice& choice) const;
-  // The outlines of the plans of stages that differ most: the first, one in the middle and the last; where
-  // there is no pipeline, of the one plan.
+  // Returns the outlines of the plans of stages that differ most: the first, one in the middle and the last;
+  // without a pipeline, that of the one plan.
   std::vector<PlanOutline> outlines(const Assembly& written) const;
   // The plans of what is taken of steps before the batch is full, where it grows (batch.ramp), and the memory
   // that they need beyond the others'.
@@ -31,11 +31,11 @@ class PlanMaker {
   // Throws where a plan that was made is not right, or ranks expect what others do not send. It takes longer
   // than planning does, so only what fits is proven, once.
   void prove(const Assembly& taken) const;
-  // Of what is taken, at last: see memory_fit.hpp.
+  // Is called at last for what is taken: see memory_fit.hpp.
   void leave_rest_to_saves(Assembly& taken) const;
 
  private:
-  // What a step is made of.
+  // States what a step is made of.
   struct Microbatches {
     std::int64_t count = 1;
     const std::optional<PipelineLayout>& pipeline;
@@ -60,7 +60,8 @@ class PlanMaker {
   const KernelOffers offers_;
   const std::shared_ptr<DeviceInterface> device_;  // the recipe's, as it was found once
   DeviceInfo device_info_;
-  // Of the last way: the same for every choice of what is computed again in backward, of which it has none.
+  // This belongs to the last way: it is the same for every choice of what backward computes again, since it
+  // has no backward.
   std::shared_ptr<const Program> evaluation_;
   std::size_t evaluation_way_ = 0;
   std::optional<std::int64_t> data_bytes_;  // they are asked for once: no choice changes them

@@ -15,7 +15,7 @@
 
 namespace prun {
 
-// Which of the ranks of this host a process is.
+// Says which of the ranks of this host a process is.
 struct LocalPlace {
   int rank = 0, ranks = 1;
   bool alike = true;  // all of them see the same devices: no launcher shows each its own
@@ -44,14 +44,15 @@ class PluginHost {
   // name, of the plugin that reads it, which is said with key `plugin`.
   std::vector<std::pair<std::string, std::string>> model_options(std::string_view plugin,
                                                                  const std::filesystem::path& config);
-  // What plugins created from now on are told of it.
+  // Plugins created from now on get this.
   void set_local(LocalPlace local) { local_ = local; }
 
   // Loads the section's plugin and creates its object with the section's options. What it says against them
   // is shown at its place in the recipe.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
-  // Of a plugin that has no section: with the options of its table in the recipe, or its defaults.
+  // Creates an object of a plugin that has no section: with the options of its table in the recipe, or its
+  // defaults.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const std::string& name, const Recipe& recipe) {
     const PluginOptions options = this->options(recipe, kind, name);
@@ -85,12 +86,12 @@ class PluginHost {
   Schema asked_;  // what the catalog handed out last
 };
 
-// Where a process looks for plugins: the command line's folders, the environment's, the recipe's own (a
-// recipe that cannot be read names none), the user's, prun's own.
+// Returns where a process looks for plugins: the command line's folders, the environment's, the recipe's own
+// (a recipe that cannot be read names none), the user's, prun's own.
 std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
                                        std::vector<std::filesystem::path> command_line);
-// The same, of a recipe that is no file: with the folders that it names. Of paths that are not absolute
-// nobody knows what they are relative to, and they are left out.
+// Returns the same for a recipe that is no file: with the folders that it names. Paths that are not absolute
+// are left out, since it is not known what they are relative to.
 std::vector<SearchPlace> plugin_places_of(const std::vector<std::filesystem::path>& recipe_paths,
                                           std::vector<std::filesystem::path> command_line);
 

@@ -47,8 +47,8 @@ std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
 }
 
-// The piece as it lies in the file, and as it is handed on; of a split master, as halves as well; of what
-// parameters start from, as numbers and in the type that memory has.
+// This counts the piece as it is in the file, and as it is handed on; a split master counts as halves as
+// well, and what parameters start from as numbers and in the type that memory has.
 std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world) {
   if (recipe.text("run.resume").empty() && recipe.text("model.init").empty()) return 0;
   const bool starts = recipe.text("run.resume").empty();

@@ -1,4 +1,4 @@
-// What a rank's process needs beside its plan, stated in advance.
+// States in advance what a rank's process needs beside its plan.
 #pragma once
 
 #include <optional>
@@ -37,21 +37,21 @@ inline constexpr std::int64_t drive_readers = 4;
 // for them; where cores are few they are training's.
 std::int64_t save_readers(const Plan& plan, const DeviceInfo& device, std::int64_t world);
 
-// What run.save_memory says.
+// States what run.save_memory says.
 struct SaveMemory {
   bool all = false;                   // everything is copied before training goes on
   std::optional<std::int64_t> bytes;  // nothing: what plans leave free
 };
 SaveMemory save_memory(const Recipe& recipe);
 
-// With what the rank's devices and comm plugins state; `others`: its devices but the first.
+// Includes what the rank's devices and comm plugins state; `others` are its devices but the first.
 ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> others);
 
 // The host's threads that a rank may use while no step runs: where the device does not compute on the host's
 // cores, all of them are idle, and the ranks of the host share them.
 std::size_t host_threads(const DeviceInfo& device, std::int64_t world);
-// What they read tensors of a checkpoint through before the first step, a piece each at a time; 0 where the
-// recipe starts from none.
+// Returns what threads read tensors of a checkpoint through before the first step, a piece each at a time; 0
+// where the recipe starts from none.
 std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world);
 
 }  // namespace prun

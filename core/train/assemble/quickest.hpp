@@ -1,4 +1,4 @@
-// What a recipe leaves open by `auto`, settled by the time that a step is predicted to take.
+// Settles what a recipe leaves open by `auto`, by the time that a step is predicted to take.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,9 @@ struct Quickest {
       said;  // what was chosen, and the times: one line, or nothing where the recipe leaves nothing open
 };
 
-// Plans each way. Of those that are not refused the quickest; the usual one where some of them cannot be
-// predicted, and where all are refused, so that whoever plans it next says why. `costs` as of forecast().
+// Plans each way, and returns the quickest of those that are not refused; it returns the usual one where some
+// cannot be predicted, and where all are refused, so that the next planning says why. `costs` as of
+// forecast().
 Quickest choose_quickest(const Recipe& recipe, PluginHost& plugins,
                          const std::optional<std::filesystem::path>& costs = {});
 

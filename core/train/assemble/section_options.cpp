@@ -16,7 +16,7 @@ template <class... Parts>
   misread(key, "is read by the plugin and not declared by it", did_you_mean(key, keys));
 }
 
-// Null: optional and absent.
+// Returns null where the key is optional and absent.
 const recipe::Value* find_value(const RecipeSection& section, std::string_view key) {
   if (const recipe::Entry* const entry = section.find(key)) return entry->value ? &*entry->value : nullptr;
   std::vector<std::string> keys;
@@ -41,7 +41,7 @@ const recipe::Value& value_of(const Section& section, std::string_view key) {
   return *value;
 }
 
-// In the order of recipe::Value.
+// The words are in the order of recipe::Value.
 constexpr const char* words[] = {"an int",         "a float",          "a bool",           "a text",
                                  "a list of ints", "a list of floats", "a list of strings"};
 static_assert(std::size(words) == std::variant_size_v<recipe::Value>);
@@ -66,13 +66,13 @@ void with_list(const recipe::Value& value, std::string_view key, Visit&& visit) 
     visit(typed<std::vector<std::string>>(value, key));
 }
 
-// Element `index` of a list of texts, or the text that stands alone.
+// Returns element `index` of a list of texts, or the single text.
 const std::string& text_at(const recipe::Value& value, std::string_view key, std::uint64_t index) {
   const auto* name = std::get_if<std::string>(&value);
   return name && index == 0 ? *name : typed<std::vector<std::string>>(value, key).at(index);
 }
 
-// The table of calls for either kind of section.
+// Makes the table of calls for either kind of section.
 template <class Section>
 struct Calls {
   static const recipe::Value& at(void* section, Text key) {

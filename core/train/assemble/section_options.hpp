@@ -1,4 +1,4 @@
-// A recipe section, or a schema's defaults, as a plugin sees them.
+// Shows a recipe section, or a schema's defaults, to a plugin.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Every option of a schema at its default, for plugins that are tried without a recipe.
+// Gives every option of a schema at its default, for plugins that are tried without a recipe.
 class DefaultSection {
  public:
   explicit DefaultSection(Schema schema) : schema_(std::move(schema)) {}
@@ -25,8 +25,8 @@ class DefaultSection {
 OptionsApi options_of(const RecipeSection& section);
 OptionsApi options_of(const DefaultSection& section);
 
-// The options of a plugin that a recipe names without a section for it: those of its table ([comm.ucx]), or
-// its defaults.
+// Gives the options of a plugin that a recipe names without a section for it: those of its table
+// ([comm.ucx]), or its defaults.
 class PluginOptions {
  public:
   explicit PluginOptions(RecipeSection table) : section_(std::move(table)) {}

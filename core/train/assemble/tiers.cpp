@@ -12,7 +12,8 @@ bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Plugins of the tables [tier.NAME], in the order of the recipe. Of some it is the host's device that is set.
+// Returns the plugins of the tables [tier.NAME], in the order of the recipe. Some tables set the host's
+// device.
 std::vector<std::string> tables_of(const Recipe& recipe) {
   std::vector<std::string> names;
   for (const RecipeSection& section : recipe.all_sections())

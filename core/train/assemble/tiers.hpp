@@ -1,5 +1,5 @@
-// Tiers: devices that keep bytes and compute nothing, which strategies name by their plugins and recipes set
-// in [tier.NAME].
+// Finds tiers: devices that keep bytes and compute nothing, which strategies name by their plugins and
+// recipes set in [tier.NAME].
 #pragma once
 
 #include "program/requests.hpp"

@@ -16,7 +16,7 @@ struct TimedSetting {
   std::vector<std::string> values;  // that `auto` may stand for, the usual one first
 };
 
-// All that a recipe has, settled ones included.
+// Returns all that a recipe has, settled ones included.
 std::vector<TimedSetting> timed_settings(const Recipe& recipe, PluginHost& plugins);
 bool is_open(const TimedSetting& setting);
 
@@ -28,7 +28,7 @@ struct RecipeWay {
   void settle(const TimedSetting& setting, const std::string& value);
   std::string said() const { return join(settled, " and "); }
 };
-// All ways to settle it, the usual one first; the recipe alone where it leaves nothing open.
+// Returns all ways to settle it, the usual one first; the recipe alone where it leaves nothing open.
 std::vector<RecipeWay> ways_of(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_shown = 3;
-// For what there was no time for, one by one, the strongest first.
+// This time is for changes that there was no time for: they are tried one by one, the strongest first.
 constexpr std::chrono::seconds for_the_strongest{3};
 // One plan of a longer step takes as long as all the time there is.
 constexpr std::int64_t most_launches_to_change = 1'000'000;
@@ -40,7 +40,7 @@ struct Candidate {
   std::set<std::size_t> groups = {};  // that it is of
 };
 
-// "stage:1, stage:2" of a trait.
+// Parses "stage:1, stage:2" of a trait.
 std::vector<std::pair<std::string, std::string>> settings_in(std::string_view trait) {
   std::vector<std::pair<std::string, std::string>> settings;
   for (const std::string_view item : split(trait, ',')) {
@@ -122,7 +122,7 @@ class Candidates {
     if (!group.empty()) groups_.push_back(std::move(group));
   }
 
-  // Its place in the recipe, or the next one.
+  // Returns its place in the recipe, or the next one.
   std::string place_of(const std::string& name, bool& there) const {
     const auto strategies = recipe_.strategies();
     const auto found = std::find_if(strategies.begin(), strategies.end(),
@@ -202,7 +202,7 @@ class Candidates {
   std::vector<std::vector<Candidate>> groups_;
 };
 
-// The recipe's plan with a change, if it fits.
+// Returns the recipe's plan with a change, if it fits.
 std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, const Candidate& candidate,
                                      const std::function<void(const Assembly&)>& fits) {
   try {
@@ -219,15 +219,15 @@ std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, 
   }
 }
 
-// Those that keep the numbers first, and of them the fastest.
+// Changes that keep the numbers come first, and of them the fastest.
 bool cheaper(const FittingChange& a, const FittingChange& b) {
   if (a.exact != b.exact) return a.exact;
   if (a.step_seconds && b.step_seconds) return *a.step_seconds < *b.step_seconds;
   return false;
 }
 
-// Of those that there was no time for, which come to more and more: the last that fits. Those that do not go
-// with the recipe are refused before they are planned, most of them, and cost little.
+// Tries those that there was no time for, which free more and more, for the last that fits. Those that do not
+// go with the recipe are refused before they are planned, most of them, and cost little.
 void try_strongest(const std::vector<const Candidate*>& left, Clock::time_point deadline, WhatFits& found,
                    const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits) {
@@ -292,7 +292,7 @@ std::string to_text(const RecipeChange& change) {
   return text;
 }
 
-// What the reader can try, where there was no time to.
+// Says what the reader can try, where there was no time to.
 std::string nothing_fits(const WhatFits& found) {
   if (found.planned == 0)
     return detail::concat(

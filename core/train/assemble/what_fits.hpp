@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// Values of recipe keys, as --set takes them: {"batch.micro", "2"}.
+// Holds values of recipe keys, as --set takes them: {"batch.micro", "2"}.
 using RecipeChange = std::vector<std::pair<std::string, std::string>>;
 
 struct FittingChange {
@@ -35,10 +35,10 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits,
                    std::chrono::milliseconds limit = std::chrono::milliseconds(3000));
 
-// As lines that follow the refusal.
+// Writes lines that follow the refusal.
 std::string to_text(const WhatFits& found);
 
-// What `make` makes. Where that does not fit, its refusal says what would.
+// Returns what `make` makes. Where that does not fit, its refusal says what would.
 template <class Make>
 auto or_what_fits(const Recipe& recipe, PluginHost& plugins, const std::function<void(const Assembly&)>& fits,
                   Make&& make) {

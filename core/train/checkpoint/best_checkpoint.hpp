@@ -13,7 +13,7 @@ struct BestCheckpoint {
   double loss = 0;
 };
 
-// Nothing where there is none, or none that was written whole.
+// Returns nothing where there is none, or none that was written whole.
 std::optional<BestCheckpoint> read_best(const std::filesystem::path& run_folder);
 // The checkpoint is in place. Throws bad_input where something else is called `best`.
 void set_best(const std::filesystem::path& run_folder, const BestCheckpoint& best);

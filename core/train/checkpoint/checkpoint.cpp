@@ -23,7 +23,7 @@ std::string damage_in(Body&& body) {
   }
 }
 
-// What the first rank that found something has found.
+// Returns what the first rank that found damage has found.
 std::string damage_anywhere(const std::string& mine, const Announce& others) {
   if (!others) return mine;
   for (const std::string& said : others("checkpoint", mine))

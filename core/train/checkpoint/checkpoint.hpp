@@ -18,7 +18,7 @@
 
 namespace prun {
 
-// What a rank tells all others; each gets what each has said, in the order of ranks. Empty: one rank alone.
+// Sends a rank's text to all others; each gets all texts, in the order of ranks. Empty means one rank alone.
 using Announce = std::function<std::vector<std::string>(std::string_view channel, std::string_view mine)>;
 
 struct LoadedCheckpoint {

@@ -21,7 +21,8 @@ void add_extents(JsonWriter& json, const char* name, const Extents& extents) {
   json.end_array();
 }
 
-// Of each slice, in its file: the tensor's own, and with a number where the file has another slice of it.
+// Returns each slice's name in its file: the tensor's own, and with a number where the file has another slice
+// of it.
 std::vector<std::string> entry_names(const std::vector<TensorSlice>& slices) {
   std::map<std::string_view, int> seen;
   std::vector<std::string> names;
@@ -63,7 +64,7 @@ std::string tensor_of(const SafetensorsEntry& entry, const JsonValue& described)
   return tensor ? tensor->as_string() : entry.name;
 }
 
-// Within the whole, whose number of elements fits.
+// Says whether a slice is within the whole, whose number of elements fits.
 bool is_possible(const Slice& slice) {
   std::int64_t elements = 1;
   if (slice.start.size() != slice.whole.size() || slice.extent.size() != slice.whole.size()) return false;
@@ -112,7 +113,7 @@ struct Copy {
   std::size_t piece = 0;
 };
 
-// Both in the order of the whole.
+// Both are in the order of the whole.
 void add_common(const std::vector<Stretch>& wanted, const std::vector<Stretch>& had, std::size_t piece,
                 std::vector<Copy>& copies) {
   for (std::size_t w = 0, h = 0; w < wanted.size() && h < had.size();) {
@@ -135,7 +136,7 @@ std::vector<Copy> copies_of(const CheckpointFiles::Tensor& tensor, const Slice& 
   return copies;
 }
 
-// Whether they give each element once.
+// Says whether they give each element once.
 bool covers(const std::vector<Copy>& copies, std::int64_t count) {
   std::int64_t end = 0;
   for (const Copy& copy : copies) {

@@ -29,11 +29,11 @@ class SlicesWriter {
  public:
   SlicesWriter(const std::filesystem::path& file, const std::vector<TensorSlice>& slices);
 
-  // Of a slice, by its number, the bytes that have a checksum of their own.
+  // Writes bytes of a slice, by its number, that have their own checksum.
   void write_chunk(std::size_t slice, std::uint64_t chunk, std::span<const std::byte> bytes) {
     writer_.write_chunk(places_[slice], chunk, bytes);
   }
-  // Every slice, one after the other.
+  // Writes every slice, one after the other.
   void write_all(const BytesOfSlice& bytes);
   void finish() { writer_.finish(); }
 
@@ -52,8 +52,8 @@ void write_slices(const std::filesystem::path& file, const std::vector<TensorSli
 // What the manifest says of a file that was written.
 Manifest::File file_record(const std::filesystem::path& file);
 
-// A checkpoint opened for reading, all its files' headers checked: against the manifest, and whether together
-// they have every element of each tensor.
+// Is a checkpoint opened for reading. All its files' headers are checked: against the manifest, and that
+// together they have every element of each tensor.
 class CheckpointFiles {
  public:
   struct Piece {
@@ -89,12 +89,12 @@ class CheckpointFiles {
   std::map<std::string, Tensor, std::less<>> tensors_;
 };
 
-// Which numbers of a parameter are meant: those that training goes on with, or their average
+// Says which numbers of a parameter are meant: those that training goes on with, or their average
 // (optimizer.average).
 enum class Weights : std::uint8_t { trained, averaged };
 
-// The tensor that has a parameter's numbers best: its master copy, where there is one. What is not trained
-// has no average, and is its own.
+// Returns the tensor that has a parameter's numbers best: its master copy, where there is one. What is not
+// trained has no average, and is its own.
 std::string weights_of(const CheckpointFiles& files, const std::string& parameter,
                        Weights which = Weights::trained);
 // Throws bad_input where averages are meant and there is none.

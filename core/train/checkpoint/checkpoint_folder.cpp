@@ -35,7 +35,7 @@ struct Place {
   std::int64_t step = 0;
 };
 
-// Everything that is called like a checkpoint.
+// Returns everything that is called like a checkpoint.
 std::vector<Place> places_in(const fs::path& run_folder) {
   std::vector<Place> places;
   std::error_code error;
@@ -59,7 +59,7 @@ std::optional<Manifest> manifest_in(const fs::path& folder) {
   }
 }
 
-// The number of its save; nothing where it is not a checkpoint that this run saved at that step.
+// Returns the number of its save; nothing where it is not a checkpoint that this run saved at that step.
 std::optional<std::int64_t> own_save(const Place& place, const RunIdentity& run) {
   const std::optional<Manifest> manifest = is_folder(place.path) ? manifest_in(place.path) : std::nullopt;
   if (!manifest || manifest->run.id != run.id || manifest->progress.step != place.step) return std::nullopt;
@@ -100,8 +100,8 @@ void check_folder(const fs::path& where) {
                 " is not a folder; give the folder of a checkpoint or of a run");
 }
 
-// Of the run that the folder belongs to or, where nothing says that, of any: the whole one that was saved
-// last.
+// Returns the last whole checkpoint of the run that the folder belongs to or, where nothing says that, of any
+// run.
 std::optional<fs::path> saved_last(const fs::path& run_folder) {
   const std::optional<RunIdentity> owner = owner_of(run_folder);
   std::optional<fs::path> last;

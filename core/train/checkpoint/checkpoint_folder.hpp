@@ -1,4 +1,5 @@
-// The checkpoints in a run folder: which there are, whose they are, which goes on, which goes.
+// Handles the checkpoints in a run folder: which there are, whose they are, which one a run resumes from,
+// which are removed.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +18,7 @@ std::optional<std::int64_t> step_of(const std::filesystem::path& checkpoint);
 // The checkpoint that is meant by a checkpoint's or a run's folder: then its latest or, where the run was
 // killed before it could write which that is, the whole one that was saved last.
 std::filesystem::path find_checkpoint(const std::filesystem::path& where);
-// A sentence for the user where that is so; empty otherwise.
+// Returns a sentence for the user where that is so; empty otherwise.
 std::string note_without_latest(const std::filesystem::path& where);
 
 // Those that a run may go on from, best first: the one that is named or, of a run's folder, its latest, those
@@ -26,8 +27,8 @@ std::vector<std::filesystem::path> checkpoints_from(const std::filesystem::path&
 // The manifest of the best of them of which it can be read.
 std::optional<Manifest> manifest_to_go_on_from(const std::filesystem::path& where);
 
-// All that lie in the folder of a run, damaged ones and those without a manifest included, those saved last
-// first; or the one that is named.
+// Returns all that are in the folder of a run, damaged ones and those without a manifest included, those
+// saved last first; or the one that is named.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& where);
 
 // Throws bad_input where the folders that a checkpoint lies in are those of another step or run.
@@ -38,22 +39,22 @@ void check_belongs(const std::filesystem::path& checkpoint, const Manifest& mani
 void check_place(const std::filesystem::path& run_folder, const RunIdentity& run, std::int64_t step);
 void check_places_from(const std::filesystem::path& run_folder, const RunIdentity& run, std::int64_t step);
 
-// A checkpoint of a run, as its manifest says.
+// Describes a checkpoint of a run, as its manifest says.
 struct OwnCheckpoint {
   std::filesystem::path path;
   std::int64_t save = 0, step = 0;
 };
-// Those of the run, the one saved last first.
+// Returns those of the run, the one saved last first.
 std::vector<OwnCheckpoint> own_checkpoints(const std::filesystem::path& run_folder, const RunIdentity& run);
 
-// The number of the run's last save; 0 before there is one.
+// Returns the number of the run's last save; 0 before there is one.
 std::int64_t last_save(const std::filesystem::path& run_folder, const RunIdentity& run);
 
 // Gives a damaged checkpoint another name, "step-00000100.damaged", after `latest` names the one that is used
 // in its place.
 void set_aside(const std::filesystem::path& damaged, const std::filesystem::path& used);
 
-// Which checkpoints of a run stay beside those that `latest` and `best` name.
+// Says which checkpoints of a run stay beside those that `latest` and `best` name.
 struct Keep {
   std::int64_t last = 0;   // this many, those saved last; 0: all
   std::int64_t every = 0;  // and those whose step is a multiple of it; 0: no others

@@ -94,8 +94,8 @@ std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector
   return pieces;
 }
 
-// Parameters that the files have nothing of, whose slices are taken from the list: who checked that the files
-// fit has allowed them.
+// Returns parameters that the files do not have, whose slices are taken from the list: the check that the
+// files fit has allowed them.
 std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, std::vector<HeldSlice>& list) {
   std::set<Id> taken;
   std::erase_if(list, [&](const HeldSlice& held) {

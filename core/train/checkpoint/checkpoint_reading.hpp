@@ -1,4 +1,4 @@
-// The tensors of a checkpoint into the memory of a rank.
+// Reads the tensors of a checkpoint into the memory of a rank.
 #pragma once
 
 #include "execute/plan_memory.hpp"
@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// The rank's part of every tensor, by all threads that the rank may use. Throws what cannot be trusted. Of an
-// assembly that keeps parameters alone these may be averages.
+// Reads the rank's part of every tensor, by all threads that the rank may use. Throws what cannot be trusted.
+// For an assembly that keeps parameters alone these may be averages.
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
               Weights which = Weights::trained);
 

@@ -15,7 +15,7 @@ bool has(const Settings& settings, std::string_view key) {
                      [&](const auto& setting) { return setting.first == key; });
 }
 
-// What a recipe must give besides a model: nothing that parameters, their loss or their text depend on.
+// A recipe must give these besides a model: parameters, their loss and their text depend on none of them.
 void complete_import(Settings& settings, const CheckpointFiles& files) {
   for (const auto& [key, value] : {std::pair("run.name", "'imported'"),
                                    {"run.steps", "1"},
@@ -46,8 +46,8 @@ bool is_read_by_plugin(const std::string& key, const std::string& section) {
   return true;
 }
 
-// Where another plugin is asked for in a section, what the recipe said to the one before has no meaning; what
-// it said to the core keeps its own.
+// Where another plugin is set in a section, options of the previous one have no meaning; options of the core
+// keep theirs.
 void forget_replaced_plugins(Settings& settings, const std::vector<std::string>& sets) {
   constexpr std::string_view plugin = "plugin";
   for (const std::string& set : sets) {
@@ -81,7 +81,7 @@ CheckpointRecipe recipe_of_checkpoint(const std::filesystem::path& checkpoint,
   Settings settings = files.manifest().recipe;
   const bool imported = !has(settings, "run.name");
   if (imported) complete_import(settings, files);
-  // Where parameters came from when the run began is of no interest any more, but for those that lie there.
+  // The origin of parameters when the run began matters only for those that are still stored there.
   const bool whole = files.manifest().base.empty();
   std::erase_if(settings, [&](const auto& setting) {
     return setting.first == "model.config" || setting.first == "run.resume" ||

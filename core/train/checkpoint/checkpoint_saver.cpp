@@ -166,7 +166,7 @@ void CheckpointSaver::put_in_place(const std::stop_token& stop) {
   in_place_ = folder_->target();
 }
 
-// Each appears whole. False: told to stop before they were there.
+// Each appears whole. Returns false when it was asked to stop before they were there.
 bool CheckpointSaver::wait_for_files(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds pause{2};
   for (int rank = 1; rank < assembly_.mesh().world(); ++rank) {

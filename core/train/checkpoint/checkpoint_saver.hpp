@@ -19,7 +19,7 @@
 
 namespace prun {
 
-// Where a run saves and as whom. The first rank knows; the others are told.
+// States where a run saves and as which run. The first rank knows, and sends it to the others.
 struct SavePlace {
   std::filesystem::path run_folder;
   RunIdentity run;
@@ -45,8 +45,8 @@ class CheckpointSaver {
   // Every rank calls these three, in the same order.
   // Room for a save is there, and may be written: found before the first step, not at the first save.
   void try_out(const std::filesystem::path& run_folder);
-  // While no step runs. Steps may follow it. Waits for the save before. A checkpoint that the run saved at
-  // this step before is replaced; where something else stands, it is refused.
+  // Begins a save, while no step runs; steps may follow it. It waits for the save before. A checkpoint that
+  // the run saved at this step before is replaced; where there is something else, it is refused.
   void begin(const SavePlace& place, const Progress& progress, const SavedSums& sums);
   // Until what was begun is in place.
   void finish();
@@ -69,7 +69,7 @@ class CheckpointSaver {
   const std::function<void()> saving_;
   const std::unique_ptr<SavedState> state_;  // of this rank
 
-  // Of the save that was begun last.
+  // This belongs to the save that was begun last.
   SavePlace place_;
   Progress progress_;
   KernelChoices choices_;                  // of all ranks

@@ -8,7 +8,8 @@
 
 namespace prun {
 
-// Of all devices of this rank, once they have bound what they run: lines, each with its end.
+// Returns the choices of all devices of this rank, once they have bound what they run: lines, each with its
+// end.
 std::string kernel_choices(const Assembly& assembly);
 
 // Tells the devices what the checkpoint that the recipe goes on from has of them, before they bind anything;

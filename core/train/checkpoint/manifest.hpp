@@ -1,6 +1,6 @@
-// manifest.json of a checkpoint: what was saved of which run, and which files belong together. Each file's
-// checksums lie in its own header (see base/safetensors.hpp); the manifest has the checksum of each header,
-// and one of itself, so that every byte of all files is covered.
+// manifest.json of a checkpoint states what was saved of which run, and which files belong together. Each
+// file's checksums are in its own header (see base/safetensors.hpp); the manifest has the checksum of each
+// header, and one of itself, so that every byte of all files is covered.
 #pragma once
 
 #include <filesystem>
@@ -22,18 +22,19 @@ struct Progress {
   LossScale loss_scale = {};
 };
 
-// What the devices of each rank chose by trying (Device::choices): different texts, and which one is a
-// rank's.
+// Holds what the devices of each rank chose by measuring (Device::choices): different texts, and which one is
+// a rank's.
 struct KernelChoices {
   std::vector<std::string> texts;
   std::vector<std::size_t> of;  // by rank; empty: nobody tried anything
 
   void add(const std::string& text);  // of the next rank
-  // For a rank of any layout: its own lines, then those of all others, of which the first for a key counts.
+  // Returns, for a rank of any layout, its own lines, then those of all others, of which the first for a key
+  // counts.
   std::string for_rank(std::size_t rank) const;
 };
 
-// How large a set of samples is: numbers of samples mean others in a larger or smaller one.
+// States how large a set of samples is: a sample's number means another sample in a larger or smaller one.
 struct SetSize {
   std::string name;  // "data", "data.blend.0"
   std::int64_t samples = 0, tokens = 0;
@@ -64,17 +65,17 @@ struct Manifest {
 
 inline constexpr const char* manifest_name = "manifest.json";
 
-// "rank-00000.safetensors"
+// Returns "rank-00000.safetensors".
 std::string rank_file_name(std::size_t number);
 
-// One line, sealed.
+// Writes one line, sealed by its checksum.
 std::string to_text(const Manifest& manifest);
 
 // Throws bad_input for anything but a text that to_text() may give, its checksum aside. `source` names it.
 Manifest parse_manifest(std::string_view text, std::string_view source);
 // Throws bad_input for anything but a manifest as it was written.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
-// The checksum of one.
+// Returns the checksum of a manifest.
 std::string manifest_checksum(const Manifest& manifest);
 
 }  // namespace prun

@@ -19,8 +19,8 @@ PieceRing::PieceRing(std::span<std::byte> memory, std::vector<std::int64_t> byte
                " bytes in memory of ", memory_.size());
 }
 
-// Behind the one before it or, where too little is left there, at the beginning, in front of the first that
-// is not done with.
+// A piece is placed after the one before it or, where too little is left there, at the beginning, before the
+// first that is not done with.
 std::optional<std::int64_t> PieceRing::place_of_next() const {
   const std::int64_t size = bytes_[begun_], all = static_cast<std::int64_t>(memory_.size());
   if (held_.empty()) return 0;

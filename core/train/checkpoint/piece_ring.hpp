@@ -16,8 +16,8 @@ namespace prun {
 
 class PieceRing {
  public:
-  // `bytes`: of each piece, none more than the memory has. `read(n)`: the first n pieces have been read; they
-  // only grow, and it is called by one thread at a time.
+  // `bytes` are those of each piece, none more than the memory has. `read(n)` reports that the first n pieces
+  // have been read; n only grows, and one thread calls it at a time.
   PieceRing(std::span<std::byte> memory, std::vector<std::int64_t> bytes,
             std::function<void(std::size_t)> read);
 
@@ -25,12 +25,13 @@ class PieceRing {
     std::size_t piece = 0;
     std::span<std::byte> bytes;
   };
-  // By any number of threads: room for the next piece, which waits for it. Nothing: there is no further one,
-  // or all was given up.
+  // Waits for room for the next piece, and returns it; any number of threads may call it. It returns nothing
+  // where there is no further piece, or all was given up.
   std::optional<Room> next_room();
   void filled(const Room& room);
 
-  // By one thread: the next piece, once it is there; the one before it is done with. Nothing: as above.
+  // Returns the next piece, once it is there; one thread calls it, and is done with the piece before. Nothing
+  // means the same as above.
   std::optional<Room> take();
 
   // Nobody waits any more, and nothing is handed out.

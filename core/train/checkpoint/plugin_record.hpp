@@ -1,4 +1,4 @@
-// Which code takes part in a run.
+// Records which code takes part in a run.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace prun {
 
-// JSON: kind, name, version, path, digest and build of each plugin loaded; enough to tell two runs apart.
+// Returns JSON with kind, name, version, path, digest and build of each plugin loaded: enough to distinguish
+// two runs.
 std::string plugin_record(const PluginHost& plugins);
 
 }  // namespace prun

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// "optimizer.lr from 0.001 to 0.0005, ..."
+// Writes "optimizer.lr from 0.001 to 0.0005, ..."
 std::string to_text(const std::vector<Change>& list) {
   constexpr std::size_t most = 12;
   std::string text;
@@ -32,7 +32,7 @@ bool is_told(const std::string& key) {
   return !belongs_to_a_place(key) && (!key.starts_with("run.") || key == "run.steps" || key == "run.seed");
 }
 
-// "adamw" of those that both runs have, in another build.
+// Returns names such as "adamw" of plugins that both runs have, in another build.
 std::vector<std::string> rebuilt(const std::string& before, const std::string& now) {
   const JsonValue then = parse_json(before, "plugins"), today = parse_json(now, "plugins");
   std::vector<std::string> names;
@@ -45,7 +45,7 @@ std::vector<std::string> rebuilt(const std::string& before, const std::string& n
   return names;
 }
 
-// Of what this rank's devices chose, what they had chosen otherwise, or not at all.
+// Counts what this rank's devices chose and had chosen otherwise before, or not at all.
 std::size_t other_choices(const Assembly& assembly, const KernelChoices& saved) {
   const std::string before = saved.for_rank(static_cast<std::size_t>(assembly.rank())),
                     now = kernel_choices(assembly);

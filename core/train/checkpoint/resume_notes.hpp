@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// What a run that goes on takes from the checkpoint, and what has changed since it was saved: a line each.
+// Says what a resumed run takes from the checkpoint, and what has changed since it was saved: a line each.
 // `plugins` as plugin_record() has them.
 std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,
                                       const std::string& plugins);

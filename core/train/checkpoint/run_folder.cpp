@@ -20,10 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* lock_name = "run.lock";
-// What is replaced under its name, and what is truncated or appended to.
+// These files are replaced under their names, and those truncated or appended to.
 constexpr const char* replaced_names[] = {"run.id", "recipe.toml", "plugins.json", "latest"};
 constexpr const char* appended_names[] = {lock_name, "log.jsonl"};
-// What every run writes first.
+// Every run writes these first.
 constexpr const char* marks_of_a_run[] = {"recipe.toml", "plugins.json", "log.jsonl", "latest"};
 
 // ------------------------------------------------------------------- who holds it
@@ -61,7 +61,7 @@ std::string to_text(const Holder& holder) {
   return json.end_object().take() + "\n";
 }
 
-// Nothing where a process died before it had written all.
+// Returns nothing where a process died before it had written all.
 std::optional<Holder> read_holder(const FileDescriptor& lock, const fs::path& path) {
   char text[4096];
   const ssize_t count = lock.is_open() ? ::pread(lock.get(), text, sizeof text, 0) : 0;
@@ -80,7 +80,7 @@ bool is_alive(const Holder& holder) {
   return holder.started != 0 && start_of_process(holder.pid) == holder.started;
 }
 
-// "the run 'first' (pid 17 on node3)"
+// Returns "the run 'first' (pid 17 on node3)".
 std::string text_of(const Holder& holder) {
   return detail::concat(holder.command.empty() ? "the run " + in_quotes(holder.run) : holder.command,
                         " (pid ", holder.pid, " on ", holder.host, ")");
@@ -107,7 +107,7 @@ constexpr std::string_view for_a_command =
 
 // ------------------------------------------------------------------- the folder
 
-// The user's to mend, but for a disk that is full or broken.
+// The user can mend these errors, but for a disk that is full or broken.
 [[noreturn]] void throw_cannot(const char* action, const fs::path& path, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EIO) throw_storage_error(action, path, error);
   throw_error(ErrorCode::bad_input, "cannot ", action, " the run folder ", path.string(), ": ",
@@ -144,7 +144,7 @@ fs::path first_free(const fs::path& folder) {
   }
 }
 
-// Without `latest` too, where it was killed in its first save.
+// A run can be resumed without `latest` too, where it was killed in its first save.
 bool can_be_resumed(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "latest", ignored)) return true;
@@ -295,7 +295,7 @@ RunClaim::RunClaim(const fs::path& shown, const std::string& command) {
   lock_file_.emplace([&] { return folder / lock_name; });
 }
 
-// In the folder that it was made in, wherever that is now.
+// The lock is removed in the folder that it was made in, wherever that is now.
 RunClaim::~RunClaim() {
   if (lock_file_) lock_file_->leave([&] { ::unlinkat(folder_.get(), lock_name, 0); });
 }

@@ -1,8 +1,8 @@
-// Where a run writes, and that it is alone there.
+// Finds where a run writes, and ensures that it is alone there.
 //
-// While a run works its folder holds `run.lock`, which names it. The system's lock on that file is let go
-// however the process ends; what the file says tells the reason, and decides where the file system has no
-// locks or the run was another host's.
+// While a run works its folder holds `run.lock`, which names it. The system's lock on that file is released
+// however the process ends; the file's text states the reason, and decides where the file system has no locks
+// or the run was another host's.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@
 
 namespace prun {
 
-// run.out, or runs/NAME.
+// Returns run.out, or runs/NAME.
 std::filesystem::path run_folder(const Recipe& recipe);
 
 void make_folder(const std::filesystem::path& folder);
@@ -33,8 +33,8 @@ struct RunHolder {
 // Nothing where no run has left its lock there; a command that has it is no run.
 std::optional<RunHolder> holder_of(const std::filesystem::path& folder);
 
-// The right to write there, until the end. Throws bad_input where a name that prun writes under leads to a
-// file elsewhere.
+// Holds the right to write there, until the end. Throws bad_input where a name that prun writes under leads
+// to a file elsewhere.
 class RunClaim {
  public:
   // Makes the folder. Throws bad_input when another run works in it, or when it holds one that run.resume
@@ -56,7 +56,7 @@ class RunClaim {
   std::optional<std::filesystem::path> moved_to_;
 };
 
-// A folder that must stay in its place.
+// Ensures that a folder stays in its place.
 class FolderInPlace {
  public:
   explicit FolderInPlace(std::filesystem::path folder);

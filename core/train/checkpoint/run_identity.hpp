@@ -15,7 +15,7 @@ struct RunIdentity {
   std::string parent;  // "ID at step N"; empty: begun from nothing
 };
 
-// Where a run goes on from.
+// States where a run goes on from.
 struct Origin {
   std::filesystem::path run_folder;  // where the checkpoint lies, without links
   RunIdentity run;
@@ -24,17 +24,17 @@ struct Origin {
 
 bool is_run_id(const std::string& text);
 
-// One that nobody has yet, begun from nothing.
+// Returns an identity that no run has yet, begun from nothing.
 RunIdentity fresh_run();
 
-// The run that a folder belongs to: nothing when none has claimed it.
+// Returns the run that a folder belongs to: nothing when none has claimed it.
 std::optional<RunIdentity> owner_of(const std::filesystem::path& run_folder);
 
-// Who a run is that writes into this folder, which is its own from then on. Refused where the folder holds
-// checkpoints of another one.
+// Returns the identity of a run that writes into this folder, which is its own from then on. It is refused
+// where the folder holds checkpoints of another one.
 RunIdentity claim_folder(const std::filesystem::path& run_folder, const std::optional<Origin>& origin);
 
-// Refused where another run has claimed the folder since.
+// Throws where another run has claimed the folder since.
 void keep_claim(const std::filesystem::path& run_folder, const RunIdentity& run);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Where a run saves itself, and what it has saved so far.
+// Knows where a run saves itself, and what it has saved so far.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@ namespace prun {
 
 class RunSaves {
  public:
-  // `from`: the checkpoint that the run goes on from, if it does. `sets` are of its samples, `plugins` as
+  // `from` is the checkpoint that the run goes on from, if it does. `sets` are of its samples, `plugins` as
   // plugin_record() has them, `base` as the manifest does.
   RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
            const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets, std::string plugins,
@@ -23,7 +23,7 @@ class RunSaves {
   // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
   // written there; `step`: done so far.
   void claim_folder(std::int64_t step);
-  // As CheckpointSaver has them.
+  // These do as CheckpointSaver's.
   void make_room() { saver().make_room(); }
   void try_out() { saver().try_out(folder_); }
   void begin(const Progress& progress, const SavedSums& sums);

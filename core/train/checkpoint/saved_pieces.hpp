@@ -1,4 +1,4 @@
-// What a rank saves, cut into the pieces in which it is read and written.
+// Cuts what a rank saves into the pieces in which it is read and written.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Of a slice, what has a checksum of its own in the file: 4 MiB, or what the last one has left.
+// Names the part of a slice that has its own checksum in the file: 4 MiB, or what the last one has left.
 struct SavedPiece {
   std::size_t slice = 0;
   std::uint64_t chunk = 0;
@@ -22,7 +22,7 @@ struct SavedPiece {
 // In the order in which they are to be read: that of the plan's reads, as far as there are any.
 std::vector<SavedPiece> pieces_of(const std::vector<HeldSlice>& slices, const Plan& plan);
 
-// The piece as it lies: of a float that lies in two halves, those, one behind the other.
+// Reads the piece as it is stored: a float that is stored in two halves gives those, one after the other.
 void read_piece(const HeldSlice& slice, const SavedPiece& piece, const PlanMemory& memory,
                 std::span<std::byte> to);
 

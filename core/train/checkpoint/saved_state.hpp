@@ -1,4 +1,4 @@
-// How a rank's part of the state comes into its file: copied whole before training goes on, or piece by piece
+// Brings a rank's part of the state into its file: copied whole before training goes on, or piece by piece
 // beside the steps that follow.
 #pragma once
 
@@ -25,7 +25,7 @@ class SavedState {
  public:
   virtual ~SavedState() = default;
 
-  // All memory that a save takes; before the first save at the latest.
+  // Allocates all memory that a save takes; it is called before the first save at the latest.
   virtual void make_room() = 0;
   // While no step runs: what is written from now on is the state as it is now, which has these sums.
   virtual void begin(const SavedSums& sums) = 0;
@@ -37,7 +37,7 @@ class SavedState {
   virtual void await_go_on() {}
 };
 
-// As run.save_memory says. Both write the same bytes. All that is given must outlive it.
+// Makes the one that run.save_memory names. Both write the same bytes. All arguments must outlive it.
 std::unique_ptr<SavedState> saved_state(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate);
 
 }  // namespace prun

@@ -23,8 +23,8 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Where the name of a key's table ends: "strategy" of "strategy.0.plugin", and whether there are several of
-// it.
+// Returns where the name of a key's table ends, where there may be several of it: "strategy" of
+// "strategy.0.plugin".
 std::size_t end_of_list(const std::string& key) {
   for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1)) {
     const std::size_t next = key.find('.', dot + 1);

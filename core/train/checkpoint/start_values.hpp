@@ -1,5 +1,5 @@
-// What parameters start from where that is not the seed (`model.init`): a directory that others wrote, or a
-// checkpoint, of which only the weights are taken.
+// Reads what parameters start from where that is not the seed (`model.init`): a directory that others wrote,
+// or a checkpoint, of which only the weights are taken.
 #pragma once
 
 #include <filesystem>
@@ -14,10 +14,10 @@ namespace prun {
 class StartValues {
  public:
   virtual ~StartValues() = default;
-  // False for what a strategy has added to a model whose weights know nothing of it: that starts from the
-  // seed.
+  // Returns false for what a strategy has added to a model whose weights do not contain it: that starts from
+  // the seed.
   virtual bool has(Id parameter) const = 0;
-  // Elements [first, first + to.size()) of a parameter of a layer.
+  // Reads elements [first, first + to.size()) of a parameter of a layer.
   virtual void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const = 0;
   // What ranks must have alike.
   virtual std::string digest() const = 0;
@@ -25,17 +25,17 @@ class StartValues {
   virtual std::string content(std::size_t threads) const = 0;
 };
 
-// Null where the recipe names none. All headers have been read then: an Error says what is missing, damaged
-// or of another shape, and where the recipe's model is another one than the weights were trained in. What a
-// strategy added is missing too unless run.changed names that strategy.
+// Returns null where the recipe names none. All headers have been read then: an Error says what is missing,
+// damaged or of another shape, and where the recipe's model is another one than the weights were trained in.
+// What a strategy added is missing too unless run.changed names that strategy.
 std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
                                                PluginHost& plugins);
 inline std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, PluginHost& plugins) {
   return open_start_values(assembly.recipe(), assembly.program(), plugins);
 }
 
-// Of what `model.init` names, for a run that goes on: what its checkpoints leave to it. Null where they hold
-// all.
+// Opens what `model.init` names, for a resumed run: values that its checkpoints leave to it. Returns null
+// where they hold all.
 std::unique_ptr<StartValues> open_base(const Recipe& recipe, const Program& program, PluginHost& plugins);
 bool has_base(const Program& program);
 // Throws where it is not as it was when the checkpoint was saved.
@@ -44,7 +44,7 @@ void check_base(const StartValues& base, const std::string& content, const Recip
 
 // Whether run.changed says that what this strategy adds is new: "strategy.1.plugin".
 bool may_be_new(const Recipe& recipe, const std::string& added_by);
-// What to do otherwise, as the end of a sentence.
+// Says what to do otherwise, as the end of a sentence.
 std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by);
 
 }  // namespace prun

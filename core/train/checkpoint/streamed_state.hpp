@@ -1,6 +1,6 @@
-// The state piece by piece, from where it lives through a bounded buffer into the file. Threads read ahead of
-// the one that writes, in the order in which the next step overwrites what they read; whoever is to overwrite
-// waits at the gate.
+// Writes the state piece by piece, from its memory through a bounded buffer into the file. Threads read ahead
+// of the one that writes, in the order in which the next step overwrites what they read; a call that
+// overwrites waits at the gate.
 #pragma once
 
 #include <exception>
@@ -43,7 +43,7 @@ class StreamedState final : public SavedState {
   std::optional<Pinned> buffer_;
   std::vector<float> joined_;
 
-  // Of the save that was begun last.
+  // This belongs to the save that was begun last.
   std::optional<PieceRing> ring_;
   StreamedSums sums_;
   std::mutex mutex_;

@@ -1,4 +1,4 @@
-// How parameters start.
+// Initializes parameters.
 #pragma once
 
 #include <set>
@@ -14,7 +14,7 @@ namespace prun {
 void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start = nullptr);
 // Those parameters alone, from the seed, and what an optimizer keeps beside them is zero.
 void initialize_new(const Assembly& assembly, const PlanMemory& memory, const std::set<Id>& parameters);
-// What no checkpoint holds (Value::in_base).
+// Initializes what no checkpoint holds (Value::in_base).
 void initialize_base(const Assembly& assembly, const PlanMemory& memory, const StartValues& base);
 
 }  // namespace prun

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view weight_suffix = ".weight";
 constexpr const char* adapter_prefix = "base_model.model.";
 
-// A matrix of the library's that a change is of.
+// Describes a matrix of the library's to which a change applies.
 struct Changed {
   const LowRankChange* change;
   std::string path;                  // of its module
@@ -27,7 +27,7 @@ std::string name_of_parameter(const Program& program, Id id) {
   return program.segment(value.segment).name + "." + value.name;
 }
 
-// What a tensor says of its dimensions, by its own.
+// Returns what a tensor says of its dimensions, by its own.
 std::vector<std::vector<std::string>> groups_of(const Value& weight, std::string_view dims) {
   std::vector<std::vector<std::string>> groups;
   if (dims.empty())

@@ -1,6 +1,6 @@
-// Adapter folders as PEFT keeps them: adapter_config.json and adapter_model.safetensors, of the changes of
-// low rank that strategies have stated (Program::low_ranks), by the names that the model's own library has
-// for the weights that they change.
+// Reads and writes adapter folders as PEFT keeps them: adapter_config.json and adapter_model.safetensors hold
+// the changes of low rank that strategies have stated (Program::low_ranks), by the names that the model's own
+// library has for the weights that they change.
 #pragma once
 
 #include <filesystem>
@@ -13,8 +13,8 @@ namespace prun {
 inline constexpr const char* adapter_weights_name = "adapter_model.safetensors";
 inline constexpr const char* adapter_config_name = "adapter_config.json";
 
-// Where `down` and `up` of each change lie there. Throws unsupported where there is no change, or one of a
-// weight that the library has no matrix for.
+// Maps where `down` and `up` of each change are stored there. Throws unsupported where there is no change, or
+// one of a weight that the library has no matrix for.
 ForeignMap adapter_map(const Program& program);
 
 // `base`: where the weights are that it is for, as far as that is known.

@@ -13,7 +13,7 @@ constexpr JsonLimits limits{std::size_t{16} << 20, 1'000'000, 32};
 
 // ------------------------------------------------------------------- a config.json as Options
 
-// Null: not there, or null. What is to be a table and is none would else say nothing.
+// Returns null where it is absent, or null. A value that should be a table and is none would else be ignored.
 const JsonValue* find(const JsonValue& root, std::string_view key) {
   const JsonValue* value = &root;
   std::size_t end = 0;

@@ -1,4 +1,4 @@
-// A config.json as model plugins read and write it.
+// Holds a config.json as model plugins read and write it.
 #pragma once
 
 #include <filesystem>
@@ -16,12 +16,12 @@ inline constexpr const char* config_name = "config.json";
 
 class ConfigFile {
  public:
-  // The file, or the one in a folder. Throws not_found or bad_input, naming it.
+  // Reads the file, or the one in a folder. Throws not_found or bad_input, naming it.
   explicit ConfigFile(std::filesystem::path path);
   ConfigFile(std::string_view text, std::filesystem::path path);
 
   const std::filesystem::path& path() const { return path_; }
-  // Its model_type.
+  // Returns its model_type.
   const std::string& kind() const { return root_.at("model_type").as_string(); }
   // As plugins read it; lives as long as this.
   OptionsApi api() const;
@@ -31,7 +31,7 @@ class ConfigFile {
   JsonValue root_;
 };
 
-// What a model says, by key: its options, or members of a config.json.
+// Holds what a model states, by key: its options, or members of a config.json.
 struct ConfigValues : std::vector<std::pair<std::string, recipe::Value>> {
   std::vector<std::string> nulls;  // members that are there and say nothing
 };
@@ -39,7 +39,7 @@ struct ConfigValues : std::vector<std::pair<std::string, recipe::Value>> {
 // Adds what a plugin says.
 ConfigWriterApi writer_to(ConfigValues& values);
 
-// As a config.json: "rope_scaling.factor" becomes a member of a member. Which tokens begin and end a text
+// Writes a config.json: "rope_scaling.factor" becomes a member of a member. Which tokens begin and end a text
 // stays open.
 std::string config_text(const ConfigValues& values);
 

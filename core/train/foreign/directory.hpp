@@ -1,4 +1,4 @@
-// The weights of a directory that others wrote: model.safetensors, or the files that
+// Reads the weights of a directory that others wrote: model.safetensors, or the files that
 // model.safetensors.index.json names.
 #pragma once
 
@@ -24,16 +24,16 @@ class ForeignDirectory {
 
   // Opens all files and checks their headers; throws not_found or bad_input.
   explicit ForeignDirectory(std::filesystem::path folder);
-  // Of one file in it.
+  // Opens one file in it.
   ForeignDirectory(std::filesystem::path folder, std::string_view file);
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
-  // nullptr when there is none.
+  // Returns nullptr when there is none.
   const Tensor* find(std::string_view name) const;
   // Of all names, types, shapes and places, so that two directories can be told apart without their data.
   std::string digest() const;
-  // Of all bytes of its files.
+  // Digests all bytes of its files.
   std::string content(std::size_t threads) const;
 
  private:

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// `stride` in elements.
+// `stride` is in elements.
 template <class T>
 void gather(const std::byte* from, std::int64_t stride, std::span<float> to) {
   for (float& x : to) {
@@ -39,7 +39,7 @@ bool holds(const ForeignPiece& piece, const Extents& index) {
   return true;
 }
 
-// A piece, opened for one layer.
+// Is a piece, opened for one layer.
 struct Opened {
   const ForeignPiece* piece;
   const ForeignDirectory::Tensor* tensor;

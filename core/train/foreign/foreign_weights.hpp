@@ -1,4 +1,4 @@
-// A model's parameters out of a directory that others wrote, as floats, any elements at a time.
+// Reads a model's parameters out of a directory that others wrote, as floats, any elements at a time.
 #pragma once
 
 #include <span>
@@ -14,10 +14,11 @@ class ForeignReader {
   // type that is not read, or one that nobody asks for. All must outlive this.
   ForeignReader(const Program& program, const ForeignMap& map, const ForeignDirectory& directory);
 
-  // Elements [first, first + to.size()) of a parameter of a layer. Every number that fp32, bf16 and fp16 hold
-  // is a float exactly. Throws where one is not finite, naming tensor and element.
+  // Reads elements [first, first + to.size()) of a parameter of a layer. Every number that fp32, bf16 and
+  // fp16 hold is a float exactly. Throws where one is not finite, naming tensor and element.
   void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const;
-  // The type that all tensors of a parameter have; fp32 where they differ or prun does not compute with it.
+  // Returns the type that all tensors of a parameter have; fp32 where they differ or prun does not compute
+  // with it.
   DType type_of(Id parameter, std::int64_t layer) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// A parameter and what is said of it.
+// Holds a parameter and what the list states of it.
 class PieceReader {
  public:
   PieceReader(const Value& parameter, const ForeignTensorView& said) : parameter_(parameter), said_(said) {}
@@ -135,7 +135,7 @@ ForeignMap::ForeignMap(const Program& program, const ForeignWeights& listed) {
   read(program, KeptForeignWeights(listed).view(), false);
 }
 
-// `all`: of every parameter of the model's own.
+// `all` says that the list must have every parameter of the model's own.
 void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bool all) {
   for (const Text& prefix : view.prefixes) prefixes_.emplace_back(prefix.view());
   for (const Text& pattern : view.ignored) ignored_.emplace_back(pattern.view());

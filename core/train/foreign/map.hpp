@@ -12,8 +12,8 @@
 
 namespace prun {
 
-// A tensor there, or some of its first dimension: a box of a parameter, whose dimensions lie in another
-// order.
+// Describes a tensor there, or some of its first dimension: it is a box of a parameter, whose dimensions have
+// another order.
 struct ForeignPiece {
   std::string name;  // * stands for the layer
   std::int64_t first_layer = 0;
@@ -23,25 +23,25 @@ struct ForeignPiece {
   std::vector<std::size_t> order;  // the parameter's dimensions as they lie there, the slowest first
 
   std::string name_of(std::int64_t layer) const;
-  // How far apart there elements are that follow each other along a dimension of the parameter.
+  // Returns how far apart elements are there that follow each other along a dimension of the parameter.
   Extents strides() const;
-  // The tensor's elements in front of the box.
+  // Returns the number of the tensor's elements before the box.
   std::int64_t offset() const { return row * (elements_of(shape) / shape.front()); }
 };
 
 class ForeignMap {
  public:
-  // Throws where the plugin's list does not give every element of each parameter once. What a strategy has
-  // added it need not know.
+  // Throws where the plugin's list does not give every element of each parameter once. The list need not have
+  // what a strategy has added.
   ForeignMap(const Program& program, ModelInterface& model);
-  // Of the parameters that a list names, and no others. What it says of them is checked as a model's is.
+  // Maps the parameters that a list names, and no others. The list is checked as a model's is.
   ForeignMap(const Program& program, const ForeignWeights& listed);
 
   bool has(Id parameter) const { return pieces_.count(parameter) != 0; }
   const std::vector<ForeignPiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
   // The names that a tensor may go by, the first of them preferred.
   std::vector<std::string> spellings(const std::string& name) const;
-  // Whether a tensor says nothing of the model.
+  // Says whether a tensor is not part of the model.
   bool ignores(std::string_view name) const;
 
  private:

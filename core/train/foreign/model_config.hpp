@@ -1,4 +1,4 @@
-// What a model plugin makes of a config.json, and a model's object of its own options.
+// Converts a config.json to a model plugin's options, and a model's options to a config.json.
 #pragma once
 
 #include "plugin/loader.hpp"
@@ -6,11 +6,11 @@
 
 namespace prun {
 
-// The options of a plugin that reads files of this kind. Throws bad_input for what the model does not
+// Returns the options of a plugin that reads files of this kind. Throws bad_input for what the model does not
 // compute.
 ConfigValues options_from(const ConfigFile& config, const PluginLibrary& model);
 
-// `context` as build() has it.
+// `context` is as build() has it.
 ConfigValues written_config(ModelInterface& model, const ModelContext& context);
 
 }  // namespace prun
