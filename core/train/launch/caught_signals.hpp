@@ -18,7 +18,7 @@ class CaughtSignals {
 
   int fd() const { return fd_.get(); }
   const sigset_t& mask_before() const { return before_; }
-  // The next one, or 0.
+  // Returns the next one, or 0.
   int take();
 
  private:

@@ -1,4 +1,4 @@
-// One connection of the rendezvous, in an epoll set. Nothing here blocks.
+// Is one connection of the rendezvous, in an epoll set. Nothing here blocks.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Whoever records.
+// Implements the side that records.
 #include "train/launch/flight.hpp"
 
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
-// The flight record: what a rank did last. It lies in memory that the launcher made and the rank inherited,
-// so it can be read after the rank was killed, and is gone when the last of both is gone. Writing takes a few
-// atomic stores: no lock, no allocation, from any thread. Reading trusts nothing: a rank may be in the middle
-// of a write, or have been overwritten by a stray pointer.
+// The flight record states what a rank did last. It is in memory that the launcher made and the rank
+// inherited, so it can be read after the rank was killed, and is gone when the last of both is gone. Writing
+// takes a few atomic stores: no lock, no allocation, from any thread. Reading trusts nothing: a rank may be
+// in the middle of a write, or have been overwritten by a stray pointer.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ std::int64_t flight_now_ns();
 
 struct FlightLayout;
 
-// The rank's side.
+// Is the rank's side.
 class FlightRecorder {
  public:
   FlightRecorder();                 // in private memory: nobody reads it from outside
@@ -82,14 +82,16 @@ class FlightRecorder {
   // A save gets on.
   void saving();
 
-  // Before the first collective of a communicator. Members are ranks. Only the first 16 communicators are
-  // watched, and ranks below flight_ranks; for others this leaves a note and returns a number that enter(),
-  // wait() and leave() accept.
+  // Is called before the first collective of a communicator. Members are ranks. Only the first 16
+  // communicators are watched, and ranks below flight_ranks; for others this leaves a note and returns a
+  // number that enter(), wait() and leave() accept.
   int add_communicator(std::string_view name, std::span<const int> members);
-  // Around each collective, by one thread at a time for each communicator. All members count the same.
+  // These frame each collective, and one thread at a time calls them for each communicator. All members count
+  // the same.
   void enter(int communicator, std::string_view operation);
   void leave(int communicator);
-  // Between them: whether the rank has handed over its part and waits for the other members.
+  // Is called between them: it says whether the rank has handed over its part and waits for the other
+  // members.
   void wait(int communicator, bool waiting);
 
   FlightSnapshot snapshot() const;
@@ -100,11 +102,11 @@ class FlightRecorder {
   FlightLayout* layout_;
 };
 
-// A record for a rank: memory of fixed size without a name. Its size is sealed, so that the rank cannot pull
-// it away from under a reader.
+// Makes a record for a rank: memory of fixed size without a name. Its size is sealed, so that the rank cannot
+// pull it away from under a reader.
 FileDescriptor make_flight_record();
 
-// The launcher's side.
+// Is the launcher's side.
 class FlightView {
  public:
   explicit FlightView(int fd);
@@ -118,14 +120,14 @@ class FlightView {
   const void* memory_;
 };
 
-// What the bytes of a record say, whatever they are.
+// Decodes what the bytes of a record say, whatever they are.
 FlightSnapshot decode_flight(std::span<const std::byte> bytes);
 
-// "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in forward", "before the first step"; as the
-// end of a sentence. With `now_ns` it also says for how long.
+// Returns "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in forward" or "before the first
+// step", as the end of a sentence. With `now_ns` it also says for how long.
 std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::int64_t> now_ns = {});
-// "all_reduce (number 345 of 'dp')": the exchange that was entered last, and whether it was left. Empty: none
-// was.
+// Returns "all_reduce (number 345 of 'dp')": the exchange that was entered last, and whether it was left. It
+// is empty where none was.
 std::string last_exchange(const FlightSnapshot& snapshot);
 // "it was in step 12, in forward", "it was before the first step": a sentence of such a description.
 std::string it_was(const std::string& doing);

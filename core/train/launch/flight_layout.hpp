@@ -1,8 +1,8 @@
-// The flight record as it lies in memory that launcher and rank share.
+// Defines the layout of the flight record in memory that launcher and rank share.
 //
 // Everything in the record is a 64-bit atomic word. An event's slot carries a sequence word: odd while it is
 // written, 2 * number + 2 when event `number` is complete. Its fields are stored with release and loaded with
-// acquire: who sees a field of a later event also sees that the sequence has moved on.
+// acquire: a reader of a later event's field also sees that the sequence has moved on.
 #pragma once
 
 #include <atomic>
@@ -52,7 +52,7 @@ struct FlightLayout {
   FlightCommunicatorWords communicators[flight_communicators];
   FlightEventWords events[flight_events];
 
-  // What lies there, word by word.
+  // Copies what is there, word by word.
   static std::vector<std::uint64_t> copy(const void* memory);
 };
 

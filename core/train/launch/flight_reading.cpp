@@ -1,4 +1,4 @@
-// Whoever reads a record: its own, another process', or bytes that were kept.
+// Implements the side that reads a record: its own, another process', or bytes that were kept.
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a record says, in words.
+// Says in words what a record states.
 #include <algorithm>
 #include <cstdio>
 #include <set>

@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// The one that waits for this contribution, or a new one.
+// Returns the gather that waits for this contribution, or a new one.
 GatherBoard::Gather& GatherBoard::gather_for(const GatherRequest& request, Clock::time_point now) {
   for (const auto& gather : gathers_)
     if (!gather->done && gather->channel == request.channel && gather->members == request.members)

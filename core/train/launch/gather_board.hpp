@@ -41,7 +41,7 @@ class GatherBoard {
   void end_all();
   // Those that are done are forgotten.
   void sweep();
-  // When the next of them is late.
+  // Visits the times at which each of them is late.
   template <class Body>
   void each_deadline(Body&& body) const {
     for (const auto& gather : gathers_) body(gather->deadline);

@@ -27,10 +27,10 @@ struct Hang {
       reason;  // "has not reached all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1 s"
 };
 
-// Something when a rank has been inside one collective for longer than `limit`. The culprit is a member that
-// is stopped, or that has not entered it; if that one waits for somebody itself, the one at the end of the
-// chain. If all have entered it, a member that does not wait in it for the others. While the save of some
-// rank gets on, others may wait for it: time counts from when it last did.
+// Returns a hang when a rank has been inside one collective for longer than `limit`. The culprit is a member
+// that is stopped, or that has not entered it; if that one waits itself, it is the one at the end of the
+// chain. If all have entered it, it is a member that does not wait in it for the others. While the save of
+// some rank gets on, others may wait for it: time counts from when it last did.
 std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit);
 

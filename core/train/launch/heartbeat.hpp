@@ -1,4 +1,4 @@
-// A rank's part in the hang watch of a run that prun has not started (launch/remote_watch.hpp).
+// Does a rank's part in the hang watch of a run that prun has not started (launch/remote_watch.hpp).
 #pragma once
 
 #include <chrono>

@@ -33,7 +33,7 @@ int needed(const Environment& environment, const std::string& name, int low, int
   throw_error(ErrorCode::bad_input, "environment variable ", name, " is not set, but ", because, " is");
 }
 
-// The variables of a launcher that says it all in four numbers.
+// Names the variables of a launcher that states everything in four numbers.
 struct Names {
   const char *how, *rank, *world, *local_rank, *local_world;
 };
@@ -160,7 +160,7 @@ std::string said(const Identity& who) {
   return detail::concat(who.how, " says rank ", who.rank, " of ", who.world);
 }
 
-// The launchers named, or the one that PRUN_LAUNCHER asks for.
+// Reads the launchers named, or the one that PRUN_LAUNCHER asks for.
 std::vector<Identity> read_all(const Environment& environment) {
   struct Reader {
     const char* how;

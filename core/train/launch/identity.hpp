@@ -1,5 +1,5 @@
-// Which rank of which run this process is. Ranks may be started by prun itself, torchrun, Slurm's srun, Open
-// MPI's mpirun or Kubernetes; each tells it in variables of its own.
+// Finds which rank of which run this process is. Ranks may be started by prun itself, torchrun, Slurm's srun,
+// Open MPI's mpirun or Kubernetes; each states it in variables of its own.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// The value of a variable; nothing when it is not set.
+// Returns the value of a variable; nothing when it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();
 
@@ -19,26 +19,26 @@ struct Identity {
   int local_world = 1;
   std::string how;  // "prun", "torchrun", "srun", "mpirun" or "kubernetes"
 
-  // Where rank 0 listens. Not used by ranks that prun started: they have a socket each.
+  // Rank 0 listens here. Ranks that prun started do not use it: they have a socket each.
   std::string master_host;
   int master_port = 0;
 
   bool one_host() const { return local_world == world; }
 };
 
-// "prun 3/8": what ps, top and pgrep call a rank.
+// Returns "prun 3/8": what ps, top and pgrep call a rank.
 std::string rank_title(int rank, int world);
 
-// Nothing when this process is no rank. Throws bad_input, naming the variables, for numbers that cannot be
-// and when two launchers disagree about rank or world; PRUN_LAUNCHER=torchrun (or prun, srun, mpirun) says
-// which holds. A Slurm allocation or a step of one task is no launch: prun may be called in it like in any
-// shell.
+// Returns nothing when this process is no rank. Throws bad_input, naming the variables, for numbers that
+// cannot be and when two launchers disagree about rank or world; PRUN_LAUNCHER=torchrun (or prun, srun,
+// mpirun) says which holds. A Slurm allocation or a step of one task is no launch: prun may be called in it
+// like in any shell.
 //
-// Host and port of rank 0: PRUN_MASTER and PRUN_MASTER_PORT; else MASTER_ADDR and MASTER_PORT; else 127.0.0.1
-// when all ranks are on one host, or the first host of a Slurm step, and a port made from the job's name.
-// torchrun's own store holds MASTER_PORT, so under torchrun MASTER_PORT + 17 is taken.
+// Host and port of rank 0 are PRUN_MASTER and PRUN_MASTER_PORT; else MASTER_ADDR and MASTER_PORT; else
+// 127.0.0.1 when all ranks are on one host, or the first host of a Slurm step, and a port made from the job's
+// name. torchrun's own store holds MASTER_PORT, so under torchrun MASTER_PORT + 17 is taken.
 //
-// A pod of a PyTorchJob knows its number among the pods, but of no rank within: RANK and WORLD_SIZE, or
+// A pod of a PyTorchJob knows its number among the pods, but no rank within: RANK and WORLD_SIZE, or
 // PET_NODE_RANK and PET_NNODES where they are set as well, with MASTER_ADDR and without LOCAL_RANK. It is
 // taken for one rank; where the recipe has more, each pod starts its share (launch()). One pod alone is no
 // launch.

@@ -21,7 +21,7 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// The number behind a word, as these files have it a line each.
+// Returns the number after a word, of which these files have one a line.
 std::optional<std::int64_t> count_in(const std::string& path, const std::string& word) {
   std::istringstream lines(text_of(path));
   std::string key;

@@ -20,7 +20,7 @@ class KernelWord {
   // Notes what it has counted so far. Ranks are in the control group of who starts them.
   explicit KernelWord(KernelFiles files = {});
 
-  // One sentence about a process that SIGKILL has ended.
+  // Returns one sentence about a process that SIGKILL has ended.
   std::string of(pid_t pid) const;
 
  private:

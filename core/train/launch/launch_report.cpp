@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// "0-2, 5"
+// Writes a list such as "0-2, 5".
 std::string list_of(const std::vector<int>& numbers) {
   std::string out;
   for (std::size_t i = 0; i < numbers.size();) {

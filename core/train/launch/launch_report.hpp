@@ -1,4 +1,4 @@
-// What a launcher tells of ranks that failed: who, why, what the others did, and how to go on.
+// Reports ranks that failed: which, why, what the others did, and how to go on.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@ class LaunchReport {
   // Made before the ranks are: what is told counts from then. `options`, which must outlive it, say where to.
   explicit LaunchReport(const LaunchOptions& options) : options_(options) {}
 
-  // Why the run fails. `when_it_failed`: what all ranks did then.
+  // Reports why the run fails. `when_it_failed` is what all ranks did then.
   void tell(const RankFailure& failure, pid_t pid, std::span<const FlightSnapshot> when_it_failed) const;
-  // Of a rank that SIGKILL does not end.
+  // Reports a rank that SIGKILL does not end.
   void tell_survivor(int rank, pid_t pid) const;
 
  private:

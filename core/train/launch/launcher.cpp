@@ -199,7 +199,7 @@ void Launch::watch() {
 void Launch::note_end(int rank, int status) {
   if (killed_at_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
   if (failures_.empty() && is_stop(status)) {  // the others agreed with it
-    // One that only agreed to stop says SIGTERM.
+    // A rank that only agreed to stop reports SIGTERM.
     if (stop_status_ == 0 || stop_status_ == 128 + SIGTERM) stop_status_ = WEXITSTATUS(status);
     return began(rank) ? kill_by(Clock::now() + options_.stop_limit) : stop_early();
   }
@@ -248,7 +248,7 @@ void Launch::kill_all() {
   ranks_.kill();
 }
 
-// Also the way out of an exception while starting.
+// This is also the way out of an exception while starting.
 void Launch::end_all() {
   if (ranks_.all_gone()) return;
   kill_all();
@@ -271,7 +271,7 @@ int Launch::conclude() {
   return stop_status_;
 }
 
-// The first that did not fail because of another.
+// Returns the first failure that is not because of another.
 const RankFailure* Launch::culprit() const {
   if (const RankFailure* cause = failures_.first_cause()) return cause;
   return stopped_early_ ? nullptr : failures_.first();

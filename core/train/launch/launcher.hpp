@@ -33,7 +33,7 @@ struct LaunchOptions {
   std::function<void(std::string_view line)> say;                  // default: stderr
   std::function<std::string()> next = {};  // what to type after a rank was lost; nothing: nobody knows
 
-  // In the run, of a rank that is counted among this host's; and how many the run has.
+  // Return the number in the run of a rank that is counted among this host's, and how many the run has.
   int number_of(int rank) const { return share ? share->first + rank : rank; }
   int world() const { return share ? share->world : ranks; }
 };

@@ -1,4 +1,4 @@
-// What a rank is told by its environment: who it is, and where the others are met.
+// Makes the environment of a rank: which rank it is, and where it meets the others.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace prun {
 
-// All of it, as NAME=value: this process' own without what other launchers have said, and what makes it
-// `rank` of this host. `shared_folder`: its path, or empty. `socket`, `record`: descriptors that it inherits
-// where all ranks are here.
+// Returns all of it, as NAME=value: this process' own without the variables of other launchers, and what
+// makes it `rank` of this host. `shared_folder` is its path, or empty. `socket` and `record` are descriptors
+// that it inherits where all ranks are here.
 std::vector<std::string> environment_of_rank(const LaunchOptions& options, int rank,
                                              const std::string& shared_folder, int socket, int record);
 

@@ -24,12 +24,12 @@ struct RankFailure {
 class RankFailures {
  public:
   bool empty() const { return failures_.empty(); }
-  // What is known of a rank's; where nothing is yet, what it did last.
+  // Returns what is known of a rank's failure; where nothing is yet, what it did last.
   RankFailure& of(int rank, const RankGroup& ranks);
   // The first that became known, and the first that is no consequence of another; null: there is none.
   const RankFailure* first() const { return failures_.empty() ? nullptr : &failures_.front(); }
   const RankFailure* first_cause() const;
-  // Of all ranks, when the first failure became known.
+  // Returns what all ranks did when the first failure became known.
   const std::vector<FlightSnapshot>& when_it_failed() const { return when_it_failed_; }
 
  private:

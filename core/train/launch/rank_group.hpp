@@ -1,4 +1,4 @@
-// The ranks that a launch has started on this host, until all of them are reaped.
+// Holds the ranks that a launch has started on this host, until all of them are reaped.
 #pragma once
 
 #include <cstddef>
@@ -31,11 +31,12 @@ class RankGroup {
   // Those that have ended and are not reaped. Those that were killed come first: what ended with a code at
   // the same time may have noticed.
   std::vector<int> ended() const;
-  // What the system says of how it ended; what it started is killed. Nothing where it still runs.
+  // Returns the system's status of how it ended, and kills what it started. Returns nothing where it still
+  // runs.
   std::optional<int> reap(int rank);
 
   std::vector<FlightSnapshot> snapshots() const;
-  // As find_hang() wants them.
+  // Returns them as find_hang() takes them.
   std::vector<WatchedRank> watched() const;
 
  private:

@@ -32,7 +32,7 @@ struct RankProcess {
 // as the rank: the system ties the rank's life to it.
 RankProcess start_rank(const RankStart& start);
 
-// 'T' for stopped, 'Z' for ended but not reaped, as /proc says; 0 when there is no such process.
+// Returns 'T' for stopped, 'Z' for ended but not reaped, as /proc says; 0 when there is no such process.
 char process_state(pid_t pid);
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// The door of the rendezvous: strangers knock at its port and prove that they know the token, by which they
-// become ranks. Nothing here blocks.
+// Admits ranks to the rendezvous: unknown peers connect to its port and prove that they know the token, by
+// which they become ranks. Nothing here blocks.
 #pragma once
 
 #include <chrono>
@@ -18,19 +18,19 @@ namespace prun {
 class Reception {
  public:
   using Clock = Connection::Clock;
-  // Asked of whoever has proved the token.
+  // Judges a peer that has proved the token.
   using Judge = std::function<Admission(const Hello&)>;
-  // Called with one who is let in, after the verdict was sent.
+  // Is called with a peer that is let in, after the verdict was sent.
   using LetIn = std::function<void(int rank, std::unique_ptr<Connection>)>;
 
-  // Ids of strangers begin at `first_id`, that of the port is 0.
+  // Ids of unknown peers begin at `first_id`; that of the port is 0.
   Reception(int epoll, int world, std::uint64_t first_id, Judge judge, LetIn let_in);
 
   // At most world + 16 may be without a proof of the token at once; then the oldest of them has to go. Each
   // has two seconds.
   void listen(FileDescriptor listener, std::string token);
 
-  // The port's events, and those of strangers.
+  // Handles the port's events, and those of unknown peers.
   void accept_all();
   void process(std::uint64_t id, bool has_room, bool has_more);
   void expire(Clock::time_point now);

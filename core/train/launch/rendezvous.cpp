@@ -1,5 +1,5 @@
-// The rank's end: a thread receives, so that a failure is known at once, whatever the rank is doing. Rank 0
-// of a run that others started also holds the server, in a second thread.
+// Implements the rank's end: a thread receives, so that a failure is known at once, whatever the rank is
+// doing. Rank 0 of a run that others started also holds the server, in a second thread.
 #include "train/launch/rendezvous.hpp"
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ constexpr auto send_limit = 10s;
 constexpr auto answer_slack = 10s;  // beyond the server's own limit
 constexpr std::string_view descriptor_prefix = "fd:";
 
-// Rank 0's server in a thread of its own.
+// Runs rank 0's server in a thread of its own.
 class HostedServer {
  public:
   HostedServer(const Identity& identity, const std::string& token, FileDescriptor own_end)
@@ -45,7 +45,7 @@ class HostedServer {
     server_.adopt(0, std::move(own_end));
     thread_ = start_thread("the rendezvous", [this] { run(); });
   }
-  // Call when rank 0's own end has said goodbye.
+  // It is destroyed when rank 0's own end has said goodbye.
   ~HostedServer() {
     ::eventfd_write(wake_.get(), 1);
     thread_.join();
@@ -223,7 +223,8 @@ FileDescriptor inherited_socket(const std::string& place) {
               identity.world, ": ", why);
 }
 
-// One attempt. Nothing when it is worth another: nobody there yet, or pushed out by too many others.
+// Makes one attempt. Returns nothing when it is worth another: nobody is there yet, or too many others pushed
+// it out.
 std::optional<FileDescriptor> knock(const Identity& identity, const std::string& token, Deadline deadline) {
   auto socket = connect_to(identity.master_host, identity.master_port, deadline);
   if (!socket) return {};

@@ -29,7 +29,7 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   // Every member gives bytes (4 MiB at most) and gets those of all in the order of `members`, which is the
-  // same for all and holds this rank. Blocking; members make their calls in the same order. Throws
+  // same for all and holds this rank. It blocks; members make their calls in the same order. Throws
   // comm_failed when a member, the server or the run is gone, and hang when a member does not come within
   // `limit`.
   std::vector<std::string> all_gather(std::string_view channel, std::span<const int> members,
@@ -49,11 +49,12 @@ class Rendezvous {
   void tell(const FlightReport& report) noexcept;
   // For how long the server has not answered such a report; zero: it has.
   std::chrono::milliseconds unanswered() const;
-  // As if the server had said so.
+  // Acts as if the server had reported a failure.
   void give_up(const Error& why);
 
   // Called once, from a thread of the rendezvous or of give_up(), when another rank or the server is gone or
-  // has failed; at once if that is so already. For aborting communicators. It must not call the rendezvous.
+  // has failed; at once if that is so already. It is for aborting communicators. It must not call the
+  // rendezvous.
   void on_failure(std::function<void(const Error&)> handler);
 
  private:

@@ -1,4 +1,4 @@
-// The bytes between a rank and the rendezvous. All numbers are little-endian.
+// Defines the bytes between a rank and the rendezvous. All numbers are little-endian.
 //
 // Over TCP a connection begins with a proof of the shared token, in three messages of fixed size:
 //   greeting  server: magic, 32 random bytes
@@ -76,7 +76,7 @@ class FrameReader {
  public:
   explicit FrameReader(std::size_t body_limit) : limit_(body_limit) {}
   void add(std::string_view bytes) { pending_.append(bytes); }
-  // The next whole frame. Throws comm_failed when the stream is not one of frames.
+  // Returns the next whole frame. Throws comm_failed when the stream is not one of frames.
   std::optional<Frame> next();
 
  private:
@@ -97,8 +97,9 @@ std::optional<GatherRequest> decode_gather(std::string_view body);
 std::string encode_result(std::span<const std::string> parts);
 std::optional<std::vector<std::string>> decode_result(std::string_view body);
 
-// What a rank's flight record says, for a reader with another clock: instead of when a rank entered, how long
-// ago that was, in nanoseconds. Members are told of communicators that the rank is inside of, events not.
+// Holds what a rank's flight record says, for a reader with another clock: instead of when a rank entered, it
+// states how long ago that was, in nanoseconds. It has the members of communicators that the rank is inside
+// of, and no events.
 struct FlightReport {
   std::uint32_t limit_ms = 0;  // how long it may be inside
   std::string doing;           // as describe_flight says it
@@ -108,7 +109,7 @@ struct FlightReport {
 std::string encode(const FlightReport& report);
 std::optional<FlightReport> decode_flight_report(std::string_view body);
 
-// The body of `report` and of `failed`.
+// Is the body of `report` and of `failed`.
 struct FailureText {
   ErrorCode code = ErrorCode::internal;
   std::string text;

@@ -30,7 +30,7 @@ class RendezvousServer {
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
-  // A connected socket whose other end belongs to this rank.
+  // Adopts a connected socket whose other end belongs to this rank.
   void adopt(int rank, FileDescriptor socket);
   // Strangers may knock here, and come in who proves to know the token.
   void listen(FileDescriptor listener, std::string token) {

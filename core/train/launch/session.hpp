@@ -1,4 +1,4 @@
-// A rank's part in a run: who it is, its way to the others, its flight record.
+// Holds a rank's part in a run: its identity, its connection to the others, its flight record.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@ namespace prun {
 
 class Session {
  public:
-  // Joins the run that the environment describes; null when this process is no rank. Blocks until the
+  // Joins the run that the environment describes; returns null when this process is no rank. Blocks until the
   // rendezvous is reached.
   static std::unique_ptr<Session> join(const Environment& environment = process_environment());
 

@@ -37,7 +37,7 @@ constexpr timespec pause_between{0, 100'000'000};
 constexpr const char* shared_memory = "/dev/shm";
 constexpr std::string_view name_begin = "prun-";
 
-// The files in a folder that holds nothing else.
+// Removes the files in a folder that holds nothing else.
 void remove_files(int folder) {
   alignas(dirent64) char entries[4096];
   for (ssize_t bytes; (bytes = ::getdents64(folder, entries, sizeof entries)) > 0;)

@@ -45,7 +45,7 @@ Addresses addresses_of(const std::string& host, int port) {
   return Addresses(list);
 }
 
-// False at the deadline.
+// Returns false at the deadline.
 bool wait_until(int fd, short events, Deadline deadline) {
   for (;;) {
     const auto left =

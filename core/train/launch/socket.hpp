@@ -14,7 +14,7 @@ namespace prun {
 using Deadline = std::chrono::steady_clock::time_point;
 
 void set_nonblocking(int fd);
-// No delay, and a peer that vanishes is noticed within six to eight seconds.
+// Turns off delay, and makes a peer that vanishes be noticed within six to eight seconds.
 void tune_tcp(int fd);
 
 // Two ends that know each other, neither below descriptor 3 nor kept by a program that is started.
@@ -22,8 +22,8 @@ std::pair<FileDescriptor, FileDescriptor> connected_pair();
 
 // Listens at this address only. Throws comm_failed naming it.
 FileDescriptor listen_at(const std::string& host, int port);
-// One attempt; nothing when nobody answers before the deadline. Throws bad_input for a host without an
-// address.
+// Makes one attempt; returns nothing when no peer answers before the deadline. Throws bad_input for a host
+// without an address.
 std::optional<FileDescriptor> connect_to(const std::string& host, int port, Deadline deadline);
 
 // So many bytes from a non-blocking socket; nothing when it ends or the deadline passes.

@@ -88,7 +88,7 @@ Facts facts_of(const LoadedCheckpoint& loaded) {
           {"checksum", manifest_checksum(manifest)}};
 }
 
-// Samples all over a set, the first and the last among them.
+// Digests samples from all over a set, the first and the last among them.
 void add_facts(Facts& facts, const SampleSet& set, std::int64_t seq) {
   constexpr std::int64_t most_tokens = 1 << 22;  // so that long samples do not hold up the start
   const std::int64_t most_samples = std::clamp<std::int64_t>(most_tokens / seq, 2, 8);
@@ -154,7 +154,7 @@ std::string first_difference(const Facts& mine, const Facts& theirs) {
 
 std::string in_brackets(const std::string& place) { return place.empty() ? "" : " (" + place + ")"; }
 
-// Sixty-four digits for every topic.
+// Returns sixty-four digits for every topic.
 std::string digests_of(const std::vector<Topic>& topics) {
   std::string digests;
   for (Topic topic : topics) {

@@ -11,13 +11,14 @@
 
 namespace prun {
 
-// Collective over all ranks, before they connect. Throws bad_input on every rank, naming the first rank that
-// differs and, where it is the recipe, the first key. What belongs to a place may differ: device (but for
-// what gives other bits), observers, plugins, run.name, run.out, run.keep, run.fresh and run.hang_limit; not
-// the build of a plugin that two ranks share. Neither may two ranks have the same unit of a device.
+// This is collective over all ranks, before they connect. Throws bad_input on every rank, naming the first
+// rank that differs and, where it is the recipe, the first key. What belongs to a place may differ: device
+// (but for what gives other bits), observers, plugins, run.name, run.out, run.keep, run.fresh and
+// run.hang_limit; not the build of a plugin that two ranks share. Neither may two ranks have the same unit of
+// a device.
 void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange);
 
-// Where a rank starts from, and what it is going to read.
+// States where a rank starts from, and what it is going to read.
 struct StartingPoint {
   const std::optional<LoadedCheckpoint>& loaded;
   const StartValues* weights = nullptr;

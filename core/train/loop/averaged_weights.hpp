@@ -17,13 +17,13 @@ class AveragedWeights {
   // Throws unsupported where weights could not come back as they were.
   AveragedWeights(const Assembly& assembly, const PlanMemory& memory);
 
-  // In turn, while neither a step nor a save runs. What ranks hold of each other's parts (ZeRO below stage 3)
-  // is up to date once the program that looks at them has gathered it.
+  // These are called alternately, while neither a step nor a save runs. What ranks hold of each other's parts
+  // (ZeRO below stage 3) is up to date once the program that looks at them has gathered it.
   void put_in_place() { each_piece(&AveragedWeights::put_piece_in_place); }
   void put_back() { each_piece(&AveragedWeights::put_piece_back); }
 
  private:
-  // Elements of a value of one instance.
+  // Names elements of a value of one instance.
   struct Place {
     Id value = none;
     DType type = DType::f32;

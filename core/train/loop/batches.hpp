@@ -40,10 +40,10 @@ struct BatchShape {
   std::int64_t position(std::int64_t i) const { return order.position(first_position + i); }
 };
 
-// Of this rank, for a program of the assembly.
+// Returns this rank's shape of a batch, for a program of the assembly.
 BatchShape batch_shape(const Assembly& assembly, const Program& program);
 
-// Where a step's microbatches are staged.
+// Returns where a step's microbatches are staged.
 std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedValues& staged,
                                        std::int64_t step, std::int64_t microbatches);
 
@@ -71,7 +71,7 @@ class BatchReader {
 
   const Samples& samples_;
   BatchShape shape_;
-  // Of one sample, all positions.
+  // These hold one sample, all positions.
   std::vector<std::int32_t> sample_tokens_, sample_targets_, sample_groups_;
   std::int64_t first_ = 0, global_ = 1;
   std::vector<BatchTarget> targets_;

@@ -1,4 +1,4 @@
-// A program that trains nothing, run over batches of its own for their loss.
+// Runs a program that trains nothing, over batches of its own, for their loss.
 #pragma once
 
 #include <deque>
@@ -20,14 +20,14 @@ struct Evaluated {
   std::int64_t targets = 0;
 };
 
-// All that an evaluation comes to.
+// Holds all results of an evaluation.
 struct Evaluation {
   Evaluated whole;
   std::optional<double> averaged;                       // the loss of the weights' average
   std::vector<std::pair<std::string, Evaluated>> sets;  // by name; empty where the recipe does not ask
 };
 
-// What such a program runs with.
+// Holds what such a program runs with.
 struct ForwardParts {
   const Assembly& assembly;
   const Program& program;
@@ -37,7 +37,7 @@ struct ForwardParts {
   std::vector<Probe*> probes;
 };
 ExecutorOptions options_of(const ForwardParts& parts);
-// Stages what is no batch's: which rank this is, and a seed that nobody draws from.
+// Stages what belongs to no batch: which rank this is, and a seed that nothing draws from.
 void stage_constants(const Assembly& assembly, const PlanMemory& memory, const StagedValues& staged,
                      std::int64_t step);
 
@@ -47,14 +47,14 @@ class Evaluator {
 
   const PlanMemory& memory() const { return executor_.memory(); }
   const Samples& samples() const { return all_.samples; }
-  // Of so many batches from the first sample on, or of all samples where there are fewer. Every rank calls
-  // it, while no other program of the memory runs.
+  // Evaluates `batches` batches from the first sample on, or all samples where there are fewer. Every rank
+  // calls it, while no other program of the memory runs.
   Evaluated run(std::int64_t batches) { return run(all_, batches); }
   // It does the same for each set by itself.
   std::vector<std::pair<std::string, Evaluated>> run_by_set(std::int64_t batches);
 
  private:
-  // Samples, how many there are of them, and who reads them.
+  // Holds samples, their number, and their reader.
   struct Source {
     Source(Samples of, const Assembly& assembly, const Program& program);
     const Samples samples;

@@ -1,4 +1,4 @@
-// What each queue does, written down in the flight record.
+// Writes to the flight record what each queue does.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace prun {
 
 class FlightProbe final : public Probe {
  public:
-  // Their numbers in the record, by the queue's name.
+  // Maps a queue's name to the group's number in the record.
   using Groups = std::map<std::string, int>;
   static Groups groups_of(FlightRecorder& flight, const Plan& plan, const Communicators& communicators) {
     Groups groups;
@@ -24,7 +24,7 @@ class FlightProbe final : public Probe {
     return groups;
   }
 
-  // `what`: in front of what each call does.
+  // `what` is put before what each call does.
   FlightProbe(FlightRecorder& flight, const Program& program, const Plan& plan, const Groups& groups,
               const std::string& what = {})
       : flight_(flight), first_(plan.calls.data()) {

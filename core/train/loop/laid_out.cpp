@@ -34,13 +34,13 @@ bool is_of_layout(std::string_view key) {
          std::any_of(keys.begin(), keys.end(), [&](const VariedOption& one) { return one.key == key; });
 }
 
-// "dp=2 tp=2": a mesh in its order.
+// Adds the mesh "dp=2 tp=2" in its order.
 void add_mesh(std::string_view mesh, std::vector<std::string>& sets) {
   for (const std::string_view axis : split(mesh, ' '))
     if (!axis.empty()) sets.push_back("mesh." + std::string(axis));
 }
 
-// As a text where it is one.
+// Returns the bare text where the value is a text.
 std::string bare(const std::string& toml) {
   const std::optional<recipe::Value> value = recipe::value_of_toml(toml);
   const auto* const text = value ? std::get_if<std::string>(&*value) : nullptr;

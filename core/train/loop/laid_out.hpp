@@ -1,4 +1,4 @@
-// A recipe whose layout is left to prun (run.layout = "auto"), with the one that was chosen.
+// Chooses the layout of a recipe that leaves it to prun (run.layout = "auto").
 #pragma once
 
 #include <filesystem>
@@ -20,9 +20,10 @@ bool leaves_layout_open(const Recipe& recipe);
 // Ranks that it is laid out for where nobody has started them yet.
 std::int64_t ranks_asked_for(const Recipe& recipe);
 
-// Of a recipe that names its device: as the launcher of this rank has chosen, as the run that goes on has it
-// where that has as many ranks, and else what the search of train/tune takes for the quickest. `rank`: that
-// this process is; where it is none, those that it starts are told. `costs`: the table that was named.
+// Lays out a recipe that names its device: as the launcher of this rank has chosen, as the resumed run has it
+// where that has as many ranks, and else as the search of train/tune finds quickest. `rank` is the one that
+// this process is; where it is none, the ranks that it starts get the choice. `costs` is the table that was
+// named.
 LaidOutRecipe lay_out(const Recipe& recipe, PluginHost& plugins,
                       const std::optional<std::filesystem::path>& costs, const std::optional<Identity>& rank);
 

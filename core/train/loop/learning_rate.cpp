@@ -43,7 +43,7 @@ double LearningRate::at(std::int64_t update) const {
   return peak_ * (this->*shape_)(now);
 }
 
-// What has passed of the way from `begin` to the end.
+// Returns the share of the way from `begin` to the end that has passed.
 double LearningRate::done(double update, double begin) const {
   return std::clamp((update - begin) / std::max(1.0, end_ - begin), 0.0, 1.0);
 }
@@ -61,7 +61,7 @@ double LearningRate::wsd(double update) const {
   return fallen(1 - (falls_ == "sqrt" ? std::sqrt(passed) : passed));
 }
 
-// Without a warm-up, from the first update on.
+// Without a warm-up, the rate falls from the first update on.
 double LearningRate::inverse_sqrt(double update) const {
   return std::max(final_, std::sqrt(std::max(1.0, warmup_) / update));
 }

@@ -1,4 +1,4 @@
-// The learning rate of each update.
+// Computes the learning rate of each update.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace prun {
 
 class LearningRate {
  public:
-  // Of a recipe that check_combinations() has nothing against.
+  // The recipe has passed check_combinations().
   explicit LearningRate(const Recipe& recipe);
 
   // Of update 1, 2, ...; updates that were masked do not count.

@@ -1,4 +1,4 @@
-// All ranks of a mesh as threads of this process: how a layout is compared with one rank. Each has an
+// Runs all ranks of a mesh as threads of this process: a layout is compared with one rank so. Each has an
 // assembly, a device, communicators and its share of the cores of its own, as a process would.
 #pragma once
 

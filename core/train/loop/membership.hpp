@@ -1,4 +1,4 @@
-// What makes a process one rank of many, and how it meets the others.
+// Makes a process one rank of many, and lets it meet the others.
 #pragma once
 
 #include <functional>
@@ -35,15 +35,15 @@ struct Membership {
   std::function<CommunicatorLease(Communicators&)> connected;
 };
 
-// What a rank tells all others of its mesh; empty where it is alone.
+// Returns how a rank sends texts to all others of its mesh; empty where it is alone.
 Announce announce_to_all(const Membership& membership, const Assembly& assembly);
 
-// The other ranks, connected. Every rank makes it, and all agree then on what they are going to do.
+// Connects the other ranks. Every rank makes it, and all check then that they are going to do the same.
 class Peers {
  public:
   Peers(const Assembly& assembly, PluginHost& plugins, const Membership& membership);
 
-  // Null for a rank that is alone.
+  // Returns null for a rank that is alone.
   Communicators* communicators() const { return communicators_.get(); }
 
  private:

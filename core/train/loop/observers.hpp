@@ -1,4 +1,4 @@
-// The observers of a run.
+// Calls the observers of a run.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ namespace prun {
 // The observer that keeps the log of a run whose recipe names none that does; empty where none is wanted.
 std::string unnamed_log(const Recipe& recipe, PluginHost& plugins);
 
-// All observers of a run. One that fails is told nothing more, and ends the run once that is saved: a log
+// Holds all observers of a run. One that fails is called no more, and ends the run once that is saved: a log
 // with holes is worse than none.
 class Observers {
  public:
@@ -71,7 +71,7 @@ class Observers {
     });
   }
 
-  // What plugins have said meanwhile.
+  // Passes on what plugins have logged meanwhile.
   void pass_on_lines() {
     if (!lines_) return;
     for (const std::string& line : lines_->take()) event(EventKind::note, line);

@@ -18,7 +18,7 @@ bool may_take_long(const PluginAndWhere& call, std::int64_t world) {
   return call.plugin.starts_with("comm") || (call.plugin.starts_with("device") && world > 1);
 }
 
-// Whether the other ranks will miss this one in an exchange, find where it is, and end together.
+// Says whether the other ranks will miss this one in an exchange, find where it is, and end together.
 bool others_wait_for(const PluginAndWhere& call, std::int64_t world) {
   return world > 1 && (call.plugin.starts_with("data") || call.plugin.starts_with("observer"));
 }

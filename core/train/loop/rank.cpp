@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::chrono::milliseconds for_ever = std::chrono::hours(24 * 7);
 
-// How long ranks wait for one, in a collective or when they meet. Our own launcher watches over that itself
-// and says more.
+// Returns how long ranks wait for one, in a collective or when they meet. Our own launcher watches over that
+// itself and says more.
 std::chrono::milliseconds hang_limit(const Identity& identity, const Recipe& recipe) {
   const std::int64_t seconds = recipe.integer("run.hang_limit");
   if (identity.how == "prun" || seconds == 0) return for_ever;

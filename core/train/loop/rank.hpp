@@ -1,4 +1,4 @@
-// One process of a run of many ranks: the trainer tied to its session.
+// Runs one process of a run of many ranks: it ties the trainer to its session.
 #pragma once
 
 #include <filesystem>
@@ -15,10 +15,11 @@ namespace prun {
 // Throws bad_input when the launcher started another number of ranks than the mesh has.
 void check_world(const Identity& identity, const Recipe& recipe);
 
-// Where a rank is among those of its host.
+// Returns where a rank is among those of its host.
 LocalPlace place_of(const Identity& rank);
 
-// With the device that whoever started this rank has chosen, where the recipe leaves it open; see ranks_of().
+// Returns the recipe with the device that this rank's launcher has chosen, where the recipe leaves it open;
+// see ranks_of().
 Recipe with_chosen_device(const Recipe& recipe, const Identity& rank);
 
 // What launch() is asked for so that each rank of a recipe runs this command on this host; `logs` is
@@ -34,7 +35,7 @@ int end_as_rank(Session& session, const std::function<int()>& body);
 int with_membership(Session& session, const Recipe& recipe,
                     const std::function<int(const Membership& membership)>& body);
 
-// train() for this rank.
+// Runs train() for this rank.
 int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                Session& session);
 

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where processes leave their answers; set for those that are asked.
+// This variable names the folder where processes leave their answers; it is set for those that are asked.
 constexpr const char* folder_variable = "PRUN_ANSWERS";
 
 fs::path answer_of(const fs::path& folder, std::int64_t rank) { return folder / std::to_string(rank); }

@@ -12,7 +12,7 @@
 
 namespace prun {
 
-// What each rank does, and who is told what its queues do. Threads share one.
+// States what each rank does, and which probes observe its queues. Threads share one.
 struct Question {
   std::function<std::string(Trainer& trainer)> body;
   Probes probes;  // of full steps: no batch grows
@@ -20,17 +20,17 @@ struct Question {
 // Made once in each process that has ranks, whose devices are told their place on the host.
 using MakeQuestion = std::function<Question(LocalPlace place)>;
 
-// The answers, by rank. `command`: the words that this process was started with; without them ranks are
-// threads, or refused where they cannot be. A process that is asked must come to answer() with the same
-// recipe and question. Where its ranks fail this throws; where they are stopped by a signal, so is this
+// Returns the answers, by rank. `command` has the words that this process was started with; without them
+// ranks are threads, or refused where they cannot be. A process that is asked must come to answer() with the
+// same recipe and question. Where its ranks fail this throws; where they are stopped by a signal, so is this
 // process.
 std::vector<std::string> ask_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
                                    const MakeQuestion& question,
                                    const std::vector<std::string>& command = {});
 
-// Whether it takes processes, where it knows the command.
+// Says whether it takes processes, where it knows the command.
 bool ranks_are_processes(const Recipe& recipe, PluginHost& plugins);
-// The same of processes, whatever the device would allow: as the recipe is trained.
+// Does the same with processes, whatever the device would allow: as the recipe is trained.
 std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins,
                                        const std::vector<std::string>& command,
                                        Purpose purpose = Purpose::training);

@@ -7,8 +7,8 @@
 namespace prun {
 namespace {
 
-// Not from getrusage: its figure goes back to before exec, to the process that started this one. Huge pages
-// that were set aside are counted apart. A system that has no such lines: 0.
+// This is not from getrusage, whose figure goes back to before exec, to the process that started this one.
+// Huge pages that were set aside are counted apart. A system without such lines gives 0.
 std::int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   std::int64_t bytes = 0;

@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Collective: every rank's memory up to now. `exchange` may be empty for one rank alone.
+// Returns, collectively, every rank's memory up to now. `exchange` may be empty for one rank alone.
 std::vector<RankMemory> memory_of_ranks(const Assembly& assembly, const Exchange& exchange);
 
 }  // namespace prun

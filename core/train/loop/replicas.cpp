@@ -24,10 +24,10 @@ bool is_part(const Program& program, Id parameter, const Held& held) {
   return program.value(parameter).bucket >= 0 && held.value != parameter;
 }
 
-// What comes behind the last point of a value's name.
+// Returns what comes after the last point of a value's name.
 std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-// "[0..31, 16..31]": of a parameter that is split.
+// Returns "[0..31, 16..31]" for a parameter that is split.
 std::string slice_text(const Program& program, Id id, std::int64_t rank) {
   const Slice slice = slice_of(program, id, rank);
   if (slice.extent == slice.whole) return "";
@@ -37,7 +37,7 @@ std::string slice_text(const Program& program, Id id, std::int64_t rank) {
   return text + "]";
 }
 
-// "key\tvalue" lines.
+// Writes "key\tvalue" lines.
 std::string to_lines(const std::map<std::string, std::string>& items) {
   std::string text;
   for (const auto& [key, value] : items) text += key + "\t" + value + "\n";
@@ -125,7 +125,8 @@ void Replicas::add(Id parameter, std::int32_t instance, const Held& held, const 
         {group, name_of(parameter, instance, held, suffix), {held.value, instance, held.at, held.count}});
 }
 
-// Named by where its ranks stand on the axes that they do not differ along. Nothing: there is one rank alone.
+// The group is named by its ranks' coordinates on the axes that they do not differ along. It is empty where
+// there is one rank alone.
 std::string Replicas::group_of(Id parameter, const Held& held) const {
   const Program& program = assembly_.program();
   const Mesh& mesh = assembly_.mesh();
@@ -156,7 +157,7 @@ std::string Replicas::name_of(Id parameter, std::int32_t instance, const Held& h
          slice_text(program, parameter, assembly_.rank()) + part;
 }
 
-// By group: a line for each copy.
+// Returns, by group, a line for each copy.
 std::map<std::string, std::string> Replicas::checksums() {
   std::map<std::string, std::map<std::string, std::string>> by_group;
   if (checksums_) {

@@ -20,15 +20,15 @@ class Replicas {
   // Before anything that lasts is written.
   Replicas(const Assembly& assembly, const PlanMemory& memory);
 
-  // Collective over all ranks, while no step runs. Throws diverged on every rank: the step, the first tensor
-  // that is not the same, and the ranks.
+  // Compares, collectively over all ranks, while no step runs. Throws diverged on every rank: it names the
+  // step, the first tensor that is not the same, and the ranks.
   void compare(std::int64_t step, const Exchange& exchange);
   // Of what was compared after that step, by number of the slices that this rank saves: what is written is
   // that. Empty: it was another step; nothing: nobody else has it.
   SavedSums saved_sums(std::int64_t step) const;
 
  private:
-  // What this rank and those of the same `group` hold, and how it is called.
+  // Names what this rank and those of the same `group` hold.
   struct Copy {
     std::string group, name;
     LastingPart part;

@@ -17,16 +17,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What another attempt may get past; a recipe that is refused, a full disk or a loss that diverges stay as
-// they are.
+// Says whether another attempt may succeed; a recipe that is refused, a full disk or a loss that diverges
+// stay as they are.
 bool is_lost(int code) {
   for (const ErrorCode lost : {ErrorCode::rank_died, ErrorCode::hang, ErrorCode::comm_failed})
     if (code == exit_code(lost)) return true;
   return false;
 }
 
-// What ends a run must not be hidden by a file that cannot be written. Never behind a link, which leads
-// elsewhere.
+// What ends a run must not be hidden by a file that cannot be written. It is never written through a link,
+// which leads elsewhere.
 void write_down(const fs::path& file, std::string_view line) {
   const FileDescriptor open(
       ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));

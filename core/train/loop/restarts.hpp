@@ -8,10 +8,11 @@
 
 namespace prun {
 
-// launch() and, when a rank was killed, hangs or lost its peers, launch() again from the last checkpoint in
-// the run's folder, or as before where there is none. So many times in a row at most: where no checkpoint has
-// come to be in between, the next attempt would end as the last one. What is said of each failure stands in
-// the folder's failures.log as well. `command`: what was typed, from which follows what to type next.
+// Calls launch() and, when a rank was killed, hangs or lost its peers, launch() again from the last
+// checkpoint in the run's folder, or as before where there is none. It does so at most `restarts` times in a
+// row: without a new checkpoint in between, the next attempt would end as the last one. Each failure is
+// reported in the folder's failures.log as well. `command` is what was typed, from which follows what to type
+// next.
 int launch_again(LaunchOptions options, const std::filesystem::path& run_folder, std::int64_t restarts,
                  const std::string& command);
 

@@ -1,4 +1,4 @@
-// What a run tells its observers of itself and of its steps.
+// Reports a run and its steps to its observers.
 #pragma once
 
 #include <chrono>
@@ -12,13 +12,13 @@ namespace prun {
 // What run it is, on the first rank, and what is to be said of its start.
 void tell_start(Observers& observers, const Trainer& trainer);
 
-// What ends the run here, for logs and whoever reads them later. What another rank has done the launcher
-// tells, and what has diverged was told as it was found.
+// Reports what ends the run here, for logs and their later readers. The launcher reports failures of other
+// ranks, and divergence was reported as it was found.
 void tell_failure(Observers& observers, const Error& error);
 
 // They point into the evaluation.
 std::vector<EvaluatedLoss> losses_of_sets(const Evaluation& evaluation);
-// But for its sets.
+// Leaves out its sets.
 EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, double seconds);
 // Of a step that the trainer has finished. Other ranks' devices are taken to draw what the first one's does:
 // nothing is exchanged for it.
@@ -28,17 +28,17 @@ std::vector<EvaluatedLoss> losses_of(std::span<const LossGroups::Part> parts);
 std::vector<TallyInfo> tallies_of(const StepResult& result);
 StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds);
 
-// Where the run stopped, and the command that goes on with it.
-// Of a step whose batch has another size than the one before it.
+// These texts report a step whose batch has another size than the one before it, and where the run stopped,
+// with the command that goes on.
 std::string other_batch_text(const Trainer& trainer);
 std::string stopped_text(const Trainer& trainer, const std::string& resume_command);
-// That the update of a step was masked, and why.
+// Says that the update of a step was masked, and why.
 std::string non_finite_text(std::int64_t step, const StepResult& result);
 
-// What that does to the scale of the loss; empty where there is none.
+// Says what that does to the scale of the loss; empty where there is none.
 std::string scale_text(double before, double next);
 
-// End the run because of it: the first, since the scale cannot fall.
+// These end the run because of it: the first, since the scale cannot fall.
 [[noreturn]] void throw_scale_spent(const std::string& what, double scale);
 [[noreturn]] void throw_diverged(const Program& program, const std::string& what);
 

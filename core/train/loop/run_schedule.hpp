@@ -1,4 +1,4 @@
-// What a run does between two steps, and after which.
+// Decides what a run does between two steps, and after which.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// What a set takes of 2^62 samples.
+// Sets share 2^62 samples by their weights.
 constexpr std::uint64_t whole = std::uint64_t{1} << 62;
 
 std::vector<double> weights_of(std::span<const SampleSet> sets) {
@@ -18,7 +18,7 @@ std::vector<double> weights_of(std::span<const SampleSet> sets) {
   return weights;
 }
 
-// Themselves or, where a model takes them apart, a part of them.
+// Says whether a value is the tokens or, where a model takes them apart, a part of them.
 bool are_tokens(const Program& program, Id id) {
   const Value& value = program.value(id);
   if (value.dtype != DType::i32) return false;

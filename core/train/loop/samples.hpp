@@ -1,5 +1,6 @@
-// The data of a recipe: its sets, how they are blended, which part of them is for what, and in which order
-// samples come. All of it follows from a sample's number, so that there is nothing to save or to agree on.
+// Describes the data of a recipe: its sets, how they are blended, which part of them is for what, and in
+// which order samples come. All of it follows from a sample's number, so that there is nothing to save or to
+// agree on.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,14 @@
 
 namespace prun {
 
-// The order of one set: each epoch visits every sample once, in an order that the seed, the epoch and the
-// set's number fix.
+// Gives the order of one set: each epoch visits every sample once, in an order that the seed, the epoch and
+// the set's number fix.
 class SampleOrder {
  public:
   SampleOrder(std::int64_t samples, bool shuffle, std::int64_t seed, std::size_t set = 0)
       : samples_(samples), shuffle_(shuffle), seed_(seed), set_(set) {}
 
-  // Which of the set's samples the one of that number is.
+  // Returns which of the set's samples has that number in the order.
   std::int64_t index(std::int64_t number) const;
 
  private:
@@ -53,7 +54,7 @@ class Blend {
   std::vector<std::uint64_t> shares_;
 };
 
-// One set, opened, and the range of its samples that is read.
+// Is one opened set, and the range of its samples that is read.
 struct SampleSet {
   std::string name;  // "data", "data.blend.0"
   std::shared_ptr<DataInterface> data;
@@ -71,7 +72,7 @@ class Samples {
   // Samples are counted over the whole run: number n is the n-th one, whatever the layout. Fills `seq` tokens
   // and targets; throws bad_input for tokens beyond the vocabulary.
   void read(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
-  // Which group each target of a sample is of; that was read last.
+  // Returns the group of each target of the sample that was read last.
   void read_groups(std::int64_t number, std::span<std::int32_t> groups) const;
   void tell_apart(LossGroups groups) { groups_ = std::move(groups); }
   void mask(std::optional<MaskedTokens> masked) { masked_ = std::move(masked); }
@@ -101,17 +102,17 @@ class Samples {
   std::optional<CorruptedSpans> spans_;
 };
 
-// As a checkpoint has them.
+// Returns sizes as a checkpoint has them.
 std::vector<SetSize> sizes_of(const Samples& samples);
 
 // The samples at a set's end that `data.validation` keeps from training are for validation, unless the recipe
 // has [[validation]].
 enum class DataPart : std::uint8_t { training, validation };
 
-// Rows of the smallest table that tokens or targets are looked up in.
+// Returns the rows of the smallest table that tokens or targets are looked up in.
 std::int64_t vocabulary(const Program& program);
 
-// Whether the recipe says what to validate on.
+// Says whether the recipe names data to validate on.
 bool has_validation(const Recipe& recipe);
 // Opens plugins of its own; what is wrong with the data for the model is refused. Validation takes samples in
 // the order in which they lie; asking for it where there is none is bad input.

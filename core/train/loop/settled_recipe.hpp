@@ -1,4 +1,4 @@
-// A recipe that leaves nothing to `auto`.
+// Settles a recipe, so that it leaves nothing to `auto`.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,8 @@ struct SettledRecipe {
   std::vector<std::string> said;  // what was chosen, and why; nothing where the recipe leaves nothing open
 };
 
-// Of a recipe that names its device: what it leaves open is settled as in the run that goes on, and else by
-// the time that a step is predicted to take. `costs` as of forecast().
+// Takes a recipe that names its device: what it leaves open is settled as in the resumed run, and else by the
+// time that a step is predicted to take. `costs` as of forecast().
 SettledRecipe settle(const Recipe& recipe, PluginHost& plugins,
                      const std::optional<std::filesystem::path>& costs);
 

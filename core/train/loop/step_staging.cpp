@@ -11,7 +11,7 @@ namespace {
 // Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
 constexpr double wish_to_save = 0.5;
 
-// What dropout draws from in one step: exact in a double.
+// Returns the seed that dropout draws from in one step, which is exact in a double.
 double step_seed(std::int64_t seed, std::int64_t step) {
   const RandomStream stream(static_cast<std::uint64_t>(seed),
                             stream_id("dropout", static_cast<std::uint64_t>(step)));

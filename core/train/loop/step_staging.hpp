@@ -15,7 +15,7 @@
 
 namespace prun {
 
-// What ops have counted of a step (ProgramApi::tally), layer by layer.
+// Holds what ops have counted in a step (ProgramApi::tally), layer by layer.
 struct StepTally {
   std::string name;
   std::int64_t layers = 0;
@@ -39,12 +39,12 @@ struct StepResult {
   std::string non_finite;      // where not kept: the first tensor of the model whose gradient is not finite
 };
 
-// What a rank wishes to be done after a step; all ranks learn it by the step.
+// States what a rank requests after a step; all ranks learn it by the step.
 struct StepWishes {
   bool stop = false, save = false;
 };
 
-// The batch of a step on this rank.
+// Describes the batch of a step on this rank.
 struct StagedBatch {
   std::int64_t global = 1;   // sequences of all ranks
   std::int64_t counted = 0;  // targets that count
@@ -62,12 +62,12 @@ class StepStaging {
         scaler_(assembly.recipe()),
         stops_(!skips_non_finite(assembly.recipe())) {}
 
-  // Where the samples of a step go.
+  // Returns where the samples of a step go.
   std::vector<BatchTarget> batch(std::int64_t number) const {
     return batch_targets(memory_, values_, number, microbatches_);
   }
-  // What a step is told besides. `progress`: of the steps that are finished; `unknown`: how many run of which
-  // nobody knows yet how they end.
+  // Stages the other inputs of a step. `progress` counts the finished steps; `unknown` those that run and
+  // whose results are not known yet.
   void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, const StagedBatch& batch,
              StepWishes wishes) const;
   // Of a step that is done and that `progress` does not count yet.

@@ -23,7 +23,7 @@ void note_wish(int signal) {
 
 std::string name_of(int signal) { return std::string("SIG") + ::sigabbrev_np(signal); }
 
-// "SIGINT, SIGHUP and SIGUSR1"
+// Returns a text such as "SIGINT, SIGHUP and SIGUSR1".
 std::string names_of(const std::vector<int>& signals) {
   std::string text;
   for (std::size_t i = 0; i < signals.size(); ++i)

@@ -38,7 +38,7 @@ class StopSignal {
  public:
   StopSignal();  // one at a time
 
-  // The first that came, or 0.
+  // Returns the first that came, or 0.
   int received() const;
 
  private:

@@ -1,4 +1,4 @@
-// One way to fill in what a recipe leaves out.
+// Describes one way to fill in what a recipe leaves out.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// By option: the value, as --set takes it.
+// Maps an option to its value, as --set takes it.
 using ChosenOptions = std::map<std::string, std::string>;
 
 struct Candidate {

@@ -17,12 +17,12 @@ class CandidateMaker {
   // Nothing where the batch cannot be shared out so. Strategies of axes with one rank are left out, unless
   // the recipe has them.
   std::optional<Candidate> with_extents(const std::vector<std::int64_t>& extents, std::int64_t global) const;
-  // With a strategy more, one of its variables at a value, those after it at their first. Nothing where it is
-  // there, or finds nothing to do.
+  // Returns it with one more strategy: one of its variables has `value`, and those after it their first.
+  // Returns nothing where it is there, or finds nothing to do.
   std::optional<Candidate> with_part(Candidate candidate, std::size_t part, const std::string& value) const;
-  // Of the axes whose extent is looked for.
+  // Returns the extents of the axes that are searched.
   std::vector<std::int64_t> free_extents(const Candidate& candidate) const;
-  // That the batch is split over, and how many ranks that are.
+  // Return the axes that the batch is split over, and how many ranks those have.
   std::vector<std::string> batch_axes(const Candidate& candidate) const;
   std::int64_t batch_ranks(const Candidate& candidate) const;
   // Powers of two that share the batch out evenly, and all that a rank has of it.

@@ -87,7 +87,7 @@ void CandidateMoves::add_key_moves(const Candidate& candidate) {
     }
 }
 
-// What does not hang on the extents of axes.
+// Carries over what does not depend on the extents of axes.
 void CandidateMoves::carry_over(const Candidate& candidate, Candidate& next) const {
   next.keys = candidate.keys;
   next.micro = candidate.micro;

@@ -1,4 +1,4 @@
-// From one candidate to those that differ from it in one thing.
+// Makes from one candidate those that differ from it in one thing.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// A candidate as --set takes it, and as people read it.
+// Writes a candidate as --set takes it, and as people read it.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace prun {
 
-// Over a recipe without [mesh].
+// Returns settings over a recipe without [mesh].
 std::vector<std::string> sets_of(const Candidate& candidate, const OpenChoices& open);
 
-// "dp 4 x tp 2, micro 2, zero stage 1, tensor sequence true"
+// Returns "dp 4 x tp 2, micro 2, zero stage 1, tensor sequence true".
 std::string text_of(const Candidate& candidate, const OpenChoices& open);
 
 }  // namespace prun

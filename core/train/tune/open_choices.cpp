@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// Whether somebody wrote a value, and not that it is left open.
+// Says whether a user wrote a value, and not that it is left open.
 bool is_said(const recipe::Entry& entry) {
   if (!entry.at.source || !entry.value) return false;
   const auto* const text = std::get_if<std::string>(&*entry.value);
@@ -31,7 +31,7 @@ std::size_t place_of_phase(const std::string& phase) {
   return static_cast<std::size_t>(std::find(phases.begin(), phases.end(), phase) - phases.begin());
 }
 
-// Those that split the batch stand in front of others of their phase.
+// Those that split the batch come before others of their phase.
 bool comes_before(const SpacePart& a, const SpacePart& b) {
   const auto key = [](const SpacePart& part) {
     return std::tuple(place_of_phase(part.variables.phase), !part.variables.splits_batch,
@@ -165,7 +165,7 @@ void ChoiceReader::set_ranks(std::int64_t ranks) {
   open_.rest = ranks / said;
 }
 
-// Twice as much again and again, and the most.
+// Doubles the batch again and again, and adds the largest.
 void ChoiceReader::read_batches(const Recipe& recipe, std::int64_t most) {
   const std::int64_t said = recipe.integer("batch.global");
   if (most > 0 && most < said)

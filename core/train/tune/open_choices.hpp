@@ -1,5 +1,5 @@
-// What a recipe leaves open: axes of the mesh, strategies and their options, the microbatch, keys of the
-// core.
+// Finds what a recipe leaves open: axes of the mesh, strategies and their options, the microbatch, keys of
+// the core.
 #pragma once
 
 #include <optional>
@@ -31,7 +31,7 @@ struct SpacePart {
   bool brings_axis() const { return variables.axis == AxisUse::own; }
 };
 
-// Keys of the core that are varied beside the mesh, the microbatch and strategies.
+// Lists keys of the core that are varied beside the mesh, the microbatch and strategies.
 const std::vector<VariedOption>& varied_keys();
 
 struct OpenChoices {

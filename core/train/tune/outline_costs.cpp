@@ -54,7 +54,7 @@ class OutlineReader {
   }
 
  private:
-  // How often a step calls a function of an instance.
+  // Returns how often a step calls a function of an instance.
   double calls_of(FunctionKind kind) const {
     switch (kind) {
       case FunctionKind::load:
@@ -104,7 +104,7 @@ class OutlineReader {
   std::map<Id, std::int64_t> instances_;  // by segment
 };
 
-// What lies in the first range, of the regions whose size no order of calls decides on.
+// Counts what is in the first range, of the regions whose size does not depend on the order of calls.
 std::int64_t bytes_of(const PlanOutline& outline, std::int64_t alive) {
   const Plan& plan = outline.plan;
   const auto in_region = [&](Region region, std::int64_t& most) {

@@ -1,4 +1,4 @@
-// What an outline of a plan comes to at the prices of a table: seconds of a step, and bytes of a rank.
+// Estimates an outline of a plan at the prices of a table: seconds of a step, and bytes of a rank.
 #pragma once
 
 #include "plan/make/make_plan.hpp"

@@ -1,4 +1,4 @@
-// A checked recipe as text again, in part.
+// Writes a checked recipe as text again, in part.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,8 @@
 
 namespace prun {
 
-// The whole recipe but one of its sections, defaults included; `comment`: what stands behind an entry.
+// Returns the whole recipe but one of its sections, defaults included; `comment` gives the comment after an
+// entry.
 std::string toml_without(const Recipe& recipe, std::string_view section,
                          const std::function<std::string(const recipe::Entry&)>& comment);
 

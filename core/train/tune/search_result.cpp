@@ -32,7 +32,7 @@ class SearchResult {
   }
 
  private:
-  // Of those that are as good as the best.
+  // Sorts those that are as good as the best.
   void smallest_batch_first(TriedCandidates::Places& order) const {
     if (request_.goal != TuneGoal::tokens || order.empty()) return;
     const auto seconds = [&](std::size_t e) { return tried_.planned_seconds(e); };

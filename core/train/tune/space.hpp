@@ -1,4 +1,5 @@
-// The space of ways to fill in what a recipe leaves out. Strategies are known by what their notes say.
+// Describes the space of ways to fill in what a recipe leaves out. Strategies are known by what their notes
+// say.
 #pragma once
 
 #include <string>
@@ -23,15 +24,15 @@ class TuneSpace {
 
   // Every way to share the ranks out over axes with every microbatch, nothing else added.
   std::vector<Candidate> starts() const;
-  // The same candidate with strategies that free memory, the mildest first.
+  // Returns the same candidate with strategies that free memory, the mildest first.
   std::vector<Candidate> freed(const Candidate& candidate) const;
-  // All that differ from a candidate in one thing.
+  // Returns all that differ from a candidate in one thing.
   std::vector<Candidate> moves(const Candidate& candidate) const { return moves_from(candidate, open_); }
-  // The same with its axes in every other order on the ranks.
+  // Returns the same with its axes in every other order on the ranks.
   std::vector<Candidate> orders(const Candidate& candidate) const;
   std::vector<std::string> sets(const Candidate& candidate) const { return sets_of(candidate, open_); }
   std::string text(const Candidate& candidate) const { return text_of(candidate, open_); }
-  // How many times the recipe's batch a step of it takes.
+  // Returns how many times the recipe's batch a step of it takes.
   double batches(const Candidate& candidate) const {
     return static_cast<double>(candidate.global) / static_cast<double>(open_.globals.front());
   }

@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// How many candidates are planned: fewer where plans take long, which their ranks tell.
+// States how many candidates are planned: fewer where plans take long, which follows from their ranks.
 struct Effort {
   std::size_t first;                  // of those that were estimated
   std::size_t rounds, leaders, each;  // then so many times, from so many of the best, so many moves
@@ -54,8 +54,8 @@ class Search {
     keep_first(which, most);
   }
 
-  // All ways to share out the ranks; then, of those that are too large, with memory freed; then, where hosts
-  // are several, in other orders.
+  // Looks at all ways to share out the ranks; then at those that are too large, with memory freed; then, with
+  // several hosts, at other orders.
   void look_at_starts() {
     const TriedCandidates::Places starts = tried_.add(space_.starts());
     say(detail::concat(starts.size(), " ways to share out ", space_.ranks(), " ranks and the batch"));
@@ -103,7 +103,7 @@ class Search {
     result_.planned += static_cast<std::int64_t>(which.size());
   }
 
-  // From the leaders, whatever differs in one thing. Whether anything got better.
+  // Tries, from the leaders, all that differ in one thing. Returns whether anything got better.
   bool improve() {
     const TriedCandidates::Places leaders = tried_.best();
     if (leaders.empty()) return false;

@@ -1,4 +1,4 @@
-// The search through a space: which candidates are estimated, and which of them planned.
+// Searches a space: it decides which candidates are estimated, and which of them planned.
 #pragma once
 
 #include "train/tune/tried_candidates.hpp"

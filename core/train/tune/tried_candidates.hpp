@@ -1,4 +1,4 @@
-// The candidates that a search has looked at: what was estimated of each, what planning it came to, and which
+// Holds the candidates that a search has looked at: their estimates, the results of planning them, and which
 // of them are better.
 #pragma once
 
@@ -30,11 +30,11 @@ class TriedCandidates {
   const TriedCandidate& operator[](std::size_t place) const { return entries_[place]; }
   Places all() const;
 
-  // Those that were not seen before.
+  // Returns those that were not seen before.
   Places add(std::vector<Candidate> candidates);
   void estimate(const Places& which);
   void plan(const Places& which);
-  // Whole, and proven.
+  // Plans the whole candidate, and proves the plan.
   Planned prove(std::size_t place);
 
   Places of_fate(const Places& which, Fate fate) const;
@@ -44,11 +44,11 @@ class TriedCandidates {
   double of_a_batch(std::size_t place, double seconds) const {
     return seconds / space_.batches(entries_[place].candidate);
   }
-  // The same of a step as it was planned.
+  // Returns the same for a step as it was planned.
   double planned_seconds(std::size_t place) const {
     return of_a_batch(place, entries_[place].planned->step_seconds);
   }
-  // By the goal, of those that were planned.
+  // Compares, by the goal, those that were planned.
   bool better(std::size_t a, std::size_t b) const;
   Places best() const;
 
@@ -60,7 +60,7 @@ class TriedCandidates {
   std::map<std::string, std::size_t> by_sets_;  // into entries_
 };
 
-// The first so many.
+// Keeps the first `most`.
 void keep_first(TriedCandidates::Places& which, std::size_t most);
 
 }  // namespace prun

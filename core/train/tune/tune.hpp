@@ -28,7 +28,7 @@ struct TuneRequest {
   std::function<void(const std::string& line)> say = {};  // how far it is; nothing: nobody listens
 };
 
-// "time", "memory", "tokens"
+// Returns "time", "memory" or "tokens".
 std::string_view name_of(TuneGoal goal);
 
 struct TunedCandidate {
@@ -56,7 +56,7 @@ std::size_t threads_of(const TuneRequest& request);
 // the device has units here.
 std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish);
 
-// Of a recipe that names its device. Throws bad_input where nothing fits, and says what was tried.
+// Tunes a recipe that names its device. Throws bad_input where nothing fits, and says what was tried.
 TuneResult tune(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
                 const TuneRequest& request);
 // The two halves of that: without sentences and the recipe, and these for whichever leads by then.
@@ -65,7 +65,7 @@ TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& co
 void conclude(const Recipe& recipe, PluginHost& plugins, const CostTable& costs, const TuneRequest& request,
               TuneResult& result);
 
-// What one of those found is, as ranks have it.
+// Returns what one of those found is, as ranks have it.
 Recipe recipe_of(const TunedCandidate& candidate, const Recipe& recipe, PluginHost& plugins);
 
 // That result's recipe as it is to be planned, with the words of the first where nobody gave others.

@@ -29,7 +29,7 @@ bool is_refusal(const Error& error) {
          error.code() == ErrorCode::not_found;
 }
 
-// Of a pipeline's ranks, by its order alone.
+// Describes a pipeline's ranks, by its order alone.
 struct PipelineShape {
   double bubble = 0;
   std::int64_t alive = 1;
@@ -49,7 +49,7 @@ std::string place_text(MemoryPlace place) {
   return place.device == 0 ? space : detail::concat(space, " of device ", place.device);
 }
 
-// Of the plan with most of it.
+// Returns the memory of the plan that needs most.
 std::vector<PlaceBytes> memory_of(const Assembly& assembly) {
   const auto fuller = [&](const Plan& a, const Plan& b) {
     return assembly.bytes_in_memory_of(0, a) < assembly.bytes_in_memory_of(0, b);
@@ -96,7 +96,8 @@ Estimate Trial::estimate_of(PlanMaker& maker, const PlannedChoice& choice) {
   return estimate;
 }
 
-// Where strategies leave to the planner how much room they make, the first of none and all that has it.
+// Where strategies leave to the planner how much room they make, it takes the first of none and all that
+// fits.
 Estimate Trial::estimate(const std::vector<std::string>& sets) {
   try {
     PlanMaker maker(std::make_shared<PlannedRecipe>(recipe(sets), plugins_, 0, Purpose::training));

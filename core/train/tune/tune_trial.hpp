@@ -1,4 +1,4 @@
-// One candidate looked at: what it would cost, by its program alone or by its plan.
+// Looks at one candidate: what it would cost, by its program alone or by its plan.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ enum class Fate : std::uint8_t {
   good,
 };
 
-// By program and outlines, before anything is planned.
+// Is by program and outlines, before anything is planned.
 struct Estimate {
   Fate fate = Fate::refused;
   std::string why;         // where it is not good: the first line of the refusal
@@ -45,7 +45,7 @@ struct LinkBytes {
   double bytes = 0;  // that the first rank sends in a step
 };
 
-// By its plan and the simulation of it.
+// Is by its plan and the simulation of it.
 struct Planned {
   Fate fate = Fate::refused;
   std::string why;
@@ -64,7 +64,7 @@ struct Planned {
   std::vector<std::string> notes;  // what the prediction rests on
 };
 
-// What one thread looks with: plugins of its own.
+// Holds what one thread works with: plugins of its own.
 class Trial {
  public:
   explicit Trial(const TrialBase& base);
@@ -73,7 +73,7 @@ class Trial {
   Estimate estimate(const std::vector<std::string>& sets);
   // `proven`: as whoever runs it would plan it.
   Planned plan(const std::vector<std::string>& sets, bool proven);
-  // What an assembly's step comes to by another table.
+  // Returns what an assembly's step takes by another table.
   Planned look(const Assembly& assembly, const CostTable& costs);
 
  private:

@@ -89,7 +89,7 @@ class NoteReader {
     }
   }
 
-  // Those that the option allows, its default first.
+  // Returns the values that the option allows, its default first.
   std::vector<std::string> values_of(std::string_view trait, const recipe::Option& option) const {
     std::vector<std::string> values;
     if (option.type == recipe::OptionType::boolean) values = {"false", "true"};

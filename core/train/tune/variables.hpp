@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// What becomes of a step's numbers.
+// Says what becomes of a step's numbers.
 enum class Exactness : std::uint8_t {
   exact,    // the same, up to the order of sums
   rounds,   // rounded otherwise

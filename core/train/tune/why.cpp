@@ -18,7 +18,7 @@ std::string milliseconds(double seconds) {
 
 std::string percent(double share) { return format("%.1f %%", share * 100); }
 
-// What of a step the three come to.
+// Holds the times of three parts of a step.
 struct Parts {
   double computing, exposed, idle;
 };
@@ -40,12 +40,12 @@ std::string bound_of(const Planned& best) {
   return "the best is bound by its pipeline's order: " + shares;
 }
 
-// A step of one in as many seconds as it would take for the tokens of another's.
+// Returns the seconds that a step of one would take for the tokens of another's.
 double seconds_as(const Planned& one, const Planned& other) {
   return other.step_seconds * other.tokens_per_second / one.tokens_per_second;
 }
 
-// The reason that weighs most, in seconds.
+// Returns the reason that weighs most, in seconds.
 std::string loses_by(const Planned& best, const Planned& next) {
   const double seconds = seconds_as(next, best), part = seconds / next.step_seconds;
   const double computes = next.busy * part - best.busy, exposes = next.exposed * part - best.exposed,
@@ -86,7 +86,7 @@ class WhatIf {
          const TuneResult& result)
       : recipe_(recipe), plugins_(plugins), base_(base), request_(request), result_(result) {}
 
-  // The best of those that were shown, by another table.
+  // Looks for the best of those that were shown, by another table.
   std::string twice_the_link() const {
     if (result_.ranks == 1) return "";
     const CostTable table = base_.costs->with_links(2);
@@ -96,7 +96,7 @@ class WhatIf {
     return best ? "twice the links between ranks would give " + change(now(), then(*best)) : "";
   }
 
-  // Of what lacks memory, the likeliest.
+  // Looks for the likeliest of those that lack memory.
   std::string one_more_gib() const {
     const std::string key = key_of_memory();
     if (result_.too_large.empty())
@@ -185,7 +185,7 @@ class WhatIf {
     }
   }
 
-  // What the best has added, on every way to share out those ranks.
+  // Returns what the best has added, on every way to share out those ranks.
   static std::vector<Candidate> as_the_best(const TuneSpace& space) {
     std::vector<Candidate> all;
     for (const Candidate& start : space.starts())

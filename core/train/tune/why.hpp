@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// `base`: that of the search, whose recipe is that one without [mesh].
+// `base` is that of the search, whose recipe is that one without [mesh].
 std::vector<std::string> why(const Recipe& recipe, PluginHost& plugins, const TrialBase& base,
                              const TuneRequest& request, const TuneResult& result);
 
