@@ -80,7 +80,7 @@ void populate(char* start, std::size_t size) {
   if (madvise(start, size, MADV_POPULATE_WRITE) == 0) return;
   if (errno != EINVAL) refuse(size, errno);
 #endif
-  // A kernel before 5.14.
+  // A kernel before 5.14 lacks the call, so each page is touched.
   for (std::size_t at = 0; at < size; at += page_size()) *static_cast<volatile char*>(start + at) = 0;
 }
 
@@ -140,7 +140,7 @@ std::int64_t limit_of_group(const std::filesystem::path& mount, std::string_view
   return limit;
 }
 
-// Whether "cpu,memory" names the memory controller.
+// Says whether "cpu,memory" names the memory controller.
 bool names_memory(std::string_view controllers) {
   while (!controllers.empty()) {
     const std::size_t end = std::min(controllers.find(','), controllers.size());

@@ -10,10 +10,10 @@
 
 namespace prun::host {
 
-// Zeroed, resident and aligned to a page at least; in huge pages that were set aside, or else in those that
-// the system makes. Touched by several threads where it is large, on the node that the calling thread
-// prefers. Throws unsupported when the system refuses. `bytes` may be 0. `note` becomes a sentence where
-// large memory came to lie in small pages.
+// Returns zeroed, resident memory aligned to a page at least, in huge pages that were set aside, or else in
+// those that the system makes. Several threads touch it where it is large, on the node that the calling
+// thread prefers. Throws unsupported when the system refuses. `bytes` may be 0. `note` becomes a sentence
+// where large memory is in small pages.
 void* map_memory(std::int64_t bytes, std::string* note = nullptr);
 // `bytes` is what map_memory was given.
 void unmap_memory(void* memory, std::int64_t bytes);

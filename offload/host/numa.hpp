@@ -6,8 +6,8 @@
 
 namespace prun::host {
 
-// The node that a PCI device is at, by its address ("0000:1B:00.0"); -1: the system does not say, or has one
-// alone. `devices`: where the system lists them.
+// Returns the node of a PCI device, by its address ("0000:1B:00.0"); -1 where the system does not say, or has
+// one alone. `devices` is where the system lists them.
 int numa_node_of(std::string address, const std::string& devices = "/sys/bus/pci/devices");
 
 // Pages that this thread, and those it starts, touch first from now on lie on that node while it has room.

@@ -27,7 +27,7 @@ bool is_aligned(const std::byte* memory) {
 
 }  // namespace
 
-// A transfer of whole blocks. What does not begin or end as a drive wants it passes through memory of the
+// Is a transfer of whole blocks. What does not begin or end as a drive wants it passes through memory of the
 // slot.
 struct Channel::Slot {
   Transfer transfer;
@@ -51,7 +51,7 @@ struct Channel::Slot {
   }
   bool passes_through() const { return transfer.memory != target; }
   std::span<std::byte> bytes() const { return {transfer.memory, static_cast<std::size_t>(transfer.bytes)}; }
-  // What is left of it.
+  // Returns what is left of it.
   Transfer rest() const {
     return {transfer.write,         transfer.file,         transfer.offset + done,
             transfer.memory + done, transfer.bytes - done, transfer.tag};
@@ -182,7 +182,7 @@ void Channel::complete(Slot& slot) {
   end(slot);
 }
 
-// `result`: 0 where it came to less than was asked.
+// `result` is 0 where less than was asked was transferred.
 void Channel::try_again(std::size_t number, std::int64_t result) {
   Slot& slot = *slots_[number];
   const auto error = static_cast<int>(-result);

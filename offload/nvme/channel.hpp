@@ -38,7 +38,7 @@ class Channel {
 
   // Memory that it will be given again and again. Empty, or why the system does not want to know it.
   std::string know(std::span<std::byte> memory) { return ring_->know(memory); }
-  // Holds the caller until all of it is moved. By one thread at a time.
+  // Holds the caller until all of it is moved. One thread calls it at a time.
   void move(bool write, std::span<const MovedPiece> pieces, Memory memory = Memory::stays);
 
   // Transfers that failed and were tried again.
@@ -70,7 +70,7 @@ class Channel {
   std::vector<std::size_t> under_way_;  // by file
   std::vector<Ended> ended_;
   std::int64_t tried_again_ = 0, copied_ = 0;
-  // Of the move at hand.
+  // These belong to the current move.
   bool write_ = false;
   Memory memory_ = Memory::stays;
   std::span<const MovedPiece> pieces_;

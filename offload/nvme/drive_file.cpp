@@ -32,7 +32,7 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// One without a name or, where the file system has none, one that loses it at once.
+// Opens a file without a name or, where the file system has none, one that loses it at once.
 int open_nameless(const std::filesystem::path& folder, int flags) {
   const int nameless = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
   if (nameless >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return nameless;

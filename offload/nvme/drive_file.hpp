@@ -1,5 +1,5 @@
-// A file that a process keeps bytes in on one drive. It has no name: it is gone with the process, however
-// that ends, and nobody else can open it. All of it is written once before it is used, so that no later
+// Is a file in which a process keeps bytes on one drive. It has no name: it is gone with the process, however
+// that ends, and no other process can open it. All of it is written once before it is used, so that no later
 // transfer finds the drive full or makes the file system look for room.
 #pragma once
 
@@ -14,7 +14,7 @@ inline constexpr std::int64_t block = 4096;
 
 class DriveFile {
  public:
-  // Throws where the folder has no room for so many bytes. `direct`: past the system's cache of files, where
+  // Throws where the folder has no room for `bytes`. `direct` goes past the system's cache of files, where
   // the file system can.
   DriveFile(std::filesystem::path folder, std::int64_t bytes, bool direct);
   ~DriveFile();
@@ -24,7 +24,7 @@ class DriveFile {
   const std::filesystem::path& folder() const { return folder_; }
   int descriptor() const { return descriptor_; }
   bool is_direct() const { return direct_; }
-  // At which all of it was written, bytes a second.
+  // Returns the rate at which all of it was written, in bytes a second.
   double first_rate() const { return first_rate_; }
 
  private:
@@ -38,7 +38,7 @@ class DriveFile {
   double first_rate_ = 0;
 };
 
-// Bytes that a process may put into files of a folder. Throws where there is no such folder.
+// Returns the bytes that a process may put into files of a folder. Throws where there is no such folder.
 std::int64_t room_in(const std::filesystem::path& folder);
 // Bytes that one of `ranks` may have in files of these folders, as many in each; `own` of them it has there
 // already.

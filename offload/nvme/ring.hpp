@@ -27,11 +27,12 @@ struct Ended {
   std::int64_t result = 0;  // bytes, or an errno below zero
 };
 
-// Used by one thread at a time.
+// One thread uses it at a time.
 class Ring {
  public:
   virtual ~Ring() = default;
-  // Memory that transfers will name again and again. Empty, or what the system has against knowing it.
+  // Registers memory that transfers will use again and again. Returns an empty text, or the system's
+  // objection.
   virtual std::string know(std::span<std::byte>) { return {}; }
   // False: there is no room now.
   virtual bool add(const Transfer& transfer) = 0;
@@ -44,7 +45,7 @@ using MakeRing = std::function<std::unique_ptr<Ring>(const std::vector<int>& fil
 // io_uring, with the files and the memory it is told of registered. Throws std::system_error where the system
 // forbids it.
 std::unique_ptr<Ring> make_uring(const std::vector<int>& files, std::size_t depth);
-// Threads that read and write, one transfer each.
+// Makes a ring of threads that read and write, one transfer each.
 std::unique_ptr<Ring> make_thread_ring(const std::vector<int>& files, std::size_t depth);
 
 }  // namespace prun::nvme

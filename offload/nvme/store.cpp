@@ -111,7 +111,7 @@ void Store::write(std::int64_t address, std::span<const std::byte> from) {
     patch(loan, address + whole, rest);
 }
 
-// Bytes within one block, of which somebody else may write the rest meanwhile.
+// Reads bytes within one block, of which another thread may write the rest meanwhile.
 void Store::look(Loan& loan, std::int64_t address, std::span<std::byte> to) {
   const std::scoped_lock lock(edges_);
   Block whole;

@@ -22,7 +22,7 @@ struct Settings {
   std::chrono::seconds limit{30};  // after which a transfer counts as lost
 };
 
-// Where some bytes of the line lie.
+// Says where some bytes of the line are stored.
 struct Stretch {
   std::size_t file = 0;
   std::int64_t offset = 0;
@@ -41,15 +41,15 @@ class Store {
   const std::vector<std::unique_ptr<DriveFile>>& files() const { return files_; }
   Stretch stretch_at(std::int64_t address) const;
 
-  // One for each thread that moves bytes beside others. The store must outlive it.
+  // Opens a channel; each thread that moves bytes beside others has one. The store must outlive it.
   std::unique_ptr<Channel> open_channel();
 
-  // Any bytes, from any thread; not those that another thread writes meanwhile.
+  // Any thread may move any bytes, but those that another thread writes meanwhile.
   void read(std::int64_t address, std::span<std::byte> to);
   void write(std::int64_t address, std::span<const std::byte> from);
   void clear(std::int64_t address, std::int64_t bytes);
 
-  // Of the blocks of a transfer, as they lie in memory.
+  // Notes the checksums of a transfer's blocks, as they are in memory.
   void note_checksums(std::size_t file, std::int64_t offset, std::span<const std::byte> bytes);
   // The first block that is not as it was noted.
   std::optional<std::int64_t> damaged_block(std::size_t file, std::int64_t offset,

@@ -12,7 +12,8 @@
 namespace prun::nvme {
 namespace {
 
-// What threads and ring share. A thread that the system does not give back from a read outlives the ring.
+// Holds what threads and ring share. A thread that the system does not give back from a read outlives the
+// ring.
 struct Shared {
   std::vector<int> files;
   std::size_t depth = 0, taken = 0;  // transfers that were added and not handed back

@@ -89,7 +89,7 @@ class Uring final : public Ring {
   }
 
  private:
-  // As kernels before 5.19 take a table that is filled later.
+  // Kernels before 5.19 need a table of this form, which is filled later.
   bool register_empty() {
     const std::vector<iovec> empty(most_pieces, iovec{nullptr, 0});
     return io_uring_register_buffers(&ring_, empty.data(), most_pieces) == 0;
@@ -99,7 +99,7 @@ class Uring final : public Ring {
     if (result < 0) throw std::system_error(-result, std::generic_category(), "io_uring");
   }
 
-  // The registered memory that all of the bytes lie in; -1: none.
+  // Returns the registered memory that contains all of the bytes; -1: none.
   int piece_of(std::span<std::byte> bytes) const {
     const auto inside = [&](std::span<std::byte> piece) {
       return piece.data() <= bytes.data() && bytes.data() + bytes.size() <= piece.data() + piece.size();

@@ -33,7 +33,7 @@
 namespace prun {
 namespace {
 
-// Where the places of a recipe are among the spaces of a rank's devices.
+// Maps the places of a recipe to the spaces of a rank's devices.
 class Spaces {
  public:
   Spaces(ProgramRef program, const Lies& lies, const Shares& frozen) : host_(program.device("cpu")) {

@@ -1,4 +1,4 @@
-// Where something may lie, as the recipe names it: on the recipe's device, in the host's memory, on a tier.
+// Names a place for values, as the recipe does: on the recipe's device, in the host's memory, on a tier.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ std::string_view called_elsewhere(std::string_view word);
 // Any other name of a plugin may be a tier's: whether it is, the core knows. Nothing: the word names no
 // place.
 std::optional<Place> place_named(std::string_view word);
-// "in the host's memory", "on nvme"
+// Returns "in the host's memory" or "on nvme".
 std::string where(const Place& place);
 
 }  // namespace prun

@@ -29,7 +29,7 @@ int percent_of(std::string_view digits) {
   return good ? std::stoi(std::string(digits)) : 0;
 }
 
-// "host:70"
+// Parses a share such as "host:70".
 Share read_share(std::string_view key, std::string_view item, const std::string& all) {
   const std::size_t colon = item.find(':');
   if (colon == std::string_view::npos) refuse(key, all);

@@ -1,5 +1,5 @@
-// Which place has which tensors. A share is made of whole tensors, so that each layer finds some here and
-// some there, and all places are at work at the same time.
+// Decides which place has which tensors. A share is made of whole tensors, so that each layer has some here
+// and some there, and all places work at the same time.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace prun {
 
 std::vector<Id> operands_of(const OpInfo& op);
-// Of one instance, whole.
+// Returns the bytes of one instance, whole.
 double bytes_of(const ValueInfo& info);
 
 // Who touches the values of a program: updates, or others too. An exchange is the recipe's device's, wherever
@@ -36,21 +36,21 @@ struct Sized {
   double bytes = 0;  // of all instances
   bool of_layers = false;
 };
-// What only updates touch.
+// Returns what only updates touch.
 std::vector<Sized> states_of(ProgramRef program, const Users& users);
 std::vector<Sized> tensors_of(ProgramRef program, Role role);
 
 class Spread {
  public:
-  // What does not repeat lies where most is to lie, so that two stages of a pipeline that share a parameter
-  // have it alike. Then the largest tensor first, each where most is missing: as near to the shares as whole
-  // tensors of layers come.
+  // What does not repeat goes where most is to go, so that two stages of a pipeline that share a parameter
+  // place it alike. Then the largest tensor comes first, each where most is missing: that comes as near to
+  // the shares as whole tensors of layers can.
   Spread(std::vector<Sized> tensors, const Shares& shares);
 
-  // By value.
+  // Returns places by value.
   const std::map<Id, Place>& places() const { return place_of_; }
   bool in_one_place() const { return wanted_.size() == 1; }
-  // "67 % in the host's memory and 33 % on nvme"
+  // Returns "67 % in the host's memory and 33 % on nvme".
   std::string said() const;
 
  private:

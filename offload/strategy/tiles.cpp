@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// Of all that they touch, each value once.
+// Counts all that they touch, each value once.
 double bytes_of(ProgramRef program, const Tile& ops) {
   std::map<Id, double> bytes;
   for (const Id op : ops)
@@ -31,7 +31,7 @@ bool hands_on(ProgramRef program, const Tile& tile, Id next) {
   });
 }
 
-// What must stay together.
+// Returns groups of ops that must stay together.
 std::vector<Tile> smallest_tiles(ProgramRef program, const std::vector<Id>& ops) {
   std::vector<Tile> tiles;
   for (const Id op : ops) {

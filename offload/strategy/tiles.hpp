@@ -8,11 +8,11 @@
 
 namespace prun {
 
-// Ops of an update function that belong together, in its order.
+// Holds ops of an update function that belong together, in its order.
 using Tile = std::vector<Id>;
 
-// The ops that are no exchanges. Tiled: as many tensors to a tile as have no more bytes than the one that has
-// most, and never parted what an op makes from who reads it; otherwise all are one tile.
+// Returns the ops that are no exchanges. When tiled, a tile has as many tensors as have no more bytes than
+// the largest tensor, and never separates what an op makes from its readers; otherwise all are one tile.
 std::vector<Tile> tiles_of(ProgramRef program, const std::vector<Id>& ops, bool tiled);
 
 }  // namespace prun

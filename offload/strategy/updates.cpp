@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t ahead = 3;  // tiles there at once: one comes, one is updated, one goes back
 
-// The updates of one program, and where they find what they need.
+// Moves the updates of one program, and brings them what they need.
 class UpdatesElsewhere {
  public:
   UpdatesElsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled)
@@ -53,7 +53,7 @@ class UpdatesElsewhere {
     }
   }
 
-  // By tile: what no later one changes.
+  // Returns, by tile, what no later one changes.
   std::vector<std::set<Id>> written_last(const std::vector<Tile>& tiles) const {
     std::map<Id, std::size_t> last;
     for (std::size_t t = 0; t < tiles.size(); ++t)
@@ -90,7 +90,7 @@ class UpdatesElsewhere {
     }
   }
 
-  // The first of the exchanges that follow all updates, if there are any.
+  // Returns the first of the exchanges that follow all updates, if there are any.
   Id behind(const std::vector<Id>& ops) const {
     const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](Id op) { return !exchanges(op); });
     return last == ops.rbegin() ? none : *(last - 1);
@@ -109,7 +109,7 @@ class UpdatesElsewhere {
         "state come to the device in turn (strategy offload, update = \"device\")");
   }
 
-  // Of a parameter or a gradient, whole or in parts.
+  // Returns the home of a parameter or a gradient, whole or in parts.
   std::optional<MemoryPlace> home_of(Id value) const {
     const ValueInfo info = program_.value(value);
     const bool is_parameter = info.role == Role::parameter || users_.updates_write(value);
@@ -139,7 +139,7 @@ class UpdatesElsewhere {
     }
   }
 
-  // A number of the step that no update changes.
+  // Says whether it is a number of the step that no update changes.
   bool is_shared(Id value) const {
     const ValueInfo info = program_.value(value);
     return info.role == Role::runtime && info.rank == 0 && info.dtype == DType::f64 &&
@@ -166,7 +166,7 @@ class UpdatesElsewhere {
     return entry->second;
   }
 
-  // A copy into a value that is there.
+  // Writes a copy into an existing value.
   void write_copy(const Segment& segment, FunctionKind function, Id from, Id before, Id to) const {
     const Id made = segment.insert(function, before, "copy", {from}, 1)[0];
     for (const Id op : segment.operations(function))

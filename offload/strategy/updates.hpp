@@ -12,7 +12,7 @@ namespace prun {
 constexpr std::int32_t own_device = 0;  // the recipe's
 constexpr MemoryPlace pinned{own_device, Space::pinned};
 
-// Where values of a role lie; nothing: on the device.
+// Says where values of a role are stored; nothing means on the device.
 struct Homes {
   Role role;
   const char* name;
@@ -26,7 +26,8 @@ struct UpdateHomes {
   Homes parameters, gradients;
 };
 
-// `device`: which runs them. `tiled`: not all that the updates of a layer need has to be in memory at once.
+// `device` runs them. `tiled` means that not all that the updates of a layer need has to be in memory at
+// once.
 void update_elsewhere(ProgramRef program, std::int32_t device, const UpdateHomes& homes, bool tiled);
 
 }  // namespace prun

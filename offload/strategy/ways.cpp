@@ -58,7 +58,7 @@ class Ways {
   std::vector<Way> ways_;
 };
 
-// "optimizer state and gradients lie in the host's memory", or nothing.
+// Returns "optimizer state and gradients lie in the host's memory", or nothing.
 std::string said_of(const Place& place, const Lies& lies) {
   const Shares all{{place}};
   std::vector<std::string> there;
@@ -73,7 +73,7 @@ std::string said_of(const Place& place, const Lies& lies) {
   return there.empty() ? "" : text + (one ? " lies " : " lie ") + where(place);
 }
 
-// All places that something of it lies at, alone, in the order in which they were said.
+// Returns all places where something is stored, each once, in the order of the recipe.
 std::vector<Place> places_of(const Lies& lies) {
   std::vector<Place> places = {in_host_memory};
   for (const Shares* const shares : {&lies.optimizer, &lies.gradients, &lies.activations, &lies.parameters})
@@ -91,7 +91,7 @@ std::vector<Way> ways_of(const Wishes& wishes, const std::vector<std::string>& t
 
 namespace {
 
-// All of them where `frozen` says nothing.
+// Returns all of them where `frozen` is empty.
 std::vector<Sized> parameters_of(ProgramRef program, const Shares& frozen, bool trained) {
   std::vector<Sized> all = tensors_of(program, Role::parameter);
   if (frozen.empty() && !trained) return {};

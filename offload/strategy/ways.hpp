@@ -1,4 +1,4 @@
-// What may lie where, as far as the recipe leaves it open, and what is said of it.
+// Lists what may be stored where, as far as the recipe leaves it open, and reports the choice.
 #pragma once
 
 #include "spread.hpp"
@@ -18,10 +18,10 @@ struct Way {
 // tiers, in that order, are slower than memory.
 std::vector<Way> ways_of(const Wishes& wishes, const std::vector<std::string>& tiers);
 
-// Which tensors of a program lie where.
+// Says which tensors of a program are stored where.
 struct Spreads {
   Spread states, parameters, gradients, frozen;
-  // Of what, only whoever lowers the program knows.
+  // The tensors of these are known only once the program is lowered.
   Shares activations;
 
   // `frozen`: of parameters that are not trained; empty: those go with the others.
@@ -33,7 +33,7 @@ struct Spreads {
   }
 };
 
-// "offload: optimizer state and gradients lie in the host's memory"
+// Returns "offload: optimizer state and gradients lie in the host's memory"
 std::string text_of(const Way& way, const Spreads& spreads);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// What the recipe says of offload, and the text of the options by which it does.
+// Reads what the recipe says of offload, and has the text of its options.
 #pragma once
 
 #include "prun/options.hpp"
@@ -21,7 +21,7 @@
 
 namespace prun {
 
-// Where each lies.
+// Says where each is stored.
 struct Lies {
   Shares optimizer, gradients, parameters, activations;
 

@@ -1,4 +1,4 @@
-// Attention on the packed projection itself, for devices that have kernels for attention_packed.
+// Fuses attention with the packed projection, for devices that have kernels for attention_packed.
 #pragma once
 
 #include "prun/program.hpp"

@@ -20,7 +20,7 @@ Id other_half(const Segment& segment, Id op) {
   return none;
 }
 
-// Of one function, before any of its ops goes.
+// Returns those of one function, before any of its ops is removed.
 std::vector<Id> input_halves(const Segment& segment, FunctionKind kind) {
   std::vector<Id> halves = segment.operations(kind);
   std::erase_if(halves, [&](Id op) { return segment.program().op(op).kind.view() != "experts_grad"; });

@@ -1,5 +1,5 @@
-// What devices do for the two halves of an expert layer's gradient where they stand in one function: both in
-// one op, which computes what they share once.
+// Fuses the two halves of an expert layer's gradient where one function has both: one op does both, and
+// computes what they share once.
 #pragma once
 
 #include "prun/program.hpp"

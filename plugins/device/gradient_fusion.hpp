@@ -1,4 +1,4 @@
-// Gradients that one kernel computes in the place of two, for devices that have such kernels.
+// Fuses gradients that one kernel computes in the place of two, for devices that have such kernels.
 #pragma once
 
 #include "prun/program.hpp"
@@ -9,7 +9,8 @@ namespace prun {
 // rmsnorm_input_grad with a residual in the place of an `add`.
 void fuse_residual_gradients(ProgramRef program);
 
-// linear_gelu_grad in the place of linear_input_grad and gelu_grad, for values in bf16: others gain nothing.
+// Puts linear_gelu_grad in the place of linear_input_grad and gelu_grad, for values in bf16: others gain
+// nothing.
 void fuse_gelu_gradients(ProgramRef program);
 
 }  // namespace prun

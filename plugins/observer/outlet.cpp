@@ -1,4 +1,4 @@
-// A string, a lock and a thread.
+// Consists of a string, a lock and a thread.
 #include "outlet.hpp"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ int write_fully(int descriptor, std::string_view text) {
   return 0;
 }
 
-// Not where standard error stands still as well.
+// It does not print where standard error blocks as well.
 void say(std::string_view text) {
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT)) write_fully(STDERR_FILENO, text);

@@ -22,7 +22,7 @@ class Outlet {
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
 
-  // False when there is no room for it. Throws storage when a file cannot be written.
+  // Returns false when there is no room for it. Throws storage when a file cannot be written.
   bool put(std::string_view text);
   // Nothing is waiting to be written.
   bool idle() const;

@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// "block.choices/most/3": of layer 3.
+// Adds names such as "block.choices/most/3", of layer 3.
 void add_tally(const TallyInfo& tally, Scalars& scalars) {
   const std::string name(tally.name.view());
   for (std::int64_t layer = 0; layer < tally.layers; ++layer) {

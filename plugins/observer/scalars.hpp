@@ -1,4 +1,4 @@
-// A run as numbers by name, under the names that people search for: what viewers of curves are given.
+// Gives a run as numbers by name, under the names that people search for, to viewers of curves.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct Scalar {
 };
 using Scalars = std::vector<Scalar>;
 
-// What rates are worked out by.
+// Holds what rates are computed from.
 struct FlopRates {
   double flops_per_token = 0, peak_flops = 0;
 };

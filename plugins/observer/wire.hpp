@@ -1,4 +1,4 @@
-// Messages in the wire format of protocol buffers, as far as logs need it.
+// Writes messages in the wire format of protocol buffers, as far as logs need it.
 #pragma once
 
 #include <bit>
@@ -10,7 +10,7 @@ namespace prun::wire {
 
 enum : std::uint32_t { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
 
-// Little-endian, whatever this machine is.
+// Writes little-endian, whatever this machine is.
 template <class Word>
 void append_fixed(std::string& out, Word word) {
   for (std::size_t i = 0; i < sizeof word; ++i) out += static_cast<char>(word >> (8 * i) & 0xff);

@@ -96,8 +96,8 @@ Estimate Trial::estimate_of(PlanMaker& maker, const PlannedChoice& choice) {
   return estimate;
 }
 
-// Where strategies leave to the planner how much room they make, it takes the first of none and all that
-// fits.
+// Where strategies leave to the planner how much room they make, it takes no room or, if that does not fit,
+// all room.
 Estimate Trial::estimate(const std::vector<std::string>& sets) {
   try {
     PlanMaker maker(std::make_shared<PlannedRecipe>(recipe(sets), plugins_, 0, Purpose::training));

@@ -42,11 +42,11 @@ class NvmeDevice : public Device {
   void run(Queue queue, BoundWork work) override;
 
  protected:
-  // How its transfers are run.
+  // Makes the ring that runs its transfers.
   virtual MakeRing make_ring();
 
  private:
-  // What was allocated, and the addresses that stand for it.
+  // Holds what was allocated, and the addresses that stand for it.
   struct Range {
     Range(const Settings& settings, std::int64_t bytes, MakeRing make)
         : addresses(bytes), store(settings, bytes, std::move(make)) {}

@@ -5,7 +5,7 @@
 namespace prun::nccl {
 namespace {
 
-// What ncclCommRegister and communicators split without sharing need.
+// ncclCommRegister and communicators split without sharing need this version.
 constexpr int oldest = NCCL_VERSION(2, 19, 1);
 
 std::string text_of(int version) {

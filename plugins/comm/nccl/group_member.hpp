@@ -1,8 +1,8 @@
-// One communicator of NCCL, and all that is done with it.
+// Is one communicator of NCCL, with all that is done with it.
 //
 // Its calls return at once and say later how they went (non-blocking communicators); each is made under a
 // lock and what it began is asked for until it is done. So any thread may abort at any time: NCCL frees a
-// communicator that is aborted, and nobody is inside by then.
+// communicator that is aborted, and no thread is inside by then.
 #pragma once
 
 #include <memory>
@@ -25,9 +25,9 @@ struct Blocks {
 
 class GroupMember {
  public:
-  // Collective. Meets the others through the group's exchange.
+  // This is collective. It meets the others through the group's exchange.
   GroupMember(const Api& api, const CommGroup& group, Blocks blocks);
-  // Collective over the members of the parent; null on those that are in no group.
+  // This is collective over the members of the parent; it returns null on those that are in no group.
   static std::unique_ptr<GroupMember> split(GroupMember& parent, const CommGroup& group, Blocks blocks);
   ~GroupMember();
   GroupMember(const GroupMember&) = delete;
@@ -40,7 +40,7 @@ class GroupMember {
   void connect(std::span<const CommOp> ops, cudaStream_t stream);
   // Makes a CUDA graph of them: enqueued anew, a group costs NCCL a thread each time.
   void prepare(std::span<const CommOp> ops, cudaStream_t stream);
-  // All of them as one group.
+  // Starts all of them as one group.
   void start(std::span<const CommOp> ops, cudaStream_t stream);
   void abort();
   // Throws what has gone wrong since.
@@ -60,7 +60,7 @@ class GroupMember {
   ncclResult_t enqueue(const CommOp& op, cudaStream_t stream) const;
   ncclResult_t enqueue_all_to_all(const CommOp& op, cudaStream_t stream) const;
   void finish(cudaStream_t stream);
-  // With the lock.
+  // These are called with the lock held.
   bool is_settled(const char* doing);
   void accept(ncclResult_t result, const char* doing);
   void abort_locked();
@@ -72,7 +72,8 @@ class GroupMember {
   ncclComm_t comm_ = nullptr;  // none once it was aborted
   bool aborted_ = false;
   void* enrolled_ = nullptr;
-  // By where their first operation lies. NCCL waits for them to be gone before it ends a communicator.
+  // Graphs are keyed by the address of their first operation. NCCL waits until they are gone before it ends a
+  // communicator.
   std::unordered_map<const CommOp*, std::unique_ptr<cuda::Graph>> graphs_;
   CommCounters counters_;
 };

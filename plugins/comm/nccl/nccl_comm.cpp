@@ -1,4 +1,5 @@
-// The comm `nccl`: device memory between GPUs, enqueued on the streams of the device `cuda`.
+// Implements the comm plugin `nccl`: it exchanges device memory between GPUs, enqueued on the streams of the
+// device `cuda`.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -15,20 +16,20 @@
 namespace prun::nccl {
 namespace {
 
-// A little more than was measured with three and four communicators (docs/measured). NCCL's kernels and
-// what it keeps for the process.
+// This is for NCCL's kernels and what it keeps for the process: a little more than was measured with three
+// and four communicators (docs/measured).
 constexpr std::int64_t process_device_bytes = std::int64_t{128} << 20;
-// Of a communicator: for each block a connection to either neighbour in the ring, with the buffers of NCCL's
-// three protocols, and what it keeps besides.
+// A communicator has, for each block, a connection to either neighbour in the ring, with the buffers of
+// NCCL's three protocols, and what it keeps besides.
 constexpr std::int64_t connection_bytes = (4 << 20) + 4915200 + 524288;
 constexpr std::int64_t communicator_device_bytes = std::int64_t{16} << 20;
-// Of the host.
+// These are of the host's memory.
 constexpr std::int64_t process_bytes = std::int64_t{320} << 20;
 constexpr std::int64_t communicator_bytes = std::int64_t{16} << 20;
 constexpr std::int64_t communicator_descriptors = 32;
 constexpr std::int64_t threads = 16;
 
-// Of the GPU at hand, or of an H100 or H200.
+// Returns those of the current GPU, or of an H100 or H200.
 int multiprocessors() {
   int device = 0, count = 0;
   const bool known = cudaGetDevice(&device) == cudaSuccess &&
@@ -127,7 +128,7 @@ class NcclComm final : public Comm {
   // Exchanges that wait for a peer keep their multiprocessors, one for each block.
   std::int64_t resident() const { return std::max(1, multiprocessors() / std::max(1, blocks_.least)); }
 
-  // As many as allowed with which one exchange of each group finds room.
+  // Returns as many blocks as allowed with which one exchange of each group finds room.
   Blocks blocks_for(std::int32_t groups) const {
     const int room = multiprocessors() / std::max(1, groups);
     return {blocks_.least, std::clamp(room, std::max(1, blocks_.least), blocks_.most)};

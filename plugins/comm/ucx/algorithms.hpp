@@ -1,5 +1,5 @@
-// The algorithms: each writes the plan of one member. Which one is taken, and with it the order of every sum,
-// depends on kind, size, group size and the plugin's options alone.
+// Declares the algorithms: each writes the plan of one member. Which one is taken, and with it the order of
+// every sum, depends on kind, size, group size and the plugin's options alone.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Tuning {
   std::int64_t small_bytes = 0;  // up to here the fewest messages win, above the fewest bytes
 };
 
-// One member's view of a collective.
+// Is one member's view of a collective.
 struct Shape {
   std::int32_t rank = 0;
   std::int32_t size = 1;
@@ -41,7 +41,7 @@ Plan plan_send(const Shape& shape);
 Plan plan_recv(const Shape& shape);
 Plan plan_barrier(const Shape& shape);
 
-// `bytes` cut in `parts` of nearly equal size, on whole vectors of elements.
+// Cuts `bytes` in `parts` of nearly equal size, on whole vectors of elements.
 struct Part {
   std::int64_t offset = 0, bytes = 0;
 };
@@ -62,7 +62,7 @@ inline std::int64_t parts_for(std::int64_t bytes, std::int64_t chunk) {
 // What is passed on as it came need not stay in a cache until it is added: fewer, larger messages.
 inline constexpr std::int64_t forwarded_chunks = 4;
 
-// Messages of one member under way at a time in each direction.
+// One member has so many messages under way at a time in each direction.
 inline constexpr std::size_t messages_under_way = 8;
 
 }  // namespace prun::ucx

@@ -1,5 +1,5 @@
-// All-gather. Small: everybody sends its part to everybody. Large: a ring. Either way a member of n with B
-// bytes sends (n - 1) B.
+// Plans all-gather. When it is small, every member sends its part to every other; when it is large, they form
+// a ring. Either way a member of n with B bytes sends (n - 1) B.
 #include "ring.hpp"
 
 namespace prun::ucx {

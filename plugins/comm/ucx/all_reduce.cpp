@@ -1,6 +1,6 @@
-// All-reduce. Small: everybody sends everything to everybody, or recursive doubling in large groups. Large: a
-// ring that reduces and then one that gathers, chunk by chunk at the same time; in a group of two that is the
-// exchange of halves. Bytes sent by each member of n, B bytes each:
+// Plans all-reduce. When it is small, every member sends everything to every other, or large groups use
+// recursive doubling. When it is large, a ring reduces and then one gathers, chunk by chunk at the same time;
+// in a group of two that is the exchange of halves. Bytes sent by each member of n, B bytes each:
 //   exchange            (n - 1) B
 //   recursive doubling  log2(n) B where n is a power of two; see `double_recursively` for the others
 //   ring                2 (n - 1) / n B

@@ -1,4 +1,4 @@
-// One loop per type and reduction, written so that the compiler makes vector code of it.
+// There is one loop per type and reduction, written so that the compiler makes vector code of it.
 #include "arithmetic.hpp"
 
 namespace prun::ucx {

@@ -1,4 +1,4 @@
-// The sums and maxima of reductions.
+// Computes the sums and maxima of reductions.
 #pragma once
 
 #include "prun/comm.hpp"

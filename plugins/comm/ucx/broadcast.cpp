@@ -1,5 +1,5 @@
-// Broadcast. Small: a binomial tree. Large: a chain from the root through all members, chunk by chunk. All
-// members together send (n - 1) B; in the chain, B each but the last.
+// Plans broadcast. A small one is a binomial tree; a large one is a chain from the root through all members,
+// chunk by chunk. All members together send (n - 1) B; in the chain, each sends B but the last.
 #include "ring.hpp"
 
 namespace prun::ucx {

@@ -11,8 +11,8 @@
 namespace prun::ucx {
 namespace {
 
-// One write a line, at the end of a file that all ranks share. UCX calls this only for levels that are
-// enabled.
+// It makes one write a line, at the end of a file that all ranks share. UCX calls this only for levels that
+// are enabled.
 ucs_log_func_rc_t write_down(const char*, unsigned, const char*, ucs_log_level_t level,
                              const ucs_log_component_config_t*, const char* format, va_list arguments) {
   static const int file =

@@ -130,7 +130,7 @@ void GroupMember::admit(const CommOp& op) {
   steps_ += run.steps().size();
   ready_.reserve(steps_);
   active_.reserve(active_.size() + waiting_.size() + 1);
-  // In turn: all members take up operations that need scratch in the same order.
+  // The order is kept: all members take up operations that need scratch in the same order.
   const bool in_turn = waiting_.empty() || run.plan().scratch_bytes == 0;
   if (!in_turn || !launch(run)) waiting_.push_back(&run);
 }
@@ -261,7 +261,7 @@ void GroupMember::check_peers() {
   }
   for (std::int32_t i = 0; i < size_; ++i) {
     if (i == rank_ || !farewells_.has_left(i)) continue;
-    // Not at first sight: the member whose death made it give up is the better news.
+    // This is not reported at first sight: the member whose death made it give up is the better news.
     bool& gave_up = peers_[static_cast<std::size_t>(i)].gave_up;
     if (gave_up) fail(i, "it has given up; its own message says why");
     gave_up = farewells_.from(i).failed;

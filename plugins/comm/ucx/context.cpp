@@ -1,4 +1,4 @@
-// Configuration of UCX: the user's environment first, then what this plugin needs.
+// Configures UCX: the user's environment comes first, then what this plugin needs.
 #include "context.hpp"
 
 #include <ucs/debug/log_def.h>
@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-// Exported by libucs, declared in a header that is not installed.
+// It is exported by libucs, and declared in a header that is not installed.
 extern "C" void ucs_debug_disable_signals();
 
 namespace prun::ucx {
@@ -30,13 +30,14 @@ struct Setting {
 };
 
 constexpr Setting settings[] = {
-    // How soon a peer behind a network that fell silent is given up.
+    // These decide how soon a peer behind a network that fell silent is given up.
     {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
     {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "2s"},
     {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
     {"UCX_TCP_KEEPCNT", "KEEPCNT", "3"},
-    // Buffers that shared memory gets at a time: as many as its queue is long, and the one that comes next.
-    // One less, and a second lot is made at once; UCX's own 512 take 4 MiB a communicator from the start.
+    // Shared memory gets so many buffers at a time: as many as its queue is long, and the one that comes
+    // next. With one less a second lot is made at once; UCX's own 512 take 4 MiB a communicator from the
+    // start.
     {"UCX_MM_RX_BUFS_GROW", "MM_RX_BUFS_GROW", "65"}};
 
 // UCX's first error in this thread while this lives: what it says later follows from that, and its status

@@ -1,5 +1,5 @@
-// UCX itself: one context a plugin object, shared by its communicators. It is made at first use, so that a
-// process may fork before.
+// Wraps UCX itself: there is one context for each plugin object, shared by its communicators. It is made at
+// first use, so that a process may fork before.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -13,8 +13,8 @@
 
 namespace prun::ucx {
 
-// For calls that fail only if something is wrong with this machine, its limits or UCX. What UCX itself says
-// about it becomes part of the message.
+// Serves calls that fail only if something is wrong with this machine, its limits or UCX. What UCX itself
+// says about it becomes part of the message.
 void check_ucx(const char* action, ErrorCode code, const std::function<ucs_status_t()>& call);
 
 class Context {

@@ -1,4 +1,4 @@
-// A receive per member, posted from the start.
+// Each member has one receive, posted from the start.
 #include "farewell.hpp"
 
 #include "tags.hpp"

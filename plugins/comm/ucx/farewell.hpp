@@ -25,7 +25,7 @@ class Farewells final : private TransferListener {
   const Farewell& from(std::int32_t member) const { return heard_[static_cast<std::size_t>(member)].message; }
   // To tell this member with say().
   Farewell& to(std::int32_t member) { return said_[static_cast<std::size_t>(member)].message; }
-  // Tells all who are still there, then listens no more. Bounded in time.
+  // Notifies all members that are still there, then listens no more. It is bounded in time.
   void say(Wire& wire);
 
  private:

@@ -15,7 +15,7 @@ class Idle {
   // Something happened: the next wait starts anew.
   void reset() { spinning_ = false; }
 
-  // Called each time nothing happened. True: look again; false: time to sleep.
+  // Is called each time nothing happened. True means to look again, false to sleep.
   bool spin() {
     const auto now = Clock::now();
     if (!spinning_) {

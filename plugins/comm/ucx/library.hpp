@@ -19,10 +19,11 @@ class Library {
 
   // Leaves a run of the operation ready to be taken; returns its plan.
   const Plan& prepare(const CommOp& op);
-  // A run that is not in use. Allocates only if there are more of this kind and size at a time than ever.
+  // Returns a run that is not in use. Allocates only if there are more of this kind and size at a time than
+  // ever.
   Run& take(const CommOp& op);
   void give_back(Run& run);
-  // What this member sends and needs for an operation.
+  // Returns what this member sends and needs for an operation.
   CommNeeds needs(const CommOp& op) const;
 
  private:

@@ -1,4 +1,4 @@
-// Two rounds, since the exchange moves blobs of one size: first the sizes, then the blobs.
+// It takes two rounds, since the exchange moves blobs of one size: first the sizes, then the blobs.
 #include "meeting.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// How the members of a group get to know each other: process and UCX address of each.
+// Lets the members of a group know each other: process and UCX address of each.
 #pragma once
 
 #include <functional>

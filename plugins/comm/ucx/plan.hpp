@@ -20,7 +20,7 @@ enum class Action : std::uint8_t { send, receive, copy, combine, join };
 
 using StepId = std::int32_t;
 inline constexpr StepId no_step = -1;
-// Of a plan: some 900 MB of the host's memory.
+// A plan of so many steps takes some 900 MB of the host's memory.
 inline constexpr std::int64_t most_steps = 8'000'000;
 // Throws unsupported where a plan among so many members would have more.
 void refuse_more_steps(std::size_t members, std::int64_t steps);
@@ -54,14 +54,14 @@ class PlanWriter {
   StepId receive(std::int32_t peer, Place to, std::int64_t bytes, After after = {});
   StepId copy(Place from, Place to, std::int64_t bytes, After after = {});
   StepId combine(Place from, Place second, Place to, std::int64_t bytes, After after = {});
-  // Messages without payload.
+  // These are messages without payload.
   StepId notify(std::int32_t peer, After after = {});
   StepId await(std::int32_t peer, After after = {});
 
   // Nothing but the end of all these.
   StepId join(const std::vector<StepId>& steps);
 
-  // The next so many bytes of scratch, on a cache line of their own.
+  // Returns the next `bytes` of scratch, on a cache line of their own.
   Place scratch(std::int64_t bytes);
 
   Plan finish();

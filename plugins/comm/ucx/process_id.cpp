@@ -1,4 +1,4 @@
-// /proc/PID/stat, /proc/sys/kernel/random/boot_id, /proc/self/ns/pid.
+// Reads /proc/PID/stat, /proc/sys/kernel/random/boot_id and /proc/self/ns/pid.
 #include "process_id.hpp"
 
 #include <fcntl.h>

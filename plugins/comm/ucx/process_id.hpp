@@ -1,4 +1,4 @@
-// Which process a member is, and whether it still runs: what shared memory cannot tell by itself.
+// Identifies the process of a member, and whether it still runs: shared memory cannot show that by itself.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ struct ProcessId {
 
   static ProcessId own();
 
-  // Whether the two see each other in /proc.
+  // Says whether the two see each other in /proc.
   bool beside(const ProcessId& other) const {
     return machine == other.machine && name_space == other.name_space && started != 0 && other.started != 0;
   }
-  // Of one beside this process. Neither allocates nor waits. A zombie runs no more.
+  // Is for a process beside this one. It neither allocates nor waits. A zombie runs no more.
   bool running() const;
 };
 

@@ -1,6 +1,6 @@
-// Reduce-scatter. Small: everybody sends each member its block, which adds them in the order of the ranks.
-// Large: a ring; a block's sum starts at the member after its owner. Either way a member of n, with B bytes
-// of result, sends (n - 1) B.
+// Plans reduce-scatter. When it is small, every member sends each other its block, which adds them in the
+// order of the ranks. When it is large, they form a ring; a block's sum starts at the member after its owner.
+// Either way a member of n, with B bytes of result, sends (n - 1) B.
 #include "ring.hpp"
 
 namespace prun::ucx {
@@ -22,7 +22,7 @@ Plan exchange_all(const Shape& shape) {
     arrived[from] = plan.receive(static_cast<std::int32_t>(from), places[from], bytes);
   }
   if (shape.size == 1 && !shape.in_place) plan.copy(places[0], out, bytes);
-  // Not in `out`: in place, that holds this member's own part until its turn.
+  // The sum is not in `out`: in place, that holds this member's own part until it is added.
   const Place sum = shape.size > 2 ? plan.scratch(bytes) : out;
   StepId added = arrived[0];
   for (std::size_t i = 1; i < places.size(); ++i)

@@ -1,4 +1,4 @@
-// Cutting into blocks and chunks; scratch slots.
+// Implements cutting into blocks and chunks, and scratch slots.
 #include "ring.hpp"
 
 namespace prun::ucx {

@@ -1,4 +1,4 @@
-// What the ring algorithms share. The data is cut in as many blocks as there are members, each block in
+// Holds what the ring algorithms share. The data is cut in as many blocks as there are members, each block in
 // chunks. At stage s a member sends one block to its right and gets another from its left.
 #pragma once
 
@@ -24,7 +24,7 @@ class Ring {
   std::int64_t chunk_bytes() const { return chunk_bytes_; }  // of the largest
   std::int32_t sent_block(std::int64_t stage) const { return shape_.wrap(shape_.rank - stage); }
   std::int32_t received_block(std::int64_t stage) const { return sent_block(stage + 1); }
-  // Its place within all blocks.
+  // Returns its place within all blocks.
   Part chunk(std::int32_t block, std::int64_t chunk) const;
 
  private:
@@ -35,7 +35,7 @@ class Ring {
   std::int64_t chunk_bytes_ = 0;
 };
 
-// A number for each stage and chunk: the steps others wait for.
+// Gives a number for each stage and chunk: the steps others wait for.
 class StepGrid {
  public:
   StepGrid(std::int64_t stages, std::int64_t chunks)
@@ -49,8 +49,8 @@ class StepGrid {
   std::vector<StepId> steps_;
 };
 
-// Places in scratch that are used in turn; each remembers the step after which it is free again. No more than
-// are taken at all.
+// Holds places in scratch that are reused one after the other; each remembers the step after which it is free
+// again. There are no more than are taken at all.
 class Slots {
  public:
   Slots(PlanWriter& plan, std::size_t count, std::int64_t takes, std::int64_t bytes);

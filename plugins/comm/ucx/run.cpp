@@ -1,4 +1,4 @@
-// Counting down what each step waits for.
+// Counts down what each step waits for.
 #include "run.hpp"
 
 namespace prun::ucx {

@@ -1,4 +1,4 @@
-// One execution of a plan: which of its steps are done, and where its buffers lie.
+// Is one execution of a plan: which of its steps are done, and where its buffers are.
 #pragma once
 
 #include <array>
@@ -24,7 +24,7 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // `number` within its kind of traffic, which `tag` says; the same on both sides.
+  // `number` counts within its kind of traffic, which `tag` states; it is the same on both sides.
   void begin(const CommOp& op, std::uint64_t tag, std::uint32_t number);
   void use_scratch(std::byte* scratch) { buffers_[static_cast<std::size_t>(Buffer::scratch)] = scratch; }
 

@@ -1,4 +1,4 @@
-// First fit, so that repeated operations find blocks that have their size already.
+// Allocates by first fit, so that repeated operations find blocks that have their size already.
 #include "scratch.hpp"
 
 #include <memory>

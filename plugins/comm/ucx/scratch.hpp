@@ -9,10 +9,10 @@ namespace prun::ucx {
 
 class ScratchPool {
  public:
-  // So many operations that reduce proceed at a time; the others wait their turn.
+  // So many operations that reduce proceed at a time; the others wait.
   static constexpr std::size_t blocks = 8;
 
-  // Null if all blocks are in use.
+  // Returns null if all blocks are in use.
   std::byte* take(std::int64_t bytes);
   void give_back(const std::byte* block);
 

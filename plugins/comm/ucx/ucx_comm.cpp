@@ -1,4 +1,4 @@
-// The comm `ucx`: host memory over whatever UCX finds between two processes.
+// Implements the comm plugin `ucx`: it exchanges host memory over whatever UCX finds between two processes.
 #include <cstdlib>
 #include <memory>
 #include <mutex>
@@ -11,9 +11,9 @@
 namespace prun::ucx {
 namespace {
 
-// As measured with ranks of one machine. For the process, UCX's libraries and its context; for a
-// communicator, a worker: most of it the receive buffers of both kinds of shared memory, whether used or not,
-// and tens of KiB a peer.
+// These were measured with ranks of one machine. The process has UCX's libraries and its context; a
+// communicator has a worker: most of it the receive buffers of both kinds of shared memory, whether used or
+// not, and tens of KiB a peer.
 constexpr std::int64_t process_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t communicator_bytes = std::int64_t{5} << 18;
 constexpr std::int64_t communicator_descriptors = 12;

@@ -1,4 +1,4 @@
-// The calls to UCP.
+// Makes the calls to UCP.
 #include "wire.hpp"
 
 #include <poll.h>

@@ -17,7 +17,7 @@ struct Transfer;
 
 class TransferListener {
  public:
-  // Called within post_send, post_receive and progress.
+  // Is called within post_send, post_receive and progress.
   virtual void on_done(Transfer& transfer, ucs_status_t status) noexcept = 0;
 
  protected:
@@ -45,7 +45,7 @@ class Wire {
     bool watched = false;
   };
   void connect(const std::vector<Remote>& remotes);
-  // Once all connections are up: how long TCP waits for an answer.
+  // Limits, once all connections are up, how long TCP waits for an answer.
   void limit_silence(std::chrono::milliseconds limit) const;
 
   void post_send(std::int32_t member, std::uint64_t tag, const void* data, std::int64_t bytes,
@@ -53,9 +53,9 @@ class Wire {
   void post_receive(std::uint64_t tag, void* data, std::int64_t bytes, Transfer& transfer);
   void cancel(Transfer& transfer);
 
-  // Whether anything happened.
+  // Returns whether anything happened.
   bool progress() { return ucp_worker_progress(worker_.get()) != 0; }
-  // What UCX says became of the connection to this member.
+  // Returns what UCX says became of the connection to this member.
   ucs_status_t state_of(std::int32_t member) const { return peers_[static_cast<std::size_t>(member)].state; }
   // From now on nobody waits for what is still on its way.
   void give_up() { given_up_ = true; }

@@ -21,7 +21,7 @@ Learned learned_named(const std::string& name) {
   return name == "all" ? Learned::all : name == "last" ? Learned::last_answer : Learned::answers;
 }
 
-// Of a token as it is kept.
+// A token is kept with its role from this bit on.
 constexpr int role_shift = 28;
 constexpr std::int32_t most_tokens = 1 << role_shift;
 std::int32_t packed(std::int32_t token, Speaker role, bool learned) {
@@ -34,7 +34,7 @@ std::uint8_t role_in(std::int32_t kept) {
   return static_cast<std::uint8_t>((kept < 0 ? ~kept : kept) >> role_shift);
 }
 
-// A file, or those of a folder, by their names byte by byte.
+// Returns a file, or those of a folder, by their names byte by byte.
 std::vector<fs::path> files_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) return {path};
@@ -97,7 +97,7 @@ ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const
   return tokens;
 }
 
-// On the cores that are this rank's. The first failure by its place counts, as with one thread.
+// Encodes on the cores that are this rank's. The first failure by its place counts, as with one thread.
 std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lines) const {
   const ChatFormat format(tokenizer_, template_);
   PRUN_CHECK(format.tokenizer().size() <= most_tokens, format.tokenizer().size(), " tokens");
@@ -130,7 +130,7 @@ std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lin
   return all;
 }
 
-// Whether a conversation stays. Its first token is no target, so one that is learned must stand behind it.
+// Says whether a conversation stays. Its first token is no target, so one that is learned must come after it.
 bool ChatData::fit(Encoded& tokens, const std::string& place) {
   const auto size = static_cast<std::int64_t>(tokens.size());
   if (size > seq_ && too_long_ == "refuse")

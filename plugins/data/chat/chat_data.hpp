@@ -1,5 +1,5 @@
-// Samples of conversations: several to one, each behind the token that ends the one before it, where they
-// fit.
+// Makes samples of conversations: several share one where they fit, each after the token that ends the one
+// before.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class ChatData final : public Data {
   void roles(std::int64_t index, std::uint8_t* roles) override;
 
  private:
-  // What became of the conversations that did not stay whole.
+  // Counts what became of the conversations that did not stay whole.
   struct Counts {
     std::int64_t conversations = 0, tokens = 0, learned = 0, cut = 0, cut_tokens = 0, dropped = 0,
                  unlearned = 0;
@@ -27,7 +27,7 @@ class ChatData final : public Data {
   struct Line {
     std::string text, place;
   };
-  // Of one conversation: each token with its role above its number, negative (~) where it is not learned.
+  // Holds one conversation: each token with its role above its number, negative (~) where it is not learned.
   using Encoded = std::vector<std::int32_t>;
 
   std::vector<Line> read_lines() const;

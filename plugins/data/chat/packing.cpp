@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t most_open = 64;
 
-// A sample that may take more.
+// Is a sample that may take more.
 struct Open {
   std::size_t sample;
   std::int64_t left;

@@ -1,4 +1,4 @@
-// Which conversations share a sample.
+// Decides which conversations share a sample.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace prun::chat {
 
-// Of conversations by their lengths, each of at most `room`: for each sample its conversations, which take
-// their lengths and one place between two. Those that come early stay early: a conversation goes to the
-// sample with the least room that it fits into, of the last few that were begun, or begins one. What follows
-// from lengths and room alone is the same on every rank and in every run.
+// Returns, for conversations of these lengths, each of at most `room`, the conversations of each sample,
+// which take their lengths and one place between two. Those that come early stay early: a conversation goes
+// to the sample with the least room that it fits into, of the last few that were begun, or begins one. What
+// follows from lengths and room alone is the same on every rank and in every run.
 std::vector<std::vector<std::uint32_t>> pack(std::span<const std::int64_t> lengths, std::int64_t room);
 
 }  // namespace prun::chat

@@ -1,4 +1,4 @@
-// Which files make up a text corpus, and their bytes joined into one.
+// Finds which files make up a text corpus, and joins their bytes into one.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ struct CorpusRules {
 };
 
 // A file named directly is taken whatever it holds; extensions and exclude only filter what a folder holds.
-// Order: by path below the folder, compared byte by byte, so it depends on neither locale nor file system.
-// Hidden folders and symbolic links to folders are left out; links to files are followed,
-// links that lead nowhere are passed over.
+// The order is by path below the folder, compared byte by byte, so that it depends on neither locale nor file
+// system. Hidden folders and symbolic links to folders are left out; links to files are followed, links that
+// lead nowhere are passed over.
 std::vector<std::filesystem::path> find_files(const CorpusRules& rules);
 
 // One newline byte stands between two files, whether or not the first ends with one. Throws bad_input when

@@ -13,7 +13,7 @@ struct Kind {
 };
 constexpr Kind kinds[] = {{20240520, 1, TokenType::u16}, {20240801, 7, TokenType::u32}};
 
-// llm.c's other files, so that a mix-up is named rather than called damage.
+// Names llm.c's other files, so that a mix-up is named rather than called damage.
 const char* other_file(std::int32_t magic) {
   switch (magic) {
     case 20240326: return "a model";

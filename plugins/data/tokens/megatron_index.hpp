@@ -29,7 +29,7 @@ struct MegatronHeader {
 // Checks the header against the size of the index. `name` is the file's, for messages.
 MegatronHeader parse_megatron_header(const std::string& name, std::span<const std::byte> index);
 
-// A run of tokens without a gap: a byte of the .bin, and how many follow.
+// Is a run of tokens without a gap: a byte of the .bin, and how many follow.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t tokens = 0;
@@ -46,7 +46,7 @@ class MegatronIndex {
   TokenType type() const { return header_.type; }
   std::uint64_t sequences() const { return header_.sequences; }
   std::uint64_t tokens() const { return tokens_; }
-  // In the order of the index.
+  // Returns them in the order of the index.
   const std::vector<Extent>& extents() const { return extents_; }
   bool fully_checked() const { return fully_checked_; }
   // To be called before these tokens are read; costs nothing when all was checked at open.
@@ -64,7 +64,7 @@ class MegatronIndex {
   bool block_follows(std::uint64_t first, std::uint64_t count) const;
   void scan();
   void check_filled(std::uint64_t end) const;
-  // The last sequence whose offset is not beyond the byte, if offsets rise.
+  // Returns the last sequence whose offset is not beyond the byte, if offsets rise.
   std::uint64_t last_starting_by(std::uint64_t byte) const;
 
   std::string name_;

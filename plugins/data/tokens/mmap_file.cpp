@@ -1,4 +1,4 @@
-// open, fstat, mmap.
+// Implements it by open, fstat and mmap.
 #include "mmap_file.hpp"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 
 class Descriptor {
  public:
-  // Not blocking, so that a named pipe is refused rather than waited for.
+  // It does not block, so that a named pipe is refused rather than waited for.
   explicit Descriptor(const std::string& path)
       : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (number_ < 0) fail(path, "opened", errno);
@@ -38,7 +38,7 @@ class Descriptor {
   int number_;
 };
 
-// What this thread reads. The model of storage lets a handler look at it: nothing is allocated there.
+// Names what this thread reads. The model of storage lets a handler look at it: nothing is allocated there.
 __attribute__((tls_model("initial-exec"))) thread_local const std::vector<MappedFile>* being_read = nullptr;
 
 struct sigaction action_before {};

@@ -1,4 +1,4 @@
-// A file mapped into memory for reading.
+// Maps a file into memory for reading.
 #pragma once
 
 #include <sys/types.h>
@@ -53,11 +53,11 @@ class Reading {
   Reading(const Reading&) = delete;
   Reading& operator=(const Reading&) = delete;
 
-  // From the handler: whether zeros lie at the address now.
+  // Is called from the handler: it returns whether the address has zeros now.
   static bool patch(const void* address);
 };
 
-// Starts to fetch bytes that are about to be read, all at once instead of page by page. A hint for any
+// Starts to fetch bytes that are about to be read, all at once instead of page by page. It is a hint for any
 // memory.
 void expect_read(std::span<const std::byte> bytes);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t largest_token = std::numeric_limits<std::int32_t>::max();
 
-// The last piece that begins at or before the position.
+// Returns the last piece that begins at or before the position.
 template <class Piece>
 typename std::vector<Piece>::const_iterator piece_at(const std::vector<Piece>& pieces,
                                                      std::uint64_t position) {

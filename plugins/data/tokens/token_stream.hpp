@@ -1,4 +1,4 @@
-// One long row of tokens, laid out over any number of stretches of memory.
+// Is one long row of tokens, laid out over any number of stretches of memory.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,7 @@ class TokenStream {
   void append(const std::string& file, std::span<const std::byte> bytes, std::uint64_t offset,
               std::uint64_t count);
   std::uint64_t tokens() const { return tokens_; }
-  // Which of the files appended, counted from 0, holds a token.
+  // Returns which of the files appended, counted from 0, holds a token.
   std::size_t file_of(std::uint64_t token) const;
   // Throws bad_input when a token does not fit into [0, 2^31).
   void read(std::uint64_t first, std::uint64_t count, std::int32_t* out) const;

@@ -1,4 +1,4 @@
-// The plugin `data.tokens`: token files of Megatron and llm.c, mapped into memory.
+// Implements the plugin `data.tokens`: it maps token files of Megatron and llm.c into memory.
 #include "prun/plugin.hpp"
 #include "tokens_data.hpp"
 

@@ -1,4 +1,4 @@
-// Which cores this process may use, and keeping a thread on some of them.
+// Finds which cores this process may use, and keeps a thread on some of them.
 #pragma once
 
 #include <pthread.h>
@@ -8,7 +8,7 @@
 
 namespace prun::cpu {
 
-// The cores in the calling thread's affinity mask, ascending; never empty.
+// Returns the cores in the calling thread's affinity mask, ascending; never empty.
 std::vector<int> usable_cores();
 
 // Throws unsupported when the system refuses.

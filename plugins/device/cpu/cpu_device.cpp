@@ -1,4 +1,4 @@
-// The device `cpu`: this process's memory and cores.
+// Implements the device `cpu`: this process's memory and cores.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -128,7 +128,8 @@ class CpuDevice final : public Device {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 
-  // A core for each thread, none of which another queue is pinned to; if there are too few, all cores.
+  // Returns a core for each thread, none of which another queue is pinned to; if there are too few, all
+  // cores.
   Binding choose_cores(bool workers) const {
     if (!pin_ || !workers) return {cores_, false};
     std::vector<int> free = cores_;

@@ -13,7 +13,7 @@
 
 namespace prun::cpu {
 
-// Where a pool's threads may run.
+// Says where a pool's threads may run.
 struct Binding {
   std::vector<int> cores;
   // Thread i stays on cores[i]; otherwise each may use all of them.
@@ -36,7 +36,7 @@ class WorkerPool {
   const Binding& binding() const { return binding_; }
   // Borrows this pool.
   Workers workers();
-  // The contract of Workers::run. One thread at a time calls it.
+  // This keeps the contract of Workers::run. One thread at a time calls it.
   void run(std::int64_t tasks, Body body, void* context) noexcept;
 
  private:

@@ -15,7 +15,7 @@ bool any_pair(const Touches& a, const Touches& b, Counts counts) {
   return false;
 }
 
-// Whether their order matters.
+// Says whether their order matters.
 bool meet(const Touches& a, const Touches& b) {
   return any_pair(a, b, [](const Touch& one, const Touch& other) { return one.changes || other.changes; });
 }
@@ -25,8 +25,8 @@ bool feeds(const Touches& earlier, const Touches& later) {
   return any_pair(earlier, later, [](const Touch& one, const Touch&) { return one.changes; });
 }
 
-// Whether results lie where others' operands or results do, and not exactly in the place of an operand where
-// that is no matter.
+// Says whether results overlap others' operands or results, and are not exactly in the place of an operand
+// where that does not matter.
 bool writes_over(const Touches& results, const Touches& others, bool row_by_row) {
   return any_pair(results, others, [&](const Touch& result, const Touch& other) {
     const bool in_place =

@@ -63,7 +63,7 @@ GpuSettings gpu_settings(const Options& options) {
   return is;
 }
 
-// Context, kernels and libraries: a little more than was measured of any recipe (docs/measured).
+// Context, kernels and libraries take this: a little more than was measured of any recipe (docs/measured).
 constexpr std::int64_t process_bytes = std::int64_t{896} << 20,
                        process_device_bytes = std::int64_t{608} << 20;
 // Pieces of work that a queue takes before it holds whoever feeds it: one or two commands each, on average.

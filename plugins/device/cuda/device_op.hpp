@@ -16,7 +16,7 @@ namespace prun::cuda {
 
 class Libraries;
 
-// What a queue does for one launch or more.
+// Is what a queue does for one launch or more.
 class Work {
  public:
   Work() = default;
@@ -43,7 +43,7 @@ struct DeviceOp {
   bool (*merges)(const Launch& first, const Launch& next) = nullptr;
 };
 
-// The kernel of ops that have bind().
+// Is the kernel of ops that have bind().
 inline void runs_when_bound(const KernelArgs&, const KernelContext&) {
   throw_error(ErrorCode::internal, "device cuda: this op runs as bound work only");
 }
@@ -56,7 +56,7 @@ struct Fusion {
   bool row_by_row = false;  // as may_be_one() has it
 };
 std::vector<Fusion> fusions();
-// Those of products in fp8.
+// Returns those of products in fp8.
 std::vector<Fusion> fp8_fusions();
 
 // What decides on which kernels there are.
@@ -83,7 +83,7 @@ Sum<C> sum_in(const KernelArgs& args, int i) {
 
 // ---------------------------------------------------------------- types of an op's operands
 
-// Types and presence of a launch's operands as rules see them.
+// Returns types and presence of a launch's operands as rules see them.
 inline OpShape types_of(const KernelArgs& args) {
   OpShape shape;
   for (int i = 0; i < args.operand_count; ++i) {
@@ -116,7 +116,7 @@ inline bool all_double(const OpShape& shape, int from, int to) {
   return true;
 }
 
-// choice.template operator()<T>() for the type of values; a default result for any other type.
+// Returns choice.template operator()<T>() for the type of values; a default result for any other type.
 template <class Choice>
 auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<float>()) {
   switch (type) {
@@ -128,8 +128,8 @@ auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<
   }
 }
 
-// choice.template operator()<T, S>() for operand `value` and those that its values are summed in: Compute<T>,
-// or bf16 where T is that as well; a default result for any other types.
+// Returns choice.template operator()<T, S>() for operand `value` and those that its values are summed in:
+// Compute<T>, or bf16 where T is that as well; a default result for any other types.
 template <class Choice>
 auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Choice choice)
     -> decltype(choice.template operator()<float, float>()) {

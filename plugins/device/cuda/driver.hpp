@@ -1,6 +1,6 @@
-// What is asked of the CUDA driver itself: memory that is reserved, backed and mapped apart, and streams that
-// wait for numbers in memory. Looked up when the first queue or byte is asked for, so that the plugin loads
-// where there is no driver.
+// Holds what is asked of the CUDA driver itself: memory that is reserved, backed and mapped separately, and
+// streams that wait for numbers in memory. It is looked up when the first queue or byte is asked for, so that
+// the plugin loads where there is no driver.
 #pragma once
 
 #include <cuda.h>
@@ -30,7 +30,7 @@ struct Driver {
   }
 };
 
-// An error where there is no driver, or one too old.
+// Throws where there is no driver, or one too old.
 Driver load_driver();
 
 }  // namespace prun::cuda

@@ -6,7 +6,7 @@
 
 namespace prun::cuda {
 
-// Whether a launch of linear or one of its gradients multiplies so.
+// Says whether a launch of linear or one of its gradients multiplies so.
 inline bool multiplies_in_fp8(const KernelArgs& args) { return args.attrs[1].i != 0; }
 
 // Cuts a workspace into factors, behind what the library is given.
@@ -15,7 +15,7 @@ class Fp8Workspace {
   explicit Fp8Workspace(void* workspace)
       : begin_(static_cast<std::uint8_t*>(workspace)), next_(begin_ + gemm_workspace) {}
 
-  // Of so many rows along what is summed.
+  // Takes a factor of `rows` rows along what is summed.
   Fp8Factor rows(std::int64_t rows, std::int64_t summed) {
     return take(rows * summed, fp8_row_scales(rows, summed));
   }
@@ -37,7 +37,7 @@ class Fp8Workspace {
   std::uint8_t *begin_, *next_;
 };
 
-// What linear needs.
+// States what linear needs.
 struct Fp8Forward {
   Fp8Factor x, weight;
   std::int64_t bytes;
@@ -50,8 +50,8 @@ struct Fp8Forward {
   }
 };
 
-// What its two gradients need, one after the other: dy for each of them, and in one place the other factor of
-// either.
+// States what its two gradients need, one after the other: dy for each of them, and in one place the other
+// factor of either.
 struct Fp8Backward {
   Fp8Factor dy, dy_columns, weight, x;
   std::int64_t bytes;
@@ -67,8 +67,8 @@ struct Fp8Backward {
   }
 };
 
-// The product of two factors, a's rows by b's squares, which lie in the operands' workspace. Of the product,
-// m, n, k and what goes for fp8 are set here.
+// Multiplies two factors, a's rows by b's squares, which are in the operands' workspace. It sets m, n and k
+// of the product, and what fp8 needs.
 inline Work fp8_product(Product product, std::int64_t rows, std::int64_t columns, std::int64_t summed,
                         const Fp8Factor& a, const Fp8Factor& b, GemmOperands operands, Libraries& libraries,
                         Stream stream) {
@@ -86,7 +86,7 @@ inline Work fp8_product(Product product, std::int64_t rows, std::int64_t columns
   }
 }
 
-// y, where x has become codes.
+// Computes y, where x has become codes.
 template <class T>
 Work linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries, Stream stream) {
   const T* const weight = static_cast<const T*>(operands.b);
@@ -98,7 +98,7 @@ Work linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries
   };
 }
 
-// dx, where dy has become codes.
+// Computes dx, where dy has become codes.
 template <class T>
 Work input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
                        Stream stream) {
@@ -111,7 +111,7 @@ Work input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libra
   };
 }
 
-// dweight, where dy has become codes.
+// Computes dweight, where dy has become codes.
 template <class T, class S>
 Work weight_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
                         Stream stream) {

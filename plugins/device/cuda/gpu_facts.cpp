@@ -8,7 +8,7 @@
 namespace prun::cuda {
 namespace {
 
-// Dense bf16 peak, where it is known by the name of the GPU.
+// Returns the dense bf16 peak, where it is known by the name of the GPU.
 double peak_of(const std::string& gpu) {
   for (const auto& [name, peak] : {std::pair{"H200", 989e12},
                                    {"H100 PCIe", 756e12},
@@ -38,7 +38,7 @@ std::string hex_of(const char (&bytes)[16]) {
   return text;
 }
 
-// Where each rank is shown one GPU, that is its own.
+// Where each rank sees one GPU, that is its own.
 int choose_among(int count, const GpuSettings& is) {
   int ordinal = is.ordinal;
   if (!is.chosen && (is.shares || count == 1)) ordinal = is.local_rank % count;

@@ -8,7 +8,7 @@
 
 namespace prun::cuda {
 
-// What recipe and launcher say of it.
+// Holds what recipe and launcher say of it.
 struct GpuSettings {
   bool chosen = false;  // by the recipe: `ordinal` is its number
   bool shares = false;

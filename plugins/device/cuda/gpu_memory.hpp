@@ -1,4 +1,4 @@
-// Memory of a GPU, and host memory that it reaches.
+// Allocates memory of a GPU, and host memory that it reaches.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace prun::cuda {
 
-// A range of addresses with physical memory behind it, mapped by hand: what a communication library can
-// register and another process import. Zeroed.
+// Is a range of addresses with physical memory behind it, mapped by hand, so that a communication library can
+// register it and another process import it. It is zeroed.
 class DeviceRange {
  public:
   // Refuses what the GPU has not free, with the numbers.
@@ -34,9 +34,9 @@ class DeviceRange {
   bool created_ = false, mapped_ = false;
 };
 
-// Page-locked host memory at the same address for the host and all GPUs. Zeroed, aligned to 4096. Pages are
-// got by all cores first, and locked by one call then: the driver alone zeroes them by one thread, and a copy
-// must lie within what was locked by one call.
+// Is page-locked host memory at the same address for the host and all GPUs, zeroed and aligned to 4096. All
+// cores touch its pages first, and one call locks them then: the driver alone zeroes them by one thread, and
+// a copy must be within what was locked by one call.
 class PinnedRange {
  public:
   explicit PinnedRange(std::int64_t bytes);
@@ -45,7 +45,7 @@ class PinnedRange {
   PinnedRange& operator=(const PinnedRange&) = delete;
 
   void* data() const { return memory_; }
-  // What is worth saying of it: what took long, and that it lies in small pages.
+  // Returns a note on it: what took long, and whether it is in small pages.
   const std::string& note() const { return note_; }
 
  private:
@@ -56,11 +56,11 @@ class PinnedRange {
   std::string note_;
 };
 
-// What a device has handed out, by address. Any thread may ask.
+// Lists what a device has allocated, by address. Any thread may use it.
 class MemoryRanges {
  public:
   void* add_device(const Driver& driver, int ordinal, std::int64_t bytes);
-  // `note`: see PinnedRange.
+  // PinnedRange explains `note`.
   void* add_pinned(std::int64_t bytes, std::string& note);
   void release(Space space, void* memory);
 

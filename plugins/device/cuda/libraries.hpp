@@ -27,7 +27,7 @@ class Libraries {
   const Gemm& gemm();
   // The product with the best algorithm known, which has run once on these operands: all it needs is loaded.
   std::shared_ptr<const GemmPlan> plan(const Product& product, const GemmOperands& operands, Stream stream);
-  // The same for a plan that is prepared already.
+  // Does the same for a plan that is prepared already.
   void settle(GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
   // The faster of two ways to compute the same, perhaps with other bits: so the choice is kept as algorithms
@@ -38,13 +38,13 @@ class Libraries {
     std::function<Work()> make;
   };
   Work faster(const std::string& question, const Way& first, const Way& second, Stream stream);
-  // Of a product with what comes after it.
+  // Chooses for a product with what comes after it.
   Work faster(const Product& product, const std::function<Work()>& together,
               const std::function<Work()>& apart, Stream stream);
 
   // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
   CudnnAttention* cudnn();
-  // The same of cuDNN's kernels, or our own where they are faster and not ruled out.
+  // Chooses cuDNN's kernels, or our own where they are faster and not ruled out.
   Work cudnn_or_own(const AttentionLayout& layout, bool backward, const std::function<Work()>& by_cudnn,
                     const std::function<Work()>& own, Stream stream);
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
@@ -54,7 +54,7 @@ class Libraries {
   // What was prepared for a stream that ends; no work has it any more.
   void forget(Stream stream);
 
-  // What trying came to, and what it came to in an earlier run: lines (cuda/tuned.hpp).
+  // These give what was chosen by measuring, and take what an earlier run chose: lines (cuda/tuned.hpp).
   std::string choices() const { return tuned_.chosen(); }
   void prefer(std::string_view lines) { tuned_.prefer(lines); }
 

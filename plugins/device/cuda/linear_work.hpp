@@ -1,4 +1,4 @@
-// What linear, its gradients and what is fused with them share.
+// Holds what linear, its gradients and what is fused with them share.
 #pragma once
 
 #include "cuda/linear.hpp"
@@ -7,7 +7,7 @@
 
 namespace prun::cuda {
 
-// Of the weight and of a value [.., in].
+// Returns the shape for the weight and a value [.., in].
 inline LinearShape linear_shape(const KernelArgs& args, int weight, int value) {
   const Tensor &w = args.operands[weight], &x = args.operands[value];
   LinearShape shape{};
@@ -17,7 +17,7 @@ inline LinearShape linear_shape(const KernelArgs& args, int weight, int value) {
   return shape;
 }
 
-// A product as work, with the best algorithm known.
+// Makes a product a work, with the best algorithm known.
 inline Work product_work(const Product& product, const GemmOperands& operands, Libraries& libraries,
                          Stream stream) {
   const auto plan = libraries.plan(product, operands, stream);

@@ -1,4 +1,4 @@
-// What was sampled of a device over about the last second, and what it comes to.
+// Keeps what was sampled of a device over about the last second, and averages it.
 #pragma once
 
 #include <cstddef>

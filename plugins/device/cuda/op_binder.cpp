@@ -62,7 +62,7 @@ std::size_t OpBinder::bind_first(CudaQueue& queue, Launches left, std::vector<Na
   return together.size();
 }
 
-// How many of these, from the first on, become one piece of work.
+// Returns how many of these, from the first on, become one piece of work.
 std::size_t OpBinder::mergeable(Launches launches) const {
   const auto op = ops_.find(launches.front().op.view());
   if (launches.front().kernel != runs_when_bound || !op->second.merges) return 1;

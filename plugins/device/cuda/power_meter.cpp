@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds between_samples{500};  // a look takes some milliseconds
 constexpr std::size_t samples_a_second = 3;                // two intervals
 
-// The few functions of NVML (libnvidia-ml, part of the driver) that are needed. All return 0 when they
+// Loads the few functions of NVML (libnvidia-ml, part of the driver) that are needed. All return 0 when they
 // succeed.
 class Nvml {
  public:

@@ -1,4 +1,4 @@
-// What a GPU draws, asked of NVIDIA's management library now and then by a thread of its own. Where the
+// Measures what a GPU draws: a thread of its own asks NVIDIA's management library now and then. Where the
 // library is not there, or does not know, nothing is known.
 #pragma once
 

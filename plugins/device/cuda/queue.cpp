@@ -116,7 +116,7 @@ void CudaQueue::choose_form(Stretch& stretch) {
   ++forms_[form];
 }
 
-// Null for what has none.
+// Returns null for what has none.
 std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   if (form == Form::apart) return nullptr;
   if (form == Form::graph) return std::make_unique<Graph>(stream_, [&] { run_works(stretch); });

@@ -1,4 +1,4 @@
-// A queue of the device: a stream, and the work that was bound for it.
+// Is a queue of the device: a stream, and the work that was bound for it.
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,10 @@ struct Stretch {
   std::unique_ptr<Graph> graph;
   std::int64_t commands = 0;  // that it gives the driver, works apart
 };
-// The work of a call.
+// Is the work of a call.
 using Piece = std::vector<Stretch>;
 
-// How a stretch is run.
+// Says how a stretch is run.
 enum class Form { apart, graph, branched };
 
 class CudaQueue {
@@ -36,9 +36,10 @@ class CudaQueue {
     bool urgent;  // its work goes before that of others
     bool waits;   // for each op, so that an error names it
     bool graphs;  // may be used
-    // Queues wait for what this device does not bring. The driver spreads what a graph has beside one row of
-    // kernels, other rows, copies and clearings, over channels that all streams share: graphs that wait then
-    // hold copies and kernels of other streams, which may be what they wait for. So there are none of those.
+    // Queues wait for what this device does not provide. The driver spreads what a graph has beside one row
+    // of kernels, other rows, copies and clearings, over channels that all streams share: graphs that wait
+    // then hold copies and kernels of other streams, which may be what they wait for. So there are none of
+    // those.
     bool others;
   };
   // Made while the device is current; the driver must outlive it.
@@ -76,11 +77,11 @@ class CudaQueue {
   void choose_form(Stretch& stretch);
   std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);
   void run_branched(Stretch& stretch, const std::vector<Branch>& branches, const std::vector<Work>& works);
-  // Of a run, when several follow each other.
+  // Returns the seconds of a run, when several follow each other.
   double seconds(const Stretch& stretch);
   void load(Stretch& stretch);
   void try_once(const Stretch& stretch);
-  // The second stream, and a workspace for what runs there.
+  // Makes the second stream, and a workspace for what runs there.
   void make_side();
 
   std::string name_;
@@ -99,7 +100,7 @@ class CudaQueue {
   std::atomic<Clock::rep> asked_{0};
 };
 
-// In a few words, how many stretches take which form; empty where none was tried.
+// Says in a few words how many stretches take which form; empty where none was tried.
 std::string forms_text(const std::vector<std::unique_ptr<CudaQueue>>& queues);
 
 }  // namespace prun::cuda

@@ -1,17 +1,17 @@
-// How many ranks have a GPU together, where a recipe lets them.
+// Computes how many ranks share a GPU, where a recipe lets them.
 #pragma once
 
 #include <string>
 
 namespace prun::cuda {
 
-// Of the ranks of a host that sees so many GPUs, those that the first GPU in use has. `chosen`: all take the
-// GPU that the recipe names; else each the one of its number, counted on from the first.
+// Returns how many ranks of a host that sees `gpus` GPUs share the first GPU in use. With `chosen` all take
+// the GPU that the recipe names; else each the one of its number, counted on from the first.
 constexpr int sharers_of(int local_ranks, int gpus, bool chosen) {
   return chosen ? local_ranks : (local_ranks + gpus - 1) / gpus;
 }
 
-// What its time is measured under: that of a GPU which others use as well is not that of a whole one.
+// Returns the name that its times are kept under: those of a shared GPU are not those of a whole one.
 inline std::string name_of(const std::string& gpu, int sharers) {
   return sharers == 1 ? gpu : gpu + " shared by " + std::to_string(sharers) + " ranks";
 }

@@ -1,5 +1,5 @@
-// What queues tell each other by: events of the driver, and numbers in memory that the GPU writes and waits
-// for.
+// Queues signal each other through these: events of the driver, and numbers in memory that the GPU writes and
+// waits for.
 #pragma once
 
 #include "prun/device.hpp"
@@ -7,7 +7,7 @@
 
 namespace prun::cuda {
 
-// While the GPU is current.
+// These are called while the GPU is current.
 QueueEvent create_event();
 void record(CudaQueue& queue, QueueEvent event);
 void wait(CudaQueue& queue, QueueEvent event);

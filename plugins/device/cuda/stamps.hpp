@@ -11,7 +11,7 @@ namespace prun::cuda {
 
 class Stamps {
  public:
-  // While the GPU is current.
+  // It is called while the GPU is current.
   std::uint64_t* create();
   void destroy(std::uint64_t* stamp) { free_.push_back(stamp); }
 

@@ -1,5 +1,5 @@
-// What some layers have in the place of an MLP: a router that chooses some of many small MLPs for each
-// position, and perhaps one that all positions share.
+// Describes what some layers have in the place of an MLP: a router that chooses some of many small MLPs for
+// each position, and perhaps one that all positions share.
 #pragma once
 
 #include <string>
@@ -15,19 +15,19 @@ class ExpertLayers {
   explicit ExpertLayers(const Options& options);
 
   bool any() const { return experts_ > 0; }
-  // Whether a layer has experts rather than an MLP.
+  // Says whether a layer has experts rather than an MLP.
   bool has(std::int64_t layer) const;
   // Throws where the options of `layers` layers contradict each other.
   void check(std::int64_t layers) const;
-  // x: what comes in, normed.
+  // x is what comes in, normed.
   Id build(const Segment& s, const Dim& hidden, Id x) const;
 
-  // experts_files.cpp
+  // Is in experts_files.cpp.
   static void read_config(const Options& config, const Family& family, ConfigWriter& options);
   void write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const;
-  // What a config.json calls `intermediate_size`; `ffn`: the width of an MLP that is no expert.
+  // Returns what a config.json calls `intermediate_size`; `ffn` is the width of an MLP that is no expert.
   std::int64_t file_width(const Family& family, std::int64_t ffn) const;
-  // Of layers that are alike, the first of which has that number there.
+  // Adds the weights of layers that are alike, the first of which has that number there.
   void add_weights(const Family& family, const std::string& segment, std::int64_t first_layer,
                    ForeignWeights& weights) const;
 
@@ -38,7 +38,7 @@ class ExpertLayers {
   Chosen choose(const Segment& s, const Dim& hidden, Id x) const;
   void balance(const Segment& s, Id logits, Id index, Id bias) const;
   Id shared(const Segment& s, const Dim& hidden, Id x) const;
-  // experts_files.cpp
+  // These are in experts_files.cpp.
   void write_dense_layers(const Family& family, std::int64_t layers, ConfigWriter& config) const;
   void write_router(const Family& family, ConfigWriter& config) const;
 
@@ -46,7 +46,7 @@ class ExpertLayers {
   bool shared_gate_;
   std::int64_t dense_first_, every_;
   std::vector<std::int64_t> dense_;
-  // The router.
+  // These describe the router.
   bool sigmoid_, normalise_, bias_;
   std::int64_t groups_, chosen_groups_, group_best_;
   double scale_;

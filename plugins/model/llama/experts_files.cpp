@@ -10,7 +10,7 @@ bool is_deepseek(const Family& family) {
   return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::deepseek2;
 }
 
-// What the files call a router, the MLP of an expert and the one that is shared.
+// Names what the files call a router, the MLP of an expert and the shared one.
 struct Names {
   std::string router, expert, gate, up, down, shared;
 };
@@ -46,7 +46,7 @@ std::int64_t integer_or(const Options& config, const char* key, std::int64_t oth
   return config.has(key) ? config.integer(key) : otherwise;
 }
 
-// Softmax, and groups that count by their best expert.
+// V2 has softmax, and groups that count by their best expert.
 void read_router_of_v2(const Options& config, ConfigWriter& options) {
   expect_text(config, "scoring_func", {"softmax"});
   expect_text(config, "topk_method", {"greedy", "group_limited_greedy"});

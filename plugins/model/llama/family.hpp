@@ -6,13 +6,13 @@
 
 namespace prun {
 
-// What is normed of queries and keys, before they are turned.
+// Says what is normed of queries and keys, before they are turned.
 enum class HeadNorm : std::uint8_t { absent, each, all };  // each head, or all of them as one row
 
-// Where a sub-layer's norms stand: of what comes in, of what it gives, or of both.
+// Says where a sub-layer's norms are: on its input, on its output, or on both.
 enum class NormPlace : std::uint8_t { before, after, around };
 
-// What a config.json says of layers that see a window only.
+// States what a config.json says of layers that see a window only.
 enum class WindowKeys : std::uint8_t {
   absent,
   every,  // sliding_window: all layers

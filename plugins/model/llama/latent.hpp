@@ -1,5 +1,6 @@
-// Attention whose keys and values come out of a narrow latent vector, and perhaps its queries too (DeepSeek's
-// MLA). Of a head's channels some turn with the position; of keys those are one for all heads.
+// Builds attention whose keys and values come out of a narrow latent vector, and perhaps its queries too
+// (DeepSeek's MLA). Some of a head's channels turn with the position; for keys those are the same for all
+// heads.
 #pragma once
 
 #include <string>
@@ -17,13 +18,13 @@ class LatentAttention {
   bool present() const { return width_ > 0; }
   // Throws where options contradict each other.
   void check(std::int64_t heads, std::int64_t kv_heads, const Dim& head_dim) const;
-  // x: what comes in, normed.
+  // x is what comes in, normed.
   Id build(const Segment& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, const Rope& rope, Id x,
            double window) const;
 
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const;
-  // Of layers that are alike, the first of which has that number there.
+  // Adds the weights of layers that are alike, the first of which has that number there.
   void add_weights(const std::string& segment, std::int64_t first_layer, ForeignWeights& weights) const;
 
  private:

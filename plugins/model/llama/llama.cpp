@@ -81,12 +81,12 @@ void Llama::layer(const Segment& s, const LayerRun& run) const {
                           run.experts ? experts_.build(s, hidden_, normed) : mlp(s, normed)));
 }
 
-// `norm`: of what the sub-layer gives, where the family has one.
+// `norm` is that of the sub-layer's output, where the family has one.
 Id Llama::add_sublayer(const Segment& s, Id x, const char* norm_name, Id inner) const {
   return s.op("add", {x, normed(NormPlace::after) ? norm(s, inner, norm_name) : inner});
 }
 
-// Packed by key-value head: its queries, its key, its value.
+// The projection is packed by key-value head: its queries, its key, its value.
 Id Llama::attention(const Segment& s, Id x, bool windowed) const {
   const double window = windowed ? static_cast<double>(windows_.window) : 0;
   if (latent_.present()) return latent_.build(s, hidden_, groups_, head_dim_, rope_, x, window);

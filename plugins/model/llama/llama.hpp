@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// Layers that are alike and follow each other: a segment of the program.
+// Names layers that are alike and follow each other: a segment of the program.
 struct LayerRun {
   std::string segment;
   std::int64_t first = 0, count = 0;
@@ -22,7 +22,7 @@ struct LayerRun {
   bool experts = false;  // in the place of an MLP
 };
 
-// Which layers see only a window of the positions before them.
+// Says which layers see only a window of the positions before them.
 struct WindowedLayers {
   std::int64_t window = 0;      // positions, its own among them; 0: no layer does
   std::int64_t from = 0;        // the first layer that does
@@ -38,11 +38,11 @@ class Llama final : public Model {
   explicit Llama(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // read_config.cpp
+  // Is in read_config.cpp.
   static void read_config(const Options& config, ConfigWriter& options);
-  // write_config.cpp
+  // Is in write_config.cpp.
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
-  // weights.cpp
+  // Is in weights.cpp.
   ForeignWeights foreign_weights() const override;
 
  private:
@@ -59,11 +59,11 @@ class Llama final : public Model {
   Init gains() const { return family_.gain_from_one ? zeros() : ones(); }
   Dim queries() const { return {"queries", heads_ / groups_.extent}; }
   bool normed(NormPlace there) const { return family_.norms == there || family_.norms == NormPlace::around; }
-  // weights.cpp
+  // These are in weights.cpp.
   void add_mlp(const LayerRun& run, ForeignWeights& weights) const;
   void add_layer(const LayerRun& run, ForeignWeights& weights) const;
   void add_norms(const LayerRun& run, ForeignWeights& weights) const;
-  // write_config.cpp
+  // Is in write_config.cpp.
   void write_windows(ConfigWriter& config) const;
 
   const Family& family_;

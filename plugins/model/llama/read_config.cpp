@@ -1,4 +1,4 @@
-// A config.json of Hugging Face's libraries as options of this model.
+// Reads a config.json of Hugging Face's libraries as options of this model.
 #include <vector>
 
 #include "llama.hpp"

@@ -26,7 +26,7 @@ void read_yarn(const Options& config, const std::string& table, Rope& rope) {
                 "factor' is 1, and this model scales queries and keys with slower positions only");
 }
 
-// Of a table, or of the file itself where `table` is empty.
+// Reads a table, or the file itself where `table` is empty.
 Rope read_rope(const Options& config, const std::string& table, double base) {
   Rope rope;
   rope.base = number(config, table + "rope_theta", number(config, "rope_theta", base));
@@ -87,7 +87,7 @@ Rope read_alike(const Options& config, double base) {
   return now;
 }
 
-// Where windowed layers have a base of their own: a table for each kind of layer, or two numbers.
+// Windowed layers with a base of their own have a table for each kind of layer, or two numbers.
 RopeConfig read_by_kind(const Options& config, const Family& family) {
   constexpr double of_windows = 10000;
   if (!config.has("rope_parameters"))

@@ -1,4 +1,4 @@
-// How positions turn queries and keys.
+// Describes how positions turn queries and keys.
 #pragma once
 
 #include <string>
@@ -17,20 +17,20 @@ struct Rope {
   double mscale = 0;     // of scores of latent attention, by YaRN's rule; 0: they stay as they are
 
   static Rope of(const Options& options);
-  // As the op's attribute.
+  // Returns the scaling as the op's attribute.
   double scaling_number() const { return scaling == "llama3" ? 0 : scaling == "linear" ? 1 : 2; }
-  // What scores of latent attention are multiplied by.
+  // Returns what scores of latent attention are multiplied by.
   double score_scale() const;
 };
 
-// What a config.json says; `window_base`: of windowed layers, where the family has one, else 0.
+// Holds what a config.json says; `window_base` is that of windowed layers, where the family has one, else 0.
 struct RopeConfig {
   Rope rope;
   double window_base = 0;
 };
 RopeConfig read_rope(const Options& config, const Family& family);
 void write_rope_options(const RopeConfig& rope, const Family& family, ConfigWriter& options);
-// As releases of transformers before 5 write it, which later ones read.
+// Writes it as releases of transformers before 5 write it, which later ones read.
 void write_rope_config(const RopeConfig& rope, ConfigWriter& config);
 
 }  // namespace prun

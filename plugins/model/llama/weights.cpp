@@ -1,6 +1,6 @@
-// Where the parameters lie in a folder of Hugging Face's libraries. Queries, keys and values of a head group
-// lie together here and, but for Phi-3, in three tensors there, and so do both halves of the MLP's first
-// projection.
+// Lists where the parameters are stored in a folder of Hugging Face's libraries. Queries, keys and values of
+// a head group are together here and, but for Phi-3, in three tensors there; likewise both halves of the
+// MLP's first projection are separate there.
 #include "llama.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// This model's config.json, as releases of transformers before 5 write it, which later ones read.
+// Writes this model's config.json, as releases of transformers before 5 write it, which later ones read.
 #include "llama.hpp"
 
 namespace prun {

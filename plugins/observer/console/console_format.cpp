@@ -1,4 +1,4 @@
-// printf, chosen by magnitude.
+// Uses printf, with a format chosen by magnitude.
 #include "console_format.hpp"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ std::string format(const char* pattern, Values... values) {
                      std::min<std::size_t>(text.size() - 1, size < 0 ? 0u : static_cast<unsigned>(size)));
 }
 
-// Three digits that count: 1.53, 20.2, 812.
+// Writes three significant digits: 1.53, 20.2, 812.
 std::string three_digits(double value) { return fixed(value, value < 9.995 ? 2 : value < 99.95 ? 1 : 0); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Numbers and lines as a person reads them. Pure functions; nothing here knows of a terminal.
+// Writes numbers and lines as a person reads them. The functions are pure; nothing here knows of a terminal.
 #pragma once
 
 #include <cstdint>

@@ -155,7 +155,7 @@ void ConsoleObserver::event(EventKind kind, std::string_view message) {
   if (outcome_ == "done") draw_bar();
 }
 
-// Of the rank that had most.
+// Prints that of the rank that had most.
 void ConsoleObserver::memory(const FinishInfo& info) {
   const auto most =
       std::max_element(info.memory.begin(), info.memory.end(),

@@ -1,4 +1,4 @@
-// A run for a person to watch: facts first, a line a step, a summary last.
+// Shows a run to a person: facts first, a line a step, a summary last.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,8 @@ class ConsoleObserver final : public Observer {
   ConsoleObserver(std::int64_t every, const ScreenSettings& settings);
 
   void start(const RunInfo& info) override;
-  // A line for the first and the last step, for every `every`-th, and for each whose update was skipped.
+  // Prints a line for the first and the last step, for every `every`-th, and for each whose update was
+  // skipped.
   void step(const StepInfo& info) override;
   void evaluation(const EvaluationInfo& info) override;
   void event(EventKind kind, std::string_view message) override;

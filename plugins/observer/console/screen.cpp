@@ -1,4 +1,4 @@
-// A handful of control sequences.
+// Uses a handful of control sequences.
 #include "screen.hpp"
 
 #include <sys/ioctl.h>

@@ -1,5 +1,5 @@
-// Where lines go: plain text to a file or pipe; on a terminal also a bar below the last line, redrawn in
-// place.
+// Prints lines: as plain text to a file or pipe; on a terminal also with a bar below the last line, redrawn
+// in place.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct ScreenSettings {
   std::optional<int> columns;  // fixed width; else the terminal's own, asked at each drawing
 };
 
-// Standard output as it is: isatty, TERM, COLUMNS, NO_COLOR.
+// Describes standard output as it is: isatty, TERM, COLUMNS, NO_COLOR.
 ScreenSettings screen_settings(int descriptor);
 
 enum class Colour { none, green, yellow, red };

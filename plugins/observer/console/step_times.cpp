@@ -1,4 +1,4 @@
-// Selection, not sorting.
+// Finds the median by selection, not sorting.
 #include "step_times.hpp"
 
 #include <algorithm>

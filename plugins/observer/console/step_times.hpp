@@ -11,8 +11,8 @@ class StepTimes {
   // Times that are not positive and finite are left out.
   void add(double seconds);
   bool empty() const { return times_.empty(); }
-  // Of the last 101 steps and of all. Of an even number the mean of the middle two. Not to be asked when
-  // empty.
+  // Return the median of the last 101 steps and of all; for an even number it is the mean of the middle two.
+  // They must not be called when empty.
   double recent_median() const;
   double median() const;
 

@@ -1,4 +1,4 @@
-// One JSON object on one line, field by field.
+// Writes one JSON object on one line, field by field.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class JsonObject {
   JsonObject& numbers(std::string_view key, const std::vector<double>& values);
   JsonObject& objects(std::string_view key, const std::vector<JsonObject>& values);
   JsonObject& object(std::string_view key, const JsonObject& value);
-  // "{...}" without a line end.
+  // Returns "{...}" without a line end.
   std::string str() const { return "{" + fields_ + "}"; }
 
  private:

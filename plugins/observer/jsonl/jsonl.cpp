@@ -1,4 +1,4 @@
-// The plugin `observer.jsonl`: a run as JSON lines in a file.
+// Implements the plugin `observer.jsonl`: it writes a run as JSON lines in a file.
 #include "jsonl_observer.hpp"
 #include "prun/plugin.hpp"
 

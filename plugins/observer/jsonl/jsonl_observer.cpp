@@ -1,4 +1,4 @@
-// One record for each call.
+// Writes one record for each call.
 #include "jsonl_observer.hpp"
 
 #include <charconv>
@@ -49,7 +49,7 @@ std::string path_in(std::string_view folder) {
   return std::string(folder) + "/log.jsonl";
 }
 
-// By layer.
+// Writes a tally by layer.
 JsonObject tally_object(const TallyInfo& tally) {
   JsonObject object;
   if (is_told_whole(tally)) {

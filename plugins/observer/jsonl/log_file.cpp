@@ -1,4 +1,4 @@
-// O_APPEND, write, fdatasync.
+// Uses O_APPEND, write and fdatasync.
 #include "log_file.hpp"
 
 #include <fcntl.h>

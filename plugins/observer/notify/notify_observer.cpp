@@ -47,7 +47,7 @@ std::string number(double value) {
   return {digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr};
 }
 
-// One line, whatever the text holds.
+// Puts a text on one line, whatever it holds.
 std::string on_a_line(std::string_view text) {
   constexpr std::size_t longest = 2000;
   std::string line(text.substr(0, longest));

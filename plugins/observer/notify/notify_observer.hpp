@@ -1,5 +1,5 @@
-// One command for each end of a run. A shell beside the run waits for word of it: so nothing here waits for
-// the command, and a process that is killed is noticed as well, by its silence.
+// Runs one command for each end of a run. A shell beside the run waits to hear of it: so nothing here waits
+// for the command, and a process that is killed is noticed as well, by its silence.
 #pragma once
 
 #include <string>

@@ -12,10 +12,11 @@
 
 namespace prun::tensorboard {
 
-// CRC-32C, rotated and moved as TensorFlow stores it, since a checksum of bytes that hold one is weak.
+// Returns CRC-32C, rotated and moved as TensorFlow stores it, since a checksum of bytes that hold one is
+// weak.
 std::uint32_t masked_crc(std::string_view bytes);
 
-// Messages of type Event.
+// Make messages of type Event.
 std::string version_event(double time);
 // Tells readers that what another file has of later steps is done again.
 std::string restart_event(double time, std::int64_t step);

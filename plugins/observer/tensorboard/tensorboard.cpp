@@ -1,4 +1,4 @@
-// The plugin `observer.tensorboard`: a run as a file of events that TensorBoard shows.
+// Implements the plugin `observer.tensorboard`: it writes a run as a file of events that TensorBoard shows.
 #include "prun/plugin.hpp"
 #include "tensorboard_observer.hpp"
 

@@ -1,4 +1,4 @@
-// A run as scalars for TensorBoard, under the names that people search for.
+// Writes a run as scalars for TensorBoard, under the names that people search for.
 #pragma once
 
 #include <optional>

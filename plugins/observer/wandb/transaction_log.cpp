@@ -18,7 +18,7 @@ namespace {
 
 using namespace wire;
 
-// Field numbers of wandb_internal.proto.
+// These are field numbers of wandb_internal.proto.
 enum : std::uint32_t {
   record_number = 1,
   record_history = 2,

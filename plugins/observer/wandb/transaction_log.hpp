@@ -26,7 +26,7 @@ std::string history_record(std::int64_t number, std::int64_t step, const Scalars
 std::string summary_record(std::int64_t number, const Scalars& row);
 std::string exit_record(std::int64_t number, bool failed, double seconds);
 
-// "0.001", "NaN"
+// Returns a text such as "0.001" or "NaN".
 std::string json_of(double number);
 
 std::uint32_t crc32(std::string_view bytes);
@@ -34,7 +34,7 @@ std::uint32_t crc32(std::string_view bytes);
 // Appends records; throws storage, naming the path.
 class TransactionLog {
  public:
-  // A new file, in a folder that is there.
+  // Makes a new file, in a folder that exists.
   explicit TransactionLog(std::string path);
   ~TransactionLog();
   TransactionLog(const TransactionLog&) = delete;

@@ -1,4 +1,4 @@
-// The plugin `observer.wandb`: a run as a folder that `wandb sync` uploads.
+// Implements the plugin `observer.wandb`: it writes a run as a folder that `wandb sync` uploads.
 #include "prun/plugin.hpp"
 #include "wandb_observer.hpp"
 

@@ -36,7 +36,7 @@ std::string host_name() {
   return name.data();
 }
 
-// "offline-run-20261126_061548-qxudysp0", by which `wandb sync` finds it.
+// Returns "offline-run-20261126_061548-qxudysp0", by which `wandb sync` finds it.
 std::string folder_name(double time, const std::string& id) {
   const auto seconds = static_cast<std::time_t>(time);
   std::tm parts{};

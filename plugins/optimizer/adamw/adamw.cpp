@@ -1,4 +1,4 @@
-// AdamW: two moments per parameter, decoupled decay on matrices only.
+// AdamW keeps two moments per parameter and applies decoupled decay to matrices only.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// Lion: a step along the sign of a running gradient.
+// Lion takes a step along the sign of a running gradient.
 #include "prun/plugin.hpp"
 
 namespace prun {

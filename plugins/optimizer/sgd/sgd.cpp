@@ -1,4 +1,4 @@
-// SGD, with momentum where asked for.
+// Implements SGD, with momentum where asked for.
 #include "prun/plugin.hpp"
 
 namespace prun {

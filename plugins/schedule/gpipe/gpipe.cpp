@@ -1,5 +1,5 @@
-// GPipe: all forwards, then all backwards. The simplest order, and the one that keeps the most alive: a rank
-// holds the activations of every microbatch at once.
+// GPipe runs all forwards, then all backwards. It is the simplest order, and the one that keeps the most
+// alive: a rank holds the activations of every microbatch at once.
 //
 //   rank 0  F0-F1-F2-F3-.........B0----B1----B2----B3----
 //   rank 1  ...F0-F1-F2-F3-B0----B1----B2----B3----......

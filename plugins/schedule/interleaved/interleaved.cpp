@@ -1,7 +1,7 @@
-// Interleaved 1F1B: each rank holds several short stages that lie `ranks` apart in the chain, so a microbatch
-// passes every rank `chunks` times. A stage takes 1/chunks of the time, and so does the wait for the first
-// one to come by: the idle time falls to (ranks - 1) * (forward + backward of a chunk) a step. The price:
-// chunks times the traffic, and somewhat more activations than 1f1b.
+// In interleaved 1F1B each rank holds several short stages that are `ranks` apart in the chain, so a
+// microbatch passes every rank `chunks` times. A stage takes 1/chunks of the time, and so does the wait for
+// the first one to come by: the idle time falls to (ranks - 1) * (forward + backward of a chunk) a step. Its
+// price is chunks times the traffic, and somewhat more activations than 1f1b.
 //
 // Forwards go in rounds of `ranks` microbatches: chunk 0 of each, then chunk 1 of each, and so on, then the
 // next round. With 2 ranks, 4 microbatches and 2 chunks (chunk.microbatch), on every rank:
@@ -9,7 +9,7 @@
 //   forwards    0.0 0.1  1.0 1.1  0.2 0.3  1.2 1.3
 //   backwards   1.0 1.1  0.0 0.1  1.2 1.3  0.2 0.3    the same, from the last chunk to the first
 //
-// The two lists are merged as in 1F1B: a warm-up of forwards, one forward and one backward in turn, the
+// The two lists are merged as in 1F1B: a warm-up of forwards, one forward and one backward alternately, the
 // backwards that are left.
 #include <algorithm>
 
@@ -18,7 +18,7 @@
 namespace prun {
 namespace {
 
-// The k-th forward of a rank. Rounds are full: microbatches are a multiple of ranks.
+// Returns the k-th forward of a rank. Rounds are full: microbatches are a multiple of ranks.
 ScheduleCall kth_forward(const ScheduleShape& shape, std::int32_t k) {
   const std::int32_t round = shape.ranks * shape.chunks;
   return {Pass::forward, k % round / shape.ranks, k / round * shape.ranks + k % shape.ranks};
@@ -42,8 +42,8 @@ class Interleaved final : public Schedule {
 
   std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t rank) override {
     const std::int32_t total = shape.microbatches * shape.chunks;
-    // All but the last chunk of the first round, and two more for each rank that comes after this one: the
-    // way there and back.
+    // The warm-up has all but the last chunk of the first round, and two more for each rank that comes after
+    // this one: the way there and back.
     const std::int32_t warm_up =
         std::min((shape.chunks - 1) * shape.ranks + 2 * (shape.ranks - 1 - rank), total);
     std::vector<ScheduleCall> calls;

@@ -1,4 +1,4 @@
-// ZB-H1, the memory-saving zero-bubble schedule (Qi et al., 2023): 1F1B with each backward cut in two.
+// ZB-H1, the memory-saving zero-bubble schedule (Qi et al., 2023), is 1F1B with each backward cut in two.
 //
 // Another rank waits for the input gradient (B here) alone. The weight gradient (W) can run at any later
 // time, so it goes where 1F1B is idle: while the last input gradients are on their way from the ranks after

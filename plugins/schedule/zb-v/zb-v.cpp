@@ -47,8 +47,8 @@ std::vector<ScheduleCall> full_order(std::int32_t ranks, std::int32_t microbatch
     list.input(chunk);
     list.weight(chunk);
   };
-  // Fill: as many as set out before the first microbatch is back up here, then one down for each one up until
-  // that microbatch has reached the last stage.
+  // It fills: as many as set out before the first microbatch is back up here, then one down for each one up
+  // until that microbatch has reached the last stage.
   for (std::int32_t i = 0; i < 2 * below - 1; ++i) list.forward(down);
   for (std::int32_t i = 0; i < rank; ++i) {
     list.forward(up);
@@ -56,14 +56,14 @@ std::vector<ScheduleCall> full_order(std::int32_t ranks, std::int32_t microbatch
   }
   // Input gradients come back through the upward arm, not yet through the downward one.
   for (std::int32_t i = 0; i < below; ++i) turn(up);
-  // Steady: both chunks in turn, a forward as long as there is one.
+  // It is steady: both chunks alternate, with a forward as long as there is one.
   while (list.count(Pass::forward, up) < microbatches) {
     if (list.count(Pass::forward, down) < microbatches) list.forward(down);
     list.input(down);
     list.weight(down);
     turn(up);
   }
-  // Drain: weight gradients wait, so that the ranks before get their input gradients at once.
+  // It drains: weight gradients wait, so that the ranks before get their input gradients at once.
   for (std::int32_t i = 0; i < rank; ++i) {
     list.input(down);
     list.input(up);
@@ -91,8 +91,8 @@ class ZeroBubbleV final : public Schedule {
     return chunk == down ? rank : 2 * shape.ranks - 1 - rank;
   }
 
-  // With fewer microbatches than the phases need: the order of as many as they need, without those that are
-  // not there. It has gaps, but it ends.
+  // With fewer microbatches than the phases need, the order is that of as many as they need, without those
+  // that are not there. It has gaps, but it ends.
   std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t rank) override {
     const std::int32_t microbatches = std::max(shape.microbatches, 2 * shape.ranks - 1);
     std::vector<ScheduleCall> calls = full_order(shape.ranks, microbatches, rank);

@@ -17,13 +17,13 @@ namespace {
 constexpr std::string_view adapted_op = "linear";  // y of x, weight, bias
 constexpr std::size_t most_parts = 3;              // that one op adds
 
-// The size and shape of all adapters.
+// States the size and shape of all adapters.
 struct Adapters {
   Dim rank;
   double factor, dropout;
 };
 
-// One linear op on its way to its adapters.
+// Gives one linear op its adapters.
 class AdaptedLinear {
  public:
   AdaptedLinear(const Segment& segment, Id op, const Adapters& adapters)
@@ -39,7 +39,7 @@ class AdaptedLinear {
     behind_ = next();
   }
 
-  // In the order in which they lie in the weight.
+  // Modules are in the order in which the weight stores them.
   void add(const std::vector<Module>& modules) {
     freeze();
     Id sum = y_;
@@ -73,7 +73,7 @@ class AdaptedLinear {
     return segment_.insert_forward(behind_, "add_parts", operands, 1, attrs)[0];
   }
 
-  // What it adds to y, or to a part of it.
+  // Returns what it adds to y, or to a part of it.
   Id adapter(const Module& module) {
     const auto [down, up] = parameters(module);
     const Id x = adapters_.dropout > 0 ? dropped() : x_;
@@ -81,7 +81,7 @@ class AdaptedLinear {
     return insert("linear", {insert("scale", {low}, {{"factor", adapters_.factor}}), up, none});
   }
 
-  // As wide at the start as PEFT's, whose distribution is uniform.
+  // They are as wide at the start as PEFT's, whose distribution is uniform.
   std::pair<Id, Id> parameters(const Module& module) const {
     const ValueInfo weight = program_.value(weight_);
     std::vector<Dim> in = {adapters_.rank}, out = out_dims();
@@ -106,7 +106,7 @@ class AdaptedLinear {
     return {weight.dims, weight.dims + weight.rank - static_cast<int>(in_dims_)};
   }
 
-  // A stream of its own for each adapter of the segment.
+  // Each adapter of the segment has a random stream of its own.
   Id dropped() const {
     double stream = 0;
     for (const Id op : segment_.operations(FunctionKind::forward))
@@ -127,7 +127,7 @@ class AdaptedLinear {
     return found + 1 == all.end() ? none : *(found + 1);
   }
 
-  // By all that stands behind, and by the next segment.
+  // Lets all later ops, and the next segment, read the sum instead.
   void read_instead(Id sum) const {
     bool behind = false;
     for (const Id op : segment_.operations(FunctionKind::forward)) {

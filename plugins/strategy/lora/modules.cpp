@@ -13,7 +13,7 @@ std::string without_suffix(std::string_view name) {
 
 std::string last_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
 
-// As PEFT does: the whole path, or its end from a dot on.
+// Matches as PEFT does: the whole path, or its end from a dot on.
 bool names(const std::string& target, const std::string& path) {
   return target == path || path.ends_with("." + target);
 }

@@ -1,5 +1,5 @@
-// Which weights get adapters: the modules that a model's own library has of them, and those that are asked
-// for.
+// Finds which weights get adapters: the modules that a model's own library has of them, and those that are
+// asked for.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// A weight, or elements [begin, end) of one of its dimensions.
+// Is a weight, or elements [begin, end) of one of its dimensions.
 struct Module {
   std::string name;  // of its parameters within the segment: "qkv.q_proj"
   std::string path;  // "model.layers.*.self_attn.q_proj"
@@ -23,7 +23,7 @@ class Modules {
  public:
   Modules(ProgramRef program, std::vector<std::string> targets);
 
-  // Those of a weight that are asked for, as they lie in it.
+  // Returns those of a weight that are asked for, in the weight's order.
   std::vector<Module> of(Id weight);
   // Throws where a target names nothing.
   void check_all_found() const;

@@ -1,6 +1,6 @@
-// What training adds to the loss so that logits stay in bounds: z-loss, and label smoothing. A head X of the
-// program, which is an op that says how its logits are had, gives its place to the op X_regularized, of the
-// same operands; evaluation keeps the head as it is.
+// Adds to the loss of training what keeps logits in bounds: z-loss, and label smoothing. A head X of the
+// program, an op that states how its logits are computed, is replaced by the op X_regularized with the same
+// operands; evaluation keeps the head as it is.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -34,7 +34,7 @@ class Recompute final : public Strategy {
   }
 
  private:
-  // Those that are named; else all between the first and the last, whose memory the others need in turn.
+  // Returns those that are named; else all between the first and the last, whose memory the others reuse.
   std::vector<Segment> chosen(ProgramRef program) const {
     const std::vector<Segment> chain = program.segments();
     std::vector<Segment> list;

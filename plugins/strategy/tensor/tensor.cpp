@@ -1,7 +1,6 @@
-// Tensor parallelism: attention heads, the MLP's width and the vocabulary are spread over an axis. With
-// `sequence`, what lies between (norms, residuals, dropout) is split along the sequence, so that a sum of
-// partial results becomes a reduce-scatter and its use a gather. Where these stand follows from the ops'
-// rules.
+// Tensor parallelism spreads attention heads, the MLP's width and the vocabulary over an axis. With
+// `sequence`, what is between them (norms, residuals, dropout) is split along the sequence, so that a sum of
+// partial results becomes a reduce-scatter and its use a gather. Their places follow from the ops' rules.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// gelu, swiglu and geglu with their gradients.
+// Launches gelu, swiglu and geglu with their gradients.
 #include "cuda/activation.hpp"
 
 #include "device_op.hpp"

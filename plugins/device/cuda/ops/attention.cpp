@@ -1,5 +1,6 @@
-// attention and its gradient, of queries, keys and values apart or packed. In halves it is bound: by cuDNN
-// or, in bf16, our own kernels on tensor cores, whichever is faster, as far as they take the call.
+// Launches attention and its gradient, for queries, keys and values apart or packed. In 16-bit types the op
+// is bound: to cuDNN or, in bf16, our own kernels on tensor cores, whichever is faster, as far as they take
+// the call.
 #include "cuda/attention.hpp"
 
 #include <algorithm>
@@ -14,10 +15,10 @@
 namespace prun::cuda {
 namespace {
 
-// Queries, keys and values apart, packed, or apart with keys and values of more positions.
+// Queries, keys and values are given apart, packed, or apart with keys and values of more positions.
 enum class Given { apart, packed, across };
 
-// Of q[batch, seq, heads, queries, head_dim].
+// Takes the shape from q[batch, seq, heads, queries, head_dim].
 AttentionShape shape_of(const Tensor& q, const KernelArgs& args) {
   return {.batch = q.dim[0],
           .seq = q.dim[1],
@@ -28,7 +29,7 @@ AttentionShape shape_of(const Tensor& q, const KernelArgs& args) {
           .window = args.attrs[1].i};
 }
 
-// Queries, keys and values where they lie packed in x[batch, seq, heads, packed, head_dim].
+// Finds queries, keys and values that are packed in x[batch, seq, heads, packed, head_dim].
 template <class T>
 struct Packed {
   Heads<T> q, k, v;
@@ -47,7 +48,7 @@ AttentionShape packed_shape(const Tensor& x, const KernelArgs& args) {
   return shape;
 }
 
-// Of queries q and q + 1, the keys.
+// Takes the shape from queries q and, after them, the keys q + 1.
 template <Given given>
 AttentionShape apart_shape(const KernelArgs& args, int q) {
   AttentionShape shape = shape_of(args.operands[q], args);
@@ -136,7 +137,7 @@ void attention_grad(const KernelArgs& args, const KernelContext& context) {
   attention_backward(backward_of<T, given>(args), stream_of(context));
 }
 
-// What a call's values are.
+// Is the type of a call's values.
 template <class Call>
 using ValueOf = std::remove_const_t<std::remove_pointer_t<decltype(Call::y.data)>>;
 
@@ -258,7 +259,7 @@ struct BackwardRun {
   }
 };
 
-// What one run adds to the gradients of its keys, from the workspace.
+// Adds what one run adds to the gradients of its keys, from the workspace.
 template <class T>
 void add_keys(const Heads<T>& from, const Heads<T>& to, const AttentionShape& run, Stream stream) {
   const std::int64_t count = run.keys * run.heads * run.head_dim;
@@ -357,7 +358,7 @@ Work bind_attention_grad(Launches launches, Libraries& libraries, Stream stream)
              : bind_call(backward_of<bf16, given>(args), true, libraries, stream);
 }
 
-// Of an op's queries, or of its packed x.
+// Returns the layout of an op's queries, or of its packed x.
 template <Given given>
 AttentionLayout layout_of(const OpShape& s, int operand) {
   const Dim* dims = s.operand[operand].dims;
@@ -377,7 +378,7 @@ AttentionLayout layout_of(const OpShape& s, int operand) {
                 : AttentionLayout{shape, y, keys, keys, y, type};
 }
 
-// Not where documents are kept apart, whose operand is the last: that our own kernels do.
+// cuDNN may not where documents are kept apart, whose operand is the last: our own kernels do that.
 template <Given given>
 bool cudnn_may(const OpShape& s, int operand) {
   return size_of(s.operand[operand].dtype) == 2 && !s.operand[s.count - 1].present &&
@@ -389,8 +390,8 @@ std::int64_t workspace(const OpShape& s, std::int32_t) {
   return cudnn_may<given>(s, 0) ? cudnn_workspace(layout_of<given>(s, 0)) : 0;
 }
 
-// Enough for either. That of cuDNN's which gives the same bits every time grows with the square of the
-// length.
+// The workspace is enough for either. That of cuDNN's which gives the same bits every time grows with the
+// square of the length.
 template <Given given, bool deterministic>
 std::int64_t grad_workspace(const OpShape& s, std::int32_t) {
   const AttentionLayout layout = layout_of<given>(s, 1);

@@ -1,4 +1,4 @@
-// balance, its gradient, and steer.
+// Launches balance, its gradient, and steer.
 #include "cuda/balance.hpp"
 
 #include "device_op.hpp"

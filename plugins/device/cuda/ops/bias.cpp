@@ -1,4 +1,4 @@
-// bias_grad: dy summed over its leading dimensions.
+// Launches bias_grad: dy summed over its leading dimensions.
 #include "cuda/bias.hpp"
 
 #include "device_op.hpp"

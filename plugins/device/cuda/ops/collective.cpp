@@ -1,4 +1,4 @@
-// What surrounds an exchange along a dimension.
+// Launches what surrounds an exchange along a dimension.
 #include "cuda/collective.hpp"
 
 #include "device_op.hpp"

@@ -1,4 +1,4 @@
-// document_starts and token_types.
+// Launches document_starts and token_types.
 #include "cuda/documents.hpp"
 
 #include "device_op.hpp"

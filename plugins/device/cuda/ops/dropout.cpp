@@ -1,4 +1,4 @@
-// dropout, its own gradient.
+// Launches dropout, which is its own gradient.
 #include "cuda/dropout.hpp"
 
 #include "device_op.hpp"

@@ -1,4 +1,4 @@
-// add, scale, cast, accumulate, reciprocal, multiply and choose.
+// Launches add, scale, cast, accumulate, reciprocal, multiply and choose.
 #include "cuda/elementwise.hpp"
 
 #include "device_op.hpp"

@@ -1,4 +1,4 @@
-// embedding and add_position, and the gradients of their tables.
+// Launches embedding and add_position, and the gradients of their tables.
 #include "cuda/embedding.hpp"
 
 #include "cuda/memory.hpp"
@@ -32,7 +32,8 @@ std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) 
   });
 }
 
-// Rows of a table of positions from that of x's first position on; all where `positions` says which.
+// Returns the rows of a table of positions from that of x's first position on; all rows where `positions`
+// says which.
 template <class T>
 T* rows_at(T* table, const Tensor& shape, const Tensor& x, const Tensor& positions) {
   return positions.data ? table : table + (x.start[1] - shape.start[0]) * shape.dim[1];

@@ -1,4 +1,4 @@
-// experts and its gradients, whose halves the device does together where they stand together.
+// Launches experts and its gradients, whose halves the device computes together where they follow each other.
 #include "cuda/experts.hpp"
 
 #include "device_op.hpp"

@@ -56,7 +56,7 @@ LinearShape shape_of(const Gradients& of) {
   return shape;
 }
 
-// bind<T, S>() for values and the type that the weight's gradient is summed in.
+// Calls bind<T, S>() for values and the type that the weight's gradient is summed in.
 template <class Bind>
 Work with_types(const Gradients& of, Bind bind) {
   return by_sum(types_of(*of.weight), 0, {2}, [&]<class T, class S>() -> Work {
@@ -90,7 +90,7 @@ std::optional<Activation> activation_of(std::string_view op) {
   return {};
 }
 
-// Rows and the width of what it makes, or of the gradient that it takes.
+// States rows and width of what it makes, or of the gradient that it takes.
 struct ActivationShape {
   Activation kind;
   std::int64_t rows, width;

@@ -1,4 +1,4 @@
-// sigmoid_gate.
+// Launches sigmoid_gate.
 #include "cuda/gate.hpp"
 
 #include "device_op.hpp"

@@ -1,5 +1,5 @@
-// Queries, keys and values out of their packed projection and together again: rope, rope_grad, split_heads
-// and join_heads.
+// Launches rope, rope_grad, split_heads and join_heads, which take queries, keys and values out of their
+// packed projection and put them together again.
 #include "cuda/heads.hpp"
 
 #include "cuda/rope.hpp"
@@ -8,7 +8,7 @@
 namespace prun::cuda {
 namespace {
 
-// Of x[batch, seq, heads, packed, head_dim].
+// Takes the shape from x[batch, seq, heads, packed, head_dim].
 RopeShape rope_shape(const Tensor& x, const KernelArgs& args, const std::int32_t* positions) {
   return {.batch = x.dim[0],
           .seq = x.dim[1],
@@ -55,7 +55,8 @@ void join_heads(const KernelArgs& args, const KernelContext& context) {
                    heads_shape(args.operands[3]), stream_of(context));
 }
 
-// Of q[batch, seq, heads, queries, head_dim], beside which keys and values lie in another tensor.
+// Takes the shape from q[batch, seq, heads, queries, head_dim], beside which keys and values are in another
+// tensor.
 RopeShape rope_shape_of_two(const Tensor& q, const KernelArgs& args) {
   RopeShape shape = rope_shape(q, args, data<const std::int32_t>(args, 5));
   shape.packed += 2;

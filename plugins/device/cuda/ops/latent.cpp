@@ -1,4 +1,4 @@
-// latent_heads, split_latent, narrow_heads and their gradients.
+// Launches latent_heads, split_latent, narrow_heads and their gradients.
 #include "cuda/latent.hpp"
 
 #include "device_op.hpp"
@@ -6,7 +6,7 @@
 namespace prun::cuda {
 namespace {
 
-// Of keys [batch, seq, heads, head_dim].
+// Takes the shape from keys [batch, seq, heads, head_dim].
 LatentShape shape_of(const Tensor& k, const KernelArgs& args, std::int64_t first,
                      const std::int32_t* positions) {
   return {.batch = k.dim[0],
@@ -21,7 +21,7 @@ LatentShape shape_of(const Tensor& k, const KernelArgs& args, std::int64_t first
           .positions = positions};
 }
 
-// Of operands that begin at x, and at q.
+// Takes the operands that begin at x, and at q.
 template <class T>
 LatentHeads<T> heads_of(const KernelArgs& args, int x, int q) {
   return {data<T>(args, x), data<T>(args, x + 1), data<T>(args, x + 2),

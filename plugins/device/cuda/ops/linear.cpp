@@ -1,4 +1,4 @@
-// linear and its gradients, as products of matrices.
+// Launches linear and its gradients, as products of matrices.
 #include "cuda/activation.hpp"
 #include "fp8_work.hpp"
 
@@ -80,7 +80,7 @@ constexpr auto bind_weight_grad = []<class T, class S>(const KernelArgs& args, L
 
 std::int64_t workspace(const OpShape&, std::int32_t) { return gemm_workspace; }
 
-// Of a weight and of a value [.., in].
+// Returns the workspace for a weight and a value [.., in].
 template <class Factors, int weight, int value>
 std::int64_t workspace_of(const OpShape& s, std::int32_t) {
   if (s.attrs[1].i == 0) return gemm_workspace;

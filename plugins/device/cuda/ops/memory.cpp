@@ -1,4 +1,4 @@
-// zero, copy and checksum: bytes of any type, to and from pinned memory as well.
+// Launches zero, copy and checksum, for bytes of any type, to and from pinned memory as well.
 #include "cuda/memory.hpp"
 
 #include "device_op.hpp"

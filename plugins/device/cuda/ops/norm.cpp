@@ -8,7 +8,7 @@ namespace {
 
 int dims_in(const Attr& attr) { return static_cast<int>(attr.i); }
 
-// `dims`: of a row.
+// `dims` are those of a row.
 template <class T>
 NormForward<T> forward_of(const KernelArgs& args, int dims = 1) {
   NormForward<T> norm{};

@@ -1,5 +1,5 @@
-// sum_squares, clip_factor, count_non_finite, adamw, sgd, momentum and average_weights. Neighbours of one
-// kind become one launch.
+// Launches sum_squares, clip_factor, count_non_finite, adamw, sgd, momentum and average_weights. Neighbours
+// of one kind become one launch.
 #include "cuda/optimizer.hpp"
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace prun::cuda {
 namespace {
 
-// Whether operands from `from` on are the very same numbers, those before it of the same types, and the first
-// `attrs` attributes equal.
+// Says whether operands from `from` on are the very same numbers, those before it of the same types, and the
+// first `attrs` attributes equal.
 bool alike(const Launch& a, const Launch& b, int from, int attrs) {
   for (int i = 0; i < a.args.operand_count; ++i) {
     const Tensor &x = a.args.operands[i], &y = b.args.operands[i];
@@ -45,7 +45,7 @@ void clip_factor(const KernelArgs& args, const KernelContext& context) {
   cuda::clip_factor(numbers, args.attrs[0].f, stream_of(context));
 }
 
-// Of a flat range that several tensors share, each counts its own elements.
+// In a flat range that several tensors share, each counts its own elements.
 template <class T>
 CountedValues<T> counted_values(const KernelArgs& args) {
   const Tensor& x = args.operands[0];
@@ -94,7 +94,7 @@ T* from(const KernelArgs& args, int operand, std::int64_t at) {
     return args.operands[operand].data ? data<T>(args, operand) + at : nullptr;
 }
 
-// One launch each: tensor by tensor, whose scales begin with its blocks.
+// Each is one launch: it goes tensor by tensor, whose scales begin with its blocks.
 template <class Types>
 Work bind_adamw_in_8_bits(Launches launches) {
   std::vector<EightBitAdamTensor<Types>> tensors;

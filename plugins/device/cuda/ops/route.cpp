@@ -1,4 +1,4 @@
-// route and its gradient.
+// Launches route and its gradient.
 #include "cuda/route.hpp"
 
 #include "device_op.hpp"

@@ -1,4 +1,4 @@
-// router and its gradients.
+// Launches router and its gradients.
 #include "cuda/router.hpp"
 
 #include "device_op.hpp"

@@ -28,7 +28,7 @@ struct Runs {
   std::int64_t count, bytes;
 };
 
-// Of a piece, along the dimension that it is one of.
+// Returns the runs of a piece, along the dimension that it is cut on.
 Runs runs_of(const Tensor& piece, const KernelArgs& args) {
   const int inner = piece.rank - static_cast<int>(args.attrs[0].i) - 1;
   return {piece.outer(inner), piece.inner(inner) * size_of(piece.dtype)};

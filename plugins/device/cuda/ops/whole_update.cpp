@@ -16,8 +16,8 @@ namespace {
 
 std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// Memory of matrices of one shape that are worked on together. T: what is multiplied; C: what products and
-// their sums are in.
+// Holds memory of matrices of one shape that are worked on together. T is the type that is multiplied, C that
+// of products and their sums.
 template <class T, class C>
 class Room {
  public:
@@ -56,7 +56,7 @@ class Room {
   char *begin_, *next_;
 };
 
-// c [m, n] = a * b, of each of its batch.
+// Computes c [m, n] = a * b, for each of its batch.
 template <class T, class Out>
 Work multiplied(Product product, const T* a, const T* b, Out* c, void* workspace, Libraries& libraries,
                 Stream stream) {
@@ -70,7 +70,7 @@ Work multiplied(Product product, const T* a, const T* b, Out* c, void* workspace
   return product_work(product, {a, b, nullptr, nullptr, c, workspace}, libraries, stream);
 }
 
-// `count` of the pieces, from number `first` on.
+// Binds `count` of the pieces, from number `first` on.
 template <class T, class C>
 Work bind_matrices(const KernelArgs& args, const MatrixPieces& pieces, std::int64_t first, std::int64_t count,
                    Libraries& libraries, Stream stream) {
