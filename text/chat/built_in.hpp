@@ -11,7 +11,7 @@ namespace prun::chat {
 struct BuiltIn {
   std::string_view name;
   std::string_view text;
-  // The tokens that it calls bos_token and eos_token, where a tokenizer does not name its own.
+  // These are the tokens that it calls bos_token and eos_token, where a tokenizer does not name its own.
   std::string_view bos, eos;
   // What it writes that must be tokens by themselves.
   std::array<std::string_view, 3> tokens;

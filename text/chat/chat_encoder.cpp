@@ -19,7 +19,7 @@ fs::path folder_of_tokenizer(const fs::path& path) {
   return fs::is_directory(path, ignored) ? path : fs::absolute(path).parent_path();
 }
 
-// tokenizer_config.json, or an object without members.
+// Returns tokenizer_config.json, or an object without members.
 JsonValue config_of(const fs::path& folder) {
   const fs::path file = folder / "tokenizer_config.json";
   if (std::error_code ignored; !fs::exists(file, ignored)) return JsonValue(JsonObject());
@@ -29,7 +29,7 @@ JsonValue config_of(const fs::path& folder) {
   return config;
 }
 
-// Texts of tokens under bos_token and so on: by themselves, or under `content`.
+// Reads texts of tokens under bos_token and so on: they stand by themselves, or under `content`.
 Dict variables_of(const JsonValue& config, const BuiltIn* built_in) {
   Dict variables;
   for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token", "sep_token", "cls_token"}) {
@@ -119,7 +119,7 @@ Speaker role_of(const Message& message) {
 ChatEncoder::ChatEncoder(const ChatFormat& format, Learned learned)
     : format_(format), learned_(learned), encoder_(format.tokenizer()) {}
 
-// The first messages of a conversation, and what asks for the next answer.
+// Renders the first messages of a conversation, and the prompt for the next answer.
 Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messages, bool prompt) const {
   Dict variables = format_.variables();
   List list;
@@ -130,8 +130,8 @@ Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messa
   return format_.chat_template().render(variables);
 }
 
-// One span for each answer that is learned. A template that does not mark them must write each message the
-// same whatever follows: then an answer is what comes behind the prompt that asks for it.
+// Returns one span for each answer that is learned. A template that does not mark them must write each
+// message the same whatever follows: then an answer is what comes after the prompt that asks for it.
 std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, const Rendered& all) const {
   std::vector<Span> spans;
   const bool marks = format_.chat_template().marks_generation();

@@ -12,17 +12,16 @@ namespace prun::chat {
 
 enum class Learned : std::uint8_t { answers, last_answer, all };
 
-// A tokenizer and the template of its conversations. Immutable, for any number of threads.
+// Holds a tokenizer and the template of its conversations. It is immutable, for any number of threads.
 class ChatFormat {
  public:
-  // `folder`: one with a tokenizer.json, or that file. `name`: a template that is built in, or "own": the one
-  // that stands in chat_template.jinja or tokenizer_config.json beside the tokenizer. Throws bad_input or
-  // not_found.
+  // `folder` has a tokenizer.json, or is that file. `name` is that of a built-in template, or "own": the one
+  // in chat_template.jinja or tokenizer_config.json beside the tokenizer. Throws bad_input or not_found.
   ChatFormat(const std::filesystem::path& folder, const std::string& name);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const Template& chat_template() const { return template_; }
-  // bos_token and so on, by the texts of tokens.
+  // Returns bos_token and so on, by the texts of tokens.
   const Dict& variables() const { return variables_; }
   // What ends a completion that no template is asked about; negative where the tokenizer names none.
   TokenId end() const { return end_; }
@@ -43,7 +42,7 @@ struct EncodedChat {
   std::vector<Speaker> roles;  // likewise, of what is learned
 };
 
-// For one thread.
+// Is for one thread.
 class ChatEncoder {
  public:
   // Borrows the format.
@@ -51,7 +50,7 @@ class ChatEncoder {
 
   // Throws bad_input, without the place of the conversation.
   EncodedChat encode(const Conversation& conversation);
-  // What the model is given to write the next answer.
+  // Encodes what the model is given to write the next answer.
   std::vector<TokenId> encode_prompt(const Conversation& conversation);
 
  private:

@@ -19,7 +19,7 @@ struct Message {
 struct Conversation {
   std::vector<Message> messages;
   Value tools;  // undefined where there are none
-  // Where there are no messages: texts that no template is asked about.
+  // Without messages there are these texts, which no template renders.
   std::string prompt, completion;
 
   bool is_text() const { return messages.empty(); }

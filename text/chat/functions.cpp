@@ -29,13 +29,13 @@ const Value& argument(std::span<const Value> arguments, std::size_t i, std::stri
   return arguments[i];
 }
 
-// White space as Python's strip() has it: that of Unicode and four separators.
+// Says whether a letter is white space as Python's strip() has it: that of Unicode and four separators.
 bool is_space(std::string_view letter) {
   return (letter.size() == 1 && letter[0] >= 0x1C && letter[0] <= 0x1F) ||
          leading_spaces(letter) == letter.size();
 }
 
-// The letters of one text.
+// Returns the letters of one text.
 std::vector<std::string_view> letters_of(std::string_view text) {
   std::vector<std::string_view> letters;
   while (!text.empty()) {
@@ -45,7 +45,7 @@ std::vector<std::string_view> letters_of(std::string_view text) {
   return letters;
 }
 
-// Without `what`'s letters, or white space where there is none, at its ends.
+// Returns the text without `what`'s letters, or white space where there is none, at its ends.
 std::string stripped(std::string_view text, std::span<const Value> arguments, bool left, bool right) {
   const bool given = !arguments.empty() && !arguments[0].is_none();
   const std::string letters = given ? need_text(arguments[0], "strip") : std::string();
@@ -211,7 +211,7 @@ int order_of(const Value& left, const Value& right, const std::string& sign) {
   return (a > b) - (a < b);
 }
 
-// As Python: towards minus infinity.
+// Rounds as Python does: towards minus infinity.
 std::int64_t floor_of(std::int64_t a, std::int64_t b) {
   return a / b - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
 }

@@ -1,4 +1,4 @@
-// What expressions of templates may call.
+// Holds what expressions of templates may call.
 #pragma once
 
 #include <span>
@@ -22,7 +22,7 @@ Value call_method(const std::string& name, const Value& of, std::span<const Valu
 Value call_filter(const std::string& name, std::span<const Value> arguments, const Named& named);
 bool passes_test(const std::string& name, const Value& value);
 Value apply_binary(const std::string& sign, const Value& left, const Value& right);
-// As str() of Python writes it.
+// Writes a value as Python's str() does.
 std::string text_of(const Value& value);
 std::string json_of(const Value& value);
 Value item_of(const Value& of, const Value& key);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int deepest = 200;
 
-// Words, and the expressions that they make.
+// Parses words, and the expressions that they make.
 class ExpressionParser {
  public:
   ExpressionParser(std::vector<Word> words, const std::string& name)
@@ -284,7 +284,7 @@ class ExpressionParser {
   int depth_ = 0;
 };
 
-// The statements around them.
+// Parses the statements around them.
 class Parser : private ExpressionParser {
  public:
   using ExpressionParser::ExpressionParser;
@@ -296,7 +296,7 @@ class Parser : private ExpressionParser {
   }
 
  private:
-  // Up to a block that begins with one of these names, which is left.
+  // Reads up to a block that begins with one of these names, which it leaves.
   Block read_block(std::initializer_list<std::string_view> ends) {
     const Deeper deeper(*this);
     Block block;

@@ -40,7 +40,7 @@ class Ruler {
         "letters as they are");
   }
 
-  // Bytes of the text that are a token's; nothing where it does not stand there. A mark of the text is a
+  // Returns the bytes of the text that are a token's; 0 where the token is not there. A mark of the text is a
   // space of the token's.
   std::size_t length_of(std::string_view token, std::size_t at) const {
     const std::size_t begin = at;
@@ -110,7 +110,7 @@ std::vector<std::size_t> normal_places(const Normalizer& normalizer, std::string
   return places;
 }
 
-// The other way round, outwards to whole letters.
+// Maps the other way round, outwards to whole letters.
 Span before_normal(const std::vector<std::size_t>& places, const Span& span) {
   const std::size_t begins_at = *(std::upper_bound(places.begin(), places.end(), span.begin) - 1);
   const auto index_of = [&](std::size_t place) {

@@ -1,5 +1,5 @@
-// A template of conversations as it is written: the part of Jinja that chat templates are made of. What is
-// not part of it is refused by its name.
+// Parses a template of conversations: the part of Jinja that chat templates are made of. What is not part of
+// it is refused by its name.
 #pragma once
 
 #include <memory>
@@ -50,7 +50,7 @@ struct Statement {
   std::string text;                // text; or the name that is set
   std::string member;              // of a namespace, where one of its is set
   std::vector<std::string> names;  // of a loop
-  // output, set, loop: one; branch: conditions, null for else.
+  // output, set and loop have one; branch has conditions, null for else.
   std::vector<ExpressionPointer> expressions;
   std::vector<Block> blocks;  // branch: one each; loop: body, else; generation: body
 };

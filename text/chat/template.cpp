@@ -115,7 +115,7 @@ class Evaluator {
     for (std::size_t i = 0; i < parts->size(); ++i) scopes_.set(loop.names[i], (*parts)[i]);
   }
 
-  // What a loop goes through: with a condition, those that fulfil it.
+  // Returns what a loop goes through: with a condition, those that fulfil it.
   List items_of_loop(const Statement& loop) {
     const Value of = evaluate(*loop.expressions[0]);
     List items;
@@ -226,7 +226,7 @@ class Evaluator {
     return Value::of(std::move(dict));
   }
 
-  // Where a slice's end lies, of `size` items.
+  // Returns where a slice ends, out of `size` items.
   std::size_t bound(const ExpressionPointer& part, std::size_t size, std::size_t otherwise) {
     if (!part) return otherwise;
     const Value value = evaluate(*part);

@@ -10,7 +10,7 @@
 
 namespace prun::chat {
 
-// Bytes of a text, from the first to behind the last.
+// Names bytes of a text, from the first to one past the last.
 struct Span {
   std::size_t begin = 0, end = 0;
 };
@@ -25,7 +25,7 @@ class Template {
   // `name` is its own in messages. Throws bad_input for what is not in the part of Jinja that prun has.
   Template(std::string_view text, std::string name);
 
-  // `variables`: messages, add_generation_prompt, bos_token and so on. Throws bad_input where the template
+  // `variables` are messages, add_generation_prompt, bos_token and so on. Throws bad_input where the template
   // raises an exception, or asks for what is not there.
   Rendered render(const Dict& variables) const;
   // Whether it says itself what the assistant writes.

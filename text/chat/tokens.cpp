@@ -44,7 +44,7 @@ class Lexer {
     at_ += count;
   }
 
-  // Up to what begins something, and that.
+  // Reads up to what begins something, and then that.
   void read_text() {
     std::size_t open = at_;
     while (open < text_.size() &&
@@ -69,7 +69,7 @@ class Lexer {
     read_code(kind == '{');
   }
 
-  // Of a line that has nothing else in front.
+  // Returns a text without the indent of a line that has nothing else before.
   std::string_view without_indent(std::string_view text) const {
     std::size_t end = text.size();
     while (end > 0 && (text[end - 1] == ' ' || text[end - 1] == '\t')) --end;

@@ -1,4 +1,4 @@
-// The words of a template.
+// Splits a template into words.
 #pragma once
 
 #include <string>

@@ -51,7 +51,7 @@ bool Value::is_true() const {
 
 namespace {
 
-// Numbers and flags, which Python compares alike.
+// Reads numbers and flags, which Python compares alike.
 const double* number_of(const Value& value, double& number) {
   if (const bool* const flag = value.as<bool>()) return &(number = *flag ? 1 : 0);
   if (const auto* const whole = value.as<std::int64_t>()) return &(number = static_cast<double>(*whole));

@@ -1,4 +1,4 @@
-// What a template of conversations computes with.
+// Holds what a template of conversations computes with.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace prun::chat {
 class Value;
 using List = std::vector<Value>;
 
-// In the order in which keys came.
+// Keeps entries in the order in which keys came.
 class Dict {
  public:
   const Value* find(std::string_view key) const;
@@ -63,10 +63,10 @@ class Value {
   }
   bool is_undefined() const { return as<Undefined>() != nullptr; }
   bool is_none() const { return as<std::nullptr_t>() != nullptr; }
-  // As Python has it.
+  // Judges as Python does.
   bool is_true() const;
   bool equals(const Value& other) const;
-  // "text", "number", ...
+  // Returns "text", "number" and so on.
   const char* kind() const;
 
  private:

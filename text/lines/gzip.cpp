@@ -1,5 +1,5 @@
-// gzip by zlib. A file may be several streams, one behind the other, as bgzip writes them and `cat` makes
-// them.
+// Unpacks gzip by zlib. A file may be several streams, one after the other, as bgzip writes them and `cat`
+// makes them.
 #include <zlib.h>
 
 #include <algorithm>

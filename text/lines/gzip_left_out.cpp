@@ -1,4 +1,4 @@
-// In the place of gzip.cpp, where zlib is not there to build with.
+// Replaces gzip.cpp where zlib is not there to build with.
 #include "lines/unpacking.hpp"
 #include "prun/error.hpp"
 

@@ -1,4 +1,4 @@
-// The rows of a Parquet file as JSON lines, through a library that is loaded for the first of them.
+// Reads the rows of a Parquet file as JSON lines, through a library that is loaded for the first of them.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ParquetRows {
   ParquetRows& operator=(ParquetRows&&) noexcept;
   ~ParquetRows();
 
-  // How many bytes it has put at the front of `room`; 0 at the end.
+  // Returns how many bytes it has put at the front of `room`; 0 at the end.
   std::size_t read(std::span<char> room);
 
  private:

@@ -21,13 +21,13 @@ namespace prun {
 // The name that the text would have if it were not compressed: a.jsonl of a.jsonl.zst and of a.parquet.
 std::filesystem::path plain_name(const std::filesystem::path& file);
 
-// The bytes of the text, in order. Memory does not grow with the file. What is damaged, cut short or needs a
-// library that this build lacks is told with the file, and the byte of it where reading came to an end.
+// Reads the bytes of the text, in order. Memory does not grow with the file. Damage, a missing end and a
+// library that this build lacks are reported with the file, and its byte where reading ended.
 class TextReader {
  public:
   explicit TextReader(std::filesystem::path file);
 
-  // How many bytes it has put at the front of `room`; 0 at the end of the text.
+  // Returns how many bytes it has put at the front of `room`; 0 at the end of the text.
   std::size_t read(std::span<char> room);
 
  private:
@@ -45,12 +45,12 @@ class TextReader {
   bool at_end_ = false;
 };
 
-// The lines of a text, as std::getline takes them apart.
+// Reads the lines of a text, as std::getline splits them.
 class LineReader {
  public:
   explicit LineReader(std::filesystem::path file) : text_(std::move(file)), piece_(std::size_t{1} << 16) {}
 
-  // The next line without its end; false where there is none.
+  // Reads the next line without its end; returns false where there is none.
   bool next(std::string& line);
 
  private:

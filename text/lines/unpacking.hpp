@@ -1,4 +1,4 @@
-// What takes a compressed stream apart, one file for each format.
+// Unpacks a compressed stream; each format has its own file.
 #pragma once
 
 #include <memory>

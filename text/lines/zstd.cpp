@@ -1,4 +1,5 @@
-// zstd by libzstd. A file may be several frames, one behind the other, as pzstd and seekable files have them.
+// Unpacks zstd by libzstd. A file may be several frames, one after the other, as pzstd and seekable files
+// have them.
 #include <zstd.h>
 #include <zstd_errors.h>
 

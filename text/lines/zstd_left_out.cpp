@@ -1,4 +1,4 @@
-// In the place of zstd.cpp, where libzstd is not there to build with.
+// Replaces zstd.cpp where libzstd is not there to build with.
 #include "lines/unpacking.hpp"
 #include "prun/error.hpp"
 

@@ -1,5 +1,5 @@
-// The rows of a Parquet file as JSON lines, by Apache Arrow. It is a library by itself that is loaded when
-// the first such file is read: Arrow is large, and a build without it differs by this file alone.
+// Reads the rows of a Parquet file as JSON lines, by Apache Arrow. It is a library by itself that is loaded
+// when the first such file is read: Arrow is large, and a build without it differs by this file alone.
 #include "parquet/rows.h"
 
 #include <arrow/api.h>

@@ -1,4 +1,4 @@
-// A linked list of symbols and a heap of pairs, so that words of any length take O(n log n).
+// It keeps a linked list of symbols and a heap of pairs, so that words of any length take O(n log n).
 #include "tokenizer/bpe.hpp"
 
 #include <bit>

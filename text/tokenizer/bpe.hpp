@@ -11,7 +11,7 @@ namespace prun {
 
 using TokenId = std::int32_t;
 
-// What two tokens become, by the pair.
+// Looks up what two tokens become, by the pair.
 class MergeTable {
  public:
   struct Merge {

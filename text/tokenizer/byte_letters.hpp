@@ -1,4 +1,4 @@
-// The letters of a byte-level vocabulary.
+// Maps the letters of a byte-level vocabulary.
 #pragma once
 
 #include <array>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// The bytes that letters of the file's tokens stand for: printable Latin-1 for itself, all others in their
-// order for U+0100 and on.
+// Maps letters of the file's tokens to the bytes that they stand for: printable Latin-1 for itself, all
+// others in their order for U+0100 and on.
 class ByteLetters {
  public:
   ByteLetters() {

@@ -1,4 +1,4 @@
-// What Unicode says of a character as far as tokenizers ask: letter (\p{L}), number (\p{N}), space (\s).
+// Says what Unicode says of a character as far as tokenizers ask: letter (\p{L}), number (\p{N}), space (\s).
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ struct CharacterRange {
   CharacterKind kind;
 };
 
-// All that are not `other`, in order.
+// Returns all that are not `other`, in order.
 std::span<const CharacterRange> character_ranges();
 
-// The same by code point, for whoever asks often.
+// Gives the same by code point, for frequent look-ups.
 class CharacterKinds {
  public:
   CharacterKinds();

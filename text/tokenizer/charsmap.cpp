@@ -35,12 +35,13 @@ std::uint32_t little_endian(std::string_view bytes) {
   return value;
 }
 
-// Parts of a node of the double array.
+// These read parts of a node of the double array.
 bool has_leaf(std::uint32_t unit) { return (unit >> 8 & 1) != 0; }
 std::uint32_t label_of(std::uint32_t unit) { return unit & (0x80000000u | 0xFF); }
 std::uint32_t offset_of(std::uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
 
-// Whether two characters that follow each other belong to one cluster, as far as clusters of few bytes go.
+// Says whether two characters that follow each other belong to one cluster, as far as clusters of few bytes
+// go.
 bool are_one_cluster(char32_t before, char32_t behind) {
   if (before == '\r' && behind == '\n') return true;
   if (is_of(LetterClass::keeps_apart, before) || is_of(LetterClass::keeps_apart, behind)) return false;

@@ -1,5 +1,5 @@
-// The map of characters that SentencePiece compiles into a model: a double array that finds the bytes to
-// replace, and the texts that take their place. Others wrote it: nothing in it is trusted.
+// Reads the map of characters that SentencePiece compiles into a model: a double array that finds the bytes
+// to replace, and the texts that take their place. Others wrote it: nothing in it is trusted.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@ namespace prun {
 
 class Charsmap {
  public:
-  // `encoded` as a tokenizer.json has it, in base64. `where` names it in messages. Throws bad_input.
+  // `encoded` is as a tokenizer.json has it, in base64. `where` names it in messages. Throws bad_input.
   Charsmap(std::string_view encoded, const std::string& where);
 
-  // Clusters of few bytes are looked up whole, what is left by characters. The text, or `made`.
+  // Clusters of few bytes are looked up whole, what is left by characters. Returns the text, or `made`.
   std::string_view of(std::string_view text, std::string& made) const;
 
  private:

@@ -30,7 +30,7 @@ void add_runs(std::string_view text, Emit& out, int alone, Kind&& kind) {
 
 bool is_space(const CharacterKinds& kinds, char32_t value) { return kinds.of(value) == CharacterKind::space; }
 
-// The text's pieces between the places where `at` stands, and these.
+// Visits the text's pieces between the places of `at`, and these.
 struct Part {
   std::string_view text;
   bool match = false;
@@ -72,7 +72,7 @@ void add_cut_at(const CutAt& step, std::string_view text, Emit& out) {
     if (!part.match || step.keep == Keep::isolated) out.push_back(part.text);
 }
 
-// What one step makes of a text. Spaces that fall away are runs that nobody keeps.
+// Collects what one step makes of a text. Spaces that are dropped are runs that are not kept.
 struct Pieces {
   std::string_view text;
   bool first;

@@ -11,19 +11,19 @@
 
 namespace prun {
 
-// By an expression.
+// Cuts by an expression.
 struct CutWords {
   WordRules rules = WordRules::gpt2;
 };
-// Numbers from all else, each digit by itself or not.
+// Cuts numbers from all else, each digit by itself or not.
 struct CutDigits {
   bool single = false;
 };
-// At white space, which falls away.
+// Cuts at white space, which is dropped.
 struct CutSpaces {};
-// At white space, which falls away, and around punctuation, as BERT does.
+// Cuts at white space, which is dropped, and around punctuation, as BERT does.
 struct CutBert {};
-// At a text.
+// Cuts at a text.
 struct CutAt {
   enum class Keep : std::uint8_t { removed, isolated, with_previous, with_next };
   std::string text;
@@ -39,7 +39,7 @@ struct MarkSpaces {
 
 using CuttingStep = std::variant<CutWords, CutDigits, CutSpaces, CutBert, CutAt, MarkSpaces>;
 
-// For one thread.
+// Is for one thread.
 class Cutter {
  public:
   // Borrows the steps.

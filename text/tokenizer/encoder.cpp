@@ -43,8 +43,8 @@ const AddedToken* Encoder::match(const Starts& starts, std::string_view text) {
   return nullptr;
 }
 
-// Added tokens, and what lies between them: the leftmost first, of several there the longest. `first`: the
-// text is where all of it begins.
+// Appends added tokens, and what is between them: the leftmost comes first, of several there the longest.
+// `first` says that the whole text begins here.
 void Encoder::append_between(std::size_t which, std::string_view text, bool first,
                              std::vector<TokenId>& out) {
   std::size_t begin = 0;

@@ -1,4 +1,4 @@
-// Encodes texts one after the other and remembers the words it has met. For one thread at a time.
+// Encodes texts one after the other and remembers the words it has met. One thread uses it at a time.
 #pragma once
 
 #include <unordered_map>
@@ -15,13 +15,13 @@ class Encoder {
   void append(std::string_view text, std::vector<TokenId>& out);
 
  private:
-  // Added tokens by their texts, and by first byte which lengths there are, the longest first.
+  // Holds added tokens by their texts, and by first byte which lengths there are, the longest first.
   struct Starts {
     std::unordered_map<std::string_view, const AddedToken*> tokens;
     std::array<std::vector<std::size_t>, 256> lengths;
   };
 
-  // A short word's tokens, in one line of the processor's cache.
+  // Holds a short word's tokens, in one line of the processor's cache.
   struct Memo {
     static constexpr std::size_t longest = 26, most = 9;
     std::uint8_t bytes = 0, count = 0;

@@ -13,7 +13,7 @@
 
 namespace prun {
 
-// One object of the file, whose members are taken one by one.
+// Is one object of the file, whose members are taken one by one.
 class Fields {
  public:
   Fields(const JsonValue& value, std::string where) : where_(std::move(where)) {
@@ -24,7 +24,7 @@ class Fields {
   const std::string& where() const { return where_; }
   std::string name_of(std::string_view name) const { return where_ + ": '" + std::string(name) + "'"; }
 
-  // Null where it is missing, or null.
+  // Returns null where it is missing, or null.
   const JsonValue* take(std::string_view name) {
     taken_.insert(name);
     const JsonValue* const value = object_->find(name);
@@ -51,9 +51,9 @@ class Fields {
     if (!value.is_array()) refuse(name, "is not an array; the file is damaged");
     return value.as_array();
   }
-  // For members that change no token, such as the offsets of texts.
+  // Ignores members that change no token, such as the offsets of texts.
   void ignore(std::initializer_list<std::string_view> names) { taken_.insert(names); }
-  // For what we only have as: absent, null, false, 0 or the empty text.
+  // Expects a member that we support only as absent, null, false, 0 or the empty text.
   void expect_off(std::string_view name) {
     const JsonValue* const value = take(name);
     if (!value) return;

@@ -1,5 +1,5 @@
-// What the steps of BERT and others ask of characters, as the package `tokenizers` answers it. Its Unicode is
-// of another version than that of words.
+// Classifies characters for the steps of BERT and others, as the package `tokenizers` does. Its Unicode is of
+// another version than that of words.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@ enum class LetterClass : std::uint8_t {
   bert_space,
   bert_chinese,
   bert_punctuation,
-  // Where clusters of characters end: what joins the one before it, what none joins, what joins the one
-  // behind.
+  // These decide where clusters of characters end: what joins the one before it, what none joins, what joins
+  // the one after it.
   joins_before,
   keeps_apart,
   joins_behind
 };
 
 bool is_of(LetterClass kind, char32_t value);
-// Empty for a character without another in lower case.
+// Returns an empty text for a character without another in lower case.
 std::u32string_view lower_case_of(char32_t value);
 
-// Bytes of white space (White_Space) at a text's ends.
+// Count bytes of white space (White_Space) at a text's ends.
 std::size_t leading_spaces(std::string_view text);
 std::size_t trailing_spaces(std::string_view text);
 
@@ -37,7 +37,7 @@ struct LowerCaseLetters {
   char32_t upper;
   std::u32string_view lower;
 };
-// In order.
+// These return the tables in order.
 std::span<const LetterRange> letter_ranges(LetterClass kind);
 std::span<const LowerCaseLetters> lower_case_letters();
 

@@ -1,4 +1,4 @@
-// What the package `tokenizers` answers of characters; written by tools/unicode_table.
+// Holds how the package `tokenizers` classifies characters; tools/unicode_table writes it.
 #include "tokenizer/letters.hpp"
 
 namespace prun {

@@ -98,7 +98,7 @@ class ModelReader {
     model_.pieces = PieceTrie(letters);
   }
 
-  // Words as they come out of the cutting: of bytes, or of characters.
+  // Keeps whole words as the cutting gives them: of bytes, or of characters.
   void keep_whole_words() {
     for (const auto& [token, id] : vocabulary_.ids) {
       const std::optional<std::string> word = bytes_ ? letters_.decode(token) : std::optional(token);
@@ -121,7 +121,7 @@ class ModelReader {
                                              "; prun reads byte-level BPE, which has one for each"));
   }
 
-  // <0x00> to <0xFF>
+  // Finds the tokens <0x00> to <0xFF>.
   void find_fallback() {
     model_.byte_fallback = true;
     constexpr std::string_view digits = "0123456789ABCDEF";
@@ -149,7 +149,7 @@ class ModelReader {
     }
   }
 
-  // ["a", "b"], or "a b" as older files have it.
+  // Reads ["a", "b"], or "a b" as older files have it.
   static std::pair<std::string, std::string> pair_of(const Fields& model, const JsonValue& merge,
                                                      std::size_t rank) {
     if (merge.is_array() && merge.as_array().size() == 2 && merge.as_array()[0].is_string() &&

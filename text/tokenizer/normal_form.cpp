@@ -128,7 +128,7 @@ char32_t NormalForm::composed(char32_t first, char32_t second) const {
   return pair == pairs_.end() ? 0 : pair->second;
 }
 
-// What combines, between those that do not.
+// Sorts what combines, between those that do not.
 void NormalForm::put_in_order(std::vector<Letter>& letters) {
   for (auto run = letters.begin(); run != letters.end();) {
     const auto end = std::find_if(run, letters.end(), [](const Letter& letter) { return letter.order == 0; });

@@ -1,5 +1,5 @@
-// Unicode's normal forms: characters that combine are put in their order, and together or apart, so that
-// texts that look the same are the same. For the tokenizers that ask for them.
+// Computes Unicode's normal forms: characters that combine are put in their order, and together or apart, so
+// that texts that look the same are the same. Some tokenizers ask for them.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace prun {
 
-// Characters that combine with one before them stand in the order of their classes.
+// Lists characters that combine with one before them; they are ordered by their classes.
 struct CombiningRange {
   char32_t first, last;
   std::uint8_t order;
 };
-// A character that is the same as one or two others.
+// Describes a character that is the same as one or two others.
 struct Decomposition {
   char32_t whole, first, second;  // second: 0 where there is one
   bool composes;                  // the two become it
 };
-// A character that differs from these, which are apart and in order, in its looks alone.
+// Describes a character that differs from these, which are apart and in order, in its looks alone.
 struct CompatibleLetters {
   char32_t whole;
   std::u32string_view letters;
@@ -39,8 +39,8 @@ class NormalForm {
  public:
   explicit NormalForm(NormalKind kind = NormalKind::c);
   NormalKind kind() const { return kind_; }
-  // The text in this form: itself, or `made`, which is written then. It is UTF-8. A text may be cut in front
-  // of any character that combines with none before it, as every letter of ASCII is.
+  // Returns the text in this form: itself, or `made`, which is written then. It is UTF-8. A text may be cut
+  // before any character that combines with none before it, as every letter of ASCII is.
   std::string_view of(std::string_view text, std::string& made) const;
   // Whether the character may combine with one before it, or is made of others.
   bool is_doubtful(char32_t value) const { return doubtful_[value] != 0; }

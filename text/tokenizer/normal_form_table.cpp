@@ -1,4 +1,4 @@
-// Normal forms of Unicode 9; written by tools/unicode_table.
+// Holds normal forms of Unicode 9; tools/unicode_table writes it.
 #include "tokenizer/normal_form.hpp"
 
 namespace prun {

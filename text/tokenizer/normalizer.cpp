@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// The characters of a text, and the bytes that each has in it.
+// Visits the characters of a text, and the bytes that each has in it.
 template <class Visit>
 void for_each_character(std::string_view text, Visit&& visit) {
   while (!text.empty()) {
@@ -75,7 +75,7 @@ void append_cleaned(const BertClean& step, char32_t value, std::string_view byte
     made += bytes;
 }
 
-// Its steps in BERT's own order.
+// The steps are in BERT's own order.
 std::string_view cleaned(const BertClean& step, std::string_view text, std::string& made) {
   static const NormalForm apart(NormalKind::d);
   std::string one, other;

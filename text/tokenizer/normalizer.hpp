@@ -29,20 +29,20 @@ struct StripSpaces {
 struct LowerCase {};
 // Takes off all marks that combine.
 struct StripAccents {};
-// As BERT cleans a text.
+// Cleans a text as BERT does.
 struct BertClean {
   bool clean = true, chinese = true, accents = true, lower = true;
 };
 
 class Normalizer {
  public:
-  // The results of two steps in turn. One for each thread.
+  // Holds the results of two steps alternately. Each thread has one.
   using Scratch = std::array<std::string, 2>;
   using Step = std::variant<PrependText, ReplaceText, StripSpaces, LowerCase, StripAccents, BertClean,
                             std::shared_ptr<const NormalForm>, std::shared_ptr<const Charsmap>>;
 
   void add(Step step) { steps_.push_back(std::move(step)); }
-  // The text, or what was made of it, which lies in `scratch`. It is UTF-8.
+  // Returns the text, or what was made of it, which is in `scratch`. It is UTF-8.
   std::string_view of(std::string_view text, Scratch& scratch) const;
 
   bool empty() const { return steps_.empty(); }
@@ -50,7 +50,7 @@ class Normalizer {
   // one.
   bool works_by_letters() const;
   bool may_cut_before(char32_t value) const;
-  // Whether it puts something in front of each text.
+  // Says whether it puts something before each text.
   bool puts_in_front() const;
 
  private:

@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// Of texts in order: bytes that none before them begins with.
+// Counts, for texts in order, bytes with which none before them begins.
 std::size_t nodes_of(const std::vector<std::string_view>& texts) {
   std::size_t nodes = 0;
   std::string_view before;

@@ -13,7 +13,7 @@ namespace prun {
 class PieceTrie {
  public:
   PieceTrie() = default;
-  // By their texts; those without are passed over. Texts differ from each other.
+  // Stores tokens by their texts; those without are passed over. Texts differ from each other.
   explicit PieceTrie(std::span<const std::string> tokens);
 
   // Calls visit(id, bytes) for each token that the text begins with, the shortest first, behind what leads to
@@ -26,9 +26,9 @@ class PieceTrie {
       if (const TokenId id = ids_[static_cast<std::size_t>(from)]; id >= 0) visit(id, at + 1);
     }
   }
-  // Where a text leads to; negative where no token begins with it.
+  // Returns where a text leads to; negative where no token begins with it.
   TokenId node_of(std::string_view text) const;
-  // The token of exactly this text; negative where there is none.
+  // Returns the token of exactly this text; negative where there is none.
   TokenId find(std::string_view text) const;
 
  private:

@@ -5,7 +5,7 @@ namespace {
 
 std::string part_of(const std::string& where, std::size_t i) { return where + "." + std::to_string(i); }
 
-// {"String": "x"} or {"Regex": "x"}
+// Reads {"String": "x"} or {"Regex": "x"}.
 struct Pattern {
   std::string text;
   bool expression = false;

@@ -1,5 +1,5 @@
-// Text to tokens and back, as a Hugging Face tokenizer.json says: BPE of bytes or characters, unigram, word
-// pieces. Equal to the package `tokenizers`.
+// Turns text to tokens and back, as a Hugging Face tokenizer.json says: BPE of bytes or characters, unigram,
+// word pieces. Its results equal those of the package `tokenizers`.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace prun {
 
-// A token that stands for a text of its own, such as <|endoftext|>; looked for before words are.
+// Is a token that stands for a text of its own, such as <|endoftext|>; it is looked for before words are.
 struct AddedToken {
   std::string text;
   TokenId id = 0;
@@ -25,7 +25,7 @@ struct AddedToken {
   bool takes_left = false, takes_right = false;  // white space beside it is its own
 };
 
-// How texts are made of tokens.
+// Says how texts are made of tokens.
 struct DecodingRules {
   bool strip_space = false;          // a space in front of all is none
   bool strip_first = false;          // no space of the first token is one
@@ -33,7 +33,7 @@ struct DecodingRules {
   bool clean_up = false;             // of words: no spaces in front of punctuation
 };
 
-// What a tokenizer.json comes to.
+// Holds what a tokenizer.json says.
 struct TokenizerTables {
   std::vector<std::string> tokens;  // the bytes of each id; empty where there is no such token
   WordModel model;
@@ -44,10 +44,10 @@ struct TokenizerTables {
   std::vector<TokenId> prefix, suffix;
 };
 
-// Immutable, for any number of threads.
+// Is immutable, for any number of threads.
 class Tokenizer {
  public:
-  // A tokenizer.json, or a folder that has one. Throws bad_input, not_found or storage; what the file asks
+  // Loads a tokenizer.json, or that of a folder. Throws bad_input, not_found or storage; what the file asks
   // for and prun does not have is refused by its name.
   static Tokenizer load(const std::filesystem::path& path);
   // `source` names the text in messages.
@@ -55,13 +55,14 @@ class Tokenizer {
 
   // All ids are below it: the vocabulary that a model must have at least.
   TokenId size() const { return static_cast<TokenId>(tables_.tokens.size()); }
-  // An added token by its text.
+  // Returns an added token by its text.
   std::optional<TokenId> find_added(std::string_view text) const;
-  // <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that there is.
+  // Returns <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that there is.
   std::optional<TokenId> end_of_text() const;
-  // What the file's template puts in front of a text, such as Llama 3's <|begin_of_text|>. encode() does not.
+  // Returns what the file's template puts before a text, such as Llama 3's <|begin_of_text|>. encode() does
+  // not.
   std::span<const TokenId> prefix() const { return tables_.prefix; }
-  // What it puts behind one, such as T5's </s>.
+  // Returns what it puts after one, such as T5's </s>.
   std::span<const TokenId> suffix() const { return tables_.suffix; }
 
   // The texts of added tokens become these, of special ones too. Throws bad_input for what is not UTF-8.
@@ -81,7 +82,8 @@ class Tokenizer {
 
   TokenizerTables tables_;
   std::optional<WordSplitter> splitter_;  // where texts can be cut: of the step that finds words
-  // Of added tokens: their first bytes, before which words end; and whether a cut could lie within one.
+  // These are, of added tokens, the first bytes, before which words end, and whether a cut could be within
+  // one.
   std::array<bool, 256> added_start_{};
   bool added_hold_spaces_ = false, only_words_ = false;
 };

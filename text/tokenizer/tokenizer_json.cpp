@@ -134,7 +134,7 @@ class Reader {
     fields.finish();
   }
 
-  // A token in front of a text and one behind it.
+  // Reads a token before a text and one after it.
   void read_pair(Fields& fields) {
     fields.ignore({"add_prefix_space", "trim_offsets"});  // offsets alone
     const auto read = [&](const char* name, std::vector<TokenId>& to) {
@@ -147,7 +147,7 @@ class Reader {
     read("sep", tables_.suffix);
   }
 
-  // Special tokens in front of a text and behind it.
+  // Reads special tokens before a text and after it.
   void read_template(Fields& fields) {
     fields.ignore({"pair"});
     Fields special(fields.need("special_tokens"), fields.where() + ".special_tokens");

@@ -22,7 +22,7 @@ struct Cutting {
 };
 void read_cutting(const JsonValue& value, const std::string& where, Cutting& out);
 
-// The tokens by their texts in the file.
+// Holds the tokens by their texts in the file.
 struct Vocabulary {
   std::string source;
   std::vector<std::string> texts;  // by id; empty where there is none
@@ -33,11 +33,11 @@ struct Vocabulary {
   void add(const std::string& token, TokenId id);
 };
 
-// `bytes`: as of Cutting. `most`: as of id_of().
+// `bytes` is as of Cutting, `most` as of id_of().
 WordModel read_model(const JsonValue& value, const std::string& where, bool bytes, std::size_t added,
                      Vocabulary& vocabulary);
 
-// How the texts of tokens stand for bytes, and how these make a text.
+// Says how the texts of tokens stand for bytes, and how these make a text.
 struct Decoding {
   DecodingRules rules;
   bool letters = false;        // as ByteLetters have it

@@ -24,7 +24,7 @@ void WordEncoder::set_bytes(std::string_view word) {
   for (const char byte : word) symbols_.push_back(model_.bytes[static_cast<unsigned char>(byte)]);
 }
 
-// Each character, or where it is no token its bytes, or the unknown.
+// Sets each character, or where it is no token its bytes, or the unknown token.
 void WordEncoder::set_letters(std::string_view word) {
   bool unknown = false;
   while (!word.empty()) {

@@ -1,4 +1,4 @@
-// How a word becomes tokens, by the kind of model that a tokenizer.json has.
+// Turns a word into tokens, by the kind of model that a tokenizer.json has.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ enum class ModelKind : std::uint8_t {
   word_pieces
 };
 
-// What a model's section of the file comes to. Which members count follows from the kind.
+// Holds a model's section of the file. Which members count follows from the kind.
 struct WordModel {
   ModelKind kind = ModelKind::byte_pairs;
   std::unordered_map<std::string, TokenId> whole;  // BPE: words that are tokens without being merged
@@ -35,7 +35,7 @@ struct WordModel {
   std::size_t longest = 0;  // characters of a word that is not unknown
 };
 
-// For one thread.
+// Is for one thread.
 class WordEncoder {
  public:
   // Borrows the model.
@@ -44,7 +44,7 @@ class WordEncoder {
   void append(std::string_view word, std::vector<TokenId>& out);
 
  private:
-  // The best way to end at a byte of the word.
+  // Describes the best way to end at a byte of the word.
   struct Best {
     TokenId token = -1;
     double score = 0;

@@ -48,7 +48,7 @@ std::optional<WordRules> word_rules_of(std::string_view expression) {
   return {};
 }
 
-// One character of a text, what it is, and the way to the next.
+// Points at one character of a text, its kind, and the next.
 class WordSplitter::Cursor {
  public:
   Cursor(const CharacterKinds& kinds, std::string_view text) : kinds_(kinds), text_(text) { look(); }

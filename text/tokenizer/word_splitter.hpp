@@ -11,17 +11,18 @@ namespace prun {
 
 enum class WordRules : std::uint8_t { gpt2, llama3, qwen2 };
 
-// The rules that an expression stands for; nothing where it is not known.
+// Returns the rules of an expression; nothing where it is not known.
 std::optional<WordRules> word_rules_of(std::string_view expression);
 
 class WordSplitter {
  public:
   explicit WordSplitter(WordRules rules) : rules_(rules) {}
 
-  // Length of the first word of a text that is not empty. The text is valid UTF-8; where it ends counts.
+  // Returns the length of the first word of a text that is not empty. The text is valid UTF-8; where it ends
+  // matters.
   std::size_t first_word(std::string_view text) const;
-  // Whether the words of a text are those of what lies before `at` and of what lies behind, so that both can
-  // be split by themselves. False where it takes more than a look at the neighbours to tell.
+  // Says whether the words of a text are those of the part before `at` and of the part after it, so that both
+  // can be split separately. It returns false where more than the neighbours would have to be read.
   bool may_cut(std::string_view text, std::size_t at) const;
 
  private:

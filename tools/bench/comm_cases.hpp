@@ -1,5 +1,6 @@
-// What comm_bench and mpi_bench have in common, so that both measure the same thing the same way: operations
-// one after the other on warm buffers, the median of their times on the first rank.
+// Holds what comm_bench and mpi_bench have in common, so that both measure the same thing the same way: they
+// time operations one after the other on warm buffers, and report the median of their times on the first
+// rank.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +31,7 @@ inline std::vector<Case> cases() {
   return all;
 }
 
-// Floats of the whole and of one member's part.
+// Holds floats of the whole and of one member's part.
 struct Buffers {
   Buffers(const Case& c, int ranks)
       : whole_count(c.bytes / 4 / ranks * ranks),

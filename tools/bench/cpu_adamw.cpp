@@ -28,7 +28,7 @@ using namespace prun;
 
 constexpr int repeats = 9;
 
-// As a plan's memory is made.
+// Allocates memory as a plan's is.
 class Memory {
  public:
   Memory(DeviceInterface& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
@@ -46,7 +46,7 @@ class Memory {
   void* data_ = nullptr;
 };
 
-// The fastest of some: what else runs here only slows down.
+// Returns the fastest of some runs: what else runs here only slows down.
 template <class Body>
 double seconds_of(Body&& body) {
   using Clock = std::chrono::steady_clock;
@@ -74,7 +74,7 @@ void add_scaled_past_caches(float* a, const float* b, const float* c, std::int64
 #endif
 }
 
-// Bytes a second.
+// Returns bytes a second.
 double triad(DeviceInterface& device, const Workers& workers, std::int64_t elements) {
   const std::int64_t bytes = elements * size_of(DType::f32);
   const Memory a(device, bytes), b(device, bytes), c(device, bytes);
@@ -108,7 +108,7 @@ double bytes_each(const Format& format) {
          static_cast<double>(size_of(format.gradient));
 }
 
-// `rate`: parameters a second.
+// `rate` is parameters a second.
 void report(const Format& format, double rate, double triad_rate) {
   std::printf("%-34s %7.3f Gparam/s %5.0f B each %7.1f GB/s %6.1f %% of triad\n", format.name, rate / 1e9,
               bytes_each(format), rate * bytes_each(format) / 1e9,

@@ -65,7 +65,7 @@ double forward_flops(const cuda::AttentionShape& s) {
   return 4.0 * static_cast<double>(s.query_rows() * s.head_dim) * keys;
 }
 
-// The operands of a model's calls.
+// Holds the operands of a model's calls.
 struct Calls {
   cuda::AttentionForward<bf16> forward;
   cuda::AttentionBackward<bf16> backward;
@@ -104,7 +104,7 @@ struct Calls {
   }
 };
 
-// Rows of a result, some of the first and some of the last.
+// Copies rows of a result, some of the first and some of the last.
 class Sample {
  public:
   Sample(const bf16* data, std::int64_t elements, std::int64_t width) : width_(width) {
@@ -114,7 +114,7 @@ class Sample {
     check(cudaMemcpy(values_.data(), data, bytes, cudaMemcpyDeviceToHost));
     check(cudaMemcpy(values_.data() + part, data + elements - part, bytes, cudaMemcpyDeviceToHost));
   }
-  // The worst row's distance, as a part of its length or of a tenth of the usual one.
+  // Returns the worst row's distance, as a part of its length or of a tenth of the usual one.
   double off(const Sample& right) const {
     const auto width = static_cast<std::size_t>(width_), rows = values_.size() / width;
     double all = 0, worst = 0;
@@ -271,7 +271,7 @@ class Bench {
     }
   }
 
-  // What a call costs the thread that enqueues it.
+  // Returns what a call costs the thread that enqueues it.
   static double host_seconds(const std::function<void()>& launch) {
     constexpr int count = 20;
     check(cudaDeviceSynchronize());

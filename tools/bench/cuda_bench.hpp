@@ -1,5 +1,5 @@
-// What the benches of CUDA kernels share: device memory with random values, times, and results as a printed
-// table and as JSON.
+// Holds what the benches of CUDA kernels share: device memory with random values, times, and results as a
+// printed table and as JSON.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,7 +30,8 @@ inline std::string by(std::int64_t rows, std::int64_t width) {
   return std::to_string(rows) + "×" + std::to_string(width);
 }
 
-// Random values of every type: bf16 numbers in (-1, 1), which read as float or double are small numbers too.
+// Holds random values of every type: bf16 numbers in (-1, 1), which read as float or double are small numbers
+// too.
 class Pool {
  public:
   explicit Pool(std::int64_t bytes) : bytes_(bytes) {
@@ -65,7 +66,7 @@ class Pool {
   double* number(double x) { return take(std::vector<double>{x}); }
 
  private:
-  // The block, then what is filled already, as often as it fits.
+  // Copies the block, then what is filled already, as often as it fits.
   void fill(char* to, std::int64_t bytes) {
     const auto copy = [&](const void* from, std::int64_t at, std::int64_t count) {
       check(cudaMemcpy(to + at, from, static_cast<std::size_t>(count), cudaMemcpyDeviceToDevice));
@@ -90,7 +91,7 @@ class Timer {
   Timer(const Timer&) = delete;
   Timer& operator=(const Timer&) = delete;
 
-  // Seconds of one launch: the median of some groups, each of several milliseconds.
+  // Returns the seconds of one launch: the median of some groups, each of several milliseconds.
   double operator()(const std::function<void()>& launch) const {
     launch();
     const double once = group(launch, 2);
@@ -101,7 +102,7 @@ class Timer {
     return times[3];
   }
 
-  // Seconds of one of so many launches.
+  // Returns the seconds of one launch out of `count`.
   double group(const std::function<void()>& launch, int count) const {
     check(cudaEventRecord(begin_));
     for (int i = 0; i < count; ++i) launch();
@@ -116,7 +117,7 @@ class Timer {
   cudaEvent_t begin_, end_;
 };
 
-// Tokens drawn evenly, or as in text: the k-th most frequent one about 1/k as often as the first.
+// Draws tokens evenly, or as in text: the k-th most frequent one about 1/k as often as the first.
 inline std::vector<std::int32_t> tokens(std::int64_t count, std::int64_t vocab, bool text) {
   std::mt19937 generator(2);
   std::uniform_real_distribution<double> uniform(0, 1);
@@ -128,7 +129,7 @@ inline std::vector<std::int32_t> tokens(std::int64_t count, std::int64_t vocab, 
   return all;
 }
 
-// One field of a result: its column's name and what stands in it.
+// Is one field of a result: its column's name and its text.
 struct Cell {
   std::string column;
   std::string text;
@@ -142,7 +143,7 @@ inline Cell cell(const std::string& column, double number, int digits) {
   return {column, std::isfinite(number) ? text : "null", true};
 }
 
-// Results as they come: printed, and at the end in a file as a JSON array, if it has a name.
+// Prints results as they come, and writes them at the end to a file as a JSON array, if it has a name.
 class Results {
  public:
   explicit Results(std::string file) : file_(std::move(file)) {}

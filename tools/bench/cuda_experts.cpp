@@ -48,7 +48,7 @@ struct Load {
       position[static_cast<std::size_t>(next[static_cast<std::size_t>(index[c])]++)] =
           static_cast<std::int32_t>(c / static_cast<std::size_t>(m.choices));
   }
-  // As a multiple of the mean.
+  // Returns the largest load as a multiple of the mean.
   double largest() const {
     std::int32_t most = 0;
     for (std::size_t e = 1; e < begin.size(); ++e) most = std::max(most, begin[e] - begin[e - 1]);
@@ -93,7 +93,7 @@ class Bench {
     return seconds = timer_([&] { gemm_.run(plan, operands, nullptr); });
   }
 
-  // Seconds by form, in their order.
+  // Holds seconds by form, in their order.
   using ByForm = std::array<double, 2>;
   template <class Launch>
   ByForm by_form(Launch launch) {
@@ -119,7 +119,7 @@ class Bench {
     return {pool_.take(load.begin), m.experts, m.rows()};
   }
 
-  // Of rows [in] with weights: forward, and the gradient of its input.
+  // Times products of rows [in] with weights: forward, and the gradient of its input.
   template <bool turned>
   void product(const std::string& name, const char* which, const Model& m, const Load& load, bool mapped,
                std::int64_t n, std::int64_t k) {
@@ -194,7 +194,7 @@ class Bench {
     };
     add("forward", product, timer_([&] { cuda::experts<bf16>(in, y, shape, room, nullptr); }));
     const auto backward = [&] { cuda::experts_grads<bf16, bf16>(in, dy, out, shape, room, nullptr); };
-    // Up once more, and two gradients of each.
+    // Backward has the product `up` once more, and two gradients of each.
     add("backward", product * 8 / 3, timer_(backward));
     in.kept = pool_.take<bf16>(2 * m.rows() * m.ffn);
     add("forward, keeping", product, timer_([&] { cuda::experts<bf16>(in, y, shape, room, nullptr); }));

@@ -58,7 +58,7 @@ struct CublasLt {
   cublasLtHandle_t handle = nullptr;
 };
 
-// D = A^T B of columns of k elements: m of A, n of B.
+// The product is D = A^T B of columns of k elements: m of A, n of B.
 struct Shape {
   std::int64_t m, n, k;
   double flops() const { return 2.0 * static_cast<double>(m) * static_cast<double>(n * k); }
@@ -96,7 +96,7 @@ class Product {
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
-  // The quickest of the first candidates that the library names; whether there is any.
+  // Chooses the quickest of the first candidates that the library names, and returns whether there is any.
   bool tune(const void* a, const void* b, void* d, void* workspace, const Timer& timer) {
     double best = 0;
     for (const cublasLtMatmulHeuristicResult_t& candidate : candidates()) {
@@ -192,7 +192,8 @@ class Bench {
   }
 
  private:
-  // Normal numbers whose largest of a few million come near the largest of e4m3, as scaled tensors have them.
+  // Draws normal numbers whose largest of a few million come near the largest of e4m3, as scaled tensors have
+  // them.
   void fill_with_fp8() {
     std::mt19937 generator(3);
     std::normal_distribution<float> normal(0, 80);
@@ -220,7 +221,7 @@ class Bench {
                   cell("blocks / bf16", blocks / bf16, 2)});
   }
 
-  // FLOP/s over the second half of a second and more; 0 where the library has no such product.
+  // Returns the FLOP/s over the second half of a second and more; 0 where the library has no such product.
   double rate(const Shape& shape, const Types& types) {
     bf16_.reset();
     const bool narrow = types.a != CUDA_R_16BF;

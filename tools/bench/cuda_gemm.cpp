@@ -142,7 +142,7 @@ class Bench {
                   cell("saved, µs", together > 0 ? (product + other - together) * 1e6 : 0, 1)});
   }
 
-  // Of the first matrix of an MLP, whose result goes through gelu.
+  // Times the first matrix of an MLP, whose result goes through gelu.
   void fusions(const std::string& name, const cuda::LinearShape& s) {
     if (!wanted(name)) return;
     pool_.reset();

@@ -254,7 +254,7 @@ void adamw(Table& table, const char* what, int count, std::int64_t n, std::int64
   });
 }
 
-// `count` tensors of n elements, with bf16 parameters.
+// Times `count` tensors of n elements, with bf16 parameters.
 void optimizers(Table& table, int count, std::int64_t n) {
   using Whole = UpdateTypes<bf16, float, float, float>;
   const std::string shape = std::to_string(count) + " tensors of " + std::to_string(n);

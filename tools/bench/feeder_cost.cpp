@@ -1,10 +1,10 @@
-// What it costs the host to feed an asynchronous queue: the core's share of a call, on a device and with a
-// comm plugin that do nothing themselves.
+// Measures what it costs the host to feed an asynchronous queue: the core's share of a call, on a device and
+// with a comm plugin that do nothing themselves.
 //
 //   feeder_cost RECIPE [KEY=VALUE]...
 //
-// The recipe's device must be asynchronous, since plans depend on that (cuda needs no GPU here). Built on
-// demand: cmake --build build --target feeder_cost.
+// The recipe's device must be asynchronous, since plans depend on that (cuda needs no GPU here). It is built
+// on demand: cmake --build build --target feeder_cost.
 #include <ctime>
 
 #include <cstdio>

@@ -61,7 +61,7 @@ std::vector<T> random_values(std::int64_t count) {
   return values;
 }
 
-// The operands of one problem in one type, with room for the result.
+// Holds the operands of one problem in one type, with room for the result.
 template <class T>
 struct Data {
   explicit Data(const Problem& p)
@@ -71,8 +71,8 @@ struct Data {
   std::vector<T> a, b, c;
 };
 
-// GFLOP/s of the fastest run, after one to warm up. On one thread the time is that thread's CPU time, which
-// other programs on the machine disturb less.
+// Measures GFLOP/s of the fastest run, after one to warm up. On one thread the time is that thread's CPU
+// time, which other programs on the machine disturb less.
 class Timer {
  public:
   Timer(int threads, double seconds)
@@ -167,7 +167,7 @@ void compare(const Timer& timer, const Workers& workers, const Problem& p) {
   std::fflush(stdout);
 }
 
-// The products inside attention: one thread, small, float scores from bf16 operands.
+// Times the products inside attention: they are small, on one thread, with float scores from bf16 operands.
 void time_small(const Timer& timer) {
   for (const std::int64_t size : {32, 64, 128}) {
     const Problem p{"attention", size, size, 64, false, true};

@@ -1,5 +1,5 @@
-// Times the same collectives as comm_bench with MPI. No part of prun's build: tools/bench/comm_vs_mpi builds
-// it with mpicxx.
+// Times the same collectives as comm_bench with MPI. It is no part of prun's build: tools/bench/comm_vs_mpi
+// builds it with mpicxx.
 #include <mpi.h>
 
 #include "comm_cases.hpp"

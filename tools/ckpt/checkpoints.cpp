@@ -58,7 +58,7 @@ std::string line_of(const fs::path& folder, const std::optional<fs::path>& lates
   }
 }
 
-// Members of an object: what lists and descriptions of checkpoints say alike.
+// Writes members of an object that lists and descriptions of checkpoints share.
 void write_facts(JsonWriter& json, const fs::path& folder, const Manifest& manifest) {
   json.member("checkpoint", folder.string()).member("run", manifest.run.id).member("save", manifest.save);
   json.member("step", manifest.progress.step).member("updates", manifest.progress.updates);
@@ -101,7 +101,7 @@ void add_pieces(const TensorSlice& slice, std::vector<TensorSlice>& pieces) {
   }
 }
 
-// What is wrong with each of them, or nothing, in their order; by all cores.
+// Returns what is wrong with each of them, or nothing, in their order; all cores work on it.
 std::vector<std::string> troubles_of(const CheckpointFiles& files, std::span<const TensorSlice> slices) {
   std::vector<std::string> troubles(slices.size());
   share_out(std::thread::hardware_concurrency(), slices.size(), [&](std::size_t, std::size_t i) {

@@ -15,12 +15,13 @@ std::string list_checkpoints(const std::filesystem::path& run_folder);
 
 std::string checkpoints_json(const std::filesystem::path& run_folder);
 
-// What one is of: its manifest, and its tensors. `recipe`: the recipe it was saved with, instead.
+// Describes a checkpoint: its manifest, and its tensors. `recipe` writes the recipe it was saved with,
+// instead.
 std::string describe_checkpoint(const std::filesystem::path& checkpoint, bool recipe);
 
 std::string checkpoint_json(const std::filesystem::path& checkpoint);
 
-// Every byte of one, or of all in the folder of a run, compared with its checksums.
+// Compares every byte of one, or of all in the folder of a run, with its checksums.
 struct CheckpointVerdict {
   std::filesystem::path checkpoint;
   std::int64_t tensors = 0;
@@ -37,7 +38,7 @@ struct CheckpointDifference {
 CheckpointDifference compare_checkpoints(const std::filesystem::path& before,
                                          const std::filesystem::path& after);
 
-// The same checkpoint of so many files, each of whole tensors, in a folder that is not there yet.
+// Writes the same checkpoint as `files` files, each of whole tensors, in a folder that does not exist yet.
 void reshard_checkpoint(const std::filesystem::path& from, const std::filesystem::path& to,
                         std::int64_t files);
 

@@ -1,4 +1,4 @@
-// prun ckpt ls | show | verify | diff | reshard | prune.
+// Implements prun ckpt ls | show | verify | diff | reshard | prune.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -77,7 +77,7 @@ void take_option(Arguments& arguments, int argc, char** argv, int& i) {
     arguments.values[name] = value_of(argc, argv, i);
 }
 
-// What others call a command.
+// Maps what other systems call a command.
 constexpr std::array<std::pair<std::string_view, std::string_view>, 10> called_elsewhere = {{
     {"prun", "prun stands once in the line: prun RECIPE trains"},
     {"train", "prun RECIPE trains"},
@@ -102,7 +102,7 @@ std::string said_elsewhere(const std::string& word, const std::vector<std::strin
   return {};
 }
 
-// Of words that begin with no command.
+// Refuses words that begin with no command.
 void refuse_unless_recipe(const std::vector<std::string>& words) {
   if (words[0].ends_with(".toml") || (words.size() == 1 && std::filesystem::exists(words[0]))) return;
   std::vector<std::string> known;
@@ -130,7 +130,7 @@ void check_options(const Arguments& arguments, std::span<const Command* const> n
                   named.front()->name, " --help");
 }
 
-// By what the table says of it.
+// Checks them by what the table says.
 void check_usage(const Arguments& arguments) {
   const std::vector<const Command*> named = commands_named(arguments.verb, arguments.words);
   check_options(arguments, named);

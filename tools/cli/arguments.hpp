@@ -1,4 +1,4 @@
-// The command line, taken apart: a verb, what follows it, and options that may stand anywhere.
+// Parses the command line: a verb, what follows it, and options that may be anywhere.
 #pragma once
 
 #include <cstdint>
@@ -21,16 +21,16 @@ struct Arguments {
   std::map<std::string, std::string> values;  // "--steps" and what follows it
 
   bool has(const std::string& flag) const { return flags.count(flag) != 0; }
-  // The number given with an option, or `fallback`.
+  // Returns the number given with an option, or `fallback`.
   std::int64_t number(const std::string& option, std::int64_t fallback) const;
-  // A size such as 5GB, likewise.
+  // Returns a size such as 5GB, likewise.
   std::int64_t bytes(const std::string& option, std::int64_t fallback) const;
   double real(const std::string& option, double fallback, double least, double most) const;
-  // The file given with an option.
+  // Returns the file given with an option.
   std::optional<std::filesystem::path> path(const std::string& option) const;
 };
 
-// A number within these limits; bad_input where the text is none.
+// Returns a number within these limits; bad_input where the text is none.
 double to_number(const std::string& option, const std::string& text, double least, double most);
 
 // Throws bad_input for words and options that the command does not have, and without those that it needs.

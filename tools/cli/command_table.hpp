@@ -1,5 +1,5 @@
-// What can be typed. Reading a command line, --help, the manual page and the shells' completion all follow
-// this table.
+// Lists what can be typed. Reading a command line, --help, the manual page and the shells' completion all
+// follow this table.
 #pragma once
 
 #include <span>
@@ -35,13 +35,13 @@ std::span<const Command> commands();
 std::vector<Command> linked_commands();
 std::string_view left_out();
 
-// What several commands take.
+// Several commands take these.
 inline constexpr CommandOption json_option = {"--json", "", "as JSON, for programs"};
 inline constexpr CommandOption quiet_option = {"--quiet", "", "say only what is not good"};
 inline constexpr CommandOption costs_option = {"--costs", "FILE",
                                                "the cost table, in place of the one that prun bench writes"};
 
-// Those that go with every command.
+// Returns those that go with every command.
 std::span<const CommandOption> common_options();
 
 struct ExitCode {
@@ -54,13 +54,13 @@ struct Variable {
   std::string_view name;
   std::string_view help;
 };
-// Of the environment, those that prun itself reads.
+// Lists environment variables that prun itself reads.
 std::span<const Variable> variables();
 
 // The command that these words name: by two of them if that can be, else all that begin with the first.
 std::vector<const Command*> commands_named(std::string_view verb, std::span<const std::string> words);
 
-// How many words follow the first one of a command, its own second one among them.
+// Says how many words follow the first one of a command, its own second one among them.
 struct WordCount {
   std::size_t least = 0, most = 0;
 };

@@ -38,12 +38,12 @@ std::string branch(const std::string& pattern, const std::string& text) {
 
 std::string in_ticks(std::string_view text) { return "'" + std::string(text) + "'"; }
 
-// A shell function that answers a word by the table.
+// Writes a shell function that answers a word by the table.
 std::string function(const std::string& name, const std::string& branches) {
   return name + "() {\n  case $1 in\n" + branches + "  esac\n}\n\n";
 }
 
-// The table of commands, with one for each strategy in the place of the one that takes any.
+// Is the table of commands, with one for each strategy in the place of the one that takes any.
 class Table {
  public:
   explicit Table(const Completed& completed) : keys(completed.keys) {
@@ -79,7 +79,7 @@ std::string first_words(const Table& table) {
   return out;
 }
 
-// Second words of commands that have them, by the first.
+// Writes second words of commands that have them, by the first.
 std::string second_words(const Table& table) {
   std::string out, open, words;
   const auto close = [&] {
@@ -108,8 +108,8 @@ std::string options_by_command(const Table& table) {
   return out + branch("*", std::string(trim(common)));
 }
 
-// "COMMAND OPTION": what follows it. All options that take a value are here. "COMMAND KEY=": values of a
-// recipe's key.
+// Writes what follows "COMMAND OPTION", for all options that take a value, and values of a recipe's key for
+// "COMMAND KEY=".
 std::string values_by_option(const Table& table) {
   std::string out;
   const auto add = [&](const std::string& command, const CommandOption& option) {

@@ -1,4 +1,4 @@
-// prun completion: the table of commands for a shell.
+// Implements prun completion: it writes the table of commands for a shell.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -1,4 +1,4 @@
-// prun help: what the table of commands says.
+// Implements prun help: it prints what the table of commands says.
 #include <algorithm>
 #include <cstdio>
 
@@ -16,7 +16,7 @@ constexpr std::size_t widest = 120;
 
 bool takes_a_strategy(const Command* command) { return command->name == "bench"; }
 
-// What strategies list in their notes.
+// Returns what strategies list in their notes.
 std::string benches(const Arguments& arguments) {
   std::string text = "\nStrategies that list settings:\n";
   const std::vector<SearchPlace> places = plugin_places({}, {}, arguments.plugin_paths);

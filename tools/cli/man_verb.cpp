@@ -1,4 +1,4 @@
-// prun man: the table of commands as a manual page.
+// Implements prun man: it writes the table of commands as a manual page.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -20,7 +20,7 @@ constexpr std::string_view stops =
     "prun was started (nohup, a script's background job, trap '') stays ignored, and the log says so.";
 constexpr std::size_t indent = 30, narrowest = 50;
 
-// Words, broken into lines of which each but the first begins with so many blanks.
+// Breaks words into lines, of which each but the first begins with `from` blanks.
 std::string wrapped(std::string_view text, std::size_t from, std::size_t columns) {
   std::string out;
   std::size_t at = from;
@@ -36,7 +36,7 @@ std::string wrapped(std::string_view text, std::size_t from, std::size_t columns
   return out + "\n";
 }
 
-// What it is called to the left, what it is to the right.
+// Writes the name to the left, and what it is to the right.
 std::string entry(const std::string& name, std::string_view help, std::size_t columns) {
   const std::string left = "  " + name;
   const bool fits = left.size() + 2 <= indent;

@@ -1,4 +1,4 @@
-// The table of commands as texts: --help, and a manual page.
+// Writes the table of commands as texts: --help, and a manual page.
 #pragma once
 
 #include <string>
@@ -7,16 +7,16 @@
 
 namespace prun {
 
-// "prun check RECIPE"
+// Returns "prun check RECIPE".
 std::string usage_of(const Command& command);
-// "prun check RECIPE [--json] [--quiet]", of several with bars between.
+// Returns "prun check RECIPE [--json] [--quiet]"; several have bars between.
 std::string usage_with_options(std::span<const Command* const> commands);
 
-// All commands, in lines of at most so many columns.
+// Returns all commands, in lines of at most `columns`.
 std::string summary(std::size_t columns);
-// What these are for, and their options.
+// Says what these are for, and lists their options.
 std::string details(std::span<const Command* const> commands, std::size_t columns);
-// prun(1), for man and mandoc.
+// Returns prun(1), for man and mandoc.
 std::string manual_page();
 
 }  // namespace prun

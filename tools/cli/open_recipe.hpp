@@ -1,4 +1,4 @@
-// A recipe as a command line names it.
+// Opens a recipe as a command line names it.
 #pragma once
 
 #include <memory>
@@ -37,7 +37,7 @@ Opened open_recipe(const Arguments& arguments, const std::string& file,
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank = std::nullopt);
 
-// Where plugins of a checkpoint's recipe are looked for: what that says of it included.
+// Returns where plugins of a checkpoint's recipe are looked for, including the folders that it names.
 std::vector<SearchPlace> plugin_places_of_checkpoint(const Arguments& arguments,
                                                      const std::filesystem::path& folder);
 

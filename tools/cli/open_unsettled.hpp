@@ -1,4 +1,4 @@
-// A recipe as a command line names it, for whoever lays it out.
+// Opens a recipe as a command line names it, for commands that lay it out.
 #pragma once
 
 #include "cli/open_recipe.hpp"

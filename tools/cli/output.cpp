@@ -47,10 +47,10 @@ class VisibleStream {
     return stream;
   }
 
-  // Everything, of what is written from now on. The stream is flushed before.
+  // Lets everything pass that is written from now on. The stream is flushed before.
   void let_pass(bool all) { all_passes_ = all; }
 
-  // A letter of which no more came is none. False where it cannot be written.
+  // A letter that stayed incomplete is dropped. Returns false where output cannot be written.
   bool finish() { return send(visible_lines({begun_.data(), std::exchange(begun_bytes_, 0)})); }
 
  private:

@@ -16,14 +16,14 @@ void prepare_output();
 // Sequences of our own that move the cursor; `to` is stdout or stderr.
 void print_as_it_is(std::string_view text, std::FILE* to);
 
-// On standard output: text that a model goes on with. It is data, and goes as it is into files and pipes; a
-// terminal gets it like any other text.
+// Prints, on standard output, text that a model generates. It is data, and goes as it is into files and
+// pipes; a terminal gets it like any other text.
 void print_generated(std::string_view text);
 
 // To be called last. Throws storage when something printed was lost; a reader that had enough is no loss.
 void finish_output();
 
-// Of the terminal; where it is none, as many as COLUMNS says, or `otherwise`.
+// Returns the columns of the terminal; without one, as many as COLUMNS says, or `otherwise`.
 std::size_t columns(std::size_t otherwise);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// prun version.
+// Implements prun version.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -166,7 +166,7 @@ constexpr std::size_t memory_bytes = 3 * 2 * 4099 * 8 + 4096;
 // One rank of a group of all, with an object of the plugin's own, as a process would have it.
 class TrialRank {
  public:
-  // Collective.
+  // Is collective.
   TrialRank(const TriedPlugin& plugin, int rank, int size, const Exchange& exchange)
       : rank_(rank), size_(size), object_(plugin.create(plugin.options)), memory_(memory_bytes) {
     CommInfo info;
@@ -177,7 +177,7 @@ class TrialRank {
     group_ = owned(make_communicator(comm(), {"trial all", all, rank, world_.get()}, exchange));
   }
 
-  // Collective.
+  // Is collective.
   void connect(std::span<const CommOp> ops) {
     attached_.attach({&comm(), group_.get(), false, size_, false}, memory_, ops, nullptr);
   }
@@ -196,7 +196,7 @@ class TrialRank {
     raise(comm().needs(op, rank_, size_, &needs));
     return needs.bytes_sent;
   }
-  // From any thread.
+  // Any thread may call it.
   void abort() {
     for (const auto& one : {group_, world_})
       if (one) comm().abort(one.get());
@@ -247,7 +247,7 @@ void exchange_all(TrialRank& rank, const std::vector<Placed>& placed, const std:
   check_traffic(rank, ops, rank.bytes_sent() - before, what);
 }
 
-// Begun by one start().
+// These are begun by one start().
 constexpr Case at_once[] = {{CommKind::all_reduce, Reduction::sum, DType::f32, 37, false},
                             {CommKind::all_gather, Reduction::sum, DType::bf16, 37, false},
                             {CommKind::broadcast, Reduction::sum, DType::i64, 37, false}};

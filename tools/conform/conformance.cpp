@@ -1,5 +1,5 @@
-// The numbered checks. Those of the file run here; those that run the plugin's code report from a child, line
-// by line: "begin 8", "doing the kernel of op 'x'", "passed 8", "failed 8 why", "skipped 8 why".
+// Runs the numbered checks. Those of the file run here; those that run the plugin's code report from a child,
+// line by line: "begin 8", "doing the kernel of op 'x'", "passed 8", "failed 8 why", "skipped 8 why".
 #include "conform/conformance.hpp"
 
 #include <algorithm>
@@ -62,13 +62,13 @@ ContractCheck& check_of(std::vector<ContractCheck>& checks, int number) {
 
 // ---------------------------------------------------------------- of the file
 
-// Symbols that a linker adds by itself.
+// Says whether a symbol is one that a linker adds by itself.
 bool is_linkers(std::string_view symbol) {
   constexpr std::string_view names[] = {"_init", "_fini", "_edata", "_end", "__bss_start"};
   return std::find(std::begin(names), std::end(names), symbol) != std::end(names);
 }
 
-// C symbols of prun, and C++ symbols in or about namespace prun.
+// Says whether a symbol is a C symbol of prun, or a C++ symbol in or about namespace prun.
 bool is_pruns(std::string_view symbol) {
   return symbol.starts_with("prun_") || (symbol.starts_with("_Z") && (symbol.find("N4prun") != symbol.npos ||
                                                                       symbol.find("NK4prun") != symbol.npos));
@@ -241,7 +241,7 @@ Status cannot_read(void*, Text key, Arguments...) {
   return Status::failure(ErrorCode::bad_input, detail::concat("option '", key.view(), "' cannot be read"));
 }
 
-// Options that all fail to be read.
+// Makes options that all fail to be read.
 std::string create_unreadable(const PluginLibrary& library) {
   const OptionsApi api{sizeof(OptionsApi), nullptr,     cannot_read, cannot_read, cannot_read,
                        cannot_read,        cannot_read, cannot_read, cannot_read, cannot_read};
@@ -298,7 +298,7 @@ void check_running(const Say& say, const Subject& subject) {
 
 // ---------------------------------------------------------------- from the child
 
-// The check that was under way last, and what of it.
+// Names the check that was under way last, and its part.
 struct UnderWay {
   int number = 0;
   std::string doing;

@@ -1,5 +1,5 @@
-// `prun plugins check PATH`: whether a plugin keeps the contract of the plugin border. First what can be read
-// from the file, then, in a child process, what it does when loaded.
+// `prun plugins check PATH` checks whether a plugin keeps the contract of the plugin border: first what can
+// be read from the file, then, in a child process, what it does when loaded.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace prun {
 
-// A section in which every option has its default, or what it is tried with.
+// Is a section in which every option has its default, or what it is tried with.
 struct DefaultOptions {
   OptionsApi api = {};
   std::shared_ptr<void> owner;        // keeps what api.section points to
@@ -26,12 +26,12 @@ using DefaultOptionsFor = std::function<DefaultOptions(const PluginNote& note)>;
 // Says what comes next, for whoever waits: it is named should it crash or not end.
 using Doing = std::function<void(std::string_view what)>;
 
-// What a plugin is tried as. It runs in the child.
+// Holds a plugin as it is tried. It runs in the child.
 struct TriedPlugin {
   void* object = nullptr;
   const PluginNote& note;
   const std::filesystem::path& path;
-  // One more object, with these options.
+  // Makes one more object, with these options.
   std::function<std::shared_ptr<void>(const OptionsApi& options)> create;
   const OptionsApi& options;  // that `object` was made with
   Doing doing;
@@ -62,8 +62,8 @@ struct ContractCheck {
 // "PRUN-PLG-006  passed   exports prun_plugin_v1 and nothing else"
 std::string to_text(const ContractCheck& check);
 
-// All checks in order of their numbers; the ones of its kind are the last. `limit`: for each step of a check
-// that runs the plugin's code, after which its process is killed.
+// Runs all checks in order of their numbers; the ones of its kind are the last. `limit` is for each step of a
+// check that runs the plugin's code; after it the process is killed.
 std::vector<ContractCheck> check_plugin(const std::filesystem::path& path, const DefaultOptionsFor& defaults,
                                         std::chrono::milliseconds limit = std::chrono::seconds(30),
                                         const std::vector<KindCheck>& kind_checks = {});

@@ -37,7 +37,7 @@ std::vector<T> within(const std::vector<T>& row, T before, std::int64_t index, c
   return std::vector<T>(begin, end);
 }
 
-// Into memory that holds something else, between fences.
+// Reads into memory that holds something else, between fences.
 Sample read(DataInterface& data, std::int64_t index, std::int32_t before) {
   std::vector<std::int32_t> tokens = fenced(before), targets = fenced(before);
   raise(data.read(index, tokens.data() + fence, targets.data() + fence));
@@ -69,13 +69,13 @@ void check_range(const Sample& sample, std::int64_t index, const DataInfo& info)
   }
 }
 
-// How many its trait names.
+// Returns how many its trait names.
 std::size_t count_roles(const PluginNote& note) {
   const std::string_view named = trait_of(note, "roles");
   return named.empty() ? 0 : split(named, ',').size();
 }
 
-// Behind read(), as whoever asks for them does. Only targets that count have one.
+// It comes after read(), as in training. Only targets that count have a role.
 void check_roles(DataInterface& data, DataInterface& other, std::int64_t index, std::size_t known) {
   const Sample sample = read(data, index, untouched[0]);
   const std::vector<std::uint8_t> roles = read_roles(data, index, untouched_roles[0]);

@@ -24,7 +24,8 @@ struct Freed {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Memory of a device that is given back or, where it stands for the host's that others allocate, ours.
+// Holds memory of a device, which is released, or our own where it stands for the host's that others
+// allocate.
 class Lent {
  public:
   Lent(DeviceInterface& device, Space space) : device_(device), space_(space) {
@@ -116,7 +117,7 @@ Kernel copy_kernel(DeviceInterface& device) {
   return kernel;
 }
 
-// Launched in two pieces.
+// The launches go in two pieces.
 void run_on_a_queue(DeviceInterface& device, const DeviceInfo& info, const std::vector<Launch>& launches,
                     const std::function<void()>& fill) {
   Queue queue = nullptr;

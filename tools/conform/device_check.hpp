@@ -10,10 +10,10 @@ namespace prun {
 
 CheckFinding check_device(const TriedPlugin& plugin);
 
-// Its kernels against those of the device `cpu`; of the CPU's, also what they do to memory.
+// Checks its kernels against those of the device `cpu`; for the CPU's, also what they do to memory.
 CheckFinding check_device_kernels(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
 
-// Of an op plugin, kernels for other devices than the CPU that are here.
+// Checks an op plugin's kernels for other devices than the CPU that are here.
 CheckFinding check_kernels_elsewhere(const TriedPlugin& plugin, const std::vector<SearchPlace>& places);
 
 }  // namespace prun

@@ -9,7 +9,8 @@
 namespace prun {
 namespace {
 
-// What the coarsest type among the operands leaves of the largest number, after sums in another order.
+// Returns what rounding to the coarsest type among the operands leaves open, relative to the largest number,
+// after sums in another order.
 double tolerance_of(const KernelCall& call) {
   double tolerance = 0;
   for (const TrialOperand& operand : call.operands) {

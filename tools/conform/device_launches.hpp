@@ -1,4 +1,4 @@
-// Kernels of a device that is here, launched as it launches them, beside those of the CPU.
+// Launches kernels of a device that is here as it launches them, beside those of the CPU.
 #pragma once
 
 #include "conform/kernel_trial.hpp"
@@ -18,7 +18,7 @@ class DeviceLaunches {
  private:
   void compare(const KernelCall& call, const std::vector<TrialOperand>& got,
                const std::vector<TrialOperand>& want, const char* when) const;
-  // The operands afterwards.
+  // Returns the operands afterwards.
   std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call);
 
   DeviceInterface& device_;

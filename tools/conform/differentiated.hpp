@@ -9,8 +9,8 @@
 
 namespace prun {
 
-// What a chain computes, as one number whose gradients backward gives: its result times what comes to it
-// from behind, or a loss that it adds to.
+// Reduces what a chain computes to one number whose gradients backward gives: its result times the incoming
+// gradient, or a loss that it adds to.
 struct Objective {
   Id result = none;
   Id loss = none, loss_scale = none;  // runtime values
@@ -28,12 +28,13 @@ class Differentiated {
   Id arriving() const;  // the gradient of the last segment's result
 
   double objective(const Interpreter::Before& before = {});
-  // Backward as well, gradients from zero on.
+  // Runs backward as well, with gradients from zero on.
   void differentiate(const Interpreter::Before& before = {});
   std::vector<double> gradient(Id parameter) { return values_.numbers(program_->value(parameter).gradient); }
 
-  // Where gradients are farthest from differences of the objective, element by element, for at most so many
-  // elements of a parameter; in fp64. Nothing: nowhere farther than tolerance * (1 + |difference|).
+  // Says where gradients are farthest from differences of the objective, element by element, in fp64, for a
+  // limited number of elements of each parameter. It is empty where none is farther than tolerance * (1 +
+  // |difference|).
   struct Miss {
     Id parameter = none;
     std::size_t element = 0;

@@ -1,5 +1,5 @@
-// Runs the functions of one segment op by op, each value in memory of its own: no planner, no executor. What
-// ops and gradients are tried with. It is the only rank, so that exchanges between ranks are copies.
+// Runs the functions of one segment op by op, each value in memory of its own: no planner, no executor. Ops
+// and gradients are tried with it. It is the only rank, so that exchanges between ranks are copies.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace prun {
 
-// The CPU's kernel of an op, or null.
+// Returns the CPU's kernel of an op, or null.
 using KernelsOf = std::function<const KernelDef*(std::string_view op)>;
 
-// Those of a device of kind "cpu", which must outlive them.
+// Returns those of a device of kind "cpu", which must outlive them.
 KernelsOf kernels_of(DeviceInterface& device);
 
 class Interpreter {
@@ -23,7 +23,7 @@ class Interpreter {
   // What both are made from must outlive it.
   Interpreter(const Program& program, KernelsOf kernels);
 
-  // Zero until it is set or written.
+  // Returns zeros until it is set or written.
   std::vector<double> numbers(Id id);
   void set(Id id, const std::vector<double>& numbers);
 

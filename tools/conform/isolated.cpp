@@ -1,4 +1,4 @@
-// fork, a pipe for what the child says, waitpid for how it ended.
+// Uses fork, a pipe for what the child reports, and waitpid for how it ended.
 #include "conform/isolated.hpp"
 
 #include <fcntl.h>
@@ -96,8 +96,8 @@ bool has_ended(pid_t child) {
          info.si_pid == child;
 }
 
-// With its output flowing, so that the child never blocks on a full pipe. False: it has said nothing for
-// longer than `limit`.
+// Waits while its output flows, so that the child never blocks on a full pipe. Returns false where it has
+// reported nothing for longer than `limit`.
 bool wait_for(pid_t child, int fd, std::string& output, std::chrono::milliseconds limit) {
   bool open = true, ended = false;
   Clock::time_point last = Clock::now();

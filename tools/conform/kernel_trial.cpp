@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t fence = 4096;
 constexpr auto fence_byte = std::byte{0xa5};
 
-// Bytes between two fences, aligned as a device's memory is.
+// Holds bytes between two fences, aligned as a device's memory is.
 class FencedBytes {
  public:
   FencedBytes(std::size_t size, std::byte filling) : size_(size), all_(size + 2 * fence + 64, fence_byte) {

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// An operand with its elements.
+// Is an operand with its elements.
 struct TrialOperand {
   OperandShape shape;
   std::int64_t start[max_dims] = {};  // of a part, in the whole
@@ -22,7 +22,7 @@ struct TrialOperand {
   std::size_t elements() const { return static_cast<std::size_t>(shape.elements()); }
 };
 
-// A floating-point type: what has a tolerance.
+// Says whether a type is floating-point, and so has a tolerance.
 constexpr bool is_real(DType type) { return is_float(type); }
 
 struct KernelCall {
@@ -43,7 +43,7 @@ struct BegunSums {
 };
 std::optional<BegunSums> begun_sums(const KernelDef& kernel, const KernelCall& call);
 
-// How a launch is made: what the operands must not depend on.
+// Says how a launch is made: operands must not depend on it.
 struct LaunchManner {
   std::int32_t threads = 1;
   bool backwards = false;               // the last piece of work first
@@ -52,13 +52,13 @@ struct LaunchManner {
   bool strict = false;                  // throws an Error for a kernel that changes what is not its to write
 };
 
-// The kernel for these operands, or null.
+// Returns the kernel for these operands, or null.
 Kernel select_kernel(const KernelDef& kernel, const KernelCall& call);
 
-// The operand as kernels see it, which lies there.
+// Returns the operand as kernels see it, stored at `data`.
 Tensor tensor_of(const TrialOperand& operand, void* data);
 
-// The operands afterwards.
+// Returns the operands afterwards.
 std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call, const LaunchManner& manner);
 
 // Throws an Error for a kernel that writes beside its results or its workspace, leaves elements unwritten,
@@ -69,7 +69,7 @@ void try_memory(const KernelDef& kernel, const KernelCall& call);
 // several threads had something to do.
 bool try_threads(const KernelDef& kernel, const KernelCall& call);
 
-// "op 'linear', operand 'bias'"
+// Returns a text such as "op 'linear', operand 'bias'".
 std::string operand_text(const OpDef& def, std::size_t i);
 
 }  // namespace prun

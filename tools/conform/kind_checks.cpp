@@ -27,7 +27,7 @@ CheckFinding check_schedule(const TriedPlugin& plugin) {
   return {try_schedule(as<ScheduleInterface>(plugin), schedule_traits(plugin.note), plugin.note.name)};
 }
 
-// One of the checks of an op plugin, with the CPU's kernels for all other ops.
+// Wraps one of the checks of an op plugin, with the CPU's kernels for all other ops.
 auto of_ops(const std::vector<SearchPlace>& places, CheckFinding (*check)(const OpsOnTrial& trial)) {
   return [=](const TriedPlugin& plugin) {
     const CpuKernels cpu(places);

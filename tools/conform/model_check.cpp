@@ -30,7 +30,7 @@ std::string full_name(const Program& program, Id parameter) {
   return program.segment(value.segment).name + "." + value.name;
 }
 
-// With sizes that are tried in a moment, where the model takes them together.
+// Has sizes that are tried quickly, where the model accepts them together.
 Schema small_schema(const TriedPlugin& plugin, const OpsBeside& ops, const std::string& given) {
   const Schema tiny = tiny_schema(plugin.note, given);
   const DefaultOptions options = default_options(tiny);
@@ -170,7 +170,7 @@ CheckFinding gradient_finding(const TriedPlugin& plugin, const std::vector<Searc
   return {detail::concat(model.program().parameters().size(), " parameters, a segment of each kind")};
 }
 
-// Whether it is the author's words that refuse, and not a slip that nobody foresaw.
+// Says whether the author's own check refuses, and not an unforeseen error.
 bool is_refusal(const Error& error) { return error.code() != ErrorCode::internal; }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A model with the options that it is tried with, and with each option at its ends.
+// Checks a model with the options that it is tried with, and with each option at its ends.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,8 @@ namespace prun {
 // It is written alike each time, and every parameter reaches the loss.
 CheckFinding check_model_program(const TriedPlugin& plugin);
 
-// The gradients of the whole model against finite differences in fp64. `given`: as for trial_schema().
+// Checks the gradients of the whole model against finite differences in fp64. `given` is as for
+// trial_schema().
 CheckFinding check_model_gradients(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
                                    const std::string& given);
 

@@ -1,4 +1,4 @@
-// An observer of a run that did not take place.
+// Checks an observer with a run that did not take place.
 #pragma once
 
 #include "conform/conformance.hpp"

@@ -14,7 +14,7 @@ namespace {
 
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16};
 
-// What came of trying a plugin's ops.
+// Counts the results of trying a plugin's ops.
 class Tally {
  public:
   template <class Counts>

@@ -1,5 +1,5 @@
-// What `prun plugins check` asks of op plugins: each op with the operands of its examples, its gradient, and
-// what that emits.
+// Runs what `prun plugins check` asks of op plugins: each op with the operands of its examples, its gradient,
+// and what that emits.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// The ops of one plugin, or prun's own, with their examples and CPU kernels.
+// Holds the ops of one plugin, or prun's own, with their examples and CPU kernels.
 struct OpsOnTrial {
   std::shared_ptr<OpRegistry> registry;
   std::vector<OpDef> ops;
@@ -26,13 +26,13 @@ CheckFinding check_memory(const OpsOnTrial& trial);
 CheckFinding check_threads(const OpsOnTrial& trial);
 CheckFinding check_gradients(const OpsOnTrial& trial);
 CheckFinding check_marks(const OpsOnTrial& trial);
-// Those that a device has, against the CPU's.
+// Checks those that a device has, against the CPU's.
 CheckFinding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there);
 
-// All of prun's own, with the kernels of the CPU.
+// Returns all of prun's own, with the kernels of the CPU.
 OpsOnTrial builtin_ops_on_trial(const KernelsOf& kernels, Doing doing);
 
-// Of an op plugin that lies beside others, with the kernels of the device `cpu` for all other ops.
+// Returns those of an op plugin among others, with the kernels of the device `cpu` for all other ops.
 OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing);
 
 }  // namespace prun

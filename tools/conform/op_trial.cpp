@@ -52,14 +52,14 @@ Id OpTrial::operand(std::size_t i, const ExampleOperand& example) {
   return program_->add_value(std::move(value));
 }
 
-// A parameter, so that differences are taken of it too.
+// Adds a parameter, so that differences are taken of it too.
 Id OpTrial::statistics(const std::string& name, Array<Dim> dims) {
   const Id id = program_->add_parameter(segment_id, {Text(std::string_view(name)), dims, zeros(), false});
   program_->value(id).dtype = OpShape::statistics(program_->precision().compute);
   return id;
 }
 
-// The op's only result, or the weighed sum of all that gradients come back to.
+// Returns the op's only result, or the weighed sum of all that have gradients.
 Id OpTrial::result(const Op& op) {
   std::vector<Id> results;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {

@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// In that precision. An op without a gradient is never run backward. `registry` has the op, and gets what
-// weighs several results together.
+// Tries an op in that precision. An op without a gradient is never run backward. `registry` has the op, and
+// gets what weighs several results together.
 class OpTrial {
  public:
   OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& example, DType type,
@@ -17,9 +17,10 @@ class OpTrial {
 
   const OpDef& def() const { return def_; }
   bool has_gradient() const { return differentiated_ != nullptr; }
-  // Forward, and backward where there is one.
+  // Runs forward, and backward where there is one.
   void run(const Interpreter::Before& before);
-  // How gradients and differences part, as a sentence; empty: they agree. In fp64, of an op with a gradient.
+  // Says in a sentence how gradients and differences disagree; empty means that they agree. It is for an op
+  // with a gradient, in fp64.
   std::string gradient_problem();
 
  private:

@@ -22,10 +22,10 @@ class OpsBeside {
   // used is passed over there.
   OpsBeside(const std::filesystem::path& folder, const std::vector<SearchPlace>& others);
 
-  // Plugins, as [plugins] ops names them.
+  // Returns plugins, as [plugins] ops names them.
   const std::vector<std::string>& names() const { return names_; }
   const std::shared_ptr<OpRegistry>& registry() const { return registry_; }
-  // Theirs for the device `cpu`, before others. Not to outlive this.
+  // Returns their kernels for the device `cpu`, before others. It must not outlive this.
   KernelsOf with_kernels(const KernelsOf& others) const;
 
  private:

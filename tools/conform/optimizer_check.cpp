@@ -23,7 +23,7 @@ Numbers drawn(const std::string& what, std::int64_t begin, std::int64_t rows, st
   return numbers;
 }
 
-// Rows [begin, begin + rows) of a parameter, and its updates in fp64.
+// Updates rows [begin, begin + rows) of a parameter in fp64.
 class Updates {
  public:
   Updates(OptimizerInterface& optimizer, const OpsBeside& ops, const KernelsOf& kernels, std::int64_t begin,
@@ -44,7 +44,7 @@ class Updates {
       try_threads(kernel, call);
     });
   }
-  // The parameter and its state.
+  // Returns the parameter and its state.
   std::vector<Numbers> numbers() {
     std::vector<Numbers> all = {values_.numbers(parameter_)};
     for (Id state : program_->value(parameter_).states) all.push_back(values_.numbers(state));

@@ -1,4 +1,4 @@
-// An optimizer and one parameter.
+// Checks an optimizer with one parameter.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// prun plugins list | inspect | new | check.
+// Implements prun plugins list | inspect | new | check.
 #include <cstdio>
 
 #include "base/json.hpp"
@@ -34,7 +34,7 @@ int list(const Arguments& arguments) {
   return 0;
 }
 
-// "gpt" or "model/gpt" among all that are found, or a path.
+// Finds "gpt" or "model/gpt" among all plugins, or takes a path.
 std::vector<PluginCandidate> named(const Arguments& arguments, const std::string& word) {
   std::vector<PluginCandidate> found;
   for (PluginCandidate& plugin : list_plugins(plugin_places({}, {}, arguments.plugin_paths)))
@@ -66,7 +66,7 @@ int inspect(const Arguments& arguments, const std::string& word) {
   return 0;
 }
 
-// A file, or all plugins of a name.
+// Returns a file, or all plugins of a name.
 std::vector<std::filesystem::path> paths_of(const Arguments& arguments, const std::string& word) {
   if (word.find('/') != std::string::npos || word.ends_with(".so")) return {word};
   std::vector<std::filesystem::path> paths;

@@ -1,4 +1,4 @@
-// `prun plugins new KIND NAME [DIR]`: a small, complete plugin project to start from.
+// `prun plugins new KIND NAME [DIR]` writes a small, complete plugin project to start from.
 #pragma once
 
 #include <filesystem>

@@ -8,9 +8,9 @@ namespace prun {
 std::string_view scaffold_cmake();
 std::string_view scaffold_readme();
 
-// The source of a plugin of this kind, or of a `tier`, which is a device; empty when there is none.
+// Returns the source of a plugin of this kind, or of a `tier`, which is a device; empty when there is none.
 std::string_view scaffold_source(std::string_view kind);
-// Of those, what runs beneath a program.
+// Return, of those, the sources of devices, tiers and comm plugins.
 std::string_view scaffold_device();
 std::string_view scaffold_tier();
 std::string_view scaffold_comm();

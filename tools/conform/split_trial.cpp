@@ -230,7 +230,7 @@ void try_monotone(const KernelDef& kernel, const KernelCall& call, const OpShape
           "its rule says that partial maxima pass through (s.pass_maximum), and they do not");
 }
 
-// The same with the halves of a dimension exchanged.
+// Returns the same with the halves of a dimension exchanged.
 TrialOperand exchanged(const TrialOperand& whole, const Name& dim) {
   const auto d = whole.shape.present ? place_of(whole.shape, dim) : std::nullopt;
   if (!d) return whole;

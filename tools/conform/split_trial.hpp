@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// In fp64. Throws an Error that names op, mark and operand. Returns what it could not try: dimensions that
-// have no two equal parts.
+// Tries them in fp64. Throws an Error that names op, mark and operand. Returns what it could not try:
+// dimensions that have no two equal parts.
 std::vector<std::string> try_marks(const KernelDef& kernel, const KernelCall& call);
 
 }  // namespace prun

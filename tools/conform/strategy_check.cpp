@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t steps = 2;
 
-// The axis that it works on; empty: none.
+// Returns the axis that it works on; empty means none.
 std::string axis_of(const PluginNote& note, const std::string& given) {
   const Schema schema = trial_schema(note, given);
   const recipe::Option* const axis = schema.find("axis");
@@ -32,8 +32,8 @@ std::string ops_table(const OpsBeside& ops) {
   return ops.names().empty() ? "" : "[plugins]\nops = " + recipe::to_toml(recipe::Value(ops.names())) + "\n";
 }
 
-// Two ranks on its axis, or on that of `data` where it has none; with ZeRO, where it is no part of that
-// itself, over two ranks more.
+// Lays out two ranks on its axis, or on that of `data` where it has none; with ZeRO, where it is no part of
+// that itself, over two ranks more.
 std::string layout_of(const PluginNote& note, const std::string& given, bool with_zero) {
   const std::string axis = axis_of(note, given);
   const bool splits_batch = trait_lists(note, "splits", "batch");

@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// `given`: options of its own, as in its section of a recipe.
+// `given` are options of its own, as in its section of a recipe.
 CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
                             const std::string& given);
 

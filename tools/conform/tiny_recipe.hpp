@@ -1,4 +1,4 @@
-// What plugins are tried with that need a run around them.
+// Holds what plugins are tried with that need a run around them.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace prun {
 
-// A folder that goes with it.
+// Makes a folder that is removed with it.
 class TrialFolder {
  public:
   TrialFolder();
@@ -30,7 +30,7 @@ class TrialFolder {
 Recipe tiny_recipe(const BaseModel& model, const std::string& more, const std::filesystem::path& folder,
                    PluginHost& plugins);
 
-// The kernels of the device `cpu`, or none where there is no such plugin.
+// Holds the kernels of the device `cpu`, or none where there is no such plugin.
 class CpuKernels {
  public:
   explicit CpuKernels(const std::vector<SearchPlace>& places);

@@ -1,4 +1,4 @@
-// The options that a plugin is tried with: its defaults, and values for those that have none.
+// Makes the options that a plugin is tried with: its defaults, and values for those that have none.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 
 namespace prun {
 
-// The plugin's schema with these values as defaults. `given`: as in its section of a recipe. Of a model, what
-// is required and not given is tiny, where its name says what it is. Throws bad_input for keys and values
-// that the schema does not have.
+// Returns the plugin's schema with these values as defaults. `given` is as in its section of a recipe. A
+// model's options that are required and not given are tiny, where their names are known. Throws bad_input for
+// keys and values that the schema does not have.
 Schema trial_schema(const PluginNote& note, const std::string& given);
 // Of a model: all that is not given is no larger than that.
 Schema tiny_schema(const PluginNote& note, const std::string& given);
 
-// Every option at its default.
+// Returns every option at its default.
 DefaultOptions default_options(const Schema& schema);
 
-// The same schema with another default.
+// Returns the same schema with another default.
 Schema with_default(const Schema& schema, const std::string& key, recipe::Value value);
 
 }  // namespace prun

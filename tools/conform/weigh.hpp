@@ -5,9 +5,9 @@
 
 namespace prun {
 
-// weigh(y, weights) -> s = the sum of y * weights, and its gradient.
+// Adds weigh(y, weights) -> s = the sum of y * weights, and its gradient.
 void add_weigh_ops(OpRegistry& registry);
-// The same kernels and these.
+// Returns the same kernels and these.
 KernelsOf with_weigh_kernels(KernelsOf kernels);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// prun convert: a recipe from the configuration of another framework.
+// Implements prun convert: it writes a recipe from the configuration of another framework.
 #include <cstdio>
 
 #include "base/output_file.hpp"

@@ -1,4 +1,4 @@
-// The section expert_parallel of DeepSpeed's JSON, which takes the experts of a model apart over ranks.
+// Reads the section expert_parallel of DeepSpeed's JSON, which takes the experts of a model apart over ranks.
 #pragma once
 
 #include "convert/layout.hpp"

@@ -112,7 +112,7 @@ std::string name_of(const fs::path& file) {
   return name;
 }
 
-// With the values of the command line, as the schemas type them.
+// Adds the values of the command line, as the schemas type them.
 void take_sets(Transfer& transfer, const Given& given, const std::string& name,
                const recipe::PluginCatalog& catalog) {
   for (const std::string& set : given.sets)

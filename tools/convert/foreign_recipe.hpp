@@ -1,5 +1,5 @@
-// A configuration of DeepSpeed, Megatron-LM or torchtitan as a recipe. What its file says and what becomes of
-// it is listed by name; what it does not say and a recipe must is asked for.
+// Converts a configuration of DeepSpeed, Megatron-LM or torchtitan to a recipe. Every setting of its file is
+// listed by name with what becomes of it; what it leaves out and a recipe needs is asked for.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 
 namespace prun::convert {
 
-// A recipe's first line.
+// Is a recipe's first line.
 inline constexpr const char* recipe_mark = "# Written by prun convert.";
 
 struct Converted {

@@ -70,7 +70,7 @@ constexpr const char* whole_axes =
     "strategy experts takes whole axes of the mesh, from the innermost one outwards; with two axes that "
     "strategy data names one after the other, one of them may have the experts";
 
-// Nothing for one rank. False where no axes have as many.
+// Writes nothing for one rank. Returns false where no axes have as many.
 bool write_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
                    std::string_view origin) {
   if (ranks == 1) return !with_tensor || axes.tensor == 1;

@@ -5,7 +5,7 @@
 
 namespace prun::convert {
 
-// The ranks along each axis, and where that was said.
+// Holds the ranks along each axis, and where they were stated.
 struct Axes {
   std::int64_t data = 1, pipeline = 1, tensor = 1;
   std::int64_t sequence = 1;  // ranks that share one sequence
@@ -18,16 +18,16 @@ std::int64_t product(std::initializer_list<std::int64_t> factors);
 // Sets along how many ranks sequences are split, as the first of the keys that says more than one.
 void read_sequence(Transfer& transfer, std::initializer_list<const char*> keys, Axes& axes);
 
-// Ranks that are left for the batch, or nothing where their number is not known, which is then asked for.
-// `all`: as the source says it, if it does. Throws bad_input where they do not come out.
+// Returns the ranks that are left for the batch, or nothing where their number is not known, which is then
+// asked for. `all` is as the source states it, if it does. Throws bad_input where they do not divide.
 std::optional<std::int64_t> data_ranks(Transfer& transfer, std::optional<std::int64_t> all, const Axes& axes);
 // "--ranks / (tensor x pipeline)"
 std::string data_origin(std::string_view ranks, const Axes& axes);
 
-// [mesh], and the strategies data, context, tensor and pipeline for axes of more than one rank.
+// Writes [mesh], and the strategies data, context, tensor and pipeline for axes of more than one rank.
 void write_axes(Transfer& transfer, const Axes& axes);
 
-// A strategy without options.
+// Adds a strategy without options.
 void add_strategy(Transfer& transfer, std::string_view name, std::string_view origin);
 
 // Strategy experts over so many ranks, or nothing for one, from a foreign key for them and one for how many

@@ -1,5 +1,5 @@
-// The arguments of Megatron-LM, and of what was made from it. Where they say nothing Megatron's own defaults
-// are written down, since ours are others.
+// Converts the arguments of Megatron-LM, and of its derivatives. Where they are absent Megatron's own
+// defaults are written, since ours differ.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -256,13 +256,13 @@ void convert_flag(Transfer& transfer, std::string_view key, std::string_view to,
 
 // ------------------------------------------------------------------- parts
 
-// Beyond what any count is, the schemas refuse it.
+// The schemas refuse what is beyond any count.
 std::int64_t whole(double number) { return static_cast<std::int64_t>(std::clamp(number, -9e15, 9e15)); }
 
 // Beyond these no ramp is climbed.
 constexpr std::int64_t most_samples = 10'000'000'000'000, most_sizes = 100'000;
 
-// Start, increment and samples, as they stand there.
+// Returns start, increment and samples, as they are written there.
 std::optional<std::array<std::int64_t, 3>> said_ramp(const Transfer& transfer) {
   std::array<std::int64_t, 3> numbers{};
   std::istringstream words(transfer.text("rampup-batch-size"));
@@ -271,7 +271,7 @@ std::optional<std::array<std::int64_t, 3>> said_ramp(const Transfer& transfer) {
   return numbers;
 }
 
-// How its steps grow, if they do.
+// Returns how its steps grow, if they do.
 BatchRamp ramp_of(const Transfer& transfer, std::int64_t global) {
   const auto said = said_ramp(transfer);
   if (!said || (*said)[0] >= global || (global - (*said)[0]) / (*said)[1] > most_sizes)
@@ -503,7 +503,7 @@ void convert_decay_style(Transfer& transfer) {
   }
 }
 
-// `steps`: of the run, where they are known.
+// `steps` are those of the run, where they are known.
 void convert_rates(Transfer& transfer, const std::optional<std::int64_t>& steps) {
   transfer.take("lr", "optimizer.lr");
   transfer.take("clip-grad", "optimizer.clip", "1.0");
@@ -584,7 +584,7 @@ void convert_precision(Transfer& transfer) {
   }
 }
 
-// "0.2 A 0.3 B", or one prefix.
+// Reads "0.2 A 0.3 B", or one prefix.
 void convert_data(Transfer& transfer) {
   if (!transfer.has("data-path")) return;
   const std::string path = transfer.text("data-path");
@@ -603,7 +603,7 @@ void convert_data(Transfer& transfer) {
   transfer.carried("data-path");
 }
 
-// Samples for validation and for a test, which is not trained on either.
+// Reads samples for validation and for a test, which is not trained on either.
 void convert_validation(Transfer& transfer) {
   if (transfer.is_left_open("split")) return;
   const std::string parts = transfer.text("split", "969,30,1");

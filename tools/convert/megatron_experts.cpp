@@ -44,7 +44,7 @@ constexpr std::array rules = {
     Rule{"moe-*", "", refused, "this model's routers and experts have no such option"},
 };
 
-// Options that DeepSpeed's branch of it has for experts of its own.
+// Lists options that DeepSpeed's branch of it has for its own experts.
 constexpr std::array branch_rules = {
     Rule{"mlp-type", "standard", without_effect, "as here"},
     Rule{"mlp-type", "", refused, "an MLP beside the experts is model.shared_ffn, and adds to them as it is"},

@@ -5,7 +5,7 @@
 
 namespace prun::convert {
 
-// Of a model with experts: all that begins with moe- or expert-, and num-experts.
+// Converts, for a model with experts, all that begins with moe- or expert-, and num-experts.
 void convert_experts(Transfer& transfer, const Axes& axes);
 
 }  // namespace prun::convert

@@ -11,17 +11,17 @@
 namespace prun::convert {
 namespace {
 
-// In the order in which recipes have them. A name before a dot stands for all behind it.
+// Sections are in the order in which recipes have them. A name before a dot stands for all after it.
 constexpr std::array<std::string_view, 14> section_order = {
     "run",        "model",  "data",      "data.blend", "batch",    "eval",      "precision",
     "loss_scale", "device", "optimizer", "mesh",       "strategy", "tier.nvme", "observer"};
-// Strategies, in the order of the manual.
+// Strategies are in the order of the manual.
 constexpr std::array<std::string_view, 6> strategy_order = {"data", "tensor",    "pipeline",
                                                             "zero", "recompute", "offload"};
 
 bool is_list(std::string_view section) { return section == "strategy" || section == "observer"; }
 
-// "strategy.zero.stage": the section "strategy.zero" and the key "stage".
+// Splits "strategy.zero.stage" into the section "strategy.zero" and the key "stage".
 std::pair<std::string, std::string> parts_of(std::string_view path) {
   std::size_t dot = path.find('.');
   const std::string_view first = path.substr(0, dot);
@@ -39,7 +39,7 @@ std::size_t rank_of_strategy(std::string_view section) {
   return static_cast<std::size_t>(found - strategy_order.begin());
 }
 
-// [model], [[data.blend]], [[strategy]] with its plugin
+// Writes [model], [[data.blend]], or [[strategy]] with its plugin.
 void write_header(recipe::TomlWriter& out, const std::string& section, const std::string& origin) {
   const std::string first = section.substr(0, section.find('.'));
   if (section.starts_with("data.blend."))

@@ -1,4 +1,4 @@
-// The tables of a recipe that is being written: values by their keys, each with its origin.
+// Holds the tables of a recipe that is being written: values by their keys, each with its origin.
 #pragma once
 
 #include <map>
@@ -12,16 +12,16 @@ namespace prun::convert {
 
 class RecipeTables {
  public:
-  // "optimizer.lr", "strategy.zero.stage", "data.blend.1.path". Later wins.
+  // Sets "optimizer.lr", "strategy.zero.stage" or "data.blend.1.path". The later value wins.
   void set(std::string_view path, recipe::Value value, std::string_view origin);
-  // One more of a list of texts, which has each once.
+  // Adds one more to a list of texts, which has each once.
   void add_text(std::string_view key, std::string_view text, std::string_view origin);
-  // A plugin without options: "strategy.data", "observer.console".
+  // Sets a plugin without options: "strategy.data", "observer.console".
   void set_plugin(std::string_view section, std::string_view origin);
   // A recipe that names an observer gets no console by itself.
   void keep_console();
   bool has(std::string_view path) const;
-  // In the order in which recipes have them.
+  // Writes them in the order in which recipes have them.
   void write(recipe::TomlWriter& out) const;
 
  private:
@@ -30,7 +30,7 @@ class RecipeTables {
     recipe::Value value;
     std::string origin;
   };
-  // Of a plugin that is listed, with its origin even where no option is.
+  // Is of a plugin that is listed, with its origin even where it has no options.
   struct Section {
     std::string origin;
     std::vector<Entry> entries;

@@ -20,7 +20,7 @@ const Words* ShellVariables::find(const std::string& name, const ShellText& at) 
   return &found->second;
 }
 
-// The name of a variable at the reader, which is behind a $; empty where there is none.
+// Reads the name of a variable after a $; it is empty where there is none.
 std::string ShellExpansions::read_name() {
   if (std::isdigit(static_cast<unsigned char>(text_.now())) || text_.now() == '@' || text_.now() == '*' ||
       text_.now() == '#' || text_.now() == '?')
@@ -33,7 +33,7 @@ Words ShellExpansions::value_of(const std::string& name, const std::string& as_w
   return name == "@" || name == "*" ? Words() : Words{as_written};
 }
 
-// "NAME", "NAME[@]", "NAME:-text", "NAME-text"
+// Expands "NAME", "NAME[@]", "NAME:-text" or "NAME-text".
 Words ShellExpansions::braced(std::string_view inner) {
   std::size_t end = 0;
   while (end < inner.size() && name_letter(inner[end])) ++end;

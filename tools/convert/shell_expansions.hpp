@@ -1,4 +1,4 @@
-// What stands behind a $ in a shell script: variables, defaults, whole-number arithmetic. What a run alone
+// Expands what follows a $ in a shell script: variables, defaults, whole-number arithmetic. What only a run
 // would know stays as it is written.
 #pragma once
 
@@ -26,13 +26,13 @@ class ShellExpansions {
  public:
   ShellExpansions(ShellText& text, ShellVariables& variables) : ShellExpansions(text, variables, 0) {}
 
-  // At a $ or a backquote.
+  // Reads at a $ or a backquote.
   Words read();
   // At "${NAME[@]}" or "$@", in quotes: each element is a word of its own.
   std::optional<Words> read_elements();
 
  private:
-  // Of what stands within an expansion of another one.
+  // Expands what is within an expansion of another one.
   ShellExpansions(ShellText& text, ShellVariables& variables, int nested)
       : text_(text), variables_(variables), nested_(nested) {}
 

@@ -1,4 +1,4 @@
-// A place in the text of a shell script that is being read.
+// Points at a place in the text of a shell script that is being read.
 #pragma once
 
 #include <algorithm>
@@ -16,21 +16,21 @@ using Words = std::vector<std::string>;
 inline bool name_letter(char c) { return c == '_' || std::isalnum(static_cast<unsigned char>(c)); }
 inline bool blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// Words as blanks and line ends part them.
+// Splits words at blanks and line ends.
 Words words_in(std::string_view text);
 
 class ShellText {
  public:
   ShellText(std::string_view text, std::string_view source) : text_(text), source_(source) {}
 
-  // Another text, which stands within this one.
+  // Returns another text, which is part of this one.
   ShellText within(std::string_view text) const { return {text, source_}; }
   [[noreturn]] void fail(std::string_view what) const;
 
   bool at_end() const { return at_ >= text_.size(); }
   char now() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool starts(std::string_view with) const { return text_.substr(at_).starts_with(with); }
-  // A line that goes on in the next one.
+  // Says whether a line goes on in the next one.
   bool continues() const { return starts("\\\n") || starts("\\\r\n"); }
   bool ends_command() const {
     return at_end() || now() == '\n' || now() == ';' || now() == '|' || now() == '&' || now() == ')';

@@ -26,7 +26,7 @@ class ShellReader {
   }
 
  private:
-  // NAME=word, NAME+=word, NAME=( words ). Whether there was one.
+  // Reads NAME=word, NAME+=word or NAME=( words ). Returns whether there was one.
   bool read_assignment() {
     const std::size_t begin = text_.at();
     const std::string name(text_.take_name());
@@ -72,7 +72,7 @@ class ShellReader {
       for (std::string& part : words_in(word)) command_.branched.push_back(std::move(part));
   }
 
-  // <<EOF: all lines up to that word are somebody else's.
+  // Skips <<EOF: all lines up to that word are not the shell's.
   void skip_document(std::string word) {
     word.erase(0, word.find_first_not_of("<-'\""));
     while (!word.empty() && (word.back() == '\'' || word.back() == '"')) word.pop_back();
@@ -86,7 +86,7 @@ class ShellReader {
   }
 
   void take_command(Words words) {
-    // A command line in quotes, as `sh -c` has it: the first.
+    // The command line is in quotes, as `sh -c` has it: it is the first such word.
     const auto quoted = std::find_if(words.begin(), words.end(), [](const std::string& word) {
       return word.find(".py ") != std::string::npos;
     });
@@ -109,7 +109,8 @@ class ShellReader {
     command_.arguments.assign(script + 1, std::find_if(script + 1, words.end(), redirected));
   }
 
-  // One that ends at a line end, a ; or an operator. Nothing: one that only sets variables.
+  // Reads a command that ends at a line end, a ; or an operator. Returns nothing for one that only sets
+  // variables.
   Words read_simple_command() {
     Words words;
     while (!text_.ends_command()) {

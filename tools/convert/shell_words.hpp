@@ -1,6 +1,6 @@
-// The words of the command that starts training, out of a shell script or a text of arguments. Nothing is
-// run: variables, arrays, defaults and whole-number arithmetic are put in; what a run alone would know stays
-// as it is written.
+// Reads the words of the command that starts training, out of a shell script or a text of arguments. Nothing
+// is run: variables, arrays, defaults and whole-number arithmetic are expanded; what only a run would know
+// stays as it is written.
 #pragma once
 
 #include <string>

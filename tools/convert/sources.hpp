@@ -1,4 +1,4 @@
-// The frameworks whose configurations are read: what each of their settings means in a recipe.
+// Lists the frameworks whose configurations are read, and converts each of their settings.
 #pragma once
 
 #include "base/json.hpp"
@@ -8,11 +8,11 @@
 
 namespace prun::convert {
 
-// A ds_config, as deepspeed.initialize() and Hugging Face's Trainer take it.
+// Converts a ds_config, as deepspeed.initialize() and Hugging Face's Trainer take it.
 void convert_deepspeed(Transfer& transfer, const JsonValue& root);
-// The arguments of pretrain_gpt.py, with those of the launcher before it.
+// Converts the arguments of pretrain_gpt.py, with those of the launcher before it.
 void convert_megatron(Transfer& transfer, const ShellCommand& command);
-// A train_config of torchtitan.
+// Converts a train_config of torchtitan.
 void convert_torchtitan(Transfer& transfer, const recipe::Node& root);
 
 }  // namespace prun::convert

@@ -1,4 +1,4 @@
-// A train_config of torchtitan.
+// Converts a train_config of torchtitan.
 #include <array>
 
 #include "convert/layout.hpp"

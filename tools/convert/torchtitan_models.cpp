@@ -43,7 +43,7 @@ void write_qwen(Transfer& transfer, const Flavor& flavor, const std::string& ori
   transfer.set("model.choices", flavor.choices, origin);
   transfer.set("model.expert_ffn", flavor.expert_ffn, origin);
   transfer.set("model.router_normalise", true, origin);
-  // Its load_balance_coeff. That the mean of all biases' moves is taken off there changes no choice.
+  // This is its load_balance_coeff. Subtracting the mean of all biases' moves, as it does, changes no choice.
   transfer.set("model.router_bias", true, origin);
   transfer.set("model.router_bias_rate", 1e-3, origin);
 }

@@ -1,6 +1,6 @@
-// A configuration of another framework on its way into a recipe. Each of its settings is accounted for:
-// carried over, not carried over, without effect here, or left open there, with a reason. What nobody
-// accounts for is unknown.
+// Carries a configuration of another framework into a recipe. Each of its settings is accounted for: carried
+// over, not carried over, without effect here, or left open there, with a reason. A setting without account
+// is reported as unknown.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Setting {
   std::string why;  // unless it is carried
 };
 
-// What becomes of a key. The first rule that fits counts.
+// Says what becomes of a key. The first rule that fits counts.
 struct Rule {
   std::string_view key;   // * stands for any letters
   std::string_view when;  // values that it holds for, with | between them; empty: all
@@ -37,7 +37,7 @@ struct Rule {
   std::string_view value = {};  // carried: the recipe's word for it, where it is another
 };
 
-// What stands on the command line.
+// Holds what the command line gives.
 struct Given {
   std::optional<std::int64_t> ranks;
   std::string model;              // a config.json, or a folder with one
@@ -57,7 +57,7 @@ class Transfer {
   const std::vector<Setting>& settings() const { return settings_; }
   bool has(std::string_view key) const { return find(key) && find(key)->fate != Fate::left_open; }
   bool is_left_open(std::string_view key) const { return find(key) && find(key)->fate == Fate::left_open; }
-  // The value of a key, or the fallback.
+  // Returns the value of a key, or the fallback.
   std::string text(std::string_view key, std::string_view fallback = {}) const;
   // Throws bad_input where it is none, naming the key.
   std::optional<double> number(std::string_view key) const;
@@ -71,7 +71,7 @@ class Transfer {
   void leave_open(std::string_view key, std::string_view why) { account(key, Fate::left_open, why); }
   // Something that the framework does unless told otherwise, and prun does not.
   void refuse_default(std::string_view key, std::string_view value, std::string_view why);
-  // Of all settings that are still open.
+  // Applies rules to all settings that are still open.
   void apply(std::span<const Rule> rules);
 
   // ------------------------------------------------------------- the recipe
@@ -89,7 +89,7 @@ class Transfer {
   // The value of a setting, or the framework's default, as the recipe's; one that is left open is asked for.
   void take(std::string_view from, std::string_view to);
   void take(std::string_view from, std::string_view to, std::string_view framework_default);
-  // Whether the recipe has a value for a key, given on the command line included.
+  // Says whether the recipe has a value for a key, given on the command line included.
   bool knows(std::string_view key) const;
   // Rows of the token table are a multiple of that there, wherever their number comes from.
   void pad_vocabulary(std::int64_t multiple) { rows_multiple_ = multiple; }
@@ -116,7 +116,8 @@ class Transfer {
   std::int64_t rows_multiple_ = 1;
 };
 
-// What a text of a configuration says: a boolean, a number, a list of either or of texts; else the text.
+// Returns what a text of a configuration says: a boolean, a number, a list of either or of texts; else the
+// text.
 recipe::Value value_of(std::string_view text);
 
 }  // namespace prun::convert

@@ -8,8 +8,8 @@ namespace prun::convert {
 
 class WholeSum {
  public:
-  // A number and the sign behind it, of which the last is a +. False: one of them is none, or the number
-  // divides by zero.
+  // Adds a number and the sign after it, of which the last is a +. Returns false where one of them is none,
+  // or the number divides by zero.
   bool add(std::string_view number, char behind);
   bool too_large() const { return too_large_; }
   std::int64_t value() const { return sum_; }

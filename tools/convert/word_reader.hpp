@@ -1,4 +1,4 @@
-// The words of a shell script as commands get them: without quotes, and with what expands put in.
+// Reads the words of a shell script as commands get them: without quotes, and expanded.
 #pragma once
 
 #include "convert/shell_expansions.hpp"

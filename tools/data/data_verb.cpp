@@ -1,4 +1,4 @@
-// prun data show RECIPE: a sample as training gets it.
+// Implements prun data show RECIPE: it shows a sample as training gets it.
 #include "cli/command_table.hpp"
 #include "data/shown_sample.hpp"
 

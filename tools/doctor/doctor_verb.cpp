@@ -1,4 +1,4 @@
-// prun doctor: this machine, and what a recipe needs of it.
+// Implements prun doctor: it checks this machine, and what a recipe needs of it.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -37,7 +37,7 @@ fs::path existing(fs::path folder) {
   return folder;
 }
 
-// A file without a name; gone when it is closed.
+// Opens a file without a name, which is gone when it is closed.
 FileDescriptor open_nameless(const fs::path& folder, int flags) {
   std::string name = (folder / ".prun-doctor-XXXXXX").string();
   FileDescriptor file(::mkostemp(name.data(), flags));
@@ -45,7 +45,7 @@ FileDescriptor open_nameless(const fs::path& folder, int flags) {
   return file;
 }
 
-// Bytes a second of `move` block by block, until the time is over; what went wrong is an Error.
+// Returns the bytes a second of `move` block by block, until the time is over; what went wrong is an Error.
 template <class Move>
 double rate_of(const fs::path& folder, std::int64_t blocks, std::int64_t& done, Move&& move) {
   const Clock::time_point begin = Clock::now();

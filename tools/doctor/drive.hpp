@@ -1,4 +1,4 @@
-// What a folder's drive does, tried out.
+// Measures what a folder's drive does.
 #pragma once
 
 #include <filesystem>

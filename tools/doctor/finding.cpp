@@ -20,7 +20,7 @@ std::string padded(std::string text, std::size_t width) {
   return text;
 }
 
-// Further lines stand below the first.
+// Puts further lines below the first.
 std::string indented(std::string text) {
   const std::string blanks(health_width + what_width, ' ');
   for (std::size_t at = text.find('\n'); at != std::string::npos; at = text.find('\n', at + 1))

@@ -1,4 +1,4 @@
-// What `prun doctor` says of one thing: how it is, and the command that mends it.
+// Holds what `prun doctor` says of one thing: how it is, and the command that mends it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ using Findings = std::vector<Finding>;
 // Good, with what `body` says, or broken, with the sentence of its Error, which says what to do.
 Finding attempt(const std::string& what, const std::function<std::string()>& body);
 
-// Of lines as plugins write them: `good|what|found|mend`.
+// Parses lines as plugins write them: `good|what|found|mend`.
 Findings findings_in(std::string_view lines);
 
 bool nothing_broken(std::span<const Finding> findings);

@@ -43,7 +43,7 @@ Finding processor() {
   return finding;
 }
 
-// "MemAvailable:  1234 kB"
+// Reads a line such as "MemAvailable:  1234 kB".
 std::int64_t memory_of(const fs::path& root, const std::string& key) {
   std::ifstream file(root / "proc/meminfo");
   std::string word;
@@ -68,7 +68,7 @@ Finding numa(const fs::path& root) {
           nodes > 1 ? detail::concat(nodes, ", each nearer to some processors") : "one", ""};
 }
 
-// The word in brackets: "always [madvise] never".
+// Reads the word in brackets of "always [madvise] never".
 Finding huge_pages(const fs::path& root) {
   const std::string line = first_line(root / "sys/kernel/mm/transparent_hugepage/enabled");
   const std::size_t begin = line.find('['), end = line.find(']');

@@ -17,7 +17,7 @@ std::shared_ptr<Interface> with_defaults(PluginHost& plugins, const std::string&
   return plugins.create<Interface>(kind, name, options_of(section));
 }
 
-// What a plugin itself finds of the machine.
+// Returns what a plugin itself finds of the machine.
 template <class Interface>
 Findings examined(Interface& plugin) {
   Text lines;

@@ -1,4 +1,4 @@
-// What devices and comm plugins say of this machine.
+// Collects what devices and comm plugins say of this machine.
 #pragma once
 
 #include "doctor/finding.hpp"

@@ -24,7 +24,7 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
   return all;
 }
 
-// That lie in the folder at the same time, the one that is being written among them.
+// Counts those that are in the folder at the same time, including the one that is being written.
 std::int64_t checkpoints_kept(const Recipe& recipe) {
   const std::int64_t every = recipe.integer("run.save_every"), keep = recipe.integer("run.keep");
   const std::int64_t saves = every == 0 ? 1 : recipe.integer("run.steps") / every + 1;

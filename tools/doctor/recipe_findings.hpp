@@ -1,4 +1,4 @@
-// This machine against what a recipe needs.
+// Checks this machine against what a recipe needs.
 #pragma once
 
 #include "doctor/finding.hpp"
@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// As if all its ranks were to run here. Nothing runs, and nothing stays behind.
+// Checks as if all its ranks were to run here. Nothing runs, and nothing is left behind.
 Findings recipe_findings(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

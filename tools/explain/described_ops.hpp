@@ -1,4 +1,4 @@
-// The ops that a command line can speak of.
+// Lists the ops that a command line can name.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// The keys and plugins of that name; of a recipe where one is named.
+// Explains the keys and plugins of that name; those of a recipe where one is named.
 std::string explain_key(const Arguments& arguments, const std::string& name, const std::string& recipe) {
   if (!recipe.empty()) return recipe::explain(name, *open_recipe(arguments, recipe).recipe);
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));

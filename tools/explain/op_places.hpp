@@ -1,4 +1,4 @@
-// Where one of prun's own ops lies in the sources: rule, kernels, launch, example. The build finds it out.
+// Says where the sources have one of prun's own ops: rule, kernels, launch, example. The build finds it out.
 #pragma once
 
 #include <string_view>

@@ -83,7 +83,7 @@ std::string names_of(const Name (&names)[max_marks]) {
   return list.empty() ? "none" : join(list, ", ");
 }
 
-// What the rule says of the example.
+// Says what the rule marks for the example.
 std::string marks_text(const OpDef& op, const OpExample& example) {
   OpShape shape;
   std::vector<Attr> attrs;

@@ -1,4 +1,4 @@
-// Ops in words, for whoever writes a model or an op.
+// Describes ops in words, for authors of models and ops.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Ops with whoever brings them, and examples of some.
+// Holds ops with their origins, and examples of some.
 struct DescribedOps {
   struct Origin {
     OpDef op;
@@ -25,10 +25,11 @@ struct DescribedOps {
   void add(const std::shared_ptr<OpPluginInterface>& plugin, const std::string& name);
 };
 
-// One line an op.
+// Writes one line an op.
 std::string list_of_ops(const DescribedOps& ops);
 
-// Operands, attributes, traits and, of an example, what the rule marks. Empty where there is no such op.
+// Describes operands, attributes, traits and, for an example, what the rule marks. It is empty where there is
+// no such op.
 std::string explain_op(const DescribedOps& ops, std::string_view kind);
 
 }  // namespace prun

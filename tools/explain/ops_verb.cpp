@@ -1,4 +1,4 @@
-// prun ops list.
+// Implements prun ops list.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

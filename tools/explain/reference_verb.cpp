@@ -1,4 +1,4 @@
-// prun reference: all keys of recipes.
+// Implements prun reference: it lists all keys of recipes.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -1,4 +1,4 @@
-// prun eval: the loss of a checkpoint on the validation data.
+// Implements prun eval: it computes the loss of a checkpoint on the validation data.
 #include <chrono>
 #include <cstdio>
 

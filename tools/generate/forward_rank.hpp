@@ -1,4 +1,4 @@
-// One rank of a recipe that trains nothing: its program, connected, with the parameters of a checkpoint.
+// Runs one rank of a recipe that trains nothing: its program, connected, with the parameters of a checkpoint.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,7 @@ class ForwardRank {
                         Weights which = Weights::trained) const;
   // That all ranks have the same checkpoint and the same data; every rank calls it.
   void check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const;
-  // What each rank says, to all of them.
+  // Sends each rank's text to all of them.
   std::vector<std::string> exchange(std::string_view channel, const std::string& mine) const;
 
  private:

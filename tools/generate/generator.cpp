@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// Whether the rank's plan writes a value.
+// Says whether the rank's plan writes a value.
 bool writes(const Plan& plan, Id value) {
   for (const PlannedFunction& function : plan.functions)
     for (const PlannedStep& step : function.steps)

@@ -1,4 +1,4 @@
-// A program whose head gives logits, run over a text that grows.
+// Runs a program whose head gives logits over a text that grows.
 #pragma once
 
 #include <span>
@@ -15,9 +15,10 @@ class Generator {
   explicit Generator(const ForwardParts& parts);
 
   const PlanMemory& memory() const { return executor_.memory(); }
-  // Of what follows the tokens: of whole sequences, the last ones count, as many as a sequence has; position
-  // by position, there may be no more than that, and those that the last call had in front too are not
-  // computed again. Empty on a rank that another stage comes after. Every rank calls it.
+  // Returns the logits of what follows the tokens. With whole sequences the last tokens count, as many as a
+  // sequence has; position by position there may be no more than that, and the leading ones that the last
+  // call had too are not computed again. It is empty on a rank that another stage comes after. Every rank
+  // calls it.
   std::vector<double> logits(std::span<const std::int32_t> tokens);
 
  private:

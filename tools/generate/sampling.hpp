@@ -1,4 +1,4 @@
-// One token out of the logits of all.
+// Draws one token out of the logits of all.
 #pragma once
 
 #include <cstdint>

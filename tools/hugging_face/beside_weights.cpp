@@ -33,7 +33,7 @@ std::string text_setting(const Settings& run, std::string_view key) {
   return value ? std::get<std::string>(*value) : std::string();
 }
 
-// As the data plugin's trait says; nothing where that plugin is not here any more.
+// Returns what the data plugin's trait says; nothing where that plugin is not here any more.
 std::string tokenizer_of_data(const Settings& run, PluginHost& plugins) {
   const std::string plugin = text_setting(run, "data.plugin");
   if (plugin.empty()) return {};

@@ -1,4 +1,4 @@
-// What prun import and prun export are told alike.
+// Reads the options that prun import and prun export share.
 #pragma once
 
 #include "cli/command_table.hpp"

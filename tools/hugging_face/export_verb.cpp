@@ -1,4 +1,4 @@
-// prun export: a directory as Hugging Face's libraries keep them.
+// Implements prun export: it writes a directory as Hugging Face's libraries keep them.
 #include <cstdio>
 
 #include "cli/clean_end.hpp"

@@ -1,4 +1,5 @@
-// The numbers that an export has of a checkpoint's parameters: as they are, or with what adapters change.
+// Reads the numbers that an export has of a checkpoint's parameters: as they are, or with what adapters
+// change.
 #pragma once
 
 #include <string>
@@ -12,7 +13,8 @@ namespace prun {
 
 class ExportedWeights {
  public:
-  // `base`: has what the files do without; null where they have all. `which`: of the adapters'.
+  // `base` has what the files lack; it is null where they have all. `which` says which weights of the
+  // adapters.
   ExportedWeights(const Program& program, const CheckpointFiles& files, const StartValues* base,
                   Weights which)
       : program_(program), files_(files), base_(base), which_(which) {}

@@ -28,14 +28,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t piece_elements = 1 << 22;  // that are in memory at a time
 
-// What a checkpoint says of its model, but for where it came from.
+// Says whether a key describes the checkpoint's model, but for where it came from.
 bool says_model(const std::string& key) {
   return (key.starts_with("model.") && key != "model.config" && key != "model.init" &&
           key != "model.adapter") ||
          key == "plugins.ops";
 }
 
-// Of the strategies that change the model, which are numbered anew.
+// Adds the strategies that change the model, which are numbered anew.
 void add_model_strategies(const Settings& recipe, PluginHost& plugins, std::vector<std::string>& sets) {
   int number = 0;
   for (const auto& [key, value] : recipe) {
@@ -75,7 +75,7 @@ struct Imported {
   std::int64_t layer = 0;
 };
 
-// The bytes of a whole parameter, as fp32 or bf16.
+// Returns the bytes of a whole parameter, as fp32 or bf16.
 std::vector<std::byte> bytes_of(const ForeignReader& reader, const Imported& from, const TensorSlice& slice) {
   std::vector<std::byte> bytes(static_cast<std::size_t>(slice.bytes()));
   std::vector<float> numbers;
@@ -99,8 +99,8 @@ Manifest manifest_of(const Recipe& recipe, const PluginHost& plugins) {
 
 // ------------------------------------------------------------------- out
 
-// A tensor of an exported directory, and the boxes of a checkpoint's tensor that it is made of, in their
-// order.
+// Describes a tensor of an exported directory, and the boxes of a checkpoint's tensor that it is made of, in
+// their order.
 struct Exported {
   SafetensorsSpec spec;
   std::vector<ForeignPiece> pieces;
@@ -121,7 +121,7 @@ DType kept_type(const CheckpointFiles& files, const std::string& name) {
   return DType::f32;
 }
 
-// Pieces of one tensor there stand one after the other, the first of them at its first row.
+// Pieces of one tensor there follow each other, the first of them at its first row.
 void add_pieces(std::vector<Exported>& list, const ForeignMap& map, const Exported& like) {
   for (const ForeignPiece& piece : map.pieces(like.parameter)) {
     const std::string tensor = piece.name_of(like.layer);
@@ -161,7 +161,7 @@ std::vector<Exported> exported_tensors(const Program& program, const ForeignMap&
   return list;
 }
 
-// Rows of the dimension that lies slowest there, in their order there, as floats.
+// Reads rows of the dimension that varies slowest there, in their order there, as floats.
 class BoxReader {
  public:
   BoxReader(ExportedWeights& weights, const Exported& tensor, const ForeignPiece& piece)
@@ -324,7 +324,8 @@ std::string import_directory(PluginHost& plugins, const Conversion& how) {
 
 namespace {
 
-// A checkpoint, its model with what strategies make of it, and the weights that it leaves to `model.init`.
+// Holds a checkpoint, its model with what strategies make of it, and the weights that it leaves to
+// `model.init`.
 struct ExportedCheckpoint {
   CheckpointFiles files;
   Recipe recipe;

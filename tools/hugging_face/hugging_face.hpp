@@ -24,11 +24,11 @@ struct Conversion {
 // name. Returns what to say of it.
 std::string import_directory(PluginHost& plugins, const Conversion& how);
 
-// The weights of a checkpoint, or of a run's latest, with the config.json that its model writes. What
+// Exports the weights of a checkpoint, or of a run's latest, with the config.json that its model writes. What
 // adapters change is merged in.
 std::string export_checkpoint(PluginHost& plugins, const Conversion& how);
 
-// Its adapters alone, as PEFT keeps them.
+// Exports its adapters alone, as PEFT keeps them.
 std::string export_adapter(PluginHost& plugins, const Conversion& how);
 
 }  // namespace prun

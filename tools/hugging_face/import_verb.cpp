@@ -1,4 +1,4 @@
-// prun import: a checkpoint of a directory as Hugging Face's libraries keep them.
+// Implements prun import: it makes a checkpoint of a directory as Hugging Face's libraries keep it.
 #include <cstdio>
 
 #include "cli/clean_end.hpp"

@@ -24,7 +24,7 @@ struct FinetuneDraft {
   bool fast = false;
 };
 
-// What the first conversations say of them all.
+// Holds what the first conversations say of them all.
 struct FirstChats {
   std::int64_t longest = 0;
   std::vector<bool> holds;  // by token
@@ -52,7 +52,7 @@ FirstChats look_at_chats(const FinetuneWish& wish, const chat::ChatFormat& forma
   return first;
 }
 
-// A special token that no conversation holds.
+// Returns a special token that no conversation holds.
 std::int64_t token_between(const chat::ChatFormat& format, const FirstChats& first) {
   for (const char* text : {"<|endoftext|>", "<|end_of_text|>", "<eos>", "</s>", "<pad>", "[PAD]", "<unk>"})
     if (const std::optional<TokenId> token = format.tokenizer().find_added(text))
@@ -139,7 +139,8 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   return out.text();
 }
 
-// Long enough for the longest conversation, as far as the model goes; not more than 4096 without being asked.
+// Chooses a length that fits the longest conversation, as far as the model goes; it is not more than 4096
+// without being asked.
 void choose_length(FinetuneDraft& draft, std::int64_t longest, PluginHost& plugins) {
   constexpr std::int64_t least = 128, most = 4096;
   draft.seq =

@@ -1,4 +1,4 @@
-// A recipe that goes on training a model of Hugging Face on conversations, for this machine.
+// Writes a recipe that goes on training a model of Hugging Face on conversations, for this machine.
 #pragma once
 
 #include <filesystem>
@@ -16,9 +16,9 @@ struct FinetuneWish {
   std::int64_t ranks = 0;             // 0: one for each unit of the device
 };
 
-// The text of one that prun check accepts. Of the ways to have a model in memory it takes the first that
-// fits: all on the device, activations computed again, state in parts, all in the host's memory. Throws what
-// prun check would throw where none does.
+// Returns the text of one that prun check accepts. Of the ways to have a model in memory it takes the first
+// that fits: all on the device, activations computed again, state in parts, all in the host's memory. Throws
+// what prun check would throw where none does.
 std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins);
 
 }  // namespace prun

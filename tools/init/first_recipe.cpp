@@ -158,7 +158,7 @@ void limit_sequence(Draft& draft, PluginHost& plugins) {
   if (positions > 0) draft.size.seq = std::min(draft.size.seq, positions);
 }
 
-// As near to what was meant as the microbatches of all ranks allow.
+// Sets the batch as near to what was meant as the microbatches of all ranks allow.
 void set_batch(Draft& draft, std::int64_t micro, std::int64_t wanted) {
   draft.micro = micro;
   draft.size.global = std::max<std::int64_t>(1, wanted / (micro * draft.ranks)) * micro * draft.ranks;

@@ -1,4 +1,4 @@
-// A recipe for somebody's first run on this machine, written for them.
+// Writes a recipe for a user's first run on this machine.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct RecipeWish {
   std::string goal = "quick";  // "quick": a minute, "train": a model worth keeping
 };
 
-// The text of one that prun check accepts: for all units of the device that `auto` stands for, with the
-// largest microbatch, of a few, that fits there. Throws what prun check would throw where none does.
+// Returns the text of one that prun check accepts: for all units of the device that `auto` stands for, with
+// the largest microbatch, of a few, that fits there. Throws what prun check would throw where none does.
 std::string first_recipe(const RecipeWish& wish, PluginHost& plugins);
 
 }  // namespace prun

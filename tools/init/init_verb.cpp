@@ -1,4 +1,4 @@
-// prun init: three questions, or flags, and a recipe for this machine.
+// Implements prun init: three questions, or flags, give a recipe for this machine.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// By its option; or by asking, on a terminal; else as it stands.
+// Sets the value by its option, or by asking on a terminal; else it stays.
 void settle(std::string& value, const Arguments& arguments, const std::string& option, const char* question) {
   if (const auto given = arguments.values.find(option); given != arguments.values.end()) {
     value = given->second;
@@ -30,7 +30,7 @@ void settle(std::string& value, const Arguments& arguments, const std::string& o
   if (std::getline(std::cin, answer) && !answer.empty()) value = answer;
 }
 
-// Never in the place of another file.
+// It never replaces another file.
 void write_new(const fs::path& file, const std::string& text) {
   const FileDescriptor created(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!created.is_open() && errno == EEXIST)
@@ -39,7 +39,7 @@ void write_new(const fs::path& file, const std::string& text) {
   write_fully(created.get(), std::as_bytes(std::span(text)), file);
 }
 
-// A recipe that goes on training a model of Hugging Face on conversations.
+// Writes a recipe that goes on training a model of Hugging Face on conversations.
 int init_finetune(const Arguments& arguments, const fs::path& file) {
   FinetuneWish wish;
   wish.name = file.stem().string();

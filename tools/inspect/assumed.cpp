@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-// Of the memory of one device.
+// Describes the memory of one device.
 struct AssumedMemory {
   std::size_t device = 0;
   std::optional<std::int64_t> bytes;  // of a rank; nothing: any amount
@@ -50,7 +50,7 @@ std::string ranks_text(const Assembly& assembly) {
          who;
 }
 
-// Those whose threads compute on the cores of this machine.
+// Lists those whose threads compute on the cores of this machine.
 std::string threads_text(const Assembly& assembly) {
   for (std::size_t device = 1; device < assembly.device_infos().size(); ++device)
     if (const DeviceInfo& info = assembly.device_infos()[device]; info.host_memory && !info.tier)

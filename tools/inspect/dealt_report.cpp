@@ -8,13 +8,13 @@
 namespace prun {
 namespace {
 
-// Of one rank.
+// Counts what one rank has.
 struct Share {
   std::int64_t tensors = 0;
   double flops = 0;
 };
 
-// "dp", or "dp+cp": the axes over which it lies in parts.
+// Returns "dp" or "dp+cp": the axes over which it is sharded.
 std::string axes_text(const Program& program, Id part) {
   std::string text;
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)

@@ -9,10 +9,10 @@
 
 namespace prun {
 
-// Empty where there are none.
+// Returns an empty text where there are none.
 std::string dealt_text(const Program& program);
 
-// Member "dealt": by name of the axis, what each of its ranks does a step.
+// Writes the member "dealt": by name of the axis, what each of its ranks does a step.
 void write_dealt(JsonWriter& json, const Program& program);
 
 }  // namespace prun

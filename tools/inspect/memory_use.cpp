@@ -15,7 +15,7 @@ bool is_backward(FunctionKind kind) {
   return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
 }
 
-// Bytes that an instance keeps of one microbatch.
+// Returns the bytes that an instance keeps of one microbatch.
 std::int64_t kept_bytes(const Plan& plan, std::int32_t instance) {
   std::int64_t bytes = 0;
   for (const Layout::Range& range : plan.layout.ranges)

@@ -1,4 +1,4 @@
-// What of a plan's arena is in use when, over the calls of a step, and what most of it consists of.
+// Computes what of a plan's arena is in use when, over the calls of a step, and what most of it consists of.
 #pragma once
 
 #include <string>

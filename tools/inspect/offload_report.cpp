@@ -15,7 +15,7 @@ namespace {
 
 bool has_more_devices(const Assembly& assembly) { return assembly.device_infos().size() > 1; }
 
-// Predicted, of the rank that has most of it: for how long queues of further devices compute in a step, and
+// Predicts, for the rank that has most of it, for how long queues of further devices compute in a step, and
 // for how long those and copies hold up the first one's.
 struct Beside {
   double busy = 0, exposed = 0;
@@ -34,7 +34,7 @@ std::optional<Beside> seconds_beside(const Forecast& forecast) {
   return most;
 }
 
-// Predicted, of the rank whose link holds it up longest.
+// Returns the predicted links of the rank whose link holds it up longest.
 std::optional<Links> most_exposed_links(const Forecast& forecast) {
   if (!forecast.prediction) return {};
   Links most;
@@ -93,7 +93,7 @@ void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& for
   json.member("tokens_to_hide", tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens())));
 }
 
-// For how long the queues of tiers are at work, both ways together.
+// Returns for how long the queues of tiers work, both ways together.
 double seconds_of_drives(const Assembly& assembly, const Forecast& forecast) {
   double most = 0;
   for (const RankTimes& rank : forecast.prediction->simulation.ranks) {

@@ -1,4 +1,5 @@
-// What a rank's devices hand each other in a step, and how long the updates take that run beside the first.
+// Reports what a rank's devices hand each other in a step, and how long the updates take that run beside the
+// first.
 #pragma once
 
 #include "base/json.hpp"
@@ -6,7 +7,7 @@
 
 namespace prun {
 
-// Empty where a rank has one device.
+// Returns an empty text where a rank has one device.
 std::string offload_text(const Assembly& assembly, const Forecast& forecast);
 void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& forecast);
 

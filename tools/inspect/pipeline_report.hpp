@@ -1,4 +1,4 @@
-// What a plan says about its pipeline: the schedule as a timeline, and how much of a step is idle.
+// Reports what a plan says about its pipeline: the schedule as a timeline, and how much of a step is idle.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace prun {
 
-// Empty where there is no pipeline.
+// Returns an empty text where there is no pipeline.
 std::string pipeline_text(const Assembly& assembly);
 
-// Member "pipeline", null where there is none.
+// Writes the member "pipeline", null where there is none.
 void write_pipeline(JsonWriter& json, const Assembly& assembly);
 
 }  // namespace prun

@@ -13,7 +13,7 @@ PurposeBytes empty(const std::string& name, const Plan& plan) {
   return {name, true, std::vector<std::int64_t>(plan.layout.ranges.size())};
 }
 
-// Of all instances, as the values lie: each at a multiple of the range's alignment.
+// Counts all instances, with each value at a multiple of the range's alignment.
 void add_parts(const Plan& plan, const Bucket& bucket, Id value, PurposeBytes& parts) {
   const auto home = plan.homes.find(value);
   if (home == plan.homes.end() || home->second.region != Region::state) return;

@@ -1,4 +1,4 @@
-// What memory is for, in the words of reports.
+// Names what memory is for, in the words of reports.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct PurposeBytes {
   std::int64_t all() const;
 };
 
-// By region, in their order. What ranks keep in parts lies with the optimizer state, and is told apart by
-// what it is: parts of parameters and of gradients.
+// Returns bytes by region, in their order. What ranks keep in parts is stored with the optimizer state, and
+// is listed separately: parts of parameters and of gradients.
 std::vector<PurposeBytes> bytes_by_purpose(const Program& program, const Plan& plan);
 
 }  // namespace prun

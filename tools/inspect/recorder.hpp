@@ -18,13 +18,14 @@ class Recorder final : public Probe {
   void end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
                 double at) noexcept override;
 
-  // Of all queues, each in its own order; seconds of the probes' clock. While no step runs.
+  // Returns the events of all queues, each in its own order, in seconds of the probes' clock. It is called
+  // while no step runs.
   std::vector<Event> events() const;
-  // Events that have given way to later ones.
+  // Counts events that have given way to later ones.
   std::uint64_t lost() const;
 
  private:
-  // Written by one thread, that of its queue.
+  // One thread writes it, that of its queue.
   struct alignas(64) Ring {
     std::vector<Event> slots;
     std::uint64_t written = 0;

@@ -39,14 +39,14 @@ double again_flops(const Assembly& assembly) {
   return recomputed_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
 }
 
-// "gelu, layernorm in block, 1.20 G FLOPs a step"
+// Returns a text such as "gelu, layernorm in block, 1.20 G FLOPs a step".
 std::string recompute_text(const Assembly& assembly) {
   const double flops = again_flops(assembly);
   return recomputed_text(assembly.unlowered()) +
          (flops > 0 ? ", " + count_text(flops) + " FLOPs a step" : "");
 }
 
-// "0 2 4 6", shortened where there are many.
+// Returns "0 2 4 6", shortened where there are many.
 std::string ranks_text(const std::vector<int>& ranks) {
   constexpr std::size_t most = 8, shown = 3;
   std::string text;
@@ -58,7 +58,7 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return text;
 }
 
-// Which ranks form a group along an axis.
+// Says which ranks form a group along an axis.
 std::string axis_text(const Mesh& mesh, AxisId axis) {
   constexpr std::int64_t most = 4;
   const std::int64_t groups = mesh.world() / mesh.extent(axis);
@@ -89,7 +89,7 @@ void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& bod
       body(queues[q], assembly.mesh().name(queues[q].axis), static_cast<double>(forecast.sent[q]));
 }
 
-// The stages of a pipeline differ: what each of its ranks needs.
+// Returns what each rank of a pipeline needs, since its stages differ.
 std::vector<std::int64_t> memory_of_stages(const Assembly& assembly) {
   std::vector<std::int64_t> all;
   for (int rank : assembly.mesh().group(assembly.rank(), assembly.pipeline()->axis))
@@ -115,13 +115,13 @@ std::string traffic_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
-// "pinned host memory of device 1"
+// Returns a text such as "pinned host memory of device 1".
 std::string place_text(MemoryPlace place) {
   const std::string space = name_of(place.space);
   return place.device == 0 ? space : detail::concat(space, " of device ", place.device);
 }
 
-// Where the arena lies.
+// Says where the arena is.
 std::string ranges_text(const Plan& plan) {
   std::string text;
   for (const Layout::Range& range : plan.layout.ranges)
@@ -167,7 +167,7 @@ std::string shares_text(const Layout& layout, const PurposeBytes& purpose) {
   return shares.size() < 2 ? "" : "  " + join(shares, ", ");
 }
 
-// What the arena is made of.
+// Says what the arena is made of.
 std::string purposes_text(const Program& program, const Plan& plan) {
   std::string text;
   for (const PurposeBytes& purpose : bytes_by_purpose(program, plan))
@@ -183,7 +183,7 @@ double tokens_per_second(const Assembly& assembly, const Simulation& simulation)
 
 std::string seconds_text(double seconds) { return format(seconds < 10 ? "%.2f s" : "%.0f s", seconds); }
 
-// What a save passes through, and what it holds up.
+// Says what a save passes through, and what it holds up.
 std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   const ProcessNeed& need = assembly.process_need();
   if (need.saved_bytes == 0) return "";
@@ -275,7 +275,7 @@ void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& 
   json.end_array().end_object();
 }
 
-// What attention adds to the products of weights.
+// Says what attention adds to the products of weights.
 std::string attention_text(const Program& program) {
   const auto both_directions = [&](Id op) {
     return program.op(op).has_attr("causal") && program.attr(op, "causal") == 0;

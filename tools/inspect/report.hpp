@@ -1,4 +1,4 @@
-// The plan for people and for programs: batch, memory by purpose, FLOPs.
+// Reports the plan to people and to programs: batch, memory by purpose, FLOPs.
 #pragma once
 
 #include <string>

@@ -31,7 +31,7 @@ void settle(TimelineRow& row, double end) {
   row.idle = end > 0 ? std::max(0.0, 1 - busy / end) : 0;
 }
 
-// The part of a simulation that is drawn: from the end of the step before the last one to that one's end.
+// Is the part of a simulation that is drawn: from the end of the step before the last one to that one's end.
 struct Window {
   double begin = 0, end = 0;
 };
@@ -43,7 +43,8 @@ double end_of(const Simulation& simulation) {
   return end;
 }
 
-// A row for each queue of a rank that does something within the window, in milliseconds from its begin.
+// Returns a row for each queue of a rank that does something within the window, in milliseconds from its
+// begin.
 std::vector<TimelineRow> rows_of(const RankTimes& rank, Window window) {
   const Plan& plan = *rank.simulated.plan;
   std::vector<std::vector<const Call*>> calls(plan.queues.size());

@@ -1,5 +1,5 @@
-// What runs when in a step, as bars to draw: from the simulated step or, where there are no prices, from the
-// pipeline's schedule with every pass taking one unit.
+// Gives what runs when in a step, as bars to draw: from the simulated step or, where there are no prices,
+// from the pipeline's schedule with every pass taking one unit.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct Timeline {
   std::string said;  // what it shows, and what it leaves out
 };
 
-// Without rows where neither is there. No more than so many rows and bars.
+// It has no rows where neither is there, and no more than `most_rows` rows and so many bars.
 Timeline timeline_of(const Assembly& assembly, const Forecast& forecast, std::size_t most_rows,
                      std::size_t most_bars);
 

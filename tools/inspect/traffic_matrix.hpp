@@ -1,4 +1,4 @@
-// Which ranks send how much to which in a step.
+// Counts which ranks send how much to which in a step.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// One of a rank's queues that communicate.
+// Is one of a rank's queues that communicate.
 struct Link {
   std::int64_t rank = 0;
   std::string queue, axis, comm;
@@ -18,8 +18,8 @@ struct Link {
 
 struct TrafficMatrix {
   std::int64_t ranks = 0;  // of the mesh; of the first `bytes.size()` there is a row
-  // By sender and receiver. What goes to a group is shared out evenly among its other members: which of them
-  // a link leads to is the comm plugin's business.
+  // Bytes are by sender and receiver. What goes to a group is shared out evenly among its other members:
+  // which of them a link leads to is the comm plugin's business.
   std::vector<std::vector<double>> bytes;
   std::vector<Link> links;  // of the ranks with a row
 };

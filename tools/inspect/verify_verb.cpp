@@ -1,4 +1,4 @@
-// prun verify: a recipe beside its one-rank equivalent.
+// Implements prun verify: it runs a recipe beside its one-rank equivalent.
 #include <cstdio>
 
 #include "base/text.hpp"

@@ -55,7 +55,7 @@ std::vector<std::string> names_of(const Program& program, const std::map<Id, int
   return {names.begin(), names.end()};
 }
 
-// Element `at` of a value, whose places along the sequence another order fills, in the value of one rank.
+// Returns the place, in the value of one rank, of element `at` of a value whose sequence has another order.
 std::int64_t in_order(const Program& program, const Value& value, std::int64_t at) {
   const SequenceOrder order = program.requests().sequence_order;
   if (!order.permutes()) return at;

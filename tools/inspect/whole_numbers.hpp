@@ -1,6 +1,6 @@
-// Values of whole numbers that a rank's first step writes, as `prun verify` compares them: every one, of each
-// layer and microbatch, where it lies in the whole value. Kernels are watched as they end, so the device must
-// block.
+// Collects values of whole numbers that a rank's first step writes, as `prun verify` compares them: every
+// one, of each layer and microbatch, with its place in the whole value. Kernels are watched as they end, so
+// the device must block.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@
 
 namespace prun {
 
-// What a rank has of one of them, and where in the whole each number belongs: where sequences lie in another
-// order, at its position.
+// Holds what a rank has of one of them, and where in the whole each number belongs: at its position where
+// sequences have another order.
 struct WholeNumbers {
   std::vector<std::int64_t> at, numbers;
 };
@@ -24,11 +24,11 @@ using WrittenNumbers = std::map<std::string, WholeNumbers>;
 
 class WholeNumberProbe final : public Probe {
  public:
-  // Of values that one of the patterns matches ("block.pick.index", "*.index"); refused where one matches
-  // none, or where queues run their work later.
+  // Watches values that one of the patterns matches ("block.pick.index", "*.index"); it throws where one
+  // matches none, or where queues run their work later.
   WholeNumberProbe(const Assembly& assembly, std::vector<std::string> patterns);
 
-  // Before the first step. It must outlive the steps.
+  // Is called before the first step. It must outlive the steps.
   void watch(const PlanMemory& memory) { memory_ = &memory; }
 
   bool each_kernel() const noexcept override { return true; }
@@ -36,7 +36,7 @@ class WholeNumberProbe final : public Probe {
   void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
   void end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept override;
 
-  // Once the first step is done: those of activations, and what the step has summed up.
+  // Returns, once the first step is done, those of activations, and what the step has summed up.
   WrittenNumbers take();
 
  private:
@@ -53,8 +53,8 @@ class WholeNumberProbe final : public Probe {
   std::string failed_;
 };
 
-// How many numbers of one rank are not those of the whole, which one rank has written, and the first that
-// is not.
+// Says how many numbers of one rank are not those of the whole, which one rank has written, and the first
+// that is not.
 struct UnequalNumbers {
   std::int64_t count = 0;
   std::string where;
