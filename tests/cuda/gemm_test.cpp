@@ -336,9 +336,9 @@ TEST_F(Products, ABiasInFrontOfTheProduct) {
     }
     const OnDevice added(bias, offset);
     OnDevice on(x, offset), y(dtype_of<T>(), {rows, width}, offset);
-    cuda::add_bias<T>(nullptr, added.as<T>(), y.as<T>(), rows, width, nullptr);
+    cuda::add_bias<T>(nullptr, added.as<T>(), y.as<T>(), rows, width, width, nullptr);
     EXPECT_EQ(y.value().bytes(), alone.bytes());
-    cuda::add_bias<T>(on.as<T>(), added.as<T>(), on.as<T>(), rows, width, nullptr);
+    cuda::add_bias<T>(on.as<T>(), added.as<T>(), on.as<T>(), rows, width, width, nullptr);
     EXPECT_EQ(on.value().bytes(), sums.bytes()) << "in place";
   });
 }
