@@ -70,11 +70,11 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32
       step.workspace.bytes ? memory_.at(plan_.resolve(call, step.workspace, side)) : nullptr;
   launch.args.workspace_bytes = step.workspace.bytes;
   launch.args.layer = plan_.instances[call.instance].layer;
-  tell_updates(launch.args, program_.op(step.op));
+  pass_update_settings(launch.args, program_.op(step.op));
   return launch;
 }
 
-void Binding::tell_updates(KernelArgs& args, const Op& op) {
+void Binding::pass_update_settings(KernelArgs& args, const Op& op) {
   if (op.function != FunctionKind::update || op.operands.front() == none) return;
   auto elements = updated_elements(program_, rank_, op.operands.front(), args.layer);
   if (!elements) return;

@@ -145,15 +145,15 @@ class DeviceChecksums::OfTier {
 };
 
 DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
-                                 const std::vector<LastingPart>& parts)
+                                 const std::vector<PersistentPart>& parts)
     : parts_(parts.size()) {
   const OpDef& def = program.registry().find(op_kind);
   std::map<std::int32_t, OfDevice*> by_number;
   std::map<std::int32_t, OfTier*> tiers;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const LastingPart& part = parts[i];
+    const PersistentPart& part = parts[i];
     const DType type = program.value(part.value).dtype;
-    const PlanMemory::Lasting home = memory.lasting_at(part.value, part.instance);
+    const PlanMemory::Persistent home = memory.persistent_at(part.value, part.instance);
     DeviceInterface& device = *devices.at(home.device);
     std::byte* const data = home.data + part.first * size_of(type);
     if (info_of(device).tier) {

@@ -10,7 +10,7 @@
 namespace prun {
 
 // Names elements [first, first + count) of a value of one instance that outlives the step.
-struct LastingPart {
+struct PersistentPart {
   Id value = none;
   std::int32_t instance = 0;
   std::int64_t first = 0, count = 0;
@@ -20,7 +20,7 @@ class DeviceChecksums {
  public:
   // Before anything that lasts is written. All of them must outlive it.
   DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
-                  const std::vector<LastingPart>& parts);
+                  const std::vector<PersistentPart>& parts);
   ~DeviceChecksums();
   DeviceChecksums(const DeviceChecksums&) = delete;
   DeviceChecksums& operator=(const DeviceChecksums&) = delete;

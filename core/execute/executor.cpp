@@ -48,7 +48,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
   if (options.poison) poison_.emplace(program, plan, memory_);
   if (watchers_.each_kernel()) gates_.emplace(keeper_of_counters(devices), plan.queues.size());
   comms.resize(plan.queues.size());
-  tell_devices(plan, devices, comms);
+  inform_devices(plan, devices, comms);
   queues_.create(devices, counters_, comms);
   bind();
   start_threads();
@@ -56,7 +56,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
 
 PlanMemory Executor::make_memory(const Program& program, const Plan& plan, const Devices& devices,
                                  const ExecutorOptions& options) {
-  if (options.beneath) return PlanMemory(program, plan, *options.beneath);
+  if (options.base_program) return PlanMemory(program, plan, *options.base_program);
   return PlanMemory(program, plan, devices, options.poison);
 }
 
@@ -64,7 +64,7 @@ void Executor::bind() {
   queues_.bind(binding_);
   works_.bind_waits(queues_);
   works_.bind_works(queues_);
-  exchange_memory_.attach(queues_, memory_, options_.beneath != nullptr, watchers_);
+  exchange_memory_.attach(queues_, memory_, options_.base_program != nullptr, watchers_);
   if (!queues_.fed().empty()) memory_.clear();  // trying work has spoilt it
   works_.bind_stamps(queues_);
   late_probes_.set_clocks();
@@ -106,8 +106,8 @@ std::optional<double> Executor::finish_step() {
   }
   for (auto& queue : queues_.all())
     if (done ? queue->failed_by(last) : queue->has_failed()) raise(queue->status);
-  late_probes_.tell_progress();
-  late_probes_.tell_step(round);
+  late_probes_.report_progress();
+  late_probes_.report_step(round);
   return exposed_communication(steps_.run(round).step);
 }
 
@@ -128,7 +128,7 @@ void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t round) {
     Status status = queue.device.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);
     if (!status.ok()) queues_.fail(queue, status, round);
-    late_probes_.tell_progress();
+    late_probes_.report_progress();
     if (!wait) wait.emplace(queue.device_text);
     wait->is_at(queues_.tickets_written() + (options_.saves ? options_.saves->progress() : 0));
     std::this_thread::sleep_for(std::clamp<Clock::duration>(

@@ -30,7 +30,7 @@ struct ExecutorOptions {
   // Steps from one whose exposed communication is measured to the next; 0: none is.
   std::int64_t measure_every = 0;
   // That of the plan which this one is over; the communicators know it. Null: it gets memory of its own.
-  const PlanMemory* beneath = nullptr;
+  const PlanMemory* base_program = nullptr;
   // What calls that wait for reads of a save wait at. Null: nobody saves beside steps.
   SaveGate* saves = nullptr;
 };

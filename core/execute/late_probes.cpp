@@ -48,13 +48,13 @@ void LateProbes::set_clocks() {
     if (clocks_.count(&queue->device) == 0) clocks_[&queue->device] = clock_of(*queue);
 }
 
-void LateProbes::tell_step(std::int64_t round) const {
+void LateProbes::report_step(std::int64_t round) const {
   if (watchers_.timed().empty()) return;
   for (const auto& [queue, bound] : queues_.fed())
-    if (bound->call->runs_in(steps_.run(round).round)) tell_call(*queue, *bound, round);
+    if (bound->call->runs_in(steps_.run(round).round)) report_call(*queue, *bound, round);
 }
 
-void LateProbes::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const {
+void LateProbes::report_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const {
   const std::int64_t step = steps_.run(round).step;
   const BoundSide& side = bound.side(step);
   const Call& call = *bound.call;
@@ -91,16 +91,16 @@ void LateProbes::tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t
   each([&](Probe& probe) { probe.end_call(q, call, step, at); });
 }
 
-void LateProbes::tell_progress() {
+void LateProbes::report_progress() {
   if (watchers_.live().empty() || queues_.have_failed()) return;
   for (auto& queue : queues_.all())
     if (queue->asynchronous && !queue->calls.empty())
-      while (tell_progress(*queue)) {
+      while (report_progress(*queue)) {
       }
 }
 
 // Whether there was something to tell.
-bool LateProbes::tell_progress(QueueRun& queue) const {
+bool LateProbes::report_progress(QueueRun& queue) const {
   const auto calls = static_cast<std::int64_t>(queue.calls.size());
   const std::int64_t round = queue.ended / calls;
   const BoundCall& bound = queue.calls[queue.ended % calls];

@@ -20,13 +20,13 @@ class LateProbes {
   // Is called before the first step, once stamps are bound.
   void set_clocks();
   // Reports progress, while steps run, to probes that are live.
-  void tell_progress();
+  void report_progress();
   // Reports a step that is done to the other probes.
-  void tell_step(std::int64_t round) const;
+  void report_step(std::int64_t round) const;
 
  private:
-  void tell_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const;
-  bool tell_progress(QueueRun& queue) const;
+  void report_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) const;
+  bool report_progress(QueueRun& queue) const;
 
   const RankQueues& queues_;
   const Steps& steps_;

@@ -30,10 +30,10 @@ PlanMemory::PlanMemory(const Program& program, const Plan& plan, const Devices& 
   }
 }
 
-PlanMemory::PlanMemory(const Program& program, const Plan& plan, const PlanMemory& beneath)
-    : program_(program), plan_(plan), ranges_(beneath.ranges_), fences_(beneath.fences_) {
+PlanMemory::PlanMemory(const Program& program, const Plan& plan, const PlanMemory& base_program)
+    : program_(program), plan_(plan), ranges_(base_program.ranges_), fences_(base_program.fences_) {
   for (std::size_t i = 0; i < plan.layout.ranges.size(); ++i)
-    PRUN_CHECK(plan.layout.ranges[i].bytes() <= beneath.plan_.layout.ranges.at(i).bytes(), "range ", i);
+    PRUN_CHECK(plan.layout.ranges[i].bytes() <= base_program.plan_.layout.ranges.at(i).bytes(), "range ", i);
 }
 
 // The last one that begins there or before it.
@@ -55,12 +55,12 @@ void PlanMemory::clear() const {
   }
 }
 
-std::int64_t PlanMemory::lasting(Id value, std::int32_t instance) const {
+std::int64_t PlanMemory::persistent(Id value, std::int32_t instance) const {
   return plan_.resolve(instance, plan_.home(value));
 }
 
 void PlanMemory::read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const {
-  const std::int64_t offset = lasting(value, instance) + first;
+  const std::int64_t offset = persistent(value, instance) + first;
   const Range& range = range_of(offset);
   if (range.is_the_hosts())
     std::copy_n(range.at(offset), to.size(), to.data());
@@ -70,7 +70,7 @@ void PlanMemory::read(Id value, std::int32_t instance, std::int64_t first, std::
 
 void PlanMemory::write(Id value, std::int32_t instance, std::int64_t first,
                        std::span<const std::byte> from) const {
-  const std::int64_t offset = lasting(value, instance) + first;
+  const std::int64_t offset = persistent(value, instance) + first;
   const Range& range = range_of(offset);
   if (range.is_the_hosts())
     std::copy_n(from.data(), from.size(), range.at(offset));
@@ -78,8 +78,8 @@ void PlanMemory::write(Id value, std::int32_t instance, std::int64_t first,
     raise(range.device.upload(range.at(offset), from.data(), static_cast<std::int64_t>(from.size())));
 }
 
-PlanMemory::Lasting PlanMemory::lasting_at(Id value, std::int32_t instance) const {
-  const std::int64_t offset = lasting(value, instance);
+PlanMemory::Persistent PlanMemory::persistent_at(Id value, std::int32_t instance) const {
+  const std::int64_t offset = persistent(value, instance);
   const Range& range = range_of(offset);
   return {range.at(offset), range.number()};
 }

@@ -20,7 +20,7 @@ class PlanMemory {
   // All of them must outlive it. `fenced` puts unused room around each range.
   PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced = false);
   // Uses the memory of another plan, over which this one is made.
-  PlanMemory(const Program& program, const Plan& plan, const PlanMemory& beneath);
+  PlanMemory(const Program& program, const Plan& plan, const PlanMemory& base_program);
   PlanMemory(const PlanMemory&) = delete;
   PlanMemory& operator=(const PlanMemory&) = delete;
 
@@ -42,11 +42,11 @@ class PlanMemory {
   void read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const;
   void write(Id value, std::int32_t instance, std::int64_t first, std::span<const std::byte> from) const;
   // Says where such a value is stored, for kernels of the device of that number.
-  struct Lasting {
+  struct Persistent {
     std::byte* data = nullptr;
     std::int32_t device = 0;
   };
-  Lasting lasting_at(Id value, std::int32_t instance) const;
+  Persistent persistent_at(Id value, std::int32_t instance) const;
   // Returns a staged value of a step's side, in memory of the host: inputs by microbatch, scalars with
   // microbatch 0.
   std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch) const;
@@ -77,7 +77,7 @@ class PlanMemory {
   };
 
   const Range& range_of(std::int64_t offset) const;
-  std::int64_t lasting(Id value, std::int32_t instance) const;
+  std::int64_t persistent(Id value, std::int32_t instance) const;
 
   const Program& program_;
   const Plan& plan_;

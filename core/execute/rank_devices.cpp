@@ -31,7 +31,7 @@ void check_poison(const Devices& devices) {
                   "'; leave it out there");
 }
 
-void tell_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms) {
+void inform_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms) {
   for (std::size_t d = 0; d < devices.size(); ++d) {
     bool others = false, staged = false;
     for (std::size_t q = 0; q < plan.queues.size(); ++q) {

@@ -19,6 +19,6 @@ void check_poison(const Devices& devices);
 
 // Tells devices which of their queues wait for others': those that exchange wait for other ranks, and any may
 // wait for another device's. `comms` is by queue.
-void tell_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms);
+void inform_devices(const Plan& plan, const Devices& devices, const std::vector<QueueComm>& comms);
 
 }  // namespace prun

@@ -10,7 +10,7 @@ namespace prun {
 namespace {
 
 // The own part of a bucket's flat range, cut to one member.
-Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank, Id own) {
+LocalPart cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank, Id own) {
   const BucketCut part = cut_of(program, bucket, parameter, rank);
   if (part.count == 0) return {};
   const std::int64_t block = program.value(own).block;
@@ -18,7 +18,7 @@ Held cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_
 }
 
 // Elements [first, first + count) of the rank's part of a parameter, from element `at` of an operand on.
-void list_elements(const Program& program, std::int64_t rank, const Held& have, Id parameter,
+void list_elements(const Program& program, std::int64_t rank, const LocalPart& have, Id parameter,
                    std::int64_t layer, std::vector<TensorElements>& list) {
   if (have.count == 0) return;
   const std::uint64_t name = name_hash(full_name(program, parameter, layer));
@@ -52,16 +52,17 @@ std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank)
   return stretches(slice_of(program, id, rank));
 }
 
-Held held_before(const Program& program, Id id, std::int64_t updates) {
+LocalPart held_before(const Program& program, Id id, std::int64_t updates) {
   if (std::cmp_less(program.value(id).before.size(), updates)) return {};
   const Id before = program.as_before(id, updates);
   return {before, program.value(before).dtype, 0, 0, program.local_elements(id)};
 }
 
-Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
+LocalPart local_part(const Program& program, std::int64_t rank, Id id, Kept kept) {
   const Value& parameter = program.value(id);
   const auto all_of = [&](Id value) {
-    return value == none ? Held{} : Held{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
+    return value == none ? LocalPart{}
+                         : LocalPart{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
   };
   if (kept == Kept::before) return held_before(program, id, 1);
   if (parameter.bucket < 0)
@@ -74,12 +75,12 @@ Held held(const Program& program, std::int64_t rank, Id id, Kept kept) {
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;
-  return value == none ? Held{} : cut(program, bucket, id, rank, value);
+  return value == none ? LocalPart{} : cut(program, bucket, id, rank, value);
 }
 
-std::vector<Held> held_states(const Program& program, std::int64_t rank, Id id) {
+std::vector<LocalPart> local_states(const Program& program, std::int64_t rank, Id id) {
   const Value& parameter = program.value(id);
-  std::vector<Held> list;
+  std::vector<LocalPart> list;
   const auto add_whole = [&](Id state) {
     if (state != none)
       list.push_back({state, program.value(state).dtype, 0, 0, program.local_elements(state)});

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "execute/plan_memory.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 
 namespace prun {
 
@@ -15,7 +15,7 @@ std::vector<Stretch> stretches(const Program& program, Id value, std::int64_t ra
 
 // Elements [first, first + count) of the rank's part of a parameter, which are elements [at, at + count) of a
 // value in the plan's memory. A packed parameter is held by several ranks, each some of it; `count` may be 0.
-struct Held {
+struct LocalPart {
   Id value = none;
   DType type = DType::f32;
   std::int64_t at = 0, first = 0, count = 0;
@@ -25,13 +25,13 @@ enum class Kept : std::uint8_t { parameter, gradient, master, before };
 
 // What this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done), of its
 // master copy or of what it was before the last update (count 0: there is none).
-Held held(const Program& program, std::int64_t rank, Id parameter, Kept kept);
+LocalPart local_part(const Program& program, std::int64_t rank, Id parameter, Kept kept);
 
 // What it holds of the parameter as it was so many updates before.
-Held held_before(const Program& program, Id parameter, std::int64_t updates);
+LocalPart held_before(const Program& program, Id parameter, std::int64_t updates);
 
 // And of its optimizer state, in the order of the optimizer.
-std::vector<Held> held_states(const Program& program, std::int64_t rank, Id parameter);
+std::vector<LocalPart> local_states(const Program& program, std::int64_t rank, Id parameter);
 
 // What a kernel is told of the value that it updates, or a copy of; nothing where that is neither a parameter
 // nor a part of some that are packed.
@@ -57,7 +57,7 @@ struct HeldRun {
 // Calls body(run) for each of them.
 template <class Body>
 void each_run(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance,
-              const Held& have, Body&& body) {
+              const LocalPart& have, Body&& body) {
   for (const Stretch& s : stretches(program, parameter, rank)) {
     const std::int64_t begin = std::max(s.part, have.first),
                        end = std::min(s.part + s.count, have.first + have.count);
@@ -69,7 +69,7 @@ void each_run(const Program& program, std::int64_t rank, Id parameter, std::int3
 template <class Body>
 void each_held(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance, Kept kept,
                Body&& body) {
-  each_run(program, rank, parameter, instance, held(program, rank, parameter, kept), body);
+  each_run(program, rank, parameter, instance, local_part(program, rank, parameter, kept), body);
 }
 
 }  // namespace prun

@@ -22,12 +22,12 @@ MemoryPlace place_of(const Plan& plan, const PlannedOperand& operand) {
 
 }  // namespace
 
-Way way_of(const Program& program, const Plan& plan, const PlannedStep& step) {
+Direction direction_of(const Program& program, const Plan& plan, const PlannedStep& step) {
   constexpr MemoryPlace own{0, Space::device};
-  if (!copies(program, step)) return Way::stays;
+  if (!copies(program, step)) return Direction::stays;
   const bool from = place_of(plan, step.operands.front()) == own,
              to = place_of(plan, step.operands.back()) == own;
-  return from == to ? Way::stays : from ? Way::to_host : Way::to_device;
+  return from == to ? Direction::stays : from ? Direction::to_host : Direction::to_device;
 }
 
 MovedBytes moved_bytes(const Program& program, const Plan& plan) {
@@ -36,9 +36,9 @@ MovedBytes moved_bytes(const Program& program, const Plan& plan) {
     for (const PlannedStep& step : plan.steps(call)) {
       if (!copies(program, step)) continue;
       const std::int64_t bytes = step.operands.front().address.bytes;
-      const Way way = way_of(program, plan, step);
-      if (way == Way::to_host) moved.to_host += bytes;
-      if (way == Way::to_device) moved.to_device += bytes;
+      const Direction direction = direction_of(program, plan, step);
+      if (direction == Direction::to_host) moved.to_host += bytes;
+      if (direction == Direction::to_device) moved.to_device += bytes;
       if (place_of(plan, step.operands.front()).space == Space::disk) moved.from_disk += bytes;
       if (place_of(plan, step.operands.back()).space == Space::disk) moved.to_disk += bytes;
     }
@@ -51,8 +51,8 @@ std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep
   const MemoryPlace from = place_of(plan, step.operands.front()), to = place_of(plan, step.operands.back());
   if (from.space == Space::disk) return number(from.device, true);
   if (to.space == Space::disk) return number(to.device, false);
-  const Way way = way_of(program, plan, step);
-  return way == Way::stays ? -1 : number(0, way == Way::to_host);
+  const Direction direction = direction_of(program, plan, step);
+  return direction == Direction::stays ? -1 : number(0, direction == Direction::to_host);
 }
 
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,

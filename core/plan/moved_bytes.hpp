@@ -9,8 +9,8 @@ namespace prun {
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
 
 // Whether a step is a copy from the recipe's device's own memory to what lies beside it, or back.
-enum class Way : std::uint8_t { stays, to_host, to_device };
-Way way_of(const Program& program, const Plan& plan, const PlannedStep& step);
+enum class Direction : std::uint8_t { stays, to_host, to_device };
+Direction direction_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
 // Counts bytes that a step copies from the recipe's device's own memory to the host's, and back; and those
 // that tiers read and write.

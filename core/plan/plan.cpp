@@ -35,7 +35,7 @@ std::vector<int> QueueInfo::members(const Mesh& mesh, std::int64_t rank) const {
   return {std::min(own, other), std::max(own, other)};
 }
 
-std::int32_t Plan::save_read_of(const LastingValue& value) const {
+std::int32_t Plan::save_read_of(const PersistentValue& value) const {
   for (std::size_t read = 0; read < save_reads.size(); ++read)
     if (std::binary_search(save_reads[read].begin(), save_reads[read].end(), value))
       return static_cast<std::int32_t>(read);
@@ -90,29 +90,29 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   const auto of_instance = [&] { return range.instances[address.region][instance]; };
   const std::int64_t part = part_of(address) * address.bytes;
   side = (side + sides - call.behind % sides) % sides;
-  switch (facts_of(address.region).lies_by) {
-    case LiesBy::instance: return of_instance().base + side * of_instance().stride + address.offset + part;
-    case LiesBy::turn:
+  switch (facts_of(address.region).indexed_by) {
+    case IndexedBy::instance: return of_instance().base + side * of_instance().stride + address.offset + part;
+    case IndexedBy::turn:
       return of_instance().base + turn_of(instance, call.slot) * of_instance().stride + address.offset;
-    case LiesBy::slot: {
+    case IndexedBy::slot: {
       const bool stub = instances[instance].receive_stub;
       const std::int32_t slot =
           stub ? call.stub_slot * stub_sides + side % stub_sides : call.slot * slot_sides + side % slot_sides;
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
-    case LiesBy::carried:
+    case IndexedBy::carried:
       return of_instance().base + call.carried_slot * of_instance().stride + address.offset;
-    case LiesBy::range:
+    case IndexedBy::range:
       return (address.region == Region::runtime ? range.runtime : range.workspace) + address.offset;
-    case LiesBy::lane: return range.scratch.base + call.slot * range.scratch.stride + address.offset;
-    case LiesBy::input_slot:
+    case IndexedBy::lane: return range.scratch.base + call.slot * range.scratch.stride + address.offset;
+    case IndexedBy::input_slot:
       return layout.input.base + input_slot_of(call, side) * layout.input.stride + address.offset;
-    case LiesBy::microbatch:
+    case IndexedBy::microbatch:
       return layout.batch.base + side * layout.batch_side + call.microbatch * layout.batch.stride +
              address.offset;
-    case LiesBy::step: return range.in_flight.base + side * range.in_flight.stride + address.offset;
-    case LiesBy::side: return layout.scalars.base + side * layout.scalars.stride + address.offset;
-    case LiesBy::nothing: break;
+    case IndexedBy::step: return range.in_flight.base + side * range.in_flight.stride + address.offset;
+    case IndexedBy::side: return layout.scalars.base + side * layout.scalars.stride + address.offset;
+    case IndexedBy::nothing: break;
   }
   return -1;
 }

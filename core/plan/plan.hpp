@@ -197,14 +197,14 @@ struct Chunk {
 };
 
 // A value that outlives the step, of one instance.
-struct LastingValue {
+struct PersistentValue {
   Id value = none;
   std::int32_t instance = 0;
 
-  friend auto operator<=>(const LastingValue&, const LastingValue&) = default;  // NOLINT: no null in it
+  friend auto operator<=>(const PersistentValue&, const PersistentValue&) = default;  // NOLINT: no null in it
 };
 // A call of the saver's queue: all values of which the same call is the first of a step to write.
-using SaveRead = std::vector<LastingValue>;
+using SaveRead = std::vector<PersistentValue>;
 
 struct Plan {
   Numbered<PlannedFunction> functions;
@@ -252,7 +252,7 @@ struct Plan {
   // Where a home lies that is no microbatch's.
   std::int64_t resolve(std::int32_t instance, const Address& home) const;
   // The read of a save that a value belongs to; 0 where there are none.
-  std::int32_t save_read_of(const LastingValue& value) const;
+  std::int32_t save_read_of(const PersistentValue& value) const;
   // Of a call's microbatch, which is of a step of that side.
   std::int64_t input_slot_of(const Call& call, int side) const;
   // Which of two buffers has what is saved elsewhere, on its way: those that follow each other differ, be it

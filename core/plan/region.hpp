@@ -29,11 +29,11 @@ enum class Region : std::uint8_t {
   scalars,            // staged runtime values
   workspace,          // of kernels, where it lies apart from scratch
   carried,            // what segments carry for all behind them, and the gradients of that
-  others,             // of other programs over what lasts here: see Beneath
+  others,             // of other programs over what lasts here: see BaseProgram
 };
 
 // Says which part of a call decides where bytes of a region are placed.
-enum class LiesBy : std::uint8_t {
+enum class IndexedBy : std::uint8_t {
   nothing,     // no call reaches them
   range,       // only whose range it is: all calls share them
   lane,        // and its microbatch's lane, where several go side by side
@@ -50,7 +50,7 @@ enum class LiesBy : std::uint8_t {
 struct RegionFacts {
   Region region;
   const char* name;
-  LiesBy lies_by;
+  IndexedBy indexed_by;
   bool lasts = false;       // what lies there is there from step to step
   bool is_scratch = false;  // laid out as a rank's threads need it: ranks that do the same may differ there
   bool may_be_placed = false;  // no exchange, neighbour in the chain or other instance's turn asks for it
@@ -62,40 +62,40 @@ struct RegionFacts {
 inline constexpr RegionFacts region_table[] = {
     {.region = Region::parameter,
      .name = "parameters",
-     .lies_by = LiesBy::instance,
+     .indexed_by = IndexedBy::instance,
      .lasts = true,
      .may_be_placed = true},
     {.region = Region::gradient,
      .name = "gradients",
-     .lies_by = LiesBy::instance,
+     .indexed_by = IndexedBy::instance,
      .lasts = true,
      .may_be_placed = true},
     {.region = Region::state,
      .name = "optimizer state",
-     .lies_by = LiesBy::instance,
+     .indexed_by = IndexedBy::instance,
      .lasts = true,
      .may_be_placed = true},
-    {.region = Region::runtime, .name = "runtime", .lies_by = LiesBy::range, .may_be_placed = true},
-    {.region = Region::in_flight, .name = "runtime in flight", .lies_by = LiesBy::step},
-    {.region = Region::input, .name = "inputs", .lies_by = LiesBy::input_slot},
-    {.region = Region::boundary, .name = "boundaries", .lies_by = LiesBy::slot, .is_handed_on = true},
-    {.region = Region::slot, .name = "saved", .lies_by = LiesBy::slot, .may_be_placed = true},
-    {.region = Region::leaving, .name = "saved, leaving", .lies_by = LiesBy::turn},
-    {.region = Region::returned, .name = "saved, returned", .lies_by = LiesBy::turn},
+    {.region = Region::runtime, .name = "runtime", .indexed_by = IndexedBy::range, .may_be_placed = true},
+    {.region = Region::in_flight, .name = "runtime in flight", .indexed_by = IndexedBy::step},
+    {.region = Region::input, .name = "inputs", .indexed_by = IndexedBy::input_slot},
+    {.region = Region::boundary, .name = "boundaries", .indexed_by = IndexedBy::slot, .is_handed_on = true},
+    {.region = Region::slot, .name = "saved", .indexed_by = IndexedBy::slot, .may_be_placed = true},
+    {.region = Region::leaving, .name = "saved, leaving", .indexed_by = IndexedBy::turn},
+    {.region = Region::returned, .name = "saved, returned", .indexed_by = IndexedBy::turn},
     {.region = Region::boundary_gradient,
      .name = "boundary gradients",
-     .lies_by = LiesBy::slot,
+     .indexed_by = IndexedBy::slot,
      .is_handed_on = true},
-    {.region = Region::scratch, .name = "scratch", .lies_by = LiesBy::lane, .is_scratch = true},
-    {.region = Region::gathered, .name = "gathered", .lies_by = LiesBy::instance},
-    {.region = Region::unreduced, .name = "unreduced gradients", .lies_by = LiesBy::instance},
-    {.region = Region::bucket, .name = "buckets", .lies_by = LiesBy::instance},
-    {.region = Region::update, .name = "updates", .lies_by = LiesBy::instance, .is_scratch = true},
-    {.region = Region::batch, .name = "batch", .lies_by = LiesBy::microbatch, .is_staged = true},
-    {.region = Region::scalars, .name = "scalars", .lies_by = LiesBy::side, .is_staged = true},
-    {.region = Region::workspace, .name = "workspaces", .lies_by = LiesBy::range, .is_scratch = true},
-    {.region = Region::carried, .name = "carried", .lies_by = LiesBy::carried},
-    {.region = Region::others, .name = "other programs", .lies_by = LiesBy::nothing},
+    {.region = Region::scratch, .name = "scratch", .indexed_by = IndexedBy::lane, .is_scratch = true},
+    {.region = Region::gathered, .name = "gathered", .indexed_by = IndexedBy::instance},
+    {.region = Region::unreduced, .name = "unreduced gradients", .indexed_by = IndexedBy::instance},
+    {.region = Region::bucket, .name = "buckets", .indexed_by = IndexedBy::instance},
+    {.region = Region::update, .name = "updates", .indexed_by = IndexedBy::instance, .is_scratch = true},
+    {.region = Region::batch, .name = "batch", .indexed_by = IndexedBy::microbatch, .is_staged = true},
+    {.region = Region::scalars, .name = "scalars", .indexed_by = IndexedBy::side, .is_staged = true},
+    {.region = Region::workspace, .name = "workspaces", .indexed_by = IndexedBy::range, .is_scratch = true},
+    {.region = Region::carried, .name = "carried", .indexed_by = IndexedBy::carried},
+    {.region = Region::others, .name = "other programs", .indexed_by = IndexedBy::nothing},
 };
 inline constexpr int regions = static_cast<int>(std::size(region_table));
 

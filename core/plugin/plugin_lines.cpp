@@ -34,7 +34,7 @@ bool is_called(const char* where) {
 }
 
 // Strategies are applied often, and a set is opened to train on it and to validate on another part of it.
-bool is_told_elsewhere(Lines& all, const std::string& line) {
+bool is_stated_elsewhere(Lines& all, const std::string& line) {
   if (is_called(in_apply)) return all.others_tell || !all.of_applying.insert(line).second;
   return is_called(in_open) && (unsaid > 0 || !all.of_opening.insert(line).second);
 }
@@ -45,7 +45,7 @@ void log(const PluginDescriptor* from, Text message) {
                                           "': ", printable(message.view(), longest));
   Lines& all = lines();
   const std::scoped_lock lock(all.mutex);
-  if (is_told_elsewhere(all, line)) return;
+  if (is_stated_elsewhere(all, line)) return;
   if (all.collected)
     all.list.push_back(line);
   else

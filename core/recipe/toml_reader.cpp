@@ -23,7 +23,7 @@ struct ParserGaveUp {};
 #define TOML_HEADER_ONLY 1
 #include <toml++/toml.h>
 
-#include "recipe/said_before.hpp"
+#include "recipe/first_mention.hpp"
 #include "recipe/toml_precheck.hpp"
 
 namespace prun::recipe {
@@ -126,7 +126,7 @@ std::optional<Node> read_toml(const std::shared_ptr<const Source>& source, Diagn
     std::string message = syntax_message(error.description());
     if (error.description().starts_with("cannot redefine") ||
         error.description().find(": cannot redefine") != std::string_view::npos)
-      message += said_before(source->text, at.line);
+      message += first_mention(source->text, at.line);
     diagnostics.add(Location{source, at.line, at.column, 1}, std::move(message));
   } catch (const ParserGaveUp&) {
     diagnostics.add(Location{source}, "TOML syntax: the file is broken in a way that cannot be placed");

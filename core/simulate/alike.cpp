@@ -96,10 +96,10 @@ class Division {
 
 }  // namespace
 
-std::vector<int> tell_apart(std::span<const SimulatedRank> ranks) { return Division(ranks).run(); }
+std::vector<int> classes_of_ranks(std::span<const SimulatedRank> ranks) { return Division(ranks).run(); }
 
 RankClasses::RankClasses(std::span<const SimulatedRank> ranks) : ranks_(ranks) {
-  const std::vector<int> classes = tell_apart(ranks);
+  const std::vector<int> classes = classes_of_ranks(ranks);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const auto number = static_cast<std::size_t>(classes[i]);
     class_of_[ranks[i].rank] = classes[i];

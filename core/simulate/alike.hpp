@@ -12,7 +12,7 @@ namespace prun {
 
 // By rank, a number that those share who cannot be told apart: they have the same plan and, by queue, members
 // with the same numbers in the same order.
-std::vector<int> tell_apart(std::span<const SimulatedRank> ranks);
+std::vector<int> classes_of_ranks(std::span<const SimulatedRank> ranks);
 
 // Ranks by such classes, of which the first of each stands for all.
 class RankClasses {

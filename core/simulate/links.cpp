@@ -18,7 +18,8 @@ class Reader {
   explicit Reader(const RankTimes& rank) : rank_(rank), plan_(*rank.simulated.plan) {
     for (const Call& call : plan_.calls) {
       calls_[{call.queue, call.position}] = &call;
-      if (const Way way = way_of(call); way != Way::stays) of_queue_[call.queue] = way;
+      if (const Direction direction = direction_of(call); direction != Direction::stays)
+        of_queue_[call.queue] = direction;
     }
     for (const Event& event : rank.events) {
       last_ = std::max(last_, event.step);
@@ -41,10 +42,12 @@ class Reader {
 
  private:
   // A call is of one direction, as its queue is.
-  Way way_of(const Call& call) const {
+  Direction direction_of(const Call& call) const {
     for (const PlannedStep& step : plan_.steps(call))
-      if (const Way way = prun::way_of(*rank_.simulated.program, plan_, step); way != Way::stays) return way;
-    return Way::stays;
+      if (const Direction direction = prun::direction_of(*rank_.simulated.program, plan_, step);
+          direction != Direction::stays)
+        return direction;
+    return Direction::stays;
   }
 
   bool computes(std::int32_t queue) const {
@@ -52,16 +55,16 @@ class Reader {
     return info.workers && info.device == 0;
   }
 
-  static LinkTimes* direction(Links& links, Way way) {
-    if (way == Way::stays) return nullptr;
-    return way == Way::to_host ? &links.to_host : &links.to_device;
+  static LinkTimes* link_times_of(Links& links, Direction direction) {
+    if (direction == Direction::stays) return nullptr;
+    return direction == Direction::to_host ? &links.to_host : &links.to_device;
   }
 
   void add_call(Links& links, const Call& call, double seconds) const {
     const FunctionKind kind = plan_.functions[call.function].kind;
-    const Way way = way_of(call);
-    if (LinkTimes* const times = direction(links, way)) times->busy += seconds;
-    links.grow |= kind == FunctionKind::put_away && way != Way::stays;
+    const Direction direction = direction_of(call);
+    if (LinkTimes* const times = link_times_of(links, direction)) times->busy += seconds;
+    links.grow |= kind == FunctionKind::put_away && direction != Direction::stays;
     const bool passes = kind == FunctionKind::forward || kind == FunctionKind::backward ||
                         kind == FunctionKind::backward_weight;
     if (passes && computes(call.queue)) links.passes += seconds;
@@ -75,14 +78,14 @@ class Reader {
     const auto is_over = [&](const Work& work) { return work.end <= wait.begin; };
     for (auto work = std::partition_point(works.begin(), works.end(), is_over);
          work != works.end() && work->begin < wait.end; ++work)
-      direction(links, found->second)->exposed +=
+      link_times_of(links, found->second)->exposed +=
           std::min(work->end, wait.end) - std::max(work->begin, wait.begin);
   }
 
   const RankTimes& rank_;
   const Plan& plan_;
   std::map<std::pair<std::int32_t, std::int32_t>, const Call*> calls_;  // by queue and position
-  std::map<std::int32_t, Way> of_queue_;                                // of those that carry something
+  std::map<std::int32_t, Direction> of_queue_;                          // of those that carry something
   std::map<std::int32_t, std::vector<Work>> works_;                     // by queue, one after the other
   std::int64_t last_ = 0;
 };

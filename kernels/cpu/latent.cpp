@@ -48,7 +48,7 @@ struct Operands {
 };
 
 template <class T, class C>
-void make_heads(const Row<T>& row, const Widths& w, const Turns<C>& turns, std::int64_t heads) {
+void make_heads(const Row<T>& row, const Widths& w, const TimeSlots<C>& turns, std::int64_t heads) {
   const C scale = turns.query_scale;
   for (std::int64_t h = 0; h < heads; ++h) {
     const T *x = row.x + h * w.head_dim, *kv = row.kv + h * w.latent();
@@ -72,7 +72,7 @@ void make_heads(const Row<T>& row, const Widths& w, const Turns<C>& turns, std::
 
 // `turns` turn back. The gradient of what heads share is added up in their order.
 template <class T, class C>
-void take_heads_back(const Row<T>& row, const Widths& w, const Turns<C>& turns, std::int64_t heads) {
+void take_heads_back(const Row<T>& row, const Widths& w, const TimeSlots<C>& turns, std::int64_t heads) {
   const C scale = turns.query_scale;
   for (std::int64_t h = 0; h < heads; ++h) {
     T *x = row.x + h * w.head_dim, *kv = row.kv + h * w.latent();

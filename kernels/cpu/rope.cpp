@@ -12,7 +12,7 @@ namespace {
 
 // Pair i is made of channels i and i + pairs.
 template <class T, class C>
-void rotate(const T* __restrict x, T* __restrict y, const Turns<C>& turns, std::int64_t pairs, C scale) {
+void rotate(const T* __restrict x, T* __restrict y, const TimeSlots<C>& turns, std::int64_t pairs, C scale) {
   const C* __restrict cosine = turns.cosine, * __restrict sine = turns.sine;
 #pragma omp simd
   for (std::int64_t i = 0; i < pairs; ++i) {
@@ -31,7 +31,7 @@ struct Position {
 };
 
 template <class T, class C>
-void turn_apart(const Position<T>& at, const Turns<C>& turns, const Tensor& q) {
+void turn_apart(const Position<T>& at, const TimeSlots<C>& turns, const Tensor& q) {
   const std::int64_t width = q.dim[4];
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
     const T *x = at.x + head * at.group, *last = at.last + head * at.last_group;
@@ -44,7 +44,7 @@ void turn_apart(const Position<T>& at, const Turns<C>& turns, const Tensor& q) {
 }
 
 template <class T, class C>
-void turn_together(const Position<T>& at, const Turns<C>& turns, const Tensor& q) {
+void turn_together(const Position<T>& at, const TimeSlots<C>& turns, const Tensor& q) {
   const std::int64_t width = q.dim[4];
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
     T *x = at.x + head * at.group, *last = at.last + head * at.last_group;

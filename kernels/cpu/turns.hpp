@@ -13,25 +13,25 @@ namespace prun::cpu::PRUN_ISA {
 
 // What one thread keeps: the turn of each pair of channels per position, and the turns of one position.
 template <class C>
-struct Turns {
+struct TimeSlots {
   double* frequency;
   C* cosine;
   C* sine;
   C query_scale = 1, key_scale = 1;
 
-  static Turns take(Scratch& scratch, std::int64_t pairs) {
+  static TimeSlots take(Scratch& scratch, std::int64_t pairs) {
     return {scratch.take<double>(pairs), scratch.take<C>(pairs), scratch.take<C>(pairs)};
   }
 };
 
 template <class C>
-void set_frequencies(Turns<C>& turns, std::int64_t pairs, const RopeTurn& turn) {
+void set_frequencies(TimeSlots<C>& turns, std::int64_t pairs, const RopeTurn& turn) {
   turns.query_scale = static_cast<C>(turn.query_scale), turns.key_scale = static_cast<C>(turn.key_scale);
   for (std::int64_t i = 0; i < pairs; ++i) turns.frequency[i] = rope_frequency(turn, i, pairs);
 }
 
 template <class C>
-void set_position(const Turns<C>& turns, std::int64_t pairs, double position) {
+void set_position(const TimeSlots<C>& turns, std::int64_t pairs, double position) {
   const double* __restrict frequency = turns.frequency;
   C* __restrict cosine = turns.cosine, * __restrict sine = turns.sine;
 #pragma omp simd
@@ -51,8 +51,8 @@ void for_turned_rows(std::int64_t batch, std::int64_t seq, std::int64_t pairs, c
   const std::int64_t tasks = std::min<std::int64_t>(seq, context.workers->count);
   parallel(*context.workers, tasks, [&](std::int64_t task) {
     Scratch scratch(args.workspace);
-    Turns<Compute<T>> turns = {};
-    for (std::int64_t t = 0; t <= task; ++t) turns = Turns<Compute<T>>::take(scratch, pairs);
+    TimeSlots<Compute<T>> turns = {};
+    for (std::int64_t t = 0; t <= task; ++t) turns = TimeSlots<Compute<T>>::take(scratch, pairs);
     set_frequencies(turns, pairs, rope_turn(args.attrs));
     for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
       set_position(turns, pairs, direction * static_cast<double>(places.position(s)));
@@ -64,7 +64,7 @@ void for_turned_rows(std::int64_t batch, std::int64_t seq, std::int64_t pairs, c
 // Bytes that its threads need for their turns.
 inline std::int64_t turns_workspace(std::int64_t pairs, std::int32_t threads) {
   Scratch scratch;
-  for (std::int32_t t = 0; t < threads; ++t) Turns<double>::take(scratch, pairs);
+  for (std::int32_t t = 0; t < threads; ++t) TimeSlots<double>::take(scratch, pairs);
   return scratch.bytes();
 }
 

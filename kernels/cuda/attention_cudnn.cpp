@@ -91,9 +91,10 @@ std::string text_of_version(std::size_t version) {
 
 // ---------------------------------------------------------------- graphs
 // What gives a tensor of one piece its extents, [samples, heads, seq, channels] to cuDNN, and strides.
-class Lay {
+class TensorStrides {
  public:
-  Lay(const AttentionLayout& layout, const AttentionPieces& pieces) : s_(layout.shape), pieces_(pieces) {}
+  TensorStrides(const AttentionLayout& layout, const AttentionPieces& pieces)
+      : s_(layout.shape), pieces_(pieces) {}
 
   auto queries(const HeadStrides& at) const {
     return [this, at](TensorAttributes& tensor) {
@@ -133,18 +134,18 @@ class Lay {
   const AttentionPieces& pieces_;
 };
 
-template <class Lie>
-std::shared_ptr<TensorAttributes> input(graph::Graph& all, Operand operand, Lie lie) {
+template <class Strides>
+std::shared_ptr<TensorAttributes> input(graph::Graph& all, Operand operand, Strides strides) {
   TensorAttributes tensor;
   tensor.set_uid(operand);
-  lie(tensor);
+  strides(tensor);
   return all.tensor(tensor);
 }
 
-template <class Lie>
-void output(const std::shared_ptr<TensorAttributes>& tensor, Operand operand, Lie lie) {
+template <class Strides>
+void output(const std::shared_ptr<TensorAttributes>& tensor, Operand operand, Strides strides) {
   tensor->set_output(true).set_uid(operand);
-  lie(*tensor);
+  strides(*tensor);
 }
 
 // cuDNN sees keys for which key + bound > query.
@@ -169,35 +170,35 @@ Attributes masked(Attributes attributes, const AttentionShape& shape) {
 
 void describe_forward(CudnnGraph& plan) {
   const AttentionLayout& at = plan.layout;
-  const Lay lay(at, plan.pieces);
+  const TensorStrides strides(at, plan.pieces);
   graph::Graph& all = plan.graph;
-  const auto [y, lse] = all.sdpa(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
-                                 input(all, v_at, lay.keys(at.v)),
+  const auto [y, lse] = all.sdpa(input(all, q_at, strides.queries(at.q)),
+                                 input(all, k_at, strides.keys(at.k)), input(all, v_at, strides.keys(at.v)),
                                  with_window(masked(graph::SDPA_attributes(), at.shape)
                                                  .set_name("attention")
                                                  .set_generate_stats(true)
                                                  .set_attn_scale(scale_of(at.shape)),
                                              at.shape));
-  output(y, y_at, lay.queries(at.y));
-  output(lse, lse_at, lay.statistics());
+  output(y, y_at, strides.queries(at.y));
+  output(lse, lse_at, strides.statistics());
 }
 
 void describe_backward(CudnnGraph& plan, bool deterministic) {
   const AttentionLayout& at = plan.layout;
-  const Lay lay(at, plan.pieces);
+  const TensorStrides strides(at, plan.pieces);
   graph::Graph& all = plan.graph;
   const auto [dq, dk, dv] =
-      all.sdpa_backward(input(all, q_at, lay.queries(at.q)), input(all, k_at, lay.keys(at.k)),
-                        input(all, v_at, lay.keys(at.v)), input(all, y_at, lay.queries(at.y)),
-                        input(all, dy_at, lay.queries(at.y)), input(all, lse_at, lay.statistics()),
+      all.sdpa_backward(input(all, q_at, strides.queries(at.q)), input(all, k_at, strides.keys(at.k)),
+                        input(all, v_at, strides.keys(at.v)), input(all, y_at, strides.queries(at.y)),
+                        input(all, dy_at, strides.queries(at.y)), input(all, lse_at, strides.statistics()),
                         with_window(masked(graph::SDPA_backward_attributes(), at.shape)
                                         .set_name("attention_grad")
                                         .set_attn_scale(scale_of(at.shape))
                                         .set_deterministic_algorithm(deterministic),
                                     at.shape));
-  output(dq, dq_at, lay.queries(at.q));
-  output(dk, dk_at, lay.keys(at.k));
-  output(dv, dv_at, lay.keys(at.v));
+  output(dq, dq_at, strides.queries(at.q));
+  output(dk, dk_at, strides.keys(at.k));
+  output(dv, dv_at, strides.keys(at.v));
 }
 
 void set_types(graph::Graph& all, DType type, std::int32_t capability) {

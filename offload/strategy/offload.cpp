@@ -26,9 +26,9 @@
 #include <map>
 #include <optional>
 
+#include "candidates.hpp"
 #include "prun/plugin.hpp"
 #include "updates.hpp"
-#include "ways.hpp"
 
 namespace prun {
 namespace {
@@ -36,9 +36,10 @@ namespace {
 // Maps the places of a recipe to the spaces of a rank's devices.
 class Spaces {
  public:
-  Spaces(ProgramRef program, const Lies& lies, const Shares& frozen) : host_(program.device("cpu")) {
-    for (const Shares* const shares :
-         {&lies.optimizer, &lies.gradients, &lies.parameters, &lies.activations, &frozen})
+  Spaces(ProgramRef program, const StatePlaces& state_places, const Shares& frozen)
+      : host_(program.device("cpu")) {
+    for (const Shares* const shares : {&state_places.optimizer, &state_places.gradients,
+                                       &state_places.parameters, &state_places.activations, &frozen})
       for (const Share& share : *shares)
         if (const std::string& tier = share.place.tier; !tier.empty() && tiers_.count(tier) == 0)
           tiers_[tier] = program.tier(tier);
@@ -70,56 +71,57 @@ void share_activations(ProgramRef program, const Shares& shares, const Spaces& s
   for (std::size_t i = 1; i < segments.size(); ++i) segments[i].share_saved(saved);
 }
 
-Homes homes_of(Homes homes, const Spread& spread, const Shares& lies, const Spaces& spaces) {
+Homes homes_of(Homes homes, const Spread& spread, const Shares& state_places, const Spaces& spaces) {
   for (const auto& [value, place] : spread.places())
     if (const auto space = spaces.beside_device(place)) homes.of_whole[value] = *space;
   homes.parts_lie_alike = spread.in_one_place();
-  if (homes.parts_lie_alike) homes.of_parts = spaces.beside_device(lies.front().place);
+  if (homes.parts_lie_alike) homes.of_parts = spaces.beside_device(state_places.front().place);
   return homes;
 }
 
 class Offload final : public Strategy {
  public:
-  explicit Offload(const Options& options) : wishes_(read_wishes(options)) {}
+  explicit Offload(const Options& options) : settings_(read_offload_settings(options)) {}
 
   void apply(ProgramRef program) override {
     const Users users(program);
-    const auto [lies, tiled] = chosen(program, users);
-    const bool state_stays = lies_all(lies.optimizer, PlaceKind::device),
-               frozen_stay = wishes_.frozen.empty() || lies_all(wishes_.frozen, PlaceKind::device);
-    if (state_stays && frozen_stay && lies_all(lies.activations, PlaceKind::device)) return;
-    const Spaces spaces(program, lies, wishes_.frozen);
-    const Spreads spreads(program, users, lies, wishes_.frozen);
+    const auto [state_places, tiled] = chosen(program, users);
+    const bool state_stays = all_in(state_places.optimizer, PlaceKind::device),
+               frozen_stay = settings_.frozen.empty() || all_in(settings_.frozen, PlaceKind::device);
+    if (state_stays && frozen_stay && all_in(state_places.activations, PlaceKind::device)) return;
+    const Spaces spaces(program, state_places, settings_.frozen);
+    const Spreads spreads(program, users, state_places, settings_.frozen);
     share_activations(program, spreads.activations, spaces);
     for (const auto& [value, place] : spreads.frozen.places())
       if (const auto space = spaces.beside_device(place)) program.place(value, *space);
     if (state_stays) return;
-    UpdateHomes homes{{},
-                      homes_of({Role::parameter, "parameters"}, spreads.parameters, lies.parameters, spaces),
-                      homes_of({Role::gradient, "gradients"}, spreads.gradients, lies.gradients, spaces)};
+    UpdateHomes homes{
+        {},
+        homes_of({Role::parameter, "parameters"}, spreads.parameters, state_places.parameters, spaces),
+        homes_of({Role::gradient, "gradients"}, spreads.gradients, state_places.gradients, spaces)};
     for (const auto& [value, place] : spreads.states.places())
-      homes.states[value] = spaces.of_state(place, wishes_.updated_here);
-    update_elsewhere(program, wishes_.updated_here ? own_device : spaces.host(), homes, tiled);
+      homes.states[value] = spaces.of_state(place, settings_.updated_here);
+    update_elsewhere(program, settings_.updated_here ? own_device : spaces.host(), homes, tiled);
     for (const Homes* const of : {&homes.parameters, &homes.gradients})
       for (const auto& [value, place] : of->of_whole) program.place(value, place);
   }
 
  private:
   // What is only said, and exact, needs no choice.
-  Way chosen(ProgramRef program, const Users& users) const {
-    const std::vector<Way> ways =
-        ways_of(wishes_, wishes_.leaves_open() ? program.tiers() : std::vector<std::string>{});
+  Candidate chosen(ProgramRef program, const Users& users) const {
+    const std::vector<Candidate> candidates =
+        candidates_of(settings_, settings_.leaves_open() ? program.tiers() : std::vector<std::string>{});
     std::vector<std::string> texts;
     bool exact = true;
-    for (const Way& way : ways) {
-      const Spreads spreads(program, users, way.lies, wishes_.frozen);
+    for (const Candidate& candidate : candidates) {
+      const Spreads spreads(program, users, candidate.state_places, settings_.frozen);
       exact &= spreads.in_one_place();
-      texts.push_back(text_of(way, spreads));
+      texts.push_back(text_of(candidate, spreads));
     }
-    return exact && ways.size() == 1 ? ways.front() : ways[program.choose_to_fit(texts)];
+    return exact && candidates.size() == 1 ? candidates.front() : candidates[program.choose_to_fit(texts)];
   }
 
-  Wishes wishes_;
+  OffloadSettings settings_;
 };
 
 }  // namespace

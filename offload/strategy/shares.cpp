@@ -57,7 +57,7 @@ Shares read_shares(std::string_view key, const std::string& text) {
   return shares;
 }
 
-bool lies_all(const Shares& shares, PlaceKind kind) {
+bool all_in(const Shares& shares, PlaceKind kind) {
   return shares.size() == 1 && shares.front().place.kind == kind;
 }
 

@@ -21,7 +21,7 @@ using Shares = std::vector<Share>;  // one place alone may also be automatic
 // Throws bad_input for what is no place, and for per cent that do not come to 100; `key` is whose they are.
 Shares read_shares(std::string_view key, const std::string& text);
 // Says whether there is one place alone, of that kind.
-bool lies_all(const Shares& shares, PlaceKind kind);
+bool all_in(const Shares& shares, PlaceKind kind);
 // Whether one of them, or all, is of that kind.
 bool lies_in(const Shares& shares, PlaceKind kind);
 // Returns "70 % in the host's memory and 30 % on nvme".

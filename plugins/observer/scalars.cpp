@@ -12,10 +12,10 @@ void add_tally(const TallyInfo& tally, Scalars& scalars) {
   const std::string name(tally.name.view());
   for (std::int64_t layer = 0; layer < tally.layers; ++layer) {
     const std::int64_t columns = columns_of(tally);
-    for (std::int64_t column = 0; is_told_whole(tally) && column < columns; ++column)
+    for (std::int64_t column = 0; is_listed_whole(tally) && column < columns; ++column)
       scalars.push_back(
           {detail::concat(name, "/", column, "/", layer), tally.numbers.data[layer * columns + column]});
-    if (is_told_whole(tally)) continue;
+    if (is_listed_whole(tally)) continue;
     const TallySummary summary = summary_of(tally, layer);
     scalars.push_back({detail::concat(name, "/least/", layer), summary.least});
     scalars.push_back({detail::concat(name, "/most/", layer), summary.most});

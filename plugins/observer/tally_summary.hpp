@@ -19,7 +19,7 @@ inline std::int64_t columns_of(const TallyInfo& tally) {
   return static_cast<std::int64_t>(tally.numbers.size) / std::max<std::int64_t>(1, tally.layers);
 }
 
-inline bool is_told_whole(const TallyInfo& tally) { return columns_of(tally) <= 4; }
+inline bool is_listed_whole(const TallyInfo& tally) { return columns_of(tally) <= 4; }
 
 inline TallySummary summary_of(const TallyInfo& tally, std::int64_t layer) {
   const std::int64_t columns = columns_of(tally);

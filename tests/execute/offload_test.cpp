@@ -38,18 +38,18 @@ TEST_P(Offloaded, TwentyStepsHaveTheBitsOfThoseWithout) {
 
 // What lies in the host's memory beside the optimizer. Gradients leave once a step: it has one microbatch, or
 // all of them pass a layer before the next.
-struct Lies {
+struct StatePlaces {
   const char* name;
   std::string text;
   bool parameters = false, gradients = false, vertical = false;
   bool shared = false;  // these two, in per cent: ranks that keep them in parts have no whole ones
 
-  friend std::ostream& operator<<(std::ostream& out, const Lies& lies) { return out << lies.name; }
+  friend std::ostream& operator<<(std::ostream& out, const StatePlaces& lies) { return out << lies.name; }
 };
 
 const std::string on_drives = drive_in("/tmp");
 
-std::vector<Lies> elsewhere() {
+std::vector<StatePlaces> elsewhere() {
   return {
       {"parameters", offloaded(true, false), true, false, false},
       {"gradients", offloaded(false, true), false, true, false},
@@ -82,13 +82,13 @@ bool has(const Layout& layout, const char* text) { return layout.text.find(text)
 
 // Ranks that keep optimizer state alone in parts have all parameters each; stages of a pipeline hand one
 // microbatch on after the other; what is summed over ranks after each microbatch is not complete once a step.
-bool is_refused(const Layout& layout, const Lies& lies) {
+bool is_refused(const Layout& layout, const StatePlaces& lies) {
   const bool zero3 = has(layout, "stage = 3");
   if (has(layout, "'zero'") && (lies.shared || (lies.parameters && !zero3))) return true;
   return lies.vertical && (has(layout, "'pipeline'") || (zero3 && !has(layout, "reduce = 'step'")));
 }
 
-std::vector<std::string> sets_of(const Layout& layout, const Lies& lies) {
+std::vector<std::string> sets_of(const Layout& layout, const StatePlaces& lies) {
   std::vector<std::string> sets = layout.sets;
   if (lies.vertical)
     sets = with(sets, {"batch.order=vertical"});
@@ -104,7 +104,7 @@ std::vector<Layout> layouts_and_one_more() {
   return all;
 }
 
-using Elsewhere = std::tuple<Layout, Lies, Target>;
+using Elsewhere = std::tuple<Layout, StatePlaces, Target>;
 class OffloadedElsewhere : public testing::TestWithParam<Elsewhere> {};
 
 TEST_P(OffloadedElsewhere, TwentyStepsHaveTheBitsOfThoseWithout) {

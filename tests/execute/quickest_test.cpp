@@ -25,7 +25,7 @@ using Price = double (*)(std::string_view op, bool on_host);
 fs::path costs_of(const Recipe& recipe, Price price) {
   CostTable table;
   table.machine = this_machine();
-  for (const RecipeWay& way : ways_of(recipe, plugins())) {
+  for (const RecipeVariant& way : ways_of(recipe, plugins())) {
     const Assembly assembly(way.recipe, plugins());
     for (const PlannedFunction& function : assembly.plan().functions)
       for (const PlannedStep& step : function.steps) {
@@ -92,7 +92,7 @@ TEST(Quickest, MicrobatchesPassInTheOrderThatIsPredictedToTakeLessTime) {
 TEST(Quickest, AllWaysOfTwoSettingsAreCompared) {
   const Recipe recipe = tiny_recipe({"device.plugin=cpu-async", "batch.order=auto"}, update_left_open);
   std::vector<std::string> said;
-  for (const RecipeWay& way : ways_of(recipe, plugins())) said.push_back(way.said());
+  for (const RecipeVariant& way : ways_of(recipe, plugins())) said.push_back(way.said());
   EXPECT_EQ(said, (std::vector<std::string>{"batch.order=horizontal and strategy.0.update=host",
                                             "batch.order=horizontal and strategy.0.update=device",
                                             "batch.order=vertical and strategy.0.update=host",
@@ -143,14 +143,14 @@ TEST(Quickest, ARunGoesOnInTheWayItWasSettledBefore) {
   const std::string resume =
       saved_with("settled", with(sets, {"batch.order=vertical"}), offloaded() + "update = 'device'\n");
   const Recipe recipe = tiny_recipe(with(sets, {"batch.order=auto", resume}), update_left_open);
-  const RecipeWay before = settled_as_before(recipe, plugins());
+  const RecipeVariant before = settled_as_before(recipe, plugins());
   EXPECT_EQ(before.said(), "batch.order=vertical and strategy.0.update=device");
   EXPECT_EQ(
       choose_quickest(before.recipe, plugins(), costs_of(recipe, slow_device)).recipe.text("batch.order"),
       "vertical");
   // Of what the run did not have nothing is known.
   const std::string without = saved_with("without", sets, "");
-  const RecipeWay some =
+  const RecipeVariant some =
       settled_as_before(tiny_recipe(with(sets, {"batch.order=auto", without}), update_left_open), plugins());
   EXPECT_EQ(some.said(), "batch.order=horizontal");
   EXPECT_EQ(settled_as_before(recipe.with("run.resume", ""), plugins()).said(), "");

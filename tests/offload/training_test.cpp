@@ -411,9 +411,9 @@ TEST(DrivesAuto, WhatTheHostHasNoRoomForGoesToDrives) {
 TEST(DrivesAuto, TheBitsAreThoseOfTrainingWithout) {
   const TempFolder folder;
   const Results expected = run_ranks(tiny_recipe(one_microbatch), steps);
-  for (const std::string& way : {offloaded_to_drives(folder.path()), drives_alone(folder.path())}) {
-    const std::vector<std::string> sets = within(room_for(one_microbatch, way), one_microbatch);
-    EXPECT_EQ(run_ranks(tiny_recipe(sets, automatic_in(folder)), steps), expected) << way;
+  for (const std::string& candidate : {offloaded_to_drives(folder.path()), drives_alone(folder.path())}) {
+    const std::vector<std::string> sets = within(room_for(one_microbatch, candidate), one_microbatch);
+    EXPECT_EQ(run_ranks(tiny_recipe(sets, automatic_in(folder)), steps), expected) << candidate;
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
@@ -424,7 +424,9 @@ TEST(DrivesAuto, TheBitsAreThoseOfTrainingWithout) {
 TEST(Drives, StateThatIsTooLargeInTurnIsRefusedWithTheBytesItTakes) {
   const std::vector<std::string> wide = with(one_microbatch, {"model.vocab=4096"});
   const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
-  const auto said = [&](Room room, const std::string& way) { return refusal(within(room, wide), way); };
+  const auto said = [&](Room room, const std::string& candidate) {
+    return refusal(within(room, wide), candidate);
+  };
   for (const std::string& tile : {by_layer, by_tensor}) {
     const std::string drives =
                           offloaded(false, false, false, "nvme") + tile + "[tier.nvme]\npaths = ['/tmp']\n",

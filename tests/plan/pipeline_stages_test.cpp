@@ -73,10 +73,10 @@ TEST(Stages, FewerLayersThanStagesAreRefused) {
 
 TEST(Stages, AListIsTakenAsItIs) {
   const std::vector<std::int64_t> counts = {3, 1};
-  EXPECT_EQ(cut_as_told(counts, 4, 2), (std::vector<Stage>{{0, 3}, {3, 4}}));
-  EXPECT_NE(refusal([&] { cut_as_told(counts, 5, 2); }).find("adds up to 4, the model has 5"),
+  EXPECT_EQ(cut_as_requested(counts, 4, 2), (std::vector<Stage>{{0, 3}, {3, 4}}));
+  EXPECT_NE(refusal([&] { cut_as_requested(counts, 5, 2); }).find("adds up to 4, the model has 5"),
             std::string::npos);
-  EXPECT_NE(refusal([&] { cut_as_told(counts, 4, 3); }).find("lists 2 stages, there are 3"),
+  EXPECT_NE(refusal([&] { cut_as_requested(counts, 4, 3); }).find("lists 2 stages, there are 3"),
             std::string::npos);
 }
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/random.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 #include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
@@ -30,7 +30,7 @@ class SaveReads : public testing::TestWithParam<Layout> {
 
 TEST_P(SaveReads, HaveAllThatLastsOnce) {
   for (const Plan& plan : assembly.plans()) {
-    std::vector<LastingValue> read;
+    std::vector<PersistentValue> read;
     for (const SaveRead& one : plan.save_reads) read.insert(read.end(), one.begin(), one.end());
     std::sort(read.begin(), read.end());
     EXPECT_EQ(std::adjacent_find(read.begin(), read.end()), read.end());

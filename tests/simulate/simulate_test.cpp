@@ -314,7 +314,7 @@ TEST(Simulate, CompanyTellsRanksApart) {
   const Group a = group({0, 1}), b = group({2, 3});
   const std::vector<SimulatedRank> ranks = {usual.rank(0, {a}), usual.rank(1, {a}), usual.rank(2, {b}),
                                             other.rank(3, {b})};
-  EXPECT_EQ(tell_apart(ranks), (std::vector<int>{0, 0, 1, 2}));
+  EXPECT_EQ(classes_of_ranks(ranks), (std::vector<int>{0, 0, 1, 2}));
 }
 
 }  // namespace

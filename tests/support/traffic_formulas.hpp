@@ -50,40 +50,40 @@ inline Bytes half(Bytes bytes, std::int64_t n) { return (n - 1) * bytes / n; }
 
 // ---------------------------------------------------------------- parameters
 
-enum class Lies { whole, heads, ffn, vocab };  // over tp
+enum class StatePlaces { whole, heads, ffn, vocab };  // over tp
 
 struct Parameter {
   std::int64_t elements;  // of one rank of tp
   bool decays;            // matrices and tables do, vectors do not
-  Lies lies;
+  StatePlaces lies;
 };
 using Parameters = std::vector<Parameter>;
 
 inline Parameters block(const Sizes& s) {
   const std::int64_t h = s.hidden, t = s.tp, qkv = h + 2 * h * s.kv_heads / s.heads;
   const std::int64_t up = s.llama ? 2 * s.ffn : s.ffn;
-  Parameters list = {{qkv * h / t, true, Lies::heads},
-                     {h * h / t, true, Lies::heads},
-                     {up * h / t, true, Lies::ffn},
-                     {h * s.ffn / t, true, Lies::ffn}};
+  Parameters list = {{qkv * h / t, true, StatePlaces::heads},
+                     {h * h / t, true, StatePlaces::heads},
+                     {up * h / t, true, StatePlaces::ffn},
+                     {h * s.ffn / t, true, StatePlaces::ffn}};
   const std::int64_t norms_and_biases = s.llama ? 2 : 6;  // as wide as the residual stream
-  list.insert(list.end(), static_cast<std::size_t>(norms_and_biases), {h, false, Lies::whole});
+  list.insert(list.end(), static_cast<std::size_t>(norms_and_biases), {h, false, StatePlaces::whole});
   if (s.llama) return list;
-  list.push_back({qkv / t, false, Lies::heads});
-  list.push_back({up / t, false, Lies::ffn});
+  list.push_back({qkv / t, false, StatePlaces::heads});
+  list.push_back({up / t, false, StatePlaces::ffn});
   return list;
 }
 
 inline Parameters embedding(const Sizes& s) {
-  Parameters list = {{s.vocab * s.hidden / s.tp, true, Lies::vocab}};
-  if (!s.llama) list.push_back({s.seq * s.hidden, true, Lies::whole});
+  Parameters list = {{s.vocab * s.hidden / s.tp, true, StatePlaces::vocab}};
+  if (!s.llama) list.push_back({s.seq * s.hidden, true, StatePlaces::whole});
   return list;
 }
 
 // A tied table counts where its owner is; of a pipeline's two ranks each has one.
 inline Parameters head(const Sizes& s, const Share& share) {
-  Parameters list(s.llama ? 1 : 2, {s.hidden, false, Lies::whole});
-  if (!s.tied || !share.first) list.push_back({s.vocab * s.hidden / s.tp, true, Lies::vocab});
+  Parameters list(s.llama ? 1 : 2, {s.hidden, false, StatePlaces::whole});
+  if (!s.tied || !share.first) list.push_back({s.vocab * s.hidden / s.tp, true, StatePlaces::vocab});
   return list;
 }
 
@@ -103,7 +103,7 @@ inline Bytes bytes_of(const Parameters& list) {
 inline Bytes bytes_whole_over_tp(const Parameters& list) {
   std::int64_t elements = 0;
   for (const Parameter& parameter : list)
-    if (parameter.lies == Lies::whole) elements += parameter.elements;
+    if (parameter.lies == StatePlaces::whole) elements += parameter.elements;
   return elements * element;
 }
 
@@ -112,9 +112,10 @@ inline Bytes bytes_whole_over_tp(const Parameters& list) {
 inline Bytes packed(const Parameters& list, const Sizes& s) {
   const std::int64_t grain = 128;
   const auto up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
-  std::map<std::pair<bool, Lies>, std::int64_t> buckets;
+  std::map<std::pair<bool, StatePlaces>, std::int64_t> buckets;
   for (const Parameter& parameter : list)
-    buckets[{parameter.decays, s.tp > 1 ? parameter.lies : Lies::whole}] += up(parameter.elements, grain);
+    buckets[{parameter.decays, s.tp > 1 ? parameter.lies : StatePlaces::whole}] +=
+        up(parameter.elements, grain);
   Bytes bytes = 0;
   for (const auto& [key, elements] : buckets) bytes += up(elements, s.dp * grain) * element;
   return bytes;

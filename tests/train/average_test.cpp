@@ -175,7 +175,7 @@ TEST_F(Average, IsPartOfThePlan) {
   const auto bytes = [&](const std::string& text, const char* average) {
     const Assembly assembly(
         tiny_recipe({std::string("optimizer.average=") + average, "batch.pad=true"}, text), plugins());
-    return lasting_bytes(assembly.program(), assembly.plan().instances);
+    return persistent_bytes(assembly.program(), assembly.plan().instances);
   };
   const auto held = [&](const std::string& text, const char* average) {
     const Assembly assembly(

@@ -271,7 +271,7 @@ TEST_P(Ramp, PlansAreProven) {
   ASSERT_EQ(assembly.ramp().size(), 2u);
   for (const RampPlans& ramp : assembly.ramp()) {
     for (std::size_t i = 0; i < ramp.plans.size(); ++i) {
-      const Beneath full{assembly.program(), assembly.plans()[i]};
+      const BaseProgram full{assembly.program(), assembly.plans()[i]};
       check_over(assembly.program(), ramp.plans[i], full);
       Plan moved = ramp.plans[i];
       for (PlannedFunction& function : moved.functions)

@@ -28,7 +28,7 @@ bool is_gradient(const Program& program, Id id) {
 }
 
 // Parameters and optimizer state, without what parameters were before: a step that is not kept changes that.
-std::vector<std::byte> lasting_bytes(Trainer& trainer) {
+std::vector<std::byte> persistent_bytes(Trainer& trainer) {
   const Plan& plan = trainer.assembly().plan();
   const Program& program = trainer.assembly().program();
   std::vector<std::byte> all;
@@ -69,7 +69,7 @@ class RunAhead : public testing::TestWithParam<std::tuple<Layout, Target>> {
       const auto take = [&](const StepResult& result) { own.results.push_back(result); };
       if (ahead) trainer.run(steps, take);
       for (int step = 0; step < steps && !ahead; ++step) take(trainer.step());
-      own.bytes = lasting_bytes(trainer);
+      own.bytes = persistent_bytes(trainer);
       own.progress = trainer.progress();
     });
     return ranks;
@@ -117,7 +117,7 @@ TEST_P(RunAhead, AMaskedStepDoesNotCountAsAnUpdate) {
 TEST_P(RunAhead, WhatStopsTheRunMasksTheStepBehindIt) {
   run_local_ranks(recipe({}, spoilt), plugins().places(), [&](Trainer& trainer) {
     for (int step = 1; step < spoilt_step; ++step) EXPECT_TRUE(trainer.step().kept);
-    const std::vector<std::byte> before = lasting_bytes(trainer);
+    const std::vector<std::byte> before = persistent_bytes(trainer);
     trainer.start();
     trainer.start();
     const StepResult result = trainer.finish();
@@ -131,7 +131,7 @@ TEST_P(RunAhead, WhatStopsTheRunMasksTheStepBehindIt) {
       EXPECT_EQ(masked.non_finite, "");
     }
     EXPECT_EQ(trainer.progress().updates, spoilt_step - 1);
-    EXPECT_TRUE(lasting_bytes(trainer) == before);
+    EXPECT_TRUE(persistent_bytes(trainer) == before);
   });
 }
 

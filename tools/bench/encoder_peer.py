@@ -23,7 +23,8 @@ def bert():
 
 def t5():
     config = transformers.T5Config(vocab_size=288, d_model=768, d_kv=64, d_ff=2048, num_layers=12, num_heads=12, dropout_rate=0.0,
-                                   feed_forward_proj="gated-gelu", tie_word_embeddings=False, use_cache=False)
+                                   feed_forward_proj="gated-gelu", tie_word_embeddings=False, use_cache=False,
+                                   decoder_start_token_id=0, pad_token_id=0)
     return transformers.T5ForConditionalGeneration(config)
 
 

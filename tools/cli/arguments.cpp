@@ -93,7 +93,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> called_e
 
 // Of a word that is such a name, or a slip away from one: "; prun RECIPE trains". Commands of ours are
 // nearer.
-std::string said_elsewhere(const std::string& word, const std::vector<std::string>& known) {
+std::string named_elsewhere(const std::string& word, const std::vector<std::string>& known) {
   std::vector<std::string> all = known;
   for (const auto& [name, what] : called_elsewhere) all.emplace_back(name);
   const std::string near = std::find(all.begin(), all.end(), word) != all.end() ? word : nearest(word, all);
@@ -108,7 +108,7 @@ void refuse_unless_recipe(const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
   for (std::string& verb : foreign_verbs()) known.push_back(std::move(verb));
-  if (const std::string said = said_elsewhere(words[0], known); !said.empty())
+  if (const std::string said = named_elsewhere(words[0], known); !said.empty())
     throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), said, left_out());
   throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]),
               words.size() == 1 ? ", and no such file" : "", hint(words[0], known), left_out());

@@ -263,7 +263,7 @@ std::int64_t whole(double number) { return static_cast<std::int64_t>(std::clamp(
 constexpr std::int64_t most_samples = 10'000'000'000'000, most_sizes = 100'000;
 
 // Returns start, increment and samples, as they are written there.
-std::optional<std::array<std::int64_t, 3>> said_ramp(const Transfer& transfer) {
+std::optional<std::array<std::int64_t, 3>> given_ramp(const Transfer& transfer) {
   std::array<std::int64_t, 3> numbers{};
   std::istringstream words(transfer.text("rampup-batch-size"));
   for (std::int64_t& number : numbers)
@@ -273,7 +273,7 @@ std::optional<std::array<std::int64_t, 3>> said_ramp(const Transfer& transfer) {
 
 // Returns how its steps grow, if they do.
 BatchRamp ramp_of(const Transfer& transfer, std::int64_t global) {
-  const auto said = said_ramp(transfer);
+  const auto said = given_ramp(transfer);
   if (!said || (*said)[0] >= global || (global - (*said)[0]) / (*said)[1] > most_sizes)
     return BatchRamp::even(global, 1, 1, global);
   return BatchRamp::even((*said)[0], (*said)[1], (*said)[2], global);
@@ -526,7 +526,7 @@ void convert_rates(Transfer& transfer, const std::optional<std::int64_t>& steps)
 void convert_ramp(Transfer& transfer) {
   constexpr const char* key = "rampup-batch-size";
   if (!transfer.has(key)) return;
-  const auto said = said_ramp(transfer);
+  const auto said = given_ramp(transfer);
   if (!said) {
     transfer.refuse(key, "start, increment and samples are three counts");
     return;

@@ -4,7 +4,7 @@
 
 #include "base/text.hpp"
 #include "doctor/drive.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/recipe_checks.hpp"
@@ -20,7 +20,7 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
   std::int64_t all = 0;
   const std::vector<int> stages =
       assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
-  for (const int rank : stages) all += lasting_bytes(assembly.program(), assembly.plan_of(rank).instances);
+  for (const int rank : stages) all += persistent_bytes(assembly.program(), assembly.plan_of(rank).instances);
   return all;
 }
 

@@ -62,7 +62,7 @@ class Language {
 };
 
 // What an option of [data] says that a trait of its plugin names; nothing where there is none.
-std::string said_by_data(const Recipe& recipe, PluginHost& plugins, std::string_view trait) {
+std::string named_by_data(const Recipe& recipe, PluginHost& plugins, std::string_view trait) {
   const RecipeSection section = recipe.section("data");
   const std::string key(trait_of(plugins.note("data", section.plugin()), trait));
   return key.empty() ? "" : section.text(key);
@@ -72,14 +72,14 @@ std::string said_by_data(const Recipe& recipe, PluginHost& plugins, std::string_
 std::optional<chat::ChatFormat> asked_format(const Arguments& arguments, const Recipe& recipe,
                                              PluginHost& plugins) {
   if (!arguments.has("--chat")) return {};
-  const std::string by_data = said_by_data(recipe, plugins, "tokenizer");
+  const std::string by_data = named_by_data(recipe, plugins, "tokenizer");
   const std::optional<fs::path> named = arguments.path("--tokenizer");
   if (by_data.empty() && !named)
     throw_error(ErrorCode::bad_input,
                 "--chat needs a tokenizer and its template, and the data of this checkpoint name none; name "
                 "a folder with "
                 "--tokenizer");
-  const std::string by = said_by_data(recipe, plugins, "template");
+  const std::string by = named_by_data(recipe, plugins, "template");
   return std::optional<chat::ChatFormat>(std::in_place, named.value_or(by_data), by.empty() ? "own" : by);
 }
 
@@ -165,7 +165,7 @@ int generate_command(const Arguments& arguments) {
   if (format && by_tokens)
     throw_error(ErrorCode::bad_input, "--chat takes a text, what the user says, and no --tokens");
   const Language language(arguments, are_bytes(recipe, *opened.plugins),
-                          said_by_data(recipe, *opened.plugins, "tokenizer"), arguments.words[0]);
+                          named_by_data(recipe, *opened.plugins, "tokenizer"), arguments.words[0]);
   TextQuestion question = asked_question(arguments);
   question.tokens = format      ? asked_tokens(*format, arguments.words[1])
                     : by_tokens ? read_tokens(given->second)

@@ -21,7 +21,7 @@ std::vector<AssumedMemory> assumed_memory(const Assembly& assembly) {
   std::vector<AssumedMemory> all;
   for (std::size_t device = 0; device < assembly.device_infos().size(); ++device) {
     const std::string key = assembly.key_of_planned_memory(device);
-    if (assembly.is_memory_said(device))
+    if (assembly.is_memory_stated(device))
       all.push_back({device, assembly.device_infos()[device].memory_bytes, key});
     else if (assembly.device_info().absent)
       all.push_back({device, {}, key});

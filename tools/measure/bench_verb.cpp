@@ -39,14 +39,14 @@ void save(const Arguments& arguments, const CostTable& table, const std::string&
 
 // Each way that predictions choose among, as a recipe and a command that settle it.
 void bench_each_way(const Opened& opened, const Arguments& arguments, CostTable& table, const Say& say) {
-  for (const RecipeWay& way : ways_of(*opened.unsettled, *opened.plugins)) try {
-      if (!way.settled.empty()) say(way.said());
+  for (const RecipeVariant& variant : variants_of(*opened.unsettled, *opened.plugins)) try {
+      if (!variant.settled.empty()) say(variant.said());
       std::vector<std::string> command = arguments.all;
-      for (const std::string& set : way.settled) command.insert(command.end(), {"--set", set});
-      bench_recipe(*opened.plugins, way.recipe, table, say, command);
+      for (const std::string& set : variant.settled) command.insert(command.end(), {"--set", set});
+      bench_recipe(*opened.plugins, variant.recipe, table, say, command);
     } catch (const Error& error) {
-      if (way.settled.empty() || exit_code(error.code()) != exit_code(ErrorCode::bad_input)) throw;
-      say(detail::concat("not ", way.said(), ", which is refused: ", first_line(error.what())));
+      if (variant.settled.empty() || exit_code(error.code()) != exit_code(ErrorCode::bad_input)) throw;
+      say(detail::concat("not ", variant.said(), ", which is refused: ", first_line(error.what())));
     }
 }
 

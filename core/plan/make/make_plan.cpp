@@ -41,7 +41,7 @@ void take_sides(const Period& period, Plan& plan) {
 
 // With the queues and ranges that every plan has.
 Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t rank, const Work& work,
-                const Beneath* beneath) {
+                const BaseProgram* base_program) {
   Plan plan;
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis) {
     plan.coordinates.push_back(program.mesh().coordinate(rank, axis));
@@ -56,8 +56,8 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   if (plan.overlaps) take_sides(work.period, plan);
   plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
   for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
-  if (beneath)
-    for (const Layout::Range& range : beneath->plan.layout.ranges) range_of(plan.layout, range.place);
+  if (base_program)
+    for (const Layout::Range& range : base_program->plan.layout.ranges) range_of(plan.layout, range.place);
   return plan;
 }
 
@@ -114,37 +114,37 @@ PlanOutline outline_plan(const Program& program, const Lowering& lowering, std::
 }
 
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-               const Work& work, const Beneath* beneath, Proof proof) {
+               const Work& work, const BaseProgram* base_program, Proof proof) {
   check_launches(program, microbatches);
   PRUN_CHECK(lowering.devices.size() == program.requests().more_devices.size() + 1, lowering.devices.size(),
              " devices");
-  Plan plan = begin_plan(program, microbatches, rank, work, beneath);
+  Plan plan = begin_plan(program, microbatches, rank, work, base_program);
   const std::vector<std::int32_t> first_instance = make_instances(program, work, plan);
-  const auto [around, sizes] = place_homes(program, lowering, beneath, first_instance, plan);
+  const auto [around, sizes] = place_homes(program, lowering, base_program, first_instance, plan);
   add_tie_queue(program, work, plan);
   plan_functions(program, lowering, around, first_instance, plan);
   plan_transfers(program, work, plan);
   mark_dead_sums(program, plan);
   check_can_be_counted(plan, sizes);
   const Bundles bundles = choose_bundles(plan, work, lowering);
-  const Turns gathered =
-      take_gathered_turns(bundles.uses, bytes_by_instance(plan, sizes, Region::gathered, 0));
-  const Turns unreduced =
-      take_unreduced_turns(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
+  const TimeSlots gathered =
+      gathered_time_slots(bundles.uses, bytes_by_instance(plan, sizes, Region::gathered, 0));
+  const TimeSlots unreduced =
+      unreduced_time_slots(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
   order_calls(work, carried_spans(program), bundles, gathered, plan);
   choose_first_writers(program, plan);
   begin_carried_sums(program, plan);
   if (plan.overlaps) read_what_is_there(program, plan);
-  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead}, beneath,
-                plan);
+  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead},
+                base_program, plan);
   mark_dead_slots(program, plan);
   if (work.lanes > 1) order_side_by_side(program, plan);
   derive_waits(program, plan);
   // While steps overlap, a save waits until no step runs.
-  if (lowering.saves_beside && !plan.overlaps) derive_save_reads(program, rank, plan, beneath);
+  if (lowering.saves_beside && !plan.overlaps) derive_save_reads(program, rank, plan, base_program);
   if (proof == Proof::left_out) return plan;
   check_plan(program, plan);
-  if (beneath) check_over(program, plan, *beneath);
+  if (base_program) check_over(program, plan, *base_program);
   return plan;
 }
 

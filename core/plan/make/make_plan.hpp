@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
@@ -19,7 +19,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
 // Unproven, a plan is one of many that are compared, and nobody may run it.
 enum class Proof : std::uint8_t { whole, left_out };
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
-               const Work& work, const Beneath* beneath = nullptr, Proof proof = Proof::whole);
+               const Work& work, const BaseProgram* base_program = nullptr, Proof proof = Proof::whole);
 
 // What a plan begins with, before any call has a place: functions with their steps, and what each instance of
 // a segment keeps. It costs what the program's size does, however many layers and microbatches there are.

@@ -5,7 +5,7 @@
 namespace prun {
 
 Address HomeRoom::take(Id value, Region region, Id segment) {
-  if (beneath_ && lasts(region)) return home_beneath(value);
+  if (base_program_ && lasts(region)) return home_beneath(value);
   const std::int32_t range = range_for(value, region);
   const std::int64_t bytes = program_.local_bytes(value);
   const Space space = layout_.ranges[range].place.space;
@@ -18,13 +18,13 @@ Address HomeRoom::take(Id value, Region region, Id segment) {
 
 // Returns the home of the value of the same name in the host plan.
 Address HomeRoom::home_beneath(Id id) const {
-  if (beneath_->is_of(program_)) return beneath_->plan.home(id);
+  if (base_program_->is_of(program_)) return base_program_->plan.home(id);
   const Value& value = program_.value(id);
-  const Program& other = beneath_->program;
+  const Program& other = base_program_->program;
   for (Id candidate : other.segment(value.segment).values)
     if (other.value(candidate).name == value.name && other.value(candidate).dtype == value.dtype)
-      if (const auto home = beneath_->plan.homes.find(candidate);
-          home != beneath_->plan.homes.end() && home->second.bytes == program_.local_bytes(id))
+      if (const auto home = base_program_->plan.homes.find(candidate);
+          home != base_program_->plan.homes.end() && home->second.bytes == program_.local_bytes(id))
         return home->second;
   throw_error(ErrorCode::internal, "segment '", program_.segment(value.segment).name, "', value '",
               value.name, "' of ", program_.local_bytes(id), " bytes is not in the plan beneath");

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
@@ -13,11 +13,11 @@ namespace prun {
 
 class HomeRoom {
  public:
-  // `beneath`: where what lasts lies already; null: nowhere.
-  HomeRoom(const Program& program, const Lowering& lowering, const Beneath* beneath, Layout& layout)
+  // `base_program`: where what lasts lies already; null: nowhere.
+  HomeRoom(const Program& program, const Lowering& lowering, const BaseProgram* base_program, Layout& layout)
       : program_(program),
         lowering_(lowering),
-        beneath_(beneath),
+        base_program_(base_program),
         layout_(layout),
         sizes_(program.segment_count()) {}
 
@@ -33,7 +33,7 @@ class HomeRoom {
 
   const Program& program_;
   const Lowering& lowering_;
-  const Beneath* const beneath_;
+  const BaseProgram* const base_program_;
   Layout& layout_;
   std::vector<RegionBytes> sizes_;
 };

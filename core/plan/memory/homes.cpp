@@ -81,7 +81,7 @@ std::int32_t oldest_here(const Plan& plan, Id segment) {
 
 class HomePlanner {
  public:
-  HomePlanner(const Program& program, const Lowering& lowering, const Beneath* beneath,
+  HomePlanner(const Program& program, const Lowering& lowering, const BaseProgram* base_program,
               std::span<const std::int32_t> first_instance, Plan& plan)
       : program_(program),
         lowering_(lowering),
@@ -89,7 +89,7 @@ class HomePlanner {
         plan_(plan),
         homes_(plan.homes),
         overlaps_(plan.overlaps),
-        room_(program, lowering, beneath, plan.layout) {}
+        room_(program, lowering, base_program, plan.layout) {}
 
   PlacedHomes run() {
     find_touched_early();
@@ -193,9 +193,9 @@ void forget_older_versions(const Program& program, Plan& plan) {
   });
 }
 
-PlacedHomes place_homes(const Program& program, const Lowering& lowering, const Beneath* beneath,
+PlacedHomes place_homes(const Program& program, const Lowering& lowering, const BaseProgram* base_program,
                         std::span<const std::int32_t> first_instance, Plan& plan) {
-  PlacedHomes placed = HomePlanner(program, lowering, beneath, first_instance, plan).run();
+  PlacedHomes placed = HomePlanner(program, lowering, base_program, first_instance, plan).run();
   check_places(program, plan);
   return placed;
 }

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
@@ -17,13 +17,13 @@ struct PlacedHomes {
   std::vector<RegionBytes> sizes;  // by segment
 };
 
-// Fills plan.homes, and adds the ranges that they lie in. `first_instance`: of each segment. `beneath`: what
-// the plan is made over; null: nothing. Throws an Error naming a value that cannot lie where it is to.
+// Fills plan.homes, and adds the ranges that they lie in. `first_instance`: of each segment. `base_program`:
+// what the plan is made over; null: nothing. Throws an Error naming a value that cannot lie where it is to.
 // Functions are planned as if parameters of all delays lay here; those that are older than any pass here
 // reads have no home once they are.
 void forget_older_versions(const Program& program, Plan& plan);
 
-PlacedHomes place_homes(const Program& program, const Lowering& lowering, const Beneath* beneath,
+PlacedHomes place_homes(const Program& program, const Lowering& lowering, const BaseProgram* base_program,
                         std::span<const std::int32_t> first_instance, Plan& plan);
 
 }  // namespace prun

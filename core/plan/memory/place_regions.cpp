@@ -15,23 +15,23 @@ std::int64_t times(std::int64_t count, std::int64_t bytes) {
 
 class Regions {
  public:
-  Regions(const RegionNeeds& needs, const Program& program, const Beneath* beneath, Plan& plan)
+  Regions(const RegionNeeds& needs, const Program& program, const BaseProgram* base_program, Plan& plan)
       : needs_(needs),
-        beneath_(beneath ? &beneath->plan.layout : nullptr),
-        again_(beneath && beneath->is_of(program)),
+        base_program_(base_program ? &base_program->plan.layout : nullptr),
+        again_(base_program && base_program->is_of(program)),
         plan_(plan) {}
 
   // What stays between steps lies first.
-  void place(const InTurn& in_turn) {
+  void place(const SharedInTime& in_turn) {
     for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
       here().begin = end_ = range_ * range_distance;
-      const bool shared = beneath_ && static_cast<std::size_t>(range_) < beneath_->ranges.size();
-      if (shared) share(beneath_->ranges[range_]);
+      const bool shared = base_program_ && static_cast<std::size_t>(range_) < base_program_->ranges.size();
+      if (shared) share(base_program_->ranges[range_]);
       for (Region region : {Region::parameter, Region::state, Region::gradient})
         if (!shared) place_per_instance(region);
-      if (shared && !again_) keep_clear_of(beneath_->ranges[range_]);
+      if (shared && !again_) keep_clear_of(base_program_->ranges[range_]);
       place_values_of_step();
-      if (shared && again_) keep_clear_of(beneath_->ranges[range_]);
+      if (shared && again_) keep_clear_of(base_program_->ranges[range_]);
       here().kept = end_ - here().begin;
       if (range_ == 0 && needs_.boundaries_pass_on())
         place_in_turn(Region::boundary, needs_.most_of(Region::boundary, range_), 3, needs_.slots_at_once());
@@ -42,12 +42,13 @@ class Regions {
         place_carried();
         place_boundary_gradients();
         place_saved_in_turn();
-        place_turns(Region::gathered, in_turn.gathered);
+        place_time_slots(Region::gathered, in_turn.gathered);
       }
-      place_turns(Region::bucket,
-                  take_bucket_turns(in_turn.reduced, needs_.scratch_by_instance(Region::bucket, range_)));
-      place_turns(Region::update, take_update_turns(plan_, needs_.scratch_by_instance(Region::update, range_),
-                                                    in_turn.far_ahead));
+      place_time_slots(Region::bucket, bucket_time_slots(in_turn.reduced,
+                                                         needs_.scratch_by_instance(Region::bucket, range_)));
+      place_time_slots(
+          Region::update,
+          update_time_slots(plan_, needs_.scratch_by_instance(Region::update, range_), in_turn.far_ahead));
       place_inputs();
       place_scratch();
       here().workspace = take(Region::workspace, needs_.most_workspace(range_));
@@ -107,9 +108,9 @@ class Regions {
       placed(Region::carried).push_back({take(Region::carried, times(plan_.carried_slots, bytes)), bytes});
   }
 
-  void place_turns(Region region, const Turns& turns) {
-    const std::int64_t base = take(region, turns.offsets.bytes);
-    for (const std::int64_t offset : turns.offsets.of) placed(region).push_back({base + offset, 0});
+  void place_time_slots(Region region, const TimeSlots& time_slots) {
+    const std::int64_t base = take(region, time_slots.offsets.bytes);
+    for (const std::int64_t offset : time_slots.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
   // Each lane has its own, where there are several.
@@ -120,10 +121,10 @@ class Regions {
 
   // From where scratch begins, and beyond it as far as they need; behind that of several lanes, which may all
   // be in use at any time.
-  void place_unreduced(const Turns& turns) {
+  void place_unreduced(const TimeSlots& time_slots) {
     const std::int64_t base = plan_.lanes > 1 ? end_ : here().scratch.base;
-    take(Region::unreduced, std::max<std::int64_t>(0, base + turns.offsets.bytes - end_));
-    for (const std::int64_t offset : turns.offsets.of)
+    take(Region::unreduced, std::max<std::int64_t>(0, base + time_slots.offsets.bytes - end_));
+    for (const std::int64_t offset : time_slots.offsets.of)
       placed(Region::unreduced).push_back({base + offset, 0});
   }
 
@@ -178,7 +179,7 @@ class Regions {
   }
 
   const RegionNeeds needs_;
-  const Layout* const beneath_;
+  const Layout* const base_program_;
   const bool again_;  // over a plan of the same program
   Plan& plan_;
   std::int32_t range_ = 0;
@@ -188,8 +189,8 @@ class Regions {
 }  // namespace
 
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const InTurn& in_turn, const Beneath* beneath, Plan& plan) {
-  Regions(RegionNeeds(program, work, sizes, plan), program, beneath, plan).place(in_turn);
+                   const SharedInTime& in_turn, const BaseProgram* base_program, Plan& plan) {
+  Regions(RegionNeeds(program, work, sizes, plan), program, base_program, plan).place(in_turn);
 }
 
 }  // namespace prun

@@ -4,22 +4,22 @@
 
 #include <span>
 
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 #include "plan/memory/region_bytes.hpp"
-#include "plan/order/turns.hpp"
+#include "plan/order/time_slots.hpp"
 #include "plan/work.hpp"
 
 namespace prun {
 
 // What instances have in turn.
-struct InTurn {
-  const Turns &gathered, &unreduced;
+struct SharedInTime {
+  const TimeSlots &gathered, &unreduced;
   const std::vector<Bundle>& reduced;
   bool far_ahead;  // see Lowering
 };
 // Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
-// `beneath`: what it is over; null: nothing.
+// `base_program`: what it is over; null: nothing.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
-                   const InTurn& in_turn, const Beneath* beneath, Plan& plan);
+                   const SharedInTime& in_turn, const BaseProgram* base_program, Plan& plan);
 
 }  // namespace prun

@@ -15,8 +15,8 @@ class CallList {
   explicit CallList(Plan& plan) : plan_(plan) {}
 
   // What the microbatch has that the next calls are for.
-  void hold(const Slots::Held& held) { held_ = held; }
-  const Slots::Held& held() const { return held_; }
+  void hold(const Slots::Taken& held) { held_ = held; }
+  const Slots::Taken& held() const { return held_; }
   void hold_carried(std::int32_t slot) { carried_ = slot; }
 
   // Adds one call for each piece of the function; none where the segment has no such function.
@@ -39,7 +39,7 @@ class CallList {
   bool uses_stub(std::int32_t instance) const;
 
   Plan& plan_;
-  Slots::Held held_;
+  Slots::Taken held_;
   std::int32_t carried_ = 0;
 };
 

@@ -37,7 +37,7 @@ class Contributions {
     std::map<std::int32_t, Microbatch> microbatches;  // those that go side by side are one
     std::int64_t partial = 0;  // microbatches of which some contributions have come, not all
   };
-  Touched touched_;
+  TouchedRegions touched_;
   Numbered<Progress> progress_;  // by instance
   std::int32_t lanes_;
 };

@@ -30,7 +30,7 @@ void GatherCalls::gather(Bundle bundle) {
   for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::gather, i);
   calls_.add_exchanges(FunctionKind::gather, bundle);
   for (const std::int32_t i : bundle)
-    std::erase_if(holds_, [&](std::int32_t other) { return other != i && turns_.overlap(other, i); });
+    std::erase_if(holds_, [&](std::int32_t other) { return other != i && time_slots_.overlap(other, i); });
   coming_.insert(bundle.begin(), bundle.end());
 }
 

@@ -7,15 +7,15 @@
 
 #include "plan/order/call_list.hpp"
 #include "plan/order/pass_calls.hpp"
-#include "plan/order/turns.hpp"
+#include "plan/order/time_slots.hpp"
 
 namespace prun {
 
 class GatherCalls {
  public:
-  GatherCalls(const Plan& plan, const GatheredUses& uses, std::span<const Bundle> renewed, const Turns& turns,
-              CallList& calls)
-      : uses_(uses), renewed_(renewed), turns_(turns), calls_(calls), touched_(plan) {}
+  GatherCalls(const Plan& plan, const GatheredUses& uses, std::span<const Bundle> renewed,
+              const TimeSlots& time_slots, CallList& calls)
+      : uses_(uses), renewed_(renewed), time_slots_(time_slots), calls_(calls), touched_(plan) {}
 
   // What this call uses, and ahead of it what the next use does.
   void gather_for(const PassCall& call);
@@ -27,7 +27,7 @@ class GatherCalls {
 
   const GatheredUses& uses_;
   const std::span<const Bundle> renewed_;
-  const Turns& turns_;
+  const TimeSlots& time_slots_;
   CallList& calls_;
   const TouchedGathered touched_;
   std::size_t used_ = 0;           // uses before the one at hand

@@ -20,7 +20,7 @@ namespace {
 class CallOrder {
  public:
   CallOrder(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
-            const Turns& gathered, Plan& plan)
+            const TimeSlots& gathered, Plan& plan)
       : work_(work),
         plan_(plan),
         slots_(plan, work),
@@ -133,7 +133,7 @@ class CallOrder {
 }  // namespace
 
 void order_calls(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
-                 const Turns& gathered, Plan& plan) {
+                 const TimeSlots& gathered, Plan& plan) {
   CallOrder(work, carried, bundles, gathered, plan).run();
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "plan/carried_spans.hpp"
-#include "plan/order/turns.hpp"
+#include "plan/order/time_slots.hpp"
 #include "plan/order/used_together.hpp"
 #include "plan/work.hpp"
 
@@ -23,6 +23,6 @@ struct Bundles {
 // Needs plan.functions, plan.instances, plan.chunks and plan.queues; fills calls, and how many microbatches
 // of a chunk are alive at once; adds joint functions. Which call waits for which is plan/waits.hpp.
 void order_calls(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
-                 const Turns& gathered, Plan& plan);
+                 const TimeSlots& gathered, Plan& plan);
 
 }  // namespace prun

@@ -23,7 +23,7 @@ std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call) {
   return list;
 }
 
-Touched::Touched(const Plan& plan, std::initializer_list<Region> wanted) {
+TouchedRegions::TouchedRegions(const Plan& plan, std::initializer_list<Region> wanted) {
   for (const PlannedFunction& function : plan.functions) {
     std::set<Target> found;
     for (const PlannedStep& step : function.steps)
@@ -35,7 +35,7 @@ Touched::Touched(const Plan& plan, std::initializer_list<Region> wanted) {
   }
 }
 
-std::vector<std::int32_t> Touched::by(const PassCall& call) const {
+std::vector<std::int32_t> TouchedRegions::by(const PassCall& call) const {
   std::vector<std::int32_t> instances;
   for (const auto& [whose, instance] : targets_[call.function]) {
     const std::int32_t at = whose == Whose::fixed ? instance : call.instance;

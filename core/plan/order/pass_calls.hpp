@@ -20,9 +20,9 @@ struct PassCall {
 std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
 
 // Finds which instances' memory in a region the calls of each function touch.
-class Touched {
+class TouchedRegions {
  public:
-  Touched(const Plan& plan, std::initializer_list<Region> wanted);
+  TouchedRegions(const Plan& plan, std::initializer_list<Region> wanted);
   std::vector<std::int32_t> by(const PassCall& call) const;
 
  private:
@@ -40,7 +40,7 @@ class TouchedGathered {
 
  private:
   const Plan& plan_;
-  const Touched touched_;
+  const TouchedRegions touched_;
 };
 
 }  // namespace prun

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "base/narrow.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 
 namespace prun {
 namespace {
@@ -13,9 +13,9 @@ namespace {
 constexpr std::int32_t nobody = std::numeric_limits<std::int32_t>::max();
 
 // Holds the bytes of persistent values, which views of buckets show a second time.
-class LastingBytes {
+class PersistentBytes {
  public:
-  LastingBytes(const Plan& plan, const std::vector<LastingValue>& values) {
+  PersistentBytes(const Plan& plan, const std::vector<PersistentValue>& values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       const Address& home = plan.home(values[i].value);
       const std::int64_t at = plan.resolve(values[i].instance, home);
@@ -63,8 +63,8 @@ class SaveReads {
 
  private:
   // The list has both halves of a float that is stored in two.
-  std::vector<LastingValue> list(std::int64_t rank) {
-    std::vector<LastingValue> values;
+  std::vector<PersistentValue> list(std::int64_t rank) {
+    std::vector<PersistentValue> values;
     for (const HeldSlice& held : held_slices(program_, plan_.instances, rank)) {
       values.push_back({held.value, held.instance});
       if (held.rounded == none) continue;
@@ -76,7 +76,7 @@ class SaveReads {
     return values;
   }
 
-  std::size_t number(const LastingValue& value) const {
+  std::size_t number(const PersistentValue& value) const {
     return static_cast<std::size_t>(std::lower_bound(values_.begin(), values_.end(), value) -
                                     values_.begin());
   }
@@ -121,7 +121,8 @@ class SaveReads {
   void number_reads() {
     read_of_.resize(values_.size());
     for (std::size_t i = 0; i < plan_.save_reads.size(); ++i)
-      for (const LastingValue& value : plan_.save_reads[i]) read_of_[number(value)] = narrow<std::int32_t>(i);
+      for (const PersistentValue& value : plan_.save_reads[i])
+        read_of_[number(value)] = narrow<std::int32_t>(i);
   }
 
   // By queue and call, the latest read that is known to be done when it begins.
@@ -141,17 +142,18 @@ class SaveReads {
 
   const Program& program_;
   Plan& plan_;
-  std::vector<std::pair<LastingValue, LastingValue>> halves_;
-  const std::vector<LastingValue> values_;  // sorted
-  const LastingBytes bytes_;
+  std::vector<std::pair<PersistentValue, PersistentValue>> halves_;
+  const std::vector<PersistentValue> values_;  // sorted
+  const PersistentBytes bytes_;
   std::vector<std::int32_t> first_, read_of_;  // by value: the call, the read
 };
 
 }  // namespace
 
-void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan, const Beneath* beneath) {
-  const bool again = beneath && beneath->is_of(program);
-  SaveReads(program, rank, plan).run(again ? &beneath->plan.save_reads : nullptr);
+void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan,
+                       const BaseProgram* base_program) {
+  const bool again = base_program && base_program->is_of(program);
+  SaveReads(program, rank, plan).run(again ? &base_program->plan.save_reads : nullptr);
 }
 
 }  // namespace prun

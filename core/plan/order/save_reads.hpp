@@ -2,7 +2,7 @@
 // wait for it.
 #pragma once
 
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 #include "plan/plan.hpp"
 
 namespace prun {
@@ -11,9 +11,9 @@ namespace prun {
 // whichever step. Reads stand in the order in which a step overwrites what they read, so each call waits for
 // one of them, and with it for all before; what a call waits for anyway it does not ask for again. The waits
 // of the plan's own queues are derived before.
-// `beneath`: where it is a plan of the same program, a save may go on over steps of both, so its reads are
-// those of the other.
+// `base_program`: where it is a plan of the same program, a save may go on over steps of both, so its reads
+// are those of the other.
 void derive_save_reads(const Program& program, std::int64_t rank, Plan& plan,
-                       const Beneath* beneath = nullptr);
+                       const BaseProgram* base_program = nullptr);
 
 }  // namespace prun

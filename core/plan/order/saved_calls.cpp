@@ -21,7 +21,7 @@ void SavedCalls::bring_back_for(std::size_t pass, std::span<const PassCall> left
 
 void SavedCalls::bring_back_ahead(std::int32_t instance, const ScheduleCall& call, std::int64_t taken) {
   if (!away_.contains({instance, call.microbatch})) return;
-  const Slots::Held held = calls_.held();
+  const Slots::Taken held = calls_.held();
   calls_.hold(slots_.of(call));
   if (plan_.turn_of(instance, calls_.held().slot) != taken) bring_back(instance, call);
   calls_.hold(held);

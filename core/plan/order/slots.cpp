@@ -120,7 +120,7 @@ void Slots::share_out_over_steps(Plan& plan, const Work& work) {
   }
 }
 
-Slots::Held Slots::of(const ScheduleCall& call) {
+Slots::Taken Slots::of(const ScheduleCall& call) {
   const Key key = key_of(call);
   if (!fixed_.empty()) return fixed_.at(key);
   const auto [entry, fresh] = held_.try_emplace(key);

@@ -18,11 +18,11 @@ class Slots {
   // Sets how many slots each chunk of the plan needs for these calls.
   Slots(Plan& plan, const Work& work);
 
-  struct Held {
+  struct Taken {
     std::int32_t slot = 0, stub = 0;
   };
   // For each call of the work in turn: what its microbatch has; and that it is done.
-  Held of(const ScheduleCall& call);
+  Taken of(const ScheduleCall& call);
   void done(const ScheduleCall& call);
 
  private:
@@ -38,8 +38,8 @@ class Slots {
   std::map<std::int32_t, std::int32_t> alive_;  // by chunk: microbatches at once, at most
   std::map<std::int32_t, std::set<std::int32_t>> free_;
   std::map<std::int32_t, std::deque<std::int32_t>> free_stubs_;  // longest free first
-  std::map<Key, Held> held_;
-  std::map<Key, Held> fixed_;  // where steps overlap
+  std::map<Key, Taken> held_;
+  std::map<Key, Taken> fixed_;  // where steps overlap
 };
 
 }  // namespace prun

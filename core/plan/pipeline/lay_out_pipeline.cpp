@@ -183,7 +183,7 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
   const std::int64_t stages = ranks * asked.chunks;
   layout.stages = asked.layers.empty()
                       ? cut_evenly(costs, stages)
-                      : cut_as_told(asked.layers, static_cast<std::int64_t>(costs.size()), stages);
+                      : cut_as_requested(asked.layers, static_cast<std::int64_t>(costs.size()), stages);
   untie_across_ranks(program, layout, optimizers);
   if (layout.split) split_backward(program);
   return layout;

@@ -67,8 +67,8 @@ Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
   return cuts;
 }
 
-std::vector<Stage> cut_as_told(std::span<const std::int64_t> counts, std::int64_t instances,
-                               std::int64_t stages) {
+std::vector<Stage> cut_as_requested(std::span<const std::int64_t> counts, std::int64_t instances,
+                                    std::int64_t stages) {
   const std::int64_t sum = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   if (static_cast<std::int64_t>(counts.size()) != stages)
     throw_error(ErrorCode::bad_input, "layers lists ", counts.size(), " stages, there are ", stages,

@@ -25,8 +25,8 @@ struct Stage {
 Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages);
 
 // Makes stages of the stated numbers of instances. Throws bad_input where their number or sum is another.
-std::vector<Stage> cut_as_told(std::span<const std::int64_t> counts, std::int64_t instances,
-                               std::int64_t stages);
+std::vector<Stage> cut_as_requested(std::span<const std::int64_t> counts, std::int64_t instances,
+                                    std::int64_t stages);
 
 // Describes how a program runs as a pipeline.
 struct PipelineLayout {

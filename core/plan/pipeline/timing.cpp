@@ -69,11 +69,11 @@ class VirtualRun {
       if (there == not_yet) return;
       const double begin = std::max(there, times.empty() ? 0 : times.back().end);
       times.push_back({begin, begin + duration(call.pass, costs_)});
-      tell_neighbour(rank, call, times.back().end);
+      inform_neighbour(rank, call, times.back().end);
     }
   }
 
-  void tell_neighbour(std::int32_t rank, const ScheduleCall& call, double end) {
+  void inform_neighbour(std::int32_t rank, const ScheduleCall& call, double end) {
     if (call.pass == Pass::backward_weight) return;
     const bool backward = is_backward(call.pass);
     const std::int32_t stage = order_.stages[rank][call.chunk];

@@ -6,10 +6,10 @@ namespace {
 
 // A program beside another one that has memory of its own, or the same program with other microbatches, which
 // has all that stays in common with it.
-class Guest {
+class OverlayCheck {
  public:
-  Guest(const Program& program, const Plan& plan, const Beneath& beneath)
-      : program_(program), plan_(plan), beneath_(beneath) {}
+  OverlayCheck(const Program& program, const Plan& plan, const BaseProgram& base_program)
+      : program_(program), plan_(plan), base_program_(base_program) {}
 
   void run() {
     for (const Call& call : plan_.calls)
@@ -23,7 +23,7 @@ class Guest {
         for (const PlannedOperand& operand : step.operands)
           if (operand.value != none && lasts(operand.address.region)) check_same(call, operand);
       }
-    if (beneath_.is_of(program_)) check_saves();
+    if (base_program_.is_of(program_)) check_saves();
   }
 
  private:
@@ -39,15 +39,15 @@ class Guest {
   }
   // Of what both programs have in the same place.
   bool is_common(Region region) const {
-    return beneath_.is_of(program_) && (lasts(region) || region == Region::runtime ||
-                                        region == Region::batch || region == Region::scalars);
+    return base_program_.is_of(program_) && (lasts(region) || region == Region::runtime ||
+                                             region == Region::batch || region == Region::scalars);
   }
   void check_write(const Call& call, const PlannedStep& step, const Address& address) const {
     if (address.bytes == 0 || is_common(address.region) || renews(call, address)) return;
     const std::string_view op = step.op == none ? "recv" : program_.op(step.op).kind();
     for (const int side : {0, 1}) {
       const std::int64_t at = plan_.resolve(call, address, side);
-      for (const Layout::Range& range : beneath_.plan.layout.ranges)
+      for (const Layout::Range& range : base_program_.plan.layout.ranges)
         if (at < range.begin + range.kept && range.begin < at + address.bytes)
           fail_check("op '", op, "' writes ", name_of(address.region),
                      " where the program beneath keeps its own");
@@ -56,20 +56,21 @@ class Guest {
 
   // A save that steps of one go on beside, those of the other hold back by the same counter.
   void check_saves() const {
-    if (plan_.save_reads != beneath_.plan.save_reads)
+    if (plan_.save_reads != base_program_.plan.save_reads)
       fail_check("a save is not read as beneath the plan is said");
   }
 
   void check_same(const Call& call, const PlannedOperand& operand) const {
     const Value& value = program_.value(operand.value);
-    for (Id other : beneath_.program.segment(value.segment).values) {
-      const auto home = beneath_.plan.homes.find(other);
-      if (home == beneath_.plan.homes.end() || beneath_.program.value(other).name != value.name) continue;
+    for (Id other : base_program_.program.segment(value.segment).values) {
+      const auto home = base_program_.plan.homes.find(other);
+      if (home == base_program_.plan.homes.end() || base_program_.program.value(other).name != value.name)
+        continue;
       Address there = home->second;
       there.whose = operand.address.whose;
       there.instance = operand.address.instance;
       if (there.bytes == operand.address.bytes &&
-          beneath_.plan.resolve(call, there, 0) == plan_.resolve(call, operand.address, 0))
+          base_program_.plan.resolve(call, there, 0) == plan_.resolve(call, operand.address, 0))
         return;
     }
     fail_check("'", value.name, "' does not lie where the program beneath has it");
@@ -77,13 +78,13 @@ class Guest {
 
   const Program& program_;
   const Plan& plan_;
-  const Beneath& beneath_;
+  const BaseProgram& base_program_;
 };
 
 }  // namespace
 
-void check_over(const Program& program, const Plan& plan, const Beneath& beneath) {
-  Guest(program, plan, beneath).run();
+void check_over(const Program& program, const Plan& plan, const BaseProgram& base_program) {
+  OverlayCheck(program, plan, base_program).run();
 }
 
 }  // namespace prun

@@ -117,7 +117,7 @@ class Replay {
       if (const std::int32_t calls = plan_.queues[q].calls; calls > 0) all.push_back({q, calls - 1, 1});
     for (std::size_t read = 0; read < plan_.save_reads.size(); ++read) {
       clocks_.begin_call(saver, static_cast<std::int32_t>(read), all);
-      for (const LastingValue& value : plan_.save_reads[read]) {
+      for (const PersistentValue& value : plan_.save_reads[read]) {
         Call call;
         call.instance = value.instance;
         memory_.each_window(call, value.value, plan_.home(value.value), [&](const Window& window) {

@@ -1,7 +1,7 @@
 // Proves a plan, whoever made it: nothing of what made it is asked.
 #pragma once
 
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 #include "plan/plan.hpp"
 
 namespace prun {
@@ -12,6 +12,6 @@ namespace prun {
 void check_plan(const Program& program, const Plan& plan);
 // One that was made over another: what lasts lies where it does there, and nothing of what stays there is
 // written, but by a plan of the same program what both keep in one place.
-void check_over(const Program& program, const Plan& plan, const Beneath& beneath);
+void check_over(const Program& program, const Plan& plan, const BaseProgram& base_program);
 
 }  // namespace prun

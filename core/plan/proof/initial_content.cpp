@@ -29,7 +29,7 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
   for (Id id : program.segment(plan.instances[instance].segment).values) {
     const auto home = plan.homes.find(id);
     if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
-    if (program.value(id).role == Role::fetched) continue;  // made anew by each step
+    if (program.value(id).role == Role::fetched) continue;                 // made anew by each step
     if (program.value(id).age > plan.instances[instance].delay) continue;  // nobody keeps it
     const Region region = home->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))

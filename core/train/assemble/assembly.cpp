@@ -82,13 +82,13 @@ std::string Assembly::key_by_trait(std::size_t device, std::string_view trait) c
   return detail::concat(name == plugin_of(0) ? "device" : "tier." + name, ".", option);
 }
 
-bool Assembly::is_memory_said(std::size_t device) const {
+bool Assembly::is_memory_stated(std::size_t device) const {
   const std::string key = key_of_planned_memory(device);
   return !key.empty() && recipe().find(key) && recipe().number(key) > 0;
 }
 
-std::string Assembly::who_has_more(std::size_t device) const {
-  if (is_memory_said(device)) return "; " + key_of_planned_memory(device) + " says so";
+std::string Assembly::hint_of_more_memory(std::size_t device) const {
+  if (is_memory_stated(device)) return "; " + key_of_planned_memory(device) + " says so";
   const std::string key = key_by_trait(device, "memory");
   const std::string more =
       key.empty() ? "" : "; where the machine has more than the system shows, " + key + " says so";

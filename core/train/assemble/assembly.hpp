@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 #include "plan/plan.hpp"
 #include "plan/plan_devices.hpp"
 #include "train/assemble/model_program.hpp"
@@ -93,13 +93,13 @@ class Assembly {
   std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;
   // The end of a refusal: how one says that the machine has more memory than the device found. Empty where
   // the device has no option for that.
-  std::string who_has_more(std::size_t device) const;
+  std::string hint_of_more_memory(std::size_t device) const;
   // Whether the recipe says how much memory of a device plans count on, as for another machine, and by which
   // key it does or would; no key: the device has no option for that.
-  bool is_memory_said(std::size_t device) const;
+  bool is_memory_stated(std::size_t device) const;
   std::string key_of_planned_memory(std::size_t device) const { return key_by_trait(device, "plan"); }
   // Of another machine nothing is known but what the recipe says.
-  bool knows_memory_of(std::size_t device) const { return !device_info().absent || is_memory_said(device); }
+  bool knows_memory_of(std::size_t device) const { return !device_info().absent || is_memory_stated(device); }
   // By which key one says how many units a host of another machine has; empty: by none.
   std::string key_of_planned_units() const { return key_by_trait(0, "plan_units"); }
   // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as

@@ -12,8 +12,8 @@ constexpr std::int64_t most_rungs = 128;
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 // Holds the ramp as the recipe states it.
-struct SaidRamp {
-  explicit SaidRamp(const Recipe& recipe)
+struct RampSettings {
+  explicit RampSettings(const Recipe& recipe)
       : section(recipe.section("batch")),
         start(section.integer("ramp.start")),
         increment(section.integer("ramp.increment")),
@@ -36,7 +36,7 @@ struct Wrong {
   std::string text;
 };
 
-std::optional<Wrong> wrong_even(const SaidRamp& said) {
+std::optional<Wrong> wrong_even(const RampSettings& said) {
   if (said.increment == 0 || said.samples == 0)
     return Wrong{"start",
                  detail::concat("batch.ramp.start = ", said.start,
@@ -59,7 +59,7 @@ std::optional<Wrong> wrong_even(const SaidRamp& said) {
   return {};
 }
 
-std::optional<Wrong> wrong_list(const SaidRamp& said) {
+std::optional<Wrong> wrong_list(const RampSettings& said) {
   if (said.sizes.size() != said.until.size())
     return Wrong{"until",
                  detail::concat("batch.ramp.sizes has ", said.sizes.size(), " sizes and batch.ramp.until ",
@@ -78,7 +78,7 @@ std::optional<Wrong> wrong_list(const SaidRamp& said) {
   return {};
 }
 
-std::optional<Wrong> wrong_words(const SaidRamp& said) {
+std::optional<Wrong> wrong_words(const RampSettings& said) {
   if (said.is_even() && (said.is_listed() || !said.until.empty()))
     return Wrong{"sizes",
                  "batch.ramp.start says a ramp of equal increments, and batch.ramp.sizes with "
@@ -92,7 +92,7 @@ std::optional<Wrong> wrong_words(const SaidRamp& said) {
   return {};
 }
 
-std::optional<Wrong> wrong_size(const SaidRamp& said, std::int64_t size, const BatchArithmetic& batch,
+std::optional<Wrong> wrong_size(const RampSettings& said, std::int64_t size, const BatchArithmetic& batch,
                                 bool pads) {
   const char* const key = said.is_even() ? "start" : "sizes";
   const std::int64_t at_once = batch.micro * batch.ranks;
@@ -126,7 +126,7 @@ BatchRamp BatchRamp::even(std::int64_t start, std::int64_t increment, std::int64
 }
 
 BatchRamp BatchRamp::of(const Recipe& recipe) {
-  const SaidRamp said(recipe);
+  const RampSettings said(recipe);
   if (said.is_even()) return even(said.start, said.increment, said.samples, said.full);
   BatchRamp ramp;
   ramp.full_ = said.full;
@@ -196,7 +196,7 @@ Recipe without_ramp(const Recipe& recipe) {
 }
 
 void check_ramp(const Recipe& recipe, const BatchArithmetic& batch, Diagnostics& problems) {
-  const SaidRamp said(recipe);
+  const RampSettings said(recipe);
   std::optional<Wrong> wrong = wrong_words(said);
   const BatchRamp ramp = wrong ? BatchRamp() : BatchRamp::of(recipe);
   for (const BatchRamp::Rung& rung : ramp.rungs())

@@ -131,7 +131,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
   std::vector<SaveLoad> loads;
   for (const SaveRead& read : rank.plan->save_reads) {
     SaveLoad& load = loads.emplace_back();
-    for (const LastingValue& value : read) {
+    for (const PersistentValue& value : read) {
       const auto bytes = static_cast<double>(program.local_bytes(value.value));
       const Address& home = rank.plan->home(value.value);
       const MemoryPlace place = rank.plan->layout.ranges[home.range].place;

@@ -5,7 +5,7 @@
 
 #include "base/text.hpp"
 #include "plan/bound_calls.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/data_memory.hpp"
 #include "train/assemble/does_not_fit.hpp"
@@ -39,12 +39,12 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
   const Recipe& recipe = assembly.recipe();
   const std::int64_t world = assembly.mesh().world();
   const SaveMemory said = save_memory(recipe);
-  need.saved_bytes = lasting_bytes(assembly.program(), assembly.plan_of(rank).instances) * stages / world;
+  need.saved_bytes = persistent_bytes(assembly.program(), assembly.plan_of(rank).instances) * stages / world;
   need.save_bytes =
       said.all ? need.saved_bytes : std::min(need.saved_bytes, said.bytes.value_or(least_save_bytes));
   need.tensor_bytes =
-      bytes_of_tensor *
-      static_cast<std::int64_t>(lasting_tensors(assembly.program(), assembly.plan_of(rank).instances).size());
+      bytes_of_tensor * static_cast<std::int64_t>(
+                            persistent_tensors(assembly.program(), assembly.plan_of(rank).instances).size());
   need.bytes += need.tensor_bytes;
   // Floats of two halves are joined a piece at a time.
   if (recipe.text("precision.master") == "split")
@@ -132,7 +132,7 @@ std::string missing_further_memory(const Assembly& assembly) {
         process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
         size(info.memory_bytes),
         " may be used in all; let the strategy that uses it place less there, or take a smaller model",
-        assembly.who_has_more(number));
+        assembly.hint_of_more_memory(number));
   }
   return "";
 }
@@ -155,7 +155,7 @@ void refuse_memory(const Assembly& last, const NotFitting& tried) {
                                  " may be used in all; raise this machine's or container's limit on memory");
   const std::string refused =
       tried.refused.empty() ? "" : "; what strategies might change besides is refused: " + tried.refused;
-  const std::string more = last.recipe().section("device").bytes("memory") ? "" : last.who_has_more(0);
+  const std::string more = last.recipe().section("device").bytes("memory") ? "" : last.hint_of_more_memory(0);
   Diagnostics problems;
   problems.add(last.recipe().problem("device.memory", "the plan needs " + size(tried.needed) + least +
                                                           beside + rest + more +

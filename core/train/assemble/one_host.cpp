@@ -80,7 +80,7 @@ void check_fits_one_host(const Assembly& assembly) {
       detail::concat("the ", assembly.mesh().world(), " ranks together need ", size(memory->needed),
                      ", this machine has ", size(memory->there),
                      "; take fewer ranks, a smaller model or batch.micro, or strategies that share out more",
-                     assembly.who_has_more(memory->device)));
+                     assembly.hint_of_more_memory(memory->device)));
 }
 
 std::string crowded_cores(const Assembly& assembly) {

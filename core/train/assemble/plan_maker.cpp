@@ -153,8 +153,8 @@ std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& progr
   check_launches(program, microbatches.count);
   share_out_stages(program, ranks.size(), [&](std::size_t i) {
     const Work work = work_of_stage(program, purpose, microbatches, i);
-    std::optional<Beneath> under;
-    if (!next.plans_.empty()) under.emplace(Beneath{*next.program_, next.plans_[i]});
+    std::optional<BaseProgram> under;
+    if (!next.plans_.empty()) under.emplace(BaseProgram{*next.program_, next.plans_[i]});
     plans[i] = make_plan(program, offers_.lowering(next, far_ahead), microbatches.count, ranks[i], work,
                          under ? &*under : nullptr, Proof::left_out);
   });

@@ -41,21 +41,21 @@ std::vector<TimedSetting> timed_settings(const Recipe& recipe, PluginHost& plugi
 
 bool is_open(const TimedSetting& setting) { return setting.value == automatic; }
 
-void RecipeWay::settle(const TimedSetting& setting, const std::string& value) {
+void RecipeVariant::settle(const TimedSetting& setting, const std::string& value) {
   recipe = recipe.with(setting.path, value);
   settled.push_back(setting.path + "=" + value);
 }
 
-std::vector<RecipeWay> ways_of(const Recipe& recipe, PluginHost& plugins) {
-  std::vector<RecipeWay> ways = {{recipe}};
+std::vector<RecipeVariant> variants_of(const Recipe& recipe, PluginHost& plugins) {
+  std::vector<RecipeVariant> variants = {{recipe}};
   for (const TimedSetting& setting : timed_settings(recipe, plugins)) {
     if (!is_open(setting)) continue;
-    std::vector<RecipeWay> longer;
-    for (const RecipeWay& way : ways)
-      for (const std::string& value : setting.values) longer.emplace_back(way).settle(setting, value);
-    ways = std::move(longer);
+    std::vector<RecipeVariant> longer;
+    for (const RecipeVariant& variant : variants)
+      for (const std::string& value : setting.values) longer.emplace_back(variant).settle(setting, value);
+    variants = std::move(longer);
   }
-  return ways;
+  return variants;
 }
 
 }  // namespace prun

@@ -21,7 +21,7 @@ std::vector<TimedSetting> timed_settings(const Recipe& recipe, PluginHost& plugi
 bool is_open(const TimedSetting& setting);
 
 // A recipe of which some settings that were open are settled.
-struct RecipeWay {
+struct RecipeVariant {
   Recipe recipe;
   std::vector<std::string> settled = {};  // as --set takes them: "strategy.0.update=host"
 
@@ -29,6 +29,6 @@ struct RecipeWay {
   std::string said() const { return join(settled, " and "); }
 };
 // Returns all ways to settle it, the usual one first; the recipe alone where it leaves nothing open.
-std::vector<RecipeWay> ways_of(const Recipe& recipe, PluginHost& plugins);
+std::vector<RecipeVariant> variants_of(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

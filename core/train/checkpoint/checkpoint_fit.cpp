@@ -35,14 +35,14 @@ void check_samples(const Manifest& manifest, const std::filesystem::path& folder
 bool is_float_or_half(DType type) { return type == DType::f32 || type == DType::bf16; }
 
 // Whether moments are there in the other of two formats, which must be asked for: bf16 loses bits.
-bool converts_moment(DType had, const LastingTensor& wanted, const Recipe& recipe) {
+bool converts_moment(DType had, const PersistentTensor& wanted, const Recipe& recipe) {
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
   return wanted.moment && is_float_or_half(had) && is_float_or_half(wanted.type) &&
          std::find(allowed.begin(), allowed.end(), moments_key) != allowed.end();
 }
 
 // A parameter that a strategy has added since, and what belongs to it.
-bool is_new(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
+bool is_new(const CheckpointFiles& files, const PersistentTensor& wanted, const Recipe& recipe) {
   if (wanted.added_by.empty() || files.tensors().contains(wanted.of_parameter)) return false;
   if (!may_be_new(recipe, wanted.added_by))
     throw_error(ErrorCode::bad_input, files.folder().string(), " has no tensor '", wanted.name, "'",
@@ -51,7 +51,7 @@ bool is_new(const CheckpointFiles& files, const LastingTensor& wanted, const Rec
 }
 
 // What may begin anew where the files have none of it, or of another layout.
-bool begins_anew(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
+bool begins_anew(const CheckpointFiles& files, const PersistentTensor& wanted, const Recipe& recipe) {
   if (wanted.starts_anew.empty() || has_alike(files, wanted.name, wanted.type, wanted.shape)) return false;
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
   if (std::find(allowed.begin(), allowed.end(), wanted.starts_anew) == allowed.end())
@@ -72,10 +72,10 @@ std::int64_t oldest_of(const Names& names, const std::string& parameter) {
 }
 
 // What a parameter was before the last updates is there where the run trained with that, and not elsewhere.
-void check_delay(const CheckpointFiles& files, const std::vector<LastingTensor>& wanted) {
+void check_delay(const CheckpointFiles& files, const std::vector<PersistentTensor>& wanted) {
   std::set<std::string> names;
-  for (const LastingTensor& one : wanted) names.insert(one.name);
-  for (const LastingTensor& one : wanted) {
+  for (const PersistentTensor& one : wanted) names.insert(one.name);
+  for (const PersistentTensor& one : wanted) {
     if (one.name != one.of_parameter) continue;
     const std::int64_t had = oldest_of(files.tensors(), one.name), wants = oldest_of(names, one.name);
     if (had == wants) continue;
@@ -93,7 +93,7 @@ void check_delay(const CheckpointFiles& files, const std::vector<LastingTensor>&
   }
 }
 
-void check_tensor(const CheckpointFiles& files, const LastingTensor& wanted, const Recipe& recipe) {
+void check_tensor(const CheckpointFiles& files, const PersistentTensor& wanted, const Recipe& recipe) {
   const auto found = files.tensors().find(wanted.name);
   if (found == files.tensors().end())
     throw_error(ErrorCode::bad_input, files.folder().string(), " has no tensor '", wanted.name,
@@ -118,12 +118,12 @@ bool has_alike(const CheckpointFiles& files, const std::string& name, DType type
   return found != files.tensors().end() && found->second.type == type && found->second.shape == shape;
 }
 
-std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
-  std::vector<LastingTensor> wanted = lasting_tensors(assembly.program(), chain_of(assembly.program()));
-  std::erase_if(wanted, [&](const LastingTensor& one) {
+std::vector<PersistentTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
+  std::vector<PersistentTensor> wanted = persistent_tensors(assembly.program(), chain_of(assembly.program()));
+  std::erase_if(wanted, [&](const PersistentTensor& one) {
     return is_new(files, one, assembly.recipe()) || begins_anew(files, one, assembly.recipe());
   });
-  for (const LastingTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
+  for (const PersistentTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }
 
@@ -132,7 +132,7 @@ namespace {
 // How many of the files' tensors begin anew.
 std::size_t left_out(const Assembly& assembly, const CheckpointFiles& files) {
   std::size_t count = 0;
-  for (const LastingTensor& one : lasting_tensors(assembly.program(), chain_of(assembly.program())))
+  for (const PersistentTensor& one : persistent_tensors(assembly.program(), chain_of(assembly.program())))
     if (!one.starts_anew.empty() && files.tensors().contains(one.name))
       count += has_alike(files, one.name, one.type, one.shape) ? 0 : 1;
   return count;
@@ -142,8 +142,8 @@ std::size_t left_out(const Assembly& assembly, const CheckpointFiles& files) {
 
 void check_fits(const Assembly& assembly, const CheckpointFiles& files) {
   check_belongs(files.folder(), files.manifest());
-  check_delay(files, lasting_tensors(assembly.program(), chain_of(assembly.program())));
-  const std::vector<LastingTensor> wanted = has_tensors(assembly, files);
+  check_delay(files, persistent_tensors(assembly.program(), chain_of(assembly.program())));
+  const std::vector<PersistentTensor> wanted = has_tensors(assembly, files);
   const std::size_t held = files.tensors().size() - left_out(assembly, files);
   if (wanted.size() != held)
     throw_error(ErrorCode::bad_input, files.folder().string(), " holds ", held, " tensors, the recipe needs ",

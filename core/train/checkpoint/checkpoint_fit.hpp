@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 
@@ -14,7 +14,7 @@ bool has_alike(const CheckpointFiles& files, const std::string& name, DType type
 
 // Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns those
 // that are there: all, unless run.changed names a strategy that has added parameters since.
-std::vector<LastingTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files);
+std::vector<PersistentTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files);
 
 // The same where there is more than these, samples are counted among others, or the checkpoint lies in the
 // folder of another step or run.

@@ -7,7 +7,7 @@
 
 #include "base/floats.hpp"
 #include "base/thread.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 #include "prun/split_master.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/checkpoint/checkpoint_fit.hpp"

@@ -40,7 +40,7 @@ class PieceRing {
   void await_read();
 
  private:
-  struct Held {
+  struct LocalPart {
     std::int64_t begin = 0, end = 0;  // of the memory, with what is left free in front of it
     bool is_filled = false;
   };
@@ -52,7 +52,7 @@ class PieceRing {
   const std::function<void(std::size_t)> read_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Held> held_;               // pieces from the first that is not done with on
+  std::deque<LocalPart> held_;          // pieces from the first that is not done with on
   std::size_t done_ = 0;                // with
   std::size_t begun_ = 0, filled_ = 0;  // pieces that have room; the first so many are filled
   bool taken_ = false;                  // the first of those held

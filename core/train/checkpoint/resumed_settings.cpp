@@ -28,18 +28,18 @@ bool is_refused(const Recipe& recipe, PluginHost& plugins) {
 
 }  // namespace
 
-RecipeWay settled_as_before(const Recipe& recipe, PluginHost& plugins) {
-  RecipeWay way{recipe};
+RecipeVariant settled_as_before(const Recipe& recipe, PluginHost& plugins) {
+  RecipeVariant variant{recipe};
   std::vector<TimedSetting> open = timed_settings(recipe, plugins);
   std::erase_if(open, [](const TimedSetting& setting) { return !is_open(setting); });
   const std::string& resume = recipe.text("run.resume");
-  if (open.empty() || resume.empty()) return way;
+  if (open.empty() || resume.empty()) return variant;
   const std::optional<Manifest> manifest = manifest_to_go_on_from(resume);
-  if (!manifest) return way;
+  if (!manifest) return variant;
   for (const TimedSetting& setting : open)
-    if (const auto value = value_before(manifest->recipe, setting)) way.settle(setting, *value);
-  if (!way.settled.empty() && is_refused(way.recipe, plugins)) return {recipe};
-  return way;
+    if (const auto value = value_before(manifest->recipe, setting)) variant.settle(setting, *value);
+  if (!variant.settled.empty() && is_refused(variant.recipe, plugins)) return {recipe};
+  return variant;
 }
 
 }  // namespace prun

@@ -8,6 +8,6 @@ namespace prun {
 
 // As the checkpoint that run.resume names, or the best in the folder that it names, was saved with; what that
 // does not say stays open, and all does where the recipe, changed since, cannot have it so.
-RecipeWay settled_as_before(const Recipe& recipe, PluginHost& plugins);
+RecipeVariant settled_as_before(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

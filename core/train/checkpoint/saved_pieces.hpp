@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "execute/plan_memory.hpp"
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 
 namespace prun {
 

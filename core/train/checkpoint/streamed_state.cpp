@@ -43,13 +43,13 @@ void StreamedState::begin(const SavedSums& sums) {
   make_room();
   trouble_ = nullptr;
   sums_ = StreamedSums(sums, slices_);
-  ring_.emplace(buffer_->bytes(), sizes_of(pieces_), [this](std::size_t pieces) { tell_read(pieces); });
+  ring_.emplace(buffer_->bytes(), sizes_of(pieces_), [this](std::size_t pieces) { report_read(pieces); });
   gate_.close();
-  tell_read(0);
+  report_read(0);
 }
 
 // Reads of the plan of which this rank saves nothing are over with those before them.
-void StreamedState::tell_read(std::size_t pieces) {
+void StreamedState::report_read(std::size_t pieces) {
   if (pieces == pieces_.size()) return gate_.open();
   if (const std::int32_t next = pieces_[pieces].read; next > 0) gate_.pass(next - 1);
 }

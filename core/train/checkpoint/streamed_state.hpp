@@ -33,7 +33,7 @@ class StreamedState final : public SavedState {
                     const std::function<void()>& wrote);
   void write_piece(const SavedPiece& piece, std::span<const std::byte> bytes, SlicesWriter& file);
   void read_pieces();
-  void tell_read(std::size_t pieces);
+  void report_read(std::size_t pieces);
 
   const Assembly& assembly_;
   const PlanMemory& memory_;

@@ -34,14 +34,14 @@ void LaunchReport::tell(const RankFailure& failure, pid_t pid,
   if (options_.share) return options_.say(ended);  // ranks of several hosts have said the rest themselves
   options_.say(ended + "; " + it_was(failure.doing));
   if (!failure.said.empty()) options_.say(detail::concat("prun: rank ", failure.rank, ": ", failure.said));
-  tell_others(failure, when_it_failed);
-  tell_circumstances(failure, pid);
-  tell_next(failure);
+  report_others(failure, when_it_failed);
+  report_circumstances(failure, pid);
+  report_next(failure);
 }
 
 // What each rank did last, those that did the same on one line; the odd one is marked where ranks wait.
-void LaunchReport::tell_others(const RankFailure& failure,
-                               std::span<const FlightSnapshot> when_it_failed) const {
+void LaunchReport::report_others(const RankFailure& failure,
+                                 std::span<const FlightSnapshot> when_it_failed) const {
   std::vector<std::pair<std::string, std::vector<int>>> others;
   for (std::size_t i = 0; i < when_it_failed.size(); ++i) {
     if (static_cast<int>(i) == failure.rank) continue;
@@ -58,7 +58,7 @@ void LaunchReport::tell_others(const RankFailure& failure,
         detail::concat("prun: > rank ", failure.rank, ": ", failure.doing, "  <- the others wait for it"));
 }
 
-void LaunchReport::tell_circumstances(const RankFailure& failure, pid_t pid) const {
+void LaunchReport::report_circumstances(const RankFailure& failure, pid_t pid) const {
   const auto lived =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began_).count();
   char host[256] = "";
@@ -69,7 +69,7 @@ void LaunchReport::tell_circumstances(const RankFailure& failure, pid_t pid) con
   if (failure.killed) options_.say("prun:   why: " + kernel_.of(pid));
 }
 
-void LaunchReport::tell_next(const RankFailure& failure) const {
+void LaunchReport::report_next(const RankFailure& failure) const {
   const bool lost = failure.exit_code == exit_code(ErrorCode::rank_died) ||
                     failure.exit_code == exit_code(ErrorCode::hang) ||
                     failure.exit_code == exit_code(ErrorCode::comm_failed);
@@ -79,7 +79,7 @@ void LaunchReport::tell_next(const RankFailure& failure) const {
     options_.say((full ? "prun:   next, once files can be written: " : "prun:   next: ") + next);
 }
 
-void LaunchReport::tell_survivor(int rank, pid_t pid) const {
+void LaunchReport::report_survivor(int rank, pid_t pid) const {
   options_.say(detail::concat("prun: rank ", options_.number_of(rank), " (pid ", pid,
                               ") does not die; the system holds it, see /proc/", pid, "/stack"));
 }

@@ -18,12 +18,12 @@ class LaunchReport {
   // Reports why the run fails. `when_it_failed` is what all ranks did then.
   void tell(const RankFailure& failure, pid_t pid, std::span<const FlightSnapshot> when_it_failed) const;
   // Reports a rank that SIGKILL does not end.
-  void tell_survivor(int rank, pid_t pid) const;
+  void report_survivor(int rank, pid_t pid) const;
 
  private:
-  void tell_others(const RankFailure& failure, std::span<const FlightSnapshot> when_it_failed) const;
-  void tell_circumstances(const RankFailure& failure, pid_t pid) const;
-  void tell_next(const RankFailure& failure) const;
+  void report_others(const RankFailure& failure, std::span<const FlightSnapshot> when_it_failed) const;
+  void report_circumstances(const RankFailure& failure, pid_t pid) const;
+  void report_next(const RankFailure& failure) const;
 
   const LaunchOptions& options_;
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

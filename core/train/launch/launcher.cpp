@@ -260,7 +260,7 @@ void Launch::end_all() {
 
 int Launch::conclude() {
   for (int rank = 0; rank < options_.ranks; ++rank)
-    if (!ranks_[rank].status) report_.tell_survivor(rank, ranks_[rank].process.pid);
+    if (!ranks_[rank].status) report_.report_survivor(rank, ranks_[rank].process.pid);
   if (killed_by_user_) return 128 + SIGINT;
   if (const RankFailure* failure = culprit()) {
     report_.tell(*failure, ranks_[failure->rank].process.pid, failures_.when_it_failed());

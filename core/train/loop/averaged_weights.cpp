@@ -48,9 +48,9 @@ AveragedWeights::AveragedWeights(const Assembly& assembly, const PlanMemory& mem
 void AveragedWeights::add(Id id, std::int32_t instance) {
   const Program& program = assembly_.program();
   const std::int64_t rank = assembly_.rank();
-  const Held parameter = held(program, rank, id, Kept::parameter),
-             master = held(program, rank, id, Kept::master);
-  for (const Held& state : held_states(program, rank, id)) {
+  const LocalPart parameter = local_part(program, rank, id, Kept::parameter),
+                  master = local_part(program, rank, id, Kept::master);
+  for (const LocalPart& state : local_states(program, rank, id)) {
     if (state.count == 0 || !is_average(program, state.value)) continue;
     PRUN_CHECK(
         parameter.first <= state.first && state.first + state.count <= parameter.first + parameter.count,

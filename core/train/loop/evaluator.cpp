@@ -20,7 +20,7 @@ BatchShape shape_of(const Assembly& assembly, const Program& program, std::int64
 }  // namespace
 
 ExecutorOptions options_of(const ForwardParts& parts) {
-  return {parts.assembly.recipe().flag("run.poison"), parts.assembly.rank(), 0, parts.beneath};
+  return {parts.assembly.recipe().flag("run.poison"), parts.assembly.rank(), 0, parts.base_program};
 }
 
 void stage_constants(const Assembly& assembly, const PlanMemory& memory, const StagedValues& staged,

@@ -32,8 +32,8 @@ struct ForwardParts {
   const Assembly& assembly;
   const Program& program;
   const Plan& plan;
-  const PlanMemory* beneath;     // that the plan is over; null: it has its own
-  std::vector<QueueComm> comms;  // by queue
+  const PlanMemory* base_program;  // that the plan is over; null: it has its own
+  std::vector<QueueComm> comms;    // by queue
   std::vector<Probe*> probes;
 };
 ExecutorOptions options_of(const ForwardParts& parts);

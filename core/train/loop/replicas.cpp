@@ -20,8 +20,8 @@ bool is_tied(const Program& program, Id parameter) {
 }
 
 // Of a bucket's own part; else it is all that the rank has of the parameter.
-bool is_part(const Program& program, Id parameter, const Held& held) {
-  return program.value(parameter).bucket >= 0 && held.value != parameter;
+bool is_part(const Program& program, Id parameter, const LocalPart& local_part) {
+  return program.value(parameter).bucket >= 0 && local_part.value != parameter;
 }
 
 // Returns what comes after the last point of a value's name.
@@ -83,7 +83,7 @@ std::string sides_text(const std::map<std::string, std::vector<std::string>>& by
 
 Replicas::Replicas(const Assembly& assembly, const PlanMemory& memory) : assembly_(assembly) {
   list_copies();
-  std::vector<LastingPart> parts;
+  std::vector<PersistentPart> parts;
   for (const Copy& copy : copies_) parts.push_back(copy.part);
   list_saved(parts);
   if (!parts.empty()) checksums_.emplace(assembly.program(), memory, assembly.devices(), parts);
@@ -93,16 +93,16 @@ void Replicas::list_copies() {
   const Program& program = assembly_.program();
   const std::int64_t rank = assembly_.rank();
   assembly_.each_parameter([&](Id parameter, std::int32_t instance) {
-    add(parameter, instance, held(program, rank, parameter, Kept::parameter), "");
-    std::vector<Held> more = held_states(program, rank, parameter);
-    more.push_back(held(program, rank, parameter, Kept::master));
-    for (const Held& one : more)
+    add(parameter, instance, local_part(program, rank, parameter, Kept::parameter), "");
+    std::vector<LocalPart> more = local_states(program, rank, parameter);
+    more.push_back(local_part(program, rank, parameter, Kept::master));
+    for (const LocalPart& one : more)
       if (one.count > 0) add(parameter, instance, one, "." + last_word(program.value(one.value).name));
   });
 }
 
 // A rank saves a share of what several have.
-void Replicas::list_saved(std::vector<LastingPart>& parts) {
+void Replicas::list_saved(std::vector<PersistentPart>& parts) {
   std::set<std::pair<Id, std::int32_t>> copied;
   for (const Copy& copy : copies_) copied.emplace(copy.part.value, copy.part.instance);
   const std::vector<HeldSlice> slices = assembly_.saved_slices();
@@ -118,19 +118,21 @@ SavedSums Replicas::saved_sums(std::int64_t step) const {
   return step == compared_ ? saved_sums_ : SavedSums{};
 }
 
-void Replicas::add(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix) {
-  const std::string group = held.count > 0 ? group_of(parameter, held) : "";
+void Replicas::add(Id parameter, std::int32_t instance, const LocalPart& local_part,
+                   const std::string& suffix) {
+  const std::string group = local_part.count > 0 ? group_of(parameter, local_part) : "";
   if (!group.empty())
-    copies_.push_back(
-        {group, name_of(parameter, instance, held, suffix), {held.value, instance, held.at, held.count}});
+    copies_.push_back({group,
+                       name_of(parameter, instance, local_part, suffix),
+                       {local_part.value, instance, local_part.at, local_part.count}});
 }
 
 // The group is named by its ranks' coordinates on the axes that they do not differ along. It is empty where
 // there is one rank alone.
-std::string Replicas::group_of(Id parameter, const Held& held) const {
+std::string Replicas::group_of(Id parameter, const LocalPart& local_part) const {
   const Program& program = assembly_.program();
   const Mesh& mesh = assembly_.mesh();
-  const bool part = is_part(program, parameter, held), tied = !part && is_tied(program, parameter);
+  const bool part = is_part(program, parameter, local_part), tied = !part && is_tied(program, parameter);
   const std::vector<AxisId> shared =
       part ? axes_of(program.buckets()[static_cast<std::size_t>(program.value(parameter).bucket)].axis)
            : std::vector<AxisId>();
@@ -147,12 +149,13 @@ std::string Replicas::group_of(Id parameter, const Held& held) const {
   return along.empty() ? "" : stand + " along" + along;
 }
 
-std::string Replicas::name_of(Id parameter, std::int32_t instance, const Held& held,
+std::string Replicas::name_of(Id parameter, std::int32_t instance, const LocalPart& local_part,
                               const std::string& suffix) const {
   const Program& program = assembly_.program();
-  const std::string part = is_part(program, parameter, held)
-                               ? detail::concat(", elements ", held.first, "..", held.first + held.count - 1)
-                               : "";
+  const std::string part =
+      is_part(program, parameter, local_part)
+          ? detail::concat(", elements ", local_part.first, "..", local_part.first + local_part.count - 1)
+          : "";
   return "'" + assembly_.full_name(parameter, instance) + suffix + "'" +
          slice_text(program, parameter, assembly_.rank()) + part;
 }

@@ -31,14 +31,15 @@ class Replicas {
   // Names what this rank and those of the same `group` hold.
   struct Copy {
     std::string group, name;
-    LastingPart part;
+    PersistentPart part;
   };
 
   void list_copies();
-  void list_saved(std::vector<LastingPart>& parts);
-  void add(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix);
-  std::string group_of(Id parameter, const Held& held) const;
-  std::string name_of(Id parameter, std::int32_t instance, const Held& held, const std::string& suffix) const;
+  void list_saved(std::vector<PersistentPart>& parts);
+  void add(Id parameter, std::int32_t instance, const LocalPart& local_part, const std::string& suffix);
+  std::string group_of(Id parameter, const LocalPart& local_part) const;
+  std::string name_of(Id parameter, std::int32_t instance, const LocalPart& local_part,
+                      const std::string& suffix) const;
   std::map<std::string, std::string> checksums();
 
   const Assembly& assembly_;

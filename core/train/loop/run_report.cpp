@@ -22,7 +22,7 @@ void read_meter(const Assembly& assembly, StepInfo& info) {
 
 }  // namespace
 
-void tell_start(Observers& observers, const Trainer& trainer) {
+void report_start(Observers& observers, const Trainer& trainer) {
   const Assembly& assembly = trainer.assembly();
   const Recipe& recipe = assembly.recipe();
   const std::string folder = trainer.folder().string();
@@ -53,7 +53,7 @@ void tell_start(Observers& observers, const Trainer& trainer) {
   for (const std::string& said : trainer.resume_notes()) observers.event(EventKind::note, said);
 }
 
-void tell_failure(Observers& observers, const Error& error) {
+void report_failure(Observers& observers, const Error& error) {
   for (const ErrorCode known : {ErrorCode::comm_failed, ErrorCode::hang, ErrorCode::diverged})
     if (error.code() == known) return;
   observers.event(EventKind::failed, error.what());

@@ -10,11 +10,11 @@
 namespace prun {
 
 // What run it is, on the first rank, and what is to be said of its start.
-void tell_start(Observers& observers, const Trainer& trainer);
+void report_start(Observers& observers, const Trainer& trainer);
 
 // Reports what ends the run here, for logs and their later readers. The launcher reports failures of other
 // ranks, and divergence was reported as it was found.
-void tell_failure(Observers& observers, const Error& error);
+void report_failure(Observers& observers, const Error& error);
 
 // They point into the evaluation.
 std::vector<EvaluatedLoss> losses_of_sets(const Evaluation& evaluation);

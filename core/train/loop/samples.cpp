@@ -204,7 +204,7 @@ Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part) 
     throw_error(ErrorCode::bad_input, "data.end_of_text = ", *end, " is outside of model.vocab = ", vocab,
                 ", so no document would ever end; name the tokenizer's own");
   Samples samples(std::move(sets), shuffle, recipe.integer("run.seed"), seq, vocab, end);
-  if (part == DataPart::training) samples.tell_apart(LossGroups::of(recipe, plugins));
+  if (part == DataPart::training) samples.set_loss_groups(LossGroups::of(recipe, plugins));
   samples.mask(MaskedTokens::of(recipe, vocab));
   samples.cut(CorruptedSpans::of(recipe, vocab));
   return samples;

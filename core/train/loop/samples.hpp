@@ -74,7 +74,7 @@ class Samples {
   void read(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
   // Returns the group of each target of the sample that was read last.
   void read_groups(std::int64_t number, std::span<std::int32_t> groups) const;
-  void tell_apart(LossGroups groups) { groups_ = std::move(groups); }
+  void set_loss_groups(LossGroups groups) { groups_ = std::move(groups); }
   void mask(std::optional<MaskedTokens> masked) { masked_ = std::move(masked); }
   // Each set gives texts of that many tokens then.
   void cut(std::optional<CorruptedSpans> spans) { spans_ = spans; }

@@ -9,7 +9,7 @@ namespace prun {
 SettledRecipe settle(const Recipe& recipe, PluginHost& plugins,
                      const std::optional<std::filesystem::path>& costs) {
   RunLength length = with_run_length(recipe, plugins);
-  const RecipeWay before = settled_as_before(length.recipe, plugins);
+  const RecipeVariant before = settled_as_before(length.recipe, plugins);
   Quickest quickest = choose_quickest(before.recipe, plugins, costs);
   SettledRecipe settled{std::move(quickest.recipe), {}};
   if (!length.said.empty()) settled.said.push_back(length.said);

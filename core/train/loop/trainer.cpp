@@ -55,7 +55,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
 // there before anything that lasts is written.
 void Trainer::open_ramp() {
   ExecutorOptions options = executor_options(assembly_, gate_);
-  options.beneath = &memory();
+  options.base_program = &memory();
   for (const RampPlans& ramp : assembly_.ramp()) {
     const Plan& plan = assembly_.plan_of(ramp, assembly_.rank());
     std::vector<Probe*> probes;

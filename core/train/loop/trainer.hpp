@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "execute/echo.hpp"
+#include "execute/loopback.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/checkpoint/run_saves.hpp"
 #include "train/checkpoint/start_values.hpp"
@@ -108,7 +108,7 @@ class Trainer {
   const Assembly& assembly_;
   const Membership membership_;
   const Peers peers_;
-  Echo echo_;  // where there are no communicators
+  Loopback echo_;  // where there are no communicators
   SaveGate gate_;
   const BatchRamp ramp_;
   StepRunner full_;

@@ -37,7 +37,7 @@ class Run {
     try {
       return run();
     } catch (const Error& error) {
-      tell_failure(observers_, error);
+      report_failure(observers_, error);
       throw;
     }
   }
@@ -90,7 +90,7 @@ class Run {
     folder_.emplace(trainer_.folder());
     put_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
     put_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
-    tell_start(observers_, trainer_);
+    report_start(observers_, trainer_);
   }
 
   bool alone() const { return assembly_.mesh().world() == 1; }
@@ -135,7 +135,7 @@ class Run {
     observers_.step(info);
     if (trainer_.global() != result.sequences && trainer_.progress().step < schedule_.steps())
       observers_.event(EventKind::note, other_batch_text(trainer_));
-    in_folder([&] { tell_saved(); });
+    in_folder([&] { report_saved(); });
     if (!result.kept) non_finite(result);
     return {result.stop || (alone() && wants_to_stop()), result.save};
   }
@@ -207,12 +207,12 @@ class Run {
     save_time_.count([&] {
       in_folder([&] {
         trainer_.finish_save();
-        tell_saved();
+        report_saved();
       });
     });
   }
 
-  void tell_saved() {
+  void report_saved() {
     const auto path = trainer_.saved();
     if (!path) return;
     observers_.event(EventKind::saved, path->string());

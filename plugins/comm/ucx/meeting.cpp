@@ -13,7 +13,8 @@ void exchange(const CommGroup& group, const void* mine, std::size_t bytes, void*
 }
 
 // Does it, then exchanges `size` as it then is: 0 says that something went wrong here.
-std::vector<std::uint64_t> do_and_tell(const CommGroup& group, const std::function<std::uint64_t()>& action) {
+std::vector<std::uint64_t> run_and_share(const CommGroup& group,
+                                         const std::function<std::uint64_t()>& action) {
   std::uint64_t size = 0;
   std::exception_ptr trouble;
   try {
@@ -34,7 +35,7 @@ std::vector<std::uint64_t> do_and_tell(const CommGroup& group, const std::functi
 }  // namespace
 
 void all_do(const CommGroup& group, const std::function<void()>& action) {
-  do_and_tell(group, [&] {
+  run_and_share(group, [&] {
     action();
     return std::uint64_t{1};
   });
@@ -43,7 +44,7 @@ void all_do(const CommGroup& group, const std::function<void()>& action) {
 std::vector<Member> meet(const CommGroup& group, const std::function<std::vector<std::byte>()>& own_address) {
   const auto members = static_cast<std::size_t>(group.size);
   std::vector<std::byte> address;
-  const std::vector<std::uint64_t> sizes = do_and_tell(group, [&] {
+  const std::vector<std::uint64_t> sizes = run_and_share(group, [&] {
     address = own_address();
     return std::uint64_t{address.size()};
   });

@@ -52,7 +52,7 @@ std::string path_in(std::string_view folder) {
 // Writes a tally by layer.
 JsonObject tally_object(const TallyInfo& tally) {
   JsonObject object;
-  if (is_told_whole(tally)) {
+  if (is_listed_whole(tally)) {
     const std::int64_t columns = columns_of(tally);
     for (std::int64_t column = 0; column < columns; ++column) {
       std::vector<double> numbers;

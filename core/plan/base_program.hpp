@@ -8,7 +8,7 @@ namespace prun {
 // Another program's plan is made over this host plan: persistent values have the places that they have here,
 // by segment and name, and the rest reuses memory where this plan keeps nothing between steps. Steps of one
 // run while none of the other does.
-struct Beneath {
+struct BaseProgram {
   const Program& program;
   const Plan& plan;
 

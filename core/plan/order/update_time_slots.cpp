@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "plan/order/needed_together.hpp"
-#include "plan/order/turns.hpp"
+#include "plan/order/time_slots.hpp"
 
 namespace prun {
 
@@ -54,7 +54,7 @@ std::int64_t window_of(const Plan& plan, std::span<const std::int32_t> order,
 
 }  // namespace
 
-Turns take_update_turns(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead) {
+TimeSlots update_time_slots(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead) {
   const std::vector<std::int32_t> order = updated_in_order(plan);
   std::vector<bool> pieces;
   for (const std::int32_t i : order) pieces.push_back(is_updated_in_pieces(plan, i));

@@ -9,10 +9,10 @@
 
 namespace prun {
 
-class Echo final : public CommInterface {
+class Loopback final : public CommInterface {
  public:
   // One communicator for each queue of the plan that communicates.
-  Echo(const Plan& plan, const Mesh& mesh, std::int64_t rank);
+  Loopback(const Plan& plan, const Mesh& mesh, std::int64_t rank);
 
   std::vector<QueueComm> queues();
 

@@ -9,6 +9,6 @@ namespace prun::recipe {
 
 // The end of a message about the table or the key of that line: "; the first is in line 3, ..."; empty where
 // none is found, as where one of the two is dotted.
-std::string said_before(std::string_view text, std::uint32_t line);
+std::string first_mention(std::string_view text, std::uint32_t line);
 
 }  // namespace prun::recipe

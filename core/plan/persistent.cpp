@@ -1,4 +1,4 @@
-#include "plan/lasting.hpp"
+#include "plan/persistent.hpp"
 
 #include <algorithm>
 #include <map>
@@ -10,7 +10,7 @@ namespace prun {
 namespace {
 
 // A tensor, and the value that has elements of it.
-struct Lasting {
+struct Persistent {
   std::string name;
   Id tensor = none;  // whose dimensions are the tensor's: the value itself or, in a bucket, the parameter
   Id value = none;
@@ -90,8 +90,8 @@ class Lister {
     return &program_.buckets()[parameter.bucket];
   }
   void add(std::string name, Id tensor, Id value, Id rounded, bool copy, bool moment) {
-    body_(
-        Lasting{std::move(name), tensor, value, instance_, rounded, copy, moment, parameter_, of_parameter_});
+    body_(Persistent{std::move(name), tensor, value, instance_, rounded, copy, moment, parameter_,
+                     of_parameter_});
   }
 
   const Program& program_;
@@ -104,8 +104,8 @@ class Lister {
   std::int32_t delay_ = 0;
 };
 
-DType type_of(const Program& program, const Lasting& lasting) {
-  return lasting.rounded != none ? DType::f32 : program.value(lasting.value).dtype;
+DType type_of(const Program& program, const Persistent& persistent) {
+  return persistent.rounded != none ? DType::f32 : program.value(persistent.value).dtype;
 }
 
 Extents shape_of(const std::vector<Dim>& dims) {
@@ -114,19 +114,19 @@ Extents shape_of(const std::vector<Dim>& dims) {
   return shape;
 }
 
-HeldSlice held_slice(const Program& program, std::int64_t rank, const Lasting& lasting) {
-  HeldSlice held{{lasting.name, type_of(program, lasting), slice_of(program, lasting.tensor, rank)},
-                 lasting.value,
-                 lasting.instance,
+HeldSlice held_slice(const Program& program, std::int64_t rank, const Persistent& persistent) {
+  HeldSlice held{{persistent.name, type_of(program, persistent), slice_of(program, persistent.tensor, rank)},
+                 persistent.value,
+                 persistent.instance,
                  0,
-                 lasting.rounded,
-                 lasting.copy,
-                 lasting.moment,
-                 lasting.parameter};
-  if (lasting.value == lasting.tensor) return held;
-  const auto number = static_cast<std::size_t>(program.value(lasting.value).bucket);
-  const BucketCut cut = cut_of(program, program.buckets()[number], lasting.parameter, rank);
-  const std::int64_t block = program.value(lasting.value).block;
+                 persistent.rounded,
+                 persistent.copy,
+                 persistent.moment,
+                 persistent.parameter};
+  if (persistent.value == persistent.tensor) return held;
+  const auto number = static_cast<std::size_t>(program.value(persistent.value).bucket);
+  const BucketCut cut = cut_of(program, program.buckets()[number], persistent.parameter, rank);
+  const std::int64_t block = program.value(persistent.value).block;
   held.slice.first = cut.first / block;
   held.slice.count = cut.count / block;
   held.at = cut.at / block;
@@ -212,7 +212,9 @@ BucketCut cut_of(const Program& program, const Bucket& bucket, Id parameter, std
 std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
                                    std::int64_t rank) {
   std::vector<HeldSlice> list;
-  const auto add = [&](const Lasting& lasting) { list.push_back(held_slice(program, rank, lasting)); };
+  const auto add = [&](const Persistent& persistent) {
+    list.push_back(held_slice(program, rank, persistent));
+  };
   Lister(program, add).list(instances);
   return list;
 }
@@ -222,24 +224,25 @@ std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& i
   return Shares(program, instances_of, rank).list();
 }
 
-std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances) {
-  std::vector<LastingTensor> list;
-  const auto add = [&](const Lasting& lasting) {
-    const Value& tensor = program.value(lasting.tensor);
+std::vector<PersistentTensor> persistent_tensors(const Program& program,
+                                                 const std::vector<Instance>& instances) {
+  std::vector<PersistentTensor> list;
+  const auto add = [&](const Persistent& persistent) {
+    const Value& tensor = program.value(persistent.tensor);
     const bool listed = tensor.part && tensor.part->begin > 0;  // by the part in front
-    if (!lasting.copy && !listed)
-      list.push_back({lasting.name, type_of(program, lasting), shape_of(tensor.tensor_dims()), lasting.moment,
-                      lasting.of_parameter,
-                      lasting.parameter == none ? "" : program.value(lasting.parameter).added_by,
-                      program.value(lasting.value).starts_anew});
+    if (!persistent.copy && !listed)
+      list.push_back({persistent.name, type_of(program, persistent), shape_of(tensor.tensor_dims()),
+                      persistent.moment, persistent.of_parameter,
+                      persistent.parameter == none ? "" : program.value(persistent.parameter).added_by,
+                      program.value(persistent.value).starts_anew});
   };
   Lister(program, add).list(instances);
   return list;
 }
 
-std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances) {
+std::int64_t persistent_bytes(const Program& program, const std::vector<Instance>& instances) {
   std::int64_t bytes = 0;
-  for (const LastingTensor& tensor : lasting_tensors(program, instances))
+  for (const PersistentTensor& tensor : persistent_tensors(program, instances))
     bytes += elements_of(tensor.shape) * size_of(tensor.type);
   return bytes;
 }

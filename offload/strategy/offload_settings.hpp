@@ -22,29 +22,30 @@
 namespace prun {
 
 // Says where each is stored.
-struct Lies {
+struct StatePlaces {
   Shares optimizer, gradients, parameters, activations;
 
   bool only_state_and_activations() const {
-    return lies_all(gradients, PlaceKind::device) && lies_all(parameters, PlaceKind::device);
+    return all_in(gradients, PlaceKind::device) && all_in(parameters, PlaceKind::device);
   }
-  friend bool operator==(const Lies&, const Lies&) = default;
+  friend bool operator==(const StatePlaces&, const StatePlaces&) = default;
 };
 
-struct Wishes {
-  Lies lies;
+struct OffloadSettings {
+  StatePlaces state_places;
   Shares frozen;              // of parameters that are not trained; empty: as parameters
   bool updated_here = false;  // by the recipe's device
   std::optional<bool> tiled;  // nothing: as there is room
 
   // Whether the planner chooses where something lies.
   bool leaves_open() const {
-    const auto open = [](const Shares& shares) { return lies_all(shares, PlaceKind::automatic); };
-    return open(lies.optimizer) || open(lies.gradients) || open(lies.parameters) || open(lies.activations);
+    const auto open = [](const Shares& shares) { return all_in(shares, PlaceKind::automatic); };
+    return open(state_places.optimizer) || open(state_places.gradients) || open(state_places.parameters) ||
+           open(state_places.activations);
   }
 };
 
 // Throws bad_input for what does not go together.
-Wishes read_wishes(const Options& options);
+OffloadSettings read_offload_settings(const Options& options);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-#include "recipe/said_before.hpp"
+#include "recipe/first_mention.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -38,7 +38,7 @@ std::string first_in(std::size_t index) { return "; the first is in line " + std
 
 }  // namespace
 
-std::string said_before(std::string_view text, std::uint32_t line) {
+std::string first_mention(std::string_view text, std::uint32_t line) {
   const std::vector<std::string_view> lines = split(text, '\n');
   if (line < 1 || line > lines.size()) return {};
   const std::string_view header = header_in(lines[line - 1]), key = key_in(lines[line - 1]);

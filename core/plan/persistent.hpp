@@ -43,7 +43,7 @@ using InstancesOf = std::function<const std::vector<Instance>&(std::int64_t rank
 std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& instances_of,
                                     std::int64_t rank);
 
-struct LastingTensor {
+struct PersistentTensor {
   std::string name;
   DType type = DType::f32;
   Extents shape;
@@ -54,9 +54,10 @@ struct LastingTensor {
   std::string starts_anew = {};  // Value::starts_anew
 };
 // Those of a chain's instances, each once: of the whole model, or of a stage.
-std::vector<LastingTensor> lasting_tensors(const Program& program, const std::vector<Instance>& instances);
+std::vector<PersistentTensor> persistent_tensors(const Program& program,
+                                                 const std::vector<Instance>& instances);
 
 // What they take in a checkpoint.
-std::int64_t lasting_bytes(const Program& program, const std::vector<Instance>& instances);
+std::int64_t persistent_bytes(const Program& program, const std::vector<Instance>& instances);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-#include "execute/echo.hpp"
+#include "execute/loopback.hpp"
 
 #include <cstring>
 
@@ -24,7 +24,7 @@ void make_up(const CommOp& op) {
   if (op.dtype == DType::f16) fill(static_cast<f16*>(op.out), op.count);
 }
 
-void echo(const CommOp& op, std::int64_t members) {
+void loopback(const CommOp& op, std::int64_t members) {
   switch (op.kind) {
     case CommKind::all_reduce:
     case CommKind::reduce_scatter: return copy(op, 0, 0);
@@ -43,45 +43,45 @@ void echo(const CommOp& op, std::int64_t members) {
 
 }  // namespace
 
-Echo::Echo(const Plan& plan, const Mesh& mesh, std::int64_t rank) {
+Loopback::Loopback(const Plan& plan, const Mesh& mesh, std::int64_t rank) {
   for (const QueueInfo& queue : plan.queues)
     members_.push_back(static_cast<std::int64_t>(queue.members(mesh, rank).size()));
 }
 
-std::vector<QueueComm> Echo::queues() {
+std::vector<QueueComm> Loopback::queues() {
   std::vector<QueueComm> queues(members_.size());
   for (std::size_t q = 0; q < queues.size(); ++q)
     if (members_[q] > 0) queues[q] = {this, &members_[q]};
   return queues;
 }
 
-Status Echo::start(Communicator communicator, const CommOp* ops, std::int64_t count, void*) noexcept {
-  for (std::int64_t i = 0; i < count; ++i) echo(ops[i], *static_cast<const std::int64_t*>(communicator));
+Status Loopback::start(Communicator communicator, const CommOp* ops, std::int64_t count, void*) noexcept {
+  for (std::int64_t i = 0; i < count; ++i) loopback(ops[i], *static_cast<const std::int64_t*>(communicator));
   return {};
 }
 
-Status Echo::info(CommInfo* info) noexcept {
+Status Loopback::info(CommInfo* info) noexcept {
   *info = {};
   info->name = "echo";
   info->host_memory = true;
   return {};
 }
-Status Echo::create(const CommGroup&, Communicator*) noexcept {
+Status Loopback::create(const CommGroup&, Communicator*) noexcept {
   return Status::failure(ErrorCode::unsupported, "an echo's communicators are made with it");
 }
-Status Echo::destroy(Communicator) noexcept { return {}; }
-Status Echo::attach_memory(Communicator, void*, std::int64_t) noexcept { return {}; }
-Status Echo::detach_memory(Communicator) noexcept { return {}; }
-Status Echo::connect(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
-Status Echo::prepare(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
-Status Echo::finish(Communicator) noexcept { return {}; }
-Status Echo::abort(Communicator) noexcept { return {}; }
-Status Echo::counters(Communicator, CommCounters* counters) noexcept {
+Status Loopback::destroy(Communicator) noexcept { return {}; }
+Status Loopback::attach_memory(Communicator, void*, std::int64_t) noexcept { return {}; }
+Status Loopback::detach_memory(Communicator) noexcept { return {}; }
+Status Loopback::connect(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
+Status Loopback::prepare(Communicator, const CommOp*, std::int64_t, void*) noexcept { return {}; }
+Status Loopback::finish(Communicator) noexcept { return {}; }
+Status Loopback::abort(Communicator) noexcept { return {}; }
+Status Loopback::counters(Communicator, CommCounters* counters) noexcept {
   *counters = {};
   return {};
 }
-Status Echo::check(Communicator) noexcept { return {}; }
-Status Echo::needs(const CommOp&, std::int32_t, std::int32_t, CommNeeds* needs) noexcept {
+Status Loopback::check(Communicator) noexcept { return {}; }
+Status Loopback::needs(const CommOp&, std::int32_t, std::int32_t, CommNeeds* needs) noexcept {
   *needs = {};
   return {};
 }

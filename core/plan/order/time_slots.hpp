@@ -15,20 +15,20 @@
 namespace prun {
 
 // Says where each instance's part of a region is placed.
-struct Turns {
+struct TimeSlots {
   std::vector<std::int64_t> bytes;  // by instance
   Offsets offsets;
 
   bool overlap(std::int32_t a, std::int32_t b) const;
 };
 // While gathered parameters are used, those of the next use can be gathered.
-Turns take_gathered_turns(const GatheredUses& uses, std::vector<std::int64_t> bytes);
+TimeSlots gathered_time_slots(const GatheredUses& uses, std::vector<std::int64_t> bytes);
 // While the gradients of a bundle are summed, the next can contribute. Offsets count from where scratch
 // begins: that of functions which do not run meanwhile is theirs as well.
-Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
-                           std::vector<std::int64_t> bytes);
+TimeSlots unreduced_time_slots(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
+                               std::vector<std::int64_t> bytes);
 // While those of a bundle travel in another type, the next ones are converted.
-Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
+TimeSlots bucket_time_slots(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
 // Needs plan.calls. While one instance is updated on another device, the next one's gradients come there and
 // the parameters of the one before go back. More at a time would hide nothing more. Where each comes in three
 // pieces or more, the next one's first piece comes when this one's first has gone, and both have the same
@@ -37,6 +37,6 @@ Turns take_bucket_turns(std::span<const Bundle> reduced, std::vector<std::int64_
 // What comes from drives takes as long as it is large, each way. Behind one that is much larger than others
 // three of those are soon there, and nothing more can come until it is back. Far ahead, others may come for
 // as long as that takes, and for the next step as well: drives wait for nothing.
-Turns take_update_turns(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead);
+TimeSlots update_time_slots(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-#include "wishes.hpp"
+#include "offload_settings.hpp"
 
 #include "prun/error.hpp"
 
@@ -9,9 +9,9 @@ bool is_elsewhere(const Shares& shares) {
   return lies_in(shares, PlaceKind::host) || lies_in(shares, PlaceKind::tier);
 }
 
-void choose_all(Lies& wanted) {
-  if (!lies_all(wanted.optimizer, PlaceKind::host) || !wanted.only_state_and_activations() ||
-      !lies_all(wanted.activations, PlaceKind::device))
+void choose_all(StatePlaces& wanted) {
+  if (!all_in(wanted.optimizer, PlaceKind::host) || !wanted.only_state_and_activations() ||
+      !all_in(wanted.activations, PlaceKind::device))
     throw_error(ErrorCode::bad_input,
                 "mode = \"auto\" chooses where optimizer, gradients, parameters and activations lie; leave "
                 "those four out, or set some of them to \"auto\" instead of mode");
@@ -19,14 +19,14 @@ void choose_all(Lies& wanted) {
   wanted = {automatic, automatic, automatic, automatic};
 }
 
-void check(const Wishes& wishes) {
-  const Lies& wanted = wishes.lies;
+void check(const OffloadSettings& settings) {
+  const StatePlaces& wanted = settings.state_places;
   const bool others = is_elsewhere(wanted.gradients) || is_elsewhere(wanted.parameters);
-  if (lies_all(wanted.optimizer, PlaceKind::device) && others)
+  if (all_in(wanted.optimizer, PlaceKind::device) && others)
     throw_error(ErrorCode::bad_input,
                 "parameters or gradients lie elsewhere where updates run on the host; set optimizer = "
                 "\"host\" or a tier too");
-  if (wishes.updated_here && (others || lies_in(wanted.optimizer, PlaceKind::tier)))
+  if (settings.updated_here && (others || lies_in(wanted.optimizer, PlaceKind::tier)))
     throw_error(
         ErrorCode::bad_input,
         "update = \"device\" fetches optimizer state from the host's memory and finds gradients and "
@@ -35,24 +35,24 @@ void check(const Wishes& wishes) {
 
 }  // namespace
 
-Wishes read_wishes(const Options& options) {
+OffloadSettings read_offload_settings(const Options& options) {
   const auto shares = [&](const char* key) { return read_shares(key, options.text(key)); };
-  Wishes wishes;
-  wishes.lies.optimizer = shares("optimizer");
-  wishes.lies.parameters = shares("parameters");
-  wishes.lies.gradients = shares("gradients");
-  wishes.lies.activations = shares("activations");
-  if (options.has("frozen")) wishes.frozen = shares("frozen");
-  if (lies_all(wishes.frozen, PlaceKind::automatic))
+  OffloadSettings settings;
+  settings.state_places.optimizer = shares("optimizer");
+  settings.state_places.parameters = shares("parameters");
+  settings.state_places.gradients = shares("gradients");
+  settings.state_places.activations = shares("activations");
+  if (options.has("frozen")) settings.frozen = shares("frozen");
+  if (all_in(settings.frozen, PlaceKind::automatic))
     throw_error(
         ErrorCode::bad_input,
         "frozen says where parameters that are not trained lie: device, host or a tier; left out, they lie "
         "where parameters do, which may be \"auto\"");
-  wishes.updated_here = options.text("update") == "device";
-  if (const std::string tile = options.text("tile"); tile != "auto") wishes.tiled = tile == "tensor";
-  if (options.text("mode") == "auto") choose_all(wishes.lies);
-  check(wishes);
-  return wishes;
+  settings.updated_here = options.text("update") == "device";
+  if (const std::string tile = options.text("tile"); tile != "auto") settings.tiled = tile == "tensor";
+  if (options.text("mode") == "auto") choose_all(settings.state_places);
+  check(settings);
+  return settings;
 }
 
 }  // namespace prun

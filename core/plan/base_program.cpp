@@ -1,4 +1,4 @@
-#include "plan/beneath.hpp"
+#include "plan/base_program.hpp"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include "plan/order/contributions.hpp"
 #include "plan/order/needed_together.hpp"
 #include "plan/order/pass_calls.hpp"
-#include "plan/order/turns.hpp"
+#include "plan/order/time_slots.hpp"
 
 namespace prun {
 
@@ -50,7 +50,7 @@ class UnreducedTogether {
     }
   }
 
-  Turns take() {
+  TimeSlots take() {
     for (std::size_t f = 0; f < plan_.functions.size(); ++f) keep_apart(static_cast<std::int32_t>(f));
     Offsets offsets = assign_offsets(bytes_, together_.conflicts(bytes_.size()), instances_);
     bytes_.resize(instances_);
@@ -94,8 +94,8 @@ class UnreducedTogether {
 
 }  // namespace
 
-Turns take_unreduced_turns(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
-                           std::vector<std::int64_t> bytes) {
+TimeSlots unreduced_time_slots(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
+                               std::vector<std::int64_t> bytes) {
   UnreducedTogether together(plan, work, reduced, std::move(bytes));
   for (const ScheduleCall& pass : work.calls) together.follow(pass);
   return together.take();
