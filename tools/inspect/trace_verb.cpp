@@ -74,8 +74,7 @@ class Recording {
   std::vector<Probe*> probes(const Assembly& assembly) {
     const std::scoped_lock lock(mutex_);
     std::unique_ptr<Recorder>& recorder = recorders_[assembly.rank()];
-    const std::int32_t depth = assembly.plan().depth();
-    recorder = std::make_unique<Recorder>(assembly.plan(), steps_ + 3 * std::int64_t{depth});
+    recorder = std::make_unique<Recorder>(assembly.plan(), steps_ + 3 * others(assembly.plan()));
     return {recorder.get()};
   }
 
@@ -87,18 +86,19 @@ class Recording {
     trainer.step();
     Clock::time_point before = Clock::now();
     const Assembly& assembly = trainer.assembly();
-    const std::int64_t depth = assembly.plan().depth();
-    trainer.run(steps_ + 2 * depth, [&](const StepResult&) {
+    const std::int64_t before_and_behind = others(assembly.plan());
+    trainer.run(steps_ + 2 * before_and_behind, [&](const StepResult&) {
       const Clock::time_point now = Clock::now();
       seconds.push_back(std::chrono::duration<double>(now - std::exchange(before, now)).count());
     });
-    seconds.erase(seconds.begin(), seconds.begin() + (depth > 0));
+    seconds.erase(seconds.begin(), seconds.begin() + (before_and_behind > 0));
     seconds.resize(static_cast<std::size_t>(steps_));
     const std::vector<Event> events = events_of(assembly.rank());
     const std::string said =
         format("rank %lld: %.3f ms a step (the median of %lld%s; the fastest %.3f)\n",
                static_cast<long long>(assembly.rank()), median(seconds) * 1e3, static_cast<long long>(steps_),
-               depth > 0 ? " between drains" : "", *std::min_element(seconds.begin(), seconds.end()) * 1e3) +
+               before_and_behind > 0 ? " between drains" : "",
+               *std::min_element(seconds.begin(), seconds.end()) * 1e3) +
         times_text(assembly.plan().queues, mean(assembly.plan(), events));
     const RankTrace trace =
         trace_of(assembly.program(), assembly.plan(), static_cast<int>(assembly.rank()), events);
@@ -112,12 +112,15 @@ class Recording {
     return recorders_.at(rank)->events();
   }
 
+  // Steps that a row of them begins with, and as many that it ends with: alike on all ranks.
+  static std::int64_t others(const Plan& plan) { return plan.overlaps ? plan.running - 1 : 0; }
+
   StepTimes mean(const Plan& plan, const std::vector<Event>& events) const {
     StepTimes mean;
     mean.busy.resize(plan.queues.size());
     mean.waiting.resize(plan.queues.size());
     const auto steps = static_cast<double>(steps_);
-    const std::int64_t first = 1 + plan.depth();
+    const std::int64_t first = 1 + others(plan);
     for (std::int64_t step = first; step < first + steps_; ++step) {
       const StepTimes one = summarize(plan, events, step);
       for (std::size_t q = 0; q < plan.queues.size(); ++q) {
