@@ -25,7 +25,7 @@ using Price = double (*)(std::string_view op, bool on_host);
 fs::path costs_of(const Recipe& recipe, Price price) {
   CostTable table;
   table.machine = this_machine();
-  for (const RecipeVariant& way : ways_of(recipe, plugins())) {
+  for (const RecipeVariant& way : variants_of(recipe, plugins())) {
     const Assembly assembly(way.recipe, plugins());
     for (const PlannedFunction& function : assembly.plan().functions)
       for (const PlannedStep& step : function.steps) {
@@ -92,7 +92,7 @@ TEST(Quickest, MicrobatchesPassInTheOrderThatIsPredictedToTakeLessTime) {
 TEST(Quickest, AllWaysOfTwoSettingsAreCompared) {
   const Recipe recipe = tiny_recipe({"device.plugin=cpu-async", "batch.order=auto"}, update_left_open);
   std::vector<std::string> said;
-  for (const RecipeVariant& way : ways_of(recipe, plugins())) said.push_back(way.said());
+  for (const RecipeVariant& way : variants_of(recipe, plugins())) said.push_back(way.said());
   EXPECT_EQ(said, (std::vector<std::string>{"batch.order=horizontal and strategy.0.update=host",
                                             "batch.order=horizontal and strategy.0.update=device",
                                             "batch.order=vertical and strategy.0.update=host",
