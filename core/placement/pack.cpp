@@ -101,12 +101,40 @@ class Packer {
       // alike.
       std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
       for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
+      if (!frozen) lies += summed_behind(segment, id, folded(axes));
       groups[{value.optimizer, value.decay, value.lr_scale, value.weight_decay,
               norm_of(value.gradient, segment), lies, form_of(id), folded(axes),
               travels_in_codes(id) ? Travels::in_codes : Travels::as_it_is}]
           .push_back(id);
     }
     return groups;
+  }
+
+  // The axes over which the bucket is to be summed as a whole, in words: all of its gradients are, or none.
+  std::string summed_behind(Id segment, Id parameter, AxisId axis) const {
+    Bucket bucket;
+    bucket.segment = segment;
+    bucket.axis = axis;
+    bucket.coded = travels_in_codes(parameter);
+    std::set<AxisId> axes;
+    for (const Id id : program_.segment(segment).ops(FunctionKind::reduce))
+      if (sums_over(bucket, id) && !is_over(bucket, program_.axis_of(id)) &&
+          is_sum_of(id, program_.value(parameter).gradient))
+        axes.insert(program_.axis_of(id));
+    std::string text;
+    for (const AxisId behind : axes) text += "summed over " + program_.mesh().name(behind) + ";";
+    return text;
+  }
+
+  // Says whether it sums the gradient, in its own type or in the one that it is cast to.
+  bool is_sum_of(Id sum, Id gradient) const {
+    const Id summed = program_.op(sum).operands[0];
+    if (summed == gradient) return true;
+    const std::vector<Id>& ops = program_.segment(program_.op(sum).segment).ops(FunctionKind::reduce);
+    return std::any_of(ops.begin(), ops.end(), [&](Id id) {
+      const Op& op = program_.op(id);
+      return op.def->converts && op.operands[0] == gradient && op.operands[1] == summed;
+    });
   }
 
   const NamedOptimizer& optimizer_of(const Value& parameter) const {

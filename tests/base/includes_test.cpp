@@ -160,7 +160,7 @@ TEST_F(Includes, AWrongArrowAndACircleAreFound) {
 
 // The compiler looks for the standard's headers in these folders first: a script called `format` was read in
 // place of <format>.
-TEST(Includes, NoFileHasTheNameOfAStandardHeader) {
+TEST_F(Includes, NoFileHasTheNameOfAStandardHeader) {
   const std::set<std::string> standard = {
       "any",    "atomic", "barrier", "bit",    "chrono",  "codecvt", "compare", "concepts", "coroutine",
       "format", "future", "latch",   "limits", "list",    "locale",  "map",     "memory",   "mutex",

@@ -12,6 +12,12 @@
 namespace prun::test {
 namespace {
 
+// Ranks of `a` have other positions of a sequence: the gradients of some parameters are sums over it, others
+// are not, and lie beside them.
+constexpr const char* spread_sequence =
+    "[mesh]\na = 2\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n"
+    "[[strategy]]\nplugin = 'spread'\naxis = 'a'\ndims = ['seq']\n";
+
 struct Layout {
   const char* name;
   const char* text;  // mesh and strategies
@@ -80,6 +86,9 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"pipeline",
                "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n",
                {"model.layers=4"}},
+        Layout{"zero1_behind_a_spread_sequence", spread_sequence, {"strategy.1.stage=1"}},
+        Layout{"zero2_behind_a_spread_sequence", spread_sequence, {}},
+        Layout{"zero3_behind_a_spread_sequence", spread_sequence, {"strategy.1.stage=3"}},
         Layout{"everything1", all_zero1.c_str(), {}}, Layout{"everything2", all_zero2.c_str(), {}},
         Layout{"everything3", all_zero3.c_str(), {"model.dropout=0.1"}}),
     [](const auto& layout) { return std::string(layout.param.name); });
