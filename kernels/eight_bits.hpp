@@ -44,20 +44,20 @@ PRUN_BITS float block_scale(float largest) {
   if (!(largest > 0)) return 0.0f;
   const std::uint32_t bits = bits_of(largest);
   const std::uint32_t exponent = (bits >> 23) + ((bits & fraction) > most ? 1u : 0u);
-  // So that its inverse is a float, and so is what codes stand for.
+  // The limits make its inverse a float, and what codes stand for as well.
   return float_of((exponent < 40 ? 40 : exponent > 214 ? 214 : exponent) << 23);
 }
 
 // What numbers are multiplied by to be below 2; of a block of zeros 0.
 PRUN_BITS float inverse_of(float scale) { return scale > 0 ? float_of(0x7f000000u - bits_of(scale)) : 0.0f; }
 
-// Rounded up by the odds of what is cut off: `chance` is below 2^16. `least`: the least code that is not 0's
-// own. Both ways are worked out and one is chosen, so that compilers make vectors of it.
+// Rounds up by the odds of what is cut off: `chance` is below 2^16. `least` is the least code that is not 0's
+// own. Both ways are computed and one is chosen, so that compilers vectorise it.
 template <int binades>
 PRUN_BITS std::uint8_t code_of(float value, float inverse_scale, std::uint32_t chance, std::uint32_t least) {
   constexpr std::uint32_t most = (static_cast<std::uint32_t>(binades) << mantissa_bits) | 7u;
   const float ratio = value * inverse_scale, first = power_of_two(1 - binades);
-  // Evenly apart below `first`: whole numbers and 16 bits behind the point.
+  // Codes are evenly apart below `first`: these are whole numbers and 16 bits after the point.
   const float below = ratio < first ? ratio : first;
   const float steps = (below > 0 ? below : 0.0f) * power_of_two(binades - 1 + mantissa_bits) * 65536.0f;
   const std::uint32_t even = (static_cast<std::uint32_t>(static_cast<std::int32_t>(steps)) + chance) >> 16;

@@ -1,5 +1,5 @@
-// What an op of whole matrices makes of its operand, and what of it a rank does: for kernels/cpu and
-// kernels/cuda alike, on the host.
+// Says which matrices an op of whole matrices finds in its operand, and which of them a rank does: for
+// kernels/cpu and kernels/cuda alike, on the host.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 
 namespace prun {
 
-// A matrix, dense and row by row, from element `offset` on.
+// Is a matrix, dense and row by row, from element `offset` on.
 struct MatrixPiece {
   std::int64_t offset = 0, rows = 0, columns = 0;
 
-  // Of the op `orthogonalize`, by its attribute.
+  // Returns the scale of the op `orthogonalize`, by its attribute.
   double scale(std::int64_t by) const {
     const auto high = static_cast<double>(rows), wide = static_cast<double>(columns);
     return by == 2   ? 0.2 * std::sqrt(std::max(high, wide))
@@ -29,7 +29,7 @@ inline std::int64_t extent(const Tensor& x, int d) { return x.dim[d]; }
 inline std::int64_t extent(const OperandShape& x, int d) { return x.dims[d].extent; }
 }  // namespace detail
 
-// By the first attributes of `orthogonalize`: how many dimensions number matrices and columns, and three
+// Cuts by the first attributes of `orthogonalize`: how many dimensions number matrices and columns, and three
 // cuts.
 template <class Operand>
 std::vector<MatrixPiece> matrix_pieces(const Operand& x, const Attr* attrs) {
@@ -77,7 +77,7 @@ std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
   return runs;
 }
 
-// Whether this rank has the matrices of this layer: where they are dealt, one rank after the other has a
+// Says whether this rank has the matrices of this layer: where they are dealt, one rank after the other has a
 // layer's. Which one this is follows from its part of a flat range.
 inline bool is_dealt_here(const KernelArgs& args) {
   const std::int64_t first = args.attrs[12].i, ranks = args.attrs[13].i;
@@ -86,7 +86,7 @@ inline bool is_dealt_here(const KernelArgs& args) {
   return (first + args.layer) % ranks == part.start[0] / part.dim[0];
 }
 
-// What of a tensor that lies from element `offset` of a flat range on lies in this part of it.
+// Says what this part of a flat range has of a tensor that begins at element `offset` of the range.
 struct PackedRange {
   std::int64_t from = 0, to = 0, count = 0;
 };

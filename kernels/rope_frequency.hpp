@@ -1,6 +1,6 @@
-// By which angle rotary positions turn a pair of channels from one position to the next, for kernels/cpu and
-// kernels/cuda alike: base^(-pair / pairs), and by `factor` less where sequences are longer than those that a
-// model was first trained on. Who is slowed down:
+// Computes by which angle rotary positions turn a pair of channels from one position to the next, for
+// kernels/cpu and kernels/cuda alike: base^(-pair / pairs), and by `factor` less where sequences are longer
+// than those that a model was first trained on. Who is slowed down:
 //   by rounds  pairs that turn round less than `low` times within `original` positions by all of it, those
 //   that
 //              do more than `high` times not at all, between them in proportion to their rounds (Llama 3.1)
@@ -26,15 +26,15 @@ struct RopeTurn {
   double query_scale = 1, key_scale = 1;  // what queries and keys are multiplied by
 };
 
-// The attributes of rope and rope_grad.
+// Reads the attributes of rope and rope_grad.
 template <class Attr>
 __attribute__((always_inline)) inline RopeTurn rope_turn(const Attr* attrs) {
   return {attrs[0].f, attrs[1].f, attrs[2].f, attrs[3].f, attrs[4].f, static_cast<RopeScaling>(attrs[5].i),
           attrs[6].f, attrs[7].f};
 }
 
-// The share of its own turn that a pair keeps between two pairs, whole ones that turn round about `high` and
-// `low` times.
+// Returns the share of its own turn that a pair keeps between two pairs, whole ones that turn round about
+// `high` and `low` times.
 __attribute__((always_inline)) inline double kept_by_pairs(const RopeTurn& turn, std::int64_t pair,
                                                            std::int64_t pairs) {
   const auto with_rounds = [&](double rounds) {

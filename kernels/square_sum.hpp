@@ -19,7 +19,7 @@ static_assert(columns == together * lanes);
 
 constexpr std::int64_t pieces_of(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Of a part of a tensor of so many elements; the last part may have fewer.
+// Returns the rows of a part of a tensor of `elements` elements; the last part may have fewer.
 constexpr std::int64_t part_rows(std::int64_t elements) {
   return pieces_of(pieces_of(elements, row_elements), most_parts);
 }

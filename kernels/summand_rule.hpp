@@ -33,7 +33,7 @@ C root(C x) {
 }
 #endif
 
-// beta / summands m + (1 - beta) clip gradient
+// Computes beta / summands m + (1 - beta) clip gradient.
 template <class C>
 struct MomentumRule {
   C of_m, of_gradient;
@@ -46,12 +46,12 @@ struct MomentumRule {
   }
 };
 
-// sum / (sqrt(v by_v) + eps)
+// Computes sum / (sqrt(v by_v) + eps).
 template <class C>
 struct FrozenRule {
   C by_v, eps;
 
-  // On the host, once.
+  // Is called on the host, once.
   FrozenRule(double least, double beta, std::int64_t frozen_at)
       : by_v(static_cast<C>(frozen_at > 0 ? 1 / (1 - std::pow(beta, static_cast<double>(frozen_at))) : 1.0)),
         eps(static_cast<C>(least)) {}

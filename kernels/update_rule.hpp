@@ -42,7 +42,7 @@ struct Ieee {
   static PRUN_RULE C add(C a, C b) {
     return a + b;
   }
-  // By a call where the instruction set has no such thing.
+  // Makes a call where the instruction set has no such thing.
   template <class C>
   static PRUN_RULE C fma(C a, C b, C c) {
     return std::fma(a, b, c);
@@ -58,7 +58,7 @@ struct Ieee {
 };
 #endif
 
-// base^exponent, for a whole exponent: libraries differ in the last bits of theirs.
+// Returns base^exponent, for a whole exponent: libraries differ in the last bits of theirs.
 PRUN_RULE double power(double base, double exponent) {
   double result = 1;
   for (auto left = static_cast<std::uint64_t>(exponent); left > 0; left /= 2) {
@@ -90,10 +90,10 @@ PRUN_RULE std::uint64_t stream_of(std::uint64_t name, double step) {
 // ---------------------------------------------------------------- one step's numbers
 // Worked out in double and rounded once to what is computed in.
 
-// The part of the weight that decay leaves.
+// Returns the part of the weight that decay leaves.
 PRUN_RULE double shrink_of(double rate, double decay) { return Ieee::add(1.0, -Ieee::mul(rate, decay)); }
 
-// What is missing to moments that began with zeros.
+// Holds what is missing to moments that began with zeros.
 struct AdamBias {
   double first, second;
 
@@ -148,7 +148,7 @@ struct SgdStep {
   PRUN_RULE C update(C weight, C gradient) const {
     return Ieee::fma(shrink, weight, -Ieee::mul(rate, Ieee::mul(clip, gradient)));
   }
-  // With a buffer, in place.
+  // Updates with a buffer, in place.
   PRUN_RULE C update(C weight, C gradient, C& mean) const {
     mean = Ieee::fma(clip, gradient, Ieee::mul(momentum, mean));
     return Ieee::fma(shrink, weight, -Ieee::mul(rate, mean));
@@ -167,7 +167,7 @@ struct MomentumStep {
         later(static_cast<C>(kept)),
         sign(signs) {}
 
-  // The mean in place.
+  // Updates the mean in place.
   PRUN_RULE C direction(C gradient, C& mean) const {
     const C g = Ieee::mul(clip, gradient), apart = Ieee::add(mean, -g);
     const C along = Ieee::fma(now, apart, g);

@@ -1,4 +1,4 @@
-// What an update's operands may lie in, for kernels/cpu and kernels/cuda alike.
+// Lists the types that an update's operands may have, for kernels/cpu and kernels/cuda alike.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ UpdateChoice<Choice> choose_wide_update(const OperandShape& master, Choice choic
 
 template <class T, class Gradient, class State, class Choice>
 UpdateChoice<Choice> choose_master(const OperandShape& master, Choice choice) {
-  // Of fp16 nothing rounds by chance, so there must be a master copy.
+  // In fp16 nothing rounds by chance, so there must be a master copy.
   if constexpr (!std::is_same_v<T, f16>)
     if (!master.present) return choice.template operator()<UpdateTypes<T, void, Gradient, State>>();
   if constexpr (is_half<T>)
@@ -84,7 +84,7 @@ detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice
   return {};
 }
 
-// The same for operands 0 to 2 of `average_weights`, a parameter, its master copy and their average.
+// Does the same for operands 0 to 2 of `average_weights`, a parameter, its master copy and their average.
 template <class Choice>
 detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
   const OperandShape& master = s.operand[1];
@@ -103,8 +103,8 @@ detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
   return {};
 }
 
-// The same for operands 1 and 2 of `momentum`, a gradient and its state, with step and seed where it rounds
-// by chance. Parameter and master copy are nothing to it.
+// Does the same for operands 1 and 2 of `momentum`, a gradient and its state, with step and seed where it
+// rounds by chance. Parameter and master copy are nothing to it.
 template <class Choice>
 detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
   const DType gradient = s.operand[1].dtype, state = s.operand[2].dtype;
@@ -121,24 +121,24 @@ detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
   return {};
 }
 
-// Whether a state and its scales are those of moments in 8 bits, no block of which is cut.
+// Says whether a state and its scales are those of moments in 8 bits, no block of which is cut.
 inline bool in_eight_bits(const OpShape& s, int state, int scale) {
   const OperandShape &codes = s.operand[state], &scales = s.operand[scale];
   return codes.present && codes.dtype == DType::u8 && scales.present && scales.dtype == DType::f32 &&
          scales.elements() * eight_bit_block == codes.elements();
 }
 
-// Of an update without states: what it would keep them in.
+// Returns the type in which an update without states would keep them.
 inline DType state_type(const OperandShape& gradient) { return OpShape::statistics(gradient.dtype); }
 
-// Whether step and seed, scalars at these places, are there for an update that rounds by chance.
+// Says whether step and seed, scalars at these places, are there for an update that rounds by chance.
 inline bool has_chance(const OpShape& s, DType state, int step, int seed) {
   const auto scalar = [&](int i) { return s.operand[i].present && s.operand[i].dtype == DType::f64; };
   const bool chancy = state == DType::bf16 || (s.operand[0].dtype == DType::bf16 && !s.operand[1].present);
   return !chancy || (scalar(step) && scalar(seed));
 }
 
-// Of an update that rounds by chance: what is told of its operand 0.
+// Checks what is stated of operand 0 of an update that rounds by chance.
 inline void check_updates(const KernelArgs& args) {
   if (args.update_count < 0)
     throw_error(

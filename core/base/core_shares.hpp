@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// How usable cores are dealt out: contiguous shares, or nothing when there are fewer cores than ranks, so
-// that all use all of them.
+// Returns how usable cores are dealt out: contiguous shares, or nothing when there are fewer cores than
+// ranks, so that all use all of them.
 std::vector<std::optional<cpu_set_t>> share_cores(const cpu_set_t& usable, int ranks);
 
 // While this lives the calling thread, and what it starts, has the cores of one of so many ranks: a device

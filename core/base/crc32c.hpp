@@ -12,7 +12,7 @@
 
 namespace prun {
 
-// Of the bytes that come after those of which `before` is the checksum.
+// Returns the checksum with bytes added after those of which `before` is the checksum.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 // Computes the same without the processor's help.
 std::uint32_t crc32c_in_software(std::span<const std::byte> bytes, std::uint32_t before = 0);

@@ -55,13 +55,13 @@ class DurableFile {
 // pipe, /dev/null, a terminal, our own standard output) is written into as it stands; a disk is refused.
 void replace_text_file(const std::filesystem::path& target, std::string_view text);
 
-// Whether that is where our standard output or standard error goes.
+// Says whether that is where our standard output or standard error goes.
 bool is_standard_stream(const std::filesystem::path& target);
 
 // Puts `text` in the place of whatever file or link has that name, whole or not at all.
 void put_text_file(const std::filesystem::path& target, std::string_view text);
 
-// What becomes of a folder that is at the target already.
+// Says what becomes of a folder that is at the target already.
 enum class Existing { refuse, replace };
 
 // Fills a folder, such as one checkpoint. Without commit() nothing appears at the target, or what was there
@@ -99,7 +99,7 @@ void remove_folder(const std::filesystem::path& folder);
 // that stood aside for another, which come back if there is none.
 void clear_dead_saves(const std::filesystem::path& folder);
 
-// What is in a short text file; nothing when there is none. bad_input for what is not a file.
+// Returns what is in a short text file; nothing when there is none. Throws bad_input for what is not a file.
 std::optional<std::string> read_short_file(const std::filesystem::path& path);
 
 // Makes the text file `parent`/latest name the folder `parent`/`name`, which must exist.

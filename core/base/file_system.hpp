@@ -51,7 +51,7 @@ std::filesystem::path folder_of(const std::filesystem::path& path);
 FileDescriptor open_or_throw(const std::filesystem::path& path, int flags);
 FileDescriptor open_folder(const std::filesystem::path& folder);
 
-// Whether the path still names what is open.
+// Says whether the path still names what is open.
 bool names(const std::filesystem::path& path, const FileDescriptor& open);
 
 }  // namespace prun

@@ -97,7 +97,7 @@ class Cursor {
   std::size_t* passed_;
 };
 
-// What the library's reader calls with each thing it finds (its SAX interface): builds the tree.
+// The library's reader calls this with each thing it finds (its SAX interface): it builds the tree.
 class Tree {
  public:
   Tree(std::string_view text, std::string_view source, const JsonLimits& limits)

@@ -1,4 +1,4 @@
-// What somebody may have meant who names a file or folder that is not there.
+// Guesses what a user may have meant who names a file or folder that is not there.
 #pragma once
 
 #include <filesystem>

@@ -17,8 +17,8 @@ std::string without_blanks(std::string_view text) {
   return rest;
 }
 
-// Whether a file begins so, however it was laid out since, or is empty; with a message where it cannot be
-// read.
+// Says whether a file begins so, however it was laid out since, or is empty; with a message where it cannot
+// be read.
 bool may_be_replaced(const fs::path& file, std::string_view mark) {
   constexpr std::size_t most_blanks = 256;
   const FileDescriptor open = open_or_throw(file, O_RDONLY | O_NONBLOCK);

@@ -1,4 +1,4 @@
-// What the system allows this process, met before anything else runs in it.
+// Checks what the system allows this process, before anything else runs in it.
 #pragma once
 
 #include <cstdint>

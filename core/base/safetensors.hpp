@@ -71,7 +71,7 @@ struct SafetensorsEntry {
 
 using SafetensorsMetadata = std::map<std::string, std::string, std::less<>>;
 
-// What the header says, all of it verified against the size of the file.
+// Holds what the header says, all of it verified against the size of the file.
 class SafetensorsIndex {
  public:
   SafetensorsIndex(std::vector<SafetensorsEntry> entries, SafetensorsMetadata metadata);
@@ -103,7 +103,7 @@ class SafetensorsFile {
   const std::vector<SafetensorsEntry>& entries() const { return index_.entries(); }
   // Throws not_found, naming the file and the tensor.
   const SafetensorsEntry& entry(std::string_view name) const;
-  // Whether the file has checksums; that of the header has been compared then.
+  // Says whether the file has checksums; that of the header has been compared then.
   bool has_checksums() const { return !checksums_.empty(); }
   // Returns the checksum of the header, and so of all it states, the data's checksums included.
   const std::string& header_checksum() const { return checksums_; }

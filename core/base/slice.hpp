@@ -42,7 +42,7 @@ struct Stretch {
   std::int64_t part = 0, whole = 0, count = 0;
 };
 
-// Of a slice, in order; `part` counts the slice's elements.
+// Returns those of a slice, in order; `part` counts the slice's elements.
 std::vector<Stretch> stretches(const Slice& slice);
 
 // Returns where an element of a slice is in the whole tensor.

@@ -1,4 +1,4 @@
-// Small text helpers .
+// Implements small helpers for text.
 #include "base/text.hpp"
 
 #include <algorithm>

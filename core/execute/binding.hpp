@@ -49,7 +49,7 @@ class Binding {
   std::int64_t rank_;
   bool poison_;
   std::map<BoundKey, std::unique_ptr<BoundPiece>> bound_;
-  // Of launches, at stable addresses.
+  // These belong to launches, at stable addresses.
   std::deque<std::vector<Tensor>> tensors_;
   std::deque<std::vector<TensorElements>> updates_;
 };

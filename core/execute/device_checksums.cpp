@@ -52,7 +52,7 @@ class DeviceChecksums::OfDevice {
     sums_each_ = shape.operand[1].elements();
   }
 
-  // Whether the device may have tried the work.
+  // Says whether the device may have tried the work.
   bool bind() {
     const auto each = static_cast<std::size_t>(sums_each_);
     sums_.emplace(device_, static_cast<std::int64_t>(launches_.size() * each * sizeof(std::uint64_t)));

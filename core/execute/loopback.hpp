@@ -11,7 +11,7 @@ namespace prun {
 
 class Loopback final : public CommInterface {
  public:
-  // One communicator for each queue of the plan that communicates.
+  // Has one communicator for each queue of the plan that communicates.
   Loopback(const Plan& plan, const Mesh& mesh, std::int64_t rank);
 
   std::vector<QueueComm> queues();

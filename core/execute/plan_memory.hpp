@@ -52,7 +52,7 @@ class PlanMemory {
   std::byte* staged(Id value, std::int64_t step, std::int64_t microbatch) const;
 
  private:
-  // What a device has given for a range of the layout, the room around it included.
+  // Holds what a device has allocated for a range of the layout, the room around it included.
   class Range {
    public:
     Range(const Layout::Range& planned, DeviceInterface& device, std::int64_t fence);

@@ -1,4 +1,4 @@
-// Who is told what the queues of a rank do.
+// A probe observes what the queues of a rank do.
 #pragma once
 
 #include <chrono>
@@ -22,9 +22,9 @@ class Probe {
   // These frame each of the call's waits, before begin_call.
   virtual void begin_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
   virtual void end_wait(std::int32_t, const Call&, const Wait&, std::int64_t, double) noexcept {}
-  // Whether exchanges are launched one by one and, in steps of even number, kernels too, with end_kernel
-  // after each; `index` counts within the call. Steps of odd number run as they do unwatched: of calls
-  // that a device takes as one, the last takes all the time.
+  // Says whether exchanges are launched one by one and, in steps of even number, kernels too, with end_kernel
+  // after each; `index` counts within the call. Steps of odd number run as they do unwatched: of calls that a
+  // device takes as one, the last takes all the time.
   virtual bool each_kernel() const noexcept { return false; }
   virtual void end_kernel(std::int32_t, const Call&, std::size_t /*index*/, double) noexcept {}
   // Within a call that communicates: whether its operations have been started and now wait for the others.

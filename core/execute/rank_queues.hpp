@@ -16,7 +16,7 @@ class RankQueues {
   // The plan must outlive it.
   explicit RankQueues(const Plan& plan) : plan_(plan) {}
 
-  // Once, before anything else. `counters` and `comms`: by queue.
+  // Is called once, before anything else. `counters` and `comms` are by queue.
   void create(const Devices& devices, const Counters& counters, const std::vector<QueueComm>& comms);
   // Calls of both sides.
   void bind(Binding& binding);

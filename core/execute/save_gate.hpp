@@ -16,7 +16,7 @@ class SaveGate {
   SaveGate(const SaveGate&) = delete;
   SaveGate& operator=(const SaveGate&) = delete;
 
-  // Whether steps may go on beside a save.
+  // Says whether steps may go on beside a save.
   bool holds_back() const { return reads_ > 0; }
   // While no step runs, and once the save before has been let by: from now on nothing is read.
   void close() { ++begun_; }

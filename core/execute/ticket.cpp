@@ -7,7 +7,8 @@
 namespace prun {
 namespace {
 
-// Who waits for a ticket stands beside threads that compute: it must not take a core from them for long.
+// A thread that waits for a ticket runs beside threads that compute: it must not take a core from them for
+// long.
 constexpr std::chrono::microseconds longest_spin{20};
 constexpr std::chrono::microseconds poll_every{30};
 

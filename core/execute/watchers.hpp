@@ -1,4 +1,4 @@
-// Who watches what an executor's queues do, and in which steps how closely.
+// Holds the probes that watch what an executor's queues do, and says in which steps how closely.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class Watchers {
     }
   }
 
-  // Of queues that run their work later: those told as far as a queue is seen to have come, and those told of
-  // times once a step is done.
+  // For queues that run their work later there are probes that get the progress of a queue, and those that
+  // get times once a step is done.
   const std::vector<Probe*>& live() const { return live_; }
   const std::vector<Probe*>& timed() const { return timed_; }
   bool each_kernel() const { return each_kernel_; }
-  // Whether each launch of a step is a work, and probes are told of it.
+  // Says whether each launch of a step is a work, and is reported to probes.
   bool one_by_one(std::int64_t step) const { return each_kernel_ && step % 2 == 0; }
 
   // Says whether exposed communication is measured, in any step or in this one.
@@ -44,7 +44,7 @@ class Watchers {
     for (std::size_t part = 0; part < parts_of(piece); ++part) each(piece.exchange(part));
   }
 
-  // What blocking queues tell all of them as they go.
+  // Blocking queues report these to all of them as they go.
   template <class Tell>
   void tell(Tell&& tell_one) const {
     if (probes_.empty()) return;

@@ -64,7 +64,7 @@ struct AllReduceMaxUpdate {
 // axis.
 constexpr AttrDef block_attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_attr("parts", 1)};
 
-// With `direct` there are no blocks: x[lead.., d, rest..] as it lies, exchanged for each place of lead.
+// With `direct` there are no blocks: x[lead.., d, rest..] as it is, exchanged for each place of lead.
 constexpr AttrDef exchange_attrs[] = {block_attrs[0], block_attrs[1], block_attrs[2], int_attr("direct", 0)};
 
 bool is_direct(const OpShape& s) { return s.attrs[3].i != 0; }

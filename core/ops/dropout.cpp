@@ -16,7 +16,7 @@ struct Dropout {
   static constexpr const char* help = "zeroes elements by a counter-based draw";
   static constexpr OperandDef operands[] = {
       {"x"}, {"samples"}, {"seed"}, {"y", Access::write}, positions_operand};
-  // `stream` tells the dropouts of one segment apart.
+  // `stream` distinguishes the dropouts of one segment.
   static constexpr AttrDef attrs[] = {real_attr("p", 0.0), int_attr("stream", 0)};
   static constexpr const char* noise = "p";
   static void rule(OpShape& s) {

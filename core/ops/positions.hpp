@@ -1,5 +1,5 @@
-// Ops that do something else at each position: where sequences lie in another order they are told which one
-// is where (ops/sequence.cpp), else a place is the position.
+// Some ops depend on the position: where sequences have another order they get which one is where
+// (ops/sequence.cpp), else a place is the position.
 #pragma once
 
 #include "base/require.hpp"

@@ -45,8 +45,8 @@ Id AxisExchanges::reduced_in_parts(Id id, const AxisPlacement& wanted) {
   return along(along(id, "block", wanted.dim, axis_.now(id)), kind, wanted.dim, wanted);
 }
 
-// From the dimension that it lies along to another: each rank has blocks of the latter, one for each rank,
-// and gets blocks of the former.
+// Moves it from the dimension on which it is sharded to another: each rank has blocks of the latter, one for
+// each rank, and gets blocks of the former.
 Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
   const Name from = axis_.now(id).dim;
   const Id blocks = along(id, "block", wanted.dim, axis_.now(id));

@@ -1,4 +1,4 @@
-// The exchanges that placement inserts: from how a value lies on an axis to how it is wanted.
+// Inserts the exchanges of placement: from a value's placement on an axis to the wanted one.
 #pragma once
 
 #include <map>

@@ -1,4 +1,5 @@
-// How every value lies on one axis of the mesh, at the point of the step that placement has come to.
+// Holds the placement of every value on one axis of the mesh, at the point of the step that the pass has
+// reached.
 #pragma once
 
 #include <map>
@@ -20,14 +21,14 @@ class AxisState {
   AxisId axis() const { return axis_; }
   std::string name() const { return program_.mesh().name(axis_); }
   std::int64_t extent() const { return program_.mesh().extent(axis_); }
-  // What is to lie on this axis, first come first; those of ops alone at last.
+  // Returns the dimensions to shard on this axis, first come first; those of ops alone come last.
   const std::vector<Split>& splits() const { return splits_; }
 
   AxisPlacement now(Id id) const {
     const auto found = now_.find(id);
     return found == now_.end() ? program_.value(id).on(axis_) : found->second;
   }
-  // Whether it lies where only ops that want another dimension whole have it.
+  // Says whether it is sharded as only ops that want another dimension whole have it.
   bool is_away(Id id) const;
   // From here on; memory stays laid out as it was.
   void change(Id id, const AxisPlacement& placement) { now_[id] = placement; }

@@ -1,5 +1,5 @@
-// Copies between where a value lies and where it is used: what fetches, what leaves and what is saved share
-// these.
+// Makes copies between where a value is stored and where it is used: fetches, leaving gradients and saved
+// values share these.
 #pragma once
 
 #include <string>

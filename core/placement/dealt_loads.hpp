@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// What ranks of an axis have been dealt so far, FLOPs of each.
+// Holds what ranks of an axis have been dealt so far, in FLOPs of each.
 using DealtLoads = std::map<AxisId, std::vector<double>>;
 
 // One op of so many layers, to consecutive ranks in turn, and so that the one that has most has least. Says

@@ -23,7 +23,7 @@ class Rewriter {
   }
 
  private:
-  // Whether a value that these ops know of is the blocks of an exchange, and nothing else.
+  // Says whether a value that these ops know of is the blocks of an exchange, and nothing else.
   bool is_between(const std::vector<Id>& ops) const {
     if (ops.size() != 2) return false;
     const Op &writer = program_.op(ops[0]), &reader = program_.op(ops[1]);

@@ -8,7 +8,8 @@
 
 namespace prun {
 
-// How a flat range lies of which the ranks of an axis, or of several together, have a part each.
+// Returns the placement of a flat range of which the ranks of an axis, or of several together, have a part
+// each.
 std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis);
 
 class FlatRanges {
@@ -24,7 +25,8 @@ class FlatRanges {
   Id add_range(const Value& like, const char* suffix, bool own);
   // Returns the whole of what the ranks have parts of, gathered once for each.
   Id gathered(Id own);
-  // Something that lies in parts, by which an op knows which rank it is on: none until something is gathered.
+  // Returns a value that is sharded, by which an op knows which rank it is on: none until something is
+  // gathered.
   Id any_part() const { return part_; }
 
  private:

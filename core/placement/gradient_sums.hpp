@@ -5,7 +5,7 @@
 
 namespace prun {
 
-// Sums a value over the axis where it lies, in front of that op; its largest where it is a partial maximum.
+// Sums a value over its axis, before that op; it takes the largest where it is a partial maximum.
 void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id before);
 
 // Sums a gradient in `reduce`. Where it travels in another type than it is kept in, all casts come first and

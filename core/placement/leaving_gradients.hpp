@@ -1,6 +1,6 @@
-// A gradient that is to lie elsewhere is summed in memory that instances have in turn and leaves by the
-// function `reduce`: behind the sum over the ranks, and behind the ops that measure it and look through it,
-// so that their bits are those of a gradient that stays.
+// A gradient that is stored elsewhere is summed in memory that instances reuse and leaves by the function
+// `reduce`: after the sum over the ranks, and after the ops that measure it and look through it, so that
+// their bits are those of a gradient that stays.
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// Values that lie elsewhere than in the memory of the device that computes with them: a strategy says where
-// (ProgramApi::place), and what is moved when follows from it.
+// Moves values that are stored elsewhere than in the memory of the device that computes with them: a strategy
+// says where (ProgramApi::place), and the moves follow from it.
 #pragma once
 
 #include "placement/leaving_gradients.hpp"

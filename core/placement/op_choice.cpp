@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// Whether it is true of an operand that is there before the op runs.
+// Says whether it is true of an operand that is there before the op runs.
 template <class Is>
 bool any_reads(const Program& program, const Op& op, Is&& is) {
   for (std::size_t i = 0; i < op.operands.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// Whether what the ranks have of operand i may be put together behind the op.
+// Says whether what the ranks have of operand i may be put together behind the op.
 bool passes(const OpShape& shape, const AxisPlacement& incomplete, std::size_t i);
 
 class OpChoice {
@@ -20,7 +20,7 @@ class OpChoice {
   std::optional<Name> split(const Op& op, const OpShape& shape) const;
   // Partial sums, or maxima, that the op hands on as they are; else replicated.
   AxisPlacement passed_on(const Op& op, const OpShape& shape) const;
-  // What an op that is split along a dimension makes of results that lack it.
+  // Returns what an op that is split along a dimension makes of results that lack it.
   AxisPlacement left_by(const Op& op, const OpShape& shape, const Name& split) const;
 
  private:

@@ -11,15 +11,15 @@ namespace {
 
 bool marks_any(const Name (&names)[max_marks]) { return !names[0].empty(); }
 
-// Whether ranks have the same elements of both: a gradient is a sum that has been taken.
+// Says whether ranks have the same elements of both: a gradient is a sum that has been taken.
 bool lie_alike(const Program& program, const Value& a, const Value& b) {
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if ((a.on(axis).is_sharded() || b.on(axis).is_sharded()) && a.on(axis) != b.on(axis)) return false;
   return a.dims == b.dims;
 }
 
-// Whether it does the same to each element of the parameter and of what lies like it, by numbers that are the
-// same for all parameters.
+// Says whether it does the same to each element of the parameter and of what lies like it, by numbers that
+// are the same for all parameters.
 bool is_flat(const Program& program, Id parameter, Id id) {
   const Op& op = program.op(id);
   if (op.exchange() || op.has_attr("axis")) return false;

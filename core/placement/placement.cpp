@@ -72,7 +72,7 @@ class AxisPass {
             if (program_.op(op).operands[i] == before) program_.replace_operand(op, i, whole);
   }
 
-  // The gradient of a carried value lies as it does. Where every rank has it alike, the first summand, the
+  // The gradient of a carried value has its placement. Where every rank has it alike, the first summand, the
   // last reader's, says whether ranks have a summand each: then it stays so until the value's own segment
   // reads it.
   bool adds_to_carried(const Op& op) const {
@@ -90,7 +90,7 @@ class AxisPass {
     sums_.note_placed(id);
   }
 
-  // Gradients of what is handed on lie as it does itself.
+  // Gradients of what is handed on have its placement.
   void visit_backward(Id id) {
     const SegmentData& segment = program_.segment(id);
     if (segment.outgoing_gradient != none)
@@ -102,7 +102,7 @@ class AxisPass {
     visit(id, FunctionKind::backward_weight);
   }
 
-  // How a value is handed on: a partial sum is summed first, in parts where it can be.
+  // Returns how a value is handed on: a partial sum is summed first, in parts where it can be.
   AxisPlacement handed_on(Id id) const {
     if (!axis_.now(id).is_incomplete() && !axis_.is_away(id)) return axis_.now(id);
     for (const Split& split : axis_.splits())
@@ -180,7 +180,8 @@ class AxisPass {
                    "' is each rank's own, and the op that made it is split otherwise; recompute that op");
   }
 
-  // How an operand lies when the op is split along that dimension; one that lacks it, as said.
+  // Returns the placement of an operand when the op is split along that dimension; one that lacks it has the
+  // stated one.
   AxisPlacement under(const std::optional<Name>& split, Id id, const AxisPlacement& else_where) const {
     return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : else_where;
   }

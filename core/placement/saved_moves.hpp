@@ -1,5 +1,5 @@
-// What backward reads of a segment's forward, where that lies elsewhere meanwhile: it is shared out over
-// places by whole values.
+// Moves what backward reads of a segment's forward, where that is stored elsewhere meanwhile: it is shared
+// out over places by whole values.
 #pragma once
 
 #include "program/step_program.hpp"

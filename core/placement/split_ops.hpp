@@ -1,5 +1,5 @@
-// Ops that want a dimension whole which is to lie on mesh axes: those that can say the same in ops that can
-// be split (OpDef::split) are written so, where they stood. `lm_head` is one, along the vocabulary.
+// Rewrites ops that want a dimension whole which is sharded on mesh axes: those that can be expressed in ops
+// that can be split (OpDef::split) are replaced by these. `lm_head` is one, along the vocabulary.
 #pragma once
 
 #include "program/step_program.hpp"

@@ -14,7 +14,7 @@ namespace prun {
 
 class SummandExchanges {
  public:
-  // A rank alone has so many summands in rows, and exchanges nothing.
+  // A rank alone has the summands in rows, and exchanges nothing.
   SummandExchanges(Program& program, const Bucket& bucket, std::int32_t number, std::int64_t summands)
       : program_(program),
         bucket_(bucket),

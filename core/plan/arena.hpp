@@ -52,15 +52,15 @@ struct Layout {
   // Returns the alignment of a range's regions, and of a function's values.
   std::int64_t alignment_in(const Range& range) const;
 
-  // The range that all of these bytes lie in; null: there is none.
+  // Returns the range that contains all of these bytes; null: there is none.
   const Range* find(std::int64_t offset, std::int64_t bytes) const;
 };
 // The range of that place; made if there is none.
 std::int32_t range_of(Layout& layout, MemoryPlace place);
 
 inline constexpr std::int64_t range_alignment = 4096;  // of what a device allocates
-// From where a range begins to where the next one does: each may grow, and lies in the plans of all programs
-// over the same memory at the same place.
+// Ranges begin so far apart: each may grow, and is at the same place in the plans of all programs over the
+// same memory.
 inline constexpr std::int64_t range_distance = std::int64_t{1} << 50;
 
 }  // namespace prun

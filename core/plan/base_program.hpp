@@ -12,8 +12,8 @@ struct BaseProgram {
   const Program& program;
   const Plan& plan;
 
-  // Whether the program over it is the same, for a step of other microbatches: what the host and the step
-  // hand over to each other lies there as well, and what a save reads is read as the plan beneath says.
+  // Says whether the program over it is the same, for a step of other microbatches: what the host and the
+  // step hand over to each other lies there as well, and what a save reads is read as the plan beneath says.
   bool is_of(const Program& above) const { return &program == &above; }
 };
 // Lets a plan have as much memory as one that was made over it.

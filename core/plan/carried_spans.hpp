@@ -14,11 +14,11 @@ struct CarriedSpan {
 
   // Says whether it crosses the border before an instance of the chain.
   bool crosses(std::int32_t instance) const { return from < instance && instance <= last; }
-  // Whether instances [begin, end) of the chain have to do with it, or pass it on.
+  // Says whether instances [begin, end) of the chain have to do with it, or pass it on.
   bool meets(std::int32_t begin, std::int32_t end) const { return from < end && begin <= last; }
 
-  // Whether it comes with what comes in to a chunk, and goes with what that hands on: to ranks that have it
-  // not yet. Its gradient goes the other way over every border between ranks, so that summands come in the
+  // Says whether it comes with what comes in to a chunk, and goes with what that hands on: to ranks that have
+  // it not yet. Its gradient goes the other way over every border between ranks, so that summands come in the
   // order of backward.
   bool arrives(const Work& work, const ChunkWork& chunk) const {
     return gradient_leaves(work, chunk) && chunk.held <= from;

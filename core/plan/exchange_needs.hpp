@@ -13,9 +13,10 @@ namespace prun {
 // Returns a rank's number among the members of a group, which it is one of.
 std::int32_t place_among(const std::vector<int>& members, std::int64_t rank);
 
-// Whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is not.
+// Says whether exchanges go through pinned memory: the plugin moves the host's alone, and the device's is
+// not.
 bool is_staged(const DeviceInfo& device, const CommInfo& comm);
-// What a queue needs for it: pinned memory, and a thread that copies where there are chunks.
+// States what a queue needs for it: pinned memory, and a thread that copies where there are chunks.
 struct StagingNeeds {
   std::int64_t bytes = 0, threads = 0;
 };

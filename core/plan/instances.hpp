@@ -1,4 +1,4 @@
-// The repetitions of segments that a rank holds, in the order in which a microbatch passes them.
+// Lists the repetitions of segments that a rank holds, in the order in which a microbatch passes them.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace prun {
 
-// All repetitions of all segments of the model.
+// Returns all repetitions of all segments of the model.
 Numbered<Instance> chain_of(const Program& program);
 
 // Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.
 std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan);
 
-// Those of the chain that a rank holds: no receive stubs.
+// Returns those of the chain that a rank holds, without receive stubs.
 std::vector<std::int32_t> held_instances(const Plan& plan);
 
 }  // namespace prun

@@ -8,7 +8,7 @@ namespace prun {
 // Bytes that an operation among `members` ranks is about: what each has of the larger of `in` and `out`.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
 
-// Whether a step is a copy from the recipe's device's own memory to what lies beside it, or back.
+// Says whether a step is a copy from the recipe's device's own memory to what is beside it, or back.
 enum class Direction : std::uint8_t { stays, to_host, to_device };
 Direction direction_of(const Program& program, const Plan& plan, const PlannedStep& step);
 

@@ -1,4 +1,4 @@
-// What a step takes on a machine that nobody has measured.
+// Estimates what a step takes on a machine that was not measured.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -6,7 +6,7 @@
 namespace prun {
 
 // The order of calls goes by it where several could come next, so it must be the same on all ranks: a
-// measured time would not be. Nothing that is told to people does.
+// measured time would not be. Nothing that is reported to people does.
 double nominal_seconds(const Program& program, const PlannedStep& step);
 
 }  // namespace prun

@@ -14,7 +14,7 @@ constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) 
 // What drives transfer is aligned so, there and in memory.
 inline constexpr std::int64_t drive_alignment = 4096;
 
-// Of each thing, those that need their memory while it does; each pair is added once.
+// Lists, for each thing, those that need their memory while it does; each pair is added once.
 class Conflicts {
  public:
   explicit Conflicts(std::size_t things) : with_(things) {}

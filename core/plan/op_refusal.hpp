@@ -1,4 +1,4 @@
-// How planning says that an op cannot be planned as it is.
+// Refuses an op that cannot be planned as it is.
 #pragma once
 
 #include "program/step_program.hpp"

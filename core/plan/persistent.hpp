@@ -21,13 +21,13 @@ struct BucketCut {
 };
 BucketCut cut_of(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank);
 
-// Elements of a tensor that lie one after the other in a value of the plan's memory, from element `at` on.
+// Names elements of a tensor that are contiguous in a value of the plan's memory, from element `at` on.
 struct HeldSlice : TensorSlice {
   Id value = none;
   std::int32_t instance = 0;
   std::int64_t at = 0;
-  // Of the low halves of master copies: the value whose bf16 they complete, from the same element on. The
-  // tensor has whole floats.
+  // For the low halves of master copies this is the value whose bf16 they complete, from the same element on.
+  // The tensor has whole floats.
   Id rounded = none;
   bool copy = false;    // what another stage of the pipeline holds as well, and updates alike
   bool moment = false;  // what an optimizer keeps beside a parameter
@@ -38,7 +38,7 @@ struct HeldSlice : TensorSlice {
 std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
                                    std::int64_t rank);
 
-// What a rank saves of it: over all ranks each element once, ranks that hold the same share the work.
+// Returns what a rank saves of it: over all ranks each element once, ranks that hold the same share the work.
 using InstancesOf = std::function<const std::vector<Instance>&(std::int64_t rank)>;
 std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& instances_of,
                                     std::int64_t rank);
@@ -53,11 +53,11 @@ struct PersistentTensor {
   std::string of_parameter, added_by;
   std::string starts_anew = {};  // Value::starts_anew
 };
-// Those of a chain's instances, each once: of the whole model, or of a stage.
+// Returns those of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<PersistentTensor> persistent_tensors(const Program& program,
                                                  const std::vector<Instance>& instances);
 
-// What they take in a checkpoint.
+// Returns what they take in a checkpoint.
 std::int64_t persistent_bytes(const Program& program, const std::vector<Instance>& instances);
 
 }  // namespace prun

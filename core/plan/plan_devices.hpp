@@ -41,7 +41,7 @@ struct Lowering {
   // alignment.
   std::int64_t fence = 0;
 
-  // Nobody computes with what lies on a disk.
+  // No kernel computes with what is on a disk.
   std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
 };
 inline constexpr std::int64_t fence_bytes = 1024;  // where there are any

@@ -20,7 +20,7 @@ struct BenchedSettings {
 
   std::vector<std::string> names() const;
 };
-// Of one strategy; it may list none.
+// Returns those of one strategy; it may list none.
 BenchedSettings benched_settings(const PluginNote& strategy);
 
 // Returns the strategies that list some, by name.

@@ -1,4 +1,4 @@
-// Whether a plugin was built against an SDK that fits this prun.
+// Checks whether a plugin was built against an SDK that fits this prun.
 #pragma once
 
 #include <string>

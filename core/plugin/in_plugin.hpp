@@ -20,7 +20,7 @@ class InPlugin {
   InPlugin(const InPlugin&) = delete;
   InPlugin& operator=(const InPlugin&) = delete;
 
-  // Of this thread; null: it runs no plugin's code.
+  // Returns that of this thread; null where it runs no plugin's code.
   static const InPlugin* current() noexcept;
   const char* plugin() const noexcept { return plugin_; }
   const char* where() const noexcept { return where_; }
@@ -44,7 +44,7 @@ std::vector<std::uint64_t> calls_into_plugins();
 struct PluginAndWhere {
   std::string plugin, where;
 };
-// Of the call with that number; nothing where it has ended, or another is within it.
+// Describes the call with that number; nothing where it has ended, or another is within it.
 std::optional<PluginAndWhere> call_into_plugin(std::size_t place, std::uint64_t number);
 
 // While it lives, the process cannot end in a plugin's code without a sentence on stderr and an exit code

@@ -1,4 +1,4 @@
-// What a plugin file says about itself in its ELF note of owner PRUN, read without running any of its code.
+// Reads what a plugin file says about itself in its ELF note of owner PRUN, without running any of its code.
 #pragma once
 
 #include <cstdint>

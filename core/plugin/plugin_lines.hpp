@@ -24,7 +24,7 @@ class OpenedUnsaid {
   OpenedUnsaid& operator=(const OpenedUnsaid&) = delete;
 };
 
-// What a plugin is handed when it is loaded.
+// Returns what a plugin gets when it is loaded.
 const HostApi& host_api();
 
 // Collects lines from now on; what is left at the end goes to stderr. There is one at a time.
@@ -35,7 +35,7 @@ class PluginLines {
   PluginLines(const PluginLines&) = delete;
   PluginLines& operator=(const PluginLines&) = delete;
 
-  // Those since the last call: "comm plugin 'ucx': uses shared memory".
+  // Returns those since the last call: "comm plugin 'ucx': uses shared memory".
   std::vector<std::string> take();
 };
 

@@ -1,5 +1,5 @@
-// Whether a plugin file may be run: nobody but root and the user may be able to change it or put another in
-// its place.
+// Checks whether a plugin file may be run: nobody but root and the user may be able to change it or put
+// another in its place.
 #pragma once
 
 #include <sys/stat.h>

@@ -64,7 +64,7 @@ class TakingApart {
     program_.replace_op(id, def.kind, std::move(operands), attrs);
   }
 
-  // What the op wants whole of x and none of its results has.
+  // Returns what the op wants whole of x and none of its results has.
   Dim packed_dim(const Op& op, std::size_t x) const {
     const OpShape shape = rule_of(op);
     for (const Dim& dim : program_.value(op.operands[x]).dims) {

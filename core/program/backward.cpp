@@ -237,7 +237,7 @@ class SegmentBackward {
 
 namespace {
 
-// Of values that can have one.
+// Adds gradients of values that can have one.
 void add_carried_gradients(Program& program) {
   for (CarriedValue& carried : program.carried()) {
     Value gradient = program.value(carried.value);

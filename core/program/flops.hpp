@@ -1,4 +1,4 @@
-// What a program computes for its model, however often it computes it.
+// Counts what a program computes for its model, however often it computes it.
 #pragma once
 
 #include "program/step_program.hpp"

@@ -79,7 +79,7 @@ struct AxisPlacement {
   bool is_replicated() const { return kind == Kind::replicated; }
   bool is_partial() const { return kind == Kind::partial; }
   bool is_maximum() const { return kind == Kind::maximum; }
-  // Whether the ranks' must be put together before it is what it is.
+  // Says whether the ranks' must be put together before it is what it is.
   bool is_incomplete() const { return is_partial() || is_maximum(); }
   bool is_sharded() const { return kind == Kind::sharded; }
   friend bool operator==(const AxisPlacement&, const AxisPlacement&) = default;
@@ -87,7 +87,7 @@ struct AxisPlacement {
 
 std::string to_text(const AxisPlacement& placement);
 
-// What a strategy asks for: dimension `dim` lies on an axis wherever an op allows it.
+// Is what a strategy asks for: dimension `dim` is sharded on an axis wherever an op allows it.
 struct Split {
   Name dim;
   AxisId axis = 0;

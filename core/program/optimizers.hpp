@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// What an update must have whole.
+// Says what an update must have whole.
 enum class UpdateUnit : std::uint8_t {
   unknown,  // it does not say: never in parts
   element,  // nothing: it treats all elements alike

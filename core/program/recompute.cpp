@@ -12,7 +12,8 @@ namespace {
 
 constexpr FunctionKind after_forward[] = {FunctionKind::backward, FunctionKind::backward_weight};
 
-// What changes while microbatches run: an op that has to do with it may find something else the second time.
+// Returns what changes while microbatches run: an op that has to do with it may find something else the
+// second time.
 std::set<Id> changing_values(const Program& program) {
   std::set<Id> changing;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
@@ -42,7 +43,7 @@ class Selection {
 
   bool again(Id value) const { return again_.count(value) != 0; }
   Id writer(Id value) const { return writer_.at(value); }
-  // What its op need not write, since who reads it can do without: each with its op.
+  // Returns what its op need not write, since its readers can do without: each with its op.
   const std::map<Id, Id>& left_out() const { return left_out_; }
 
   RecomputeEstimate estimate() const {

@@ -59,7 +59,7 @@ std::int64_t Program::common_extent(std::string_view dim) const {
   return std::max<std::int64_t>(common, 1);
 }
 
-// Of all axes together that have been asked to so far.
+// Counts the ranks of all axes together that have been asked to so far.
 std::int64_t Program::ranks_that_split(std::string_view dim) const {
   std::int64_t ranks = 1;
   for (const Split& split : requests_.splits)

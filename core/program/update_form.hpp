@@ -29,7 +29,7 @@ void check_scaled_updates(const Program& program);
 // Makes of `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`: other
 // numbers in its attributes, other scalars as operands. Refuses what cannot be done to the ops of `fresh`.
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);
-// The same of attributes alone, where `fresh` has no exchanges yet, and may do without those of `edited`.
+// Carries attributes alone, where `fresh` has no exchanges yet, and may do without those of `edited`.
 void carry_attributes(Program& program, Id parameter, const Update& edited, const Update& fresh);
 
 }  // namespace prun

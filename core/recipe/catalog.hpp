@@ -1,4 +1,4 @@
-// How the recipe code asks which plugins there are. Whoever knows the plugins (or a test) fills it in.
+// The recipe code asks this which plugins there are. The code that knows the plugins (or a test) fills it in.
 #pragma once
 
 #include <functional>

@@ -25,7 +25,7 @@ struct SectionRule {
   std::string label() const { return list ? "[[" + name + "]]" : "[" + name + "]"; }
 };
 
-// In the order a recipe is printed. An enclosing section comes before what lies inside it.
+// In the order a recipe is printed. An enclosing section comes before what is inside it.
 std::span<const SectionRule> core_sections();
 
 }  // namespace prun::recipe

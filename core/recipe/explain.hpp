@@ -15,7 +15,7 @@ namespace prun::recipe {
 // when nobody declares it.
 std::string explain(std::string_view path, const PluginCatalog& catalog);
 
-// The same for one recipe: only the plugins it uses, with the value it has and where that comes from.
+// Explains for one recipe: only the plugins it uses, with the value it has and where that comes from.
 std::string explain(std::string_view path, const Recipe& recipe);
 
 // Tables of all sections and of all plugins the catalog names, as Markdown.

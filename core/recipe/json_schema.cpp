@@ -106,7 +106,7 @@ void write_options(JsonWriter& json, const Options& options) {
   }
 }
 
-// What names other than the declared may stand for.
+// Writes what names other than the declared may stand for.
 void write_others(JsonWriter& json, const Options& options) {
   const auto any = std::find_if(options.begin(), options.end(), [](const Option& o) { return o.key == "*"; });
   json.name("additionalProperties");
@@ -235,7 +235,7 @@ class SchemaWriter {
     json_.end_object().end_object();
   }
 
-  // What the core cannot do without, in a recipe that includes no other.
+  // Writes what the core requires, in a recipe that includes no other.
   void write_required() {
     std::vector<const SectionRule*> sections;
     std::vector<std::string> names;

@@ -8,9 +8,9 @@
 
 namespace prun::recipe {
 
-// Of the core's options and those of all plugins the catalog names; JSON Schema draft 7, which TOML language
-// servers take. What lies between keys (batch arithmetic, what an include or a config.json gives) is left to
-// prun check.
+// Returns the schema of the core's options and those of all plugins the catalog names, in JSON Schema draft
+// 7, which TOML language servers take. What concerns several keys (batch arithmetic, what an include or a
+// config.json gives) is left to prun check.
 std::string json_schema(const PluginCatalog& catalog);
 
 }  // namespace prun::recipe

@@ -19,7 +19,8 @@ class PlacedError final : public Error {
 // What the recipe's author cannot mend, and what nobody wrote there, is thrown on as it is.
 [[noreturn]] void throw_placed(const RecipeSection& section, std::string_view key, const Error& error);
 
-// What `body` gives; its errors are about that section, and where they name no other key of it, about `key`.
+// Returns what `body` gives; its errors are about that section, and where they name no other key of it, about
+// `key`.
 template <class Body>
 decltype(auto) in_section(const RecipeSection& section, Body&& body, std::string_view key = "plugin") {
   try {

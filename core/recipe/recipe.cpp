@@ -19,7 +19,7 @@ const Entry& must_find(const Entry* entry, std::string_view path) {
   return *entry;
 }
 
-// Whether `path` lies in the section, or is it.
+// Says whether `path` is in the section, or is it.
 bool in_section(const SectionInfo& section, std::string_view path) {
   return keys_collide(section.path, path);
 }

@@ -65,7 +65,7 @@ class RecipeSection : public TypedAccess<RecipeSection> {
   const std::string& plugin() const { return info().plugin; }
   // Returns "[model]", "[[strategy]]" or "[comm.ucx]".
   std::string label() const { return info().rule->list ? info().rule->label() : "[" + path() + "]"; }
-  // Of its table; nobody wrote one that has no source.
+  // Returns the place of its table, which has no source where none is written.
   const Location& place() const { return info().at; }
   // Core options first, then the plugin's, then free names (mesh axes) in the order they were written.
   std::span<const Entry> entries() const;

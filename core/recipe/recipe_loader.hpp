@@ -27,7 +27,7 @@ LoadedTree load_tree(const std::filesystem::path& file, Diagnostics& diagnostics
 // Loads a recipe that is in memory. It has no folder, so it cannot include.
 LoadedTree load_tree_from_text(std::string text, std::string name, Diagnostics& diagnostics);
 
-// What `[plugins] path` says, in the file or in `overrides`; problems are left to the full reading.
+// Returns what `[plugins] path` says, in the file or in `overrides`; problems are left to the full reading.
 std::vector<std::filesystem::path> plugin_paths(const std::filesystem::path& file,
                                                 std::span<const std::string> overrides);
 

@@ -53,7 +53,7 @@ class Schema {
 // long, or not printable UTF-8; never trusts it.
 Schema parse_schema(std::string_view text, std::string_view where);
 
-// Whether one key is the other, or a table that would have to hold it.
+// Says whether one key is the other, or a table that would have to hold it.
 bool keys_collide(std::string_view a, std::string_view b);
 
 // Returns "default 12", "required" or "optional".

@@ -1,4 +1,4 @@
-// What an unknown name in a recipe was probably meant to be.
+// Suggests what an unknown name in a recipe was probably meant to be.
 #pragma once
 
 #include <span>
@@ -22,10 +22,10 @@ std::string suggest_key(std::string_view key, std::size_t here, std::span<const 
 // Returns the key of this section that has this alias; empty: none.
 std::string key_by_alias(std::string_view name, const KeySet& section);
 
-// The same for the name of a section: "; did you mean [model]?"
+// Suggests the name of a section: "; did you mean [model]?"
 std::string suggest_section(std::string_view name, std::span<const KeySet> sections);
 
-// The same for a plugin, or the list of those there are.
+// Suggests a plugin, or the list of those there are.
 std::string suggest_plugin(std::string_view name, std::span<const std::string> known);
 
 }  // namespace prun::recipe

@@ -36,7 +36,7 @@ std::optional<Value> scalar_of(const Node& node) {
   }
 }
 
-// Of elements of one type; whole numbers among reals are reals.
+// Writes elements of one type; whole numbers among reals are reals.
 template <class Element>
 std::optional<Value> list_of(const Node& node) {
   std::vector<Element> list;

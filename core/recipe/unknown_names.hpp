@@ -11,7 +11,7 @@ namespace prun::recipe {
 
 class UnknownNames {
  public:
-  // What this section accepts, or would where it is written otherwise.
+  // Remembers what this section accepts, or would where it is written otherwise.
   void remember_keys(const Scope& scope);
   void declare(const SectionRule& rule);
   // Notes a key of the section that was remembered last.

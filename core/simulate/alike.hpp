@@ -1,5 +1,5 @@
-// Which ranks a simulation need not tell apart: the coarsest division in which ranks of one class have the
-// same plan and meet the same classes.
+// Finds which ranks a simulation need not distinguish: the coarsest division in which ranks of one class have
+// the same plan and meet the same classes.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// By rank, a number that those share who cannot be told apart: they have the same plan and, by queue, members
-// with the same numbers in the same order.
+// Returns, by rank, a number that indistinguishable ranks share: they have the same plan and, by queue,
+// members with the same numbers in the same order.
 std::vector<int> classes_of_ranks(std::span<const SimulatedRank> ranks);
 
 // Ranks by such classes, of which the first of each stands for all.

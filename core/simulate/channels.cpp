@@ -34,7 +34,7 @@ void Channels::check_same(const Lane& a, const PlannedExchange& x, const Lane& b
               lanes_.text_of(b));
 }
 
-// Of whom the exchange is among: between two, each direction has its own.
+// Returns the channel of the exchange's members: between two, each direction has its own.
 std::size_t Channels::channel_of(const Lane& lane, const PlannedExchange& exchange) {
   const std::vector<int>& group = *lanes_.group_of(lane);
   int from = -1, to = -1;

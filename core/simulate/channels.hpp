@@ -25,9 +25,9 @@ class Channels {
     std::size_t classes = 0;
     bool far = false;  // they are not all on one host
   };
-  // Whether the next exchange of a lane is over for it; then it goes on at `now`. It is there from the first
-  // time on that it asks, at `now`; once all others are, they are woken, and the exchange takes as long as
-  // seconds(company) says.
+  // Says whether the next exchange of a lane is over for it; then it goes on at `now`. It is there from the
+  // first time on that it asks, at `now`; once all others are, they are woken, and the exchange takes as long
+  // as seconds(company) says.
   template <class Seconds>
   bool meet(std::size_t lane, const PlannedExchange& exchange, double& now, Seconds&& seconds) {
     Visitor& visitor = visitors_[lane];
@@ -47,7 +47,7 @@ class Channels {
     return true;
   }
 
-  // Whether a lane is at an exchange where others are not yet, and which ranks these are.
+  // Says whether a lane is at an exchange where others are not yet, and which ranks these are.
   bool waits(std::size_t lane) const { return visitors_[lane].waits; }
   std::vector<int> missing_at(std::size_t lane) const;
 

@@ -40,7 +40,7 @@ struct KernelSample {
 // Returns the three numbers, none negative, with the least sum of squared relative errors.
 KernelFit fit_kernel(std::span<const KernelSample> samples);
 
-// Of a kernel, the type it computes in: that of its first floating-point operand.
+// Returns the type a kernel computes in: that of its first floating-point operand.
 DType element_type(const OpShape& shape);
 // Says whether an op multiplies factors that it rounds to fp8 (prun/fp8_blocks.hpp).
 bool multiplies_in_fp8(const OpDef& op, const OpShape& shape);
@@ -50,7 +50,7 @@ std::string kernel_name(const OpDef& op, const OpShape& shape);
 // and are not as if they were not there: ", window=512".
 std::string shape_key(const OpDef& op, const OpShape& shape);
 
-// Whose exchanges are those from and to any device's memory that is the host's.
+// Exchanges from and to any device's memory that is the host's have this name.
 inline constexpr const char* host_exchanges = "host memory";
 
 struct ExchangeKey {

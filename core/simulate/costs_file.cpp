@@ -52,7 +52,7 @@ class Fields {
     return value.as_array();
   }
   bool has(const char* name) const { return object_->find(name) != nullptr; }
-  // Of things there are so many of a second: above what a measurement of seconds may be.
+  // Reads a rate, of things a second, which is above what a measurement of seconds may be.
   double rate(const char* name) {
     const JsonValue& value = take(name);
     const bool numeric = value.is_integer() || value.kind() == JsonKind::real;

@@ -20,9 +20,9 @@ class Feeders {
   // A feeder goes on for as long as the next queue has room.
   void feed(std::size_t rank);
 
-  // Whether a lane is fed; else it has a thread of its own.
+  // Says whether a lane is fed; else it has a thread of its own.
   bool feeds(std::size_t lane) const { return fed_[lane].limits.asynchronous; }
-  // Of one that is: whether it has carried out all that it was handed over.
+  // Says, of a lane that is fed, whether it has carried out all that it was handed over.
   bool is_empty(std::size_t lane) const { return fed_[lane].handed == fed_[lane].passed; }
   // Returns the next piece of its call, or null after the last one.
   const FedPiece* next_piece(std::size_t lane);

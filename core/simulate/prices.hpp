@@ -33,8 +33,8 @@ class Prices {
   }
   // What of that it takes however little it carries: those that are started together take it once.
   virtual double fixed(const PlannedExchange&, std::int64_t /*members*/) { return 0; }
-  // How much later than on average the last of members who do the same is there: no two ranks are equally
-  // fast.
+  // Returns how much later than on average the last of members that do the same is there: no two ranks are
+  // equally fast.
   virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
     return 0;
   }

@@ -3,7 +3,7 @@
 // between the same two ranks. Calls that move bytes through the same link or the host's memory at the same
 // time share what it carries: a link as much as the fastest of its rank's calls that use it.
 //
-// Ranks that cannot be told apart (same plan, same company) are simulated once, however many they are.
+// Ranks that cannot be distinguished (same plan, same company) are simulated once, however many they are.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// How a save gets on beside steps, in virtual time.
+// Simulates how a save advances beside steps, in virtual time.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// Of two steps, who waits for whom where they do not end; nothing: they do.
+// Says, for two steps, which lane waits for which where they do not end; nothing where they do.
 std::optional<std::string> standstill(std::span<const SimulatedRank> ranks, const Limits& limits);
 
 }  // namespace prun

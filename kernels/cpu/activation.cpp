@@ -1,4 +1,4 @@
-// gelu in both forms, swiglu, geglu and their gradients.
+// Implements gelu in both forms, swiglu, geglu and their gradients.
 #include <cmath>
 #include <numbers>
 #include <vector>
@@ -40,7 +40,7 @@ void gelu_grad(const KernelArgs& args, const KernelContext& context) {
                   args.operands[2].as<T>());
 }
 
-// What multiplies x: the share of a normal distribution that lies below it.
+// Returns what multiplies x: the share of a normal distribution that is below it.
 template <class C>
 C normal_below(C x) {
   return C(0.5) * std::erfc(-x * C(std::numbers::sqrt2 / 2));
@@ -75,7 +75,7 @@ void gelu_erf_grad(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// What multiplies `up`, and its slope.
+// Holds what multiplies `up`, and its slope.
 template <class C>
 struct Gated {
   C value, slope;

@@ -166,7 +166,7 @@ void attention_packed(const KernelArgs& args, const KernelContext& context) {
              forward_shares<Compute<T>>(l), args, context);
 }
 
-// Rows of some positions join those of all.
+// Puts rows of some positions among those of all.
 template <class T>
 void keep_rows(const Tensor& rows, const Tensor& all, Index position) {
   const Index width = rows.inner(2), count = rows.dim[1] * width;
@@ -219,13 +219,13 @@ struct Backward {
   HeadViews<T> to;
 };
 
-// One query slot's block of queries.
+// Names one query slot's block of queries.
 struct Queries {
   Index group, query;
   Range rows;
 };
 
-// delta = rows of dy . y: what the softmax's own gradient subtracts from each dweight.
+// Computes delta = rows of dy . y, which the softmax's own gradient subtracts from each dweight.
 template <class T>
 void compute_delta(const Backward<T>& call, const Queries& q, Compute<T>* delta) {
   const Layout& l = call.layout;
@@ -237,7 +237,7 @@ void compute_delta(const Backward<T>& call, const Queries& q, Compute<T>* delta)
   }
 }
 
-// The softmax weights of one block, and the gradients of its scores before scaling.
+// Computes the softmax weights of one block, and the gradients of its scores before scaling.
 template <class T>
 void compute_weights(const Backward<T>& call, const Queries& q, Range keys,
                      const BackwardBuffers<Compute<T>>& s) {
@@ -295,7 +295,7 @@ void store_rows(Matrix<T> to, const Compute<T>* sums) {
     for (Index d = 0; d < to.cols; ++d) store(to.data[r * to.row_stride + d], sums[r * to.cols + d]);
 }
 
-// dq of one block of queries; on the way also their part of dk and dv, which then hold all keys.
+// Computes dq of one block of queries, and on the way also their part of dk and dv, which then hold all keys.
 template <class T>
 void backward_queries(const Backward<T>& call, const Queries& q, bool with_keys,
                       const BackwardBuffers<Compute<T>>& s) {
@@ -312,7 +312,7 @@ void backward_queries(const Backward<T>& call, const Queries& q, bool with_keys,
   store_rows(call.to.q.rows(l, q.group, q.query, q.rows), s.dq);
 }
 
-// dk and dv of one block of keys, from all queries of the group that see them.
+// Computes dk and dv of one block of keys, from all queries of the group that see them.
 template <class T>
 void backward_keys(const Backward<T>& call, Index group, Range keys, const BackwardBuffers<Compute<T>>& s) {
   using C = Compute<T>;

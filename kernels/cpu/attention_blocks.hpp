@@ -1,4 +1,4 @@
-// Where attention's operands lie, and how its work is cut into blocks and shared out among threads.
+// Describes where attention's operands are, and how its work is cut into blocks and shared out among threads.
 #pragma once
 
 #include <algorithm>
@@ -43,15 +43,15 @@ struct Layout {
 
   // One past the last key that a query in [row, row + rows) sees.
   Index keys_end(Index row, Index rows) const { return causal ? position(row + rows - 1) + 1 : keys; }
-  // The first block of keys of which queries from `row` on see something.
+  // Returns the first block of keys of which queries from `row` on see something.
   Index keys_begin(Index group, Index row) const { return start_of(group, row) / key_block * key_block; }
-  // The first block of queries of which one sees key `key`.
+  // Returns the first block of queries of which one sees key `key`.
   Index queries_begin(Index key) const {
     Index row = 0;
     while (row + query_block < seq && keys_end(row, query_block) <= key) row += query_block;
     return row;
   }
-  // Which of the keys [key, key + count) query `row` sees, counted from the first of them.
+  // Returns which of the keys [key, key + count) query `row` sees, counted from the first of them.
   Range visible(Index group, Index row, Index key, Index count) const {
     const Index end = causal ? std::clamp<Index>(position(row) + 1 - key, 0, count) : count;
     const Index begin = std::clamp<Index>(start_of(group, row) - key, 0, end);
@@ -67,7 +67,7 @@ struct Layout {
   }
 };
 
-// Of queries [batch, seq, heads, queries, head_dim], and the op's attributes.
+// Makes the layout from queries [batch, seq, heads, queries, head_dim], and the op's attributes.
 inline Layout layout_of(const Tensor& q, const Attr* attrs) {
   return {q.dim[0], q.dim[1], q.dim[2], q.dim[3], q.dim[4], attrs[0].i != 0, attrs[1].i};
 }
@@ -77,13 +77,14 @@ inline Layout layout_of(const OperandShape& q, const Attr* attrs) {
           q.dims[4].extent, attrs[0].i != 0,  attrs[1].i};
 }
 
-// The same with documents kept apart, where the operand is there.
+// Returns the same with documents kept apart, where the operand is there.
 inline Layout with_documents(Layout l, const Tensor& documents) {
   l.documents = documents.as<const std::int32_t>();
   return l;
 }
 
-// Of queries of some positions beside the keys of all: operands q and q + 1 of a call or a shape.
+// Makes the layout of queries of some positions beside the keys of all: they are operands q and q + 1 of a
+// call or a shape.
 inline Layout across_layout_of(Layout queries, Index keys, const Attr* attrs) {
   queries.keys = keys;
   queries.window = attrs[1].i;
@@ -103,7 +104,7 @@ inline Layout across_layout_of(const KernelArgs& args, int q) {
   return l;
 }
 
-// Of x [batch, seq, heads, packed, head_dim].
+// Makes the layout from x [batch, seq, heads, packed, head_dim].
 template <class Operand>
 Layout packed_layout_of(const Operand& x, const Attr* attrs) {
   Layout l = layout_of(x, attrs);
@@ -111,15 +112,15 @@ Layout packed_layout_of(const Operand& x, const Attr* attrs) {
   return l;
 }
 
-// Rows of width head_dim, the same number for each head group of each position: `stride` elements lie from
-// one group to the next, and the one after the last is the first of the next position.
+// Points at rows of width head_dim, the same number for each head group of each position: groups are `stride`
+// elements apart, and the one after the last is the first of the next position.
 template <class T>
 struct Heads {
   T* data;
   Index stride;
   Index seq;  // positions of a sample
 
-  // Those positions of one of a group's slots.
+  // Returns those positions of one of a group's slots.
   Matrix<T> rows(const Layout& l, Index group, Index slot, Range range) const {
     const Index row = (group / l.heads * seq + range.first) * l.heads + group % l.heads;
     return row_major(data + row * stride + slot * l.width, range.count, l.width, l.heads * stride);
@@ -127,7 +128,7 @@ struct Heads {
   Matrix<T> rows(const Layout& l, Index group, Range range) const { return rows(l, group, 0, range); }
 };
 
-// Queries, keys and values, wherever they lie.
+// Points at queries, keys and values, wherever they are.
 template <class T>
 struct HeadViews {
   Heads<T> q, k, v;
@@ -192,7 +193,7 @@ inline Index products_workspace(const Layout& l, Index compute_size) {
   return bytes;
 }
 
-// The same where any number of keys may be there.
+// Returns the same where any number of keys may be there.
 inline Index products_workspace_at(const Layout& l, Index compute_size) {
   Index bytes = 0;
   for (const Index rows : {std::min(query_block, l.seq), l.seq % query_block})
@@ -202,7 +203,7 @@ inline Index products_workspace_at(const Layout& l, Index compute_size) {
   return bytes;
 }
 
-// What the buffers of one thread are made for.
+// States what the buffers of one thread are made for.
 struct BufferSizes {
   Index width;
   Index keys;  // whose gradients a thread holds at a time

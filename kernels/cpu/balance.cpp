@@ -1,5 +1,5 @@
-// balance, its gradient, and steer. Losses and counts are added up in double: by sequence, whose sums stand
-// in the workspace, and then sequence by sequence, so that they depend on no thread.
+// Implements balance, its gradient, and steer. Losses and counts are added up in double: by sequence, whose
+// sums are in the workspace, and then sequence by sequence, so that they depend on no thread.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -110,7 +110,7 @@ class Sequences {
   std::byte* workspace_;
 };
 
-// What an expert's share of the choices is, times their number: 1 where all have the same.
+// Returns an expert's share of the choices, times the number of experts: 1 where all have the same.
 double load(const Sizes& sizes, double count) {
   return count * static_cast<double>(sizes.routes) / static_cast<double>(sizes.positions * sizes.choices);
 }
@@ -188,7 +188,7 @@ void steer(const KernelArgs& args, const KernelContext&) {
   const double* const count = counts.as<const double>() + args.layer * routes;
   double all = 0;
   for (std::int64_t e = 0; e < routes; ++e) all += count[e];
-  // Whole numbers, compared without a quotient.
+  // These are whole numbers, compared without a quotient.
   for (std::int64_t e = 0; e < routes; ++e) {
     const double more = count[e] * static_cast<double>(routes);
     const double sign = more < all ? 1.0 : more > all ? -1.0 : 0.0;

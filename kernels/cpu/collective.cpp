@@ -1,5 +1,5 @@
-// What surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand gated. Bytes
-// of any type.
+// Implements what surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand
+// gated. It moves bytes of any type.
 #include <cstring>
 #include <vector>
 
@@ -26,7 +26,7 @@ Index before(const Tensor& x, Index dim) {
   return n;
 }
 
-// to[b][a] = from[a][b], each a run of so many bytes.
+// Sets to[b][a] = from[a][b], where each is a run of `bytes`.
 void swap_outer(const KernelContext& context, const void* from, void* to, Index a, Index b, Index bytes) {
   parallel_ranges(*context.workers, a * b, 1, [&](Index begin, Index end) {
     for (Index i = begin; i < end; ++i)

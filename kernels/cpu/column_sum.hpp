@@ -10,13 +10,13 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Rows of `width` columns, in groups: the rows of one sample of the batch.
+// Describes rows of `width` columns, in groups: the rows of one sample of the batch.
 struct RowGroups {
   std::int64_t groups;
   std::int64_t rows;  // of each group
   std::int64_t width;
 
-  // Of a value whose last dimensions, `inner` elements, are the columns.
+  // Returns those of a value whose last dimensions, `inner` elements, are the columns.
   static RowGroups of(const Tensor& value, std::int64_t inner) {
     const std::int64_t rows = value.elements() / inner;
     const std::int64_t groups = rows == 1 ? 1 : value.dim[0];

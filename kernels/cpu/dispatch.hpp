@@ -9,7 +9,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Whether those of the listed operands that are present have one type; the first listed must be present.
+// Says whether those of the listed operands that are present have one type; the first listed must be present.
 inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
   const DType type = shape.operand[*operands.begin()].dtype;
   for (int i : operands)
@@ -17,7 +17,7 @@ inline bool same_type(const OpShape& shape, std::initializer_list<int> operands)
   return true;
 }
 
-// Values and parameters: double, float, bf16 or f16; null for any other type.
+// Chooses for values and parameters: double, float, bf16 or f16; it returns null for any other type.
 template <class Choice>
 Kernel choose_value(DType type, Choice choice) {
   switch (type) {
@@ -29,7 +29,7 @@ Kernel choose_value(DType type, Choice choice) {
   }
 }
 
-// What is kept beside values: double or float; null for any other type.
+// Chooses for what is kept beside values: double or float; it returns null for any other type.
 template <class Choice>
 Kernel choose_state(DType type, Choice choice) {
   switch (type) {
@@ -39,8 +39,8 @@ Kernel choose_state(DType type, Choice choice) {
   }
 }
 
-// Values of type T added into an accumulator of type Sum, which is never the narrower of the two, nor another
-// half.
+// Chooses for values of type T added into an accumulator of type Sum, which is never the narrower of the two,
+// nor another half.
 template <class Choice>
 Kernel choose_accumulation(DType value, DType sum, Choice choice) {
   return choose_value(value, [=]<class T>() -> Kernel {

@@ -1,4 +1,4 @@
-// document_starts, sample by sample.
+// Implements document_starts, sample by sample.
 #include <vector>
 
 #include "cpu/dispatch.hpp"

@@ -23,7 +23,7 @@ struct Row {
   PhiloxKey key;
 };
 
-// The words of n or some more channels from 4 * first_group on.
+// Draws the words of n or some more channels from 4 * first_group on.
 void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32_t* words) {
   constexpr std::int64_t half = 4 * philox_lanes;  // channels of one state
   static_assert(drawn % (2 * half) == 0);
@@ -40,7 +40,7 @@ void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32
   }
 }
 
-// p as the smallest word that stays, and the factor for what stays.
+// Holds p as the smallest word that stays, and the factor for what stays.
 template <class C>
 struct Chance {
   std::uint32_t least;
@@ -60,7 +60,7 @@ void drop(const std::uint32_t* __restrict words, const Chance<C>& chance, const 
   }
 }
 
-// A row whose first channel has the number `start`.
+// Drops from a row whose first channel has the number `start`.
 template <class T, class C>
 void drop_row(const Row& row, const Chance<C>& chance, const T* x, T* y, std::int64_t start,
               std::int64_t width) {

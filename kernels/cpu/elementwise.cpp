@@ -1,5 +1,5 @@
-// add, scale, cast, accumulate, reciprocal, multiply and choose. One rounding an element, so plain loops give
-// the same bits wherever they are cut.
+// Implements add, scale, cast, accumulate, reciprocal, multiply and choose. Each element is rounded once, so
+// plain loops give the same bits wherever they are cut.
 #include <vector>
 
 #include "cpu/dispatch.hpp"

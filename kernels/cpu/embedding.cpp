@@ -1,4 +1,4 @@
-// embedding and add_position: rows of a table by token or by position, and the tables' gradients.
+// Implements embedding and add_position: rows of a table by token or by position, and the tables' gradients.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -49,7 +49,7 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
   });
 }
 
-// `places`: the rows of x's positions. Behind the table its last row stands for all.
+// `places` gives the rows of x's positions. Beyond the table its last row is used.
 template <class T>
 void add_rows(const Tensor& x, const Tensor& table, const Places& places, const Tensor& y,
               const KernelContext& context) {

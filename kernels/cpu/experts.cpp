@@ -1,7 +1,7 @@
-// experts and its gradients: positions in pieces whose rows fit a workspace that does not grow with the
-// batch. The rows of a piece are put in the order of their experts, and within one in that of positions; then
-// each expert's rows are a matrix, and everything is a product. Each position adds its rows in the order of
-// its choices.
+// Implements experts and its gradients, for positions in pieces whose rows fit a workspace that does not grow
+// with the batch. The rows of a piece are put in the order of their experts, and within one in that of
+// positions; then each expert's rows are a matrix, and everything is a product. Each position adds its rows
+// in the order of its choices.
 #include <algorithm>
 #include <vector>
 
@@ -43,7 +43,7 @@ struct Sizes {
   std::int64_t rows() const { return piece * choices; }
 };
 
-// The workspace of a launch. What only gradients need is there for them alone.
+// Divides the workspace of a launch. Buffers that only gradients need are there for them alone.
 template <class T>
 struct Buffers {
   using C = Compute<T>;
@@ -113,7 +113,7 @@ class ExpertRows {
   }
   bool is_first() const { return first_ == 0; }
 
-  // What goes into the activations, for this op and, if it is wanted, for its gradients.
+  // Computes what goes into the activations, for this op and, if it is wanted, for its gradients.
   void rise() const {
     each_expert([&](std::int64_t e, std::int64_t row, std::int64_t rows) {
       gemm<T, T, T>(workers_, matrix(at_.x, row, rows, sizes_.hidden), up_of(e).transposed(),
@@ -152,7 +152,7 @@ class ExpertRows {
     combine(y, [&](std::int64_t choice) { return weight_[choice]; });
   }
 
-  // From dy, by row: how the activations' gradients are before their weight.
+  // Computes, from dy and by row, the activations' gradients before their weight.
   void arrive(const T* dy) const {
     gather(dy, at_.dy);
     each_expert([&](std::int64_t e, std::int64_t row, std::int64_t rows) {
@@ -236,7 +236,7 @@ class ExpertRows {
     return e >= 0 && e < sizes_.experts ? e : -1;
   }
 
-  // By counting, so that rows of one expert stay in the order of positions.
+  // Sorts by counting, so that rows of one expert stay in the order of positions.
   void sort() const {
     std::fill_n(at_.begin, sizes_.experts + 1, std::int64_t{0});
     for (std::int64_t c = 0; c < choices(); ++c)
@@ -265,7 +265,7 @@ class ExpertRows {
     });
   }
 
-  // to[position] = sum of factor(choice) * its row of `out`, in the order of choices.
+  // Sets to[position] = sum of factor(choice) * its row of `out`, in the order of choices.
   template <class Factor>
   void combine(T* to, const Factor& factor) const {
     parallel_ranges(workers_, count_, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -389,7 +389,7 @@ void experts_grads(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Of what all of them read; the one at `more` has the values' type as well.
+// Checks the types of what all of them read; the one at `more` has the values' type as well.
 bool operand_types(const OpShape& s, int more) {
   return same_type(s, {0, 3, 4, more}) && (!s.operand[6].present || same_type(s, {0, 6})) &&
          s.operand[1].dtype == DType::i32 && s.operand[2].dtype == OpShape::statistics(s.operand[0].dtype);

@@ -1,4 +1,4 @@
-// sigmoid_gate and the gradient of its gate.
+// Implements sigmoid_gate and the gradient of its gate.
 #include <vector>
 
 #include "cpu/dispatch.hpp"

@@ -1,4 +1,4 @@
-// gelu in its tanh form, as a gate, and its derivative.
+// Defines gelu in its tanh form, as a gate, and its derivative.
 #pragma once
 
 #include <numbers>

@@ -23,13 +23,13 @@ using Compute = std::conditional_t<std::is_same_v<A, double>, double, float>;
 
 // ---- Cutting ----
 
-// How c is cut into blocks and k into steps.
+// States how c is cut into blocks and k into steps.
 struct Blocks {
   Split rows, columns, depth;
   bool partial;  // sums of one block live in the workspace between steps, since c is too narrow for them
 };
 
-// The widest panel of b.
+// Returns the width of the widest panel of b.
 template <class T>
 Index widest_block(std::int32_t threads, Index m) {
   using S = Shape<T>;
@@ -44,13 +44,13 @@ Blocks cut_blocks(std::int32_t threads, Index m, Index n, Index k, bool narrow_r
   return {rows, split_at_most(n, Shape<T>::columns, widest_block<T>(threads, m)), depth, partial};
 }
 
-// Elements of the workspace's parts; each leaves the next on a cache line.
+// Counts elements of the workspace's parts; each leaves the next on a cache line.
 struct Sizes {
   Index b, bias, partial, group;  // group: of each thread
   Index total(std::int32_t threads) const { return b + bias + partial + threads * group; }
 };
 
-// Bounds that grow with every extent, rather than what the nearly equal parts come to.
+// These are bounds that grow with every extent, rather than the sizes of the nearly equal parts.
 template <class T>
 Sizes workspace_sizes(std::int32_t threads, Index m, Index n, Index k, bool narrow_result) {
   using S = Shape<T>;
@@ -76,7 +76,8 @@ struct TilePlace {
   Index target_stride;
 };
 
-// target = source + alpha * (a sliver of a) * (a sliver of b). All tiles, whole or not, come through here.
+// Computes target = source + alpha * (a sliver of a) * (a sliver of b). All tiles, whole or not, come through
+// here.
 template <class T, bool by_rows, int rows, int vectors>
 void multiply_tile(Index depth, const T* a, const T* b, T alpha, const TilePlace<T> place) {
   using L = Layout<T, by_rows>;
@@ -113,7 +114,7 @@ void multiply_tile(Index depth, const T* a, const T* b, T alpha, const TilePlace
 template <class T>
 using TileKernel = void (*)(Index, const T*, const T*, T, TilePlace<T>);
 
-// tile_kernels<T, by_rows>[(rows - 1) * max_vectors + vectors - 1]
+// Makes tile_kernels<T, by_rows>[(rows - 1) * max_vectors + vectors - 1].
 template <class T, bool by_rows, std::size_t... i>
 constexpr auto make_tile_kernels(std::index_sequence<i...>) {
   constexpr int vectors = Shape<T>::max_vectors;
@@ -126,7 +127,7 @@ constexpr auto tile_kernels =
 
 // ---- Blocks ----
 
-// One block of c at one step over k.
+// Describes one block of c at one step over k.
 template <class T, class A, class C>
 struct Block {
   Matrix<C> c;
@@ -154,8 +155,8 @@ void from_staging(const T* staging, Index rows, Index columns, C* c, Index strid
       c[i * stride + j] = static_cast<C>(staging[i * Shape<T>::columns + j]);
 }
 
-// One tile of c from its sliver of a and of b. What the kernel cannot read or write in place (partial
-// vectors, other types, a sum of c and bias) goes through `staging`.
+// Computes one tile of c from its sliver of a and of b. What the kernel cannot read or write in place
+// (partial vectors, other types, a sum of c and bias) goes through `staging`.
 template <bool by_rows, class T, class A, class C>
 void compute_tile(const Block<T, A, C>& block, Index row, Index rows, const T* a, Index sliver) {
   using S = Shape<T>;
@@ -191,14 +192,14 @@ void compute_tile(const Block<T, A, C>& block, Index row, Index rows, const T* a
   if (place.target == staging) from_staging(staging, rows, columns, c, stride);
 }
 
-// The threads' share of a block: a grid of rectangles.
+// Describes the threads' share of a block: a grid of rectangles.
 struct Grid {
   Index rows, columns;
   Index tasks() const { return rows * columns; }
 };
 
-// The grid whose largest rectangle is cheapest. Work too small for a thread to be worth waking stays on
-// fewer.
+// Returns the grid whose largest rectangle is cheapest. Work too small for a thread to be worth waking stays
+// on fewer.
 template <class T>
 Grid choose_grid(std::int32_t threads, Index m, Index n, Index k) {
   constexpr Index multiplies_per_thread = Index{1} << 18;
@@ -254,7 +255,7 @@ struct Call {
   Compute<A> alpha;
 };
 
-// The parts of the workspace.
+// Holds the parts of the workspace.
 template <class T>
 struct Buffers {
   T *b, *bias, *partial, *groups;

@@ -1,4 +1,4 @@
-// The CPU matrix multiply: c = alpha * a * b (+ c) (+ bias).
+// The CPU matrix multiply computes c = alpha * a * b (+ c) (+ bias).
 //
 // Arithmetic is in double when a is double, else in float, and each element of c is rounded to its type
 // once. Its bits depend on k, on the operands and on the instruction set alone: not on m, n, the thread
@@ -14,7 +14,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// A view. One of the two strides is 1; the other is at least the extent it steps over.
+// Is a view. One of the two strides is 1; the other is at least the extent it steps over.
 template <class T>
 struct Matrix {
   T* data;
@@ -26,7 +26,7 @@ struct Matrix {
   }
 };
 
-// Rows one after the other, or `stride` elements apart.
+// Views rows that are one after the other, or `stride` elements apart.
 template <class T>
 Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols, std::int64_t stride) {
   return {data, rows, cols, stride, 1};
@@ -36,9 +36,10 @@ Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
-// Bytes of workspace a call with these extents needs; compute_size is that of the arithmetic, 8 for double
-// and else 4. A few MiB for packed blocks and sums and half a MiB a thread, however large the matrices. It
-// never shrinks as an argument grows, so that the largest of several calls can size it for all.
+// Returns the bytes of workspace a call with these extents needs; compute_size is that of the arithmetic, 8
+// for double and else 4. They are a few MiB for packed blocks and sums and half a MiB a thread, however large
+// the matrices. It never shrinks as an argument grows, so that the largest of several calls can size it for
+// all.
 std::int64_t gemm_workspace(std::int32_t threads, std::int64_t m, std::int64_t n, std::int64_t k,
                             std::int64_t compute_size);
 
@@ -49,8 +50,8 @@ template <class A, class B, class C>
 void gemm(const Workers& workers, Matrix<const A> a, Matrix<const B> b, Matrix<C> c, bool accumulate,
           const A* bias, void* workspace);
 
-// c = alpha * a * b (+ c) on the calling thread, for use inside a parallel kernel. With alpha 1 the bits
-// are those of gemm. The workspace is that of one thread.
+// Computes c = alpha * a * b (+ c) on the calling thread, for use inside a parallel kernel. With alpha 1 the
+// bits are those of gemm. The workspace is that of one thread.
 template <class A, class B, class C>
 void gemm_serial(double alpha, Matrix<const A> a, Matrix<const B> b, Matrix<C> c, bool accumulate,
                  void* workspace);

@@ -1,4 +1,4 @@
-// How the CPU matrix multiply arranges its operands: register tiles, slivers, and their packing. Part of
+// Arranges the operands of the CPU matrix multiply: register tiles, slivers, and their packing. It is part of
 // gemm.cpp.
 #pragma once
 
@@ -34,7 +34,8 @@ struct Shape {
   static constexpr Index partial_rows = 1024;  // of a block whose sums need the workspace
 };
 
-// [0, extent) in `count` contiguous parts of nearly equal length, each but the last a multiple of `unit`.
+// Cuts [0, extent) into `count` contiguous parts of nearly equal length, each but the last a multiple of
+// `unit`.
 struct Split {
   Index extent, unit, count;
 
@@ -52,8 +53,9 @@ inline Split split_at_most(Index extent, Index unit, Index limit) {
 template <class T>
 constexpr Index partial_padding = 64 / Index{sizeof(T)};
 
-// How a sliver of a lies in memory: both distances in elements. Slivers copied from rows of a keep them as
-// rows, at a pitch that spreads them over the sets of the cache; slivers copied from columns, as columns.
+// Describes how a sliver of a is laid out in memory: both distances are in elements. Slivers copied from rows
+// of a keep them as rows, at a pitch that spreads them over the sets of the cache; slivers copied from
+// columns, as columns.
 template <class T, bool by_rows>
 struct Layout {
   static constexpr Index per_row = by_rows ? Shape<T>::max_depth + 64 / Index{sizeof(T)} : 1;
@@ -65,7 +67,7 @@ struct Layout {
 
 using HalfBits = Vector<std::uint32_t>;
 
-// As f16 becomes a float (prun/types.hpp), lane by lane.
+// Converts f16 to float as prun/types.hpp does, lane by lane.
 inline Vector<float> widened_f16(HalfBits bits) {
   const HalfBits size = bits & 0x7fffu, shifted = size << 13;
   const auto below = [&](std::uint32_t limit) { return reinterpret_cast<HalfBits>(size < limit); };
@@ -130,7 +132,7 @@ struct Strip {
 
 constexpr Index chunk = 32;  // steps along k that are packed in one go
 
-// Part of one sliver: positions [outer, outer + count) over steps [begin, end) along k.
+// Is part of one sliver: positions [outer, outer + count) over steps [begin, end) along k.
 struct Piece {
   Index outer, count, begin, end;
 };

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t grain = 4096;  // elements
 
-// body(group, queries, width) for every head group of every position: its numbers of elements in q and in k.
+// Calls body(group, queries, width) for every head group of every position: its numbers of elements in q and
+// in k.
 template <class Body>
 void for_groups(const Tensor& q, const KernelContext& context, const Body& body) {
   const std::int64_t queries = q.inner(2), width = q.inner(1);

@@ -1,4 +1,4 @@
-// What one build of kernels/cpu may assume. Every file here is compiled once per instruction set, with
+// States what one build of kernels/cpu may assume. Every file here is compiled once per instruction set, with
 // PRUN_ISA naming it (generic, avx2 or avx512) and its namespace; the build adds the matching -m flags.
 #pragma once
 
@@ -13,7 +13,7 @@
 #define PRUN_ISA_RANK_generic 0
 #define PRUN_ISA_RANK_avx2 1
 #define PRUN_ISA_RANK_avx512 2
-// A number for the preprocessor: #if PRUN_ISA_RANK >= 1 is "AVX2 with FMA or better".
+// This is a number for the preprocessor: #if PRUN_ISA_RANK >= 1 is "AVX2 with FMA or better".
 #define PRUN_ISA_RANK PRUN_ISA_JOIN(PRUN_ISA_RANK_, PRUN_ISA)
 
 namespace prun::cpu::PRUN_ISA {
@@ -36,7 +36,7 @@ inline constexpr int vector_lanes = vector_bytes / static_cast<int>(sizeof(T));
 template <class T>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(vector_bytes)));
-  // The same in memory, at any address that suits T.
+  // Is the same in memory, at any address that suits T.
   typedef T Unaligned __attribute__((vector_size(vector_bytes), aligned(alignof(T)), may_alias));
 };
 template <class T>

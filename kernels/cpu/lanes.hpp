@@ -14,7 +14,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Elements a block body handles at once: some vectors of any type, in any instruction set.
+// A block body handles so many elements at once: some vectors of any type, in any instruction set.
 inline constexpr int block_lanes = 64;
 
 // Runs the body on the n < block_lanes elements of the arrays, padded with zeros.
@@ -42,7 +42,7 @@ void for_blocks(std::int64_t n, const Body& body, T*... arrays) {
   if (i < n) short_block(n - i, body, (arrays + i)...);
 }
 
-// The same on all workers.
+// Does the same on all workers.
 template <class Body, class... T>
 void parallel_blocks(const Workers& workers, std::int64_t n, const Body& body, T*... arrays) {
   constexpr std::int64_t grain = 64 * block_lanes;

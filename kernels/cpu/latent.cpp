@@ -1,4 +1,4 @@
-// latent_heads and its gradient, split_latent, narrow_heads and theirs (core/ops/latent.cpp).
+// Implements latent_heads and its gradient, split_latent, narrow_heads and theirs (core/ops/latent.cpp).
 #include <algorithm>
 #include <vector>
 
@@ -20,7 +20,7 @@ struct Widths {
   std::int64_t straight() const { return head_dim - turned; }  // channels that do not turn
   std::int64_t latent() const { return straight() + values; }
   std::int64_t pairs() const { return turned / 2; }
-  // Where the two channels of a pair lie among those that turn, as they come.
+  // Return where the two channels of a pair are among those that turn, as they come.
   std::int64_t first(std::int64_t pair) const { return interleaved ? 2 * pair : pair; }
   std::int64_t second(std::int64_t pair) const { return interleaved ? 2 * pair + 1 : pair + pairs(); }
 };
@@ -100,7 +100,7 @@ void take_heads_back(const Row<T>& row, const Widths& w, const TimeSlots<C>& tur
   }
 }
 
-// body(row, widths, turns, heads) for every position of every sample.
+// Calls body(row, widths, turns, heads) for every position of every sample.
 template <class T, class Body>
 void for_positions(const Operands& o, double direction, const KernelArgs& args, const KernelContext& context,
                    const Body& body) {
@@ -153,7 +153,7 @@ void copy_rows(const T* from, std::int64_t from_width, T* to, std::int64_t to_wi
   });
 }
 
-// Of both, whole [.., a + b], one [.., a] and other [.., b]; which way: `apart`.
+// Moves parts between whole [.., a + b] and both one [.., a] and other [.., b]; `apart` says which way.
 template <class T>
 void move_parts(T* whole, const Tensor& one, const Tensor& other, bool apart, const KernelContext& context) {
   const std::int64_t a = one.inner(1), b = other.inner(1);

@@ -1,5 +1,5 @@
-// linear and its gradients: one matrix multiply each, on operands flattened to matrices, which the attribute
-// fp8 has rounded before.
+// Implements linear and its gradients: each is one matrix multiply, on operands flattened to matrices, which
+// the attribute fp8 has rounded before.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -17,14 +17,14 @@ std::vector<KernelDef> linear_kernels();
 
 namespace {
 
-// The last `columns` dimensions of a tensor as columns, those before as rows.
+// Views the last `columns` dimensions of a tensor as columns, and those before as rows.
 template <class T>
 Matrix<T> flatten(const Tensor& tensor, int columns) {
   return row_major(tensor.as<T>(), tensor.outer(columns), tensor.inner(columns));
 }
 
-// The factors of a launch: as they lie or, where its attribute says so, rounded in its workspace. What is
-// left of that is the product's.
+// Holds the factors of a launch: as they are or, where its attribute says so, rounded in its workspace. The
+// rest of that is the product's.
 class Factors {
  public:
   Factors(const KernelArgs& args, const KernelContext& context)
@@ -115,7 +115,7 @@ Kernel select_weight_grad(const OpShape& shape) {
                             []<class T, class Sum>() -> Kernel { return linear_weight_grad<T, Sum>; });
 }
 
-// The products' extents, from the weight's dimensions and those of a value [..., in].
+// Holds the products' extents, from the weight's dimensions and those of a value [..., in].
 struct Extents {
   std::int64_t rows = 1, in = 1, out = 1, compute_size;
 };
@@ -129,7 +129,7 @@ Extents extents(const OpShape& shape, int weight_operand, int value_operand) {
   return e;
 }
 
-// Of two factors that Factors has rounded.
+// Returns the workspace of two factors that Factors has rounded.
 std::int64_t factors_workspace(const OpShape& shape, int one, int other) {
   if (shape.attrs[1].i == 0) return 0;
   Scratch scratch;

@@ -1,5 +1,5 @@
-// lm_head_groups: the rows of lm_head_loss once more, added up by one thread in their order, each to its
-// group.
+// Implements lm_head_groups: one thread adds up the rows of lm_head_loss once more in their order, each to
+// its group.
 #include <cmath>
 #include <vector>
 

@@ -1,4 +1,5 @@
-// zero, copy and checksum: bytes of any type. On a queue that only copies there may be no workers.
+// Implements zero, copy and checksum for bytes of any type. On a queue that only copies there may be no
+// workers.
 #include <cstring>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// layernorm and rmsnorm over the last dimension, and their gradients.
+// Implements layernorm and rmsnorm over the last dimension, and their gradients.
 #include <cmath>
 #include <vector>
 
@@ -71,7 +71,8 @@ void add_residual(const T* residual, std::int64_t offset, std::int64_t width, T*
   for (std::int64_t i = 0; i < width; ++i) store(dx[i], load(dx[i]) + load(from[i]));
 }
 
-// With xhat = (x - mean) * rstd and g = dy * gain: dx = rstd * (g - average(g) - xhat * average(g * xhat)).
+// With xhat = (x - mean) * rstd and g = dy * gain it is dx = rstd * (g - average(g) - xhat * average(g *
+// xhat)).
 template <class T>
 void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
@@ -146,7 +147,7 @@ void rmsnorm(const KernelArgs& args, const KernelContext& context) {
       dims);
 }
 
-// With xhat = x * rstd and g = dy * (offset + gain): dx = rstd * (g - xhat * average(g * xhat)).
+// With xhat = x * rstd and g = dy * (offset + gain) it is dx = rstd * (g - xhat * average(g * xhat)).
 template <class T>
 void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;

@@ -1,5 +1,6 @@
-// The updates, adamw, sgd, momentum and average_weights, each in one pass over memory, and what decides about
-// them: sum_squares and clip_factor; count_non_finite, where that was against the update.
+// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory, and what
+// decides about them: sum_squares, clip_factor, and count_non_finite, which runs where that was against the
+// update.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -146,7 +147,7 @@ void keep_state(C value, std::uint32_t chance, State& state) {
     state = static_cast<State>(value);
 }
 
-// The words of neighbouring elements: at most block_lanes of them.
+// Draws the words of neighbouring elements: at most block_lanes of them.
 class Draws {
  public:
   Draws(double seed, std::uint64_t stream) : seed_(static_cast<std::uint64_t>(seed)), stream_(stream) {}
@@ -176,7 +177,7 @@ class Draws {
   std::uint64_t seed_, stream_;
 };
 
-// Those of elements [i, i + n) of a tensor's.
+// Draws those of elements [i, i + n) of a tensor's.
 void draw_elements(const Draws& draws, const TensorElements& elements, std::int64_t i, std::int64_t n,
                    std::uint32_t* words) {
   for (std::int64_t done = 0; done < n;) {
@@ -216,7 +217,7 @@ void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceK
   }
 }
 
-// The same for every element where nothing rounds by chance. `step` and `seed`: places of operands.
+// Does the same for every element where nothing rounds by chance. `step` and `seed` are places of operands.
 template <class Types, class Body, class... T>
 void update_blocks(const KernelArgs& args, const KernelContext& context, int step, int seed, const Body& body,
                    T*... arrays) {
@@ -243,7 +244,7 @@ void with_weights(const KernelArgs& args, const Pass& pass) {
 
 // ---------------------------------------------------------------- adamw
 
-// Of the one tensor that an op updates.
+// Takes the step of the one tensor that an op updates.
 template <class C>
 AdamStep<C> adam_step(const KernelArgs& args) {
   const double beta1 = args.attrs[0].f, beta2 = args.attrs[1].f;
@@ -282,7 +283,7 @@ void adamw(const KernelArgs& args, const KernelContext& context) {
 
 constexpr int block = static_cast<int>(eight_bit_block);
 
-// A state's block as floats, and back: signed, or never negative.
+// Converts a state's block to floats, and back: it is signed, or never negative.
 struct EightBits {
   std::uint8_t* codes;
   float* scales;

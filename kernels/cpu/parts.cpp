@@ -1,5 +1,5 @@
-// add_parts and take_part: stretches of one dimension. One rounding an element, so the bits are the same
-// wherever rows are cut.
+// Implements add_parts and take_part, for stretches of one dimension. Each element is rounded once, so the
+// bits are the same wherever rows are cut.
 #include <algorithm>
 #include <vector>
 
@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::int64_t grain = 4096;  // elements
 
-// A value as rows of a whole dimension and all behind it, and how many elements one of the dimension has.
+// Describes a value as rows of a whole dimension and all behind it, and how many elements one of the
+// dimension has.
 struct PartRows {
   std::int64_t rows, row, unit;
 

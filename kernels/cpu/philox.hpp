@@ -19,14 +19,14 @@ struct PhiloxKey {
   std::uint32_t high;
 };
 
-// 32-bit words, one a lane. Between rounds the upper halves hold rubbish, which nothing looks at.
+// Holds 32-bit words, one a lane. Between rounds the upper halves hold garbage, which nothing reads.
 using Words = Vector<std::uint64_t>;
 inline constexpr int philox_lanes = vector_lanes<std::uint64_t>;
 
 // Products of the lanes' lower halves. GCC multiplies 64-bit lanes whole, which takes several times as long.
 inline Words product(Words a, Words b) {
 #if PRUN_ISA_RANK == 2
-  // The masked form with a full mask: GCC 12 warns about its own header in the plain one.
+  // It is the masked form with a full mask: GCC 12 warns about its own header in the plain one.
   return reinterpret_cast<Words>(
       _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif PRUN_ISA_RANK == 1
@@ -50,7 +50,7 @@ struct PhiloxState {
     c = (first >> 32) ^ d ^ key.high;
     d = first;
   }
-  // The words of all blocks, one block after the other.
+  // Stores the words of all blocks, one block after the other.
   void store(std::uint32_t* words) const {
     static_assert(std::endian::native == std::endian::little, "a pair's earlier word lies first");
     const Words first = (a & 0xffffffffu) | b << 32, second = (c & 0xffffffffu) | d << 32;
@@ -63,7 +63,7 @@ struct PhiloxState {
   }
 };
 
-// Two states at a time: the rounds of one wait for each other, those of the other fill the gaps.
+// It takes two states at a time: the rounds of one wait for each other, those of the other fill the gaps.
 template <int rounds>
 void philox(PhiloxState& x, PhiloxState& y, PhiloxKey key) {
 #pragma GCC unroll 10

@@ -22,8 +22,8 @@ void rotate(const T* __restrict x, T* __restrict y, const TimeSlots<C>& turns, s
   }
 }
 
-// Where one position's heads lie, together and apart: of a group's slots the queries begin at x, key and
-// value at `last`, and the next group's so many elements further.
+// Points at one position's heads, together and apart: of a group's slots the queries begin at x, key and
+// value at `last`, and the next group's a fixed number of elements further.
 template <class T>
 struct Position {
   T *x, *last, *q, *k, *v;
@@ -56,7 +56,7 @@ void turn_together(const Position<T>& at, const TimeSlots<C>& turns, const Tenso
   }
 }
 
-// The packed operand, of which keys and values may lie in another, and the three apart, in whichever
+// Holds the packed operand, whose keys and values may be in another, and the three apart, in either
 // direction.
 struct Operands {
   const Tensor& x;
@@ -64,7 +64,7 @@ struct Operands {
   const Tensor &q, &k, &v;
   Places places;
 
-  // Of one sample at one position.
+  // Points at one sample at one position.
   template <class T>
   Position<T> at(std::int64_t row) const {
     const std::int64_t width = q.dim[4], queries = q.dim[3] * width, keys = 2 * width;
@@ -80,7 +80,7 @@ struct Operands {
   }
 };
 
-// body(position, turns) for every position of every sample.
+// Calls body(position, turns) for every position of every sample.
 template <class T, class Body>
 void for_positions(const Operands& o, double direction, const KernelArgs& args, const KernelContext& context,
                    const Body& body) {

@@ -1,4 +1,4 @@
-// route and route_grad: a position at a time, by whichever thread. Choices are those of the first number
+// Implements route and route_grad, a position at a time, by any thread. Choices are those of the first number
 // where scores are equal, and all differ whatever the numbers are, NaN among them.
 #include <vector>
 
@@ -16,7 +16,7 @@ struct Choosing {
   std::int64_t group_size() const { return routes / groups; }
 };
 
-// What a thread needs of one position.
+// Holds what a thread needs of one position.
 template <class C>
 struct Position {
   C *scores, *ranked, *groups;
@@ -30,7 +30,7 @@ struct Position {
         taken_groups(scratch.take<bool>(c.groups)) {}
 };
 
-// The number of the largest that is not taken, which then is.
+// Returns the number of the largest that is not taken, which then is.
 template <class C>
 std::int64_t take_largest(const C* values, bool* taken, std::int64_t n) {
   std::int64_t best = -1;
@@ -40,7 +40,7 @@ std::int64_t take_largest(const C* values, bool* taken, std::int64_t n) {
   return best;
 }
 
-// Its largest score or the sum of its two largest.
+// Returns its largest score or the sum of its two largest.
 template <class C>
 C group_score(const C* ranked, std::int64_t size, std::int64_t best) {
   C first = ranked[0], second = 0;
@@ -125,7 +125,7 @@ void route(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// d scores, of the chosen alone, into `dscore` by choice.
+// Writes d scores, of the chosen alone, into `dscore` by choice.
 template <class C>
 void score_gradients(const C* scores, const std::int32_t* index, const C* dweight, std::int64_t choices,
                      bool normalise, C scale, C* dscore) {

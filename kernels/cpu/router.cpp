@@ -1,4 +1,4 @@
-// router and its gradients: products of values with scores that have more precision.
+// Implements router and its gradients: products of values with scores that have more precision.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -54,7 +54,8 @@ Kernel select_weight_grad(const OpShape& s) {
                             []<class T, class Sum>() -> Kernel { return router_weight_grad<T, Sum>; });
 }
 
-// Of a product whose extents are rows of a value [..., columns] and those of a weight [routes, hidden].
+// Describes a product whose extents are rows of a value [..., columns] and those of a weight [routes,
+// hidden].
 std::int64_t rows(const OperandShape& value) { return value.elements() / value.dims[value.rank - 1].extent; }
 
 std::int64_t compute_size(const OperandShape& value) { return value.dtype == DType::f64 ? 8 : 4; }

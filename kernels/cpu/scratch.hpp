@@ -10,14 +10,14 @@ namespace prun::cpu::PRUN_ISA {
 
 class Scratch {
  public:
-  // Over a workspace at any address.
+  // Takes a workspace at any address.
   explicit Scratch(void* workspace) : next_(round_up(reinterpret_cast<std::uintptr_t>(workspace))) {
     begin_ = next_;
   }
   // Over no workspace: the pieces are only counted and must not be touched.
   Scratch() : Scratch(nullptr) {}
 
-  // Uninitialised, aligned for any vector.
+  // Returns uninitialised memory, aligned for any vector.
   template <class T>
   T* take(std::int64_t count) {
     const auto piece = next_;

@@ -24,7 +24,7 @@ void positions(const KernelArgs& args, const KernelContext&) {
     result.as<std::int32_t>()[i] = static_cast<std::int32_t>(order.position(result.start[0] + i));
 }
 
-// body(row by place, row by position), for all rows of all samples.
+// Calls body(row by place, row by position) for all rows of all samples.
 template <class Body>
 void for_rows(const KernelArgs& args, const KernelContext& context, const Body& body) {
   constexpr Index grain = 64;
@@ -46,7 +46,8 @@ void reorder(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Of [lead.., d, rest..], of which every so-many-th index is taken or put: body(piece's run, whole's run).
+// Calls body(piece's run, whole's run) for [lead.., d, rest..], of which every `pieces`-th index is taken or
+// put.
 template <class Body>
 void for_runs(const Tensor& piece, const KernelArgs& args, Index number, Index pieces,
               const KernelContext& context, const Body& body) {

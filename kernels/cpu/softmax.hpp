@@ -1,4 +1,4 @@
-// Rows of scores to softmax weights: the pieces that attention and lm_head share.
+// Turns rows of scores into softmax weights: it has the pieces that attention and lm_head share.
 //
 // A row starts at a vector-aligned address and has room up to a multiple of row_unit<T>. That padding is
 // overwritten, so that every loop runs over whole vectors and the order of each sum is a function of the
@@ -36,7 +36,7 @@ T fold_lanes(Vector<T> lanes, Combine combine) {
   return part[0];
 }
 
-// The largest of a row and `start`. NaN is passed over: it shows in the sum of exponentials.
+// Returns the largest of a row and `start`. NaN is passed over: it shows in the sum of exponentials.
 template <class T>
 T row_max(T* row, std::int64_t n, T start = -std::numeric_limits<T>::infinity()) {
   pad_row(row, n);
@@ -56,7 +56,8 @@ void exp_row(T* row, std::int64_t n, T shift) {
   for (std::int64_t j = 0; j < size; ++j) row[j] = exp_of(row[j] - shift);
 }
 
-// The sum of a row's whole vectors, the padding included: short stretches in T, the stretches in double.
+// Returns the sum of a row's whole vectors, the padding included: short stretches are summed in T, and the
+// stretches in double.
 template <class T>
 double row_sum(const T* row, std::int64_t n) {
   constexpr std::int64_t stretch = 64;

@@ -1,4 +1,4 @@
-// token_types, sample by sample.
+// Implements token_types, sample by sample.
 #include <algorithm>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The turns of rotary positions, for the kernels that turn channels (rope.cpp, latent.cpp).
+// Computes the turns of rotary positions, for the kernels that turn channels (rope.cpp, latent.cpp).
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// What one thread keeps: the turn of each pair of channels per position, and the turns of one position.
+// One thread keeps these: the turn of each pair of channels per position, and the turns of one position.
 template <class C>
 struct TimeSlots {
   double* frequency;
@@ -42,8 +42,8 @@ void set_position(const TimeSlots<C>& turns, std::int64_t pairs, double position
   }
 }
 
-// Calls body(row, turns) for each position of each sample, whose rows lie sample after sample. `direction`:
-// 1, or -1 to turn back.
+// Calls body(row, turns) for each position of each sample, whose rows follow sample after sample. `direction`
+// is 1, or -1 to turn back.
 template <class T, class Body>
 void for_turned_rows(std::int64_t batch, std::int64_t seq, std::int64_t pairs, const Places& places,
                      double direction, const KernelArgs& args, const KernelContext& context,
@@ -61,7 +61,7 @@ void for_turned_rows(std::int64_t batch, std::int64_t seq, std::int64_t pairs, c
   });
 }
 
-// Bytes that its threads need for their turns.
+// Returns the bytes that its threads need for their turns.
 inline std::int64_t turns_workspace(std::int64_t pairs, std::int32_t threads) {
   Scratch scratch;
   for (std::int32_t t = 0; t < threads; ++t) TimeSlots<double>::take(scratch, pairs);

@@ -8,7 +8,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// double for double, otherwise float.
+// Is double for double, otherwise float.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
@@ -17,13 +17,13 @@ Compute<T> load(const T& from) {
   return static_cast<Compute<T>>(from);
 }
 
-// The number of a position, which the host hands over as a double.
+// Returns the number of a position, which the host hands over as a double.
 inline std::int64_t position_in(const Tensor& number) {
   return static_cast<std::int64_t>(*number.as<const double>());
 }
 
-// Which position lies at each place of a rank's part of the sequences: from the first on or, where they lie
-// in another order, as operand `positions` says.
+// Says which position is at each place of a rank's part of the sequences: from the first on or, in another
+// order, as operand `positions` says.
 class Places {
  public:
   Places(std::int64_t first) : first_(first) {}

@@ -1,4 +1,4 @@
-// exp_of, sigmoid and sine with cosine without branches, so that loops over them become vector code.
+// Computes exp_of, sigmoid and sine with cosine without branches, so that loops over them become vector code.
 // For double, exp_of is the library's.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Within 2 ulp; 0 below -87.33 and infinity above 88.37. NaN stays NaN.
+// The result is within 2 ulp; 0 below -87.33 and infinity above 88.37. NaN stays NaN.
 inline float exp_of(float x) {
   constexpr float log2e = 1.44269504f, ln2_high = 0.693115234375f, ln2_low = 3.19461849e-5f;
   constexpr float lowest = -87.33f, highest = 88.37f;
@@ -33,7 +33,7 @@ inline float exp_of(float x) {
 
 inline double exp_of(double x) { return std::exp(x); }
 
-// 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.
+// Holds 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.
 template <class T>
 struct Sigmoid {
   T value;
@@ -53,7 +53,7 @@ struct SineCosine {
   double cosine;
 };
 
-// For |x| < 10^6; within 2^-50.
+// The result is within 2^-50 for |x| < 10^6.
 inline SineCosine sine_cosine(double x) {
   constexpr double half_pi_high = 0x1.921fb544p+0, half_pi_middle = 0x1.0b4611a6p-34,
                    half_pi_low = 0x1.3198a2e037073p-69, two_over_pi = 0.63661977236758134308;

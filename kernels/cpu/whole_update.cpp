@@ -23,7 +23,7 @@ double scalar(const Tensor& x) { return *x.as<const double>(); }
 
 std::int64_t align(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-// T: what is multiplied; C: what products and their sums are in.
+// T is the type that is multiplied, C that of products and their sums.
 template <class T, class C>
 class Iteration {
  public:

@@ -14,7 +14,7 @@ __device__ __forceinline__ double erfc_of(double x) { return erfc(x); }
 __device__ __forceinline__ float exp_of_value(float x) { return expf(x); }
 __device__ __forceinline__ double exp_of_value(double x) { return exp(x); }
 
-// The share of a normal distribution that lies below x.
+// Returns the share of a normal distribution that is below x.
 template <class C>
 __device__ __forceinline__ C normal_below(C x) {
   return C(0.5) * erfc_of(-x * C(std::numbers::sqrt2 / 2));
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(256) void bias_gelu_kernel(const T* x, const T* bia
     }
 }
 
-// What column_sums adds up, writing dx on the way.
+// Gives column_sums what it adds up, and writes dx on the way.
 template <class T, int N>
 struct BiasGeluTerms {
   using C = Compute<T>;

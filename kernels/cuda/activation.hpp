@@ -1,5 +1,5 @@
-// gelu in its tanh form, alone and with the bias added before, and in that of erf, swiglu, geglu, and their
-// gradients.
+// Declares gelu in its tanh form, alone and with the bias added before, and in that of erf, swiglu, geglu,
+// and their gradients.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -34,7 +34,7 @@ void swiglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stre
 template <class T>
 void swiglu_grad(const T* dy, const T* x, T* dx, std::int64_t rows, std::int64_t width, Stream stream);
 
-// The same with y = gelu(gate) * up.
+// Does the same with y = gelu(gate) * up.
 template <class T>
 void geglu(const T* x, T* y, std::int64_t rows, std::int64_t width, Stream stream);
 template <class T>

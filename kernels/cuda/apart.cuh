@@ -1,4 +1,4 @@
-// Where the slots of a head group lie (its queries, one key, one value): packed, in two or in three tensors.
+// Finds the slots of a head group (its queries, one key, one value): packed, in two or in three tensors.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -13,7 +13,7 @@ struct Together {
   }
 };
 
-// Queries in one tensor, keys and values in another.
+// Has queries in one tensor, keys and values in another.
 template <class T>
 struct InTwo {
   T *first, *last;

@@ -9,7 +9,7 @@ __device__ __forceinline__ float exp2_approximately(float x) {
   return y;
 }
 
-// 1 / x, within one unit in the last place.
+// Returns 1 / x, within one unit in the last place.
 __device__ __forceinline__ float inverse_approximately(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -1,7 +1,7 @@
-// attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, and its gradient. Each of `heads` heads of
-// keys and values serves `queries` heads of queries. Operands are read and written where they lie, packed by
-// head group or apart (HeadStrides). The kernels here take every type, length and width up to 256, their sums
-// have a fixed order; attention_cudnn.hpp has faster ones for bf16.
+// Declares attention: softmax(q k^T / sqrt(head_dim)) v, causal or full, and its gradient. Each of `heads`
+// heads of keys and values serves `queries` heads of queries. Operands are read and written in place, packed
+// by head group or apart (HeadStrides). The kernels here take every type, length and width up to 256, their
+// sums have a fixed order; attention_cudnn.hpp has faster ones for bf16.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -15,8 +15,8 @@ struct AttentionShape {
   std::int64_t head_dim;
   bool causal = true;
   std::int64_t window = 0;  // keys that a query sees at most, under a causal mask; 0: all
-  // Of queries that are of some positions alone: how many have a key; 0: those that have a query. The first
-  // query's place, and which position lies at a place (prun/sequence_order.hpp).
+  // Queries may be of some positions alone: `keys` positions have a key; 0 means those that have a query. The
+  // others are the first query's place, and which position is at a place (prun/sequence_order.hpp).
   std::int64_t keys = 0;
   std::int64_t first = 0, chunk = 0, chunks = 0;
 
@@ -26,7 +26,7 @@ struct AttentionShape {
   constexpr std::int64_t query_rows() const { return batch * heads * queries * seq; }
 };
 
-// That of keys and values, as rows: of so many positions.
+// Returns the shape of keys and values, as rows: of `keys` positions.
 constexpr AttentionShape shape_of_keys(AttentionShape s) {
   if (s.across()) s.seq = s.keys;
   return s;
@@ -53,7 +53,7 @@ struct Heads {
   HeadStrides strides;
 };
 
-// y like q, and the log of each row's sum of exponentials.
+// The results are y like q, and the log of each row's sum of exponentials.
 template <class T>
 struct AttentionForward {
   AttentionShape shape;
@@ -61,8 +61,8 @@ struct AttentionForward {
   Heads<T> y;
   Compute<T>* lse;            // [batch, heads, queries, seq]
   void* workspace = nullptr;  // none is needed here
-  // [batch, seq]: the first key that each position sees, under a causal mask; it never falls along the
-  // sequence. Null: the first of all.
+  // [batch, seq] holds the first key that each position sees, under a causal mask; it never falls along the
+  // sequence. Null means the first of all.
   const std::int32_t* documents = nullptr;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 inline constexpr int at_warps = 16, keys_at_once = 4;
 
-// What a lane has of a row: chunks of N neighbouring channels, 32 of them apart.
+// Holds what a lane has of a row: chunks of N neighbouring channels, 32 of them apart.
 template <int N, class T>
 struct LaneRow {
   using C = Compute<T>;
@@ -24,7 +24,7 @@ struct LaneRow {
   }
 };
 
-// Of the keys that a warp has seen: the largest score, and sums relative to it.
+// Holds, for the keys that a warp has seen, the largest score, and sums relative to it.
 template <int N, class T>
 struct Seen {
   using C = Compute<T>;
@@ -76,7 +76,7 @@ __device__ Compute<T> dot(const LaneRow<N, T>& q, const T* key, int width) {
   return warp_fold(sum, Add());
 }
 
-// The keys that belong to this warp, some at a time so that their loads overlap.
+// Visits the keys that belong to this warp, some at a time so that their loads overlap.
 template <int N, class T>
 __device__ Seen<N, T> see(const LaneRow<N, T>& q, const Rows<T>& k, const Rows<T>& v, Compute<T> scale,
                           int width) {
@@ -108,7 +108,7 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
   using C = Compute<T>;
   __shared__ C largest_of[at_warps], sum_of[at_warps], result_of[at_warps][widest_head_at];
   const int width = static_cast<int>(call.head_dim), warp = static_cast<int>(threadIdx.x) / 32;
-  // A block's row: [batch, seq, heads, queries].
+  // A block's row counts in [batch, seq, heads, queries].
   const std::int64_t query = blockIdx.x % call.queries, group = blockIdx.x / call.queries;
   const std::int64_t head = group % call.heads, row = group / call.heads;
   const std::int64_t own = row % call.seq, sample = row / call.seq;

@@ -1,5 +1,5 @@
-// Causal attention of some positions of each sequence, the keys and values of those before being kept. With a
-// window each sees itself and the window - 1 before it.
+// Computes causal attention of some positions of each sequence, the keys and values of those before being
+// kept. With a window each sees itself and the window - 1 before it.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -21,7 +21,7 @@ struct AttentionAt {
   std::int64_t window = 0;  // 0: all are seen
 };
 
-// Heads of up to widest_head_at channels.
+// Serves heads of up to widest_head_at channels.
 template <class T>
 void attention_at(const AttentionAt<T>& call, Stream stream);
 

@@ -59,7 +59,7 @@ namespace {
 
 constexpr std::size_t oldest = 90600;  // backward needs no cleared workspace since
 
-// The operands of a graph, which takes pointers in this order.
+// Numbers the operands of a graph, which takes pointers in this order.
 enum Operand : std::int64_t { q_at = 1, k_at, v_at, y_at, lse_at, dy_at, dq_at, dk_at, dv_at };
 
 // cuDNN explains over many lines; the first says what.
@@ -76,7 +76,7 @@ void check(cudnnStatus_t status, const char* what) {
                 cudnn_frontend::detail::get_error_string(status));
 }
 
-// 90 for an H200.
+// Returns 90 for an H200.
 std::int32_t capability_of(int device) {
   int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
@@ -158,7 +158,7 @@ Attributes with_window(Attributes attributes, const AttentionShape& shape) {
 
 float scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 
-// Where there are more keys than queries, the last of both stand at one position.
+// Where there are more keys than queries, the last of both are at one position.
 template <class Attributes>
 Attributes masked(Attributes attributes, const AttentionShape& shape) {
   if (shape.across())

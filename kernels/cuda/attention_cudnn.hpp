@@ -15,7 +15,7 @@
 
 namespace prun::cuda {
 
-// Where a call's operands lie. Gradients lie like what they are gradients of.
+// Says how a call's operands are laid out. Gradients are laid out like what they are gradients of.
 struct AttentionLayout {
   AttentionShape shape;
   HeadStrides q, k, v, y;
@@ -28,21 +28,21 @@ struct AttentionLayout {
 // driver.
 std::string cudnn_refusal(const AttentionLayout& layout);
 
-// Bytes of workspace that a call needs at most, aligned to 256; known without cuDNN or a driver. Where a
-// batch would need more than cudnn_most_workspace, a graph runs over parts of it, and over parts of its
-// heads.
+// Returns the bytes of workspace that a call needs at most, aligned to 256; they are known without cuDNN or a
+// driver. Where a batch would need more than cudnn_most_workspace, a graph runs over parts of it, and over
+// parts of its heads.
 inline constexpr std::int64_t cudnn_most_workspace = std::int64_t{512} << 20;
 std::int64_t cudnn_workspace(const AttentionLayout& layout);
 std::int64_t cudnn_backward_workspace(const AttentionLayout& layout, bool deterministic);
 // Enough for each call of no more rows and keys: of fewer, parts may be larger.
 std::int64_t cudnn_most_backward_workspace(const AttentionLayout& layout, bool deterministic);
 
-// Rows of queries that stand one after the other, of which the last sees so many keys. To cuDNN they are a
-// call of their own, whose shape has those rows and keys: the last row's position is that of the last key.
+// Names rows of queries that follow each other, of which the last sees `keys` keys. To cuDNN they are a call
+// of their own, whose shape has those rows and keys: the last row's position is that of the last key.
 struct QueryRun {
   std::int64_t row, rows, keys;
 };
-// Of queries of some positions (AttentionShape::across), none longer than that.
+// Returns runs of queries of some positions (AttentionShape::across), none longer than that.
 std::vector<QueryRun> query_runs(const AttentionShape& shape, std::int64_t most_rows);
 // So that the gradient of one head of keys stays within cudnn_most_workspace, or comes near it.
 std::int64_t most_query_rows(const AttentionLayout& layout, bool deterministic);
@@ -75,15 +75,15 @@ class CudnnAttention {
   CudnnAttention(const CudnnAttention&) = delete;
   CudnnAttention& operator=(const CudnnAttention&) = delete;
 
-  // "cuDNN 9.19.0"
+  // Returns a text such as "cuDNN 9.19.0".
   std::string version() const;
-  // Where the library lies.
+  // Returns where the library is.
   const std::string& path() const;
 
   // Both throw, with cuDNN's reason, where it has nothing for this device that stays within the workspace
   // above.
   CudnnPlan prepare(const AttentionLayout& layout, Stream stream) const;
-  // deterministic: the same bits every time, for more workspace.
+  // `deterministic` gives the same bits every time, for more workspace.
   CudnnPlan prepare_backward(const AttentionLayout& layout, bool deterministic, Stream stream) const;
 
   // Calls as they were prepared, with the workspace that was stated, operands aligned to 16 bytes.

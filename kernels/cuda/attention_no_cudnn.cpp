@@ -1,4 +1,4 @@
-// What attention_cudnn.hpp offers in a build that found no headers of cuDNN or its frontend.
+// Implements attention_cudnn.hpp in a build that found no headers of cuDNN or its frontend.
 #include "cuda/attention_pieces.hpp"
 #include "prun/error.hpp"
 

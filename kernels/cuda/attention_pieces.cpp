@@ -12,8 +12,8 @@ std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / t
 // What graphs were seen to need for themselves is 256 bytes.
 constexpr std::int64_t own_bytes = 64 << 10;
 
-// The sums of the softmax's gradient; dq in fp32 while it is added up, or, for a fixed order of the sums, all
-// gradients of scores in bf16; dk and dv of each query where several share a key.
+// It holds the sums of the softmax's gradient; dq in fp32 while it is added up, or, for a fixed order of the
+// sums, all gradients of scores in bf16; dk and dv of each query where several share a key.
 std::int64_t backward_bytes(const AttentionShape& s, const AttentionPieces& pieces, bool deterministic) {
   const std::int64_t heads = pieces.samples * pieces.heads * s.queries, rows = heads * s.seq;
   const std::int64_t keys = shape_of_keys(s).seq;
@@ -23,7 +23,7 @@ std::int64_t backward_bytes(const AttentionShape& s, const AttentionPieces& piec
   return rows * 4 + sums + of_queries + own_bytes;
 }
 
-// The next smaller number that divides all.
+// Returns the next smaller number that divides all.
 std::int64_t smaller_part(std::int64_t all, std::int64_t part) {
   do --part;
   while (all % part != 0);

@@ -1,4 +1,4 @@
-// How attention's calls are cut for cuDNN: into pieces that one graph serves, each of some samples and heads.
+// Cuts attention's calls for cuDNN: into pieces that one graph serves, each of some samples and heads.
 #pragma once
 
 #include "cuda/attention_cudnn.hpp"
@@ -10,7 +10,8 @@ struct AttentionPieces {
   bool by_group;                // each group of queries is a sample of its own; then samples is 1
 };
 
-// The stride of all heads of queries, from head to head and within one; 0 where there is no such stride.
+// Returns the stride of all heads of queries, from head to head and within one; 0 where there is no such
+// stride.
 std::int64_t query_stride(const AttentionShape& shape, const HeadStrides& strides);
 
 // Why this build has no cuDNN at all; empty where it has.

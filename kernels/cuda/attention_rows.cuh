@@ -1,4 +1,4 @@
-// Where the kernels of attention find rows of heads, and which keys a query sees.
+// Says where the kernels of attention find rows of heads, and which keys a query sees.
 #pragma once
 
 #include "cuda/attention.hpp"
@@ -6,14 +6,14 @@
 
 namespace prun::cuda {
 
-// Rows of one head, or of one head of queries.
+// Points at rows of one head, or of one head of queries.
 template <class T>
 struct Rows {
   T* first;
   std::int64_t stride;
 };
 
-// A head of queries of a sample. There are fewer than 2^31, which a grid has blocks for.
+// Names a head of queries of a sample. There are fewer than 2^31, which a grid has blocks for.
 struct Unit {
   unsigned batch, head, query;
 
@@ -48,8 +48,8 @@ __device__ C scale_of(const AttentionShape& shape) {
   return C(1) / sqrt(static_cast<C>(shape.head_dim));
 }
 
-// The first key that a query of a sample sees. `late` says whether some see the first of all no more, since
-// documents are kept apart or there is a window: kernels for which it is false pay nothing for it.
+// Returns the first key that a query of a sample sees. `late` says whether some see the first of all no more,
+// since documents are kept apart or there is a window: kernels for which it is false pay nothing for it.
 template <bool late, class Call>
 __device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
   if constexpr (!late) return 0;
@@ -59,29 +59,29 @@ __device__ int first_key(const Call& call, std::int64_t batch, std::int64_t quer
   return call.documents ? max(near, call.documents[batch * call.shape.seq + query]) : near;
 }
 
-// Which of the two kernels takes a call.
+// Says which of the two kernels takes a call.
 template <class Call>
 bool begins_late(const Call& call) {
   return call.documents || call.shape.window > 0;
 }
 
-// The first key of those tiles of which queries from `first` on see something.
+// Returns the first key of those tiles of which queries from `first` on see something.
 template <int rows, bool late, class Call>
 __device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::int64_t first) {
   return first_key<late>(call, batch, first) / rows * rows;
 }
 
-// Whether the window of a query, and so of all behind it, begins behind a key.
+// Says whether the window of a query, and so of all behind it, begins behind a key.
 __device__ inline bool is_out_of_reach(const AttentionShape& shape, int query, int key) {
   return shape.window > 0 && query - key >= static_cast<int>(shape.window);
 }
 
-// One past the last key that queries up to `last` see.
+// Returns one past the last key that queries up to `last` see.
 __device__ inline std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
   return shape.causal && last < shape.seq ? last + 1 : shape.seq;
 }
 
-// Whether all rows begin at 16 bytes and end at a chunk.
+// Says whether all rows begin at 16 bytes and end at a chunk.
 template <class T, class... H>
 bool packs(const AttentionShape& shape, const H&... heads) {
   const auto whole = [](std::int64_t n) { return n % chunk<T> == 0; };

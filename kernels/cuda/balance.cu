@@ -29,7 +29,8 @@ Room room_of(const BalanceShape& s, void* workspace) {
   return room;
 }
 
-// The logarithm of the sum of exponentials of a position's logits and, where scores are sigmoids, their sum.
+// Computes the logarithm of the sum of exponentials of a position's logits and, where scores are sigmoids,
+// their sum.
 template <class C>
 __device__ __forceinline__ void norms_of(const C* logits, const BalanceShape& s, double* norm, int lane) {
   const int n = static_cast<int>(s.routes);
@@ -42,7 +43,7 @@ __device__ __forceinline__ void norms_of(const C* logits, const BalanceShape& s,
   if (lane == 0) norm[0] = static_cast<double>(sum), norm[1] = static_cast<double>(all);
 }
 
-// A score of those that come to 1.
+// Returns one of the scores that sum to 1.
 template <class C>
 __device__ __forceinline__ double score_of(C logit, const double* norm, bool by_sigmoid) {
   if (by_sigmoid)

@@ -1,4 +1,4 @@
-// balance, its gradient, and steer: see core/ops/balance.cpp.
+// Declares balance, its gradient, and steer: see core/ops/balance.cpp.
 #pragma once
 
 #include "cuda/launch.hpp"

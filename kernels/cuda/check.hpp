@@ -1,4 +1,4 @@
-// What the CUDA runtime answers, as an error.
+// Turns results of the CUDA runtime into errors.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -46,7 +46,7 @@ struct Strided {
   __device__ std::int64_t operator()(std::int64_t i) const { return i * stride + first; }
 };
 
-// Chunks of sequences, by position from where they lie, or `back`: prun/sequence_order.hpp.
+// Moves chunks of sequences from their places to positions, or `back`: prun/sequence_order.hpp.
 struct Chunks {
   std::int64_t count;
   bool back;

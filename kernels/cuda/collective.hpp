@@ -1,12 +1,12 @@
-// What surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand gated. Bytes
-// of any type.
+// Declares what surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand
+// gated. It moves bytes of any type.
 #pragma once
 
 #include "cuda/launch.hpp"
 
 namespace prun::cuda {
 
-// to[b][a] = from[a][b], each a run of so many bytes.
+// Sets to[b][a] = from[a][b], where each is a run of `bytes`.
 void swap_outer(const void* from, void* to, std::int64_t a, std::int64_t b, std::int64_t bytes,
                 Stream stream);
 

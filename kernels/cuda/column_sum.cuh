@@ -85,14 +85,14 @@ __global__ __launch_bounds__(sum_lanes* sum_rows, sum_blocks) void column_sum_ke
   }
 }
 
-// At most so many blocks share a column's rows.
+// Returns how many blocks share a column's rows at most.
 inline std::int64_t most_splits(std::int64_t rows, std::int64_t tiles, int processors) {
   const std::int64_t rows_worth_a_block = 4 * sum_rows;
   return std::max<std::int64_t>(
       1, std::min(rows / rows_worth_a_block, 2 * ceil_div(sum_blocks * processors, tiles)));
 }
 
-// As many as leave the fewest multiprocessors idle when the blocks run in waves.
+// Returns as many as leave the fewest multiprocessors idle when the blocks run in waves.
 inline std::int64_t column_splits(std::int64_t rows, std::int64_t tiles) {
   const int processors = multiprocessors();
   const std::int64_t resident = std::int64_t{sum_blocks} * processors;
@@ -108,7 +108,7 @@ inline std::int64_t column_splits(std::int64_t rows, std::int64_t tiles) {
   return best;
 }
 
-// Bytes of workspace for sums of up to `count` per column of values that are computed in C.
+// Returns the bytes of workspace for sums of up to `count` per column of values that are computed in C.
 template <class C>
 std::int64_t column_sum_workspace(std::int64_t rows, std::int64_t width, int count) {
   const std::int64_t fewest_tiles = ceil_div(width, sum_lanes * chunk<bf16>);

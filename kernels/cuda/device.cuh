@@ -15,7 +15,7 @@
 
 namespace prun::cuda {
 
-// N neighbouring values as they lie in memory.
+// Holds N neighbouring values as they are in memory.
 template <class T, int N>
 struct Pack {
   static constexpr int bytes = N * static_cast<int>(sizeof(T));
@@ -23,7 +23,7 @@ struct Pack {
   Word word[bytes / static_cast<int>(sizeof(Word))];
 };
 
-// N values to compute with.
+// Holds N values to compute with.
 template <class C, int N>
 struct Lanes {
   C of[N];
@@ -31,7 +31,7 @@ struct Lanes {
   __device__ const C& operator[](int i) const { return of[i]; }
 };
 
-// As many values of the widest type as 16 bytes hold.
+// A chunk has as many values of the widest type as 16 bytes hold.
 template <class... T>
 inline constexpr int chunk = 16 / static_cast<int>(std::max({sizeof(T)...}));
 
@@ -168,8 +168,8 @@ __device__ __forceinline__ C warp_fold(C x, Combine combine) {
   return x;
 }
 
-// The same result in every thread of a block of whole warps. `scratch`, 32 values of shared memory, must not
-// be in use by an earlier fold that a thread of the block may still be reading.
+// Returns the same result in every thread of a block of whole warps. `scratch`, 32 values of shared memory,
+// must not be in use by an earlier fold that a thread of the block may still be reading.
 template <class C, class Combine>
 __device__ __forceinline__ C block_fold(C x, C neutral, Combine combine, C* scratch) {
   x = warp_fold(x, combine);
@@ -183,7 +183,7 @@ __device__ __forceinline__ C block_fold(C x, C neutral, Combine combine, C* scra
 // ---------------------------------------------------------------- the host's side
 inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
-// Whether 16-byte accesses may be used on all of these; a null pointer is not used at all.
+// Says whether 16-byte accesses may be used on all of these; a null pointer is not used at all.
 inline bool aligned(std::initializer_list<const void*> pointers) {
   for (const void* p : pointers)
     if (reinterpret_cast<std::uintptr_t>(p) % 16 != 0) return false;
@@ -204,7 +204,7 @@ inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel)
 // What workspaces are counted with, where no device may be at hand: more than any has.
 inline constexpr int most_multiprocessors = 192;
 
-// Of the current device.
+// Returns those of the current device.
 inline int multiprocessors() {
   int device = 0, count = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
@@ -217,8 +217,8 @@ inline unsigned grid_of(std::int64_t blocks) {
   return static_cast<unsigned>(blocks);
 }
 
-// A grid over rows of `units` neighbouring units of work: a thread for each unit of each row. The kernel's
-// row is blockIdx.x * blockDim.y + threadIdx.y, its unit blockIdx.y * blockDim.x + threadIdx.x.
+// Is a grid over rows of `units` neighbouring units of work, with a thread for each unit of each row. The
+// kernel's row is blockIdx.x * blockDim.y + threadIdx.y, its unit blockIdx.y * blockDim.x + threadIdx.x.
 struct RowGrid {
   dim3 grid, block;
 

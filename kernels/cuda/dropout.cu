@@ -9,7 +9,8 @@
 namespace prun::cuda {
 namespace {
 
-// p > 0 as the largest word that goes, and the factor for what stays. The upper 24 bits of a word decide.
+// Holds p > 0 as the largest word that goes, and the factor for what stays. The upper 24 bits of a word
+// decide.
 template <class C>
 struct Chance {
   std::uint32_t most;

@@ -1,4 +1,4 @@
-// dropout: the elements that kernels/cpu drops. Which ones is a function of (seed, layer, stream, sample
+// dropout drops the elements that kernels/cpu drops. Which ones is a function of (seed, layer, stream, sample
 // number, position, channel) alone; its gradient is the same op.
 #pragma once
 

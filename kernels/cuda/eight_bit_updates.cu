@@ -44,7 +44,7 @@ __device__ float scale_before(const float* scale) {
   return warp_fold(threadIdx.x % 32 == 0 ? *scale : 0.0f, Larger());
 }
 
-// The block's scale, by what its lanes have.
+// Returns the block's scale, by what its lanes have.
 __device__ float scale_of(const float (&values)[each]) {
   float largest = 0;
 #pragma unroll

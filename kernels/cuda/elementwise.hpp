@@ -1,4 +1,4 @@
-// add, scale, cast, accumulate, reciprocal, multiply and choose. An output may be one of the inputs.
+// Declares add, scale, cast, accumulate, reciprocal, multiply and choose. An output may be one of the inputs.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -8,20 +8,20 @@ namespace prun::cuda {
 template <class T>
 void add(const T* a, const T* b, T* y, std::int64_t n, Stream stream);
 
-// y = factor * x, the factor rounded to the type that values are computed in.
+// Sets y = factor * x, the factor rounded to the type that values are computed in.
 template <class T>
 void scale(const T* x, T* y, double factor, std::int64_t n, Stream stream);
 
 template <class From, class To>
 void cast(const From* x, To* y, std::int64_t n, Stream stream);
 
-// sum += x
+// Adds x to sum.
 template <class T, class S>
 void accumulate(const T* x, S* sum, std::int64_t n, Stream stream);
 
-// Of numbers.
+// Takes numbers.
 void reciprocal(const double* x, double* y, Stream stream);
-// *y = *a where *which is not 0, else *b.
+// Sets *y = *a where *which is not 0, else *b.
 void multiply(const double* a, const double* b, double* y, Stream stream);
 void choose(const double* which, const double* a, const double* b, double* y, Stream stream);
 

@@ -200,7 +200,7 @@ __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted so
   store_lanes(to, sum);
 }
 
-// The workspace in pieces, each aligned for 16-byte accesses.
+// Cuts the workspace in pieces, each aligned for 16-byte accesses.
 template <class C>
 struct GradientSpace {
   Sorted keys, sorted;

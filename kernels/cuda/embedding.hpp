@@ -1,6 +1,6 @@
-// embedding and add_position, together and apart, and the tables' gradients. A token outside the table's
-// rows, which begin at `first_row` of the whole vocabulary, belongs to another shard: it gives zeros and no
-// gradient.
+// Declares embedding and add_position, together and apart, and the tables' gradients. A token outside the
+// table's rows, which begin at `first_row` of the whole vocabulary, belongs to another shard: it gives zeros
+// and no gradient.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -24,13 +24,13 @@ template <class T>
 void add_position_at(const T* x, const T* positions, const double* position, T* y, std::int64_t batch,
                      std::int64_t seq, std::int64_t width, std::int64_t rows, Stream stream);
 
-// dtable[tokens[i] - first_row] += dy[i], tokens that meet in a row added in an order that only their number
-// decides, and their sum rounded once with what lies there.
+// Adds dtable[tokens[i] - first_row] += dy[i]: tokens that meet in a row are added in an order that only
+// their number decides, and their sum is rounded once with the value there.
 template <class T, class S>
 void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, std::int64_t count,
                            std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
                            Stream stream);
-// Bytes of workspace, aligned to 16.
+// Returns the bytes of workspace, aligned to 16.
 template <class T>
 std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows);
 

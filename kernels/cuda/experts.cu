@@ -11,8 +11,8 @@ inline constexpr int warp_size = 32;
 
 // ---------------------------------------------------------------- rows in the order of experts
 
-// What is known of rows: begin of each expert's, the position and the choice of each, and of each choice its
-// row.
+// Holds what is known of rows: begin of each expert's, the position and the choice of each, and of each
+// choice its row.
 struct Rows {
   std::int32_t *begin, *position, *choice, *row;
 };
@@ -88,7 +88,7 @@ __global__ __launch_bounds__(placing_warps* warp_size) void place_kernel(const s
   }
 }
 
-// Of experts that are others'.
+// Marks choices of experts that belong to other ranks.
 __global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, std::int64_t first_expert,
                                std::int64_t experts, std::int32_t* row) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -151,8 +151,8 @@ __device__ __forceinline__ Compute<T> turn_back_at(const TurnedBack<T>& own, Com
   return sum;
 }
 
-// The gradients of what went into the activations, and the activations weighted. A block takes a row; without
-// `dweight` nobody wants that.
+// Computes the gradients of what went into the activations, and the activations weighted. A block takes a
+// row; `dweight` is null where it is not wanted.
 template <int N, class T>
 __global__ __launch_bounds__(128) void turn_back_kernel(const T* up, T* dup, T* act, const T* dact,
                                                         const Compute<T>* weight, Compute<T>* dweight,
@@ -189,7 +189,7 @@ __global__ void gather_kernel(const T* x, const std::int32_t* position, const st
     store_pack(to + row * hidden + column, load_pack<N>(x + position[row] * hidden + column));
 }
 
-// to[position] = sum of its choices' rows, times their weights where there are any.
+// Sets to[position] = sum of its choices' rows, times their weights where there are any.
 template <int N, class T>
 __global__ void combine_kernel(const T* out, const std::int32_t* row, const Compute<T>* weight, T* to,
                                std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
@@ -268,7 +268,7 @@ class ExpertRows {
     check_launch("experts");
   }
 
-  // What goes into the activations.
+  // Computes what goes into the activations.
   void rise() const { product<false>(in_.x, at_.rows.position, in_.up, risen(), 2 * s_.ffn, s_.hidden); }
 
   void activate() const {

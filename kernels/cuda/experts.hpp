@@ -1,6 +1,6 @@
-// experts and its gradients (core/ops/experts.cpp): rows in the order of their experts, whose offsets stay on
-// the device, products of each expert's rows with its weights, and sums by position in the order of its
-// choices.
+// Declares experts and its gradients (core/ops/experts.cpp): rows in the order of their experts, whose
+// offsets stay on the device, products of each expert's rows with its weights, and sums by position in the
+// order of its choices.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -32,7 +32,7 @@ struct ExpertsInputs {
 template <class T>
 void experts(const ExpertsInputs<T>& in, T* y, const ExpertsShape& shape, void* workspace, Stream stream);
 
-// dx and dweight are null together; each of the sums may be null. S: the type of the sums.
+// dx and dweight are null together; each of the sums may be null. S is the type of the sums.
 template <class T, class S = Compute<T>>
 struct ExpertsGradients {
   T* dx = nullptr;

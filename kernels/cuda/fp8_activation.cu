@@ -50,7 +50,7 @@ struct GatedOf {
   }
 };
 
-// What a lane has of the tile of each input.
+// Loads what a lane has of the tile of each input.
 template <class T, class Of>
 __device__ __forceinline__ void load_inputs(const Tile& t, const T* x, Part<T> (&inputs)[Of::inputs]) {
 #pragma unroll

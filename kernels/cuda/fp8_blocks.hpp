@@ -15,30 +15,30 @@ struct Fp8Factor {
 
 constexpr std::int64_t fp8_blocks_in(std::int64_t extent) { return (extent + fp8_block - 1) / fp8_block; }
 
-// How many scales a factor of so many rows, each along what is summed, has.
+// Returns how many scales a factor of `rows` rows, each along what is summed, has.
 constexpr std::int64_t fp8_row_scales(std::int64_t rows, std::int64_t summed) {
   return rows * fp8_blocks_in(summed);
 }
-// From one row of squares to the next.
+// Returns the distance from one row of squares to the next.
 constexpr std::int64_t fp8_square_stride(std::int64_t summed) { return (fp8_blocks_in(summed) + 3) / 4 * 4; }
 constexpr std::int64_t fp8_square_scales(std::int64_t rows, std::int64_t summed) {
   return fp8_blocks_in(rows) * fp8_square_stride(summed);
 }
 
-// A scale for each 128 neighbours of a row; that of block k of row r lies at k * rows + r.
+// There is a scale for each 128 neighbours of a row; that of block k of row r is at k * rows + r.
 template <class T>
 void rows_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream);
 
-// The same of x transposed, whose rows are columns of x.
+// Does the same for x transposed, whose rows are columns of x.
 template <class T>
 void columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream);
 
-// Both at once, of one reading of x.
+// Does both at once, with one reading of x.
 template <class T>
 void rows_and_columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
                              const Fp8Factor& by_columns, Stream stream);
 
-// A scale for each square; those of neighbouring squares of the factor's row lie side by side.
+// There is a scale for each square; those of neighbouring squares of the factor's row are side by side.
 template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,
                     Stream stream);

@@ -21,10 +21,10 @@ struct LargerBits {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a < b ? b : a; }
 };
 
-// Of a magnitude. Numbers that are not finite have larger ones than all that are.
+// Returns the bits of a magnitude. Numbers that are not finite have larger ones than all that are.
 __device__ __forceinline__ std::uint32_t size_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
-// What a lane has of its tile.
+// Holds what a lane has of its tile.
 template <class T>
 struct Part {
   Pack<T, each> row[tall];
@@ -48,7 +48,7 @@ struct Part {
   __device__ Lanes<float, each> at(int i) const { return unpack(row[i]); }
 };
 
-// Four codes, the first in the lowest bits.
+// Returns four codes, the first in the lowest bits.
 __device__ __forceinline__ std::uint32_t codes_of(const Lanes<float, each>& x, const float (&inverse)[each]) {
   const std::uint32_t low =
       __nv_cvt_float2_to_fp8x2(make_float2(x[0] * inverse[0], x[1] * inverse[1]), __NV_SATFINITE, __NV_E4M3);
@@ -57,7 +57,7 @@ __device__ __forceinline__ std::uint32_t codes_of(const Lanes<float, each>& x, c
   return low | high << 16;
 }
 
-// The scales, as bits: of each of a lane's rows, or of each of its columns.
+// Finds the scales, as bits: of each of a lane's rows, or of each of its columns.
 template <Blocks blocks, class T>
 __device__ void find_scales(const Part<T>& part,
                             std::uint32_t (&scales)[blocks == Blocks::rows ? tall : each],
@@ -103,13 +103,13 @@ __device__ void find_scales(const Part<T>& part,
   }
 }
 
-// Where 16 codes of a column, those of a warp, lie among the columns of the tile, so that neither those that
-// write nor those that read meet at a bank.
+// Returns where 16 codes of a column, those of a warp, are among the columns of the tile, so that neither
+// those that write nor those that read meet at a bank.
 __device__ __forceinline__ int place_of(int column, int sixteenth) {
   return column * warps + (sixteenth ^ (column / each % warps));
 }
 
-// A lane's columns, of 16 rows each, as columns of the tile in shared memory.
+// Keeps a lane's columns, of 16 rows each, as columns of the tile in shared memory.
 __device__ __forceinline__ void keep_columns(const std::uint32_t (&rows)[tall], uint4* tile) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
@@ -125,7 +125,7 @@ __device__ __forceinline__ void keep_columns(const std::uint32_t (&rows)[tall], 
   }
 }
 
-// A tile's place in x [rows, columns], and a lane's in it.
+// Names a tile's place in x [rows, columns], and a lane's in it.
 struct Tile {
   std::int64_t rows, columns, across = blockIdx.x, down = blockIdx.y;
   int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -188,7 +188,7 @@ __device__ __forceinline__ void write_scales(
   }
 }
 
-// Both of a gradient's factors. `shared` and `tile` may be in use by what the threads did before it.
+// Writes both of a gradient's factors. `shared` and `tile` may be in use by what the threads did before it.
 template <class T>
 __device__ __forceinline__ void write_both(const Tile& t, const Part<T>& part, const Fp8Factor& by_rows,
                                            const Fp8Factor& by_columns, std::uint32_t* shared, uint4* tile) {

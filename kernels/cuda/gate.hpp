@@ -1,4 +1,4 @@
-// sigmoid_gate and the gradient of its gate, one number a row.
+// Declares sigmoid_gate and the gradient of its gate, one number a row.
 #pragma once
 
 #include "cuda/launch.hpp"

@@ -1,4 +1,4 @@
-// gelu in its tanh form, and what multiplies `up` in gated activations, with their slopes.
+// Defines gelu in its tanh form, and what multiplies `up` in gated activations, with their slopes.
 #pragma once
 
 #include <numbers>
@@ -35,7 +35,7 @@ struct GeluGrad {
   }
 };
 
-// What multiplies `up`, and its slope.
+// Holds what multiplies `up`, and its slope.
 template <class C>
 struct Gated {
   C value, slope;

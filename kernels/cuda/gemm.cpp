@@ -19,7 +19,7 @@
 namespace prun::cuda {
 namespace {
 
-// The functions that are used here.
+// Loads the functions that are used here.
 struct CublasLt {
   explicit CublasLt(const std::string& folders)
       : library({"cuBLASLt",
@@ -65,7 +65,7 @@ struct CublasLt {
   decltype(cublasLtMatmul)* matmul;
 };
 
-// One of cuBLASLt's objects, with the function that takes it back.
+// Owns one of cuBLASLt's objects, with the function that destroys it.
 template <class Object>
 using Owned = std::unique_ptr<std::remove_pointer_t<Object>, cublasStatus_t (*)(Object)>;
 
@@ -81,7 +81,7 @@ cudaDataType_t data_type(DType type) {
 
 std::int64_t stride_or(std::int64_t stride, std::int64_t dense) { return stride ? stride : dense; }
 
-// Row-major rows of so many columns each, as Product describes them.
+// Describes row-major rows of `columns` each, as Product does.
 struct Layout {
   cudaDataType_t type;
   std::int64_t rows, columns, stride, batch;
@@ -319,7 +319,7 @@ struct Gemm::Impl {
     return preference;
   }
 
-  // Whether it multiplies the numbers themselves, not what TF32, bf16 or integers keep of them.
+  // Says whether it multiplies the numbers themselves, not what TF32, bf16 or integers keep of them.
   bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, const Product& p) const {
     if (p.fp8 || size_of(p.input) == 2) return true;
     constexpr std::uint64_t narrow =
@@ -333,7 +333,7 @@ struct Gemm::Impl {
     return (flags & narrow) == 0;
   }
 
-  // The library's favourite first.
+  // Returns the library's favourite first.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const State& s, int most) const {
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int count = 0;
@@ -366,7 +366,7 @@ struct Gemm::Impl {
                      static_cast<std::size_t>(gemm_workspace), stream);
   }
 
-  // What goes before the multiplication.
+  // Sets what goes before the multiplication.
   void begin(const State& s, const GemmOperands& o, Stream stream) const {
     if (s.product.fp8)
       set_scales(s, reinterpret_cast<std::uintptr_t>(o.a_scales),
@@ -458,7 +458,7 @@ Tuning Gemm::tune(GemmPlan& plan, const GemmOperands& operands, Stream stream, i
       timed.push_back({algorithm, seconds(algorithm, 1)});
   PRUN_CHECK(!timed.empty(), "no algorithm ran for ", text_of(state.product));
 
-  // The first, and the few that look best, again and in turns: clocks change while they run.
+  // The first, and the few that look best, are timed again and alternately: clocks change while they run.
   const auto faster = [](const Timed& x, const Timed& y) { return x.seconds < y.seconds; };
   std::sort(timed.begin() + 1, timed.end(), faster);
   const int tried = static_cast<int>(timed.size());

@@ -21,8 +21,8 @@
 
 namespace prun::cuda {
 
-// What every product is given: bytes of workspace, aligned to 256. Products that may run at the same time
-// need one each.
+// Every product gets so many bytes of workspace, aligned to 256. Products that may run at the same time need
+// one each.
 inline constexpr std::int64_t gemm_workspace = std::int64_t{32} << 20;
 
 enum class Epilogue : std::uint8_t {
@@ -48,8 +48,8 @@ struct Product {
   bool fp8 = false;
 };
 
-// "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": beside Gemm::identity() all that an algorithm
-// depends on.
+// Returns "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": beside Gemm::identity() all that an
+// algorithm depends on.
 std::string text_of(const Product& product);
 
 // What all of these are aligned to, for Product::alignment; a null pointer is not used at all.
@@ -66,7 +66,7 @@ struct GemmOperands {
   const float *a_scales = nullptr, *b_scales = nullptr;  // of fp8
 };
 
-// A product with its algorithm, to run on the device of the Gemm that made it, by one thread at a time.
+// Is a product with its algorithm, to run on the device of the Gemm that made it, by one thread at a time.
 class GemmPlan {
  public:
   GemmPlan(GemmPlan&&) noexcept;
@@ -74,7 +74,7 @@ class GemmPlan {
   ~GemmPlan();
 
   const Product& product() const;
-  // The algorithm as one word, for Gemm::choose of the same product, device and library.
+  // Returns the algorithm as one word, for Gemm::choose of the same product, device and library.
   std::string algorithm() const;
 
  private:
@@ -84,7 +84,7 @@ class GemmPlan {
   std::unique_ptr<State> state_;
 };
 
-// What tuning found.
+// States what tuning found.
 struct Tuning {
   int candidates;
   double first_seconds;  // of the algorithm that the library's heuristic names first
@@ -100,15 +100,15 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  // "cuBLASLt 13.1.0"
+  // Returns a text such as "cuBLASLt 13.1.0".
   std::string version() const;
-  // Where the library lies.
+  // Returns where the library is.
   const std::string& path() const;
-  // "NVIDIA H200, cuBLASLt 13.1.0"
+  // Returns a text such as "NVIDIA H200, cuBLASLt 13.1.0".
   std::string identity() const;
 
-  // With the algorithm that the library's heuristic names first. Waits for nothing. Throws (`unsupported`)
-  // where the library has none, as may be for the epilogues besides `bias`.
+  // Prepares it with the algorithm that the library's heuristic names first. It waits for nothing. Throws
+  // (`unsupported`) where the library has none, as may be for the epilogues besides `bias`.
   GemmPlan prepare(const Product& product) const;
 
   void run(const GemmPlan& plan, const GemmOperands& operands, Stream stream) const;

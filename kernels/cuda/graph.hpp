@@ -1,4 +1,4 @@
-// Work on a stream, captured once and launched as one.
+// Captures work on a stream once and launches it as one.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace prun::cuda {
 
-// A place in a stream.
+// Marks a place in a stream.
 class Event {
  public:
   Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event"); }
@@ -39,7 +39,8 @@ class Graph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-// Whether what `work` enqueues on the stream is kernels and nothing else. It is captured and does not run.
+// Says whether what `work` enqueues on the stream is kernels and nothing else. It is captured and does not
+// run.
 bool enqueues_kernels_alone(Stream stream, const std::function<void()>& work);
 
 }  // namespace prun::cuda

@@ -1,4 +1,4 @@
-// Products of groups of rows, whose offsets lie on the device: begin[g] is the first row of group g,
+// Products of groups of rows, whose offsets are on the device: begin[g] is the first row of group g,
 // begin[groups] their number. Tiles of 64 x 64 in shared memory, products in float (double for double), each
 // output a sum over its channels in their order: so its bits depend on nothing else.
 #pragma once
@@ -16,7 +16,7 @@ struct Tiles {
   C left[depth][tile + 4], right[depth][tile + 4];
 };
 
-// sums += left^T right of what lies in shared memory. Thread (i, j) has rows 4 i.. and columns 4 j...
+// Adds left^T right to sums, from shared memory. Thread (i, j) has rows 4 i.. and columns 4 j...
 template <class C>
 __device__ __forceinline__ void multiply(const Tiles<C>& at, C (&sums)[each][each]) {
   const int row = static_cast<int>(threadIdx.x) / 16 * each,
@@ -33,8 +33,8 @@ __device__ __forceinline__ void multiply(const Tiles<C>& at, C (&sums)[each][eac
   }
 }
 
-// Fills a tile: element (k, m) is load(k, m), 0 where that is outside. `along_k`: neighbours in memory follow
-// k.
+// Fills a tile: element (k, m) is load(k, m), 0 where that is outside. With `along_k` neighbours in memory
+// follow k.
 template <bool along_k, class C, class Load>
 __device__ __forceinline__ void fill(C (&to)[depth][tile + 4], const Load& load) {
 #pragma unroll
@@ -47,8 +47,8 @@ __device__ __forceinline__ void fill(C (&to)[depth][tile + 4], const Load& load)
 
 }  // namespace grouped
 
-// Of `groups`, in order, the one that has tile number `number` of all that groups of these sizes have; -1:
-// there are fewer. `first`: its first row there.
+// Returns the one of `groups`, in order, that has tile number `number` of all that groups of these sizes
+// have; -1 where there are fewer. `first` is its first row there.
 __device__ __forceinline__ int group_of_tile(const std::int32_t* begin, int groups, std::int64_t number,
                                              std::int64_t& first) {
   for (int g = 0; g < groups; ++g) {
@@ -62,7 +62,8 @@ __device__ __forceinline__ int group_of_tile(const std::int32_t* begin, int grou
   return -1;
 }
 
-// to[r, n] = sum over k of from[map(r), k] * weight[group of r][n, k] or, turned, [k, n]. `map` may be null.
+// Sets to[r, n] = sum over k of from[map(r), k] * weight[group of r][n, k] or, turned, [k, n]. `map` may be
+// null.
 template <class T, class Out, bool turned>
 __global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(const T* from,
                                                                         const std::int32_t* map,

@@ -5,7 +5,7 @@
 namespace prun::cuda {
 namespace {
 
-// A thread for each N neighbouring values of a row.
+// Uses a thread for each N neighbouring values of a row.
 template <int N, class T, class From, class To>
 __global__ void heads_kernel(std::int64_t rows, int packed, int width, From from, To to) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;

@@ -1,11 +1,12 @@
-// split_heads and join_heads: queries, keys and values out of one packed projection, and together again.
+// Declares split_heads and join_heads: they take queries, keys and values out of one packed projection, and
+// put them together again.
 #pragma once
 
 #include "cuda/launch.hpp"
 
 namespace prun::cuda {
 
-// Packed: x[rows, packed, head_dim], where a row's slots are its queries, one key and one value. Apart:
+// Packed is x[rows, packed, head_dim], where a row's slots are its queries, one key and one value. Apart are
 // q[rows, packed - 2, head_dim] and k, v[rows, head_dim].
 struct HeadsShape {
   std::int64_t rows, packed, head_dim;  // rows: batch * seq * heads
@@ -17,7 +18,7 @@ void split_heads(const T* x, T* q, T* k, T* v, const HeadsShape& shape, Stream s
 template <class T>
 void join_heads(const T* q, const T* k, const T* v, T* x, const HeadsShape& shape, Stream stream);
 
-// The same of x in two: its queries, and its keys and values [rows, 2, head_dim].
+// Does the same with x in two: its queries, and its keys and values [rows, 2, head_dim].
 template <class T>
 void split_heads_apart(const T* first, const T* last, T* q, T* k, T* v, const HeadsShape& shape,
                        Stream stream);

@@ -7,7 +7,7 @@ namespace {
 
 inline constexpr int threads = 256;
 
-// What a block has of its position: the turns of all pairs.
+// Holds what a block has of its position: the turns of all pairs.
 template <class C>
 struct Turned {
   C cosine[most_pairs], sine[most_pairs];
@@ -23,24 +23,24 @@ struct Turned {
     }
     __syncthreads();
   }
-  // The one of a pair's channels, turned.
+  // Returns one of a pair's channels, turned.
   __device__ C turn(int pair, bool second, C a, C b) const {
     return second ? b * cosine[pair] + a * sine[pair] : a * cosine[pair] - b * sine[pair];
   }
 };
 
-// Where a pair's channels lie as they come in.
+// Says where a pair's channels are as they come in.
 struct Pairs {
   int pairs;
   bool interleaved;
   __device__ int first(int pair) const { return interleaved ? 2 * pair : pair; }
   __device__ int second(int pair) const { return interleaved ? 2 * pair + 1 : pair + pairs; }
-  // The other way round, of channel `at`.
+  // Maps the other way round, from channel `at`.
   __device__ int pair_of(int at) const { return interleaved ? at / 2 : at % pairs; }
   __device__ bool is_second(int at) const { return interleaved ? at % 2 != 0 : at >= pairs; }
 };
 
-// How many channels a head has of each kind.
+// States how many channels a head has of each kind.
 struct Channels {
   int width, turns, straight, values, latent;
   Pairs pairs;
@@ -127,7 +127,7 @@ __global__ __launch_bounds__(threads) void heads_grad_kernel(LatentHeads<T> of, 
   }
 }
 
-// `direction`: 1, or -1 to turn back.
+// `direction` is 1, or -1 to turn back.
 template <class T, class Kernel>
 void launch(const char* name, Kernel kernel, const LatentHeads<T>& heads, const LatentShape& shape,
             double direction, Stream stream) {
@@ -142,7 +142,7 @@ void launch(const char* name, Kernel kernel, const LatentHeads<T>& heads, const 
   check_launch(name);
 }
 
-// A thread for each column of the wider side.
+// Uses a thread for each column of the wider side.
 template <class T, class Body>
 __global__ void rows_kernel(std::int64_t rows, std::int64_t width, Body body) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;

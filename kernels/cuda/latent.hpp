@@ -1,4 +1,4 @@
-// latent_heads and its gradient, split_latent, narrow_heads and theirs (core/ops/latent.cpp).
+// Declares latent_heads and its gradient, split_latent, narrow_heads and theirs (core/ops/latent.cpp).
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -17,7 +17,8 @@ struct LatentShape {
   std::int64_t latent() const { return head_dim - turned + values; }
 };
 
-// x, q, k, v [batch, seq, heads, head_dim], kv [batch, seq, heads, latent()], shared [batch, seq, turned].
+// The shapes are x, q, k, v [batch, seq, heads, head_dim], kv [batch, seq, heads, latent()], shared [batch,
+// seq, turned].
 template <class T>
 struct LatentHeads {
   T *x, *kv, *shared, *q, *k, *v;
@@ -31,7 +32,7 @@ void latent_heads(const LatentHeads<T>& heads, const LatentShape& shape, Stream 
 template <class T>
 void latent_heads_grad(const LatentHeads<T>& heads, const LatentShape& shape, Stream stream);
 
-// whole [rows, first_width + last_width], first [rows, first_width], last [rows, last_width].
+// The shapes are whole [rows, first_width + last_width], first [rows, first_width], last [rows, last_width].
 template <class T>
 void split_latent(const T* whole, T* first, T* last, std::int64_t rows, std::int64_t first_width,
                   std::int64_t last_width, Stream stream);

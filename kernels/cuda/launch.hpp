@@ -1,7 +1,7 @@
-// What every launch function of kernels/cuda shares. They mirror kernels/cpu: the same names, values and
-// types of statistics and accumulators. Pointers are to device memory, rows are dense; a launch function only
-// enqueues, never waits, and throws where the launch is refused. Where pointers are not aligned to 16 bytes
-// or a width is no multiple of a 16-byte chunk, a slower kernel gives the same values.
+// Holds what every launch function of kernels/cuda shares. They mirror kernels/cpu: the same names, values
+// and types of statistics and accumulators. Pointers are to device memory, rows are dense; a launch function
+// only enqueues, never waits, and throws where the launch is refused. Where pointers are not aligned to 16
+// bytes or a width is no multiple of a 16-byte chunk, a slower kernel gives the same values.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ namespace prun::cuda {
 
 using Stream = CUstream_st*;
 
-// double for double, otherwise float: what values are computed in, and the type of statistics and, unless a
-// second template argument S names another, of accumulators. S may be bf16 for values in bf16.
+// Is double for double, otherwise float: what values are computed in, and the type of statistics and, unless
+// a second template argument S names another, of accumulators. S may be bf16 for values in bf16.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* environment = "PRUN_CUDA_LIBRARIES";
 
-// A folder, and those of NVIDIA's wheels in it: nvidia/NAME/lib.
+// Adds a folder, and those of NVIDIA's wheels in it: nvidia/NAME/lib.
 void add_folder(const fs::path& folder, std::vector<fs::path>& to) {
   to.push_back(folder);
   std::error_code none;

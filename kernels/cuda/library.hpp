@@ -13,7 +13,7 @@ struct LibraryNames {
   const char* install;             // what to install where it is missing
 };
 
-// Never closed: CUDA's libraries leave threads and handlers behind that outlive a handle.
+// It is never closed: CUDA's libraries leave threads and handlers behind that outlive a handle.
 class Library {
  public:
   // Opens the first file found, each in all places before the next: in `folders` and those of the environment
@@ -22,9 +22,9 @@ class Library {
   // installs itself. Throws where none is found, or one is that cannot be loaded.
   Library(const LibraryNames& names, const std::string& folders);
 
-  // The file that was opened.
+  // Returns the file that was opened.
   const std::string& path() const { return path_; }
-  // As dlopen gave it.
+  // Returns the handle that dlopen gave.
   void* handle() const { return handle_; }
 
   // Sets a pointer to the function of this name, which must be there.

@@ -5,7 +5,7 @@
 
 namespace prun::cuda {
 
-// What a thread has loaded of one chunk.
+// Holds what a thread has loaded of one chunk.
 template <int N, class... In>
 struct Loaded;
 

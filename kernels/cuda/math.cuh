@@ -1,5 +1,5 @@
-// exp and sigmoid for values stored as T: double as the library has it, float to within a few units in the
-// last place, and what is rounded to bf16 with far more than bf16's precision.
+// Computes exp and sigmoid for values stored as T: double as the library has it, float to within a few units
+// in the last place, and what is rounded to bf16 with far more than bf16's precision.
 #pragma once
 
 #include "cuda/approximate.cuh"
@@ -21,7 +21,7 @@ __device__ __forceinline__ Compute<T> exp_of(Compute<T> x) {
 __device__ __forceinline__ float inverse(float x) { return inverse_approximately(x); }
 __device__ __forceinline__ double inverse(double x) { return 1.0 / x; }
 
-// 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.
+// Holds 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.
 template <class C>
 struct Sigmoid {
   C value;

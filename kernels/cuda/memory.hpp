@@ -7,7 +7,7 @@ namespace prun::cuda {
 
 void zero(void* to, std::int64_t bytes, Stream stream);
 void copy(const void* from, void* to, std::int64_t bytes, Stream stream);
-// Of elements of 1, 2, 4 or 8 bytes; the sums add up to the checksum.
+// Sums elements of 1, 2, 4 or 8 bytes; the sums add up to the checksum.
 void checksum(const void* x, std::int64_t elements, std::int64_t element_bytes, std::uint64_t* sums,
               std::int64_t sum_count, Stream stream);
 

@@ -11,7 +11,7 @@ __device__ C reciprocal_root(C x) {
   return C(1) / sqrt(x);
 }
 
-// Of rmsnorm alone.
+// Is for rmsnorm alone.
 template <bool centered, class C, int N>
 __device__ Lanes<C, N> with_offset(Lanes<C, N> gain, double offset) {
   if constexpr (!centered)
@@ -372,8 +372,8 @@ auto accumulators(const NormBackward<T, S>& norm) {
     return Accumulators<S, 1>{{norm.dgain}};
 }
 
-// As kernels take it, who know nothing of sums but the workspace, for parts of them: null where there are
-// none.
+// Returns it as kernels take it, which know no sums but the workspace, for parts of them: null where there
+// are none.
 template <class T, class S>
 NormBackward<T> without_sums(const NormBackward<T, S>& norm) {
   const bool summed = norm.dgain.data || norm.dbias.data;

@@ -1,12 +1,12 @@
-// layernorm and rmsnorm over rows, forward with the residual added before, backward with the gradient that
-// passes the norm by added and the weights' gradients in the same pass.
+// Declares layernorm and rmsnorm over rows, forward with the residual added before, backward with the
+// gradient that passes the norm by added and the weights' gradients in the same pass.
 #pragma once
 
 #include "cuda/launch.hpp"
 
 namespace prun::cuda {
 
-// y = norm(x + residual). Without a residual, `sum` is not used and y = norm(x).
+// Computes y = norm(x + residual). Without a residual, `sum` is not used and y = norm(x).
 template <class T>
 struct NormForward {
   const T* x;
@@ -28,7 +28,8 @@ void layernorm(const NormForward<T>& norm, Stream stream);
 template <class T>
 void rmsnorm(const NormForward<T>& norm, Stream stream);
 
-// dx = the norm's input gradient + residual, beside the weights' gradients. What is null is left out.
+// Computes dx = the norm's input gradient + residual, beside the weights' gradients. What is null is left
+// out.
 template <class T, class S = Compute<T>>
 struct NormBackward {
   const T* dy;

@@ -1,4 +1,4 @@
-// The sum of some numbers in a fixed order, by one block: the last stage of the losses.
+// Sums some numbers in a fixed order, by one block: this is the last stage of the losses.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -15,7 +15,7 @@ __global__ __launch_bounds__(1024) void number_sum_kernel(const C* numbers, std:
   if (threadIdx.x == 0) *sum += part;
 }
 
-// *sum += the sum of the numbers.
+// Adds the sum of the numbers to *sum.
 template <class C>
 void add_numbers(const char* name, Stream stream, const C* numbers, std::int64_t count, C* sum) {
   number_sum_kernel<<<1, 1024, 0, stream>>>(numbers, count, sum);

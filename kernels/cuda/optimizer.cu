@@ -17,7 +17,7 @@ inline constexpr int update_threads = 256, update_blocks = 4;
 inline constexpr std::int64_t piece_elements = 8192;
 inline constexpr int warps_of_block = update_threads / 32;
 
-// As many as a kernel's parameters have room for.
+// A launch takes as many as a kernel's parameters have room for.
 template <class Tensor>
 inline constexpr int most_tensors = std::min<int>(384, 32000 / (sizeof(Tensor) + sizeof(std::int32_t)));
 
@@ -139,7 +139,7 @@ struct Columns {
     for (int c = 0; c < square_sum::together; ++c)
       if (c < left) add(c, load_lanes<1>(values + c)[0]);
   }
-  // Of all lanes of the warp.
+  // Returns the sum of all lanes of the warp.
   __device__ double folded() const {
     double half[square_sum::together];
 #pragma unroll
@@ -250,8 +250,8 @@ __device__ __forceinline__ Pack<T, N> pack_halves(Half half) {
   return p;
 }
 
-// The words by which a piece's elements are rounded. Worked out once for a piece: memory that kernels write
-// to could have changed what it is made of.
+// Holds the words by which a piece's elements are rounded. They are computed once for a piece: memory that
+// kernels write to could have changed what it is made of.
 struct Chances {
   PhiloxKey key;
   std::uint64_t stream;
@@ -270,7 +270,7 @@ struct Chances {
         straight(first % 4 == 0 &&
                  number(piece.end - 1) - first == static_cast<std::uint64_t>(piece.end - 1 - piece.begin)) {}
 
-  // Of N elements from i on; where N is 4, i is a multiple of 4.
+  // Serves N elements from i on; where N is 4, i is a multiple of 4.
   template <int N>
   __device__ __forceinline__ Lanes<std::uint32_t, N> words(std::int64_t i) const {
     Lanes<std::uint32_t, N> words;
@@ -358,7 +358,7 @@ struct Elements {
       store_lanes(t.parameter + i, all);
   }
 
-  // `second`: which moment it is.
+  // `second` says which moment it is.
   __device__ __forceinline__ void store_states(typename Types::State* states, const Lanes<C, N>& all,
                                                bool second) const {
     if constexpr (Types::chancy_states)
@@ -489,7 +489,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void average_kernel(
 
 }  // namespace
 
-// Parts that a workspace has room for.
+// A workspace has room for so many parts.
 constexpr std::int64_t most_square_parts = 8 * square_sum::most_parts;
 
 template <class T>

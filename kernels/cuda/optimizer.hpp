@@ -19,10 +19,10 @@ struct Values {
   std::int64_t elements;
 };
 
-// *sum += the squares of each tensor, in double and in the order of kernels/square_sum.hpp.
+// Adds the squares of each tensor to *sum, in double and in the order of kernels/square_sum.hpp.
 template <class T>
 void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspace, Stream stream);
-// Bytes of workspace, whatever the tensors.
+// Returns the bytes of workspace, whatever the tensors.
 std::int64_t sum_squares_workspace();
 
 struct ClipFactor {
@@ -45,12 +45,12 @@ struct CountedValues {
   double* count;
 };
 
-// Where *keep is 0: *count += elements of the tensor that are not finite. Counts are whole numbers, so the
-// order in which they are added does not matter.
+// Adds to *count, where *keep is 0, the elements of the tensor that are not finite. Counts are whole numbers,
+// so the order in which they are added does not matter.
 template <class T>
 void count_non_finite(std::span<const CountedValues<T>> tensors, const double* keep, Stream stream);
 
-// Types: UpdateTypes<...>. Of what rounds by chance each tensor of the list has its elements' numbers.
+// Types is UpdateTypes<...>. For what rounds by chance each tensor of the list has its elements' numbers.
 template <class Types>
 struct AdamTensor {
   typename Types::Parameter* parameter;
@@ -96,7 +96,7 @@ struct SgdSettings {
 template <class Types>
 void sgd(std::span<const SgdTensor<Types>> tensors, const SgdSettings& settings, Stream stream);
 
-// Types as choose_momentum() has them.
+// Types are as choose_momentum() has them.
 template <class Types>
 struct MomentumTensor {
   const typename Types::Gradient* gradient;
@@ -117,7 +117,7 @@ template <class Types>
 void momentum(std::span<const MomentumTensor<Types>> tensors, const MomentumSettings& settings,
               Stream stream);
 
-// Types as choose_average() has them.
+// Types are as choose_average() has them.
 template <class Types>
 struct AveragedTensor {
   const typename Types::Parameter* parameter;
@@ -132,7 +132,7 @@ void average_weights(std::span<const AveragedTensor<Types>> tensors, double deca
 
 // ---------------------------------------------------------------- states in 8 bits (eight_bits.hpp)
 
-// Elements of a tensor, whole blocks of them, and where each block's scales are.
+// Holds elements of a tensor, in whole blocks, and where each block's scales are.
 template <class Types>
 struct EightBitAdamTensor {
   typename Types::Parameter* parameter;

@@ -1,5 +1,5 @@
-// Philox4x32-7 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), the
-// bits that kernels/cpu/philox.hpp draws.
+// Draws with Philox4x32-7 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC
+// 2011) the bits that kernels/cpu/philox.hpp draws.
 #pragma once
 
 #include <cstdint>

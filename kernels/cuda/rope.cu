@@ -55,7 +55,7 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   }
 }
 
-// The number of threads that are least often idle over so many units.
+// Returns the number of threads that are least often idle over `units` units.
 int rope_threads(std::int64_t units) {
   int best = most_rope_threads;
   const auto turns = [&](int threads) { return ceil_div(units, threads) * threads; };
@@ -64,7 +64,7 @@ int rope_threads(std::int64_t units) {
   return best;
 }
 
-// `direction`: 1, or -1 to turn back.
+// `direction` is 1, or -1 to turn back.
 template <class T, class From, class To>
 void turn(const char* name, const RopeShape& shape, double direction, From from, To to,
           std::initializer_list<const void*> pointers, Stream stream) {

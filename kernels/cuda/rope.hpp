@@ -15,15 +15,15 @@ struct RopeShape {
   const std::int32_t* positions = nullptr;  // of each row of seq, on the device; null: one after the other
 };
 
-// x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim],
-// k, v [batch, seq, heads, head_dim].
+// The shapes are x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim], k, v
+// [batch, seq, heads, head_dim].
 template <class T>
 void rope(const T* x, T* q, T* k, T* v, const RopeShape& shape, Stream stream);
 
 template <class T>
 void rope_grad(const T* dq, const T* dk, const T* dv, T* dx, const RopeShape& shape, Stream stream);
 
-// The same of x in two: its queries, and its keys and values [batch, seq, heads, 2, head_dim].
+// Does the same with x in two: its queries, and its keys and values [batch, seq, heads, 2, head_dim].
 template <class T>
 void rope_apart(const T* first, const T* last, T* q, T* k, T* v, const RopeShape& shape, Stream stream);
 

@@ -10,7 +10,7 @@ namespace {
 inline constexpr int warps = 4;
 inline constexpr int most_shared = 48 << 10;
 
-// Of one position in shared memory: its scores, what they are ranked by, and what groups are.
+// Holds, of one position in shared memory, its scores, what they are ranked by, and what groups are.
 template <class C>
 struct Ranks {
   C *scores, *ranked, *groups;
@@ -44,7 +44,7 @@ __device__ __forceinline__ void make_ranks(C* values, int n, int lane) {
   __syncthreads();
 }
 
-// The number of the largest that is not taken, for all lanes.
+// Returns the number of the largest that is not taken, for all lanes.
 template <class C>
 __device__ __forceinline__ int take_largest(C* values, int n, int lane) {
   Best<C> best{0, -1};
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* l
     sum += at.scores[chosen[i]];
     dot += d[i] * at.scores[chosen[i]];
   }
-  // d scores, of the chosen alone.
+  // It writes d scores, of the chosen alone.
   for (int e = lane; e < n; e += warp_size) at.ranked[e] = 0;
   __syncthreads();
   const C scale = static_cast<C>(s.scale);

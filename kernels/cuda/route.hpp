@@ -1,4 +1,4 @@
-// route and its gradient: which experts each position chooses, and with which weights.
+// Declares route and its gradient: which experts each position chooses, and with which weights.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -12,7 +12,7 @@ struct RouteShape {
   std::int64_t groups = 1, chosen_groups = 1, group_best = 2;
 };
 
-// Whether a block's shared memory has room for that many scores.
+// Says whether a block's shared memory has room for that many scores.
 bool routes_fit(std::int64_t routes, std::int64_t size_of_score);
 
 // `bias` may be null. C is float or double.

@@ -48,7 +48,7 @@ __global__ __launch_bounds__(grouped::threads) void product_kernel(const A* left
         store(part + (row + i0 + i) * n + column + j0 + j, sums[i][j]);
 }
 
-// The same on tensor cores.
+// Does the same on tensor cores.
 template <class A, class Out, bool left_by_rows, bool right_by_rows>
 __global__ __launch_bounds__(router_parts::threads) void tensor_product_kernel(const A* left,
                                                                                const bf16* right, Out* part,
@@ -68,7 +68,7 @@ __global__ __launch_bounds__(router_parts::threads) void tensor_product_kernel(c
                                                      row, column, m, n);
 }
 
-// Whether chunks of 16 bytes lie whole in rows.
+// Says whether chunks of 16 bytes are whole in rows.
 template <bool left_by_rows, bool right_by_rows>
 bool fits_tensor_cores(std::initializer_list<const void*> pointers, const Extents& e) {
   return aligned(pointers) && (left_by_rows ? e.k : e.m) % 8 == 0 && (right_by_rows ? e.k : e.n) % 8 == 0 &&

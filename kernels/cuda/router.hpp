@@ -1,4 +1,4 @@
-// router and its gradients: products of values with scores that have more precision.
+// Declares router and its gradients: products of values with scores that have more precision.
 #pragma once
 
 #include "cuda/launch.hpp"

@@ -1,4 +1,4 @@
-// positions: which position lies at each place of a rank's part of the sequences.
+// The op positions says which position is at each place of a rank's part of the sequences.
 #pragma once
 
 #include "cuda/launch.hpp"

@@ -1,4 +1,4 @@
-// The time, as the GPU has it.
+// Reads the time, as the GPU has it.
 #pragma once
 
 #include "cuda/launch.hpp"

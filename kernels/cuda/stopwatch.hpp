@@ -1,4 +1,4 @@
-// Seconds on the device.
+// Measures seconds on the device.
 #pragma once
 
 #include "cuda/check.hpp"
@@ -16,7 +16,7 @@ class Stopwatch {
   Stopwatch(const Stopwatch&) = delete;
   Stopwatch& operator=(const Stopwatch&) = delete;
 
-  // Of one of `count` launches in a row; waits for them.
+  // Returns the seconds of one of `count` launches in a row; it waits for them.
   template <class Launch>
   double operator()(const Launch& launch, int count) const {
     check(cudaEventRecord(begin_, stream_), "an event");

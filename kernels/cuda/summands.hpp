@@ -5,10 +5,10 @@
 
 namespace prun::cuda {
 
-// Rows move up by one, the last = x: each of so many bytes, a multiple of 4.
+// Rows move up by one, and the last becomes x: each has `bytes`, a multiple of 4.
 void keep_summand(const void* x, void* summands, std::int64_t bytes, std::int64_t rows, Stream stream);
 
-// Of each row of gradient, as long as m.
+// Takes each row of gradient, as long as m.
 template <class T>
 struct MomentumSummand {
   const T* gradient;

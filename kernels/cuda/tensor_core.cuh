@@ -7,7 +7,7 @@
 
 namespace prun::cuda {
 
-// Two neighbours in a register, the first in the lower half.
+// Holds two neighbours in a register, the first in the lower half.
 using Pair = std::uint32_t;
 
 // Four matrices of 8 x 8 from shared memory: lane l says where row l % 8 of matrix l / 8 begins, at a
@@ -18,7 +18,8 @@ __device__ __forceinline__ void load_matrices(Pair (&to)[4], const void* row) {
                : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row))));
 }
 
-// The same with rows and columns of each matrix exchanged: the rows 2 (l % 4) and the next of column l / 4.
+// Does the same with rows and columns of each matrix exchanged: the rows 2 (l % 4) and the next of column l /
+// 4.
 __device__ __forceinline__ void load_matrices_turned(Pair (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

@@ -63,7 +63,7 @@ __global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_consta
 constexpr std::int64_t most_groups = 1024;
 constexpr std::int64_t bytes_of_stage = stage_elements * 2 + 2 * 8;  // with its gates
 
-// As many stages as shared memory holds beside so much, 2 to 4; fewer: none.
+// Returns as many stages as shared memory holds beside `beside`, 2 to 4; where it holds fewer, none.
 int stages_here(std::int64_t groups, std::int64_t beside = 0) {
   int device = 0, shared = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
@@ -83,7 +83,7 @@ bool fits(std::initializer_list<std::int64_t> widths) {
                      [](std::int64_t w) { return w > 0 && w % 8 == 0 && w < (std::int64_t{1} << 30); });
 }
 
-// What four warps together and pairs of blocks take: device and build.
+// Says whether device and build have what four warps together and pairs of blocks need.
 bool has_pairs() {
 #ifdef PRUN_WARPGROUPS
   int device = 0, generation = 0;

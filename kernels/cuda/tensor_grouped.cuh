@@ -1,7 +1,8 @@
-// What products of groups of rows on tensor cores are built from. A block computes tiles of 128 x 256 outputs
-// one after the other, 64 channels at a time; the copies of the next stages, be they of the same tile or of
-// the next, are under way meanwhile. In shared memory a stage is panels of 64 x 64, those of the left factor
-// and those of the right, as they lie in memory: rows by channels, or, turned, channels by rows.
+// Has the parts of which products of groups of rows on tensor cores are built. A block computes tiles of 128
+// x 256 outputs one after the other, 64 channels at a time; the copies of the next stages, be they of the
+// same tile or of the next, are under way meanwhile. In shared memory a stage is panels of 64 x 64, those of
+// the left factor and those of the right, as they are in memory: rows by channels, or, turned, channels by
+// rows.
 #pragma once
 
 #include "cuda/async.cuh"
@@ -30,9 +31,9 @@ struct Tile {
   __device__ int output_row(int own) const { return row + own / half * apart + own % half; }
 };
 
-// The tiles of all groups, numbered group after group. A block takes every gridDim.x-th, or a pair of blocks
-// takes two below each other: then each has every other half, so that both have as much to do at a group's
-// end.
+// Lists the tiles of all groups, numbered group after group. A block takes every gridDim.x-th, or a pair of
+// blocks takes two below each other: then each has every other half, so that both have as much to do at a
+// group's end.
 struct Schedule {
   std::int32_t* begin;  // of each group's rows, and the end
   std::int32_t* first;  // tile of each group, and how many there are
@@ -60,7 +61,7 @@ struct Schedule {
 
   __device__ int tiles() const { return first[groups]; }
 
-  // That of the block of this rank among those that share it.
+  // Returns the tile of the block of this rank among those that share it.
   template <class Job>
   __device__ Tile at(const Job& job, int number, int rank = 0) const {
     int low = 0;  // the last group whose tiles begin at or before it
@@ -105,7 +106,8 @@ __device__ __forceinline__ void wait_for_stage(int ahead) {
     wait_copies<0>();
 }
 
-// What of a panel one of so many threads copies: the same chunk of eight in each so manieth row.
+// Says what of a panel one of `copiers` threads copies: the same chunk of eight in every (copiers / 8)-th
+// row.
 template <int copiers>
 struct Share {
   static constexpr int rows = copiers / 8, of_panel = depth / rows;
@@ -215,7 +217,8 @@ struct WarpSums {
 };
 
 // ---------------------------------------------------------------- results
-// Asks for what lies where a tile's outputs will be added, so that it is near when they are. Threads take
+
+// Prefetches the values to which a tile's outputs will be added, so that they are near then. Threads take
 // rows.
 template <int copiers, class Job>
 __device__ void fetch_outputs(const Job& job, const Tile& tile) {

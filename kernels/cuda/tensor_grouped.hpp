@@ -14,13 +14,13 @@ struct RowGroups {
   std::int64_t rows;  // as many as there can be
 };
 
-// Rows that lie where `map` says, or, without one, in order.
+// Are rows at the places that `map` says, or, without one, in order.
 struct MappedRows {
   const bf16* data;
   const std::int32_t* map = nullptr;
 };
 
-// to[r, n] = sum over k of from[r, k] * weight[group of r][n, k] or, turned, [k, n].
+// Computes to[r, n] = sum over k of from[r, k] * weight[group of r][n, k] or, turned, [k, n].
 struct GroupedProduct {
   MappedRows from;
   const bf16* weight;
@@ -38,25 +38,25 @@ struct GroupedSums {
   std::int64_t m, n;
 };
 
-// Whether the current device can run it, and widths and pointers are such that chunks of 16 bytes can be
+// Says whether the current device can run it, and widths and pointers are such that chunks of 16 bytes can be
 // copied.
 bool tensor_grouped_takes(const GroupedProduct& call, const RowGroups& groups);
 template <class S>
 bool tensor_grouped_takes(const GroupedSums<S>& call, const RowGroups& groups);
 
-// Who multiplies. Where device or build have no pairs, warps do.
+// Says who multiplies. Where device or build have no pairs, warps do.
 enum class GroupedForm {
   warps,  // any device since Ampere
   pairs   // on Hopper, four warps together while others copy, of two blocks that share the right factor
 };
 
-// The faster one on the current device.
+// Returns the faster one on the current device.
 GroupedForm grouped_form();
 
 template <bool turned>
 void tensor_grouped(const GroupedProduct& call, const RowGroups& groups, GroupedForm form, Stream stream);
 
-// S: bf16 or float.
+// S is bf16 or float.
 template <class S>
 void tensor_grouped(const GroupedSums<S>& call, const RowGroups& groups, GroupedForm form, Stream stream);
 

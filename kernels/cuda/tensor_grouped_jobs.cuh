@@ -1,19 +1,19 @@
-// The two kinds of products of groups of rows. A job says what a group's outputs are and how a thread copies
-// its share of each factor of a stage; and, for blocks that share the right one, of what tensor that is a
-// box.
+// Defines the two kinds of products of groups of rows. A job says what a group's outputs are and how a thread
+// copies its share of each factor of a stage; and, for blocks that share the right one, of what tensor that
+// is a box.
 #pragma once
 
 #include "cuda/tensor_grouped.cuh"
 
 namespace prun::cuda::tensor_grouped_parts {
 
-// The right factors of all stages lie in planes of rows of so many columns.
+// The right factors of all stages are in planes of rows of `columns` columns.
 struct RightTensor {
   const bf16* data;
   std::int64_t columns, rows, planes;
 };
 
-// Of a product over channels, the outputs are the group's rows, and the right factor is its weight.
+// In a product over channels, the outputs are the group's rows, and the right factor is its weight.
 template <bool turned>
 struct RowsJob {
   static constexpr bool left_turned = false, right_turned = turned;
@@ -80,7 +80,7 @@ struct RowsJob {
   };
 };
 
-// A factor of a sum's stage: columns of the group's rows. Where they lie is looked up a step ahead.
+// Is a factor of a sum's stage: columns of the group's rows. Their places are looked up a step ahead.
 template <int extent, int copiers>
 struct TurnedRows {
   using Own = Share<copiers>;
@@ -103,7 +103,7 @@ struct TurnedRows {
   }
 };
 
-// Of sums over a group's rows, the outputs are as large as its weight.
+// In sums over a group's rows, the outputs are as large as its weight.
 template <class S>
 struct SumsJob {
   static constexpr bool left_turned = true, right_turned = true;
@@ -112,7 +112,7 @@ struct SumsJob {
 
   __device__ int height(int own) const { return own > 0 || call.sum.begins ? static_cast<int>(call.m) : 0; }
   __device__ int width() const { return static_cast<int>(call.n); }
-  // Of a group without rows a stage of zeros is added up.
+  // A group without rows adds up a stage of zeros.
   __device__ int channels(int own) const { return max(own, 1); }
   __device__ bool adds() const { return !call.sum.begins; }
   __device__ S* outputs(const Tile& tile) const { return call.sum.data + tile.group * (call.m * call.n); }

@@ -11,7 +11,7 @@ namespace prun::cuda::tensor_grouped_parts {
 inline constexpr int pair_blocks = 2, pair_copiers = 128;
 inline constexpr int strip_bytes = 4096, all_strips_bytes = threads / 32 * strip_bytes;
 
-// Rows of the boxes in which a right factor is copied: of its 256 rows, or of a panel.
+// A right factor is copied in boxes of so many rows: of its 256 rows, or of a panel.
 template <class Job>
 inline constexpr int box_rows = Job::right_turned ? depth : columns / pair_blocks;
 
@@ -96,7 +96,7 @@ __device__ __forceinline__ void clear_rows(bf16* panels, int from) {
   asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");  // of those that multiply
 }
 
-// Four warps' 64 rows and all columns.
+// Holds four warps' 64 rows and all columns.
 struct WarpgroupSums {
   float of[columns / 8][4];
 
@@ -114,7 +114,7 @@ struct WarpgroupSums {
 };
 
 // One stage is multiplied while the threads wait for the one before it, which is free then. Four warps whose
-// half of the tile lies below the group's rows only wait.
+// half of the tile is below the group's rows only wait.
 template <class Job>
 struct PairConsumer {
   const PairGates& gates;

@@ -1,4 +1,4 @@
-// Tensors as Hopper's copies of boxes see them (cluster.cuh).
+// Describes tensors as Hopper's copies of boxes see them (cluster.cuh).
 #pragma once
 
 #include <cuda.h>

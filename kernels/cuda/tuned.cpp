@@ -133,7 +133,7 @@ std::string TunedAlgorithms::find(const std::string& key) const {
   return line == preferred_.end() ? known(key) : line->second;
 }
 
-// Under another name first, since others read it at any time.
+// It is written under another name first, since others read it at any time.
 void TunedAlgorithms::write() const {
   const std::string written = file_ + '.' + std::to_string(::getpid());
   std::ofstream out(written);

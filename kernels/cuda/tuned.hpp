@@ -24,14 +24,14 @@ class TunedAlgorithms {
   // somebody else wrote, are passed over.
   explicit TunedAlgorithms(std::string file);
 
-  // Lines as a file has them, of which the first for a key counts.
+  // Takes lines as a file has them, of which the first for a key counts.
   void prefer(std::string_view lines);
-  // What settle() came to since this was made, as such lines.
+  // Returns what settle() chose since this was made, as such lines.
   std::string chosen() const;
 
   // Gives the plan the algorithm that is known for its product, or else tunes it on these operands and
-  // remembers what that found. Either way the product has run, so that its kernel is loaded. Whether it was
-  // tuned.
+  // remembers what that found. Either way the product has run, so that its kernel is loaded. Returns whether
+  // it was tuned.
   bool settle(const Gemm& gemm, GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
   // The same for whatever a key stands for, which has no line breaks or tabs; neither have algorithms.
@@ -39,7 +39,7 @@ class TunedAlgorithms {
   bool settle(const std::string& key, const std::function<bool(const std::string&)>& choose,
               const std::function<std::string()>& tune);
 
-  // The algorithm for a key that is preferred or known, or an empty text.
+  // Returns the algorithm for a key that is preferred or known, or an empty text.
   std::string find(const std::string& key) const;
 
  private:

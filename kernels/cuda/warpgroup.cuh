@@ -8,8 +8,8 @@
 namespace prun::cuda {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Where a factor lies in panels of 64 x 64 (shared_rows.cuh), each from a multiple of 1024 bytes on: rows by
-// channels, or, turned, channels by rows, of which each panel has 64.
+// Says where a factor is in panels of 64 x 64 (shared_rows.cuh), each from a multiple of 1024 bytes on: rows
+// by channels, or, turned, channels by rows, of which each panel has 64.
 struct Factor {
   std::uint64_t bits;
 
@@ -18,7 +18,7 @@ struct Factor {
     const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(panels));
     bits = (at & 0x3ffff) >> 4 | by_panel << 16 | by_eight_rows << 32 | chunks_changed << 62;
   }
-  // Of 16 channels further on, `step` times: within rows, or so many rows below.
+  // Returns the bits `step` times 16 channels further on: within rows, or as many rows below.
   template <bool turned>
   __device__ __forceinline__ std::uint64_t at(int step) const {
     return bits + static_cast<std::uint64_t>(step) * (turned ? 16 * 128 / 16 : 32 / 16);

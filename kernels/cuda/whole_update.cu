@@ -33,7 +33,7 @@ __device__ void each_of_matrix(std::int64_t n, Body body) {
     body(i);
 }
 
-// parts [matrix, block].
+// Parts are [matrix, block].
 template <class C>
 __global__ __launch_bounds__(threads) void squares_kernel(MatrixRun run, const C* x, double* parts) {
   __shared__ double scratch[32];
@@ -47,7 +47,7 @@ __global__ __launch_bounds__(threads) void squares_kernel(MatrixRun run, const C
   if (threadIdx.x == 0) parts[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
-// In the grid that the parts of its squares were made in.
+// The grid is the one in which the parts of its squares were made.
 template <class C, class T>
 __global__ __launch_bounds__(threads) void divide_kernel(MatrixRun run, const C* x, const double* parts,
                                                          double least, T* y) {

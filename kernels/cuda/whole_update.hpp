@@ -16,7 +16,7 @@ struct MatrixRun {
 // Divides each matrix by its norm, y = x / max(|x|, least); the results lie one behind the other.
 template <class C, class T>
 void divide_by_norms(const MatrixRun& run, const C* x, double least, T* y, double* workspace, Stream stream);
-// Bytes of workspace, whatever the size of the matrices.
+// Returns the bytes of workspace, whatever the size of the matrices.
 std::int64_t norms_workspace(std::int64_t count);
 
 // y = a x + b z, rounded once. y may be x.
@@ -27,11 +27,11 @@ void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Strea
 template <class T, class C>
 void scale_out(const MatrixRun& run, double factor, const T* x, C* y, Stream stream);
 
-// y = *factor x, the factor rounded to what x is in.
+// Sets y = *factor x, the factor rounded to what x is in.
 template <class T>
 void scale_by(const T* x, const double* factor, T* y, std::int64_t n, Stream stream);
 
-// `batch` matrices, dense and row by row.
+// Describes `batch` matrices, dense and row by row.
 struct FactoredShape {
   std::int64_t batch, rows, columns;
 };
@@ -41,12 +41,12 @@ template <class T, class C>
 void factored_squares(const FactoredShape& shape, const T* gradient, const double* clip, C* rows, C* columns,
                       C* total, Stream stream);
 
-// mean += (*step)^decay (sum / count - mean), unless *keep is 0.
+// Adds (*step)^decay (sum / count - mean) to mean, unless *keep is 0.
 template <class C>
 void mean_update(C* mean, const C* sum, const double* step, const double* keep, double decay, double count,
                  std::int64_t n, Stream stream);
 
-// direction = *clip * gradient / sqrt(max(eps^2, rows * columns / total)).
+// Sets direction = *clip * gradient / sqrt(max(eps^2, rows * columns / total)).
 template <class T, class C>
 void factored_direction(const FactoredShape& shape, const T* gradient, const double* clip, const C* rows,
                         const C* columns, const C* total, double eps, C* direction, Stream stream);

@@ -1,7 +1,8 @@
-// The normal numbers of core/base/random.hpp by the block (Box-Muller): a fixed sequence of IEEE operations,
-// so that all builds of this file give the same bits. Logarithm, sine and cosine are written out below;
-// multiplication and addition are fused where it says so and nowhere else, roots and quotients are correctly
-// rounded. Compiled once per instruction set, for the core: core/base/random.cpp chooses.
+// Computes the normal numbers of core/base/random.hpp by the block (Box-Muller): a fixed sequence of IEEE
+// operations, so that all builds of this file give the same bits. Logarithm, sine and cosine are written out
+// below; multiplication and addition are fused where it says so and nowhere else, roots and quotients are
+// correctly rounded. The file is compiled once per instruction set, for the core: core/base/random.cpp
+// chooses.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -19,8 +20,8 @@ constexpr std::uint64_t two52_bits = 0x4330000000000000u;
 inline std::uint64_t bits_of(double x) { return std::bit_cast<std::uint64_t>(x); }
 inline double double_of(std::uint64_t bits) { return std::bit_cast<double>(bits); }
 
-// offset + sign u, where u in [0, 1) is the upper 53 bits of two words. Exact for signs and offsets of 1 and
-// 0, 1 and -1.
+// Returns offset + sign u, where u in [0, 1) is the upper 53 bits of two words. It is exact for signs and
+// offsets of 1 and 0, 1 and -1.
 inline double unit(std::uint64_t low, std::uint64_t high, double sign, double offset) {
   const double lower = std::fma(double_of(low >> 11 | two52_bits), sign * 0x1p-53, offset - sign * 0.5);
   return std::fma(double_of(high | two52_bits) - two52, sign * 0x1p-32, lower);
@@ -79,7 +80,7 @@ inline Direction direction(double turns) {
   return {double_of(c ^ ((quarter + 1) & 2) << 62), double_of(s ^ (quarter & 2) << 62)};
 }
 
-// Blocks of a stream by their four words, each in a lane of 64 bits.
+// Holds blocks of a stream by their four words, each in a lane of 64 bits.
 struct Blocks {
   static constexpr int most = 64;
   static_assert(most % (2 * philox_lanes) == 0);
@@ -122,8 +123,8 @@ template <class Put>
     const double open_unit = unit(blocks.a[i], blocks.b[i], -1.0, 1.0);  // (0, 1]: its logarithm is finite
     const double square = minus_two_log(open_unit);
     const double radius = std::sqrt(square);
-    // What rounding the root has lost: the rest over twice the root, by a reciprocal that is right to a
-    // sixteenth (the bits, negated).
+    // This is what rounding the root has lost: the rest over twice the root, by a reciprocal that is right to
+    // a sixteenth (the bits, negated).
     const double lost = std::fma(-radius, radius, square) * double_of(0x7fce000000000000u - bits_of(radius));
     const Direction to = direction(unit(blocks.c[i], blocks.d[i], 1.0, 0.0));
     put(i, std::fma(radius, to.cosine, lost * to.cosine), std::fma(radius, to.sine, lost * to.sine));

@@ -10,8 +10,8 @@ namespace prun::host {
 // one alone. `devices` is where the system lists them.
 int numa_node_of(std::string address, const std::string& devices = "/sys/bus/pci/devices");
 
-// Pages that this thread, and those it starts, touch first from now on lie on that node while it has room.
-// False where the system does not allow it: then they lie as before.
+// Pages that this thread, and those it starts, touch first from now on are on that node while it has room.
+// False where the system does not allow it: then they are placed as before.
 bool prefer_numa_node(int node);
 
 }  // namespace prun::host

@@ -42,8 +42,8 @@ class Ring {
 
 using MakeRing = std::function<std::unique_ptr<Ring>(const std::vector<int>& files, std::size_t depth)>;
 
-// io_uring, with the files and the memory it is told of registered. Throws std::system_error where the system
-// forbids it.
+// Makes a ring of io_uring, with the files and the memory that it is given registered. Throws
+// std::system_error where the system forbids it.
 std::unique_ptr<Ring> make_uring(const std::vector<int>& files, std::size_t depth);
 // Makes a ring of threads that read and write, one transfer each.
 std::unique_ptr<Ring> make_thread_ring(const std::vector<int>& files, std::size_t depth);

@@ -1,3 +1,4 @@
+// Runs transfers by threads that read and write, one transfer each.
 #include <unistd.h>
 
 #include <cerrno>

@@ -1,3 +1,4 @@
+// Runs transfers by io_uring, with files and memory registered.
 #include <liburing.h>
 
 #include <algorithm>

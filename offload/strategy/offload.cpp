@@ -45,7 +45,7 @@ class Spaces {
           tiers_[tier] = program.tier(tier);
   }
 
-  // Whose memory it is that all this takes.
+  // Returns the device whose memory all this takes.
   std::int32_t host() const { return host_; }
   // For what the device fetches or lets go, so that memory of the host is pinned; nothing: its own memory.
   std::optional<MemoryPlace> beside_device(const Place& place) const {

@@ -37,7 +37,7 @@ struct OffloadSettings {
   bool updated_here = false;  // by the recipe's device
   std::optional<bool> tiled;  // nothing: as there is room
 
-  // Whether the planner chooses where something lies.
+  // Says whether the planner chooses where something is stored.
   bool leaves_open() const {
     const auto open = [](const Shares& shares) { return all_in(shares, PlaceKind::automatic); };
     return open(state_places.optimizer) || open(state_places.gradients) || open(state_places.parameters) ||

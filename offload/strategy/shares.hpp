@@ -1,5 +1,5 @@
-// Where optimizer state, parameters, gradients or activations are to lie, as the recipe says it: "host", or
-// in per cent "host:70, nvme:30".
+// Says where optimizer state, parameters, gradients or activations are stored, as the recipe states it:
+// "host", or in per cent "host:70, nvme:30".
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ using Shares = std::vector<Share>;  // one place alone may also be automatic
 Shares read_shares(std::string_view key, const std::string& text);
 // Says whether there is one place alone, of that kind.
 bool all_in(const Shares& shares, PlaceKind kind);
-// Whether one of them, or all, is of that kind.
+// Says whether one of them, or all, is of that kind.
 bool lies_in(const Shares& shares, PlaceKind kind);
 // Returns "70 % in the host's memory and 30 % on nvme".
 std::string said(const Shares& shares);

@@ -20,7 +20,7 @@ double bytes_of(ProgramRef program, const Tile& ops) {
   return sum;
 }
 
-// Whether the next op reads what one of these makes.
+// Says whether the next op reads what one of these makes.
 bool hands_on(ProgramRef program, const Tile& tile, Id next) {
   std::set<Id> reads;
   for (const Id value : operands_of(program.op(next)))

@@ -1,5 +1,5 @@
-// Updates that run elsewhere, or over what lies elsewhere: what they need comes to where they run and goes
-// back behind them.
+// Makes updates run elsewhere, or over what is stored elsewhere: what they need comes to where they run and
+// goes back after them.
 #pragma once
 
 #include <map>

@@ -5,7 +5,7 @@
 
 namespace prun {
 
-// Where nobody else reads queries, keys and values apart, they never lie apart, and neither do their
+// Where nothing else reads queries, keys and values apart, they are never stored apart, and neither do their
 // gradients.
 void fuse_packed_attention(ProgramRef program);
 

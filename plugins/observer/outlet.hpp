@@ -13,7 +13,7 @@ namespace prun::observer {
 // and nothing is written any more. Into files and the like text goes at once, and none is lost.
 class Outlet {
  public:
-  // Whether what is written there may have to wait for a reader.
+  // Says whether what is written there may have to wait for a reader.
   static bool may_stand_still(int descriptor);
 
   // The name is for messages. The descriptor stays the caller's.

@@ -33,7 +33,7 @@ class ChatFormat {
   TokenId end_ = -1;
 };
 
-// Whose words a token is of; other: of nobody can tell whom.
+// Says whose words a token belongs to; `other` where that is not known.
 enum class Speaker : std::uint8_t { system, user, assistant, tool, other };
 
 struct EncodedChat {

@@ -40,8 +40,8 @@ class Ruler {
         "letters as they are");
   }
 
-  // Returns the bytes of the text that are a token's; 0 where the token is not there. A mark of the text is a
-  // space of the token's.
+  // Returns the bytes of the text that are a token's; `nowhere` where the token is not there. A mark of the
+  // text is a space of the token's.
   std::size_t length_of(std::string_view token, std::size_t at) const {
     const std::size_t begin = at;
     for (const char byte : token) {

@@ -28,7 +28,7 @@ class Template {
   // `variables` are messages, add_generation_prompt, bos_token and so on. Throws bad_input where the template
   // raises an exception, or asks for what is not there.
   Rendered render(const Dict& variables) const;
-  // Whether it says itself what the assistant writes.
+  // Says whether it says itself what the assistant writes.
   bool marks_generation() const { return marks_generation_; }
   const std::string& name() const { return name_; }
 

@@ -16,7 +16,7 @@ class Unpacking {
   // wrong with the stream, or nothing.
   virtual std::string step(std::span<const char>& packed, std::span<char>& room) = 0;
 
-  // Whether the stream may end with what has been taken.
+  // Says whether the stream may end with what has been taken.
   virtual bool whole() const = 0;
 };
 

@@ -19,7 +19,7 @@ class Charsmap {
   std::string_view of(std::string_view text, std::string& made) const;
 
  private:
-  // What stands for a text that begins with a key: for the shortest one.
+  // Returns what replaces a text that begins with a key: the shortest such key.
   std::optional<std::string_view> find(std::string_view text) const;
 
   std::vector<std::uint32_t> units_;

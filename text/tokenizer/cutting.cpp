@@ -30,7 +30,7 @@ void add_runs(std::string_view text, Emit& out, int alone, Kind&& kind) {
 
 bool is_space(const CharacterKinds& kinds, char32_t value) { return kinds.of(value) == CharacterKind::space; }
 
-// Visits the text's pieces between the places of `at`, and these.
+// Is one of the text's pieces between the places of `at`, or one of these places.
 struct Part {
   std::string_view text;
   bool match = false;

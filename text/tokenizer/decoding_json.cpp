@@ -1,3 +1,4 @@
+// Reads the section of a tokenizer.json that says how tokens become text.
 #include "tokenizer/tokenizer_parts.hpp"
 
 #include <algorithm>

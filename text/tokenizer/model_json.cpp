@@ -1,3 +1,4 @@
+// Reads the model's section of a tokenizer.json.
 #include "tokenizer/tokenizer_parts.hpp"
 
 #include <algorithm>

@@ -42,7 +42,7 @@ class NormalForm {
   // Returns the text in this form: itself, or `made`, which is written then. It is UTF-8. A text may be cut
   // before any character that combines with none before it, as every letter of ASCII is.
   std::string_view of(std::string_view text, std::string& made) const;
-  // Whether the character may combine with one before it, or is made of others.
+  // Says whether the character may combine with one before it, or is made of others.
   bool is_doubtful(char32_t value) const { return doubtful_[value] != 0; }
 
  private:

@@ -46,8 +46,8 @@ class Normalizer {
   std::string_view of(std::string_view text, Scratch& scratch) const;
 
   bool empty() const { return steps_.empty(); }
-  // Whether a text may be normalized in pieces, cut between any two letters of ASCII; and in front of this
-  // one.
+  // Says whether a text may be normalized in pieces, cut between any two letters of ASCII; and in front of
+  // this one.
   bool works_by_letters() const;
   bool may_cut_before(char32_t value) const;
   // Says whether it puts something before each text.

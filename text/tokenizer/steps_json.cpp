@@ -1,3 +1,4 @@
+// Reads the sections of a tokenizer.json that say how a text is normalized and cut.
 #include "tokenizer/tokenizer_parts.hpp"
 
 namespace prun {

@@ -51,7 +51,7 @@ class Reader {
     bytes_ = cutting.bytes;
   }
 
-  // Of bytes, the texts of tokens are letters that stand for these, both ways.
+  // In a byte-level vocabulary, the texts of tokens are letters that stand for bytes, both ways.
   void read_tokens() {
     const Decoding decoding = read_decoding(file_.need("decoder"), place("decoder"));
     if (decoding.letters != bytes_)

@@ -190,7 +190,7 @@ class Bench {
     }
   }
 
-  // Of windows its releases take more or less.
+  // Its releases differ in the windows that they take.
   void with_cudnn_if_it_can(const std::string& name, Calls& c) {
     try {
       with_cudnn(name, c);

@@ -35,7 +35,7 @@ std::string hint(const std::string& word, const std::vector<std::string>& known)
   return nearest.empty() ? "; see prun --help" : nearest + " See prun --help";
 }
 
-// Of "--save-every": "; it is a key of the recipe: --set run.save_every=VALUE."
+// Returns, for "--save-every", "; it is a key of the recipe: --set run.save_every=VALUE."
 std::string as_key(const std::string& name) {
   std::string key = name.substr(std::min(name.size(), name.find_first_not_of('-')));
   std::replace(key.begin(), key.end(), '-', '_');
@@ -91,8 +91,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> called_e
     {"new", "prun init writes a recipe, prun plugins new a plugin"},
 }};
 
-// Of a word that is such a name, or a slip away from one: "; prun RECIPE trains". Commands of ours are
-// nearer.
+// Returns, for a word that is such a name or near one, "; prun RECIPE trains". Commands of ours are nearer.
 std::string named_elsewhere(const std::string& word, const std::vector<std::string>& known) {
   std::vector<std::string> all = known;
   for (const auto& [name, what] : called_elsewhere) all.emplace_back(name);

@@ -1,4 +1,4 @@
-// Groups of two and three ranks, as threads: every exchange against what it is said to be.
+// Checks groups of two and three ranks, as threads: every exchange is compared with its definition.
 #pragma once
 
 #include "conform/conformance.hpp"

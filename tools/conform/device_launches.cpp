@@ -9,8 +9,8 @@
 namespace prun {
 namespace {
 
-// Returns what rounding to the coarsest type among the operands leaves open, relative to the largest number,
-// after sums in another order.
+// Returns how far results may differ after sums in another order, relative to the largest number: the
+// coarsest type among the operands decides.
 double tolerance_of(const KernelCall& call) {
   double tolerance = 0;
   for (const TrialOperand& operand : call.operands) {

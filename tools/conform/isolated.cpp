@@ -89,7 +89,7 @@ std::string describe_end(int status) {
   return detail::concat("ended the process itself with exit status ", WEXITSTATUS(status));
 }
 
-// Whether the child has ended; it stays a zombie, so that its number stays its own.
+// Says whether the child has ended; it stays a zombie, so that its number stays its own.
 bool has_ended(pid_t child) {
   siginfo_t info{};
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&

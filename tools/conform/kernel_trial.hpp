@@ -34,7 +34,7 @@ struct KernelCall {
   OpShape shape() const;
 };
 
-// Whether the launch may count on nothing of what lies in that operand before it.
+// Says whether the launch may count on nothing of what lies in that operand before it.
 bool holds_nothing(const KernelCall& call, std::size_t i);
 
 // A call whose sums begin as far as the kernel says it can (writes_first), and the same that adds to zeros.

@@ -96,7 +96,7 @@ std::int64_t whole_number(double end) {
   return end < -0x1p63 ? Limits::min() : static_cast<std::int64_t>(end);
 }
 
-// Of an option: what it may be at most and at least.
+// Returns what an option may be at most and at least.
 std::vector<recipe::Value> extremes(const recipe::Option& option) {
   using recipe::OptionType;
   std::vector<recipe::Value> values;

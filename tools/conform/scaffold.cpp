@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 
-// "my-net_2", "model" -> "MyNet2Model". A class cannot begin with a digit: "3d" -> "Plugin3dModel". The kind
-// at the end keeps the class apart from everything else in the templates.
+// Makes "MyNet2Model" of "my-net_2" and "model". A class cannot begin with a digit: "3d" gives
+// "Plugin3dModel". The kind at the end keeps the class apart from everything else in the templates.
 std::string class_name(std::string_view name, std::string_view kind) {
   std::string result = name.front() >= '0' && name.front() <= '9' ? "Plugin" : "";
   const std::string words = detail::concat(name, '-', kind);

@@ -1,4 +1,5 @@
-// Starts for what runs beneath a program: a device, a tier, a comm plugin. All of them work on any machine.
+// Holds templates for what a program runs on: a device, a tier, a comm plugin. All of them work on any
+// machine.
 #include "conform/scaffold_templates.hpp"
 
 namespace prun {

@@ -180,7 +180,7 @@ class DimTrial {
   const bool sums_, maxes_;
 };
 
-// Of two summands of each operand that is said to be linear, the results add up.
+// Tries that results add up for two summands of each operand that is declared linear.
 void try_linear(const KernelDef& kernel, const KernelCall& call, const OpShape& rule, const Operands& want) {
   const RandomStream draw(5, stream_id("summands"));
   KernelCall first = call, second = call;
@@ -206,7 +206,8 @@ void try_linear(const KernelDef& kernel, const KernelCall& call, const OpShape& 
           "its rule says that partial sums pass through (s.pass_partial), and they do not");
 }
 
-// Of the largest of two of each operand that is said to be monotone, the result is the largest of both.
+// Tries that the larger of two values of each operand that is declared monotone gives the larger of both
+// results.
 void try_monotone(const KernelDef& kernel, const KernelCall& call, const OpShape& rule) {
   const RandomStream draw(7, stream_id("maxima"));
   KernelCall other = call, larger = call;

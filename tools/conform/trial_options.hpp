@@ -12,7 +12,7 @@ namespace prun {
 // model's options that are required and not given are tiny, where their names are known. Throws bad_input for
 // keys and values that the schema does not have.
 Schema trial_schema(const PluginNote& note, const std::string& given);
-// Of a model: all that is not given is no larger than that.
+// Returns, for a model, the schema in which all that is not given is no larger than that.
 Schema tiny_schema(const PluginNote& note, const std::string& given);
 
 // Returns every option at its default.

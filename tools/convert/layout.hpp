@@ -1,4 +1,4 @@
-// How ranks are laid out, said in the recipe's words: mesh, and the strategies that go with it.
+// Writes how ranks are laid out in the recipe's words: mesh, and the strategies that go with it.
 #pragma once
 
 #include "convert/transfer.hpp"

@@ -64,7 +64,7 @@ bool is_of_branch(const Transfer& transfer) {
   return std::any_of(names.begin(), names.end(), [&](const char* name) { return transfer.has(name); });
 }
 
-// Of one choice the weight is its score, of several they are divided by their sum.
+// With one choice the weight is its score; with several they are divided by their sum.
 void convert_branch_router(Transfer& transfer) {
   const std::int64_t choices = transfer.integer("topk", 1);
   transfer.take("topk", "model.choices", "1");
@@ -115,7 +115,7 @@ void convert_router(Transfer& transfer) {
   transfer.take("moe-router-bias-update-rate", "model.router_bias_rate", "1e-3");
 }
 
-// Of a microbatch the loss would be another with each layout.
+// The loss of a microbatch would differ with each layout.
 void convert_balance(Transfer& transfer) {
   const std::string kind = transfer.text("moe-router-load-balancing-type", "aux_loss");
   const double coefficient = transfer.number("moe-aux-loss-coeff").value_or(0);

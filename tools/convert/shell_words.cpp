@@ -86,7 +86,7 @@ class ShellReader {
   }
 
   void take_command(Words words) {
-    // The command line is in quotes, as `sh -c` has it: it is the first such word.
+    // A command line may be in quotes, as `sh -c` takes it: the first word with a script in it is one.
     const auto quoted = std::find_if(words.begin(), words.end(), [](const std::string& word) {
       return word.find(".py ") != std::string::npos;
     });

@@ -19,7 +19,7 @@ struct ShellCommand {
 // Throws bad_input where the text is no shell script.
 ShellCommand read_shell(std::string_view text, std::string_view source);
 
-// Whether a word still has something that only a run would know: "$1", "${DATA_PATH}", "<path>".
+// Says whether a word still has something that only a run would know: "$1", "${DATA_PATH}", "<path>".
 bool left_open(std::string_view word);
 
 }  // namespace prun::convert

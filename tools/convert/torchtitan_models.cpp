@@ -8,7 +8,7 @@
 namespace prun::convert {
 namespace {
 
-// Of its debugmodel there have been several.
+// There have been several versions of its debugmodel.
 struct Flavor {
   const char *model, *name;
   int layers, hidden, heads, kv_heads, ffn, vocab;

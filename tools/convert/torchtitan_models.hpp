@@ -9,7 +9,7 @@ namespace prun::convert {
 // Converts model.name and model.flavor.
 void convert_torchtitan_model(Transfer& transfer);
 
-// Which ranks have the experts; of a model without any, or one that nobody knows, all is said by --set.
+// Converts which ranks have the experts; for a model without any, or an unknown one, --set states all.
 void convert_torchtitan_experts(Transfer& transfer, const Axes& axes);
 
 }  // namespace prun::convert

@@ -101,7 +101,7 @@ class Transfer {
   void ask(std::string flag, std::string what);
   const std::vector<std::pair<std::string, std::string>>& asked() const { return asked_; }
 
-  // What was and what was not carried over, line by line.
+  // Lists what was and what was not carried over, line by line.
   std::vector<std::string> account_lines() const;
 
  private:

@@ -10,7 +10,7 @@ namespace prun {
 
 // Lines that begin with "assumed"; none where the plan is this machine's and all is as it was found here.
 std::string assumed_text(const Assembly& assembly);
-// Writes the member "assumed", which is null without one.
+// Writes the member "assumed", which is null in the same case.
 void write_assumed(JsonWriter& json, const Assembly& assembly);
 
 }  // namespace prun

@@ -30,7 +30,7 @@ double step_flops(const Assembly& assembly) {
   return model_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
 }
 
-// Whether there is anything to say about it.
+// Says whether there is anything to say about it.
 bool recomputes(const Assembly& assembly) {
   return chooses_recompute(assembly.unlowered()) || recomputed_text(assembly.unlowered()) != "nothing";
 }

@@ -1,5 +1,5 @@
-// prun bench kernels | comm | io: measures this machine for predictions. prun bench settings | STRATEGY: what
-// a setting costs.
+// Implements prun bench kernels | comm | io, which measure this machine for predictions, and prun bench
+// settings | STRATEGY, which measure what a setting costs.
 #include <algorithm>
 #include <cstdio>
 
@@ -28,7 +28,7 @@ std::filesystem::path target(const Arguments& arguments) {
   return arguments.path("--out").value_or(default_costs_path());
 }
 
-// A person is told this of what was measured; a program gets all of it.
+// A person gets this part of what was measured; a program gets all of it.
 void save(const Arguments& arguments, const CostTable& table, const std::string& said) {
   merge_costs(target(arguments), table);
   if (arguments.has("--json"))
@@ -37,7 +37,7 @@ void save(const Arguments& arguments, const CostTable& table, const std::string&
     std::printf("%swrote %s: %s\n", said.c_str(), target(arguments).c_str(), to_text(table.machine).c_str());
 }
 
-// Each way that predictions choose among, as a recipe and a command that settle it.
+// Benches each way that predictions choose among, as a recipe and a command that settle it.
 void bench_each_way(const Opened& opened, const Arguments& arguments, CostTable& table, const Say& say) {
   for (const RecipeVariant& variant : variants_of(*opened.unsettled, *opened.plugins)) try {
       if (!variant.settled.empty()) say(variant.said());
@@ -54,7 +54,7 @@ std::string memory_line(const CostTable& table) {
   return table.host_gb_per_second ? format("memory of the host: %.1f GB/s\n", *table.host_gb_per_second) : "";
 }
 
-// What the reader had better know before the minutes of it.
+// Prints what the reader should know before it takes minutes.
 void say_first(const Arguments& arguments, const Opened& opened, const Say& say) {
   if (arguments.has("--json")) return;
   if (const std::string busy = busy_note(); !busy.empty())
@@ -132,7 +132,7 @@ int comm(const Arguments& arguments) {
   return 0;
 }
 
-// One where either is said.
+// Returns one case where either is given.
 std::vector<IoCase> cases_asked(const Arguments& arguments, const TierPlugin& tier) {
   if (arguments.values.count("--stripe") + arguments.values.count("--depth") == 0) return io_cases(tier);
   if (tier.kib.empty())
@@ -141,7 +141,7 @@ std::vector<IoCase> cases_asked(const Arguments& arguments, const TierPlugin& ti
   return {{arguments.number("--stripe", IoCase{}.stripe_kib), arguments.number("--depth", IoCase{}.depth)}};
 }
 
-// The one that there is, or that is named.
+// Returns the only tier, or the one that is named.
 TierPlugin tier_asked(const Arguments& arguments, const PluginHost& plugins) {
   const std::vector<TierPlugin> tiers = tier_plugins(plugins.places());
   std::vector<std::string> names;
@@ -195,7 +195,7 @@ std::vector<std::string> settings_asked(const Arguments& arguments, const Settin
   return {bench.find(asked->second).name};
 }
 
-// Of a strategy, or of a key.
+// Returns the bench of a strategy, or of a key.
 SettingBench bench_asked(const Arguments& arguments, const std::vector<SearchPlace>& places) {
   const std::string& word = arguments.words[0];
   if (word == "settings") return bench_of(arguments.values.at("--key"), arguments.values.at("--values"));
@@ -253,7 +253,7 @@ int bench_command(const Arguments& arguments) {
   return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
 }
 
-// Into the cost table.
+// These commands measure into the cost table.
 std::vector<Command> measuring_commands() {
   return {
       {"bench kernels",
@@ -284,7 +284,7 @@ std::vector<Command> measuring_commands() {
        bench_command}};
 }
 
-// Of a recipe's settings.
+// These commands compare a recipe's settings.
 std::vector<Command> comparing_commands() {
   return {{"bench settings",
            "RECIPE",

@@ -25,7 +25,7 @@ constexpr CommKind measured[] = {CommKind::all_reduce, CommKind::all_gather, Com
 constexpr std::int64_t smallest = 1024;
 constexpr int batches = 5;
 
-// As many as take some milliseconds.
+// Returns as many as take some milliseconds.
 int repeats(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>((4 << 20) / bytes, 1, 50));
 }
@@ -67,10 +67,11 @@ class OwnedCommunicator {
   Communicator handle_;
 };
 
-// One rank's part: a communicator of all ranks and, of the first two, one of these, as a pipeline has it.
+// Is one rank's part: it has a communicator of all ranks and, of the first two, one of these, as a pipeline
+// has it.
 class BenchRank {
  public:
-  // Collective.
+  // Is collective.
   BenchRank(const Recipe& recipe, PluginHost& plugins, int rank, const Exchange& exchange,
             std::int64_t largest)
       : largest_(largest),
@@ -89,7 +90,7 @@ class BenchRank {
              {}},
         pair_{{*comm_, communicator({"bench pair", {0, 1}, rank_, world_.handle()}, exchange)}, 2, {}} {}
 
-  // Collective. Seconds of one exchange, by kind, size and batch.
+  // This is collective. It returns the seconds of one exchange, by kind, size and batch.
   std::vector<double> measure() {
     queue_.attach();
     std::vector<CommOp> among_all = {meeting()}, between_two;
@@ -104,14 +105,14 @@ class BenchRank {
       each_size(largest_, [&](std::int64_t bytes) { time(kind, bytes, seconds); });
     return seconds;
   }
-  // From any thread.
+  // Any thread may call it.
   void abort() {
     for (const OwnedCommunicator* of : {&all_.communicator, &pair_.communicator, &world_})
       if (of->handle()) comm_->abort(of->handle());
   }
 
  private:
-  // Without a communicator where this rank is none of its members.
+  // Has no communicator where this rank is none of its members.
   struct Line {
     OwnedCommunicator communicator;
     std::size_t members;
@@ -134,7 +135,7 @@ class BenchRank {
     attached_.attach(comm, line.staging->memory(), line.staging->operations(ops), nullptr);
   }
 
-  // Whereupon all begin together.
+  // All begin together after this exchange.
   CommOp meeting() const {
     CommOp op;
     op.kind = CommKind::all_reduce;
@@ -143,7 +144,7 @@ class BenchRank {
     return op;
   }
 
-  // `bytes` of the larger side. Between two: from the first to the second.
+  // `bytes` are those of the larger side. An exchange between two goes from the first to the second.
   CommOp operation(CommKind kind, std::int64_t bytes) const {
     CommOp op;
     op.kind = kind == CommKind::send && rank_ == 1 ? CommKind::recv : kind;
@@ -201,8 +202,8 @@ class BenchRank {
   AttachedMemory attached_;
 };
 
-// All ranks as threads, each with plugins of its own, as a process would have them. Seconds by rank, as they
-// measure them.
+// Runs all ranks as threads, each with plugins of its own, as a process would have them. Returns seconds by
+// rank, as they measure them.
 std::vector<std::vector<double>> measure_threads(const Recipe& recipe, const std::vector<SearchPlace>& places,
                                                  std::int64_t largest) {
   const auto world = static_cast<int>(mesh_of(recipe).world());
@@ -246,7 +247,7 @@ CostTable table_of(const std::vector<std::vector<double>>& seconds, const std::s
   return table;
 }
 
-// As the cost table names it.
+// Returns the memory as the cost table names it.
 std::string memory_of_exchanges(const Recipe& recipe, PluginHost& plugins) {
   const auto device = device_of(recipe, plugins);
   const DeviceInfo info = info_of(*device);  // its texts are the device's

@@ -9,11 +9,11 @@ namespace prun {
 
 inline constexpr std::int64_t largest_exchange = std::int64_t{64} << 20;
 
-// Of nothing but ranks on the CPU, whose exchanges are those of the host's memory.
+// Returns a recipe of only ranks on the CPU, whose exchanges are those of the host's memory.
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins);
 
-// All kinds, from 1 KiB on, each as the executor does it, by the comm plugin of the first axis. `command`: as
-// for ask_ranks().
+// Measures all kinds, from 1 KiB on, each as the executor does it, by the comm plugin of the first axis.
+// `command` is as for ask_ranks().
 CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::vector<std::string>& command = {}, std::int64_t largest = largest_exchange);
 

@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t call_bytes = std::int64_t{128} << 20;  // that a queue is asked for at once
 constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;  // of one copy
 
-// Of nothing but a tier.
+// Returns a recipe of only a tier.
 Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plugins) {
   std::string paths;
   for (const std::filesystem::path& folder : asked.folders)
@@ -34,7 +34,7 @@ Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plu
   return Recipe::parse(smallest_recipe + table, "the drives", {}, plugins.catalog());
 }
 
-// A queue that goes through the whole tier, one way, again and again.
+// Is a queue that goes through the whole tier, one way, again and again.
 class Way {
  public:
   Way(DeviceInterface& tier, DeviceInterface& host, std::byte* disk, std::int64_t bytes, bool writes)
@@ -47,7 +47,7 @@ class Way {
   Way(const Way&) = delete;
   Way& operator=(const Way&) = delete;
 
-  // Until that time: bytes a second.
+  // Runs until that time, and returns bytes a second.
   double run_until(Clock::time_point end) {
     raise(tier_.attach(queue_));
     const Clock::time_point begin = Clock::now();

@@ -1,5 +1,5 @@
-// Drives as a tier moves bytes to and from them: read, written, and both at a time, by transfers of
-// several sizes and so many at a time.
+// Measures drives as a tier moves bytes to and from them: read, written, and both at a time, by transfers of
+// several sizes, several at a time.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ std::vector<TierPlugin> tier_plugins(std::span<const SearchPlace> places);
 
 std::vector<IoCase> io_cases(const TierPlugin& tier);
 
-// Bytes a second.
+// States bytes a second.
 struct IoRates {
   double read = 0, write = 0;
   double mix_read = 0, mix_write = 0;  // of both at a time

@@ -85,7 +85,7 @@ class Neighbours {
 
 // ---------------------------------------------------------------- the grid
 
-// What the models of the grid read: letters.
+// Writes what the models of the grid read: letters.
 class LetterFile {
  public:
   LetterFile() : folder_(fs::temp_directory_path() / ("prun-bench-" + std::to_string(getpid()))) {
@@ -201,7 +201,7 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   trainer.step();
   neighbours.wait_until_busy();
   timer.forget();
-  // A step with each kernel by itself, and one as it is.
+  // It runs a step with each kernel by itself, and one as it is.
   const auto pairs = [&trainer](std::int64_t count) { trainer.run(2 * count, [](const StepResult&) {}); };
   const Clock::time_point begin = Clock::now();
   pairs(1);
@@ -293,7 +293,7 @@ class Measured {
   std::map<std::string, std::vector<KernelSample>> copies_;
 };
 
-// A core for each rank, or a process where the device wants one.
+// Ranks are timed together where each has a core, or a process if the device requires one.
 bool are_timed_together(const DeviceInfo& device, std::int64_t world) {
   return world > 1 && (world <= this_machine().cores || device.one_process_each);
 }

@@ -91,7 +91,7 @@ double KernelTimer::alone(const Call& call) const {
   return seconds;
 }
 
-// On average over a piece's calls. What takes no time was taken with the call behind it.
+// Averages over a piece's calls. What takes no time was measured with the call after it.
 KernelTimer::Shares KernelTimer::shares() const {
   struct Mean {
     double sum = 0;

@@ -23,12 +23,13 @@ struct KernelTime {
 
 // On average, but for the slowest tenth or, of few, the slowest: what is rare is no basis for a prediction.
 double trimmed_mean(std::vector<double> list);
-// Of the fastest quarter: what it takes while it shares links and the host's memory with nobody or few.
+// Returns the mean of the fastest quarter: what it takes while none or few share links and the host's memory
+// with it.
 double fastest_mean(std::vector<double> list);
 
 class KernelTimer final : public Probe {
  public:
-  // Of so many steps of either number, beyond which nothing is kept.
+  // Measures `steps` steps of either number, beyond which nothing is kept.
   KernelTimer(const Plan& plan, std::int64_t steps);
 
   bool each_kernel() const noexcept override { return true; }
@@ -38,9 +39,9 @@ class KernelTimer final : public Probe {
   void end_call(std::int32_t queue, const Call& call, std::int64_t step, double at) noexcept override;
   void end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept override;
 
-  // While no step runs.
+  // Is called while no step runs.
   void forget();
-  // Each shape once by device; those of one shape count as often as they are launched.
+  // Returns each shape once by device; those of one shape count as often as they are launched.
   std::vector<KernelTime> result(const Assembly& assembly) const;
 
  private:
@@ -54,7 +55,7 @@ class KernelTimer final : public Probe {
       std::map<std::pair<std::string, std::string>, std::pair<KernelTime, double>>;  // and launches
 
   Times& of(const Call& call, std::size_t index) noexcept;
-  // By function and piece: what its kernels take together, of what they take alone.
+  // States, by function and piece, what its kernels take together, of what they take alone.
   using Shares = std::vector<std::vector<double>>;
   Shares shares() const;
   double alone(const Call& call) const;

@@ -9,14 +9,14 @@
 namespace prun {
 namespace {
 
-// When a rank's exchanges began and ended, by queue, each in the order of the queue.
+// Notes when a rank's exchanges began and ended, by queue, each in the order of the queue.
 class ExchangeTimer final : public Probe {
  public:
   struct Time {
     double begin = 0, end = 0;
   };
 
-  // Of so many steps, beyond which nothing is kept.
+  // Measures `steps` steps, beyond which nothing is kept.
   ExchangeTimer(const Plan& plan, std::int64_t steps) : queues_(plan.queues.size()) {
     for (std::size_t q = 0; q < queues_.size(); ++q)
       queues_[q].times.reserve(exchanges_of(plan, q).size() * static_cast<std::size_t>(steps));
@@ -24,7 +24,7 @@ class ExchangeTimer final : public Probe {
 
   bool each_kernel() const noexcept override { return true; }
 
-  // Of one step.
+  // Returns the exchanges of one step.
   static std::vector<const PlannedExchange*> exchanges_of(const Plan& plan, std::size_t queue) {
     std::vector<const PlannedExchange*> list;
     for (const Call& call : plan.calls)
@@ -46,7 +46,7 @@ class ExchangeTimer final : public Probe {
     queue.begin = at;
   }
 
-  // While no step runs.
+  // Is called while no step runs.
   void forget() {
     for (Queue& queue : queues_) queue.times.clear();
   }
@@ -61,7 +61,7 @@ class ExchangeTimer final : public Probe {
   std::vector<Queue> queues_;
 };
 
-// What a rank is asked: times of its kernels, and when its exchanges began and ended.
+// Answers for a rank: times of its kernels, and when its exchanges began and ended.
 class LayoutTimer {
  public:
   explicit LayoutTimer(std::int64_t steps) : steps_(steps) {}
@@ -74,7 +74,7 @@ class LayoutTimer {
     return {own.kernels.get(), own.exchanges.get()};
   }
 
-  // Two steps to warm up.
+  // Two steps warm it up.
   std::string time(Trainer& trainer) {
     const Assembly& assembly = trainer.assembly();
     for (int warm = 0; warm < 2; ++warm) trainer.step();
@@ -146,18 +146,18 @@ class LayoutTimer {
   std::map<std::int64_t, RankProbes> probes_;
 };
 
-// One exchange as one member had it.
+// Is one exchange as one member had it.
 struct Attendance {
   PlannedExchange exchange;
   double begin = 0, end = 0;
 };
 
-// The exchanges of one queue among the same members, a list for each, in the order of the queue: the ones
-// with the same number belong together.
+// Holds the exchanges of one queue among the same members, a list for each, in the order of the queue: the
+// ones with the same number belong together.
 using Attendances = std::vector<std::vector<Attendance>>;
 using Place = std::pair<std::string, std::vector<int>>;  // the queue's name, its members
 
-// What follows from all ranks' answers.
+// Holds what follows from all ranks' answers.
 class LayoutTimes {
  public:
   void take(const std::string& answer) {

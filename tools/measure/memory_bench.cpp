@@ -24,8 +24,8 @@ double seconds_of(auto&& body) {
 
 }  // namespace
 
-// The fastest of some: what else runs here only slows down. Whoever works on a piece may be another thread
-// each time, as with updates.
+// Returns the fastest of some runs: what else runs here only slows down. A piece may have another thread each
+// time, as with updates.
 double host_bandwidth() {
   const auto threads = static_cast<std::size_t>(this_machine().cores);
   const auto a = std::make_unique_for_overwrite<float[]>(elements),

@@ -17,7 +17,7 @@ namespace {
 constexpr double said_every = 3;       // seconds
 constexpr double least_to_tell = 0.3;  // of a core: what a desktop does by itself is no matter
 
-// user, nice, system, idle, iowait, irq, softirq, steal of all cores together, in ticks.
+// Reads user, nice, system, idle, iowait, irq, softirq and steal of all cores together, in ticks.
 std::vector<double> ticks_in(std::string_view stat) {
   std::vector<double> ticks;
   for (const std::string_view word : split(first_line(stat), ' ')) {

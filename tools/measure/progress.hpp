@@ -1,4 +1,4 @@
-// How far a measurement is, and whether others disturb it.
+// Shows how far a measurement is, and whether others disturb it.
 #pragma once
 
 #include <chrono>
@@ -31,9 +31,10 @@ class PartsDone {
   Clock::time_point began_ = Clock::now(), said_ = began_;
 };
 
-// How many cores were at work between two texts of /proc/stat; 0 where they do not say it.
+// Returns how many cores were at work between two texts of /proc/stat; 0 where they do not say it.
 double busy_cores(std::string_view before, std::string_view after, double cores);
-// A sentence where others keep cores of this machine at work right now, while this process waits; else empty.
+// Returns a sentence where others keep cores of this machine at work right now, while this process waits;
+// else empty.
 std::string busy_note();
 
 }  // namespace prun

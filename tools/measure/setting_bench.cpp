@@ -30,7 +30,7 @@ std::int64_t sent_by(Trainer& trainer) {
   return static_cast<std::int64_t>(bytes);
 }
 
-// Beside the device's own memory: the host's, and that on drives.
+// Counts bytes beside the device's own memory: the host's, and those on drives.
 std::int64_t bytes_elsewhere(const Plan& plan, bool on_drives) {
   std::int64_t bytes = 0;
   for (const Layout::Range& range : plan.layout.ranges)
@@ -39,7 +39,7 @@ std::int64_t bytes_elsewhere(const Plan& plan, bool on_drives) {
   return bytes;
 }
 
-// Two steps to warm up.
+// Two steps warm it up.
 std::string time_steps(Trainer& trainer, std::int64_t steps) {
   for (int warm = 0; warm < 2; ++warm) trainer.step();
   const std::int64_t sent_before = sent_by(trainer);
@@ -91,7 +91,7 @@ SettingCost cost_of(const std::vector<std::string>& answers, std::int64_t tokens
   return cost;
 }
 
-// The number of the strategy within the recipe; one behind the last where it has none yet.
+// Returns the number of the strategy within the recipe; one past the last where it has none yet.
 std::size_t number_of(const Recipe& recipe, std::string_view plugin) {
   const std::vector<RecipeSection> strategies = recipe.strategies();
   const auto found = std::find_if(strategies.begin(), strategies.end(),
@@ -112,7 +112,7 @@ bool are_numbers(const SettingBench& bench) {
                      [](const BenchedSetting& setting) { return is_whole_number(setting.name); });
 }
 
-// Of the table's first column.
+// Returns the width of the table's first column.
 int width_of(const SettingBench& bench) {
   std::size_t width = bench.settings.name.size() + 1;
   for (const BenchedSetting& setting : bench.settings.list) width = std::max(width, setting.name.size());
@@ -125,7 +125,7 @@ Recipe for_timing(const Recipe& recipe) {
       .with("run.compare_every", "0");
 }
 
-// Without the lines that point into the recipe.
+// Leaves out the lines that point into the recipe.
 std::string in_one_line(const std::string& text) {
   std::string line;
   for (const std::string_view part : split(text, '\n'))

@@ -1,5 +1,5 @@
-// One strategy of a recipe at several settings, measured beside each other: what each costs in time and
-// traffic, and what it saves.
+// Measures one strategy of a recipe at several settings: what each costs in time and traffic, and what it
+// saves.
 #pragma once
 
 #include <optional>
@@ -20,15 +20,15 @@ struct SettingBench {
 
   // Throws bad_input where there is none of that name.
   const BenchedSetting& find(const std::string& setting) const;
-  // The recipe at one of them, its other strategies as they are.
+  // Returns the recipe at one of them, with its other strategies as they are.
   Recipe at(const Recipe& recipe, const std::string& setting) const;
 };
-// What a strategy's note lists.
+// Returns what a strategy's note lists.
 SettingBench bench_of(const PluginNote& strategy);
-// A key of the recipe at each of the values, which stand with commas between.
+// Returns a key of the recipe at each of the values, which have commas between.
 SettingBench bench_of(const std::string& key, const std::string& values);
 
-// Seconds and bytes of the rank that has most of them.
+// States seconds and bytes of the rank that has most of them.
 struct SettingCost {
   double step_seconds = 0;  // the median
   double tokens_per_second = 0;
@@ -40,7 +40,7 @@ struct SettingCost {
   std::int64_t drives_moved_bytes = 0;    // a step, from and to them
   std::int64_t sent_bytes = 0;            // a step, as the comm plugins count
   std::optional<double> exposed_seconds;  // communication, on average; nothing where no step was measured
-  // What a step takes more than with nothing elsewhere, where that ran: transfers and updates that nothing
+  // A step takes so much more than with nothing elsewhere, where that ran: transfers and updates that nothing
   // hid.
   std::optional<double> beyond_first_seconds;
 };
@@ -51,7 +51,7 @@ struct SettingResult {
   std::string refused;  // why there is none: it does not fit, say
 };
 
-// What each rank is asked: see answer().
+// Makes what each rank is asked: see answer().
 MakeQuestion how_a_setting_does(std::int64_t steps);
 
 // Runs the ranks as training does, a process each. `command`: as for ask_ranks(); it is to come to answer()
@@ -61,13 +61,13 @@ SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, Plug
 // Sets beyond_first_seconds of each that stands beside the bench's first.
 void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& results);
 
-// A table: its head, and a line of it beside the `first`. The same as JSON, and as CSV.
+// These write a table: its head, and a line of it beside the `first`; and the same as JSON, and as CSV.
 std::string header_of(const SettingBench& bench);
 std::string line_of(const SettingBench& bench, const SettingResult& result, const SettingResult& first);
 std::string json_of(const SettingBench& bench, const Recipe& recipe,
                     const std::vector<SettingResult>& results);
 std::string csv_of(const SettingBench& bench, const std::vector<SettingResult>& results);
-// Of one of the two, by how the file's name ends.
+// Returns one of the two kinds, by how the file's name ends.
 OutputKind results_kind(const SettingBench& bench, const std::filesystem::path& file);
 
 }  // namespace prun

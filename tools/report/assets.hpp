@@ -1,4 +1,4 @@
-// Style and script of a page: page.css and page.js of this folder, embedded by the build.
+// Holds style and script of a page: page.css and page.js of this folder, which the build embeds.
 #pragma once
 
 #include <string_view>

@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-// Of the drawing, in its own units; the script draws with the same.
+// These are sizes of the drawing, in its own units; the script draws with the same.
 constexpr double width = 720, height = 220, left = 62, right = 24, top = 10, bottom = 26;
 
 struct Range {
@@ -32,7 +32,7 @@ struct Range {
   double share(double value) const { return (value - low) / (high - low); }
 };
 
-// 1, 2 or 5 times a power of ten, so that about `count` of them fit.
+// Returns 1, 2 or 5 times a power of ten, so that about `count` of them fit.
 double tick_distance(const Range& range, int count) {
   const double raw = (range.high - range.low) / count, power = std::pow(10, std::floor(std::log10(raw)));
   for (const double factor : {1.0, 2.0, 5.0})
@@ -47,7 +47,7 @@ double y_of(const Range& range, double value) {
 
 std::string coordinate(double value) { return format("%.1f", value); }
 
-// What has room to the left of the axis.
+// Writes what has room to the left of the axis.
 std::string tick_text(double value) {
   if (std::abs(value) >= 1e9) return number_text(value / 1e9) + "G";
   return std::abs(value) >= 1e6 ? number_text(value / 1e6) + "M" : number_text(value);

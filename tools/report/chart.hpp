@@ -29,13 +29,14 @@ struct Chart {
 
 Curve curve_of(std::string run, const std::vector<CurvePoint>& points, std::size_t buckets);
 
-// A figure: heading, drawing, and a table of what the drawing shows.
+// Adds a figure: heading, drawing, and a table of what the drawing shows.
 void add_chart(Html& page, const Chart& chart);
 
-// What the script reads: [{"id", "title", "unit", "curves": [{"run", "points": [[step, time, value], ..]}]}]
+// Returns what the script reads: [{"id", "title", "unit", "curves": [{"run", "points": [[step, time, value],
+// ..]}]}]
 std::string charts_json(const std::vector<Chart>& charts);
 
-// Six digits that count, as everywhere on a page.
+// Writes six significant digits, as everywhere on a page.
 std::string number_text(double value);
 
 }  // namespace prun

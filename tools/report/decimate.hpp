@@ -1,4 +1,4 @@
-// A curve of millions of points as one that looks the same in a few thousand.
+// Reduces a curve of millions of points to one that looks the same with a few thousand.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace prun {
 
-// Which of `count` points stay, in order: of each of `buckets` equal runs of them the first, the last, the
-// least and the greatest, and whatever is not finite where there is any. All, where they are few.
+// Returns which of `count` points stay, in order: of each of `buckets` equal runs of them the first, the
+// last, the least and the greatest, and whatever is not finite where there is any. All stay where they are
+// few.
 std::vector<std::size_t> points_to_show(std::size_t count, std::size_t buckets,
                                         const std::function<double(std::size_t)>& value);
 

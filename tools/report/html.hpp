@@ -1,5 +1,5 @@
-// HTML, element by element. What comes in as text or attribute goes out as text or attribute, whatever it
-// holds: a log, a recipe or a name cannot become markup.
+// Writes HTML, element by element. What comes in as text or attribute goes out as text or attribute, whatever
+// it holds: a log, a recipe or a name cannot become markup.
 #pragma once
 
 #include <initializer_list>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// With what HTML would take for markup written as references, and what a reader could not see, or that would
-// turn the order of letters round, replaced.
+// Writes what HTML would take for markup as references, and replaces what a reader could not see, or that
+// would reverse the order of letters.
 std::string escaped(std::string_view text);
 
 // A text of JSON as the content of a script element: no '<' is left that could end it.
@@ -24,12 +24,12 @@ class Html {
   Html& open(std::string_view tag, Attributes attributes = {});
   Html& close();
   Html& text(std::string_view text);
-  // An element with a text in it, or without anything.
+  // Adds an element with a text in it, or without anything.
   Html& element(std::string_view tag, std::string_view text, Attributes attributes = {});
   Html& empty(std::string_view tag, Attributes attributes = {});
-  // Parts that were built likewise.
+  // Adds parts that were built likewise.
   Html& add(const Html& part);
-  // What is no text of anybody: what the build embeds in the program, and escaped_json().
+  // Adds markup that is no user's text: what the build embeds in the program, and escaped_json().
   Html& trusted(std::string_view markup);
 
   std::string take();

@@ -17,7 +17,7 @@ std::string bytes_of(const TunedCandidate& one) {
   return size_text(static_cast<double>(one.planned.device_bytes));
 }
 
-// Memory to the right, time upwards, both from zero.
+// Draws memory to the right and time upwards, both from zero.
 class Drawing {
  public:
   Drawing(Html& page, const std::vector<TunedCandidate>& layouts) : page_(page) {

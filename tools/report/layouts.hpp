@@ -1,4 +1,4 @@
-// The layouts that a search planned, as a drawing: the time of a step against memory, and the frontier.
+// Draws the layouts that a search planned: the time of a step against memory, and the frontier.
 #pragma once
 
 #include "report/html.hpp"

@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// What every page begins with.
+// Every page begins with this.
 inline constexpr const char* page_mark = "<!DOCTYPE html>\n<!-- prun report -->\n";
 
 // `title` stands above the body; `facts` in small letters below it.
@@ -18,7 +18,7 @@ std::string whole_page(const std::string& title, const std::string& facts, const
 // Headings with a place in the list of contents are made by this.
 void open_section(Html& page, const std::string& id, const std::string& title);
 
-// A table of two columns, one row a fact.
+// Is a row of a table of two columns, one row a fact.
 struct Fact {
   std::string name, value;
 };

@@ -43,7 +43,7 @@ void open_drawing(Html& page, const std::string& id, double height, const std::s
 
 // ------------------------------------------------------------------- memory
 
-// Of all these ranks, in their order.
+// Returns those of all these ranks, in their order.
 std::vector<std::string> purposes_of(const Assembly& assembly, const std::vector<std::int64_t>& ranks) {
   std::vector<std::string> names;
   for (const std::int64_t rank : ranks)
@@ -87,7 +87,7 @@ void add_regions(Html& page, const Assembly& assembly) {
   add_table(page, assembly.pipeline() ? "of a rank of each stage" : "of a rank", heads, rows);
 }
 
-// Stacked from below: what is always there, what is kept for backward, scratch of the call.
+// Draws a stack from below: what is always there, what is kept for backward, scratch of the call.
 void draw_use(Html& page, const MemoryUse& use) {
   constexpr double height = 200, left = 70, bottom = 22, top = 10;
   std::int64_t most = 1;

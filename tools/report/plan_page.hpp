@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Of a rank, on the host: its plan and its process together.
+// Returns, for a rank on the host, the bytes of its plan and its process together.
 inline std::int64_t planned_bytes(const RankMemory& rank) { return rank.plan_bytes + rank.process_bytes; }
 
 // `log`: of the run that was planned so; null: there is none yet.

@@ -1,4 +1,4 @@
-// prun report: a run, several over each other, or a recipe as one HTML file.
+// Implements prun report: it writes a run, several over each other, or a recipe as one HTML file.
 #include <cstdio>
 
 #include "base/output_file.hpp"

@@ -24,7 +24,7 @@ constexpr std::size_t buckets = 400;  // of a curve; several runs share them
 constexpr std::size_t most_events = 200, longest_name = 60;
 constexpr std::int64_t most_failures = 64 << 10;
 
-// A run as a page needs it.
+// Holds a run as a page needs it.
 struct Looked {
   fs::path folder;
   std::string name;
@@ -102,7 +102,7 @@ Curve evaluations_of(const Looked& run, const std::string& name, std::size_t sha
   return curve_of(name, points, share);
 }
 
-// Of losses by what they are of: a curve for each, named behind the run.
+// Returns a curve for each kind of loss, named after the run.
 template <class Record, class Losses>
 std::vector<Curve> losses_of(const Looked& run, const std::vector<Record>& records, Losses losses,
                              const std::string& name, std::size_t share) {
@@ -116,7 +116,7 @@ std::vector<Curve> losses_of(const Looked& run, const std::vector<Record>& recor
   return curves;
 }
 
-// Several runs of one name are told apart by their folders.
+// Several runs of one name are distinguished by their folders.
 std::vector<std::string> names_of(const std::vector<Looked>& runs) {
   std::vector<std::string> names;
   for (const Looked& run : runs) {

@@ -1,4 +1,4 @@
-// The pages of `prun report`: of runs, from what lies in their folders, and of a recipe, from its plan.
+// Writes the pages of `prun report`: of runs, from what is in their folders, and of a recipe, from its plan.
 #pragma once
 
 #include <filesystem>
@@ -18,7 +18,7 @@ inline constexpr std::size_t most_runs = 8;  // over each other
 // Adds what the plan of the first run says; throws where that cannot be made here.
 using AddPlan = std::function<void(Html& page, const RunLog& log)>;
 
-// Of one run all there is; of more, their curves over each other.
+// A page of one run has all there is; one of more has their curves over each other.
 std::string run_page(const std::vector<std::filesystem::path>& runs, const AddPlan& add_plan);
 
 // `layouts`: what the search for its layout planned; null: the recipe says its layout.

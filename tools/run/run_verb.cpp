@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The command that was given, quoted where a shell needs it.
+// Quotes the given command where a shell needs it.
 std::string shell_quote(const std::string& word) {
   if (word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./=,:@%+") ==
           std::string::npos &&
@@ -65,7 +65,8 @@ void preflight_quietly(const Assembly& assembly, PluginHost& plugins) {
   preflight(assembly, plugins);
 }
 
-// One process a rank, each of which runs the same command. What is wrong with the recipe is said here, once.
+// Starts one process a rank, each of which runs the same command. Problems of the recipe are reported here,
+// once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
   opened.plugins->set_local({0, ranks, true, true});
   const Assembly checked = assemble(opened);
@@ -79,7 +80,7 @@ int launch_ranks(const Arguments& arguments, const Opened& opened, const std::st
                       resume_command(arguments, file));
 }
 
-// How many ranks of the recipe each pod has, and what they are told of its shared memory.
+// Says how many ranks of the recipe each pod has, and gives them its shared memory.
 LaunchOptions ranks_of_pod(const Arguments& arguments, const std::string& file, const Identity& pod) {
   const Opened opened = open_recipe(arguments, file, pod);
   const std::int64_t world = mesh_of(*opened.recipe).world();
@@ -100,7 +101,7 @@ int launch_share(const Arguments& arguments, const Identity& pod, LaunchOptions 
   return launch(options);
 }
 
-// What our own launcher has done for its ranks already.
+// Makes the folder of shared memory that our own launcher makes for its ranks.
 std::unique_ptr<SharedFolder> own_shared_folder(const Opened& opened, const Identity& identity) {
   if (identity.how == "prun" || identity.world == 1) return nullptr;
   std::vector<std::string> variables = shared_folder_variables(*opened.recipe, *opened.plugins);

@@ -1,4 +1,4 @@
-// Two runs beside each other: what `prun diff` says.
+// Compares two runs: it is what `prun diff` shows.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct RunDifference {
     std::int64_t step = 0;
     double first = 0, second = 0;
   };
-  // Where losses have other bits: the first such step, the one in which they are farthest apart, and the last
-  // step that both have.
+  // Where losses have other bits, these are the first such step, the one in which they are farthest apart,
+  // and the last step that both have.
   struct Parting {
     Losses first, most, last;
   };
-  // Of the seconds that a step takes.
+  // Compares the seconds that a step takes.
   struct Quantile {
     double share = 0, first = 0, second = 0;
   };

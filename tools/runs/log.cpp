@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 constexpr std::size_t longest_line = std::size_t{16} << 20;
 
-// Of an object of objects, the loss of each.
+// Returns, of an object of objects, the loss of each.
 std::vector<std::pair<std::string, double>> losses_in(std::string_view text, const char* what) {
   std::vector<std::pair<std::string, double>> losses;
   if (text.empty()) return losses;
@@ -170,7 +170,7 @@ std::int64_t size_of(const FileDescriptor& file) {
   return ::fstat(file.get(), &facts) == 0 ? facts.st_size : 0;
 }
 
-// Whole lines from byte `at` on, each to body(line); up to where the last of them ends.
+// Calls body(line) for each whole line from byte `at` on, and returns where the last of them ends.
 std::int64_t each_line(const FileDescriptor& file, const fs::path& path, std::int64_t at,
                        const std::function<void(std::string_view)>& body) {
   std::string buffer;
@@ -192,7 +192,7 @@ std::int64_t each_line(const FileDescriptor& file, const fs::path& path, std::in
   }
 }
 
-// The log's first line, where that is a start.
+// Takes the log's first line, where that is a start.
 void take_first_start(const FileDescriptor& file, LogLine& line, RunLog& log) {
   char text[16384];
   const ssize_t count = ::pread(file.get(), text, sizeof text, 0);

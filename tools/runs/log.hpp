@@ -36,7 +36,7 @@ struct LoggedStep {
 struct LoggedEvaluation {
   double time = 0, loss = 0, seconds = 0;
   std::int64_t step = 0, targets = 0;
-  // What else was evaluated, by what it is called: the average of the weights, each set.
+  // These were evaluated as well, by their names: the average of the weights, each set.
   std::vector<std::pair<std::string, double>> more = {};
 };
 
@@ -51,7 +51,7 @@ struct LoggedFinish {
   std::vector<RankMemory> memory;  // by rank
 };
 
-// From a start to the last line before the next one.
+// Goes from a start to the last line before the next one.
 struct LoggedPart {
   LoggedStart start;
   double end = 0;
@@ -87,7 +87,7 @@ class LogFollower {
   // Begins with what read_log_tail() gives.
   LogFollower(std::filesystem::path file, std::int64_t bytes);
   const RunLog& log() const { return log_; }
-  // Whether there was something new.
+  // Returns whether there was something new.
   bool go_on();
 
  private:

@@ -22,7 +22,7 @@ std::size_t end_of_text(std::string_view line, std::size_t at) {
   return 0;
 }
 
-// Of a value: in front of the comma or bracket that follows it; 0: there is none.
+// Returns where a value ends, before the comma or bracket that follows it; 0 where there is none.
 std::size_t end_of_value(std::string_view line, std::size_t at) {
   int depth = 0;
   for (std::size_t i = at; i < line.size(); ++i) {

@@ -16,7 +16,7 @@ class LogLine {
   bool parse(std::string_view line);
 
   std::string_view raw(std::string_view key) const;  // empty: there is none
-  // NaN and infinities stand there as texts. Nothing: no such field, or no number.
+  // NaN and infinities are texts there. Returns nothing where there is no such field, or no number.
   std::optional<double> number(std::string_view key) const;
   double number(std::string_view key, double fallback) const { return number(key).value_or(fallback); }
   std::int64_t integer(std::string_view key, std::int64_t fallback = 0) const;

@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// Where the comment begins: the first '#' that is in no text.
+// Returns where the comment begins: the first '#' that is in no text.
 std::size_t comment_of(std::string_view line) {
   char quote = 0;
   for (std::size_t i = 0; i < line.size(); ++i) {

@@ -1,5 +1,5 @@
-// The recipe in the folder of a run, line by line as the run wrote it there: each value with its origin.
-// No plugin is asked, so it can be read wherever the folder is.
+// Reads the recipe in the folder of a run, line by line as the run wrote it there: each value with its
+// origin. No plugin is asked, so it can be read wherever the folder is.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,14 @@ struct RecipeLine {
   std::size_t item = 0;  // of sections of that name, which it is
   std::string key, value, origin;
 
-  // As --set names it: "model.layers", "strategy.0.stage".
+  // Returns the path as --set names it: "model.layers", "strategy.0.stage".
   std::string path() const;
 
   bool by_default() const { return origin == "default"; }
 };
 
 std::vector<RecipeLine> recipe_lines(std::string_view resolved_toml);
-// Of a run's folder; nothing where it has no recipe.
+// Reads those of a run's folder; returns nothing where it has no recipe.
 std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// The runs in a folder, a line each: what `prun runs` shows. Of each log the end alone is read.
+// Lists the runs in a folder, a line each: `prun runs` shows it. Only the end of each log is read.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ struct RunRow {
   double said_at = 0;                      // the last line's time; 0: it has said nothing yet
 };
 
-// Those that lie in the folder, or the folder's own; who spoke last comes first.
+// Returns those in the folder, or the folder's own; the one that logged last comes first.
 std::vector<RunRow> list_runs(const std::filesystem::path& folder);
 
 std::string runs_text(const std::vector<RunRow>& rows, double now);

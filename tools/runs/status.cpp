@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// What its last part ended with.
+// Says what its last part ended with.
 std::string ending(const RunLog& log) {
   const double began = log.start() ? log.start()->time : 0;
   for (auto event = log.events.rbegin(); event != log.events.rend() && event->time >= began; ++event)

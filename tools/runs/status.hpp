@@ -1,4 +1,4 @@
-// How a run stands, from what lies in its folder alone.
+// Reports the state of a run, from what is in its folder alone.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ struct RunStatus {
 
 RunStatus status_of(const std::filesystem::path& folder, const RunLog& log);
 
-// Seconds since 1970, as logs have them.
+// Returns seconds since 1970, as logs have them.
 double now_seconds();
 
 }  // namespace prun

@@ -9,7 +9,7 @@ namespace prun {
 
 inline constexpr std::int64_t most_text = std::int64_t{1} << 20;
 
-// What is in it, or its last so many bytes; empty where there is no such file.
+// Returns what is in it, or its last `most` bytes; empty where there is no such file.
 std::string text_in(const std::filesystem::path& file, std::int64_t most = most_text);
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-// From when a process of the run began until its first step did.
+// Sums the time from when a process of the run began until its first step did.
 double starting_seconds(const RunLog& log) {
   double sum = 0;
   for (const LoggedPart& part : log.parts) {

@@ -1,4 +1,4 @@
-// Where a run's time went, as far as its log holds it.
+// Accounts for a run's time, as far as its log holds it.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ struct TimeAccount {
 
 TimeAccount account_of(const RunLog& log);
 
-// Of the steps that count; `share` from 0 to 1. 0 where there are none.
+// Returns the quantile of the steps that count; `share` is from 0 to 1. It is 0 where there are none.
 double value_at(const RunLog& log, double share, double LoggedStep::*value);
 inline double step_seconds_at(const RunLog& log, double share) {
   return value_at(log, share, &LoggedStep::seconds);

@@ -54,7 +54,7 @@ std::vector<double> values_of(const RunLog& log, Value&& value) {
   return values;
 }
 
-// Of the last fifty steps, so that it follows what changes.
+// Returns the median of the last fifty steps, so that it follows what changes.
 double recent_step_seconds(const RunLog& log) {
   RunLog recent;
   const std::size_t count = std::min<std::size_t>(50, log.steps.size());

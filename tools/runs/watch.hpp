@@ -1,4 +1,5 @@
-// A run that was started elsewhere, as it stands now: what `prun watch` shows. The run is asked nothing.
+// Shows the current state of a run that was started elsewhere: it is what `prun watch` prints. The run is
+// asked nothing.
 #pragma once
 
 #include <filesystem>
@@ -9,7 +10,7 @@
 
 namespace prun {
 
-// A process of the run, where it is this host's.
+// Is a process of the run, where it is this host's.
 struct RankSeen {
   int rank = 0;
   std::int64_t pid = 0;
@@ -28,7 +29,7 @@ struct WatchScreen {
 std::string watch_text(const RunLog& log, const RunStatus& status, const std::vector<RankSeen>& ranks,
                        const WatchScreen& screen);
 
-// Whether it may still say something.
+// Says whether it may still say something.
 bool goes_on(const RunStatus& status);
 
 }  // namespace prun

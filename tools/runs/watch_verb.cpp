@@ -1,4 +1,4 @@
-// prun watch: a run that was started elsewhere, as it goes on.
+// Implements prun watch: it follows a run that was started elsewhere.
 #include <unistd.h>
 
 #include <algorithm>

@@ -34,8 +34,8 @@ void DocumentReader::open(const fs::path& file) {
   at_end_ = false;
 }
 
-// Reads a piece, or as much as there is already, so that what cannot be cut is looked at a few times only.
-// False at the file's end.
+// Reads a piece, or as much as there is already, so that what cannot be cut is read a few times only. Returns
+// false at the file's end.
 bool DocumentReader::read_more() {
   const std::size_t had = buffer_.size(), wanted = std::max(had, piece_bytes_);
   buffer_.resize(had + wanted);
@@ -44,8 +44,8 @@ bool DocumentReader::read_more() {
   return count > 0;
 }
 
-// Bytes of the buffer that can be handed out; 0: more must be read first. Of a document never all before its
-// end is seen.
+// Returns the bytes of the buffer that can be handed out; 0 means that more must be read first. A document is
+// never handed out whole before its end is seen.
 std::size_t DocumentReader::cut() const {
   if (at_end_) return buffer_.size();
   if (buffer_.size() < piece_bytes_) return 0;

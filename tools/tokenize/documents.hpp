@@ -13,7 +13,7 @@
 
 namespace prun {
 
-// Some of a file: whole lines of JSON, or a piece of the one document that another file is.
+// Is a part of a file: whole lines of JSON, or a piece of the one document that another file is.
 struct DocumentPiece {
   std::filesystem::path file;
   bool lines = false;          // of JSON

@@ -25,7 +25,7 @@ fs::path with_ending(const fs::path& prefix, const char* ending) {
   return file;
 }
 
-// Numbers on their way to a file, little-endian, in large pieces.
+// Writes numbers to a file, little-endian, in large pieces.
 class NumberWriter {
  public:
   explicit NumberWriter(DurableFile& file) : file_(file) {}

@@ -14,14 +14,14 @@ namespace prun {
 
 class TokenSetWriter {
  public:
-  // `prefix`.bin and `prefix`.idx, which must not exist. Tokens are below `vocab`; where that fits into 16
-  // bits, they take 2 bytes each, else 4.
+  // Writes `prefix`.bin and `prefix`.idx, which must not exist. Tokens are below `vocab`; where that fits
+  // into 16 bits, they take 2 bytes each, else 4.
   TokenSetWriter(const std::filesystem::path& prefix, TokenId vocab);
 
   // Appends to the document under way.
   void append(std::span<const TokenId> tokens);
   void end_document();
-  // Both files appear, the .idx last. Nothing appears without it.
+  // Makes both files appear, the .idx last. Nothing appears without it.
   void commit();
 
   std::int64_t documents() const { return static_cast<std::int64_t>(lengths_.size()); }

@@ -19,14 +19,14 @@
 namespace prun {
 namespace {
 
-// The tokens of a piece, and where in them documents end.
+// Holds the tokens of a piece, and where in them documents end.
 struct EncodedPiece {
   std::vector<TokenId> tokens;
   std::vector<std::size_t> ends;
   std::uint64_t bytes = 0, empty = 0, replaced = 0;
 };
 
-// One thread's.
+// Belongs to one thread.
 class PieceEncoder {
  public:
   PieceEncoder(const Tokenizer& tokenizer, const TokenizeRequest& request)
@@ -87,7 +87,7 @@ class PieceEncoder {
     out.ends.push_back(out.tokens.size());
   }
 
-  // The same, or with U+FFFD in the place of each broken byte.
+  // Returns the same, or the text with U+FFFD in the place of each broken byte.
   std::string_view readable(std::string_view text, EncodedPiece& out) {
     if (!request_.replace || valid_utf8(text)) return text;
     replaced_.clear();
@@ -176,7 +176,7 @@ class Job {
     return true;
   }
 
-  // In its turn too, so that the first failure counts, as it would with one thread.
+  // It waits for its turn too, so that the first failure counts, as it would with one thread.
   void fail(std::uint64_t number) {
     std::unique_lock lock(writing_);
     turn_.wait(lock, [&] { return written_ >= number || failure_; });

@@ -1,4 +1,4 @@
-// Text to a token set, on all cores: what `prun tokenize` does.
+// Turns text into a token set, on all cores, for `prun tokenize`.
 #pragma once
 
 #include <functional>
@@ -26,9 +26,8 @@ struct TokenizeResult {
 };
 
 // A document's tokens are the tokenizer's prefix, those of its text, and end-of-text unless the text ended
-// with it. Documents come in the order of the files, whatever the threads. `progress` is told of the bytes
-// that are done, by one thread at a time. Throws bad_input with file and line, or byte, of what cannot be
-// read.
+// with it. Documents come in the order of the files, whatever the threads. `progress` gets the bytes that are
+// done; one thread calls it at a time. Throws bad_input with file and line, or byte, of what cannot be read.
 TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeRequest& request,
                         const std::function<void(std::uint64_t)>& progress = {});
 

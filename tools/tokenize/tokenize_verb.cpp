@@ -1,4 +1,4 @@
-// prun tokenize TOKENIZER FILE... --out PREFIX
+// Implements prun tokenize TOKENIZER FILE... --out PREFIX.
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,7 +48,7 @@ TokenizeRequest request_of(const Tokenizer& tokenizer, const Arguments& argument
   return request;
 }
 
-// A line that is written over, where somebody watches.
+// Prints a line that is written over, on a terminal.
 class ProgressLine {
  public:
   void show(std::uint64_t bytes) {

@@ -102,7 +102,7 @@ class Here {
     return result;
   }
 
-  // The least known of the best, one after another. Whether anything was measured.
+  // Measures the least known of the best, one after another. Returns whether anything was measured.
   bool measure(CostTable& costs, const TuneResult& result, CostTable& found) {
     bool any = false;
     while (seconds_since_start() < here_.measured_seconds) {
@@ -128,7 +128,7 @@ class Here {
     return least;
   }
 
-  // By how long a step takes; those behind stay in their order.
+  // Sorts by how long a step takes; later ones stay in their order.
   void try_best(TuneResult& result) {
     if (result.ranks_of_host < result.ranks)
       throw_error(ErrorCode::bad_input, "--try trains on this host, and ", result.ranks,

@@ -15,7 +15,7 @@ std::string milliseconds(double seconds) {
 
 std::string size(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
 
-// "41.2 ms  12,400 tokens/s  MFU 38 %  1.20 GiB"
+// Returns "41.2 ms  12,400 tokens/s  MFU 38 %  1.20 GiB".
 std::string row_of(const TunedCandidate& one, bool were_tried) {
   const Planned& planned = one.planned;
   std::string row =

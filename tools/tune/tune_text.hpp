@@ -1,4 +1,4 @@
-// What a search came to, as text and as JSON.
+// Writes the result of a search, as text and as JSON.
 #pragma once
 
 #include <string>

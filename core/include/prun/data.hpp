@@ -21,9 +21,9 @@ class Data {
   // Fills `seq` tokens and targets of sample `index` in [0, samples). A negative target does not count. It is
   // called from one thread at a time, which need not be the one that called open().
   virtual void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) = 0;
-  // Of data whose trait `roles` names some ("user,assistant"): fills in which of them each of the `seq`
-  // targets of a sample belongs to, by its number there; of a target that does not count, any. Called behind
-  // read() of the same sample, where somebody asks.
+  // Fills in, for data whose trait `roles` names some ("user,assistant"), which of them each of the `seq`
+  // targets of a sample belongs to, by its number there; a target that does not count has any. It is called
+  // after read() of the same sample, where somebody asks.
   virtual void roles(std::int64_t, std::uint8_t*) {}
 };
 

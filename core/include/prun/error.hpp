@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// What kind of trouble it is; exit_code() maps it to what the shell sees.
+// Says what kind of trouble it is; exit_code() maps it to what the shell sees.
 enum class ErrorCode : std::int32_t {
   ok = 0,
   bad_input,  // recipe, data, checkpoint or plugin the user can mend
@@ -40,7 +40,7 @@ inline int exit_code(ErrorCode code) {
   return 1;
 }
 
-// What a failed allocation is called; its code is `unsupported`.
+// A failed allocation has this message; its code is `unsupported`.
 inline constexpr const char* out_of_memory =
     "the system gives this process no more memory; raise the limit on its address space (ulimit -v) or on "
     "the "

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks exchange: ops say it, plans hold it, comm plugins do it.
+// Names what ranks exchange: ops request it, plans hold it, comm plugins do it.
 #pragma once
 
 #include <cstdint>

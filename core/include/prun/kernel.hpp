@@ -65,8 +65,8 @@ struct KernelArgs {
   // Bit i: the sum in operand i begins here. Its bytes hold nothing yet: write them all, read none. Never set
   // for what KernelDef::writes_first does not name.
   std::uint32_t first = 0;
-  // Of an op of `update`: what its operand 0 holds, if that is a parameter or a part of some that are packed
-  // together, where elements that are not listed are padding; -1: it is neither.
+  // For an op of `update`, this says what its operand 0 holds, if that is a parameter or a part of some that
+  // are packed together, where elements that are not listed are padding; -1: it is neither.
   const TensorElements* updates = nullptr;
   std::int32_t update_count = -1;
   std::uint32_t changes = 0;  // bit i: operand i is written or updated, rather than read alone

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// For the author of a device's lower(): who reads what, so that several ops can become one.
+// Shows the author of a device's lower() which ops read what, so that several ops can become one.
 //
 //   for (const Segment& segment : program.segments()) {
 //     const Uses uses(segment);
@@ -16,7 +16,7 @@
 
 namespace prun {
 
-// As the segment was when this was made.
+// It shows the segment as it was when this was made.
 class Uses {
  public:
   explicit Uses(const Segment& segment) {
@@ -36,7 +36,8 @@ class Uses {
     const auto found = readers_.find(value);
     return found == readers_.end() ? nobody : found->second;
   }
-  // Whether the segment before or after reads it, or a function that another device runs has to do with it.
+  // Says whether the segment before or after reads it, or a function that another device runs has to do with
+  // it.
   bool handed_on(Id value) const { return value != none && handed_on_.count(value) != 0; }
 
  private:

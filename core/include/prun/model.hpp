@@ -15,7 +15,7 @@ struct ModelContext {
   std::int64_t seq = 0;    // tokens of one sequence
 };
 
-// What an author derives from; the constructor takes `const Options&`.
+// An author derives from this; the constructor takes `const Options&`.
 class Model {
  public:
   virtual ~Model() = default;

@@ -74,10 +74,10 @@ enum class Effect : std::uint8_t {
   update,
 };
 
-// What the ranks of a mesh axis do together instead of running a kernel: a comm plugin does it. The axis is
-// the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its only one.
-// Along which dimensions, its rule marks as whole: of an all_to_all, the one that was in parts, then the one
-// that comes to be.
+// Describes what the ranks of a mesh axis do together instead of running a kernel: a comm plugin does it. The
+// axis is the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its
+// only one. Along which dimensions, its rule marks as whole: of an all_to_all, the one that was in parts,
+// then the one that comes to be.
 struct OpExchange {
   CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter, all_to_all
   Reduction reduction = Reduction::sum;
@@ -86,11 +86,11 @@ struct OpExchange {
 struct OpCost {
   double flops = 0;
   double bytes = 0;  // moved, operands read and written once unless the op says otherwise
-  // Of the flops, those that another op does as well and counts: they are no model FLOPs.
+  // These of the flops are done and counted by another op as well: they are no model FLOPs.
   double repeated = 0;
 };
 
-// What a rule reads (operands, attrs) and fills (outputs, and what it marks).
+// Holds what a rule reads (operands, attrs) and fills (outputs, and what it marks).
 struct OpShape {
   std::int32_t count = 0;
   OperandShape operand[max_operands] = {};
@@ -157,7 +157,7 @@ struct AttrValue {
   double value;
 };
 
-// Which part of backward an op belongs to: a schedule may move them apart.
+// Says which part of backward an op belongs to: a schedule may move them apart.
 enum class Part : std::uint8_t { input, weight };
 
 // The host's side of a gradient: out-of-line calls on a handle.
@@ -215,13 +215,14 @@ struct OpDef {
   bool gradient_in_forward = false;
   // The attribute that is 0 where nothing is trained, such as a dropout's probability; null: none.
   const char* noise = nullptr;
-  // Of a head: the op that gives the logits themselves, of its first three operands (values, table, targets)
-  // and those that both call alike, at the position of each row whose target counts; null: none does.
+  // For a head, this names the op that gives the logits themselves, from its first three operands (values,
+  // table, targets) and those that both call alike, at the position of each row whose target counts; null:
+  // none does.
   const char* logits = nullptr;
-  // The op that does the same for some positions of a sequence, some of which may lie behind it: operands by
-  // the names of this one's, beside `position`, the first one's number, and what it keeps: `kept_x`, updated,
-  // is x of all positions up to them. This op's own kind where it does the same at every position. null:
-  // nobody knows, and text is made of whole sequences.
+  // This names the op that does the same for some positions of a sequence, some of which may come after it:
+  // operands by the names of this one's, beside `position`, the first one's number, and what it keeps:
+  // `kept_x`, updated, is x of all positions up to them. This op's own kind where it does the same at every
+  // position. null: none is known, and text is generated from whole sequences.
   const char* at_position = nullptr;
   const OpExchange* exchange = nullptr;  // null: a kernel runs it
   // Where ranks have the same, one may do it for all: its operand 1, `part`, may be left out, and where its
@@ -231,22 +232,24 @@ struct OpDef {
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
   Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
-  // null: no other way to compute it
+  // Null means that there is no other way to compute it.
   Status (*split)(const SplitApi* api) noexcept = nullptr;
-  // The op that does the same where ranks share out the sequence: operands and attributes by the names of
-  // this one's; `all_x` is x of all positions, in order, whose sequence has the dimension `context`. Where
-  // sequences lie in another order its attributes `chunk` and `chunks` say which. null: it gets them whole.
+  // This names the op that does the same where ranks share out the sequence: operands and attributes by the
+  // names of this one's; `all_x` is x of all positions, in order, whose sequence has the dimension `context`.
+  // Where sequences have another order its attributes `chunk` and `chunks` say which. null: it gets them
+  // whole.
   const char* across = nullptr;
-  // Of an op that wants a dimension of its operand `x` whole: the op that does the same where its slots come
-  // in two values, those in front of the last two as `x_first` and these as `x_last`, so that one may be
-  // split without the other. null: it cannot.
+  // For an op that wants a dimension of its operand `x` whole, this names the op that does the same where its
+  // slots come in two values, those in front of the last two as `x_first` and these as `x_last`, so that one
+  // may be split without the other. null: it cannot.
   const char* apart = nullptr;
-  // Of an op that wants a sequence whole: its positions count alike, so that of operands whose positions all
-  // lie in another order, results are the same, in that order. It need not be told the order.
+  // This is for an op that wants a sequence whole: its positions count alike, so that operands whose
+  // positions all have another order give the same results, in that order. It need not know the order.
   bool any_order = false;
-  // Of an op with an attribute `fp8`, which multiplies in blocks of fp8 (prun/fp8_blocks.hpp) where that is
-  // 1: whether no block crosses the bounds of a rank's part. Asked of the whole as its own part, whether it
-  // comes in blocks at all: the op is left as it is where it does not. null: its products are never in fp8.
+  // Says, for an op with an attribute `fp8`, which multiplies in blocks of fp8 (prun/fp8_blocks.hpp) where
+  // that is 1, whether no block crosses the bounds of a rank's part. Asked of the whole as its own part,
+  // whether it comes in blocks at all: the op is left as it is where it does not. null: its products are
+  // never in fp8.
   bool (*in_blocks)(const OpShape* part, const OpShape* whole) noexcept = nullptr;
 };
 

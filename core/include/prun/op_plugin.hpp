@@ -63,7 +63,8 @@ class OpExample {
     for (int i : operands) results_ |= 1u << i;
     return *this;
   }
-  // Of a head: operand `sum` grows by the loss, whose gradients are those times operand `scale`.
+  // Adds, for a head, operand `sum`, which grows by the loss, whose gradients are those times operand
+  // `scale`.
   OpExample& loss(int sum, int scale) {
     loss_ = sum;
     loss_scale_ = scale;

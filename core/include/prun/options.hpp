@@ -31,7 +31,8 @@ class Options {
  public:
   explicit Options(const OptionsApi& api) : api_(api) {}
 
-  // Whether there is a value: false for an option whose default is `none` and that the recipe leaves out.
+  // Says whether there is a value: false for an option whose default is `none` and that the recipe leaves
+  // out.
   bool has(std::string_view key) const { return get<bool>(api_.has, key); }
   std::int64_t integer(std::string_view key) const { return get<std::int64_t>(api_.integer, key); }
   double number(std::string_view key) const { return get<double>(api_.number, key); }
@@ -43,7 +44,7 @@ class Options {
   std::vector<std::string> texts(std::string_view key) const {
     return list<std::string, Text>(key, api_.list_text, [](Text t) { return std::string(t.view()); });
   }
-  // Which of the ranks that this host has the process is, and how many they are, whoever started them: where
+  // These say which of this host's ranks the process is, and how many there are, whoever started them: where
   // a host has several units of a device, a rank takes the one of its number among those it can see. 0 of 1
   // where nobody has started any.
   std::int32_t local_rank() const { return api_.local_rank; }

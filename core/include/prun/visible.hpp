@@ -49,8 +49,8 @@ inline Letter first(std::string_view text) {
   return {value, length, true};
 }
 
-// Of ASCII and ISO 6429; then what turns letters round, ends lines or paragraphs, shows nothing or hides
-// text. Joiners are none: languages are written with them.
+// Controls are those of ASCII and ISO 6429, and what turns letters round, ends lines or paragraphs, shows
+// nothing or hides text. Joiners are none: languages are written with them.
 inline bool is_control(char32_t value) {
   if (value < 0xA0) return value < 0x20 || value >= 0x7F;
   return value == 0x061C || value == 0x200E || value == 0x200F || (value >= 0x2028 && value <= 0x202E) ||
@@ -88,10 +88,11 @@ inline std::string written(std::string_view text, std::string_view kept) {
 
 }  // namespace letters
 
-// For a place within a line: line ends and tabs are written out too, as \n and \t.
+// It is for a place within a line: line ends and tabs are written out too, as
+//  and \t.
 inline std::string visible(std::string_view text) { return letters::written(text, ""); }
 
-// For whole texts: line ends and tabs stay.
+// It is for whole texts: line ends and tabs stay.
 inline std::string visible_lines(std::string_view text) { return letters::written(text, "\n\t"); }
 
 }  // namespace prun

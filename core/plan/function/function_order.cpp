@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// Whether one op must come after another, by the values that they touch.
+// Says whether one op must come after another, by the values that they touch.
 bool depends(const Op& later, const Op& earlier) {
   for (std::size_t i = 0; i < later.operands.size(); ++i)
     for (std::size_t j = 0; j < earlier.operands.size(); ++j)

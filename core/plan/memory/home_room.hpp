@@ -24,7 +24,7 @@ class HomeRoom {
   // Takes room for one repetition of a segment, to which the address belongs.
   Address take(Id value, Region region, Id segment);
 
-  // What has been taken so far, by segment.
+  // Returns what has been taken so far, by segment.
   std::vector<RegionBytes> sizes() && { return std::move(sizes_); }
 
  private:

@@ -1,5 +1,5 @@
-// Which step is the last to use bytes that outlive its function: after it they are dead, and whoever gets
-// them next waits for it.
+// Finds which step is the last to use bytes that outlive its function: after it they are dead, and their next
+// user waits for it.
 #pragma once
 
 #include "plan/plan.hpp"

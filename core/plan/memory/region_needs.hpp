@@ -35,8 +35,8 @@ class RegionNeeds {
   // Where backward reads what has returned, nobody needs what an instance hands on but the next one's
   // forward, and whoever takes it away: while that goes on, two more instances can compute.
   bool boundaries_pass_on() const;
-  // Whether the gradient of what an instance hands on must outlast the backward pass that it is made in: it
-  // is for or from another stage, or weight gradients are made of it later.
+  // Says whether the gradient of what an instance hands on must outlast the backward pass that it is made in:
+  // it is for or from another stage, or weight gradients are made of it later.
   bool boundary_gradient_lasts(std::size_t instance) const;
 
  private:

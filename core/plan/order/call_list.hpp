@@ -14,7 +14,7 @@ class CallList {
  public:
   explicit CallList(Plan& plan) : plan_(plan) {}
 
-  // What the microbatch has that the next calls are for.
+  // Sets what the microbatch has that the next calls are for.
   void hold(const Slots::Taken& held) { held_ = held; }
   const Slots::Taken& held() const { return held_; }
   void hold_carried(std::int32_t slot) { carried_ = slot; }

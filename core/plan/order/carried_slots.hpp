@@ -1,4 +1,4 @@
-// Where among what is carried a microbatch lies.
+// Assigns slots of carried values to microbatches.
 #pragma once
 
 #include <deque>

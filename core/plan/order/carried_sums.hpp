@@ -5,8 +5,8 @@
 
 namespace prun {
 
-// Of each microbatch, what comes from the stage behind or else the first to add to it on this rank begins the
-// sum. Throws unsupported where that one's kernel cannot.
+// For each microbatch, what comes from the later stage, or else the first op on this rank that adds to it,
+// begins the sum. Throws unsupported where that op's kernel cannot.
 void begin_carried_sums(const Program& program, Plan& plan);
 
 }  // namespace prun

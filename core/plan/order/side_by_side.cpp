@@ -14,7 +14,7 @@ namespace {
 
 using CallNumber = std::int32_t;
 
-// Of each call, those that must come before it since they touch the same bytes.
+// Lists, for each call, those that must come before it since they touch the same bytes.
 class Precedence {
  public:
   Precedence(const Program& program, const Plan& plan, std::span<const Call> calls) {

@@ -1,4 +1,4 @@
-// Memory that instances take turns in: for parameters kept in parts, from the gather to the use; for
+// Assigns memory that instances reuse: for parameters kept in parts, from the gather to the use; for
 // gradients of a microbatch, until they are summed over the ranks. The order of the passes says which
 // instances need theirs at the same time; all others may share.
 #pragma once

@@ -1,3 +1,4 @@
+// Places gradients of a microbatch, until they are summed over the ranks, in memory that instances reuse.
 #include <algorithm>
 #include <utility>
 

@@ -1,3 +1,4 @@
+// Places what updates need of drives in memory that instances reuse.
 #include <algorithm>
 #include <functional>
 #include <utility>
@@ -40,8 +41,8 @@ bool comes_from_drives(const Plan& plan, std::int32_t instance) {
   });
 }
 
-// Bytes that may lie between two instances that need their memory at the same time, if any do that are not
-// neighbours.
+// Returns the bytes that may be between two instances that need their memory at the same time, if any do that
+// are not neighbours.
 std::int64_t window_of(const Plan& plan, std::span<const std::int32_t> order,
                        const Numbered<std::int64_t>& bytes) {
   const bool drives =

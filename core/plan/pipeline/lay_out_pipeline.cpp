@@ -113,7 +113,7 @@ class StageSums {
   }
   bool is_twin(Id id) const { return sum_of(id) != program_.value(id).name; }
 
-  // Whether a twin comes on top of what the op updates.
+  // Says whether a twin comes on top of what the op updates.
   bool adds_twin(const Op& op) const {
     const Id from = op.operands.front(), to = op.operands.back();
     return op.operands.size() == 2 && from != none && to != none && is_twin(from) &&

@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// What a schedule says: the order of all ranks' calls, and whether they run weight gradients apart.
+// Holds a schedule's answer: the order of all ranks' calls, and whether they run weight gradients apart.
 struct ScheduleAnswer {
   PipelineOrder order;
   bool split = false;

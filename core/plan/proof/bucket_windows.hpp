@@ -19,7 +19,7 @@ class BucketWindows {
  public:
   BucketWindows(const Program& program, const Plan& plan) : program_(program), plan_(plan) {}
 
-  // Calls `body` with each window into the bytes of `content`, which lie at `at`. A view shows what its
+  // Calls `body` with each window into the bytes of `content`, which are at `at`. A view shows what its
   // members hold, and that of gradients the padding between them.
   template <class Body>
   void each(const Content& content, const Address& address, std::int64_t at, Body&& body) const {

@@ -1,4 +1,4 @@
-// Whether a plan calls all that its program asks for.
+// Checks whether a plan calls all that its program asks for.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How the proof of a plan says what is wrong with it.
+// Reports what the proof of a plan finds wrong with it.
 #pragma once
 
 #include "prun/error.hpp"

@@ -1,4 +1,4 @@
-// What ranks must agree on before they start.
+// Checks what ranks must agree on before they start.
 #pragma once
 
 #include <span>

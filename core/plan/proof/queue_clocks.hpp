@@ -1,4 +1,4 @@
-// What is known to be done when a call begins: vector clocks over the queues of a plan.
+// Tracks what is known to be done when a call begins, by vector clocks over the queues of a plan.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class QueueClocks {
 
   // Returns the current call.
   const When& now() const { return now_; }
-  // Whether it is known to be done.
+  // Says whether it is known to be done.
   bool is_done(const When& earlier) const {
     return earlier.ticket < 0 || clocks_[now_.queue][earlier.queue] >= earlier.ticket;
   }

@@ -25,7 +25,7 @@ void SumsOverRanks::begin(const Op& op, bool first, const Content& content) {
   summed_.erase({content.value, content.instance});
 }
 
-// Whether ranks exchange what it makes.
+// Says whether ranks exchange what it makes.
 bool SumsOverRanks::is_sent(const Op& op) const {
   const std::vector<Id>& ops = program_.segment(op.segment).ops(op.function);
   return std::any_of(ops.begin(), ops.end(), [&](Id id) {

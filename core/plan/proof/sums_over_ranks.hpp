@@ -1,4 +1,4 @@
-// Whether each gradient that ranks have summands of is summed over them once, when it is complete.
+// Checks whether each gradient that ranks have summands of is summed over them once, when it is complete.
 #pragma once
 
 #include <cstdint>

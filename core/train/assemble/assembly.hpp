@@ -41,7 +41,7 @@ struct RampPlans {
 // A plain result, which assemble() makes (assemble/assemble.hpp): nothing of it changes any more.
 class Assembly {
  public:
-  // What assemble() returns.
+  // assemble() returns this.
   Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0, Purpose purpose = Purpose::training);
   Assembly(Assembly&&) = default;
   Assembly& operator=(Assembly&&) = default;
@@ -51,14 +51,15 @@ class Assembly {
   std::int64_t rank() const { return of_->rank; }
   Purpose purpose() const { return of_->purpose; }
   const BatchArithmetic& batch() const { return of_->batch; }
-  // What is planned and runs.
+  // Returns what is planned and runs.
   const Program& program() const { return *program_; }
-  // The same as strategies left it, before the device put ops of its own in: what model FLOPs are counted on.
+  // Returns the program as strategies left it, before the device put ops of its own in: model FLOPs are
+  // counted on it.
   const Program& unlowered() const { return *unlowered_; }
   const Plan& plan() const { return plan_of(rank()); }
   // Ranks that do the same share a plan: all but the stages of a pipeline.
   const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
-  // Of its own rank: everything that it holds, and what it saves of that.
+  // Return, for its own rank, everything that it holds, and what it saves of that.
   std::vector<HeldSlice> held_slices() const;
   std::vector<HeldSlice> saved_slices() const;
   const std::vector<Plan>& plans() const { return plans_; }
@@ -67,26 +68,26 @@ class Assembly {
   // that padding alone tells from the full one.
   const std::vector<RampPlans>& ramp() const { return ramp_; }
   const Plan& plan_of(const RampPlans& ramp, std::int64_t rank) const { return ramp.plans[stage_of(rank)]; }
-  // This rank's plan of a step that is made of so many microbatches.
+  // Returns this rank's plan of a step that is made of `accumulate` microbatches.
   const Plan& plan_for(std::int64_t accumulate) const;
   // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().
   // Null: it does not.
   const Program* evaluation() const { return evaluation_.get(); }
   const Plan& evaluation_plan() const { return evaluation_plan_of(rank()); }
   const Plan& evaluation_plan_of(std::int64_t rank) const { return evaluation_plans_[stage_of(rank)]; }
-  // Of everything that ranks must agree on: the plans of all stages.
+  // Digests everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
-  // Of the rank, by number. The recipe's is the first; the program asks for the others.
+  // Returns the devices of the rank, by number. The recipe's is the first; the program asks for the others.
   Numbered<DeviceInterface*> devices() const;
   const Numbered<DeviceInfo>& device_infos() const { return device_infos_; }
   const DeviceInfo& device_info() const { return device_infos_.front(); }
-  // What a rank's process needs besides the plan's arena; by stage.
+  // Returns what a rank's process needs besides the plan's arena; by stage.
   const std::vector<ProcessNeed>& process_needs() const { return process_needs_; }
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
   std::int64_t process_bytes() const { return process_bytes_of(rank()); }
   const ProcessNeed& process_need_of(std::int64_t rank) const { return process_needs_[stage_of(rank)]; }
   const ProcessNeed& process_need() const { return process_need_of(rank()); }
-  // What it needs of the device's memory besides: context, libraries, communicators.
+  // Returns what it needs of the device's memory besides: context, libraries, communicators.
   std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank())].device_bytes; }
   // What of a plan lies in the memory of a device, of a tier on its disk. The host's memory is one, whichever
   // device has what lies there; so is that of devices that are the same unit.
@@ -94,8 +95,8 @@ class Assembly {
   // The end of a refusal: how one says that the machine has more memory than the device found. Empty where
   // the device has no option for that.
   std::string hint_of_more_memory(std::size_t device) const;
-  // Whether the recipe says how much memory of a device plans count on, as for another machine, and by which
-  // key it does or would; no key: the device has no option for that.
+  // Says whether the recipe says how much memory of a device plans count on, as for another machine, and by
+  // which key it does or would; no key: the device has no option for that.
   bool is_memory_stated(std::size_t device) const;
   std::string key_of_planned_memory(std::size_t device) const { return key_by_trait(device, "plan"); }
   // Of another machine nothing is known but what the recipe says.

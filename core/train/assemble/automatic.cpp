@@ -76,7 +76,7 @@ void check_driver(PluginHost& plugins, const std::string& device) {
 
 namespace {
 
-// Whether the recipe lets several ranks have one unit of its device.
+// Says whether the recipe lets several ranks have one unit of its device.
 bool shares_units(const Recipe& recipe, PluginHost& plugins) {
   const RecipeSection device = recipe.section("device");
   const std::string option(trait_of(plugins.note("device", device.plugin()), "shared"));

@@ -20,14 +20,14 @@ class BatchRamp {
   // Makes a ramp from `start` to `full` by equal increments, evenly spread over `samples` samples.
   static BatchRamp even(std::int64_t start, std::int64_t increment, std::int64_t samples, std::int64_t full);
 
-  // A size of the batch, which holds until so many samples were trained on.
+  // Is a size of the batch, which holds until `until` samples were trained on.
   struct Rung {
     std::int64_t global = 0, until = 0;
   };
-  // Those before the full batch, in turn; empty: every step has that.
+  // Returns those before the full batch, in order; empty means that every step has that.
   const std::vector<Rung>& rungs() const { return rungs_; }
 
-  // Sequences of the step before which the run was trained on so many samples.
+  // Returns the sequences of the step before which the run was trained on so many samples.
   std::int64_t global_at(std::int64_t samples) const;
 
   // Consecutive steps of one size.
@@ -38,7 +38,7 @@ class BatchRamp {
   };
   // They begin with a run's first step; the last one has no end.
   std::vector<Stretch> stretches() const;
-  // How many steps it takes until a run was trained on so many samples, or more.
+  // Returns how many steps it takes until a run was trained on so many samples, or more.
   std::int64_t steps_for(std::int64_t samples) const;
   // Returns "8 sequences a step, 16 from step 11 on, 32 from step 31 on", shortened where there are many.
   std::string text() const;

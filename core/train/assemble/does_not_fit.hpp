@@ -1,5 +1,5 @@
-// The refusal of a plan that needs more memory than there is, told from others: something may be done about
-// it.
+// Is the refusal of a plan that needs more memory than there is, distinct from others: something may be done
+// about it.
 #pragma once
 
 #include "prun/error.hpp"

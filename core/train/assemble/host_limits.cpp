@@ -42,7 +42,7 @@ std::int64_t limit_of(int resource, rlim_t rlimit::*which = &rlimit::rlim_cur) {
 
 // ------------------------------------------------------------------- needs
 
-// Of one rank; `shared_bytes` and `threads` are its part.
+// Returns the needs of one rank; `shared_bytes` and `threads` are its part.
 HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank) {
   const Plan& plan = assembly.plan_of(rank);
   HostShare needs;

@@ -16,7 +16,7 @@ struct HostShare {
   std::filesystem::path shared_folder = "/dev/shm";  // where that is
 };
 
-// Of what can be known before a rank starts; what cannot is left out.
+// Counts what can be known before a rank starts; what cannot is left out.
 HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins);
 // Returns the same where all of them are threads of one process, which has their files open together.
 HostShare needs_of_threads(const Assembly& assembly, PluginHost& plugins);

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// Where the tables lie that come with prun: share/prun/costs beside the program's folder.
+// Returns where the tables are that come with prun: share/prun/costs beside the program's folder.
 std::filesystem::path shipped_costs_folder();
 // All of their rates, by the files' names. Throws bad_input for a damaged one.
 std::vector<DeviceRates> shipped_rates();

@@ -1,5 +1,5 @@
-// Which targets of a training step have a loss that is told by itself: those of each data set, of each role
-// of conversations, or of both.
+// Finds which targets of a training step have a loss that is reported separately: those of each data set, of
+// each role of conversations, or of both.
 #pragma once
 
 #include <cstdint>

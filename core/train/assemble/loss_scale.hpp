@@ -26,10 +26,10 @@ class LossScaler {
 
   // Returns the scale of a run's first step.
   LossScale begin() const;
-  // Of one that goes on from what was saved.
+  // Returns the scale of a run that goes on from what was saved.
   LossScale resumed(const LossScale& saved) const;
   LossScale after(LossScale now, bool finite) const;
-  // Whether one more that is not finite ends the run: the scale must fall, and can't.
+  // Says whether one more that is not finite ends the run: the scale must fall, and can't.
   bool is_spent(const LossScale& now) const;
 
  private:

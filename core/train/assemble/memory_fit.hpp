@@ -1,4 +1,4 @@
-// Whether a rank has the memory for its plans, and how it is told that it has not.
+// Checks whether a rank has the memory for its plans, and makes the refusal where it has not.
 #pragma once
 
 #include <cstdint>

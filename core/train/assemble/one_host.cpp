@@ -24,7 +24,7 @@ struct HostMemory {
   bool fits() const { return needed <= there; }
 };
 
-// Of the ranks from `first` on, before `last`; nothing where nobody tells how much the host has.
+// Returns the memory of ranks [first, last); nothing where it is not known how much the host has.
 std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t first, std::int64_t last) {
   const std::vector<DeviceInfo>& devices = assembly.device_infos();
   const auto found = std::find_if(devices.begin(), devices.end(),

@@ -9,7 +9,7 @@ namespace prun {
 // another machine it is not known: then each rank has its own host. Ranks on the host's cores all share it.
 std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
-// Whether each host has memory for so many; true where nobody tells how much there is.
+// Says whether each host has memory for so many; true where nobody tells how much there is.
 bool hosts_have_room(const Assembly& assembly);
 // What a rank's share of that comes to beyond what it needs, where least is left; nothing where nobody tells.
 std::optional<std::int64_t> left_on_hosts(const Assembly& assembly);

@@ -17,7 +17,7 @@ class PlanMaker {
   explicit PlanMaker(std::shared_ptr<PlannedRecipe> of);
 
   // `made` becomes what the choice comes to, whether it fits or not; devices and plans of what it was before
-  // go first. `far_ahead`: see Lowering. Stages differ, so each rank makes the plans of all of them: what
+  // go first. Lowering explains `far_ahead`. Stages differ, so each rank makes the plans of all of them: what
   // they send must be what they expect. Nothing is proven of them yet.
   void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
   // What the choice comes to before anything is planned: programs and devices, and no plans.

@@ -20,7 +20,8 @@ inline constexpr std::int64_t bytes_of_tensor = 1024;
 struct ProcessNeed {
   std::int64_t bytes = 0;         // of the host
   std::int64_t device_bytes = 0;  // of the device
-  // Of the host's, what a save passes through; what it would take to have all of it there at once.
+  // A save passes through so much of the host's memory; the second is what it would take to have all of it
+  // there at once.
   std::int64_t save_bytes = 0, saved_bytes = 0;
   std::int64_t call_bytes = 0;    // and what it keeps of its plan's calls
   std::int64_t tensor_bytes = 0;  // of the tensors that it fills, saves and compares
@@ -29,8 +30,8 @@ struct ProcessNeed {
 // The least that a save passes through, unless all that is saved is less: four pieces on their way.
 inline constexpr std::int64_t least_save_bytes = 4 * checksum_chunk_bytes;
 
-// Whether a plan has anything on drives; each request to those is of one piece, so for saves as many threads
-// read at a time.
+// Says whether a plan has anything on drives; each request to those is of one piece, so for saves as many
+// threads read at a time.
 bool has_drives(const Plan& plan);
 inline constexpr std::int64_t drive_readers = 4;
 // Threads of a rank that read what is saved: one copies a fraction of what memory gives, and training waits

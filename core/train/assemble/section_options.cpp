@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-// What is wrong here, the plugin's author mends: errors of the plugin reach the user under its name.
+// The plugin's author must mend these: errors of the plugin reach the user under its name.
 template <class... Parts>
 [[noreturn]] void misread(std::string_view key, const Parts&... parts) {
   throw_error(ErrorCode::bad_input, "option ", in_quotes(key), " ", parts...);

@@ -42,7 +42,7 @@ LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& mem
                                  const std::filesystem::path& where, const Announce& others,
                                  const StartValues* base = nullptr);
 
-// The same for an assembly that trains nothing: parameters are all that it takes, whatever data they are for.
+// Loads for an assembly that trains nothing: parameters are all that it takes, whatever data they are for.
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others,
                                  const StartValues* base = nullptr, Weights which = Weights::trained);

@@ -45,11 +45,11 @@ class SlicesWriter {
   std::vector<std::size_t> places_;  // by slice: its number in the file
 };
 
-// The same in one go.
+// Does the same in one call.
 void write_slices(const std::filesystem::path& file, const std::vector<TensorSlice>& slices,
                   const BytesOfSlice& bytes);
 
-// What the manifest says of a file that was written.
+// Returns what the manifest says of a file that was written.
 Manifest::File file_record(const std::filesystem::path& file);
 
 // Is a checkpoint opened for reading. All its files' headers are checked: against the manifest, and that

@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Whether a checkpoint has a tensor of that type and shape.
+// Says whether a checkpoint has a tensor of that type and shape.
 bool has_alike(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape);
 
 // Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns those

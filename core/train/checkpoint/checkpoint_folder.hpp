@@ -13,7 +13,7 @@ namespace prun {
 
 // "runs/NAME/step-00000100"
 std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::int64_t step);
-// Of a folder that is called so; nothing for "step-best".
+// Returns the step of a folder by its name; nothing for "step-best".
 std::optional<std::int64_t> step_of(const std::filesystem::path& checkpoint);
 // The checkpoint that is meant by a checkpoint's or a run's folder: then its latest or, where the run was
 // killed before it could write which that is, the whole one that was saved last.

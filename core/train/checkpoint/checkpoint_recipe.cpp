@@ -34,8 +34,8 @@ void complete_import(Settings& settings, const CheckpointFiles& files) {
   }
 }
 
-// Whether it is the plugin of a section ("data.", "strategy.0.") that reads a key, not the core, or somebody
-// in a section inside that one.
+// Says whether it is the plugin of a section ("data.", "strategy.0.") that reads a key, not the core, or
+// somebody in a section inside that one.
 bool is_read_by_plugin(const std::string& key, const std::string& section) {
   if (!key.starts_with(section)) return false;
   for (const recipe::SectionRule& rule : recipe::core_sections()) {
@@ -64,7 +64,7 @@ void forget_replaced_plugins(Settings& settings, const std::vector<std::string>&
   }
 }
 
-// Of a manifest, which anybody may have written.
+// Reads from a manifest, which anybody may have written.
 std::string text_of(const Settings& settings, const std::string& manifest) {
   try {
     return to_toml(settings);

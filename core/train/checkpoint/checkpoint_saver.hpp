@@ -51,7 +51,7 @@ class CheckpointSaver {
   // Until what was begun is in place.
   void finish();
 
-  // What came to be in place since it was asked last, on the first rank. Throws what went wrong.
+  // Returns, on the first rank, what has come into place since the last call. Throws what went wrong.
   std::optional<std::filesystem::path> saved();
 
  private:

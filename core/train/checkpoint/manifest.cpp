@@ -27,7 +27,7 @@ std::string seal(std::string open) {
   return open + checksum_of(open) + std::string(seal_end);
 }
 
-// Whether every byte is as it was written.
+// Says whether every byte is as it was written.
 bool is_sealed(std::string_view text) {
   if (text.size() < seal_start.size() + checksum_digits + seal_end.size() || !text.ends_with(seal_end))
     return false;
@@ -67,7 +67,7 @@ KernelChoices choices_in(const JsonValue& json) {
   return choices;
 }
 
-// Of a run that scales no loss nothing is said.
+// A manifest has none for a run that scales no loss.
 LossScale loss_scale_in(const JsonValue& json) {
   const JsonValue* const found = json.find("loss_scale");
   if (!found) return {};

@@ -58,8 +58,8 @@ struct Manifest {
   std::string plugins;        // plugin_record()
   std::vector<File> files;    // named by their number
   std::vector<SetSize> sets;  // empty: it was saved by a prun that did not say
-  // Of the weights that `model.init` names (StartValues::content), which the files do without; empty: they
-  // have all.
+  // This digests the weights that `model.init` names (StartValues::content), which the files lack; empty:
+  // they have all.
   std::string base = {};
 };
 

@@ -1,4 +1,4 @@
-// What is told of the checkpoint that a run goes on from.
+// Reports what a resumed run takes from its checkpoint.
 #pragma once
 
 #include <string>

@@ -23,7 +23,7 @@ void make_folder(const std::filesystem::path& folder);
 // Throws bad_input where the run's folder cannot be made or written. Makes nothing.
 void check_run_folder(const Recipe& recipe);
 
-// Who works in a folder, as its lock says to one who only looks.
+// Describes the run that works in a folder, as its lock shows it to a reader.
 struct RunHolder {
   std::string run, host;
   std::int64_t pid = 0;  // of the launcher or, where there is none, of the first rank

@@ -93,7 +93,7 @@ class CheckpointStart final : public StartValues {
 
 // ------------------------------------------------------------------- whether the model is the same
 
-// Of the model section alone; `seq` is a choice of who trains.
+// It takes the model section alone; `seq` is a choice of the training run.
 bool describes_model(std::string_view key) {
   return key.starts_with("model.") && key != "model.seq" && key != "model.init" && key != "model.adapter" &&
          key != "model.config";

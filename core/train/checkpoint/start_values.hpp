@@ -21,7 +21,7 @@ class StartValues {
   virtual void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const = 0;
   // What ranks must have alike.
   virtual std::string digest() const = 0;
-  // Of every byte, so that checkpoints can do without what is there.
+  // Digests every byte, so that checkpoints can leave out what is there.
   virtual std::string content(std::size_t threads) const = 0;
 };
 
@@ -42,7 +42,7 @@ bool has_base(const Program& program);
 void check_base(const StartValues& base, const std::string& content, const Recipe& recipe,
                 std::size_t threads);
 
-// Whether run.changed says that what this strategy adds is new: "strategy.1.plugin".
+// Says whether run.changed says that what this strategy adds is new: "strategy.1.plugin".
 bool may_be_new(const Recipe& recipe, const std::string& added_by);
 // Says what to do otherwise, as the end of a sentence.
 std::string how_it_may_be_new(const Recipe& recipe, const std::string& added_by);

@@ -31,7 +31,8 @@ class ForeignDirectory {
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
   // Returns nullptr when there is none.
   const Tensor* find(std::string_view name) const;
-  // Of all names, types, shapes and places, so that two directories can be told apart without their data.
+  // Digests all names, types, shapes and places, so that two directories can be distinguished without their
+  // data.
   std::string digest() const;
   // Digests all bytes of its files.
   std::string content(std::size_t threads) const;

@@ -1,5 +1,5 @@
-// Where a model's parameters lie in directories that others wrote: what its plugin lists (prun/foreign.hpp),
-// held against the parameters of its program.
+// Maps where a model's parameters are stored in directories that others wrote: what its plugin lists
+// (prun/foreign.hpp) is checked against the parameters of its program.
 #pragma once
 
 #include <map>

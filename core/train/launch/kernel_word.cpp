@@ -49,7 +49,7 @@ struct GroupFiles {
   std::string events, limit;
 };
 
-// Of both versions of control groups; a container may see its own group as the root.
+// Lists the files of both versions of control groups; a container may see its own group as the root.
 std::vector<GroupFiles> group_files(const KernelFiles& files) {
   std::vector<GroupFiles> found;
   std::istringstream lines(text_of(files.membership));

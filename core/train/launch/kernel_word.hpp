@@ -1,4 +1,4 @@
-// What the kernel says of a process that was killed: whether it did so itself, for want of memory.
+// Finds what the kernel says of a process that was killed: whether it did so itself, for want of memory.
 #pragma once
 
 #include <sys/types.h>

@@ -77,7 +77,7 @@ void Reception::greet(FileDescriptor socket) {
   strangers_.emplace(id, std::move(stranger));
 }
 
-// The oldest stranger goes: an honest rank needs a stranger's place for one round trip only.
+// The oldest unknown peer goes: an honest rank needs such a place for one round trip only.
 void Reception::make_room() {
   sweep();
   if (strangers_.size() > most_strangers_) strangers_.erase(strangers_.begin());

@@ -1,5 +1,5 @@
-// The hang watch of a run that prun has not started: nobody can look into the ranks' flight records, so each
-// rank tells the rendezvous again and again what its own says (launch/heartbeat.hpp).
+// The hang watch of a run that prun has not started: no launcher can read the ranks' flight records, so each
+// rank sends the rendezvous again and again what its own says (launch/heartbeat.hpp).
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace prun {
 
-// How often ranks tell, and after what time without a word one is said to be silent.
+// Return how often ranks report, and after what time without a report one counts as silent.
 std::chrono::milliseconds heartbeat_interval(std::chrono::milliseconds limit);
 std::chrono::milliseconds longest_silence(std::chrono::milliseconds limit);
 

@@ -1,5 +1,5 @@
-// One epoll set over the port, its strangers and all ranks; nothing here blocks. Of its events, id 0 is the
-// port's, 1 + rank a rank's, and what is above those a stranger's.
+// There is one epoll set over the port, its unknown peers and all ranks; nothing here blocks. Of its events,
+// id 0 is the port's, 1 + rank a rank's, and what is above those an unknown peer's.
 #include "train/launch/rendezvous_server.hpp"
 
 #include <sys/epoll.h>

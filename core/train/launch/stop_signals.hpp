@@ -24,7 +24,7 @@ inline std::vector<int> heard_stop_signals() {
   return heard;
 }
 
-// Whether a rank that ended with this code says that it was stopped.
+// Says whether a rank that ended with this code says that it was stopped.
 inline bool is_stop_code(int code) {
   for (const int signal : stop_signals)
     if (code == 128 + signal) return true;

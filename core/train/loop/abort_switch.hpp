@@ -1,4 +1,4 @@
-// How a rank that waits for another one is made to give up when that one has failed.
+// Makes a rank that waits for another one give up when that one has failed.
 #pragma once
 
 #include <memory>

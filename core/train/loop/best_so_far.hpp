@@ -25,7 +25,7 @@ class BestSoFar {
     if (lower) best_ = {step, loss};
     missed_ = lower ? 0 : missed_ + 1;
   }
-  // Whether the checkpoint of this step is to be kept as the best.
+  // Says whether the checkpoint of this step is to be kept as the best.
   bool keeps(std::int64_t step) const { return keeps_ && best_ && best_->step == step; }
   bool is_over() const { return patience_ > 0 && missed_ >= patience_; }
   const std::optional<BestCheckpoint>& best() const { return best_; }

@@ -12,7 +12,7 @@ class LearningRate {
   // The recipe has passed check_combinations().
   explicit LearningRate(const Recipe& recipe);
 
-  // Of update 1, 2, ...; updates that were masked do not count.
+  // Returns the rate of update 1, 2, ...; updates that were masked do not count.
   double at(std::int64_t update) const;
 
  private:

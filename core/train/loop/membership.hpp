@@ -12,8 +12,8 @@
 
 namespace prun {
 
-// Who is told what the queues of a rank do; they must outlive its trainer. Called once the communicators
-// stand; one rank alone has none: null.
+// These probes observe what the queues of a rank do; they must outlive its trainer. Called once the
+// communicators stand; one rank alone has none: null.
 using Probes = std::function<std::vector<Probe*>(const Assembly&, Communicators*)>;
 
 // Held as long as communicators may be used from elsewhere: whoever aborts them knows them by it.
@@ -23,7 +23,7 @@ using CommunicatorLease = std::shared_ptr<void>;
 struct Membership {
   Exchange exchange;
   Probes probes, evaluation_probes;
-  // The same of a plan that steps have before the batch is full.
+  // Does the same for a plan that steps have before the batch is full.
   std::function<std::vector<Probe*>(const Assembly&, const Plan&, Communicators*)> ramp_probes;
   // A rank of many without the others: to its exchanges there is only an echo.
   bool alone = false;

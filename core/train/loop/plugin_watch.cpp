@@ -11,8 +11,8 @@
 namespace prun {
 namespace {
 
-// Whether a call may take as long as it likes: what waits for other ranks is theirs to find, and data may be
-// large to open.
+// Says whether a call may take as long as it likes: what waits for other ranks is theirs to find, and data
+// may be large to open.
 bool may_take_long(const PluginAndWhere& call, std::int64_t world) {
   if (call.plugin.starts_with("data")) return call.where == in_open;
   return call.plugin.starts_with("comm") || (call.plugin.starts_with("device") && world > 1);

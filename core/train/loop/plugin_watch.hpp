@@ -1,4 +1,4 @@
-// Which calls into plugins must come back, and what is done about one that does not.
+// Watches calls into plugins that must return, and acts on one that does not.
 #pragma once
 
 #include <memory>

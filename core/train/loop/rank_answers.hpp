@@ -35,7 +35,7 @@ std::vector<std::string> ask_processes(const Recipe& recipe, PluginHost& plugins
                                        const std::vector<std::string>& command,
                                        Purpose purpose = Purpose::training);
 
-// Whether this process is a rank that another one asks; then what it does, and its exit code.
+// Says whether this process is a rank that another one asks; then what it does, and its exit code.
 bool is_asked();
 std::optional<Identity> asked_rank();
 int answer(const Recipe& recipe, const std::vector<SearchPlace>& places, const MakeQuestion& question);

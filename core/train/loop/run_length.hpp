@@ -1,4 +1,4 @@
-// How many steps a run has whose length is said in epochs.
+// Computes how many steps a run has whose length is stated in epochs.
 #pragma once
 
 #include <string>

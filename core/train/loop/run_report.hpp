@@ -42,7 +42,7 @@ std::string scale_text(double before, double next);
 [[noreturn]] void throw_scale_spent(const std::string& what, double scale);
 [[noreturn]] void throw_diverged(const Program& program, const std::string& what);
 
-// Time for which training stands still and nobody was told of.
+// Counts time for which training paused and which was not reported.
 class StandStillTime {
  public:
   // Calls body(), while no step runs.
@@ -51,7 +51,7 @@ class StandStillTime {
     const Counted counted{total_};
     body();
   }
-  // What was counted since it was asked last, in seconds.
+  // Returns the seconds that were counted since the last call.
   double take() { return std::chrono::duration<double>(std::exchange(total_, {})).count(); }
 
  private:

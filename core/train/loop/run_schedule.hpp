@@ -22,7 +22,7 @@ class RunSchedule {
   bool compares_after(std::int64_t step) const { return is_multiple(step, compare_every_); }
   bool evaluates() const { return eval_every_ > 0; }
   bool evaluates_after(std::int64_t step) const { return is_multiple(step, eval_every_); }
-  // Whether the next step may begin while this one runs.
+  // Says whether the next step may begin while this one runs.
   bool goes_on_after(std::int64_t step) const {
     return step < steps_ && !saves_after(step) && !compares_after(step) && !evaluates_after(step);
   }

@@ -50,7 +50,7 @@ class Blend {
   Place place(std::int64_t number) const;
 
  private:
-  // Of what the sets before have left, what each one takes; the last takes all.
+  // Each set takes so much of what the sets before have left; the last takes all.
   std::vector<std::uint64_t> shares_;
 };
 

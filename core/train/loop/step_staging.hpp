@@ -1,4 +1,4 @@
-// What the host tells a step before it runs, and what the step tells the host once it is done.
+// Stages what the host gives a step before it runs, and reads what the step returns once it is done.
 #pragma once
 
 #include <optional>
@@ -70,7 +70,7 @@ class StepStaging {
   // whose results are not known yet.
   void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, const StagedBatch& batch,
              StepWishes wishes) const;
-  // Of a step that is done and that `progress` does not count yet.
+  // Reads a step that is done and that `progress` does not count yet.
   StepResult read(std::int64_t number, const Progress& progress) const;
 
  private:

@@ -120,7 +120,7 @@ void ChoiceReader::add_others(PluginHost& plugins, bool rounding) {
   }
 }
 
-// Of the recipe's, those that it does not say.
+// Keeps those of the recipe's options that it does not set.
 void ChoiceReader::keep_options(const Recipe& recipe, bool rounding) {
   for (SpacePart& part : open_.parts) {
     std::erase_if(part.variables.options, [&](const VariedOption& variable) {

@@ -22,8 +22,8 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-// Whether it says that this combination cannot be, or that the cost table does not know what it takes: no
-// fault of ours.
+// Says whether it says that this combination cannot be, or that the cost table does not know what it takes:
+// no fault of ours.
 bool is_refusal(const Error& error) {
   return error.code() == ErrorCode::bad_input || error.code() == ErrorCode::unsupported ||
          error.code() == ErrorCode::not_found;

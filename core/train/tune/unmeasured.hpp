@@ -1,4 +1,4 @@
-// How much of a step's predicted time rests on kernels that nobody measured as they are.
+// Computes how much of a step's predicted time rests on kernels that were not measured as they are.
 #pragma once
 
 #include "simulate/costs.hpp"

@@ -1,3 +1,4 @@
+// Registers the plugin device `nvme`, a tier on this machine's drives.
 #include "nvme_device.hpp"
 
 PRUN_PLUGIN(device, prun::nvme::NvmeDevice, "nvme", "0.1.0",

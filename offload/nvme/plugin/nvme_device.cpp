@@ -6,7 +6,7 @@
 namespace prun::nvme {
 namespace {
 
-// Of the queue; nobody calls it as it stands.
+// The queue runs it; the kernel itself is never called.
 void run_by_queue(const KernelArgs&, const KernelContext&) {
   throw_error(ErrorCode::internal, "a kernel of the tier nvme is called beside its queue");
 }
@@ -40,7 +40,7 @@ NvmeDevice::NvmeDevice(const Options& options)
   settings_.checksum = options.flag("checksum");
 }
 
-// Bytes lie evenly on the drives.
+// Bytes are spread evenly over the drives.
 DeviceInfo NvmeDevice::info() {
   if (settings_.folders.empty())
     throw_error(ErrorCode::bad_input,
@@ -51,7 +51,7 @@ DeviceInfo NvmeDevice::info() {
   info.tier = true;
   std::int64_t own = 0;
   for (const Range& range : ranges_) own += range.store.bytes();
-  // Of another machine's drives nothing is known but that.
+  // Nothing else is known of another machine's drives.
   info.memory_bytes =
       planned_bytes_ > 0 ? planned_bytes_ / local_ranks_ : room_in_all(settings_.folders, local_ranks_, own);
   return info;

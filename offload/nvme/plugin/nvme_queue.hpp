@@ -11,7 +11,7 @@
 
 namespace prun::nvme {
 
-// Where an address lies on drives; no store: it is memory.
+// Says where an address is on drives; without a store it is memory.
 struct Place {
   Store* store = nullptr;
   std::int64_t offset = 0;

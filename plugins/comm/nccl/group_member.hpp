@@ -18,7 +18,7 @@
 
 namespace prun::nccl {
 
-// How many blocks an exchange runs on, each of which keeps a multiprocessor; 0 leaves it to NCCL.
+// States how many blocks an exchange runs on, each of which keeps a multiprocessor; 0 leaves it to NCCL.
 struct Blocks {
   int least = 0, most = 0;
 };
@@ -33,7 +33,7 @@ class GroupMember {
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
-  // Tells NCCL of memory that operations will lie in. Returns what it says against it, or nothing.
+  // Registers memory with NCCL that operations will use. Returns what it says against it, or nothing.
   std::string enroll(void* base, std::int64_t bytes);
   void dismiss();
   // Runs each operation once, alone and beside the others, and holds the caller until that is done.

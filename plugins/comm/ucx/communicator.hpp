@@ -64,7 +64,7 @@ class GroupMember final : private TransferListener {
   // Throws comm_failed if this communicator has failed or was aborted.
   void check_health();
   void check_peers();
-  // Whether some operation waits for a member that has left.
+  // Says whether some operation waits for a member that has left.
   bool needs(const Run& run, std::int32_t member) const;
   void rest();
   void fail(std::int32_t member, const std::string& what);

@@ -1,4 +1,4 @@
-// How long a TCP connection may go without an answer.
+// Limits how long a TCP connection may go without an answer.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The `.idx` of a Megatron `.bin/.idx` pair: a header, then per sequence its length and where it lies.
+// The `.idx` of a Megatron `.bin/.idx` pair: a header, then per sequence its length and where it is.
 //
 //   0  MMIDIDX 00 00     9  u64 version = 1     17  u8 token type    18  u64 S sequences   26  u64 D bounds
 //   34  i32 length [S]   i64 byte offset in the .bin [S]   i64 document bound [D]   optional: i8 mode [S]

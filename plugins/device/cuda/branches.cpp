@@ -20,7 +20,7 @@ bool meet(const Touches& a, const Touches& b) {
   return any_pair(a, b, [](const Touch& one, const Touch& other) { return one.changes || other.changes; });
 }
 
-// Whether the later one needs what the earlier one has done.
+// Says whether the later one needs what the earlier one has done.
 bool feeds(const Touches& earlier, const Touches& later) {
   return any_pair(earlier, later, [](const Touch& one, const Touch&) { return one.changes; });
 }

@@ -20,8 +20,8 @@ using Touches = std::vector<Touch>;
 // Returns those of operands and, where asked for, workspaces.
 Touches touches_of(Launches launches, bool workspaces);
 
-// Whether launches that follow each other may be one. What an earlier one has read, or its workspace, is free
-// for a later one's results, and a kernel that does both would write there while it still reads.
+// Says whether launches that follow each other may be one. What an earlier one has read, or its workspace, is
+// free for a later one's results, and a kernel that does both would write there while it still reads.
 // `row_by_row`: it reads a row before it writes it, so that results may lie exactly where an operand did.
 bool may_be_one(Launches launches, bool row_by_row);
 

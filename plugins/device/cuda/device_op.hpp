@@ -63,7 +63,7 @@ std::vector<Fusion> fp8_fusions();
 struct OpChoices {
   bool deterministic = false;
 };
-// Those of all files of ops/: linear.cpp brings its own by linear_ops(choices).
+// Returns those of all files of ops/: linear.cpp brings its own by linear_ops(choices).
 std::vector<DeviceOp> all_device_ops(const OpChoices& choices);
 
 // ---------------------------------------------------------------- operands of a launch
@@ -75,7 +75,7 @@ T* data(const KernelArgs& args, int i) {
   return args.operands[i].as<T>();
 }
 
-// Of an operand that is updated; the op's KernelDef::writes_first names it.
+// Describes an operand that is updated; the op's KernelDef::writes_first names it.
 template <class C>
 Sum<C> sum_in(const KernelArgs& args, int i) {
   return {data<C>(args, i), args.begins(i)};
@@ -93,19 +93,19 @@ inline OpShape types_of(const KernelArgs& args) {
   return shape;
 }
 
-// Whether those of the listed operands that are present have this type.
+// Says whether those of the listed operands that are present have this type.
 inline bool have_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
   for (int i : operands)
     if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
   return true;
 }
 
-// Whether they have one type; the first listed must be present.
+// Says whether they have one type; the first listed must be present.
 inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
   return have_type(shape, shape.operand[*operands.begin()].dtype, operands);
 }
 
-// Whether they have the type that values of `type` are computed and kept statistics in.
+// Says whether they have the type that values of `type` are computed and kept statistics in.
 inline bool computed_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
   return have_type(shape, OpShape::statistics(type), operands);
 }

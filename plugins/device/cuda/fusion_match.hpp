@@ -1,4 +1,4 @@
-// How launches that become one are told: by their ops, and by which operands lie at one place.
+// Recognizes launches that become one: by their ops, and by which operands are at one place.
 #pragma once
 
 #include "device_op.hpp"

@@ -1,4 +1,4 @@
-// Which GPU is this rank's, and what is to be known of it before anything runs there.
+// Finds which GPU is this rank's, and what must be known of it before anything runs there.
 #pragma once
 
 #include <cstdint>

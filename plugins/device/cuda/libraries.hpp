@@ -48,8 +48,8 @@ class Libraries {
   Work cudnn_or_own(const AttentionLayout& layout, bool backward, const std::function<Work()>& by_cudnn,
                     const std::function<Work()>& own, Stream stream);
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
-  // Whether it has one: what it takes of windows differs between its releases. Where cuDNN alone was asked
-  // for, its reason is thrown.
+  // Says whether it has one: what it takes of windows differs between its releases. Where cuDNN alone was
+  // asked for, its reason is thrown.
   bool has_attention(const AttentionLayout& layout, bool backward, Stream stream);
   // What was prepared for a stream that ends; no work has it any more.
   void forget(Stream stream);
@@ -63,7 +63,7 @@ class Libraries {
   std::string versions() const;
 
  private:
-  // Whether it is to be used and there.
+  // Says whether it is to be used and there.
   bool open_cudnn(std::optional<CudnnAttention>& cudnn) const;
 
   Settings settings_;

@@ -59,7 +59,7 @@ class CudaQueue {
   // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
   void check();
 
-  // Of stretches of several works that were tried, how many take each form.
+  // Returns how many of the tried stretches of several works take each form.
   const std::map<Form, int>& forms() const { return forms_; }
 
   static constexpr std::int64_t side_workspace_bytes = gemm_workspace;

@@ -50,7 +50,7 @@ class ExpertLayers {
   bool sigmoid_, normalise_, bias_;
   std::int64_t groups_, chosen_groups_, group_best_;
   double scale_;
-  // How loads are kept even.
+  // These keep loads even.
   double bias_rate_, balance_, z_;
 };
 

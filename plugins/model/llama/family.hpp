@@ -1,4 +1,4 @@
-// What tells the families apart that this decoder computes: one row for each.
+// States what distinguishes the families that this decoder computes: there is one row for each.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum class WindowKeys : std::uint8_t {
   turns   // sliding_window_pattern: all but each sixth, or as many as it says
 };
 
-// How a config.json says what experts some layers have, and its files what they are called.
+// States how a config.json says what experts some layers have, and its files what they are called.
 enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, deepseek };
 
 struct Family {
@@ -41,7 +41,7 @@ struct Family {
   bool shared_expert = false;  // with a gate of its own
   bool latent = false;         // keys and values come out of a latent vector
   bool pairs_said = false;     // which channels of a latent head make a pair
-  // What a config.json means where it says nothing.
+  // A config.json without these keys means so.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;
   std::int64_t kv_heads = 0;  // 0: as many as heads

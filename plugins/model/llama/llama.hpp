@@ -1,6 +1,6 @@
-// Decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. What tells its
-// families apart stands in a table (family.hpp): Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2, Phi-3,
-// and with experts Mixtral, OLMoE, Qwen's, dots.llm1 and DeepSeek's.
+// Decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. A table
+// (family.hpp) states what distinguishes its families: Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2,
+// Phi-3, and with experts Mixtral, OLMoE, Qwen's, dots.llm1 and DeepSeek's.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@ std::int64_t integer(const Options& config, const char* key, std::int64_t otherw
   return config.has(key) ? config.integer(key) : otherwise;
 }
 
-// Which layers the list says have the window; one that follows no rule of ours is refused.
+// Finds which layers the list says have the window; one that follows no rule of ours is refused.
 WindowedLayers listed_windows(const std::vector<std::string>& types, std::int64_t layers) {
   if (static_cast<std::int64_t>(types.size()) != layers)
     throw_error(ErrorCode::bad_input, "'layer_types' lists ", types.size(), " layers of ", layers);

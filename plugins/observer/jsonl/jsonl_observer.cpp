@@ -30,7 +30,7 @@ const char* name_of(EventKind kind) {
   return "?";
 }
 
-// Of a checkpoint's folder, ".../step-00000100": training has gone on meanwhile.
+// Reads the step of a checkpoint's folder, ".../step-00000100": training has gone on meanwhile.
 std::optional<std::int64_t> step_of(std::string_view checkpoint) {
   constexpr std::string_view start = "/step-";
   const std::size_t at = checkpoint.rfind(start);

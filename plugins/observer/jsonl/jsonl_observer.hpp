@@ -35,7 +35,7 @@ class JsonlObserver final : public Observer {
   std::chrono::duration<double> flush_interval_;
   std::optional<LogFile> file_;
   Clock::time_point flushed_at_;
-  // Of the run, so that each step's line says by itself how far and how fast it is.
+  // These are of the run, so that each step's line says by itself how far and how fast it is.
   std::int64_t steps_ = 0;
   double flops_per_token_ = 0, peak_flops_ = 0;
 };

@@ -11,7 +11,7 @@ namespace {
 
 // ---------------------------------------------------------------- both gradients of a product
 
-// Of two launches, in either order.
+// Holds two launches, in either order.
 struct Gradients {
   const KernelArgs *input, *weight;
   bool input_first;
