@@ -212,6 +212,7 @@ TEST(ResolvedToml, NamesEveryOrigin) {
                       "lr = 0.001                              # --set optimizer.lr=1e-3\n"
                       "clip = 0.0                              # default\n"
                       "average = 0.0                           # default\n"
+                      "delays = []                             # default\n"
                       "schedule.kind = \"constant\"              # default\n"),
             std::string::npos)
       << text;

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "execute/tensors.hpp"
 #include "inspect/whole_numbers.hpp"
+#include "placement/coded_exchanges.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/tiers.hpp"
 
@@ -242,12 +243,31 @@ std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
   return ranks;
 }
 
+// Of what one rank rounds, the first whose gradient is not sent in codes here, such as an expert's that one
+// rank has to itself; none.
+Id never_rounded(const Program& program) {
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const Id id : program.segment(segment).values) {
+      const Value& value = program.value(id);
+      if (value.role != Role::parameter || value.gradient == none || value.copy_of != none) continue;
+      const bool coded = value.bucket >= 0 && program.buckets()[value.bucket].coded;
+      if (!coded && comes_in_blocks(program, id)) return id;
+    }
+  return none;
+}
+
 // Where ranks round what each of them has before it is summed, their microbatches are the one rank's one by
 // one.
 void check_rounds_alike(const Assembly& assembly) {
   const BatchArithmetic& batch = assembly.batch();
   const Program& program = assembly.program();
   const char* odd = nullptr;
+  const Id whole = program.precision().reduce_bits > 1 ? never_rounded(program) : none;
+  if (whole != none)
+    throw_error(ErrorCode::unsupported,
+                "precision.reduce rounds on each rank, and here nobody rounds the gradient of '",
+                program.value(whole).name,
+                "', which one rank would; verify it with precision.reduce = \"state\"");
   for (const Bucket& bucket : program.buckets()) {
     if (!bucket.coded || bucket.all_gradients == none) continue;
     if (ranks_that_round(program, bucket) != batch.ranks)
