@@ -92,7 +92,7 @@ struct QueueRun {
   std::uint64_t last_ticket(std::int64_t round) const {
     return ticket_of(round, calls.back().call->position);
   }
-  // The same of the step that a round is of, which may end in a later round.
+  // Returns the last ticket of the step that a round is of, which may end in a later round.
   std::uint64_t last_ticket_of_step(std::int64_t round) const {
     return last_behind >= 0 ? ticket_of(round + rounds_behind, last_behind) : last_ticket(round);
   }

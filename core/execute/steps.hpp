@@ -17,7 +17,7 @@ class Steps {
     Round round;
     std::int64_t step = 0;  // whose calls it has; of one that ends steps: the step that would come then
 
-    // What is measured of a step is measured in its own round.
+    // Says whether the step begins in this round, in which it is measured.
     bool begins_step() const { return round.ended == 0; }
   };
 

@@ -27,7 +27,7 @@ enum class Kept : std::uint8_t { parameter, gradient, master, before };
 // master copy or of what it was before the last update (count 0: there is none).
 LocalPart local_part(const Program& program, std::int64_t rank, Id parameter, Kept kept);
 
-// What it holds of the parameter as it was so many updates before.
+// Returns what the rank holds of the parameter as it was so many updates before.
 LocalPart held_before(const Program& program, Id parameter, std::int64_t updates);
 
 // And of its optimizer state, in the order of the optimizer.

@@ -128,13 +128,21 @@ class Packer {
 
   // Says whether it sums the gradient, in its own type or in the one that it is cast to.
   bool is_sum_of(Id sum, Id gradient) const {
+    if (program_.op(sum).operands[0] == gradient) return true;
+    const std::vector<Id> casts = casts_around(sum);
+    return std::any_of(casts.begin(), casts.end(),
+                       [&](Id id) { return program_.op(id).operands[0] == gradient; });
+  }
+
+  // Returns the casts to and from what is summed, where a gradient travels in another type.
+  std::vector<Id> casts_around(Id sum) const {
     const Id summed = program_.op(sum).operands[0];
-    if (summed == gradient) return true;
-    const std::vector<Id>& ops = program_.segment(program_.op(sum).segment).ops(FunctionKind::reduce);
-    return std::any_of(ops.begin(), ops.end(), [&](Id id) {
+    std::vector<Id> casts = program_.segment(program_.op(sum).segment).ops(FunctionKind::reduce);
+    std::erase_if(casts, [&](Id id) {
       const Op& op = program_.op(id);
-      return op.def->converts && op.operands[0] == gradient && op.operands[1] == summed;
+      return !op.def->converts || (op.operands[0] != summed && op.operands[1] != summed);
     });
+    return casts;
   }
 
   const NamedOptimizer& optimizer_of(const Value& parameter) const {
@@ -431,13 +439,8 @@ class Packer {
   bool remove_sum(const Bucket& bucket, Id sum, const std::set<Id>& gradients) {
     const Id summed = program_.op(sum).operands[0];
     bool ours = gradients.count(summed) != 0;
-    std::vector<Id> casts;
-    for (Id id : copy_of(bucket, FunctionKind::reduce)) {
-      const Op& op = program_.op(id);
-      if (!op.def->converts || (op.operands[0] != summed && op.operands[1] != summed)) continue;
-      casts.push_back(id);
-      ours |= gradients.count(op.operands[0]) != 0;
-    }
+    const std::vector<Id> casts = casts_around(sum);
+    for (const Id id : casts) ours |= gradients.count(program_.op(id).operands[0]) != 0;
     if (!ours) return false;
     program_.erase_op(sum);
     const std::vector<Id> left = copy_of(bucket, FunctionKind::reduce);

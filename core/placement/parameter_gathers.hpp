@@ -1,4 +1,4 @@
-// What brings the parameters of a bucket together where ranks keep them in parts: as they are or in codes
+// Writes the gathers of a bucket's parameters, of which each rank keeps a part: as they are or in codes
 // (prun/block_codes.hpp), from the parts of all ranks or from a copy that some of them have among them.
 //
 // A copy lies in parts over some of the bucket's axes and has all of the others': `renew` brings it once a
@@ -22,11 +22,11 @@ class ParameterGathers {
   ParameterGathers(Program& program, std::vector<AxisId> copy_axes)
       : program_(program), copy_axes_(std::move(copy_axes)) {}
 
-  // Of a bucket whose parameters are kept in parts, the last one: the values in between, and the ops.
+  // Adds the values and ops that gather a bucket's parameters. The bucket is the program's last.
   void add(Bucket& bucket, bool in_codes);
 
  private:
-  // Of the ops of a function: the first that exchanges, and the first behind all that do. A segment's
+  // These are the first op of a function that exchanges, and the first behind all that do. A segment's
   // exchanges stand side by side, with what encodes in front of them and what decodes behind.
   struct Exchanges {
     Id first = none, behind = none;

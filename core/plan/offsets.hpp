@@ -11,7 +11,7 @@ inline constexpr std::int64_t alignment = 256;
 constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) {
   return (bytes + unit - 1) / unit * unit;
 }
-// What drives transfer is aligned so, there and in memory.
+// Transfers of drives are aligned to this, on the drive and in memory.
 inline constexpr std::int64_t drive_alignment = 4096;
 
 // Lists, for each thing, those that need their memory while it does; each pair is added once.

@@ -5,10 +5,10 @@
 
 namespace prun {
 
-// Whether it reads any.
+// Says whether a function reads any.
 bool reads_before(const Program& program, const PlannedFunction& function);
 
-// Has it read them as they were so many updates ago, whatever it was before; 0: as they are.
+// Makes a function read them as they were so many updates ago, whatever it read before; 0: as they are.
 void read_with_age(const Program& program, const Plan& plan, std::int64_t updates, PlannedFunction& function);
 
 }  // namespace prun

@@ -20,7 +20,7 @@ namespace prun {
 inline constexpr std::int64_t code_block = 128, code_least = 4096;
 
 enum class Codes : std::uint8_t { int8, int4, sign, e4m3 };
-// Of 8, 4 or 1 bit.
+// Returns the codes that have 8, 4 or 1 bit.
 constexpr Codes codes_of_bits(std::int64_t bits) {
   return bits == 8 ? Codes::int8 : bits == 4 ? Codes::int4 : Codes::sign;
 }

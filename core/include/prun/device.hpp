@@ -137,7 +137,7 @@ class Device {
   // would.
   virtual std::string examine() { return {}; }
 
-  // What follows is for asynchronous devices only.
+  // The functions below are for asynchronous devices only.
 
   // Comm plugins enqueue on this stream, and kernels get it as KernelContext::stream.
   virtual void* stream(Queue) { return nullptr; }

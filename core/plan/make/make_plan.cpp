@@ -61,7 +61,8 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   return plan;
 }
 
-// What a segment's instances here have their passes and updates for, each planned once: -1: for all.
+// Returns the delays of a segment's instances here, each once: a function is planned for each. -1: one is
+// planned for all.
 std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id segment, FunctionKind kind) {
   const bool by_delay = kind == FunctionKind::forward || kind == FunctionKind::backward ||
                         kind == FunctionKind::backward_weight || kind == FunctionKind::update;

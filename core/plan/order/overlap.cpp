@@ -51,7 +51,7 @@ class Overlapping {
             {CallGroup::reported, {reported}}};
   }
 
-  // What is taken of a step longer ago stands in front of what is taken of a later one.
+  // Groups of an earlier step stand in front of those of a later one.
   std::vector<Placed> placed_at_once() const {
     const Period& period = work_.period;
     return {{CallGroup::updated, period.updated},
