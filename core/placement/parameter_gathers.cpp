@@ -20,14 +20,20 @@ void ParameterGathers::add(Bucket& bucket, bool in_codes) {
   decode(bucket);
 }
 
+std::vector<AxisId> ParameterGathers::axes_with_copy(const Bucket& bucket) const {
+  std::vector<AxisId> axes = axes_of(bucket.axis);
+  std::erase_if(axes, [&](AxisId axis) {
+    return std::find(copy_axes_.begin(), copy_axes_.end(), axis) == copy_axes_.end();
+  });
+  return axes;
+}
+
 // Where all ranks that have parts have a copy among them, their parts are that.
 void ParameterGathers::add_copy(Bucket& bucket) {
-  std::vector<AxisId> outer = axes_of(bucket.axis), inner;
-  std::erase_if(outer, [&](AxisId axis) {
-    const bool has_copy = std::find(copy_axes_.begin(), copy_axes_.end(), axis) != copy_axes_.end();
-    if (has_copy) inner.push_back(axis);
-    return has_copy;
-  });
+  const std::vector<AxisId> inner = axes_with_copy(bucket);
+  std::vector<AxisId> outer = axes_of(bucket.axis);
+  std::erase_if(outer,
+                [&](AxisId axis) { return std::find(inner.begin(), inner.end(), axis) != inner.end(); });
   if (inner.empty() || outer.empty()) return;
   bucket.copied_from = folded(outer);
   const std::int64_t parts = program_.mesh().extent(bucket.copied_from);
@@ -50,12 +56,8 @@ void ParameterGathers::gather(const Bucket& bucket, Id own, Id all) {
   };
   if (bucket.copy == none)
     return exchange(bucket, FunctionKind::gather, own, all, along(bucket.axis, 0, false));
-  std::vector<AxisId> inner = axes_of(bucket.axis);
-  std::erase_if(inner, [&](AxisId axis) {
-    return std::find(copy_axes_.begin(), copy_axes_.end(), axis) == copy_axes_.end();
-  });
   exchange(bucket, FunctionKind::renew, own, bucket.copy, along(bucket.copied_from, 0, false));
-  exchange(bucket, FunctionKind::gather, bucket.copy, all, along(folded(inner), 1, true));
+  exchange(bucket, FunctionKind::gather, bucket.copy, all, along(folded(axes_with_copy(bucket)), 1, true));
 }
 
 void ParameterGathers::exchange(const Bucket& bucket, FunctionKind function, Id from, Id to,

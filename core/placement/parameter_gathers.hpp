@@ -32,6 +32,8 @@ class ParameterGathers {
     Id first = none, behind = none;
   };
 
+  // Returns those of the bucket's axes whose ranks have a copy among them.
+  std::vector<AxisId> axes_with_copy(const Bucket& bucket) const;
   void add_copy(Bucket& bucket);
   void gather(const Bucket& bucket, Id own, Id all);
   void exchange(const Bucket& bucket, FunctionKind function, Id from, Id to,
