@@ -59,7 +59,11 @@ class AsyncQueue final : public Stream {
                 static_cast<unsigned>(std::hash<std::string>{}(name_))),
         thread_([this] { run(); }) {}
   ~AsyncQueue() {
-    ended_ = true;
+    {
+      // Without the lock, the thread could miss this between its look at `ended_` and its sleep.
+      const std::scoped_lock lock(mutex_);
+      ended_ = true;
+    }
     changed_.notify_all();
     thread_.join();
   }
