@@ -1,0 +1,129 @@
+#include "placement/bucket_groups.hpp"
+
+#include "placement/coded_exchanges.hpp"
+#include "placement/pack_whole.hpp"
+#include "placement/summand_exchanges.hpp"
+
+namespace prun {
+
+BucketMembers BucketGroups::of(Id segment) const {
+  BucketMembers groups;
+  for (const Id id : program_.segment(segment).values) {
+    if (!is_packed(id)) continue;
+    const Value& value = program_.value(id);
+    const bool frozen = value.gradient == none;
+    const std::vector<AxisId> axes = frozen ? axes_of_frozen(value) : axes_that_sum(value);
+    if (!frozen && axes.empty() && !packing_.sums_in_update()) check_is_whole(value);
+    if (packing_.sums_in_update()) check_one_stage_has(id);
+    if (axes.empty() && !packing_.sums_in_update()) continue;
+    groups[key_of(id, axes)].push_back(id);
+  }
+  return groups;
+}
+
+bool BucketGroups::is_packed(Id parameter) const {
+  const Value& value = program_.value(parameter);
+  if (value.role != Role::parameter || value.bucket >= 0 || value.untrained) return false;
+  return !(packing_.is_alone() || packing_.sums_in_update()) || travels_in_codes(parameter);
+}
+
+// What two stages hold must be summed in the same order on both: by itself, as nothing else there is alike.
+BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) const {
+  const Value& value = program_.value(parameter);
+  const bool frozen = value.gradient == none;
+  std::string lies = frozen ? "frozen;" : is_tied(program_, value.gradient) ? "tied;" : "";
+  for (const AxisPlacement& placement : value.placement) lies += to_text(placement) + ";";
+  if (!frozen) lies += summed_behind(parameter, folded(axes));
+  return {value.optimizer,
+          value.decay,
+          value.lr_scale,
+          value.weight_decay,
+          norm_of(value.gradient, value.segment),
+          std::move(lies),
+          form_of(parameter),
+          folded(axes),
+          travels_in_codes(parameter) ? Travels::in_codes : Travels::as_it_is};
+}
+
+bool BucketGroups::travels_in_codes(Id parameter) const {
+  if (packing_.sums_in_update()) {
+    const Value& value = program_.value(parameter);
+    return value.gradient != none &&
+           prun::sums_in_update(program_, parameter, packing_.optimizer_of(value)) &&
+           comes_in_blocks(program_, parameter);
+  }
+  const Precision& precision = program_.precision();
+  return ((precision.gather_bits > 0 && packing_.kept.parameters) || precision.reduce_bits > 0) &&
+         comes_in_blocks(program_, parameter);
+}
+
+Id BucketGroups::norm_of(Id gradient, Id segment) const {
+  for (const Id id : program_.segment(segment).ops(FunctionKind::norm))
+    if (program_.op(id).operands[0] == gradient) return program_.op(id).operands[1];
+  return none;
+}
+
+// All gradients of a bucket are summed over further axes as a whole, or none.
+std::string BucketGroups::summed_behind(Id parameter, AxisId axis) const {
+  const Value& value = program_.value(parameter);
+  Bucket bucket;
+  bucket.segment = value.segment;
+  bucket.axis = axis;
+  bucket.coded = travels_in_codes(parameter);
+  return SingleSums(packing_).summed_behind(bucket, value.gradient);
+}
+
+std::string BucketGroups::form_of(Id parameter) const {
+  const Update update = update_of(program_, parameter);
+  return packing_.optimizer_of(program_.value(parameter)).updates_whole()
+             ? flat_form(program_, parameter, update)
+             : update.form;
+}
+
+std::vector<AxisId> BucketGroups::axes_of_frozen(const Value& parameter) const {
+  std::vector<AxisId> axes;
+  for (const AxisId axis : packing_.axes)
+    if (packing_.kept.parameters && parameter.on(axis).is_replicated()) axes.push_back(axis);
+  return axes;
+}
+
+// A parameter that lies in parts along an axis has its state in parts there as well.
+std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
+  std::vector<AxisId> axes;
+  if (packing_.is_alone() && !packing_.sums_in_update()) return packing_.axes;
+  for (const AxisId axis : packing_.axes) {
+    const AxisPlacement lies = program_.value(parameter.gradient).on(axis);
+    if (lies.is_partial()) axes.push_back(axis);
+    if (packing_.sums_in_update()) continue;
+    if (!lies.is_partial() && !lies.is_sharded())
+      throw_error(ErrorCode::unsupported, "axis '", program_.mesh().name(axis), "': the gradient of '",
+                  parameter.name, "' is ", to_text(lies),
+                  " there; state can be kept in parts only over an axis that sums every gradient that is "
+                  "whole, as strategy data's does");
+  }
+  return axes;
+}
+
+// What stays as it is must not be summed with those that are summed after each microbatch.
+void BucketGroups::check_is_whole(const Value& parameter) const {
+  if (!packing_.kept.gradients) return;
+  for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce)) {
+    const std::vector<Id>& operands = program_.op(id).operands;
+    if (std::find(operands.begin(), operands.end(), parameter.gradient) != operands.end())
+      throw_error(ErrorCode::unsupported, "the gradient of '", parameter.name,
+                  "' lies in parts over each axis that state is kept in parts over, and is summed over "
+                  "another once a step, while others are summed after each microbatch; name that axis too, "
+                  "or keep gradients whole (strategy zero, stage = 1, or stage = 3 with reduce = \"step\")");
+  }
+}
+
+void BucketGroups::check_one_stage_has(Id parameter) const {
+  const Value& value = program_.value(parameter);
+  if (is_tied(program_, value.gradient) || value.copy_of != none)
+    throw_error(ErrorCode::unsupported,
+                "precision.reduce = \"1bit\" sums what one stage makes of a gradient, "
+                "and two stages hold '",
+                value.name, "'; untie it, or take another type");
+}
+
+}  // namespace prun
