@@ -303,6 +303,30 @@ TEST(Cli, AnObserverThatFailsEndsTheRunOnceItIsSaved) {
   }
 }
 
+// State that another optimizer has made is there only in a checkpoint, in the recipe's precision.
+TEST(Cli, VerifyGoesOnWithWhatAnotherOptimizerHasMade) {
+  const std::string out = (temporary_folder() / "made").string();
+  const std::vector<std::string> sizes = {"model.hidden=64", "model.ffn=128", "batch.micro=1",
+                                          "batch.global=2", "run.out=" + out};
+  const auto file = [&](const std::vector<std::string>& more) {
+    const fs::path path = temporary_folder() / "made.toml";
+    std::ofstream(path) << tiny_recipe(with(sizes, more), data_parallel(2)).resolved_toml();
+    return path.string();
+  };
+  ASSERT_EQ(prun({file({"run.steps=4", "run.save_every=4"})}).code, 0);
+  const std::vector<std::string> signs = {"optimizer.plugin=onebit_adam", "precision.reduce=1bit",
+                                          "run.changed=precision.reduce"};
+  const Result anew = prun({"verify", file(signs)});
+  EXPECT_EQ(anew.code, 2);
+  EXPECT_NE(anew.out.find("goes on with what another optimizer has made"), std::string::npos) << anew.out;
+  const std::string resumed = file(with(signs, {"run.resume=" + out}));
+  const Result in_fp64 = prun({"verify", resumed});
+  EXPECT_EQ(in_fp64.code, 2);
+  EXPECT_NE(in_fp64.out.find("goes on from state in fp32; add --as-is"), std::string::npos) << in_fp64.out;
+  const Result as_is = prun({"verify", resumed, "--as-is"});
+  EXPECT_EQ(as_is.code, 0) << as_is.out;
+}
+
 // Numbers of samples mean others in a text that has grown.
 TEST(Cli, ARunGoesOnWithTheSamplesThatItBeganWith) {
   const fs::path folder = temporary_folder() / "grown";

@@ -5,6 +5,7 @@
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "inspect/verify.hpp"
+#include "train/loop/preflight.hpp"
 
 namespace prun {
 namespace {
@@ -23,6 +24,15 @@ Recipe in_fp64(Recipe recipe) {
   throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
 }
 
+// A checkpoint's bits are of the recipe's precision.
+void check_can_resume(const Recipe& recipe) {
+  const std::string& from = recipe.text("run.resume");
+  if (!from.empty() && recipe.text("precision.state") != "fp64")
+    throw_error(ErrorCode::bad_input, "verify computes in fp64, and run.resume = \"", from,
+                "\" goes on from state in ", recipe.text("precision.state"),
+                "; add --as-is, or leave run.resume out");
+}
+
 VerifyOptions options_of(const Arguments& arguments) {
   VerifyOptions options;
   options.steps = arguments.number("--steps", options.steps);
@@ -37,8 +47,10 @@ int verify_command(const Arguments& arguments) {
   const Opened opened = open_recipe(arguments, file, asked_rank());
   Recipe recipe = *opened.recipe;
   const bool as_is = arguments.has("--as-is");
+  if (!as_is) check_can_resume(recipe);
   if (!as_is) recipe = in_fp64(recipe);
   recipe = with_thread_ranks(recipe);
+  check_goes_on(recipe, *opened.plugins);
   const std::vector<SearchPlace>& places = opened.plugins->places();
   const VerifyOptions options = options_of(arguments);
   if (is_asked()) return answer(recipe, places, compare_with_one_rank(recipe, places, options));
