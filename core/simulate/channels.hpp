@@ -43,9 +43,13 @@ class Channels {
     visitor.waits = meeting.end < 0;
     if (visitor.waits) return false;
     now = meeting.end;
+    visitor.met_at = meeting.latest;
     ++met;
     return true;
   }
+
+  // Returns when all were there for the exchange that was over for the lane last.
+  double met_at(std::size_t lane) const { return visitors_[lane].met_at; }
 
   // Says whether a lane is at an exchange where others are not yet, and which ranks these are.
   bool waits(std::size_t lane) const { return visitors_[lane].waits; }
@@ -69,6 +73,7 @@ class Channels {
   // Keeps the state of a lane.
   struct Visitor {
     bool waits = false;
+    double met_at = 0;
     std::size_t channel = 0;                 // where it waits
     std::map<std::size_t, std::size_t> met;  // by channel: exchanges behind it
   };

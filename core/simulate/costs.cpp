@@ -395,6 +395,11 @@ std::optional<std::pair<double, double>> TablePrices::range() const {
   return range;
 }
 
+double TablePrices::share_beside_exchanges() {
+  const DeviceRates* const rates = table_.rates_of(devices_.front());
+  return rates ? rates->beside_exchanges.value_or(1) : 1;
+}
+
 Overheads TablePrices::overheads() {
   const auto found = table_.overheads.find(devices_.front());
   return found == table_.overheads.end() ? Overheads{} : found->second;

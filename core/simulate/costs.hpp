@@ -124,6 +124,9 @@ struct DeviceRates {
   // These are the rates of devices beside it, on the host's cores or as tiers, for a rank while all ranks of
   // its host use them.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
+  // Its kernels reach this share of their rate while it exchanges beside them, by a comm plugin that
+  // enqueues.
+  std::optional<double> beside_exchanges;
   LinkRates within, between;   // exchanges on a host, and between hosts
   double least = 1, most = 1;  // a step may take from so many times the prediction to so many
   std::string source;          // who says so
@@ -173,6 +176,7 @@ class TablePrices final : public Prices {
   double far_exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
   double fixed(const PlannedExchange& exchange, std::int64_t members) override;
   double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double share_beside_exchanges() override;
   Overheads overheads() override;
   Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
   double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }

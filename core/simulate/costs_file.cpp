@@ -172,6 +172,8 @@ class TableReader {
     rates.host_bytes_per_second = rate_if_there("host_bytes_per_second");
     rates.host_memory_bytes_per_second = rate_if_there("host_memory_bytes_per_second");
     rates.drive_bytes_per_second = rate_if_there("drive_bytes_per_second");
+    rates.beside_exchanges = rate_if_there("beside_exchanges");
+    if (rates.beside_exchanges.value_or(1) > 1) fields.fail("'beside_exchanges' must be at most 1");
     if (fields.has("within")) rates.within = {fields.rate("within"), fields.seconds("within_latency")};
     if (fields.has("between")) rates.between = {fields.rate("between"), fields.seconds("between_latency")};
     rates.least = fields.rate("least");
@@ -263,6 +265,7 @@ void write_rates(JsonWriter& json, const std::vector<DeviceRates>& all) {
     rate("host_bytes_per_second", rates.host_bytes_per_second);
     rate("host_memory_bytes_per_second", rates.host_memory_bytes_per_second);
     rate("drive_bytes_per_second", rates.drive_bytes_per_second);
+    rate("beside_exchanges", rates.beside_exchanges);
     const auto links = [&](const char* name, const char* latency, const LinkRates& link) {
       if (link.bytes_per_second > 0) json.member(name, link.bytes_per_second).member(latency, link.latency);
     };

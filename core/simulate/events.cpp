@@ -1,6 +1,8 @@
 #include "simulate/events.hpp"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace prun {
 namespace {
@@ -25,6 +27,45 @@ std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call) {
   }
   edges.push_back(exposed);
   return edges;
+}
+
+namespace {
+
+using Interval = std::pair<double, double>;
+
+// Each begins behind the end of the one before.
+std::vector<Interval> joined(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  std::vector<Interval> joined;
+  for (const Interval& each : intervals)
+    if (joined.empty() || each.first > joined.back().second)
+      joined.push_back(each);
+    else
+      joined.back().second = std::max(joined.back().second, each.second);
+  return joined;
+}
+
+}  // namespace
+
+double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
+                      std::vector<Interval> others) {
+  std::vector<Interval> computing;
+  for (const Event& event : events) {
+    if (event.step != step || event.waits_for >= 0 || is_saver(plan, event.queue)) continue;
+    const QueueInfo& queue = plan.queues[event.queue];
+    if (queue.workers && queue.device == 0 && !queue.communicates())
+      computing.emplace_back(event.begin, event.end);
+  }
+  double seconds = 0;
+  const std::vector<Interval> a = joined(std::move(computing)), b = joined(std::move(others));
+  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    seconds += std::max(0.0, std::min(a[i].second, b[j].second) - std::max(a[i].first, b[j].first));
+    if (a[i].second < b[j].second)
+      ++i;
+    else
+      ++j;
+  }
+  return seconds;
 }
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step) {

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <span>
+#include <utility>
+#include <vector>
 
 #include "plan/plan.hpp"
 
@@ -39,5 +41,10 @@ bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for);
 std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call);
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);
+
+// Returns for how long the first device computes, in a step, between the begin and the end of one of the
+// others.
+double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
+                      std::vector<std::pair<double, double>> others);
 
 }  // namespace prun

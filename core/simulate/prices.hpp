@@ -38,6 +38,8 @@ class Prices {
   virtual double lateness(const PlannedExchange&, std::int64_t /*members*/, std::string_view /*queue*/) {
     return 0;
   }
+  // The first device's kernels reach this share of their rate while it exchanges beside them.
+  virtual double share_beside_exchanges() { return 1; }
   virtual Overheads overheads() { return {}; }
   virtual Carried carried(const Program&, const Plan&, const PlannedStep&) { return {}; }
   // Bytes a second that go through memory of a host; 0: nobody is held up there.

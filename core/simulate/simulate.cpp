@@ -18,7 +18,7 @@ struct LaneClock {
   double begin = 0, now = 0;
   bool begun = false;
   bool moving = false, moved = false;  // bytes beside others: under way, over
-  bool at_once = false;                // a call's exchanges are started together
+  bool enqueued = false;               // a call's exchanges are started together, on the device
   std::vector<double> ended;           // by ticket
   Numbered<double> saved;              // by position: what a save lets nobody begin before; none: it does
 };
@@ -42,14 +42,15 @@ class Simulator {
         lanes_(ranks_, options.steps),
         running_(running_of(ranks_, options)),
         clocks_(lanes_.count()),
+        exchanging_(ranks_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
         costs_(prices, overheads_.call),
         carriers_(ranks_, costs_, prices.host_bandwidth(), options.ranks_of_host) {
     for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
       result_.ranks.push_back({ranks_.first(rank).rank, ranks_.size(rank), ranks_.first(rank), {}, {}});
-    if (options.at_once)
+    if (options.enqueued)
       for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
-        clocks_[lane].at_once = options.at_once(lanes_.info_of(lanes_[lane]));
+        clocks_[lane].enqueued = options.enqueued(lanes_.info_of(lanes_[lane]));
     if (options.save_reads)
       for (std::size_t rank = 0; rank < ranks_.count(); ++rank) begin_save(rank);
   }
@@ -153,6 +154,7 @@ class Simulator {
         return seconds_of(lane, clock, *exchange, company);
       };
       if (!channels_.meet(number, *exchange, clock.now, seconds)) return false;
+      if (clock.enqueued) exchanging_[lane.rank].emplace_back(channels_.met_at(number), clock.now);
     }
     clock.now += overheads_.call;
     return true;
@@ -163,7 +165,7 @@ class Simulator {
     const std::string& queue = lanes_.info_of(lane).name;
     const double seconds = company.far ? prices_.far_exchange(exchange, company.members, queue)
                                        : prices_.exchange(exchange, company.members, queue);
-    if (clock.at_once && lane.exchange > 0)
+    if (clock.enqueued && lane.exchange > 0)
       return std::max(0.0, seconds - prices_.fixed(exchange, company.members));
     return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;
   }
@@ -216,7 +218,20 @@ class Simulator {
       RankTimes& rank = result_.ranks[number];
       rank.times = summarize(*rank.simulated.plan, rank.events, options_.steps - 1);
       rank.host_bytes = carriers_.host_bytes(number);
+      rank.slowed_by_exchanges = slowed_by_exchanges(number);
     }
+    result_.step_seconds += result_.slowed_by_exchanges();
+  }
+
+  // Slower kernels make the step longer by that much, wherever they stand in it: a device that computes is
+  // what the others wait for. Calls that took turns with exchanges in virtual time would say the same for
+  // many times the work.
+  double slowed_by_exchanges(std::size_t number) const {
+    const RankTimes& rank = result_.ranks[number];
+    const double share = prices_.share_beside_exchanges();
+    if (share >= 1) return 0;
+    return (1 / share - 1) *
+           seconds_beside(*rank.simulated.plan, rank.events, options_.steps - 1, exchanging_[number]);
   }
 
   Prices& prices_;
@@ -226,6 +241,8 @@ class Simulator {
   Lanes lanes_;
   const std::int64_t running_;     // steps at a time
   std::vector<LaneClock> clocks_;  // by lane
+  std::vector<std::vector<std::pair<double, double>>>
+      exchanging_;  // by class: from when to when, on the device
   Channels channels_;
   CallCosts costs_;
   Carriers carriers_;
@@ -237,6 +254,12 @@ class Simulator {
 double Simulation::exposed_communication() const {
   double most = 0;
   for (const RankTimes& rank : ranks) most = std::max(most, rank.times.exposed_communication);
+  return most;
+}
+
+double Simulation::slowed_by_exchanges() const {
+  double most = 0;
+  for (const RankTimes& rank : ranks) most = std::max(most, rank.slowed_by_exchanges);
   return most;
 }
 

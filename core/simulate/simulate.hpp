@@ -20,8 +20,9 @@ struct SimulateOptions {
   std::int64_t running = 2;
   // Ranks of a host, whose memory they share: those of consecutive numbers; 0: all.
   std::int64_t ranks_of_host = 0;
-  // Says for which queues the comm plugin gets the exchanges of a call at once. Without it there are none.
-  std::function<bool(const QueueInfo&)> at_once = {};
+  // Says for which queues the comm plugin enqueues: it gets the exchanges of a call at once, and they run on
+  // the device beside its kernels. Without it there are none.
+  std::function<bool(const QueueInfo&)> enqueued = {};
   // Says, for a save that is begun with the first step, when its reads are done, by rank, in seconds from
   // then. Without it there is no save.
   std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
@@ -40,15 +41,20 @@ struct RankTimes {
   // These are, for a step, the bytes that it moves through memory of the host, and how much longer its calls
   // took because others moved bytes through the same memory or link.
   double host_bytes = 0, slowed = 0;
+  // How much longer its kernels take in the step because it exchanges beside them: of that, no event knows.
+  double slowed_by_exchanges = 0;
 };
 
 struct Simulation {
-  double step_seconds = 0;  // from the end of the step before to the end of the last one
-  double all_seconds = 0;   // to the end of the last one
+  // From the end of the step before to the end of the last one, and what the rank that exchanges beside its
+  // kernels for longest loses by that.
+  double step_seconds = 0;
+  double all_seconds = 0;  // to the end of the last one
   std::vector<RankTimes> ranks;
 
   // Returns that of the rank with the most.
   double exposed_communication() const;
+  double slowed_by_exchanges() const;
 };
 
 // Throws an Error of code hang when nobody can go on, naming the ranks, queues and calls that wait for each

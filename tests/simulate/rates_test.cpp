@@ -20,6 +20,7 @@ DeviceRates made_up() {
   rates.peak_flops = 2e13;
   rates.host_bytes_per_second = 1e10;
   rates.drive_bytes_per_second = 1e9;
+  rates.beside_exchanges = 0.75;
   rates.within = {1e10, 1e-5};
   rates.between = {1e9, 1e-4};
   rates.least = 0.5;

@@ -71,6 +71,30 @@ TEST(Simulate, AddsLatenessWhereMembersAreAlike) {
   EXPECT_DOUBLE_EQ(step(6), 6 + 3);
 }
 
+class SlowBeside final : public FixedPrices {
+ public:
+  double share_beside_exchanges() override { return 0.5; }
+};
+
+// While both go on, kernels get half as far; by a plugin that does not enqueue, the device has no part in it.
+TEST(Simulate, KernelsAreSlowerBesideExchanges) {
+  PlanBuilder builder;
+  const std::int32_t compute = builder.queue("compute", true), dp = builder.queue("dp", false, 0);
+  const Wait first = builder.kernel(compute, 2);
+  const Wait summed = builder.exchange(dp, Kind::all_reduce, 3, {first});
+  builder.kernel(compute, 1);
+  builder.kernel(compute, 1);
+  builder.kernel(compute, 4, {summed});
+  const std::vector<SimulatedRank> alone{builder.rank(0, {nullptr, group({0})})};
+  SlowBeside prices;
+  SimulateOptions options = one_by_one;
+  EXPECT_DOUBLE_EQ(simulate(alone, prices, options).step_seconds, 2 + 3 + 4);
+  options.enqueued = [](const QueueInfo&) { return true; };
+  const Simulation slowed = simulate(alone, prices, options);
+  EXPECT_DOUBLE_EQ(slowed.slowed_by_exchanges(), 2);
+  EXPECT_DOUBLE_EQ(slowed.step_seconds, 2 + 3 + 4 + 2);
+}
+
 class FixedPart final : public FixedPrices {
  public:
   double fixed(const PlannedExchange&, std::int64_t) override { return 2; }
@@ -88,7 +112,7 @@ TEST(Simulate, ExchangesThatAreStartedTogetherTakeTheirFixedTimeOnce) {
   FixedPart prices;
   SimulateOptions options = one_by_one;
   EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, (5 + 1) + (4 + 1) + (1 + 1));
-  options.at_once = [](const QueueInfo& queue) { return queue.name == "dp"; };
+  options.enqueued = [](const QueueInfo& queue) { return queue.name == "dp"; };
   EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, (5 + 1) + (4 - 2) + 0);
 }
 

@@ -240,6 +240,8 @@ std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
       format("prediction  %.1f ms a step, %.0f tokens/s, exposed communication %.1f ms (%.1f %%)\n",
              simulation.step_seconds * 1e3, tokens_per_second(assembly, simulation), exposed * 1e3,
              100 * exposed / simulation.step_seconds);
+  if (const double slowed = simulation.slowed_by_exchanges(); slowed > 0)
+    text += format("  %.1f ms of these because kernels are slower beside exchanges\n", slowed * 1e3);
   if (const auto& range = forecast.prediction->range)
     text += format("  between %.1f and %.1f ms\n", simulation.step_seconds * range->first * 1e3,
                    simulation.step_seconds * range->second * 1e3);
@@ -267,6 +269,7 @@ void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& 
   json.begin_object().member("step_seconds", simulation.step_seconds);
   json.member("tokens_per_second", tokens_per_second(assembly, simulation));
   json.member("exposed_communication_seconds", simulation.exposed_communication());
+  json.member("slowed_by_exchanges_seconds", simulation.slowed_by_exchanges());
   if (const auto& range = forecast.prediction->range)
     json.member("least_step_seconds", simulation.step_seconds * range->first)
         .member("most_step_seconds", simulation.step_seconds * range->second);

@@ -35,7 +35,7 @@ Numbered<bool> devices_on_host(const Assembly& assembly) {
 }
 
 // Queues of axes whose comm plugin enqueues.
-std::function<bool(const QueueInfo&)> started_at_once(const Assembly& assembly, PluginHost& plugins) {
+std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, PluginHost& plugins) {
   std::vector<bool> by_axis;
   for (const Axis& axis : assembly.mesh().axes()) {
     CommInfo info;
@@ -57,7 +57,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
   const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), [&](int rank) -> const Plan& {
     return ramp ? assembly.plan_of(*ramp, rank) : assembly.plan_of(rank);
   });
-  options.at_once = started_at_once(assembly, plugins);
+  options.enqueued = enqueued_queues(assembly, plugins);
   if (options.ranks_of_host == 0) options.ranks_of_host = ranks_of_host(assembly);
   return predict(ranks, table, names_of_devices(assembly), this_machine(), options,
                  devices_on_host(assembly));
