@@ -130,6 +130,23 @@ TEST(TuneVerb, MeasuresTheBestAndTrainsThem) {
   EXPECT_FALSE(parse_costs(text_of(costs), "costs").exact.empty()) << "they are in the table";
 }
 
+// As bench comm would: from then on, exchanges have curves and no longer rates.
+TEST(TuneVerb, MeasuresExchangesWhereTimeIsLeft) {
+  const fs::path file = open_recipe("exchanges"), costs = costs_of_here();
+  const std::vector<std::string> command = {"tune",    file,  "--ranks",   "2",
+                                            "--costs", costs, "--measure", "60"};
+  const Result first = prun(command);
+  ASSERT_EQ(first.code, 0) << first.out;
+  EXPECT_NE(first.out.find(" kernels and exchanges among 2 ranks were measured in "), std::string::npos)
+      << first.out;
+  const CostTable table = parse_costs(text_of(costs), "costs");
+  for (const CommKind kind : {CommKind::all_reduce, CommKind::all_gather, CommKind::send})
+    EXPECT_EQ(table.exchanges.count({kind, 2, host_exchanges}), 1U) << name_of(kind);
+  const Result second = prun(command);
+  ASSERT_EQ(second.code, 0) << second.out;
+  EXPECT_EQ(second.out.find("exchanges among"), std::string::npos) << second.out;
+}
+
 TEST(TuneVerb, TheBestByTrainingLeads) {
   const Result tuned = prun(
       {"tune", open_recipe("try"), "--ranks", "2", "--costs", costs_with("1e9"), "--try", "3", "--json"});

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/format.hpp"
+#include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/setting_bench.hpp"
 #include "simulate/costs_file.hpp"
@@ -91,12 +92,16 @@ class Here {
     const std::string before = result.best.front().text;
     CostTable found;
     found.machine = this_machine();
-    while (measure(costs, result, found)) result = search(recipe_, plugins_, costs, request_);
-    if (found.exact.empty()) return result;
+    while (measure(costs, result, found) || measure_exchanges(costs, result, found))
+      result = search(recipe_, plugins_, costs, request_);
+    if (found.exact.empty() && found.exchanges.empty()) return result;
     merge_costs(table_file(), found);
-    result.left_out.push_back(detail::concat(
-        found.exact.size(), format(" kernels were measured in %.0f s, into ", seconds_since_start()),
-        table_file().string(), ": another time the answer may be another"));
+    const std::string exchanges =
+        found.exchanges.empty() ? "" : detail::concat(" and exchanges among ", result.ranks, " ranks");
+    result.left_out.push_back(detail::concat(found.exact.size(), " kernels", exchanges,
+                                             format(" were measured in %.0f s, into ", seconds_since_start()),
+                                             table_file().string(),
+                                             ": another time the answer may be another"));
     if (before != result.best.front().text)
       result.left_out.push_back("before they were measured the best was " + before);
     return result;
@@ -115,6 +120,29 @@ class Here {
       any = true;
     }
     return any;
+  }
+
+  // Measures exchanges among all ranks, where there are none of so many: those among fewer are worked out
+  // from them. Returns whether it did.
+  bool measure_exchanges(CostTable& costs, const TuneResult& result, CostTable& found) {
+    if (result.ranks < 2 || result.ranks_of_host < result.ranks || found.exchanges.size() > 0) return false;
+    if (seconds_since_start() >= here_.measured_seconds || has_exchanges(costs, result.ranks)) return false;
+    const Recipe recipe = recipe_of(result.best.front(), recipe_, plugins_);
+    const RecipeFile file(tuned_toml(recipe, result.best.front().sets));
+    say(detail::concat("measuring exchanges among ", result.ranks, " ranks"));
+    found.merge(bench_comm(recipe, plugins_.places(), {here_.program, "bench", "comm", file.path()}));
+    costs.merge(found);
+    return true;
+  }
+
+  bool has_exchanges(const CostTable& costs, std::int64_t ranks) const {
+    const auto device = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
+    DeviceInfo info;
+    raise(device->info(&info));
+    const std::string memory(info.host_memory ? host_exchanges : info.name.view());
+    return std::any_of(costs.exchanges.begin(), costs.exchanges.end(), [&](const auto& entry) {
+      return entry.first.members == ranks && entry.first.device == memory;
+    });
   }
 
   std::pair<const TunedCandidate*, Unmeasured> least_known(const CostTable& costs, const TuneResult& result) {
