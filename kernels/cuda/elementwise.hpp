@@ -19,10 +19,10 @@ void cast(const From* x, To* y, std::int64_t n, Stream stream);
 template <class T, class S>
 void accumulate(const T* x, S* sum, std::int64_t n, Stream stream);
 
-// Takes numbers.
+// These take one number each.
 void reciprocal(const double* x, double* y, Stream stream);
-// Sets *y = *a where *which is not 0, else *b.
 void multiply(const double* a, const double* b, double* y, Stream stream);
+// Sets *y = *a where *which is not 0, else *b.
 void choose(const double* which, const double* a, const double* b, double* y, Stream stream);
 
 }  // namespace prun::cuda

@@ -18,14 +18,16 @@ std::vector<double> weights_of(std::span<const SampleSet> sets) {
   return weights;
 }
 
-// Says whether a value is the tokens or, where a model takes them apart, a part of them.
+// Says whether a value is the tokens or, where a model takes them apart, made of whole numbers that are.
 bool are_tokens(const Program& program, Id id) {
   const Value& value = program.value(id);
   if (value.dtype != DType::i32) return false;
   if (value.role == Role::input) return true;
   for (const Id op : program.segment(value.segment).ops(FunctionKind::forward))
     if (program.op(op).operands.back() == id)
-      return program.op(op).kind() == "take_part" && are_tokens(program, program.op(op).operands.front());
+      return std::ranges::all_of(program.op(op).operands,
+                                 [&](Id operand) { return program.value(operand).dtype == DType::i32; }) &&
+             are_tokens(program, program.op(op).operands.front());
   return false;
 }
 
