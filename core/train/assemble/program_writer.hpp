@@ -11,6 +11,8 @@
 #include "program/recompute.hpp"
 #include "program/step_program.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/precision_of.hpp"
+#include "train/assemble/purpose.hpp"
 
 namespace prun {
 
@@ -18,19 +20,6 @@ namespace prun {
 std::optional<std::int64_t> document_end_of(const Recipe& recipe);
 // What the note of a schedule plugin says of its order.
 ScheduleTraits schedule_traits(const PluginNote& note);
-// The number formats that a recipe asks for.
-Precision precision_of(const Recipe& recipe);
-
-// What a program is for.
-enum class Purpose : std::uint8_t {
-  training,
-  evaluation,  // the loss of a batch, and nothing changes
-  generation,  // what a head says of the next token, position by position where all ops can
-  windows,     // the same of whole sequences, which may be the end of a longer text
-};
-inline bool makes_text(Purpose purpose) {
-  return purpose == Purpose::generation || purpose == Purpose::windows;
-}
 
 // What strategies leave to the planner.
 struct PlannedChoice {
@@ -69,19 +58,10 @@ class ProgramWriter {
   std::int64_t loss_groups() const;
   Delay delay() const;
   void check_parts_of_tensors() const;
-  NamedOptimizer optimizer_of(const RecipeSection& section) const;
   void lay_out();
-  void check_makes_text() const;
   void apply_strategies(std::string_view phase);
-  void check_rows() const;
-  void check_order() const;
-  void check_codes() const;
-  void check_sums_in_update() const;
-  void check_lanes() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
-  void pack_parts();
-  std::optional<RecipeSection> keeper_of(const PartsRequest& parts) const;
   void gather_ahead();
   void leave_training_out();
 
