@@ -11,7 +11,8 @@
 namespace prun {
 namespace {
 
-constexpr AttrDef linear_attrs[] = {int_attr("in_dims", 1), later(int_attr("fp8", 0))};
+constexpr AttrDef linear_attrs[] = {int_attr("in_dims", 1), later(int_attr("fp8", 0)),
+                                    later(int_attr("fp8_from", 0)), later(int_attr("fp8_until", 0))};
 constexpr AttrDef in_dims_attr[] = {int_attr("in_dims", 1)};
 
 // Says it of a weight [out.., in..] and a value with so many dimensions of rows. Each sequence comes in whole
@@ -50,7 +51,7 @@ struct Linear {
   static constexpr const char* help = "matrix product with a weight, bias optional";
   static constexpr OperandDef operands[] = {
       {"x"}, {"weight"}, {"bias", Access::read, true}, {"y", Access::write}};
-  static constexpr const AttrDef (&attrs)[2] = linear_attrs;
+  static constexpr const AttrDef (&attrs)[4] = linear_attrs;
   static void rule(OpShape& s) {
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = x.rank - in;
@@ -90,7 +91,7 @@ struct LinearInputGrad {
   static constexpr const char* kind = "linear_input_grad";
   static constexpr const char* help = "dx = dy * weight";
   static constexpr OperandDef operands[] = {{"dy"}, {"weight"}, {"dx", Access::write}};
-  static constexpr const AttrDef (&attrs)[2] = linear_attrs;
+  static constexpr const AttrDef (&attrs)[4] = linear_attrs;
   static void rule(OpShape& s) {
     const OperandShape &dy = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;
@@ -130,7 +131,7 @@ struct LinearWeightGrad {
   static constexpr const char* kind = "linear_weight_grad";
   static constexpr const char* help = "dweight += dy^T * x";
   static constexpr OperandDef operands[] = {{"x"}, {"dy"}, {"dweight", Access::update}};
-  static constexpr const AttrDef (&attrs)[2] = linear_attrs;
+  static constexpr const AttrDef (&attrs)[4] = linear_attrs;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];

@@ -1,11 +1,14 @@
 #include "program/fp8_products.hpp"
 
+#include <algorithm>
+#include <vector>
+
 #include "prun/fp8_blocks.hpp"
 
 namespace prun {
 namespace {
 
-constexpr std::string_view attr_name = "fp8";
+constexpr std::string_view attr_name = "fp8", from_name = "fp8_from", until_name = "fp8_until";
 
 template <class Body>
 void each_that_can(const Program& program, Body body) {
@@ -49,9 +52,56 @@ void check_order(const Program& program) {
                 " positions; let fewer ranks share them, or leave precision.products out");
 }
 
+std::vector<Id> ops_in_fp8(const Program& program, Id segment) {
+  std::vector<Id> ops;
+  for (const std::vector<Id>& function : program.segment(segment).functions)
+    for (const Id id : function)
+      if (program.op(id).def->in_blocks && program.attr(id, attr_name) != 0) ops.push_back(id);
+  return ops;
+}
+
+// Of the segment's layers, those in between go on.
+void leave_layers(Program& program, Id segment, std::int64_t from, std::int64_t until) {
+  const std::int64_t all = program.segment(segment).repeat;
+  for (const Id id : ops_in_fp8(program, segment)) {
+    if (from >= until) {
+      program.set_attr(id, attr_name, 0);
+    } else if (from > 0 || until < all) {
+      const Op& op = program.op(id);
+      if (!op.has_attr(from_name) || !op.has_attr(until_name))
+        throw_error(ErrorCode::unsupported, "op '", op.kind(), "' multiplies in fp8 and has no attributes '",
+                    from_name, "' and '", until_name,
+                    "', by which some of its layers would not; leave precision.first_in_compute and "
+                    "last_in_compute out");
+      program.set_attr(id, from_name, static_cast<double>(from));
+      program.set_attr(id, until_name, static_cast<double>(until < all ? until : 0));
+    }
+  }
+}
+
+void leave_layers(Program& program, const LayersInCompute& layers) {
+  const Id first = program.step_segment() + 1, last = program.segment_count() - 1;
+  std::int64_t all = 0, at = 0;
+  for (Id id = first + 1; id < last; ++id)
+    if (!ops_in_fp8(program, id).empty()) all += program.segment(id).repeat;
+  if (layers.first + layers.last >= all)
+    throw_error(ErrorCode::bad_input, "precision.first_in_compute = ", layers.first,
+                " and last_in_compute = ", layers.last, " leave none of ", all,
+                " layers with products in fp8; choose fewer, or leave precision.products out");
+  if (layers.first > 0) leave_layers(program, first, 0, 0);
+  if (layers.last > 0) leave_layers(program, last, 0, 0);
+  for (Id id = first + 1; id < last; ++id) {
+    const std::int64_t repeat = program.segment(id).repeat;
+    if (ops_in_fp8(program, id).empty()) continue;
+    leave_layers(program, id, std::clamp<std::int64_t>(layers.first - at, 0, repeat),
+                 std::clamp<std::int64_t>(all - layers.last - at, 0, repeat));
+    at += repeat;
+  }
+}
+
 }  // namespace
 
-void multiply_in_fp8(Program& program) {
+void multiply_in_fp8(Program& program, LayersInCompute layers) {
   check_order(program);
   bool any = false;
   each_that_can(program, [&](Id id) {
@@ -67,6 +117,16 @@ void multiply_in_fp8(Program& program) {
                 "precision.products is \"fp8\", and no product of the model comes in blocks of ", fp8_block,
                 ": widths must be multiples of ", fp8_grain,
                 " and at least that, the length of a sequence a multiple of it; leave the key out");
+  if (layers.first > 0 || layers.last > 0) leave_layers(program, layers);
+}
+
+double layers_in_fp8(const Program& program, Id id) {
+  const Op& op = program.op(id);
+  if (!op.def->in_blocks || program.attr(id, attr_name) == 0) return 0;
+  if (!op.has_attr(from_name) || !op.has_attr(until_name)) return 1;
+  const auto all = static_cast<double>(program.segment(op.segment).repeat);
+  const double until = program.attr(id, until_name);
+  return ((until == 0 ? all : until) - program.attr(id, from_name)) / all;
 }
 
 double share_in_fp8(const Program& program) {
@@ -76,7 +136,7 @@ double share_in_fp8(const Program& program) {
     const double flops =
         op.cost(program.local_shape(op)).flops * static_cast<double>(program.segment(op.segment).repeat);
     all += flops;
-    if (program.attr(id, attr_name) != 0) narrow += flops;
+    narrow += flops * layers_in_fp8(program, id);
   });
   return all > 0 ? narrow / all : 0;
 }

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "plan/moved_bytes.hpp"
+#include "program/fp8_products.hpp"
 
 namespace prun {
 namespace {
@@ -114,15 +115,36 @@ DType element_type(const OpShape& shape) {
   return shape.operand[0].dtype;
 }
 
-bool multiplies_in_fp8(const OpDef& op, const OpShape& shape) {
-  if (!op.in_blocks) return false;
+namespace {
+
+// 0 where it has none of that name.
+std::int64_t integer_attr(const OpDef& op, const OpShape& shape, std::string_view name) {
   for (std::uint64_t i = 0; i < op.attr_count; ++i)
-    if (std::string_view(op.attrs[i].name) == "fp8") return shape.attrs[i].i != 0;
-  return false;
+    if (op.attrs[i].name == name) return shape.attrs[i].i;
+  return 0;
+}
+
+// The attributes of an op that multiplies in fp8 in all layers, or in none.
+std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
+  std::vector<Attr> attrs = op.attrs;
+  for (std::size_t i = 0; i < attrs.size(); ++i) {
+    const std::string_view name = op.def->attrs[i].name;
+    if (name == "fp8") attrs[i].i = in_fp8 ? 1 : 0;
+    if (name == "fp8_from" || name == "fp8_until") attrs[i].i = 0;
+  }
+  return attrs;
+}
+
+}  // namespace
+
+bool multiplies_in_fp8(const OpDef& op, const OpShape& shape) {
+  return op.in_blocks && integer_attr(op, shape, "fp8") != 0;
 }
 
 std::string kernel_name(const OpDef& op, const OpShape& shape) {
-  return multiplies_in_fp8(op, shape) ? detail::concat(op.kind, " in fp8") : std::string(op.kind);
+  if (!multiplies_in_fp8(op, shape)) return op.kind;
+  const bool all = integer_attr(op, shape, "fp8_from") == 0 && integer_attr(op, shape, "fp8_until") == 0;
+  return detail::concat(op.kind, all ? " in fp8" : " partly in fp8");
 }
 
 std::string shape_key(const OpDef& op, const OpShape& shape) {
@@ -259,16 +281,28 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
     ++measured_;
     return exact->second;
   }
-  const DType type = element_type(shape);
-  const std::string name = kernel_name(*op.def, shape);
-  const auto fit = table_.kernels.find({name, type, device});
-  if (fit == table_.kernels.end())
-    if (const std::optional<double> seconds = by_rates(device, program, step, shape)) return *seconds;
-  if (fit == table_.kernels.end())
-    throw_error(ErrorCode::not_found, "the cost table has nothing on op '", name, "' in ", name_of(type),
-                " on '", device, "'; prun bench kernels RECIPE measures it");
-  ++fitted_;
-  return fit->second.seconds(op.cost(shape));
+  const auto other = [&](const OpShape& of) {
+    const DType type = element_type(of);
+    const std::string name = kernel_name(*op.def, of);
+    const auto fit = table_.kernels.find({name, type, device});
+    if (fit == table_.kernels.end())
+      if (const std::optional<double> seconds = by_rates(device, program, step, of)) return *seconds;
+    if (fit == table_.kernels.end())
+      throw_error(ErrorCode::not_found, "the cost table has nothing on op '", name, "' in ", name_of(type),
+                  " on '", device, "'; prun bench kernels RECIPE measures it");
+    ++fitted_;
+    return fit->second.seconds(op.cost(of));
+  };
+  const double narrow = layers_in_fp8(program, step.op);
+  if (narrow == 0 || narrow == 1) return other(shape);
+  double seconds = 0;
+  for (const bool in_fp8 : {true, false}) {
+    const std::vector<Attr> attrs = as_in_all_layers(op, in_fp8);
+    OpShape all_layers = shape;
+    all_layers.attrs = attrs.data();
+    seconds += (in_fp8 ? narrow : 1 - narrow) * other(all_layers);
+  }
+  return seconds;
 }
 
 ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,

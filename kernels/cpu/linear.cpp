@@ -28,7 +28,7 @@ Matrix<T> flatten(const Tensor& tensor, int columns) {
 class Factors {
  public:
   Factors(const KernelArgs& args, const KernelContext& context)
-      : in_fp8_(args.attrs[1].i != 0), scratch_(args.workspace), workers_(*context.workers) {}
+      : in_fp8_(multiplies_in_fp8(args, 1)), scratch_(args.workspace), workers_(*context.workers) {}
 
   template <class T>
   Matrix<const T> operator()(const Tensor& tensor, int columns, Fp8Blocks blocks) {

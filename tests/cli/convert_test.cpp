@@ -765,6 +765,28 @@ srun -l \
   EXPECT_EQ(plan.code, 0) << plan.out;
 }
 
+TEST(ConvertMegatron, LayersThatStayInBf16) {
+  const auto script = [](const std::string& more) {
+    return "torchrun --nproc_per_node 1 pretrain_gpt.py --num-layers 4 --hidden-size 128 "
+           "--num-attention-heads 2"
+           " --seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 --global-batch-size 2"
+           " --train-iters 10 --lr 1e-4 --attention-dropout 0 --hidden-dropout 0 --bf16 " +
+           more + "\n";
+  };
+  expect_converted({"ends.sh",
+                    script("--fp8-recipe blockwise --first-last-layers-bf16 --num-layers-at-end-in-bf16 2"),
+                    sets(with(text, {"model.vocab=512"})),
+                    {"products = \"fp8\"", "first_in_compute = 1", "last_in_compute = 2"},
+                    {},
+                    {}});
+  expect_converted({"none.sh",
+                    script("--first-last-layers-bf16"),
+                    sets(with(text, {"model.vocab=512"})),
+                    {"compute = \"bf16\""},
+                    {},
+                    {}});
+}
+
 // bigscience-workshop/Megatron-DeepSpeed, examples/pretrain_gpt_tiny.sh
 TEST(ConvertMegatron, ATextOfArgumentsAlone) {
   expect_converted({"args.txt",

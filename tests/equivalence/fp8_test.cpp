@@ -50,6 +50,9 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"llama", axis("tp", "tensor"), {"model.plugin=llama", "model.kv_heads=2"}},
         Layout{"context", axis("cp", "context"), {"model.seq=512", "batch.global=2"}},
         Layout{"pipeline", axis("pp", "pipeline", "schedule = 'zb-h1'\n"), {}},
+        Layout{"ends_in_compute",
+               axis("pp", "pipeline", "schedule = 'zb-h1'\n"),
+               {"model.layers=4", "precision.first_in_compute=1", "precision.last_in_compute=1"}},
         Layout{"recompute", axis("dp", "data") + "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n", {}},
         Layout{"offload",
                axis("dp", "data") + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = "
@@ -116,6 +119,45 @@ TEST(Fp8Run, ThePlanSaysWhichShareOfProducts) {
   const double adapted = share("[[strategy]]\nplugin = 'lora'\nrank = 4\n");
   EXPECT_GT(adapted, 0.9);
   EXPECT_LT(adapted, 1);
+}
+
+std::string refusal(const std::vector<std::string>& sets) {
+  try {
+    run_ranks(recipe_of("", sets), 1);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Fp8Run, FirstAndLastLayersStayInCompute) {
+  const std::vector<std::string> ends = {"model.layers=4", "precision.first_in_compute=1",
+                                         "precision.last_in_compute=2"};
+  const auto assembly = [](const std::vector<std::string>& sets) {
+    return Assembly(recipe_of("", sets), plugins());
+  };
+  EXPECT_EQ(share_in_fp8(assembly(ends).program()), 0.25);
+  EXPECT_EQ(assembly({"model.layers=4"}).plan().layout.bytes_in_memory(),
+            assembly(ends).plan().layout.bytes_in_memory());
+  const auto loss = [](std::vector<std::string> sets) {
+    sets.emplace_back("model.layers=4");
+    return run_ranks(recipe_of("", sets), 2).front()[1];
+  };
+  const double some = loss({ends[1], ends[2]});
+  EXPECT_NE(some, loss({}));
+  EXPECT_NE(some, loss({"precision.products=compute"}));
+}
+
+TEST(Fp8Run, LayersInComputeThatLeaveNoneAreRefused) {
+  const std::string none = refusal({"precision.first_in_compute=1", "precision.last_in_compute=1"});
+  EXPECT_NE(none.find("precision.first_in_compute = 1 and last_in_compute = 1 leave none of 2 layers"),
+            std::string::npos)
+      << none;
+  const std::string without = refusal({"precision.first_in_compute=1", "precision.products=compute"});
+  EXPECT_NE(
+      without.find("precision.first_in_compute says which layers do not multiply in fp8, and none does"),
+      std::string::npos)
+      << without;
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ struct Shape {
   std::int64_t rows, in, out;
 };
 
-std::vector<Attr> attrs(std::int64_t fp8) { return {Attr{.i = 1}, Attr{.i = fp8}}; }
+std::vector<Attr> attrs(std::int64_t fp8, std::int64_t from = 0, std::int64_t until = 0) {
+  return {Attr{.i = 1}, Attr{.i = fp8}, Attr{.i = from}, Attr{.i = until}};
+}
 
 Value result(const InstructionSet& set, const char* op, std::vector<Value> operands, std::int64_t fp8) {
   return run(set, {op, std::move(operands), attrs(fp8)}).back();
@@ -52,6 +54,25 @@ TEST(Fp8, ProductsAreThoseOfRoundedFactors) {
     for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const Shape& shape : {Shape{256, 384, 128}, Shape{3, 7, 5}, Shape{130, 300, 257}})
         check(set, type, shape);
+}
+
+// Of layers 1 and 2, say: the others multiply as if they had not been told to.
+TEST(Fp8, LayersThatAreLeftOutMultiplyAsWithout) {
+  const InstructionSet set = all_kernels().front();
+  const Value x = uneven_numbers(DType::f32, 128, 256, 1), weight = uneven_numbers(DType::f32, 128, 256, 2);
+  const auto in_layer = [&](std::int64_t layer, const std::vector<Attr>& with) {
+    return run(set, {.op = "linear",
+                     .operands = {x, weight, Value(), Value(DType::f32, {128, 128})},
+                     .attrs = with,
+                     .layer = layer})
+        .back();
+  };
+  const Value narrow = in_layer(0, attrs(1)), wide = in_layer(0, attrs(0));
+  ASSERT_NE(narrow.bytes(), wide.bytes());
+  for (const std::int64_t layer : {0, 1, 2, 3}) {
+    EXPECT_EQ(in_layer(layer, attrs(1, 1, 3)).bytes(), (layer == 1 || layer == 2 ? narrow : wide).bytes());
+    EXPECT_EQ(in_layer(layer, attrs(1, 2, 0)).bytes(), (layer >= 2 ? narrow : wide).bytes());
+  }
 }
 
 // What was rounded once stays as it is, so that fewer codes would say no less.

@@ -283,6 +283,12 @@ TEST(Prices, ProductsInFp8HaveTheirOwn) {
   table.kernels[{"linear in fp8", DType::f32, device}] = {0.25, 0, 0};
   EXPECT_DOUBLE_EQ(price(), 0.25);
   EXPECT_EQ(kernel_name(linear, shape), "linear in fp8");
+  const Priced ends(table, {"model.hidden=128", "model.heads=4", "model.ffn=256", "model.seq=128",
+                            "precision.products=fp8", "precision.first_in_compute=1"});
+  TablePrices of_half = ends.prices;
+  EXPECT_DOUBLE_EQ(of_half.kernel(ends.assembly.program(), ends.step("linear")),
+                   0.5 * 0.25 + 0.5 * (1e-6 + 1e-9 * cost.flops));
+  EXPECT_EQ(kernel_name(linear, ends.shape("linear")), "linear partly in fp8");
 }
 
 // Kernels of one shape take other times with a window than without.

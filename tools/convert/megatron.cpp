@@ -120,6 +120,9 @@ constexpr std::array rules = {
     // Numbers
     Rule{"fp8-recipe", "blockwise", carried, "precision.products", "fp8"},
     Rule{"fp8*", "", refused, "precision.products = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
+    Rule{"first-last-layers-bf16", "", without_effect, "no products are in fp8"},
+    Rule{"num-layers-at-start-in-bf16", "", without_effect, "no layers are left out of fp8"},
+    Rule{"num-layers-at-end-in-bf16", "", without_effect, "no layers are left out of fp8"},
     Rule{"fp4*", "", refused, eight_bits},
     Rule{"loss-scale*", "", without_effect, "nothing is scaled, or not in that way"},
     Rule{"initial-loss-scale", "", without_effect, "nothing is scaled, or not in that way"},
@@ -575,7 +578,16 @@ void convert_loss_scale(Transfer& transfer) {
   transfer.take("hysteresis", "loss_scale.hysteresis");
 }
 
+// Its defaults are one layer at either end.
+void convert_layers_in_bf16(Transfer& transfer) {
+  if (!flag(transfer, "first-last-layers-bf16") || !transfer.is("fp8-recipe", "blockwise")) return;
+  transfer.carried("first-last-layers-bf16");
+  transfer.take("num-layers-at-start-in-bf16", "precision.first_in_compute", "1");
+  transfer.take("num-layers-at-end-in-bf16", "precision.last_in_compute", "1");
+}
+
 void convert_precision(Transfer& transfer) {
+  convert_layers_in_bf16(transfer);
   if (flag(transfer, "fp16")) {
     convert_loss_scale(transfer);
   } else if (flag(transfer, "bf16")) {

@@ -31,4 +31,12 @@ inline bool comes_in_blocks(const OperandShape& part, const OperandShape& whole,
   return split ? run % fp8_block == 0 : run >= fp8_block && run % fp8_grain == 0;
 }
 
+// Says whether a launch of an op multiplies so, by its attributes from number `fp8` on: fp8, and of the
+// layers of the segment the first one that does, fp8_from, and the first one behind those that do, fp8_until,
+// where that is not 0.
+inline bool multiplies_in_fp8(const KernelArgs& args, int fp8) {
+  const Attr* const of = args.attrs + fp8;
+  return of[0].i != 0 && args.layer >= of[1].i && (of[2].i == 0 || args.layer < of[2].i);
+}
+
 }  // namespace prun

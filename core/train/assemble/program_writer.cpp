@@ -98,7 +98,9 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
       return false;
     }
     if (phase == "partition") lay_out();
-    if (phase == "partition" && in_fp8()) multiply_in_fp8(*program_);
+    if (phase == "partition" && in_fp8())
+      multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
+                                  recipe_.integer("precision.last_in_compute")});
     if (phase == "state")
       pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
     if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());

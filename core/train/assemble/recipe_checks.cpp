@@ -139,6 +139,17 @@ bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Di
   return refuse("master", precision.master) && refuse("gradient", precision.gradient);
 }
 
+// What narrows or spares products in fp8 needs some.
+void check_fp8(const Recipe& recipe, Diagnostics& problems) {
+  if (recipe.text("precision.products") == "fp8") return;
+  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
+    if (recipe.integer(key) > 0)
+      problems.add(
+          recipe.problem(key, detail::concat(key,
+                                             " says which layers do not multiply in fp8, and none does; set "
+                                             "precision.products = \"fp8\", or leave it out")));
+}
+
 void check_precision(const Recipe& recipe, Diagnostics& problems) {
   const Precision precision = precision_of(recipe);
   const std::string compute = name_of(precision.compute);
@@ -285,6 +296,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpo
   check_evaluations(recipe, problems);
   check_name(recipe, problems);
   check_precision(recipe, problems);
+  check_fp8(recipe, problems);
   check_loss_scale(recipe, problems);
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, plugins, problems);

@@ -7,7 +7,7 @@
 namespace prun::cuda {
 
 // Says whether a launch of linear or one of its gradients multiplies so.
-inline bool multiplies_in_fp8(const KernelArgs& args) { return args.attrs[1].i != 0; }
+inline bool multiplies_in_fp8(const KernelArgs& args) { return multiplies_in_fp8(args, 1); }
 
 // Cuts a workspace into factors, behind what the library is given.
 class Fp8Workspace {
