@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/require.hpp"
-#include "prun/fp8_blocks.hpp"
+#include "prun/fp8_squares.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -134,17 +134,33 @@ struct LinearWeightGrad {
   static constexpr const AttrDef (&attrs)[4] = linear_attrs;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
+    if (s.attrs[1].i == 2) return rule_of_codes(s);
     const OperandShape& x = s.operand[0];
     const int lead = x.rank - static_cast<int>(s.attrs[0].i);
     check_same(x, 0, s.operand[1], 0, lead, "linear_weight_grad");
     s.sum(0, 0, lead);
   }
+  // x as the codes of its squares.
+  static void rule_of_codes(OpShape& s) {
+    const OperandShape &codes = s.operand[0], &dy = s.operand[1], &w = s.operand[2];
+    const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;
+    require(in >= 1 && lead >= 1, "linear_weight_grad: in_dims ", in, " does not fit the operands");
+    OperandShape x = dy;
+    x.rank = lead + in;
+    for (int i = 0; i < in; ++i) x.dims[lead + i] = w.dims[out + i];
+    const OperandShape right = fp8_squares_of(x, in);
+    require(right.present && codes.dtype == right.dtype && codes.rank == right.rank,
+            "linear_weight_grad takes codes of squares of a value where fp8 is 2");
+    check_same(codes, 0, right, 0, right.rank, "linear_weight_grad");
+    s.sum(0, 1, right.rank);
+    s.whole(2, out + 1, w.rank);
+  }
   static bool in_blocks(const OpShape& part, const OpShape& whole) {
     return product_in_blocks(part, whole, 0, part.operand[0].rank - dims_in(part), 2);
   }
   static void cost(const OpShape& s, OpCost& c) {
-    c.flops =
-        matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)), s.operand[2]);
+    const int out = s.operand[2].rank - dims_in(s);
+    c.flops = matmul_flops(leading(s.operand[1], s.operand[1].rank - out), s.operand[2]);
   }
 };
 

@@ -106,6 +106,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       products | choice | compute | compute,fp8 | What matrix products of layers round their factors to; fp8: e4m3 in blocks of 128 along what is summed, of weights in squares, each with a scale that is a power of two; sums and results are as with compute, and so are embedding, head, router, experts and attention, and products whose widths are no multiples of 16 or whose sequences no multiples of 128
       first_in_compute | int | 0 | 0..1000000 | With products = "fp8": so many of the first layers multiply as with compute
       last_in_compute  | int | 0 | 0..1000000 | With products = "fp8": so many of the last layers, and what the head has of such products, multiply as with compute
+      saved    | choice | compute | compute,fp8 | With products = "fp8": what backward reads of forward for such products alone; fp8: the codes that they multiply, half the bytes of bf16 and the same results
       state    | choice | fp32  | fp64,fp32,bf16 | What master, moments and gradient are that do not say it themselves
       master   | choice | state | state,fp64,fp32,bf16,split | Weights that are updated; split: fp32, its low half beside the bf16 parameter; bf16 rounds stochastically
       moments  | choice | state | state,fp64,fp32,bf16,8bit | What the optimizer keeps for each weight; bf16 and 8bit round stochastically; 8bit: in blocks of 128, what has fewer than 4096 elements or does not come in blocks in fp32

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "cpu/dispatch.hpp"
-#include "cpu/fp8_blocks.hpp"
+#include "cpu/fp8_squares.hpp"
 #include "cpu/gelu.hpp"
 #include "cpu/gemm.hpp"
 #include "cpu/lanes.hpp"
@@ -37,6 +37,13 @@ class Factors {
     T* const rounded = scratch_.take<T>(given.rows * given.cols);
     round_to_fp8(blocks, given.data, rounded, given.rows, given.cols, workers_);
     return row_major<const T>(rounded, given.rows, given.cols);
+  }
+  // Of a value whose squares have become codes.
+  template <class T>
+  Matrix<const T> of_codes(const Tensor& codes, const Fp8Squares& squares) {
+    T* const numbers = scratch_.take<T>(squares.rows * squares.columns);
+    decode_squares(squares, codes, numbers, workers_);
+    return row_major<const T>(numbers, squares.rows, squares.columns);
   }
   void* workspace() { return scratch_.take<char>(0); }
 
@@ -88,7 +95,10 @@ void linear_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor& dweight = args.operands[2];
   const int in = static_cast<int>(args.attrs[0].i), out = dweight.rank - in;
   Factors factors(args, context);
-  const Matrix<const T> x = factors.operator()<T>(args.operands[0], in, Fp8Blocks::squares),
+  const Matrix<const T> x = args.attrs[1].i == 2
+                                ? factors.of_codes<T>(args.operands[0],
+                                                      {args.operands[1].outer(out), dweight.inner(in)})
+                                : factors.operator()<T>(args.operands[0], in, Fp8Blocks::squares),
                         dy = factors.operator()<T>(args.operands[1], out, Fp8Blocks::columns);
   gemm<T, T, Sum>(*context.workers, dy.transposed(), x, flatten<Sum>(dweight, in), !args.begins(2), nullptr,
                   factors.workspace());
@@ -109,9 +119,11 @@ Kernel select_gelu_grad(const OpShape& shape) {
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear_gelu_grad<T>; });
 }
 
+bool has_codes(const OpShape& shape) { return shape.attrs[1].i == 2; }
+
 Kernel select_weight_grad(const OpShape& shape) {
-  if (!same_type(shape, {0, 1})) return nullptr;
-  return choose_product_sum(shape.operand[0].dtype, shape.operand[2].dtype,
+  if (!has_codes(shape) && !same_type(shape, {0, 1})) return nullptr;
+  return choose_product_sum(shape.operand[1].dtype, shape.operand[2].dtype,
                             []<class T, class Sum>() -> Kernel { return linear_weight_grad<T, Sum>; });
 }
 
@@ -127,6 +139,16 @@ Extents extents(const OpShape& shape, int weight_operand, int value_operand) {
   for (int d = 0; d < value.rank - in; ++d) e.rows *= value.dims[d].extent;
   for (int d = 0; d < weight.rank; ++d) (d < weight.rank - in ? e.out : e.in) *= weight.dims[d].extent;
   return e;
+}
+
+// Returns the shape of x [rows, in..] of a weight's gradient that is given its codes.
+OperandShape numbers_of_codes(const OpShape& shape) {
+  const OperandShape &dy = shape.operand[1], &weight = shape.operand[2];
+  const int in = static_cast<int>(shape.attrs[0].i), out = weight.rank - in, lead = dy.rank - out;
+  OperandShape x = dy;
+  x.rank = lead + in;
+  for (int i = 0; i < in; ++i) x.dims[lead + i] = weight.dims[out + i];
+  return x;
 }
 
 // Returns the workspace of two factors that Factors has rounded.
@@ -152,8 +174,10 @@ std::int64_t input_grad_workspace(const OpShape& shape, std::int32_t threads) {
 }
 
 std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
-  const Extents e = extents(shape, 2, 0);
-  return factors_workspace(shape, 0, 1) + gemm_workspace(threads, e.out, e.in, e.rows, e.compute_size);
+  OpShape numbers = shape;
+  if (has_codes(shape)) numbers.operand[0] = numbers_of_codes(shape);
+  const Extents e = extents(numbers, 2, 0);
+  return factors_workspace(numbers, 0, 1) + gemm_workspace(threads, e.out, e.in, e.rows, e.compute_size);
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 // Products in fp8: ranks round in the places where one rank does, or the layout is refused.
 #include <gtest/gtest.h>
 
+#include "inspect/report.hpp"
 #include "inspect/verify.hpp"
 #include "program/fp8_products.hpp"
+#include "program/saved_codes.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
@@ -41,6 +43,8 @@ TEST_P(Fp8, LayoutsEqualOneRank) {
 
 const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n";
 
+const std::string saved = "precision.saved=fp8";
+
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Fp8,
     testing::Values(
@@ -58,6 +62,19 @@ INSTANTIATE_TEST_SUITE_P(
                axis("dp", "data") + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\nparameters = "
                                     "'host'\n",
                {}},
+        Layout{"saved_zero3", axis("dp", "data") + zero3, {saved}},
+        Layout{"saved_tensor", axis("tp", "tensor"), {saved}},
+        Layout{"saved_tensor_sequence", axis("tp", "tensor", "sequence = true\n"), {saved}},
+        Layout{"saved_llama", axis("tp", "tensor"), {"model.plugin=llama", "model.kv_heads=2", saved}},
+        Layout{"saved_context", axis("cp", "context"), {"model.seq=512", "batch.global=2", saved}},
+        Layout{"saved_pipeline", axis("pp", "pipeline", "schedule = 'zb-h1'\n"), {saved}},
+        Layout{"saved_recompute",
+               axis("dp", "data") + "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = "
+                                    "['layernorm']\n",
+               {saved}},
+        Layout{"saved_offload",
+               axis("dp", "data") + "[[strategy]]\nplugin = 'offload'\nactivations = 'host'\n",
+               {saved}},
         Layout{"adapters", axis("dp", "data") + "[[strategy]]\nplugin = 'lora'\nrank = 4\n", {}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
@@ -89,9 +106,10 @@ TEST(Fp8Run, PartsOfBlocksAreRefused) {
   EXPECT_NE(nothing.find("no product of the model comes in blocks of 128"), std::string::npos) << nothing;
 }
 
-TEST(Fp8Run, ResumesWithTheSameBits) {
-  const std::string out = (temporary_folder() / "fp8-resume").string();
-  const std::vector<std::string> sets = {"precision.compute=bf16", "precision.state=fp32", "run.out=" + out};
+void expect_resumes(const std::string& how) {
+  const std::string out = (temporary_folder() / ("fp8-resume-" + how)).string();
+  const std::vector<std::string> sets = {"precision.compute=bf16", "precision.state=fp32", "run.out=" + out,
+                                         "precision.saved=" + how};
   const Recipe recipe = recipe_of(axis("dp", "data"), sets);
   std::vector<double> through, resumed;
   const auto steps = [](const Recipe& of, int before, int after, std::vector<double>* kept) {
@@ -108,6 +126,11 @@ TEST(Fp8Run, ResumesWithTheSameBits) {
   steps(recipe, 2, 0, nullptr);
   steps(recipe.with("run.resume", out), 0, 2, &resumed);
   EXPECT_EQ(resumed, through);
+}
+
+TEST(Fp8Run, ResumesWithTheSameBits) {
+  expect_resumes("compute");
+  expect_resumes("fp8");
 }
 
 // Of the products of a block, all but adapters'.
@@ -146,6 +169,62 @@ TEST(Fp8Run, FirstAndLastLayersStayInCompute) {
   const double some = loss({ends[1], ends[2]});
   EXPECT_NE(some, loss({}));
   EXPECT_NE(some, loss({"precision.products=compute"}));
+}
+
+// Of a block of GPT: what both norms and the gelu give. What attention gives is read by its gradient too.
+TEST(Fp8Run, SavedCodesChangeNoBit) {
+  const std::vector<std::string> bf16 = {"precision.compute=bf16", "precision.state=fp32", "batch.micro=2",
+                                         "model.ffn=512"};
+  const auto with = [&](const std::string& how) {
+    std::vector<std::string> sets = bf16;
+    sets.push_back("precision.saved=" + how);
+    return sets;
+  };
+  for (const std::string& layout : {std::string(), axis("tp", "tensor"), axis("pp", "pipeline")})
+    EXPECT_EQ(run_ranks(recipe_of(layout, with("fp8")), 3), run_ranks(recipe_of(layout, with("compute")), 3))
+        << layout;
+}
+
+std::int64_t slot_bytes(const Assembly& assembly) {
+  return assembly.plan().layout.memory.bytes[static_cast<std::size_t>(Region::slot)];
+}
+
+TEST(Fp8Run, SavedCodesArePlannedToTheByte) {
+  const auto assembly = [](const std::string& text, const std::string& how) {
+    return Assembly(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "batch.micro=2",
+                                     "model.ffn=512", "precision.saved=" + how}),
+                    plugins());
+  };
+  const Assembly codes = assembly("", "fp8"), numbers = assembly("", "compute");
+  SavedInCodes all;
+  std::int64_t layers = 0;
+  for (Id id = 0; id < codes.program().segment_count(); ++id)
+    if (const SavedInCodes of = saved_in_codes(codes.program(), id); of.values > 0) {
+      all = of;
+      layers = codes.program().segment(id).repeat;
+    }
+  constexpr std::int64_t rows = 2 * 128, widths = 256 + 256 + 512;
+  EXPECT_EQ(all.values, 3);
+  EXPECT_EQ(all.bytes_before, 2 * rows * widths);
+  EXPECT_EQ(all.bytes, rows * (widths + widths / 128));
+  EXPECT_EQ(slot_bytes(numbers) - slot_bytes(codes), layers * (all.bytes_before - all.bytes));
+  EXPECT_NE(codes.fingerprint(), numbers.fingerprint());
+  const std::string said = "saved       in codes: 3 of block (258.00 KiB a layer instead of 512.00 KiB)";
+  EXPECT_NE(plan_text(codes, {}).find(said), std::string::npos) << plan_text(codes, {});
+  const std::string adapters = "[[strategy]]\nplugin = 'lora'\nrank = 4\n";
+  EXPECT_EQ(slot_bytes(assembly(adapters, "fp8")), slot_bytes(assembly(adapters, "compute")));
+  const std::string full = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
+  EXPECT_EQ(assembly(full, "fp8").fingerprint(), assembly(full, "compute").fingerprint());
+}
+
+TEST(Fp8Run, SavedCodesThatHaveNoProductAreRefused) {
+  const std::string none = refusal({saved, "precision.products=compute"});
+  EXPECT_NE(none.find("precision.saved = \"fp8\" keeps codes for products in fp8, and there are none"),
+            std::string::npos)
+      << none;
+  const std::string some = refusal({saved, "precision.first_in_compute=1"});
+  EXPECT_NE(some.find("from values that precision.saved = \"fp8\" keeps in codes"), std::string::npos)
+      << some;
 }
 
 TEST(Fp8Run, LayersInComputeThatLeaveNoneAreRefused) {

@@ -1,8 +1,9 @@
 // Products in fp8 on the CPU are products of what the oracle rounds, bit for bit.
+#include "prun/fp8_squares.hpp"
 #include "tests/support/fp8_oracle.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(linear_kernels)
+PRUN_TEST_KERNELS(all_kernels)
 
 namespace {
 
@@ -87,6 +88,47 @@ TEST(Fp8, RoundingTwiceChangesNothing) {
     EXPECT_LE(largest, 1.0 / 16) << name_of(type);
     EXPECT_GE(largest, 1.0 / 20) << name_of(type);
   }
+}
+
+// Codes of x [rows, in], as backward is given them.
+Value codes_of(const InstructionSet& set, const Value& x) {
+  const std::int64_t rows = x.dims()[0], in = x.dims()[1];
+  const Value blank(DType::u8, {in + (in + 127) / 128, rows});
+  return run(set, {"encode_fp8_squares", {x, blank}, {Attr{.i = 1}}}).back();
+}
+
+TEST(Fp8, CodesOfSquaresAreWhatTheOracleRoundsTo) {
+  for (const InstructionSet& set : all_kernels())
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (const auto& [rows, in] : {std::pair<std::int64_t, std::int64_t>{256, 384}, {640, 144}}) {
+        Value x = uneven_numbers(type, rows, in, 1);
+        x.set(5, std::nan(""));
+        const auto width = static_cast<std::size_t>(in), height = static_cast<std::size_t>(rows);
+        const Value want = rounded_to_fp8(x, width, block, block), codes = codes_of(set, x);
+        const Fp8Squares squares{rows, in};
+        const auto stride = static_cast<std::size_t>(squares.stride());
+        for (std::size_t i = 0; i < x.size(); ++i) {
+          const std::size_t row = i / width, column = i % width, square = column / 128 * stride + row / 128;
+          float scale = 0;
+          std::memcpy(&scale, codes.bytes().data() + x.size() + 4 * square, sizeof scale);
+          const auto code = static_cast<unsigned char>(codes.bytes()[column * height + row]);
+          const double number = e4m3_number(code) * static_cast<double>(scale);
+          ASSERT_TRUE(number == want[i] || (std::isnan(number) && std::isnan(want[i])))
+              << set.name << ", " << name_of(type) << ", " << row << ", " << column << ": " << number;
+        }
+      }
+}
+
+TEST(Fp8, AWeightsGradientFromCodesHasTheSameBits) {
+  for (const InstructionSet& set : all_kernels())
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (const auto& [rows, in] : {std::pair<std::int64_t, std::int64_t>{256, 384}, {128, 208}}) {
+        const Value x = uneven_numbers(type, rows, in, 1), dy = uneven_numbers(type, rows, 144, 3);
+        const Value sums = Value::random(OpShape::statistics(type), {144, in}, 5);
+        EXPECT_EQ(result(set, "linear_weight_grad", {codes_of(set, x), dy, sums}, 2).bytes(),
+                  result(set, "linear_weight_grad", {x, dy, sums}, 1).bytes())
+            << set.name << ", " << name_of(type);
+      }
 }
 
 TEST(Fp8, ABlockThatIsNotFiniteIsNoNumber) {

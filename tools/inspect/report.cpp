@@ -12,6 +12,7 @@
 #include "program/flops.hpp"
 #include "program/fp8_products.hpp"
 #include "program/recompute.hpp"
+#include "program/saved_codes.hpp"
 
 namespace prun {
 namespace {
@@ -95,6 +96,22 @@ std::vector<std::int64_t> memory_of_stages(const Assembly& assembly) {
   for (int rank : assembly.mesh().group(assembly.rank(), assembly.pipeline()->axis))
     all.push_back(assembly.plan_of(rank).layout.bytes_in_memory());
   return all;
+}
+
+// Says what is kept in codes instead of as it is, of all layers on one rank and for one microbatch.
+std::string saved_text(const Assembly& assembly) {
+  const Program& program = assembly.program();
+  if (assembly.recipe().text("precision.saved") == "compute") return "";
+  std::string text;
+  for (Id id = 0; id < program.segment_count(); ++id) {
+    const SavedInCodes saved = saved_in_codes(program, id);
+    if (saved.values == 0) continue;
+    text += format("%s%lld of %s (%s a layer instead of %s)", text.empty() ? "" : "; ",
+                   static_cast<long long>(saved.values), program.segment(id).name.c_str(),
+                   size_text(static_cast<double>(saved.bytes)).c_str(),
+                   size_text(static_cast<double>(saved.bytes_before)).c_str());
+  }
+  return "saved       in codes: " + (text.empty() ? "nothing" : text) + "\n";
 }
 
 std::string stages_text(const Assembly& assembly) {
@@ -313,6 +330,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
     text +=
         format("products    %.1f %% of the FLOPs of layers' products in %s\n",
                100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.products").c_str());
+  text += saved_text(assembly);
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)
     text += "to fit      " + said + "\n";

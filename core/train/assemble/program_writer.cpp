@@ -6,6 +6,7 @@
 #include "program/fp8_products.hpp"
 #include "program/group_losses.hpp"
 #include "program/passes.hpp"
+#include "program/saved_codes.hpp"
 #include "program/step.hpp"
 #include "program/update_form.hpp"
 #include "prun/strategy.hpp"
@@ -103,6 +104,7 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
                                   recipe_.integer("precision.last_in_compute")});
     if (phase == "state")
       pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
+    if (phase == "memory" && in_fp8() && recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
     if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
   }
   return true;

@@ -139,11 +139,22 @@ bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Di
   return refuse("master", precision.master) && refuse("gradient", precision.gradient);
 }
 
-// What narrows or spares products in fp8 needs some.
+// What spares products in fp8, or is kept for them, needs some. The layers of a segment keep the same.
 void check_fp8(const Recipe& recipe, Diagnostics& problems) {
-  if (recipe.text("precision.products") == "fp8") return;
+  const bool saves = recipe.text("precision.saved") == "fp8",
+             any = recipe.text("precision.products") == "fp8";
+  if (saves && !any)
+    problems.add(recipe.problem("precision.saved",
+                                "precision.saved = \"fp8\" keeps codes for products in fp8, and there are "
+                                "none; set precision.products = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
-    if (recipe.integer(key) > 0)
+    if (recipe.integer(key) > 0 && saves && any)
+      problems.add(recipe.problem(
+          key, detail::concat(key,
+                              " has layers multiply as without fp8, from values that precision.saved = "
+                              "\"fp8\" keeps in codes; leave one of the two out")));
+  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
+    if (recipe.integer(key) > 0 && !any)
       problems.add(
           recipe.problem(key, detail::concat(key,
                                              " says which layers do not multiply in fp8, and none does; set "

@@ -1,13 +1,33 @@
 // Products in fp8 as work: both factors become codes in the launch's workspace, and are multiplied there.
 #pragma once
 
+#include <optional>
+
 #include "cuda/fp8_blocks.hpp"
 #include "linear_work.hpp"
+#include "prun/fp8_squares.hpp"
 
 namespace prun::cuda {
 
 // Says whether a launch of linear or one of its gradients multiplies so.
 inline bool multiplies_in_fp8(const KernelArgs& args) { return multiplies_in_fp8(args, 1); }
+
+// The shape of a weight's gradient: rows are dy's, since x may be codes.
+inline LinearShape weight_grad_shape(const KernelArgs& args) {
+  const Tensor& w = args.operands[2];
+  LinearShape shape{};
+  shape.in = w.inner(static_cast<int>(args.attrs[0].i));
+  shape.out = w.elements() / shape.in;
+  shape.rows = args.operands[1].elements() / shape.out;
+  return shape;
+}
+
+// Returns x of a weight's gradient where forward has kept its codes.
+inline std::optional<Fp8Factor> kept_codes(const KernelArgs& args, const LinearShape& s) {
+  if (args.attrs[1].i != 2) return {};
+  const Fp8Squares squares{s.rows, s.in};
+  return Fp8Factor{squares.codes(args.operands[0]), squares.scales(args.operands[0])};
+}
 
 // Cuts a workspace into factors, behind what the library is given.
 class Fp8Workspace {
@@ -111,12 +131,15 @@ Work input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libra
   };
 }
 
-// Computes dweight, where dy has become codes.
+// Computes dweight, where dy has become codes, and x as well where these are `kept`.
 template <class T, class S>
-Work weight_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
-                        Stream stream) {
+Work weight_grad_in_fp8(const LinearShape& s, const std::optional<Fp8Factor>& kept,
+                        const GemmOperands& operands, Libraries& libraries, Stream stream) {
   const T* const x = static_cast<const T*>(operands.b);
   const Fp8Backward factors(s, operands.workspace);
+  if (kept)
+    return fp8_product(linear_weight_grad_product<T, S>(s), s.out, s.in, s.rows, factors.dy_columns, *kept,
+                       operands, libraries, stream);
   return [=, product = fp8_product(linear_weight_grad_product<T, S>(s), s.out, s.in, s.rows,
                                    factors.dy_columns, factors.x, operands, libraries, stream)](Stream on) {
     squares_to_fp8(x, s.rows, s.in, true, factors.x, on);

@@ -37,7 +37,7 @@ Work bind_products(const Gradients& of, const LinearShape& shape, Prepare prepar
       shape, linear_input_grad_operands<T>(dy, data<T>(input, 1), data<T>(input, 2), input.workspace),
       libraries, stream);
   const Work dweight =
-      weight_grad_in_fp8<T, S>(shape,
+      weight_grad_in_fp8<T, S>(shape, kept_codes(weight, shape),
                                linear_weight_grad_operands<T, S>(data<T>(weight, 0), dy, data<S>(weight, 2),
                                                                  weight.begins(2), input.workspace),
                                libraries, stream);
@@ -59,7 +59,7 @@ LinearShape shape_of(const Gradients& of) {
 // Calls bind<T, S>() for values and the type that the weight's gradient is summed in.
 template <class Bind>
 Work with_types(const Gradients& of, Bind bind) {
-  return by_sum(types_of(*of.weight), 0, {2}, [&]<class T, class S>() -> Work {
+  return by_sum(types_of(*of.weight), 1, {2}, [&]<class T, class S>() -> Work {
     if constexpr (is_half<T>)
       return bind.template operator()<T, S>();
     else

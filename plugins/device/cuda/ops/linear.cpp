@@ -63,7 +63,7 @@ constexpr auto bind_gelu_grad = []<class T>(const KernelArgs& args, Libraries& l
 
 constexpr auto bind_weight_grad = []<class T, class S>(const KernelArgs& args, Libraries& libraries,
                                                        Stream stream) -> Work {
-  LinearShape shape = linear_shape(args, 2, 0);
+  LinearShape shape = weight_grad_shape(args);
   const T *x = data<const T>(args, 0), *dy = data<const T>(args, 1);
   S* dweight = data<S>(args, 2);
   shape.alignment = alignment_of({x, dy, dweight});
@@ -71,7 +71,8 @@ constexpr auto bind_weight_grad = []<class T, class S>(const KernelArgs& args, L
   if constexpr (!std::is_same_v<T, double>)
     if (multiplies_in_fp8(args))
       return [=, factors = Fp8Backward(shape, args.workspace),
-              product = weight_grad_in_fp8<T, S>(shape, operands, libraries, stream)](Stream on) {
+              product = weight_grad_in_fp8<T, S>(shape, kept_codes(args, shape), operands, libraries,
+                                                 stream)](Stream on) {
         columns_to_fp8(dy, shape.rows, shape.out, factors.dy_columns, on);
         product(on);
       };
@@ -90,6 +91,17 @@ std::int64_t workspace_of(const OpShape& s, std::int32_t) {
   shape.out = w.elements() / shape.in;
   shape.rows = s.operand[value].elements() / shape.in;
   return Factors(shape, nullptr).bytes;
+}
+
+// The same of a weight's gradient, whose x may be codes.
+std::int64_t weight_grad_workspace(const OpShape& s, std::int32_t) {
+  if (s.attrs[1].i == 0) return gemm_workspace;
+  const OperandShape& w = s.operand[2];
+  LinearShape shape{.rows = 0, .in = 1, .out = 0};
+  for (int d = w.rank - static_cast<int>(s.attrs[0].i); d < w.rank; ++d) shape.in *= w.dims[d].extent;
+  shape.out = w.elements() / shape.in;
+  shape.rows = s.operand[1].elements() / shape.out;
+  return Fp8Backward(shape, nullptr).bytes;
 }
 
 bool can_multiply(const OpShape& s) { return s.attrs[1].i == 0 || s.operand[0].dtype != DType::f64; }
@@ -111,20 +123,28 @@ Kernel select_gelu_grad(const OpShape& s) {
 }
 
 Kernel select_weight_grad(const OpShape& s) {
-  if (!same_type(s, {0, 1}) || !can_multiply(s)) return nullptr;
-  return by_sum(s, 0, {2}, []<class T, class S>() -> Kernel { return runs_when_bound; });
+  const bool fits =
+      s.attrs[1].i == 2 ? s.operand[1].dtype != DType::f64 : same_type(s, {0, 1}) && can_multiply(s);
+  if (!fits) return nullptr;
+  return by_sum(s, 1, {2}, []<class T, class S>() -> Kernel { return runs_when_bound; });
+}
+
+// By the type of dy: x may be codes.
+Work bind_weight_grads(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  return by_sum(types_of(args), 1, {2}, [&]<class T, class S>() -> Work {
+    return bind_weight_grad.template operator()<T, S>(args, libraries, stream);
+  });
 }
 
 }  // namespace
 
 std::vector<DeviceOp> linear_ops(const OpChoices&) {
-  constexpr auto of_linear = workspace_of<Fp8Forward, 1, 0>, of_input_grad = workspace_of<Fp8Backward, 1, 2>,
-                 of_weight_grad = workspace_of<Fp8Backward, 2, 0>;
-  return {
-      {{"linear", select_linear, of_linear}, bind_typed<bind_linear>},
-      {{"linear_input_grad", select_input_grad, of_input_grad}, bind_typed<bind_input_grad>},
-      {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_typed<bind_gelu_grad>},
-      {{"linear_weight_grad", select_weight_grad, of_weight_grad, 1u << 2}, bind_typed<bind_weight_grad, 2>}};
+  constexpr auto of_linear = workspace_of<Fp8Forward, 1, 0>, of_input_grad = workspace_of<Fp8Backward, 1, 2>;
+  return {{{"linear", select_linear, of_linear}, bind_typed<bind_linear>},
+          {{"linear_input_grad", select_input_grad, of_input_grad}, bind_typed<bind_input_grad>},
+          {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_typed<bind_gelu_grad>},
+          {{"linear_weight_grad", select_weight_grad, weight_grad_workspace, 1u << 2}, bind_weight_grads}};
 }
 
 }  // namespace prun::cuda

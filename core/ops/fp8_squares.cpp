@@ -1,0 +1,33 @@
+// A value in squares of fp8, as codes that backward multiplies (prun/fp8_squares.hpp).
+#include "prun/fp8_squares.hpp"
+
+#include <vector>
+
+#include "base/require.hpp"
+#include "prun/op.hpp"
+
+namespace prun {
+namespace {
+
+struct EncodeFp8Squares {
+  static constexpr const char* kind = "encode_fp8_squares";
+  static constexpr const char* help =
+      "x transposed, in squares of 128 x 128 as codes in e4m3 with a scale each, a power of two";
+  static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
+  static constexpr AttrDef attrs[] = {int_attr("in_dims", 1)};
+  static void rule(OpShape& s) {
+    const OperandShape& x = s.operand[0];
+    const int in = static_cast<int>(s.attrs[0].i);
+    const OperandShape codes = fp8_squares_of(x, in);
+    require(codes.present, "encode_fp8_squares takes numbers in rows of a multiple of ", fp8_grain,
+            ", as many as a multiple of ", fp8_block);
+    s.output(1, codes.dtype, codes.dims, codes.rank);
+    s.whole(0, x.rank - in + 1, x.rank);
+  }
+};
+
+}  // namespace
+
+std::vector<OpDef> fp8_squares_ops() { return {op_def<EncodeFp8Squares>()}; }
+
+}  // namespace prun

@@ -1,0 +1,29 @@
+// Implements encode_fp8_squares: a value transposed, as codes in squares of fp8.
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/fp8_squares.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+std::vector<KernelDef> fp8_squares_kernels();
+
+namespace {
+
+template <class T>
+void encode_fp8_squares(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &codes = args.operands[1];
+  const int in = static_cast<int>(args.attrs[0].i);
+  const Fp8Squares squares{x.outer(in), x.inner(in)};
+  encode_squares(x.as<const T>(), squares, codes, *context.workers);
+}
+
+Kernel select_encode(const OpShape& s) {
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return encode_fp8_squares<T>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> fp8_squares_kernels() { return {{"encode_fp8_squares", select_encode}}; }
+
+}  // namespace prun::cpu::PRUN_ISA

@@ -1,0 +1,73 @@
+// Values as codes of their squares in fp8 (prun/fp8_squares.hpp), and back: what comes back is what
+// round_to_fp8() would have left of them, to the last bit.
+#pragma once
+
+#include <cstring>
+
+#include "cpu/fp8_blocks.hpp"
+#include "prun/fp8_squares.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+
+inline constexpr int e4m3_nan = 0x7f;
+
+// Calls body(square's index, row, column, rows, columns) for each square.
+template <class Body>
+void each_square(const Fp8Squares& all, const Workers& workers, Body body) {
+  const std::int64_t down = all.rows / fp8_block;
+  parallel_ranges(workers, all.across() * down, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t column = i / down * fp8_block, row = i % down * fp8_block;
+      body(i / down * all.stride() + i % down, row, column, std::min(fp8_block, all.columns - column));
+    }
+  });
+}
+
+// Writes all bytes, also those between the scales.
+template <class T>
+void encode_squares(const T* x, const Fp8Squares& all, const Tensor& to, const Workers& workers) {
+  std::uint8_t* const codes = all.codes(to);
+  float* const scales = all.scales(to);
+  std::memset(scales, 0, static_cast<std::size_t>(all.across() * all.rows));
+  each_square(
+      all, workers, [&](std::int64_t square, std::int64_t row, std::int64_t column, std::int64_t wide) {
+        const T* const from = x + row * all.columns + column;
+        using C = Compute<T>;
+        C largest = 0, beyond = 0;
+        for (std::int64_t i = 0; i < fp8_block; ++i)
+          for (std::int64_t j = 0; j < wide; ++j) {
+            const C size = std::abs(load(from[i * all.columns + j]));
+            largest = largest < size ? size : largest;
+            beyond += size - size;
+          }
+        const std::uint32_t bits =
+            fp8_scale_bits(std::bit_cast<std::uint32_t>(static_cast<float>(largest + beyond)) & 0x7fffffffu);
+        const float scale = std::bit_cast<float>(bits);
+        const C inverse = static_cast<C>(std::bit_cast<float>(fp8_inverse_bits(bits)));
+        scales[square] = scale;
+        for (std::int64_t j = 0; j < wide; ++j)
+          for (std::int64_t i = 0; i < fp8_block; ++i) {
+            const auto number = static_cast<float>(round_to_e4m3(load(from[i * all.columns + j]) * inverse));
+            codes[(column + j) * all.rows + row + i] =
+                static_cast<std::uint8_t>(scale == scale ? e4m3_code(number) : e4m3_nan);
+          }
+      });
+}
+
+// Writes what the codes stand for, as a row-major matrix.
+template <class T>
+void decode_squares(const Fp8Squares& all, const Tensor& from, T* to, const Workers& workers) {
+  const std::uint8_t* const codes = all.codes(from);
+  const float* const scales = all.scales(from);
+  each_square(all, workers,
+              [&](std::int64_t square, std::int64_t row, std::int64_t column, std::int64_t wide) {
+                using C = Compute<T>;
+                const auto scale = static_cast<C>(scales[square]);
+                for (std::int64_t i = 0; i < fp8_block; ++i)
+                  for (std::int64_t j = 0; j < wide; ++j)
+                    store(to[(row + i) * all.columns + column + j],
+                          static_cast<C>(e4m3_number(codes[(column + j) * all.rows + row + i])) * scale);
+              });
+}
+
+}  // namespace prun::cpu::PRUN_ISA

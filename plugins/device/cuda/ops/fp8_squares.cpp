@@ -1,0 +1,35 @@
+// Launches encode_fp8_squares: a value transposed, as codes in squares of fp8.
+#include "prun/fp8_squares.hpp"
+
+#include "cuda/fp8_blocks.hpp"
+#include "device_op.hpp"
+
+namespace prun::cuda {
+namespace {
+
+// The codes lie as the library takes them.
+static_assert(Fp8Squares{.rows = 640, .columns = 144}.stride() == fp8_square_stride(640));
+
+template <class T>
+void encode_fp8_squares(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &x = args.operands[0], &codes = args.operands[1];
+  const int in = static_cast<int>(args.attrs[0].i);
+  const Fp8Squares squares{x.outer(in), x.inner(in)};
+  squares_to_fp8(data<const T>(args, 0), squares.rows, squares.columns, true,
+                 {squares.codes(codes), squares.scales(codes)}, stream_of(context));
+}
+
+Kernel select_encode(const OpShape& s) {
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel {
+    if constexpr (std::is_same_v<T, double>)
+      return nullptr;
+    else
+      return encode_fp8_squares<T>;
+  });
+}
+
+}  // namespace
+
+std::vector<DeviceOp> fp8_squares_ops(const OpChoices&) { return {{{"encode_fp8_squares", select_encode}}}; }
+
+}  // namespace prun::cuda
