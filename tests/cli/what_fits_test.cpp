@@ -1,6 +1,7 @@
 // Where a plan does not fit: the changes that prun names make it fit, as a user would type them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -98,6 +99,22 @@ TEST(WhatFits, TheStrongestIsTriedInTheEnd) {
   Recipe changed = limited;
   for (const auto& [key, value] : found.changes[0].change) changed = changed.with(key, value);
   EXPECT_NO_THROW(Assembly(changed, plugins())) << to_text(found);
+}
+
+// Of products in fp8, which change no number by it.
+TEST(WhatFits, CodesForBackwardAreTried) {
+  const Words wide = {"model.hidden=256",       "model.heads=2",         "model.ffn=256",
+                      "model.seq=128",          "batch.micro=1",         "batch.global=4",
+                      "precision.compute=bf16", "precision.products=fp8"};
+  const Assembly codes(tiny_recipe(with(wide, {"precision.saved=fp8"})), plugins());
+  const Recipe limited =
+      tiny_recipe(wide).with("device.memory", std::to_string(codes.plan().layout.memory.total()));
+  const WhatFits found = what_fits(
+      limited, plugins(), [](const Assembly&) {}, std::chrono::minutes(1));
+  const RecipeChange wanted = {{"precision.saved", "fp8"}};
+  EXPECT_TRUE(std::any_of(found.changes.begin(), found.changes.end(), [&](const FittingChange& each) {
+    return each.change == wanted && each.exact;
+  })) << to_text(found);
 }
 
 TEST(WhatFits, NothingFound) {

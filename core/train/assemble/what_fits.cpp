@@ -57,6 +57,7 @@ class Candidates {
   Candidates(const Recipe& recipe, PluginHost& plugins)
       : recipe_(recipe), plugins_(plugins), mesh_(mesh_of(recipe)) {
     micro();
+    saved();
     for (const std::string& name : plugins.catalog().names("strategy")) strategy(name);
     for (const Narrower& each : narrower)
       if (recipe.text(each.key) != each.value) groups_.push_back({{{{each.key, each.value}}, false}});
@@ -120,6 +121,14 @@ class Candidates {
     for (std::int64_t micro = now / 2; micro >= 1; micro /= 2)
       if (now % micro == 0) group.push_back({{{"batch.micro", std::to_string(micro)}}});
     if (!group.empty()) groups_.push_back(std::move(group));
+  }
+
+  // What backward reads for products in fp8, as the codes that it multiplies.
+  void saved() {
+    const bool ends =
+        recipe_.integer("precision.first_in_compute") > 0 || recipe_.integer("precision.last_in_compute") > 0;
+    if (recipe_.text("precision.products") == "fp8" && recipe_.text("precision.saved") != "fp8" && !ends)
+      groups_.push_back({{{{"precision.saved", "fp8"}}}});
   }
 
   // Returns its place in the recipe, or the next one.
