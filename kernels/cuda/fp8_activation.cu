@@ -66,9 +66,10 @@ __device__ __forceinline__ void store_part(const Part<T>& part, T* to, std::int6
   for (int i = 0; i < tall; ++i) store_pack(to + i * stride, part.row[i]);
 }
 
-template <class Of, class T>
+template <class Of, bool squares, class T>
 __global__ __launch_bounds__(fp8_threads) void value_kernel(const T* x, T* y, std::int64_t rows,
-                                                            std::int64_t width, Fp8Factor by_rows) {
+                                                            std::int64_t width, Fp8Factor by_rows,
+                                                            Fp8Factor by_squares) {
   const Tile t{rows, width};
   Part<T> inputs[Of::inputs], part;
   load_inputs<T, Of>(t, x, inputs);
@@ -80,11 +81,17 @@ __global__ __launch_bounds__(fp8_threads) void value_kernel(const T* x, T* y, st
     part.row[i] = Of::value(row);
   }
   store_part(part, y + t.row() * width + t.column(), width, t.there());
-  std::uint32_t bits[tall], words[tall];
-  find_scales<Blocks::rows>(part, bits, nullptr);
-  find_codes<Blocks::rows>(part, bits, words);
-  write_rows(t, words, by_rows.codes);
-  write_scales<Blocks::rows, false>(t, bits, by_rows.scales);
+  if constexpr (squares) {
+    __shared__ std::uint32_t shared[warps];
+    __shared__ uint4 tile[128 * warps];
+    write_rows_and_squares(t, part, by_rows, by_squares, shared, tile);
+  } else {
+    std::uint32_t bits[tall], words[tall];
+    find_scales<Blocks::rows>(part, bits, nullptr);
+    find_codes<Blocks::rows>(part, bits, words);
+    write_rows(t, words, by_rows.codes);
+    write_scales<Blocks::rows, false>(t, bits, by_rows.scales);
+  }
 }
 
 template <class Of, class T>
@@ -136,12 +143,17 @@ void with_activation(Activation kind, Launch launch) {
 
 template <class T>
 void activation_to_fp8(Activation kind, const T* x, T* y, std::int64_t rows, std::int64_t width,
-                       const Fp8Factor& by_rows, Stream stream) {
+                       const Fp8Factor& by_rows, const std::optional<Fp8Factor>& by_squares, Stream stream) {
   check_width(kind, width, {x, y});
-  const dim3 tiles = tiles_of(rows, width, {by_rows});
+  const Fp8Factor second = by_squares.value_or(by_rows);
+  const dim3 tiles = tiles_of(rows, width, {by_rows, second});
   if (rows == 0) return;
   with_activation<T>(kind, [&]<class Of>() {
-    value_kernel<Of><<<tiles, fp8_threads, 0, stream>>>(x, y, rows, width, by_rows);
+    if (by_squares) {
+      value_kernel<Of, true, T><<<tiles, fp8_threads, 0, stream>>>(x, y, rows, width, by_rows, second);
+    } else {
+      value_kernel<Of, false, T><<<tiles, fp8_threads, 0, stream>>>(x, y, rows, width, by_rows, second);
+    }
   });
   check_launch("activation_to_fp8");
 }
@@ -161,7 +173,7 @@ void activation_grad_to_fp8(Activation kind, const T* dy, const T* x, T* dx, std
 
 #define PRUN_FP8_ACTIVATION(T)                                                                               \
   template void activation_to_fp8<T>(Activation, const T*, T*, std::int64_t, std::int64_t, const Fp8Factor&, \
-                                     Stream);                                                                \
+                                     const std::optional<Fp8Factor>&, Stream);                               \
   template void activation_grad_to_fp8<T>(Activation, const T*, const T*, T*, std::int64_t, std::int64_t,    \
                                           const Fp8Factor&, const Fp8Factor&, Stream)
 PRUN_FP8_ACTIVATION(bf16);

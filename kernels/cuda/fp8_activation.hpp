@@ -4,16 +4,19 @@
 // pointers are aligned to 16 bytes.
 #pragma once
 
+#include <optional>
+
 #include "cuda/fp8_blocks.hpp"
 
 namespace prun::cuda {
 
 enum class Activation { gelu, swiglu, geglu };
 
-// x is [rows, width] or, of a gated one, [rows, 2, width]; y and its factor are [rows, width].
+// x is [rows, width] or, of a gated one, [rows, 2, width]; y and its factor are [rows, width]. Its factor
+// by_squares, where that is asked for, is the one of rows_and_squares_to_fp8.
 template <class T>
 void activation_to_fp8(Activation kind, const T* x, T* y, std::int64_t rows, std::int64_t width,
-                       const Fp8Factor& by_rows, Stream stream);
+                       const Fp8Factor& by_rows, const std::optional<Fp8Factor>& by_squares, Stream stream);
 
 // dx as x; its factors are those of rows_and_columns_to_fp8. dx may be x or, of gelu, dy.
 template <class T>

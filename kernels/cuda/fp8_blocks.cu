@@ -38,6 +38,18 @@ __global__ __launch_bounds__(fp8_threads) void round_both_kernel(const T* x, std
   write_both(t, part, by_rows, by_columns, shared, tile);
 }
 
+template <bool aligned, class T>
+__global__ __launch_bounds__(fp8_threads) void round_twice_kernel(const T* x, std::int64_t rows,
+                                                                  std::int64_t columns, Fp8Factor by_rows,
+                                                                  Fp8Factor by_squares) {
+  __shared__ std::uint32_t shared[warps];
+  __shared__ uint4 tile[128 * warps];
+  const Tile t{rows, columns};
+  Part<T> part;
+  part.template load<aligned>(x + t.row() * columns + t.column(), columns, t.there());
+  write_rows_and_squares(t, part, by_rows, by_squares, shared, tile);
+}
+
 template <Blocks blocks, bool transposed, class T>
 void launch(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream) {
   const dim3 tiles = tiles_of(rows, columns, {to});
@@ -76,6 +88,19 @@ void rows_and_columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns
 }
 
 template <class T>
+void rows_and_squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
+                             const Fp8Factor& by_squares, Stream stream) {
+  const dim3 tiles = tiles_of(rows, columns, {by_rows, by_squares});
+  if (rows == 0 || columns == 0) return;
+  if (cuda::aligned({x})) {
+    round_twice_kernel<true, T><<<tiles, fp8_threads, 0, stream>>>(x, rows, columns, by_rows, by_squares);
+  } else {
+    round_twice_kernel<false, T><<<tiles, fp8_threads, 0, stream>>>(x, rows, columns, by_rows, by_squares);
+  }
+  check_launch("fp8_blocks");
+}
+
+template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,
                     Stream stream) {
   if (transposed)
@@ -88,6 +113,8 @@ void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool tr
   template void rows_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream);    \
   template void columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream); \
   template void rows_and_columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, \
+                                           const Fp8Factor&, Stream);                              \
+  template void rows_and_squares_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, \
                                            const Fp8Factor&, Stream);                              \
   template void squares_to_fp8<T>(const T*, std::int64_t, std::int64_t, bool, const Fp8Factor&, Stream)
 PRUN_FP8_BLOCKS(float);

@@ -38,6 +38,11 @@ template <class T>
 void rows_and_columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
                              const Fp8Factor& by_columns, Stream stream);
 
+// Rows of x, and squares of x transposed, with one reading of it.
+template <class T>
+void rows_and_squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
+                             const Fp8Factor& by_squares, Stream stream);
+
 // There is a scale for each square; those of neighbouring squares of the factor's row are side by side.
 template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,

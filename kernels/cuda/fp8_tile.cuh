@@ -203,6 +203,22 @@ __device__ __forceinline__ void write_both(const Tile& t, const Part<T>& part, c
   write_scales<Blocks::columns, true>(t, of_columns, by_columns.scales);
 }
 
+// Writes a value's rows, and the squares of it transposed, which a weight's gradient is multiplied from.
+template <class T>
+__device__ __forceinline__ void write_rows_and_squares(const Tile& t, const Part<T>& part,
+                                                       const Fp8Factor& by_rows, const Fp8Factor& by_squares,
+                                                       std::uint32_t* shared, uint4* tile) {
+  std::uint32_t of_rows[tall], of_squares[each], words[tall];
+  find_scales<Blocks::rows>(part, of_rows, shared);
+  find_codes<Blocks::rows>(part, of_rows, words);
+  write_rows(t, words, by_rows.codes);
+  write_scales<Blocks::rows, false>(t, of_rows, by_rows.scales);
+  find_scales<Blocks::squares>(part, of_squares, shared);
+  find_codes<Blocks::squares>(part, of_squares, words);
+  write_transposed(t, words, tile, by_squares.codes);
+  write_scales<Blocks::squares, true>(t, of_squares, by_squares.scales);
+}
+
 inline dim3 tiles_of(std::int64_t rows, std::int64_t columns, std::initializer_list<Fp8Factor> factors) {
   PRUN_CHECK(rows % fp8_grain == 0 && columns % fp8_grain == 0, rows, " x ", columns);
   for (const Fp8Factor& to : factors)

@@ -16,8 +16,9 @@ using cuda::Fp8Factor;
 using Fp8Activation = CudaTest;
 
 struct Factor {
-  Factor(std::int64_t rows, std::int64_t summed)
-      : codes(DType::u8, {rows, summed}), scales(DType::f32, {cuda::fp8_row_scales(rows, summed)}) {}
+  Factor(std::int64_t rows, std::int64_t summed) : Factor(rows, summed, cuda::fp8_row_scales(rows, summed)) {}
+  Factor(std::int64_t rows, std::int64_t summed, std::int64_t count)
+      : codes(DType::u8, {rows, summed}), scales(DType::f32, {count}) {}
   Fp8Factor get() const { return {codes.as<std::uint8_t>(), scales.as<float>()}; }
   OnDevice codes, scales;
 };
@@ -45,6 +46,21 @@ Apart<T> apart(Activation kind) {
           }};
 }
 
+// The same with squares of y transposed beside its rows.
+template <class T>
+void check_squares(Activation kind, const OnDevice& x, OnDevice& want_y, Factor& want_rows, std::int64_t rows,
+                   std::int64_t width) {
+  OnDevice y(dtype_of<T>(), {rows, width});
+  const auto count = cuda::fp8_square_scales(width, rows);
+  Factor by_rows(rows, width), squares(width, rows, count), want_squares(width, rows, count);
+  cuda::squares_to_fp8(want_y.as<const T>(), rows, width, true, want_squares.get(), nullptr);
+  cuda::activation_to_fp8(kind, x.as<const T>(), y.as<T>(), rows, width, by_rows.get(), squares.get(),
+                          nullptr);
+  EXPECT_EQ(y.value().bytes(), want_y.value().bytes());
+  expect_same(by_rows, want_rows, "y by rows");
+  expect_same(squares, want_squares, "y by squares");
+}
+
 template <class T>
 void check(Activation kind, std::int64_t rows, std::int64_t width, double wrong) {
   const std::int64_t in = kind == Activation::gelu ? width : 2 * width;
@@ -58,9 +74,10 @@ void check(Activation kind, std::int64_t rows, std::int64_t width, double wrong)
   const Apart<T> by = apart<T>(kind);
   by.forward(x.as<const T>(), same_y.as<T>(), rows, width, nullptr);
   cuda::rows_to_fp8(same_y.as<const T>(), rows, width, as_rows.get(), nullptr);
-  cuda::activation_to_fp8(kind, x.as<const T>(), y.as<T>(), rows, width, by_rows.get(), nullptr);
+  cuda::activation_to_fp8(kind, x.as<const T>(), y.as<T>(), rows, width, by_rows.get(), {}, nullptr);
   EXPECT_EQ(y.value().bytes(), same_y.value().bytes());
   expect_same(by_rows, as_rows, "y");
+  check_squares<T>(kind, x, same_y, as_rows, rows, width);
   by.backward(dy.as<const T>(), x.as<const T>(), same_dx.as<T>(), rows, width, nullptr);
   cuda::rows_and_columns_to_fp8(same_dx.as<const T>(), rows, in, as_back_rows.get(), as_back_columns.get(),
                                 nullptr);

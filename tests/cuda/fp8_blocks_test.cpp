@@ -93,6 +93,24 @@ void check(const Value& x, std::int64_t rows, std::int64_t columns, std::int64_t
   expect_equal(turned.numbers(squares_at(rows)), transposed(oracle(128, 128), wide), "squares transposed");
 }
 
+// With rows at once: the same codes and scales.
+template <class T>
+void check_twice(const Value& x, std::int64_t rows, std::int64_t columns, std::int64_t offset) {
+  const OnDevice in(x, offset);
+  OnGpu by_rows(rows, columns, cuda::fp8_row_scales(rows, columns)),
+      rows_again(rows, columns, cuda::fp8_row_scales(rows, columns)),
+      squares(columns, rows, cuda::fp8_square_scales(columns, rows)),
+      squares_again(columns, rows, cuda::fp8_square_scales(columns, rows));
+  cuda::rows_to_fp8(in.as<const T>(), rows, columns, by_rows.factor(), nullptr);
+  cuda::squares_to_fp8(in.as<const T>(), rows, columns, true, squares.factor(), nullptr);
+  cuda::rows_and_squares_to_fp8(in.as<const T>(), rows, columns, rows_again.factor(), squares_again.factor(),
+                                nullptr);
+  for (const auto& [one, other] : {std::pair(&rows_again, &by_rows), {&squares_again, &squares}}) {
+    EXPECT_EQ(one->codes.value().bytes(), other->codes.value().bytes());
+    EXPECT_EQ(one->scales.value().bytes(), other->scales.value().bytes());
+  }
+}
+
 template <class Body>
 void for_narrow_types(Body body) {
   for_types([&]<class T>(std::int64_t offset) {
@@ -104,9 +122,12 @@ TEST_F(Fp8Blocks, AreWhatTheOracleRoundsTo) {
   for_narrow_types([]<class T>(std::int64_t offset) {
     Value x = uneven_numbers(dtype_of<T>(), 256, 384, 1);
     check<T>(x, 256, 384, offset);
+    check_twice<T>(x, 256, 384, offset);
     x.set(200 * 384 + 300, std::nan("")), x.set(5 * 384 + 1, std::numeric_limits<double>::infinity());
     check<T>(x, 256, 384, offset);
+    check_twice<T>(x, 256, 384, offset);
     check<T>(uneven_numbers(dtype_of<T>(), 144, 208, 2), 144, 208, offset);
+    check_twice<T>(uneven_numbers(dtype_of<T>(), 640, 208, 2), 640, 208, offset);
     check<T>(uneven_numbers(dtype_of<T>(), 16, 400, 3), 16, 400, offset);
   });
 }

@@ -109,6 +109,18 @@ bool all_aligned(const KernelArgs& args, int operands) {
   return true;
 }
 
+// A launch that keeps codes of what a product has multiplied.
+bool keeps_codes(const Launch& product, const Launch& next) {
+  return is(next, "encode_fp8_squares") && at(next, 0) == at(product, 0) &&
+         next.args.attrs[0].i == product.args.attrs[0].i;
+}
+
+Fp8Factor codes_kept_by(const Launch& encode, const LinearShape& s) {
+  const Tensor& codes = encode.args.operands[1];
+  const Fp8Squares squares{s.rows, s.in};
+  return {squares.codes(codes), squares.scales(codes)};
+}
+
 std::size_t is_forward(Launches left) {
   if (left.size() < 2 || !is(left[1], "linear") || at(left[0], 1) != at(left[1], 0)) return 0;
   const std::optional<Activation> kind = activation_of(left[0].op.view());
@@ -118,9 +130,14 @@ std::size_t is_forward(Launches left) {
   return fits ? 2 : 0;
 }
 
+// The same, and codes that are kept of what the activation makes.
+std::size_t is_forward_with_codes(Launches left) {
+  return left.size() > 2 && is_forward(left) != 0 && keeps_codes(left[1], left[2]) ? 3 : 0;
+}
+
 template <class T>
-Work bind_forward_of(const KernelArgs& gate, Activation kind, const KernelArgs& args, Libraries& libraries,
-                     Stream stream) {
+Work bind_forward_of(Launches launches, Activation kind, Libraries& libraries, Stream stream) {
+  const KernelArgs &gate = launches[0].args, &args = launches[1].args;
   LinearShape shape = linear_shape(args, 1, 0);
   const T *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
   T* const y = data<T>(args, 3);
@@ -128,10 +145,12 @@ Work bind_forward_of(const KernelArgs& gate, Activation kind, const KernelArgs& 
   shape.alignment = alignment_of({weight, bias, y});
   const GemmOperands operands =
       linear_operands<T>(data<const T>(args, 0), weight, bias, nullptr, y, args.workspace);
-  return [of = ActivationShape(kind, gate.operands[0]), x = data<const T>(gate, 0), made = data<T>(gate, 1),
-          factors = Fp8Forward(shape, args.workspace),
+  std::optional<Fp8Factor> kept;
+  if (launches.size() > 2) kept = codes_kept_by(launches[2], shape);
+  return [of = ActivationShape(kind, gate.operands[0]), kept, x = data<const T>(gate, 0),
+          made = data<T>(gate, 1), factors = Fp8Forward(shape, args.workspace),
           product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
-    activation_to_fp8(of.kind, x, made, of.rows, of.width, factors.x, on);
+    activation_to_fp8(of.kind, x, made, of.rows, of.width, factors.x, kept, on);
     product(on);
   };
 }
@@ -139,10 +158,38 @@ Work bind_forward_of(const KernelArgs& gate, Activation kind, const KernelArgs& 
 Work bind_forward(Launches launches, Libraries& libraries, Stream stream) {
   return by_value(launches[0].args.operands[0].dtype, [&]<class T>() -> Work {
     if constexpr (is_half<T>)
-      return bind_forward_of<T>(launches[0].args, *activation_of(launches[0].op.view()), launches[1].args,
-                                libraries, stream);
+      return bind_forward_of<T>(launches, *activation_of(launches[0].op.view()), libraries, stream);
     else
       throw_error(ErrorCode::internal, "a product in fp8 of wider values");
+  });
+}
+
+// ---------------------------------------------------------------- a product and codes for backward
+
+std::size_t is_product_with_codes(Launches left) {
+  const bool fits = left.size() >= 2 && is(left[0], "linear") && multiplies_in_fp8(left[0].args) &&
+                    size_of(left[0].args.operands[0].dtype) == 2 && keeps_codes(left[0], left[1]);
+  return fits ? 2 : 0;
+}
+
+Work bind_product_with_codes(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches[0].args;
+  return by_value(args.operands[0].dtype, [&]<class T>() -> Work {
+    if constexpr (!is_half<T>) {
+      throw_error(ErrorCode::internal, "a product in fp8 of wider values");
+    } else {
+      LinearShape shape = linear_shape(args, 1, 0);
+      const T *x = data<const T>(args, 0), *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
+      T* const y = data<T>(args, 3);
+      shape.bias = bias != nullptr;
+      shape.alignment = alignment_of({x, weight, bias, y});
+      const GemmOperands operands = linear_operands<T>(x, weight, bias, nullptr, y, args.workspace);
+      return [=, kept = codes_kept_by(launches[1], shape), factors = Fp8Forward(shape, args.workspace),
+              product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+        rows_and_squares_to_fp8(x, shape.rows, shape.in, factors.x, kept, on);
+        product(on);
+      };
+    }
   });
 }
 
@@ -181,7 +228,11 @@ Work bind_whole_backward(Launches launches, Libraries& libraries, Stream stream)
 }  // namespace
 
 std::vector<Fusion> fp8_fusions() {
-  return {{is_whole_backward, bind_whole_backward}, {is_backward, bind_backward}, {is_forward, bind_forward}};
+  return {{is_whole_backward, bind_whole_backward},
+          {is_backward, bind_backward},
+          {is_forward_with_codes, bind_forward},
+          {is_forward, bind_forward},
+          {is_product_with_codes, bind_product_with_codes}};
 }
 
 }  // namespace prun::cuda
