@@ -12,6 +12,13 @@ namespace prun::cuda {
 // Says whether a launch of linear or one of its gradients multiplies so.
 inline bool multiplies_in_fp8(const KernelArgs& args) { return multiplies_in_fp8(args, 1); }
 
+// Says it of a launch of any op.
+inline bool multiplies_in_fp8(const Launch& launch) {
+  const std::string_view op = launch.op.view();
+  const bool may = op == "linear" || op == "linear_input_grad" || op == "linear_weight_grad";
+  return may && multiplies_in_fp8(launch.args);
+}
+
 // The shape of a weight's gradient: rows are dy's, since x may be codes.
 inline LinearShape weight_grad_shape(const KernelArgs& args) {
   const Tensor& w = args.operands[2];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "fp8_work.hpp"
 #include "prun/error.hpp"
 
 namespace prun::cuda {
@@ -30,6 +31,9 @@ NamedWork OpBinder::named_work(std::string name, Launches launches, Bind bind) c
   NamedWork named{std::move(name), launches.front().args.layer, bind(launches)};
   named.captures = named.work.captures();
   named.kind = kind_of(launches);
+  // Ops of one shape may do so in some layers.
+  for (const Launch& launch : launches)
+    if (multiplies_in_fp8(launch)) named.kind += "fp8\n";
   named.touches = touches_of(launches, true);
   if (!adds_to_sums(launches)) return named;
   named.own_touches = touches_of(launches, false);
