@@ -61,12 +61,16 @@ inline std::vector<OpCase> op_cases() {
   const auto routed = [=](const Routing& r) {
     return [=](const Segment& g) { return chosen(g, scored(g), r)[1]; };
   };
-  const auto experts = [=](const Routing& r) {
+  // most: positions of a sequence that an expert takes; 0: all.
+  const auto experts = [=](const Routing& r, double most = 0, bool by_weight = true) {
     return [=](const Segment& g) {
       const Dim e = dim("experts", 8), f = dim("ffn", 4);
       const std::vector<Id> to = chosen(g, scored(g), r);
+      const Id kept = most == 0 ? to[0]
+                                : g.op("cap_choices", {to[0], by_weight ? to[1] : none},
+                                       {{"most", most}, {"experts", 8}});
       return g.op("experts",
-                  {p(g, "values", {b, s, h}), to[0], to[1], p(g, "up", {e, dim("gate", 2), f, h}),
+                  {p(g, "values", {b, s, h}), kept, to[1], p(g, "up", {e, dim("gate", 2), f, h}),
                    p(g, "down", {e, h, f})},
                   {{"experts", 8.0}});
     };
@@ -310,6 +314,8 @@ inline std::vector<OpCase> op_cases() {
                  routed({.choices = 3, .sigmoid = 1, .groups = 4, .chosen_groups = 2, .scale = 2.5})),
       of_experts("experts", experts({})),
       of_experts("experts_one", experts({.choices = 1, .sigmoid = 1, .normalise = 0})),
+      {"experts_capped", experts({}, 1), 1, false},
+      {"experts_first_come", experts({.choices = 3, .normalise = 0}, 1, false), 1, false},
       of_experts("balance", balanced(0)),
       of_experts("balance_sigmoid", balanced(1)),
       {"add",

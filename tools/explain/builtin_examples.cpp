@@ -75,6 +75,15 @@ std::vector<OpExample> of_experts() {
           .values(3, {experts, gate, f, h})
           .values(4, {experts, h, f})
           .attr("experts", 8),
+      OpExample("cap_choices")
+          .numbers(0, {b, s, choice}, 0, 7)
+          .statistics(1, {b, s, choice})
+          .attr("most", 1)
+          .attr("experts", 8),
+      OpExample("count_dropped")
+          .numbers(0, {b, s, choice}, -1, 2)
+          .numbers(1, {b, s}, -1, 9)
+          .sums(2, {{"layer", 2}, {"all", 1}}),
       OpExample("balance")
           .statistics(0, {b, s, routes})
           .numbers(1, {b, s, choice}, 0, 7)

@@ -1,0 +1,147 @@
+// Implements cap_choices and count_dropped, a sequence at a time, by any thread. Who goes before whom is an
+// order without ties, so that the same are kept however they are found.
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/scratch.hpp"
+#include "prun/op.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+struct Sizes {
+  std::int64_t sequences, positions, choices, experts;
+
+  std::int64_t of_sequence() const { return positions * choices; }
+};
+
+// Orders numbers as they are, and what is no number behind or before all of them.
+std::uint64_t rank_of(double weight) {
+  const auto bits = std::bit_cast<std::uint64_t>(weight + 0.0);  // one zero is as good as the other
+  constexpr std::uint64_t sign = std::uint64_t{1} << 63;
+  return (bits & sign) != 0 ? ~bits : bits | sign;
+}
+
+// Holds the choices of a sequence in the order of their experts.
+struct Sorted {
+  std::int64_t *begin, *choice;
+
+  Sorted(Scratch& scratch, const Sizes& s)
+      : begin(scratch.take<std::int64_t>(s.experts + 1)),
+        choice(scratch.take<std::int64_t>(s.of_sequence())) {}
+
+  void sort(const std::int32_t* index, const Sizes& s) const {
+    std::fill_n(begin, s.experts + 1, std::int64_t{0});
+    for (std::int64_t c = 0; c < s.of_sequence(); ++c) ++begin[index[c] + 1];
+    for (std::int64_t e = 0; e < s.experts; ++e) begin[e + 1] += begin[e];
+    for (std::int64_t c = 0; c < s.of_sequence(); ++c) choice[begin[index[c]]++] = c;
+    for (std::int64_t e = s.experts; e > 0; --e) begin[e] = begin[e - 1];
+    begin[0] = 0;
+  }
+};
+
+// Of one sequence; weight and positions may be null.
+template <class C>
+struct Choices {
+  const std::int32_t* index;
+  const C* weight;
+  const std::int32_t* positions;
+  std::int64_t each;
+
+  // Counts choices in the order of positions.
+  std::int64_t number(std::int64_t choice) const {
+    return positions ? positions[choice / each] * each + choice % each : choice;
+  }
+  bool goes_before(std::int64_t a, std::int64_t b) const {
+    if (weight) {
+      const std::uint64_t first = rank_of(static_cast<double>(weight[a])),
+                          second = rank_of(static_cast<double>(weight[b]));
+      if (first != second) return first > second;
+    }
+    return number(a) < number(b);
+  }
+};
+
+template <class C>
+void drop(const Choices<C>& of, const Sizes& s, std::int64_t most, const Sorted& sorted, std::int32_t* kept) {
+  sorted.sort(of.index, s);
+  for (std::int64_t e = 0; e < s.experts; ++e) {
+    std::int64_t *const first = sorted.choice + sorted.begin[e], *const end =
+                                                                     sorted.choice + sorted.begin[e + 1];
+    if (end - first <= most) continue;
+    std::nth_element(first, first + most, end,
+                     [&](std::int64_t a, std::int64_t b) { return of.goes_before(a, b); });
+    for (const std::int64_t* dropped = first + most; dropped != end; ++dropped) kept[*dropped] = -1;
+  }
+}
+
+std::int64_t tasks_of(std::int64_t sequences, std::int32_t threads) {
+  return std::min<std::int64_t>(sequences, threads);
+}
+
+template <class C>
+void cap_choices(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& index = args.operands[0];
+  const Sizes s{index.dim[0], index.dim[1], index.dim[2], args.attrs[1].i};
+  const std::int64_t most = args.attrs[0].i, each = s.of_sequence(),
+                     tasks = tasks_of(s.sequences, context.workers->count);
+  std::int32_t* const kept = args.operands[2].as<std::int32_t>();
+  std::copy_n(index.as<const std::int32_t>(), s.sequences * each, kept);
+  if (most == 0) return;
+  const C* const weight = args.operands[1].as<const C>();
+  Scratch one;
+  const Sorted counted(one, s);
+  parallel(*context.workers, tasks, [&](std::int64_t task) {
+    Scratch scratch(static_cast<std::byte*>(args.workspace) + task * one.bytes());
+    const Sorted sorted(scratch, s);
+    for (std::int64_t i = s.sequences * task / tasks; i < s.sequences * (task + 1) / tasks; ++i)
+      drop<C>({index.as<const std::int32_t>() + i * each, weight ? weight + i * each : nullptr,
+               args.operands[3].as<const std::int32_t>(), s.choices},
+              s, most, sorted, kept + i * each);
+  });
+}
+
+void count_dropped(const KernelArgs& args, const KernelContext&) {
+  const Tensor& index = args.operands[0];
+  const std::int64_t positions = index.dim[1], each = positions * index.dim[2];
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < index.dim[0]; ++i) {
+    const std::int32_t* const targets = args.operands[1].as<const std::int32_t>() + i * positions;
+    const std::int32_t* const chosen = index.as<const std::int32_t>() + i * each;
+    if (std::any_of(targets, targets + positions, [](std::int32_t target) { return target >= 0; }))
+      count += std::count(chosen, chosen + each, -1);
+  }
+  args.operands[2].as<double>()[args.layer] += static_cast<double>(count);
+}
+
+Kernel select_cap_choices(const OpShape& s) {
+  if (s.operand[0].dtype != DType::i32 || s.operand[2].dtype != DType::i32 ||
+      (s.operand[3].present && s.operand[3].dtype != DType::i32))
+    return nullptr;
+  const DType type = s.operand[1].present ? s.operand[1].dtype : DType::f32;
+  return choose_state(type, []<class C>() -> Kernel { return cap_choices<C>; });
+}
+
+Kernel select_count_dropped(const OpShape& s) {
+  const bool fits = s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 &&
+                    s.operand[2].dtype == DType::f64;
+  return fits ? count_dropped : nullptr;
+}
+
+std::int64_t cap_workspace(const OpShape& s, std::int32_t threads) {
+  const Dim* const dims = s.operand[0].dims;
+  Scratch scratch;
+  const Sorted counted(scratch, {dims[0].extent, dims[1].extent, dims[2].extent, s.attrs[1].i});
+  return tasks_of(dims[0].extent, threads) * scratch.bytes();
+}
+
+}  // namespace
+
+std::vector<KernelDef> capacity_kernels();
+std::vector<KernelDef> capacity_kernels() {
+  return {{"cap_choices", select_cap_choices, cap_workspace}, {"count_dropped", select_count_dropped}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA

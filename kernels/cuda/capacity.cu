@@ -1,0 +1,143 @@
+// A block takes an expert of a sequence. It finds the last of those that are kept bit by bit, by counting how
+// many do not come after a place: counts are whole numbers, so that nothing depends on when they are added.
+#include "cuda/capacity.hpp"
+
+#include "cuda/device.cuh"
+
+namespace prun::cuda {
+namespace {
+
+inline constexpr int threads = 1024;
+
+template <class C>
+using WeightRank = std::conditional_t<std::is_same_v<C, double>, std::uint64_t, std::uint32_t>;
+
+// Orders numbers as they are, and what is no number behind or before all of them. One zero is as good as the
+// other.
+__device__ __forceinline__ std::uint32_t rank_of(float weight) {
+  const std::uint32_t bits = __float_as_uint(weight + 0.0f);
+  return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ std::uint64_t rank_of(double weight) {
+  const double some = weight + 0.0;
+  const auto high = static_cast<std::uint32_t>(__double2hiint(some)),
+             low = static_cast<std::uint32_t>(__double2loint(some));
+  const std::uint64_t bits = static_cast<std::uint64_t>(high) << 32 | low;
+  return bits >> 63 ? ~bits : bits | std::uint64_t{1} << 63;
+}
+
+// A place in the order: first by weight, then by the number of choices behind it in the order of positions.
+template <class C>
+struct Place {
+  WeightRank<C> weight;
+  std::uint32_t early;
+
+  __device__ bool is_not_before(const Place& other) const {
+    return weight > other.weight || (weight == other.weight && early >= other.early);
+  }
+};
+
+// The choices of a sequence, of which a block looks at those of one expert.
+template <class C>
+struct Own {
+  const std::int32_t* index;
+  const C* weight;
+  const std::int32_t* positions;
+  CapacityShape s;
+  int expert;
+
+  __device__ std::int64_t all() const { return s.positions * s.choices; }
+  __device__ Place<C> place(std::int64_t choice) const {
+    const std::int64_t number =
+        positions ? positions[choice / s.choices] * s.choices + choice % s.choices : choice;
+    return {weight ? rank_of(weight[choice]) : WeightRank<C>(0),
+            static_cast<std::uint32_t>(all() - 1 - number)};
+  }
+  // Calls body(choice) for this thread's.
+  template <class Body>
+  __device__ void each(const Body& body) const {
+    for (std::int64_t c = threadIdx.x; c < all(); c += threads)
+      if (index[c] == expert) body(c);
+  }
+  // Counts those that are not before `least`, for all threads.
+  __device__ std::int64_t count(const Place<C>& least, int* scratch) const {
+    int own = 0;
+    each([&](std::int64_t c) { own += place(c).is_not_before(least); });
+    own = block_fold(own, 0, Add(), scratch);
+    __syncthreads();
+    return own;
+  }
+};
+
+// Finds the last place that is kept; all are before it or there, `most` of them.
+template <class C>
+__device__ Place<C> last_kept(const Own<C>& own, int* scratch) {
+  Place<C> least{0, 0};
+  std::int64_t count = own.count(least, scratch);
+  const auto raise_to = [&](const Place<C>& place) {
+    const std::int64_t there = own.count(place, scratch);
+    if (there >= own.s.most) least = place, count = there;
+  };
+  constexpr int bits = 8 * static_cast<int>(sizeof(WeightRank<C>));
+  for (int bit = bits - 1; own.weight && bit >= 0 && count > own.s.most; --bit)
+    raise_to({least.weight | WeightRank<C>(1) << bit, 0});
+  for (int bit = 31; bit >= 0 && count > own.s.most; --bit)
+    if (own.all() > std::int64_t{1} << bit) raise_to({least.weight, least.early | 1u << bit});
+  return least;
+}
+
+template <class C>
+__global__ __launch_bounds__(threads) void cap_kernel(const std::int32_t* index, const C* weight,
+                                                      const std::int32_t* positions, std::int32_t* kept,
+                                                      CapacityShape s) {
+  __shared__ int scratch[32];
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * s.positions * s.choices;
+  const int expert = static_cast<int>(blockIdx.x);
+  const Own<C> own{index + first, weight ? weight + first : nullptr, positions, s, expert};
+  const Place<C> least = s.most > 0 ? last_kept(own, scratch) : Place<C>{0, 0};
+  own.each([&](std::int64_t c) { kept[first + c] = own.place(c).is_not_before(least) ? expert : -1; });
+}
+
+// One block counts: they are few.
+__global__ __launch_bounds__(threads) void count_dropped_kernel(const std::int32_t* index,
+                                                                const std::int32_t* targets, double* dropped,
+                                                                CapacityShape s) {
+  __shared__ int scratch[32];
+  const std::int64_t each = s.positions * s.choices;
+  std::int64_t count = 0;
+  for (std::int64_t sequence = 0; sequence < s.sequences; ++sequence) {
+    int real = 0, own = 0;
+    for (std::int64_t t = threadIdx.x; t < s.positions; t += threads)
+      real |= targets[sequence * s.positions + t] >= 0;
+    for (std::int64_t c = threadIdx.x; c < each; c += threads) own += index[sequence * each + c] < 0;
+    real = block_fold(real, 0, Add(), scratch);
+    __syncthreads();
+    own = block_fold(own, 0, Add(), scratch);
+    __syncthreads();
+    if (real > 0) count += own;
+  }
+  if (threadIdx.x == 0) *dropped += static_cast<double>(count);
+}
+
+}  // namespace
+
+template <class C>
+void cap_choices(const std::int32_t* index, const C* weight, const std::int32_t* positions,
+                 std::int32_t* kept, const CapacityShape& s, Stream stream) {
+  const dim3 grid(grid_of(s.experts), grid_of(s.sequences));
+  cap_kernel<C><<<grid, threads, 0, stream>>>(index, weight, positions, kept, s);
+  check_launch("cap_choices");
+}
+
+void count_dropped(const std::int32_t* index, const std::int32_t* targets, double* dropped,
+                   const CapacityShape& s, Stream stream) {
+  count_dropped_kernel<<<1, threads, 0, stream>>>(index, targets, dropped, s);
+  check_launch("count_dropped");
+}
+
+template void cap_choices(const std::int32_t*, const float*, const std::int32_t*, std::int32_t*,
+                          const CapacityShape&, Stream);
+template void cap_choices(const std::int32_t*, const double*, const std::int32_t*, std::int32_t*,
+                          const CapacityShape&, Stream);
+
+}  // namespace prun::cuda
