@@ -137,6 +137,8 @@ void expect_experts_of_one_rank(unsigned seed, const std::string& text, Worst& w
       tallies_of(one_rank_equivalent(recipe, batch.micro * batch.ranks), 3, ".choices");
   EXPECT_FALSE(alone.empty()) << drawn;
   expect_same(tallies_of(recipe, 3, ".choices"), alone, drawn);
+  expect_same(tallies_of(recipe, 3, ".dropped"),
+              tallies_of(one_rank_equivalent(recipe, batch.micro * batch.ranks), 3, ".dropped"), drawn);
 }
 
 TEST(Property, ARecipeWithExpertsTrainsLikeOneRankAndChoosesTheSame) {

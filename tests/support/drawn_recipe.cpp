@@ -461,7 +461,9 @@ std::string drawn_experts(unsigned seed, std::string text) {
     cut(key);
   replace("[precision]\n", "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
   const bool layers = text.find("\nlayers = 1\n") == std::string::npos;
+  constexpr const char* capacities[] = {"", "capacity = 1\n", "capacity = 0.8\ncapacity_by = 'position'\n"};
   replace("[model]\n", std::string("[model]\nplugin = 'llama'\n") + routers[seed % std::size(routers)] +
+                           capacities[seed / 3 % std::size(capacities)] +
                            (layers && flip(2) ? "dense_first = 1\n" : "") +
                            (layers && !flip(2) && flip(7) ? "sparse_every = 2\n" : ""));
   const bool context = seed % 5 == 3;
@@ -492,7 +494,9 @@ std::string drawn_by_heads(unsigned seed, std::string text) {
 
 std::vector<std::string> drawn_numbers(const std::string& text) {
   if (text.find("\nexperts = ") != std::string::npos && text.find("choices = ") != std::string::npos)
-    return {"*.route.index"};
+    return text.find("\ncapacity = ") == std::string::npos
+               ? std::vector<std::string>{"*.route.index"}
+               : std::vector<std::string>{"*.route.index", "*.cap_choices.kept"};
   if (text.find("pick = true") == std::string::npos) return {};
   return {"block.pick.index"};
 }

@@ -12,7 +12,10 @@ namespace {
 
 constexpr Fate refused = Fate::refused, without_effect = Fate::without_effect;
 
-constexpr const char* no_drops = "no choice is dropped, and no expert has a capacity";
+constexpr const char* no_drops = "no choice is dropped without model.capacity";
+constexpr const char* of_sequences =
+    "a capacity is of each sequence, not of a rank's microbatch, and the same in every layout: "
+    "model.capacity";
 constexpr const char* by_sequence =
     "loads are balanced by sequence (seq_aux_loss), which no layout changes: model.balance";
 constexpr const char* rows = "the op of the experts puts rows in order and computes them";
@@ -34,9 +37,9 @@ constexpr std::array rules = {
     Rule{"moe-router-dtype", "", refused, "scores are in fp32"},
     Rule{"moe-layer-recompute", "", without_effect,
          "experts keep what comes in and the choices, and compute the rest again"},
-    Rule{"moe-expert-capacity-factor", "", refused, no_drops},
-    Rule{"moe-expert-rank-capacity-factor", "", refused, no_drops},
-    Rule{"moe-pad-expert-input-to-capacity", "", refused, no_drops},
+    Rule{"moe-expert-capacity-factor", "", refused, of_sequences},
+    Rule{"moe-expert-rank-capacity-factor", "", refused, of_sequences},
+    Rule{"moe-pad-expert-input-to-capacity", "", refused, of_sequences},
     Rule{"moe-token-drop-policy", "", without_effect, no_drops},
     Rule{"moe-input-jitter-eps", "", refused, "the router adds no noise"},
     Rule{"moe-extended-tp", "", refused, "strategy experts takes several axes"},
@@ -48,7 +51,7 @@ constexpr std::array rules = {
 constexpr std::array branch_rules = {
     Rule{"mlp-type", "standard", without_effect, "as here"},
     Rule{"mlp-type", "", refused, "an MLP beside the experts is model.shared_ffn, and adds to them as it is"},
-    Rule{"moe-*-capacity*", "", refused, no_drops},
+    Rule{"moe-*-capacity*", "", refused, of_sequences},
     Rule{"noisy-gate-policy", "None", without_effect, "as here"},
     Rule{"noisy-gate-policy", "", refused, "the router adds no noise"},
     Rule{"disable-moe-top2-2nd-expert-sampling", "", without_effect, "the router adds no noise"},
@@ -81,7 +84,7 @@ void convert_branch(Transfer& transfer) {
                             "moe-eval-capacity-factor", "moe-min-capacity"})
       transfer.without_effect(key, no_drops);
   else if (!transfer.has("moe-train-capacity-factor"))
-    transfer.refuse_default("moe-train-capacity-factor", "1", no_drops);
+    transfer.refuse_default("moe-train-capacity-factor", "1", of_sequences);
   if (transfer.number("moe-loss-coeff") == 0.0)
     transfer.without_effect("moe-loss-coeff", "as here");
   else if (transfer.has("moe-loss-coeff"))

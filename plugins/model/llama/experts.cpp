@@ -22,7 +22,9 @@ ExpertLayers::ExpertLayers(const Options& options)
       scale_(options.number("router_scale")),
       bias_rate_(options.number("router_bias_rate")),
       balance_(options.number("balance")),
-      z_(options.number("router_z")) {
+      z_(options.number("router_z")),
+      capacity_(options.number("capacity")),
+      first_come_(options.text("capacity_by") == "position") {
   for (const double layer : options.numbers("dense_layers")) dense_.push_back(std::llround(layer));
 }
 
@@ -34,7 +36,7 @@ bool ExpertLayers::has(std::int64_t layer) const {
 void ExpertLayers::check(std::int64_t layers) const {
   if (!any()) {
     if (shared_ffn_ > 0 || dense_first_ > 0 || every_ != 1 || !dense_.empty() || bias_ || balance_ != 0 ||
-        z_ != 0)
+        z_ != 0 || capacity_ != 0)
       throw_error(ErrorCode::bad_input,
                   "model.experts is 0, and other keys say how the experts of a layer are; set model.experts");
     return;
@@ -54,13 +56,26 @@ void ExpertLayers::check(std::int64_t layers) const {
         ErrorCode::bad_input, "model.router_groups = ", groups_,
         " and router_chosen_groups = ", chosen_groups_, " leave no ", choices_, " of ", experts_,
         " experts in equal groups to choose; make experts a multiple of the groups and choose more of them");
+  check_capacity();
 }
 
-Id ExpertLayers::build(const Segment& s, const Dim& hidden, Id x) const {
+void ExpertLayers::check_capacity() const {
+  if (capacity_ == 0 && first_come_)
+    throw_error(ErrorCode::bad_input,
+                "model.capacity_by says which choices go beyond a capacity, and there is none; set "
+                "model.capacity");
+  if (capacity_ != 0 && !first_come_ && choices_ == 1 && normalise_)
+    throw_error(ErrorCode::bad_input,
+                "model.capacity drops the choices with the least weights, and with model.choices = 1 and "
+                "router_normalise = true all have the same; set model.capacity_by = \"position\", or "
+                "router_normalise = false");
+}
+
+Id ExpertLayers::build(const Segment& s, const Dim& hidden, std::int64_t seq, Id x) const {
   const Dim experts{"experts", experts_}, gate{"gate", 2}, ffn{"ffn", ffn_};
   const Chosen chosen = choose(s, hidden, x);
   const Id y = s.op("experts",
-                    {x, chosen.index, chosen.weight,
+                    {x, capacity_ == 0 ? chosen.index : capped(s, seq, chosen), chosen.weight,
                      s.weight("experts.up.weight", {experts, gate, ffn, hidden}, normal(0.02)),
                      s.weight("experts.down.weight", {experts, hidden, ffn}, normal(0.02))},
                     {{"experts", static_cast<double>(experts_)}});
@@ -81,6 +96,16 @@ ExpertLayers::Chosen ExpertLayers::choose(const Segment& s, const Dim& hidden, I
                                         {"scale", scale_}});
   balance(s, logits, chosen[0], bias);
   return {chosen[0], chosen[1]};
+}
+
+// A product that is whole but for its rounding is not rounded up.
+Id ExpertLayers::capped(const Segment& s, std::int64_t seq, const Chosen& chosen) const {
+  const double mean = static_cast<double>(seq * choices_) / static_cast<double>(experts_),
+               most = std::min(std::ceil(capacity_ * mean * (1 - 1e-12)), static_cast<double>(seq));
+  const Id kept = s.op("cap_choices", {chosen.index, first_come_ ? none : chosen.weight},
+                       {{"most", most}, {"experts", static_cast<double>(experts_)}});
+  s.ops("count_dropped", {kept, s.targets(), s.tally("dropped", {{"all", 1}})}, 0);
+  return kept;
 }
 
 // Choices are counted whether or not anything follows from them.

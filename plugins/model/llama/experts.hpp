@@ -19,8 +19,8 @@ class ExpertLayers {
   bool has(std::int64_t layer) const;
   // Throws where the options of `layers` layers contradict each other.
   void check(std::int64_t layers) const;
-  // x is what comes in, normed.
-  Id build(const Segment& s, const Dim& hidden, Id x) const;
+  // x is what comes in, normed: sequences of `seq` positions.
+  Id build(const Segment& s, const Dim& hidden, std::int64_t seq, Id x) const;
 
   // Is in experts_files.cpp.
   static void read_config(const Options& config, const Family& family, ConfigWriter& options);
@@ -36,6 +36,9 @@ class ExpertLayers {
     Id index = none, weight = none;
   };
   Chosen choose(const Segment& s, const Dim& hidden, Id x) const;
+  // Returns the choices that fit the experts' capacity.
+  Id capped(const Segment& s, std::int64_t seq, const Chosen& chosen) const;
+  void check_capacity() const;
   void balance(const Segment& s, Id logits, Id index, Id bias) const;
   Id shared(const Segment& s, const Dim& hidden, Id x) const;
   // These are in experts_files.cpp.
@@ -52,6 +55,8 @@ class ExpertLayers {
   double scale_;
   // These keep loads even.
   double bias_rate_, balance_, z_;
+  double capacity_;  // of an expert, as a multiple of the mean load; 0: as many as choose it
+  bool first_come_;
 };
 
 }  // namespace prun

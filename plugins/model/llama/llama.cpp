@@ -60,17 +60,17 @@ std::vector<LayerRun> Llama::runs() const {
   return runs;
 }
 
-void Llama::build(const ModelContext&, ProgramRef program) {
+void Llama::build(const ModelContext& context, ProgramRef program) {
   const Segment embedding = program.segment("embedding");
   const Id table = embedding.weight("token", {vocab_, hidden_}, normal(0.02));
   const Id x = embedding.op("embedding", {embedding.tokens(), table});
   const double root = std::sqrt(static_cast<double>(hidden_.extent));
   embedding.outgoing(family_.scaled_embedding ? embedding.op("scale", {x}, {{"factor", root}}) : x);
-  for (const LayerRun& run : runs()) layer(program.segment(run.segment, run.count), run);
+  for (const LayerRun& run : runs()) layer(program.segment(run.segment, run.count), run, context.seq);
   head(program.segment("head"), table);
 }
 
-void Llama::layer(const Segment& s, const LayerRun& run) const {
+void Llama::layer(const Segment& s, const LayerRun& run, std::int64_t seq) const {
   const auto norm_before = [&](Id x, const char* name) {
     return normed(NormPlace::before) ? norm(s, x, name) : x;
   };
@@ -78,7 +78,7 @@ void Llama::layer(const Segment& s, const LayerRun& run) const {
   const Id between = add_sublayer(s, x, "norm1_after", attention(s, norm_before(x, "norm1"), run.windowed));
   const Id normed = norm_before(between, "norm2");
   s.outgoing(add_sublayer(s, between, "norm2_after",
-                          run.experts ? experts_.build(s, hidden_, normed) : mlp(s, normed)));
+                          run.experts ? experts_.build(s, hidden_, seq, normed) : mlp(s, normed)));
 }
 
 // `norm` is that of the sub-layer's output, where the family has one.
@@ -252,4 +252,11 @@ PRUN_PLUGIN(
     "load\n"
     "balance   | float | 0      | 0..1e6      | Weight of what uneven loads of a sequence cost\n"
     "router_z  | float | 0      | 0..1e6      | Weight of the mean square of the logarithm of scores' "
-    "sums\n");
+    "sums\n"
+    "capacity  | float | 0      | 0..1e6      | In training, positions of a sequence that an expert takes at "
+    "most, as a multiple of the mean; what goes beyond is dropped and counted, alike in every layout. 0: "
+    "nothing is dropped\n"
+    "capacity_by | choice | weight | weight,position | Which choices of an expert go first: by their "
+    "weights, "
+    "or "
+    "in the order of positions\n");

@@ -48,7 +48,7 @@ class Llama final : public Model {
  private:
   void check() const;
   std::vector<LayerRun> runs() const;
-  void layer(const Segment& s, const LayerRun& run) const;
+  void layer(const Segment& s, const LayerRun& run, std::int64_t seq) const;
   Id add_sublayer(const Segment& s, Id x, const char* norm, Id inner) const;
   Id attention(const Segment& s, Id x, bool windowed) const;
   Id normed_heads(const Segment& s, Id packed) const;
