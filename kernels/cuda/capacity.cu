@@ -1,5 +1,6 @@
-// A block takes an expert of a sequence. It finds the last of those that are kept bit by bit, by counting how
-// many do not come after a place: counts are whole numbers, so that nothing depends on when they are added.
+// A block takes an expert of a sequence, and lists its choices where there are too many. It finds the last of
+// those that are kept bit by bit, by counting how many do not come after a place: counts are whole numbers,
+// so that nothing depends on when they are added.
 #include "cuda/capacity.hpp"
 
 #include "cuda/device.cuh"
@@ -37,7 +38,7 @@ struct Place {
   }
 };
 
-// The choices of a sequence, of which a block looks at those of one expert.
+// The choices of a sequence, and those of one expert among them, once they are listed.
 template <class C>
 struct Own {
   const std::int32_t* index;
@@ -45,6 +46,8 @@ struct Own {
   const std::int32_t* positions;
   CapacityShape s;
   int expert;
+  std::int32_t* list;
+  int listed;
 
   __device__ std::int64_t all() const { return s.positions * s.choices; }
   __device__ Place<C> place(std::int64_t choice) const {
@@ -53,11 +56,15 @@ struct Own {
     return {weight ? rank_of(weight[choice]) : WeightRank<C>(0),
             static_cast<std::uint32_t>(all() - 1 - number)};
   }
-  // Calls body(choice) for this thread's.
+  // Calls body(choice) for this thread's, among all and among those that are listed.
   template <class Body>
-  __device__ void each(const Body& body) const {
+  __device__ void find(const Body& body) const {
     for (std::int64_t c = threadIdx.x; c < all(); c += threads)
       if (index[c] == expert) body(c);
+  }
+  template <class Body>
+  __device__ void each(const Body& body) const {
+    for (int i = static_cast<int>(threadIdx.x); i < listed; i += threads) body(list[i]);
   }
   // Counts those that are not before `least`, for all threads.
   __device__ std::int64_t count(const Place<C>& least, int* scratch) const {
@@ -68,6 +75,39 @@ struct Own {
     return own;
   }
 };
+
+// Sets `listed`, returns how many choices are of experts before this one, and gives this thread's own number.
+template <class C>
+__device__ std::int64_t count_own(Own<C>& own, int& mine, int* scratch) {
+  int before = 0;
+  mine = 0;
+  for (std::int64_t c = threadIdx.x; c < own.all(); c += threads) {
+    mine += own.index[c] == own.expert;
+    before += own.index[c] < own.expert;
+  }
+  own.listed = block_fold(mine, 0, Add(), scratch);
+  __syncthreads();
+  before = block_fold(before, 0, Add(), scratch);
+  __syncthreads();
+  return before;
+}
+
+// Lists the expert's choices, of each thread one after the other.
+template <class C>
+__device__ void list_own(const Own<C>& own, int mine, int* ends) {
+  const int thread = static_cast<int>(threadIdx.x);
+  ends[thread] = mine;
+  __syncthreads();
+  for (int distance = 1; distance < threads; distance *= 2) {
+    const int more = thread >= distance ? ends[thread - distance] : 0;
+    __syncthreads();
+    ends[thread] += more;
+    __syncthreads();
+  }
+  int next = ends[thread] - mine;
+  own.find([&](std::int64_t c) { own.list[next++] = static_cast<std::int32_t>(c); });
+  __syncthreads();
+}
 
 // Finds the last place that is kept; all are before it or there, `most` of them.
 template <class C>
@@ -89,12 +129,20 @@ __device__ Place<C> last_kept(const Own<C>& own, int* scratch) {
 template <class C>
 __global__ __launch_bounds__(threads) void cap_kernel(const std::int32_t* index, const C* weight,
                                                       const std::int32_t* positions, std::int32_t* kept,
-                                                      CapacityShape s) {
-  __shared__ int scratch[32];
+                                                      CapacityShape s, std::int32_t* lists) {
+  __shared__ int scratch[32], ends[threads];
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.y) * s.positions * s.choices;
   const int expert = static_cast<int>(blockIdx.x);
-  const Own<C> own{index + first, weight ? weight + first : nullptr, positions, s, expert};
-  const Place<C> least = s.most > 0 ? last_kept(own, scratch) : Place<C>{0, 0};
+  Own<C> own{index + first, weight ? weight + first : nullptr, positions, s, expert, nullptr, 0};
+  int mine;
+  const std::int64_t before = count_own(own, mine, scratch);
+  if (s.most == 0 || own.listed <= s.most) {
+    own.find([&](std::int64_t c) { kept[first + c] = expert; });
+    return;
+  }
+  own.list = lists + first + before;
+  list_own(own, mine, ends);
+  const Place<C> least = last_kept(own, scratch);
   own.each([&](std::int64_t c) { kept[first + c] = own.place(c).is_not_before(least) ? expert : -1; });
 }
 
@@ -121,11 +169,16 @@ __global__ __launch_bounds__(threads) void count_dropped_kernel(const std::int32
 
 }  // namespace
 
+std::int64_t cap_workspace(const CapacityShape& s) {
+  return s.most == 0 ? 0 : s.sequences * s.positions * s.choices * std::int64_t{sizeof(std::int32_t)};
+}
+
 template <class C>
 void cap_choices(const std::int32_t* index, const C* weight, const std::int32_t* positions,
-                 std::int32_t* kept, const CapacityShape& s, Stream stream) {
+                 std::int32_t* kept, const CapacityShape& s, void* workspace, Stream stream) {
   const dim3 grid(grid_of(s.experts), grid_of(s.sequences));
-  cap_kernel<C><<<grid, threads, 0, stream>>>(index, weight, positions, kept, s);
+  cap_kernel<C><<<grid, threads, 0, stream>>>(index, weight, positions, kept, s,
+                                              static_cast<std::int32_t*>(workspace));
   check_launch("cap_choices");
 }
 
@@ -136,8 +189,8 @@ void count_dropped(const std::int32_t* index, const std::int32_t* targets, doubl
 }
 
 template void cap_choices(const std::int32_t*, const float*, const std::int32_t*, std::int32_t*,
-                          const CapacityShape&, Stream);
+                          const CapacityShape&, void*, Stream);
 template void cap_choices(const std::int32_t*, const double*, const std::int32_t*, std::int32_t*,
-                          const CapacityShape&, Stream);
+                          const CapacityShape&, void*, Stream);
 
 }  // namespace prun::cuda

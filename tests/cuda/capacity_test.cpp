@@ -49,8 +49,10 @@ void expect_what_the_cpu_keeps(const cuda::CapacityShape& s, bool by_weight, boo
           {{.i = s.most}, {.i = s.experts}});
   const OnDevice on_index(index), on_weight(weight), on_order(order);
   OnDevice kept(DType::i32, index.dims());
+  const DeviceWorkspace room(cuda::cap_workspace(s));
   cuda::cap_choices<C>(on_index.as<std::int32_t>(), by_weight ? on_weight.as<C>() : nullptr,
-                       in_order ? nullptr : on_order.as<std::int32_t>(), kept.as<std::int32_t>(), s, nullptr);
+                       in_order ? nullptr : on_order.as<std::int32_t>(), kept.as<std::int32_t>(), s,
+                       room.data(), nullptr);
   EXPECT_EQ(kept.value().numbers(), want[2].numbers()) << s.positions << by_weight << in_order;
 }
 

@@ -14,7 +14,8 @@ template <class C>
 void cap_choices(const KernelArgs& args, const KernelContext& context) {
   cuda::cap_choices<C>(data<const std::int32_t>(args, 0), data<const C>(args, 1),
                        data<const std::int32_t>(args, 3), data<std::int32_t>(args, 2),
-                       shape_of(args.operands[0], args.attrs[1].i, args.attrs[0].i), stream_of(context));
+                       shape_of(args.operands[0], args.attrs[1].i, args.attrs[0].i), args.workspace,
+                       stream_of(context));
 }
 
 void count_dropped(const KernelArgs& args, const KernelContext& context) {
@@ -33,10 +34,15 @@ Kernel select_count_dropped(const OpShape& s) {
   return have_type(s, DType::i32, {0, 1}) && s.operand[2].dtype == DType::f64 ? count_dropped : nullptr;
 }
 
+std::int64_t cap_room(const OpShape& s, std::int32_t) {
+  const Dim* const dims = s.operand[0].dims;
+  return cuda::cap_workspace({dims[0].extent, dims[1].extent, dims[2].extent, s.attrs[1].i, s.attrs[0].i});
+}
+
 }  // namespace
 
 std::vector<DeviceOp> capacity_ops(const OpChoices&) {
-  return {{{"cap_choices", select_cap_choices}}, {{"count_dropped", select_count_dropped}}};
+  return {{{"cap_choices", select_cap_choices, cap_room}}, {{"count_dropped", select_count_dropped}}};
 }
 
 }  // namespace prun::cuda
