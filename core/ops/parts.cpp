@@ -1,7 +1,10 @@
 // add_parts adds to stretches of one dimension, such as queries, keys and values within their packed
 // projection or one half of a gated one; take_part, its gradient, is one of them by itself. A stretch of
 // dimension `packed` from its element 4 on has a dimension `packed_4` in its place.
+// pair puts two values of one shape behind each other in their last dimension, `hidden` say, which makes it
+// `hidden_pair`; half, its gradient, is one of the two again.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/require.hpp"
@@ -93,8 +96,52 @@ struct TakePart {
   }
 };
 
+constexpr std::string_view of_pair = "_pair";
+
+struct Pair {
+  static constexpr const char* kind = "pair";
+  static constexpr const char* at_position = kind;
+  static constexpr const char* help = "y = a and, behind it in the last dimension, b";
+  static constexpr OperandDef operands[] = {{"a"}, {"b"}, {"y", Access::write}};
+  static void rule(OpShape& s) {
+    const OperandShape& a = s.operand[0];
+    require(a.rank >= 1 && are_alike(a, s.operand[1]), "pair takes two values of one type and shape");
+    s.like(2, 0);
+    Dim& last = s.operand[2].dims[a.rank - 1];
+    last = {Name(std::string(last.name.view()) + std::string(of_pair)), 2 * last.extent};
+    s.whole(0, a.rank - 1, a.rank);
+    s.whole(2, a.rank - 1, a.rank);
+    s.pass_partial({0, 1});
+  }
+  static void gradient(const Gradient& g) {
+    for (int i = 0; i < 2; ++i) g.input(i, "half", {g.arrived(2)}, {{"second", static_cast<double>(i)}});
+  }
+};
+
+struct Half {
+  static constexpr const char* kind = "half";
+  static constexpr const char* help = "a of what pair has made, or b, which is the second";
+  static constexpr OperandDef operands[] = {{"pair"}, {"y", Access::write}};
+  static constexpr AttrDef attrs[] = {int_attr("second", 0)};
+  static void rule(OpShape& s) {
+    const OperandShape& pair = s.operand[0];
+    require(pair.rank >= 1, "half takes what pair has made");
+    const Dim& both = pair.dims[pair.rank - 1];
+    const std::string_view name = both.name.view();
+    require(name.ends_with(of_pair) && both.extent % 2 == 0, "half takes what pair has made, and not '", name,
+            "'");
+    s.like(1, 0);
+    s.operand[1].dims[pair.rank - 1] = {Name(name.substr(0, name.size() - of_pair.size())), both.extent / 2};
+    s.whole(0, pair.rank - 1, pair.rank);
+    s.whole(1, pair.rank - 1, pair.rank);
+    s.pass_partial({0});
+  }
+};
+
 }  // namespace
 
-std::vector<OpDef> parts_ops() { return {op_def<AddParts>(), op_def<TakePart>()}; }
+std::vector<OpDef> parts_ops() {
+  return {op_def<AddParts>(), op_def<TakePart>(), op_def<Pair>(), op_def<Half>()};
+}
 
 }  // namespace prun

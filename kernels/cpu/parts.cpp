@@ -1,5 +1,5 @@
-// Implements add_parts and take_part, for stretches of one dimension. Each element is rounded once, so the
-// bits are the same wherever rows are cut.
+// Implements add_parts, take_part, pair and half, for stretches of one dimension. Each element is rounded
+// once, so the bits are the same wherever rows are cut.
 #include <algorithm>
 #include <vector>
 
@@ -46,15 +46,42 @@ void add_parts(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
+// Copies elements [begin, begin + n) of each row.
+template <class T>
+void copy_parts(const KernelContext& context, const PartRows& whole, std::int64_t begin, std::int64_t n,
+                const Tensor& x, const Tensor& y) {
+  parallel_ranges(*context.workers, whole.rows, whole.rows_each(),
+                  [&](std::int64_t first, std::int64_t last) {
+                    for (std::int64_t r = first; r < last; ++r)
+                      std::copy_n(x.as<const T>() + r * whole.row + begin, n, y.as<T>() + r * n);
+                  });
+}
+
 template <class T>
 void take_part(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
   const PartRows whole(o[0], args.attrs[0].i);
   const std::int64_t first = args.attrs[1].i, n = (args.attrs[2].i - first) * whole.unit;
+  copy_parts<T>(context, whole, first * whole.unit, n, o[0], o[1]);
+}
+
+template <class T>
+void pair(const KernelArgs& args, const KernelContext& context) {
+  const Tensor* o = args.operands;
+  const PartRows whole(o[2], o[2].rank - 1);
+  const std::int64_t n = whole.row / 2;
   parallel_ranges(*context.workers, whole.rows, whole.rows_each(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r)
-      std::copy_n(o[0].as<const T>() + r * whole.row + first * whole.unit, n, o[1].as<T>() + r * n);
+      for (int i = 0; i < 2; ++i)
+        std::copy_n(o[i].as<const T>() + r * n, n, o[2].as<T>() + r * whole.row + i * n);
   });
+}
+
+template <class T>
+void half(const KernelArgs& args, const KernelContext& context) {
+  const PartRows whole(args.operands[0], args.operands[0].rank - 1);
+  const std::int64_t n = whole.row / 2;
+  copy_parts<T>(context, whole, args.attrs[0].i * n, n, args.operands[0], args.operands[1]);
 }
 
 Kernel select_add_parts(const OpShape& s) {
@@ -70,11 +97,24 @@ Kernel select_take_part(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return take_part<T>; });
 }
 
+Kernel select_pair(const OpShape& s) {
+  if (!same_type(s, {0, 1, 2})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return pair<T>; });
+}
+
+Kernel select_half(const OpShape& s) {
+  if (!same_type(s, {0, 1})) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return half<T>; });
+}
+
 }  // namespace
 
 std::vector<KernelDef> parts_kernels();
 std::vector<KernelDef> parts_kernels() {
-  return {{"add_parts", select_add_parts}, {"take_part", select_take_part}};
+  return {{"add_parts", select_add_parts},
+          {"take_part", select_take_part},
+          {"pair", select_pair},
+          {"half", select_half}};
 }
 
 }  // namespace prun::cpu::PRUN_ISA

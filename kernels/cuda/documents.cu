@@ -53,6 +53,18 @@ __global__ __launch_bounds__(threads) void token_types_kernel(const std::int32_t
   }
 }
 
+// A thread for each position.
+__global__ __launch_bounds__(threads) void ahead_kernel(const std::int32_t* x, std::int32_t* y, Ahead shape,
+                                                        const std::int32_t* starts,
+                                                        const std::int32_t* places) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (at >= shape.batch * shape.seq) return;
+  const std::int64_t row = at / shape.seq * shape.seq, i = at % shape.seq, from = i + shape.by;
+  const auto place = [&](std::int64_t position) { return row + (places ? places[position] : position); };
+  const bool there = from < shape.seq && (!starts || starts[place(from)] <= i);
+  y[place(i)] = there ? x[place(from)] : shape.otherwise;
+}
+
 __global__ __launch_bounds__(threads) void places_kernel(const std::int32_t* positions, std::int32_t* places,
                                                          std::int64_t seq) {
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
@@ -81,6 +93,17 @@ void token_types(const std::int32_t* tokens, std::int32_t* kinds, const TokenTyp
                                                                    static_cast<std::int32_t>(shape.types - 1),
                                                                    positions ? places : nullptr);
   check_launch("token_types");
+}
+
+void ahead(const std::int32_t* x, std::int32_t* y, const Ahead& shape, const std::int32_t* starts,
+           const std::int32_t* positions, std::int32_t* places, Stream stream) {
+  if (shape.batch == 0 || shape.seq == 0) return;
+  if (positions)
+    places_kernel<<<grid_of(ceil_div(shape.seq, threads)), threads, 0, stream>>>(positions, places,
+                                                                                 shape.seq);
+  ahead_kernel<<<grid_of(ceil_div(shape.batch * shape.seq, threads)), threads, 0, stream>>>(
+      x, y, shape, starts, positions ? places : nullptr);
+  check_launch("ahead");
 }
 
 }  // namespace prun::cuda

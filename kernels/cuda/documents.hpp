@@ -17,4 +17,13 @@ struct TokenTypes {
 void token_types(const std::int32_t* tokens, std::int32_t* kinds, const TokenTypes& shape,
                  const std::int32_t* positions, std::int32_t* places, Stream stream);
 
+// y is x, `by` positions ahead in the same row and document: in [starts, ...), where these are not null.
+// Where there is nothing it is `otherwise`.
+struct Ahead {
+  std::int64_t batch, seq, by;
+  std::int32_t otherwise;
+};
+void ahead(const std::int32_t* x, std::int32_t* y, const Ahead& shape, const std::int32_t* starts,
+           const std::int32_t* positions, std::int32_t* places, Stream stream);
+
 }  // namespace prun::cuda

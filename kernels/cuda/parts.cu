@@ -35,6 +35,16 @@ __global__ void take_part_kernel(const T* x, T* y, RowPart part, std::int64_t ro
   store_pack(y + row * length + i, load_pack<N>(x + row * width + part.begin + i));
 }
 
+// The opposite: x comes to lie in that part of each row of y.
+template <int N, class T>
+__global__ void put_part_kernel(const T* x, T* y, RowPart part, std::int64_t rows, std::int64_t width) {
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
+  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.y) * blockDim.x + threadIdx.x) * N;
+  const std::int64_t length = part.end - part.begin;
+  if (row >= rows || i >= length) return;
+  store_pack(y + row * width + part.begin + i, load_pack<N>(x + row * length + i));
+}
+
 // What the beginnings and ends of parts have in common with a row.
 std::int64_t grain(std::int64_t width, const RowPart& part) {
   return std::gcd(width, std::gcd(part.begin, part.end));
@@ -66,11 +76,22 @@ void take_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream s
   check_launch("take_part");
 }
 
+template <class T>
+void put_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream stream) {
+  if (shape.rows == 0 || part.begin == part.end) return;
+  with_chunk<T>(grain(shape.width, part), {x, y}, [&]<int N>(std::integral_constant<int, N>) {
+    const RowGrid grid(shape.rows, (part.end - part.begin) / N);
+    put_part_kernel<N><<<grid.grid, grid.block, 0, stream>>>(x, y, part, shape.rows, shape.width);
+  });
+  check_launch("put_part");
+}
+
 #define PRUN_TAKE_PART(T) template void take_part<T>(const T*, T*, RowPart, const PartsShape&, Stream)
 PRUN_TAKE_PART(std::int32_t);
 
 #define PRUN_PARTS(T)                                                                        \
   template void add_parts<T>(const T*, const AddedParts<T>&, T*, const PartsShape&, Stream); \
+  template void put_part<T>(const T*, T*, RowPart, const PartsShape&, Stream);               \
   PRUN_TAKE_PART(T)
 PRUN_PARTS(double);
 PRUN_PARTS(float);

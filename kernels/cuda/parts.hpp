@@ -1,4 +1,4 @@
-// add_parts and take_part: stretches of one dimension of a value, added to or taken out.
+// Stretches of one dimension of a value, added to, taken out or put in.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -27,5 +27,9 @@ void add_parts(const T* a, const AddedParts<T>& parts, T* y, const PartsShape& s
 // Of numbers too, such as tokens.
 template <class T>
 void take_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream stream);
+
+// Writes that part of y's rows, whose shape it is, and nothing else of them.
+template <class T>
+void put_part(const T* x, T* y, RowPart part, const PartsShape& shape, Stream stream);
 
 }  // namespace prun::cuda

@@ -41,6 +41,21 @@ TEST_F(Parts, AreAddedAndTakenOutAsTheCpuDoes) {
   });
 }
 
+TEST_F(Parts, TwoValuesArePutBehindEachOther) {
+  for_types([&]<class T>(std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    for (const std::int64_t width : {1, 5, 16, 64}) {
+      const Value a = random_value(type, {2, 3, width}, 1), b = random_value(type, {2, 3, width}, 2),
+                  want = cpu("pair", {a, b, Value(type, {2, 3, 2 * width})})[2];
+      OnDevice on_a(a, offset), on_b(b, offset), y(type, {2, 3, 2 * width}, offset);
+      const cuda::PartsShape shape{6, 2 * width};
+      cuda::put_part<T>(on_a.as<T>(), y.as<T>(), {0, width}, shape, nullptr);
+      cuda::put_part<T>(on_b.as<T>(), y.as<T>(), {width, 2 * width}, shape, nullptr);
+      EXPECT_EQ(y.value().bytes(), want.bytes()) << width;
+    }
+  });
+}
+
 // Tokens of a decoder: the last of each sample's, and the first.
 TEST_F(Parts, OfNumbersAreTakenOut) {
   for (const std::int64_t begin : {std::int64_t{0}, std::int64_t{3}, std::int64_t{4}}) {

@@ -322,6 +322,11 @@ inline std::vector<OpCase> op_cases() {
        [=](const Segment& g) {
          return g.op("add", {p(g, "a", {b, s, h}), p(g, "b", {b, s, h})});
        }},
+      {"pair",
+       [=](const Segment& g) {
+         return g.op("pair", {p(g, "a", {b, s, h}), p(g, "b", {b, s, h})});
+       },
+       1, false},
       {"add_parts",
        [=](const Segment& g) {
          const Dim n = dim("heads", 2), d = dim("head_dim", 3);

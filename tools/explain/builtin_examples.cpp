@@ -109,6 +109,7 @@ std::vector<OpExample> of_sums_and_copies() {
           .attr("end_b", 2)
           .attr("begin_d", 3)
           .attr("end_d", 4),
+      OpExample("pair").values(0, {b, s, h}).values(1, {b, s, h}),
       OpExample("scale").values(0, {b, s, h}).attr("factor", 0.5),
       OpExample("dropout")
           .values(0, {b, s, h})
@@ -117,6 +118,7 @@ std::vector<OpExample> of_sums_and_copies() {
           .attr("p", 0.5),
       OpExample("document_starts").numbers(0, {b, s}, 0, 3).attr("end", 2),
       OpExample("token_types").numbers(0, {b, s}, 0, 3).attr("separator", 2),
+      OpExample("ahead").numbers(0, {b, s}, 0, 9).attr("by", 2).attr("otherwise", -1),
   };
 }
 

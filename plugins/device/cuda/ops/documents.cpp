@@ -1,4 +1,4 @@
-// Launches document_starts and token_types.
+// Launches document_starts, token_types and ahead.
 #include "cuda/documents.hpp"
 
 #include "device_op.hpp"
@@ -21,6 +21,18 @@ void token_types(const KernelArgs& args, const KernelContext& context) {
                     stream_of(context));
 }
 
+void ahead(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& x = args.operands[0];
+  cuda::ahead(data<const std::int32_t>(args, 0), data<std::int32_t>(args, 1),
+              {x.dim[0], x.dim[1], args.attrs[0].i, static_cast<std::int32_t>(args.attrs[1].i)},
+              data<const std::int32_t>(args, 3), data<const std::int32_t>(args, 2),
+              static_cast<std::int32_t*>(args.workspace), stream_of(context));
+}
+
+Kernel select_ahead(const OpShape& s) {
+  return s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 ? ahead : nullptr;
+}
+
 Kernel select_token_types(const OpShape& s) {
   return s.operand[0].dtype == DType::i32 && s.operand[1].dtype == DType::i32 ? token_types : nullptr;
 }
@@ -35,7 +47,8 @@ std::int64_t places_workspace(const OpShape& s, std::int32_t) { return s.operand
 
 std::vector<DeviceOp> documents_ops(const OpChoices&) {
   return {{{"document_starts", select_document_starts, places_workspace}},
-          {{"token_types", select_token_types, places_workspace}}};
+          {{"token_types", select_token_types, places_workspace}},
+          {{"ahead", select_ahead, places_workspace}}};
 }
 
 }  // namespace prun::cuda
