@@ -62,7 +62,8 @@ void check_is_not_tied(const Program& program, const Refusal& refuse) {
           if (id != none && program.value(id).role == Role::parameter &&
               (program.value(id).segment != segment || program.value(id).copy_of != none))
             refuse("'" + full_name(program, id, 0) + "' is a table that two stages would update",
-                   "take model.tied = false, or another schedule");
+                   "let one stage alone use it (model.tied = false, model.mtp_layers = 0), or take another "
+                   "schedule");
 }
 
 // What the end of a step makes for updates is there too late for them.

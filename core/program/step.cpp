@@ -79,6 +79,12 @@ StagedOutcome outcome_of(const Program& program, const std::string& name) {
   return {staging_of(program, name, in), staging_of(program, name, in_masked)};
 }
 
+bool changes(const Op& op, Id value) {
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (op.operands[i] == value && op.access(i) == Access::update) return true;
+  return false;
+}
+
 // The head's first three, and of what else that op reads, the operand of the head's that has its name.
 std::vector<Id> operands_of_logits(const Program& program, const Op& head) {
   constexpr std::size_t common = 3;
@@ -104,6 +110,29 @@ Id add_staged_scalar(Program& program, const char* name, std::vector<Name> count
   return scalar;
 }
 
+namespace {
+
+bool makes_gradients(const Op& op) {
+  return op.function != FunctionKind::forward || op.def->gradient_in_forward;
+}
+
+// Says whether the op makes another number of those it reads, and all who read that make gradients.
+bool is_factor_of_gradients(const Program& program, const Op& op) {
+  if (op.def->effect != Effect::pure || op.access(op.operands.size() - 1) != Access::write) return false;
+  const Id made = op.operands.back();
+  if (!program.value(made).dims.empty()) return false;
+  for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+    for (Id id : program.segment(op.segment).ops(kind)) {
+      const Op& other = program.op(id);
+      for (std::size_t i = 0; i < other.operands.size(); ++i)
+        if (other.operands[i] == made && other.access(i) != Access::write && !makes_gradients(other))
+          return false;
+    }
+  return true;
+}
+
+}  // namespace
+
 // Ops that make gradients get a number that the scale of the loss is a factor of; who reads the number for
 // another purpose has it as it is.
 void scale_gradients(Program& program, const char* name, Id loss_scale) {
@@ -115,7 +144,8 @@ void scale_gradients(Program& program, const char* name, Id loss_scale) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
     for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
       for (Id id : program.segment(segment).ops(kind)) {
-        if (kind == FunctionKind::forward && !program.op(id).def->gradient_in_forward) continue;
+        const Op& op = program.op(id);
+        if (!makes_gradients(op) && !is_factor_of_gradients(program, op)) continue;
         for (std::size_t i = 0; i < program.op(id).operands.size(); ++i)
           if (program.op(id).operands[i] == number) program.replace_operand(id, i, scaled);
       }
@@ -150,12 +180,15 @@ void add_step(Program& program, const StepOptions& options) {
 
 void add_logits(Program& program) {
   std::vector<Id> heads;
+  const Id loss_sum = program.runtime("loss_sum");
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (Id id : program.segment(segment).ops(FunctionKind::forward))
-      if (program.op(id).def->logits) heads.push_back(id);
+      if (program.op(id).def->logits && changes(program.op(id), loss_sum)) heads.push_back(id);
   if (heads.size() != 1)
-    throw_error(ErrorCode::unsupported, "the model has ", heads.size(),
-                " heads that say how their logits are had (OpDef::logits); text is made by a model with one");
+    throw_error(
+        ErrorCode::unsupported, "the model has ", heads.size(),
+        " heads that add to its loss and say how their logits are had (OpDef::logits); text is made by "
+        "a model with one");
   const Op head = program.op(heads.front());
   const Id logits =
       program.add_op_creating(head.segment, FunctionKind::forward, Part::input, head.def->logits,

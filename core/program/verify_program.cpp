@@ -142,13 +142,22 @@ class Verifier {
     return uses;
   }
 
+  // Says whether training was taken out (keep_forward): parameters stay that nothing else uses.
+  bool has_left_training_out() const {
+    const bool framed = !program_.segment(program_.step_segment()).ops(FunctionKind::load).empty();
+    for (Id id = 0; framed && id < program_.segment_count(); ++id)
+      if (!program_.segment(id).ops(FunctionKind::update).empty()) return false;
+    return framed;
+  }
+
   void check_uses() {
     const std::vector<Uses> all = uses();
+    const bool trains = !has_left_training_out();
     for (Id id = 0; id < program_.value_count(); ++id) {
       const Value& value = program_.value(id);
       const Uses& is = all[id];
       segment_ = value.segment;
-      if (value.role == Role::parameter && !is.read && !is.written && !is.updated)
+      if (trains && value.role == Role::parameter && !is.read && !is.written && !is.updated)
         fail("parameter '", value.name, "' is used by no op; use it or leave it out");
       if (value.role == Role::runtime && is.written && is.updated && !is.read)
         fail("the sum '", value.name, "' is cleared and added to, but read by no op");

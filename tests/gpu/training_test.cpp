@@ -142,6 +142,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"selective", "",
              "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['attention', 'gelu']\n"},
         Case{"llama", llama, ""}, Case{"llama_recompute", llama, "[[strategy]]\nplugin = 'recompute'\n"},
+        Case{"llama_mtp", llama + " model.mtp_layers=2 data.documents=apart data.end_of_text=7", ""},
         Case{"bert", bert, ""}, Case{"bert_dropout", bert + " model.dropout=0.1 batch.micro=2", ""},
         Case{"t5", t5, ""}, Case{"t5_dropout", t5 + " model.dropout=0.1 batch.micro=2", ""},
         Case{"t5_recompute", t5, "[[strategy]]\nplugin = 'recompute'\n"},

@@ -11,6 +11,9 @@ namespace {
 // Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
 constexpr double wish_to_save = 0.5;
 
+// A tally whose last dimension is called so is a sum over targets, and told as their mean.
+constexpr Name per_target = "per_target";
+
 // Returns the seed that dropout draws from in one step, which is exact in a double.
 double step_seed(std::int64_t seed, std::int64_t step) {
   const RandomStream stream(static_cast<std::uint64_t>(seed),
@@ -86,10 +89,13 @@ double StepStaging::read_scalar(std::int64_t number, Id id) const {
   return *reinterpret_cast<const double*>(memory_.staged(id, number, 0));
 }
 
-StepTally StepStaging::read_tally(std::int64_t number, const StagedValues::Tally& tally) const {
+StepTally StepStaging::read_tally(std::int64_t step, const StagedValues::Tally& tally) const {
   const Value& sum = assembly_.program().value(tally.sum);
-  const auto* const begin = reinterpret_cast<const double*>(memory_.staged(tally.reported, number, 0));
-  return {sum.name, sum.dims.front().extent, {begin, begin + sum.elements()}};
+  const auto* const begin = reinterpret_cast<const double*>(memory_.staged(tally.reported, step, 0));
+  StepTally read{sum.name, sum.dims.front().extent, {begin, begin + sum.elements()}};
+  if (sum.dims.back().name == per_target)
+    for (double& number : read.numbers) number /= read_scalar(step, values_.all_counted);
+  return read;
 }
 
 std::string StepStaging::first_non_finite(std::int64_t number) const {

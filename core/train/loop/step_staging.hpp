@@ -77,7 +77,7 @@ class StepStaging {
   void write_scalar(std::int64_t number, Id id, double value) const;
   void write_outcome(std::int64_t number, const StagedOutcome& outcome, double kept, double masked) const;
   double read_scalar(std::int64_t number, Id id) const;
-  StepTally read_tally(std::int64_t number, const StagedValues::Tally& tally) const;
+  StepTally read_tally(std::int64_t step, const StagedValues::Tally& tally) const;
   std::string first_non_finite(std::int64_t number) const;
 
   const Assembly& assembly_;

@@ -71,7 +71,7 @@ void ExpertLayers::check_capacity() const {
                 "router_normalise = false");
 }
 
-Id ExpertLayers::build(const Segment& s, const Dim& hidden, std::int64_t seq, Id x) const {
+Id ExpertLayers::build(const SegmentPart& s, const Dim& hidden, std::int64_t seq, Id x) const {
   const Dim experts{"experts", experts_}, gate{"gate", 2}, ffn{"ffn", ffn_};
   const Chosen chosen = choose(s, hidden, x);
   const Id y = s.op("experts",
@@ -82,7 +82,7 @@ Id ExpertLayers::build(const Segment& s, const Dim& hidden, std::int64_t seq, Id
   return shared_ffn_ == 0 ? y : s.op("add", {y, shared(s, hidden, x)});
 }
 
-ExpertLayers::Chosen ExpertLayers::choose(const Segment& s, const Dim& hidden, Id x) const {
+ExpertLayers::Chosen ExpertLayers::choose(const SegmentPart& s, const Dim& hidden, Id x) const {
   const Dim routes{"routes", experts_};
   const Id logits = s.op("router", {x, s.weight("router.weight", {routes, hidden}, normal(0.02))});
   const Id bias = bias_ ? s.untrained("router.bias", {routes}, zeros()) : none;
@@ -99,7 +99,7 @@ ExpertLayers::Chosen ExpertLayers::choose(const Segment& s, const Dim& hidden, I
 }
 
 // A product that is whole but for its rounding is not rounded up.
-Id ExpertLayers::capped(const Segment& s, std::int64_t seq, const Chosen& chosen) const {
+Id ExpertLayers::capped(const SegmentPart& s, std::int64_t seq, const Chosen& chosen) const {
   const double mean = static_cast<double>(seq * choices_) / static_cast<double>(experts_),
                most = std::min(std::ceil(capacity_ * mean * (1 - 1e-12)), static_cast<double>(seq));
   const Id kept = s.op("cap_choices", {chosen.index, first_come_ ? none : chosen.weight},
@@ -109,7 +109,7 @@ Id ExpertLayers::capped(const Segment& s, std::int64_t seq, const Chosen& chosen
 }
 
 // Choices are counted whether or not anything follows from them.
-void ExpertLayers::balance(const Segment& s, Id logits, Id index, Id bias) const {
+void ExpertLayers::balance(const SegmentPart& s, Id logits, Id index, Id bias) const {
   const bool costs = balance_ != 0 || z_ != 0;
   const Id counts = s.tally("choices", {{"routes", experts_}}),
            losses = costs ? s.tally("uneven", {{"loss", 2}}) : none;
@@ -120,7 +120,7 @@ void ExpertLayers::balance(const Segment& s, Id logits, Id index, Id bias) const
              {{"rate", bias_rate_}});
 }
 
-Id ExpertLayers::shared(const Segment& s, const Dim& hidden, Id x) const {
+Id ExpertLayers::shared(const SegmentPart& s, const Dim& hidden, Id x) const {
   const Dim gate{"gate", 2}, ffn{"ffn", shared_ffn_}, one{"one", 1};
   const Id up = s.op("linear", {x, s.weight("shared.up.weight", {gate, ffn, hidden}, normal(0.02)), none});
   const Id y = s.op(

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "family.hpp"
+#include "part.hpp"
 #include "prun/model.hpp"
 
 namespace prun {
@@ -20,7 +21,7 @@ class ExpertLayers {
   // Throws where the options of `layers` layers contradict each other.
   void check(std::int64_t layers) const;
   // x is what comes in, normed: sequences of `seq` positions.
-  Id build(const Segment& s, const Dim& hidden, std::int64_t seq, Id x) const;
+  Id build(const SegmentPart& s, const Dim& hidden, std::int64_t seq, Id x) const;
 
   // Is in experts_files.cpp.
   static void read_config(const Options& config, const Family& family, ConfigWriter& options);
@@ -35,12 +36,12 @@ class ExpertLayers {
   struct Chosen {
     Id index = none, weight = none;
   };
-  Chosen choose(const Segment& s, const Dim& hidden, Id x) const;
+  Chosen choose(const SegmentPart& s, const Dim& hidden, Id x) const;
   // Returns the choices that fit the experts' capacity.
-  Id capped(const Segment& s, std::int64_t seq, const Chosen& chosen) const;
+  Id capped(const SegmentPart& s, std::int64_t seq, const Chosen& chosen) const;
   void check_capacity() const;
-  void balance(const Segment& s, Id logits, Id index, Id bias) const;
-  Id shared(const Segment& s, const Dim& hidden, Id x) const;
+  void balance(const SegmentPart& s, Id logits, Id index, Id bias) const;
+  Id shared(const SegmentPart& s, const Dim& hidden, Id x) const;
   // These are in experts_files.cpp.
   void write_dense_layers(const Family& family, std::int64_t layers, ConfigWriter& config) const;
   void write_router(const Family& family, ConfigWriter& config) const;

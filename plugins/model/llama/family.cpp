@@ -96,7 +96,8 @@ constexpr Family families[] = {{.option = "llama", .model_type = "llama", .archi
                                 .architecture = "DeepseekV3ForCausalLM",
                                 .experts = ExpertKeys::deepseek,
                                 .latent = true,
-                                .pairs_said = true}};
+                                .pairs_said = true,
+                                .mtp = true}};
 
 }  // namespace
 

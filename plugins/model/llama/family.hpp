@@ -41,6 +41,7 @@ struct Family {
   bool shared_expert = false;  // with a gate of its own
   bool latent = false;         // keys and values come out of a latent vector
   bool pairs_said = false;     // which channels of a latent head make a pair
+  bool mtp = false;            // files may have modules that predict further tokens
   // A config.json without these keys means so.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;

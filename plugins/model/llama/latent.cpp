@@ -7,7 +7,7 @@ namespace {
 constexpr double latent_eps = 1e-6;
 constexpr std::int64_t widest = 1024;  // as model.head_dim
 
-Id latent_norm(const Segment& s, Id x, const char* name, const Dim& width) {
+Id latent_norm(const SegmentPart& s, Id x, const char* name, const Dim& width) {
   return s.op("rmsnorm", {x, s.vector(std::string(name) + ".gain", {width}, ones())},
               {{"eps", latent_eps}, {"offset", 0.0}, {"dims", 1.0}});
 }
@@ -41,7 +41,7 @@ void LatentAttention::check(std::int64_t heads, std::int64_t kv_heads, const Dim
                 " is more than model.head_dim = ", head_dim.extent, ", the width that attention computes in");
 }
 
-Id LatentAttention::queries(const Segment& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
+Id LatentAttention::queries(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
                             Id x) const {
   const Matrices by_head{.batch = 1, .columns = 1};
   if (query_width_ == 0)
@@ -55,7 +55,7 @@ Id LatentAttention::queries(const Segment& s, const Dim& hidden, const Dim& head
       {narrow, s.matrix(s.weight("q.weight", {heads, head_dim, latent}, normal(0.02)), by_head), none});
 }
 
-Id LatentAttention::build(const Segment& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
+Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
                           const Rope& rope, Id x, double window) const {
   const Dim both{"latents", width_ + turned_}, latent{"latent", width_}, values{"value_dim", values_};
   const std::int64_t straight = head_dim.extent - turned_;

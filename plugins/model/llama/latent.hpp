@@ -6,6 +6,7 @@
 #include <string>
 
 #include "family.hpp"
+#include "part.hpp"
 #include "prun/model.hpp"
 #include "rope.hpp"
 
@@ -19,8 +20,8 @@ class LatentAttention {
   // Throws where options contradict each other.
   void check(std::int64_t heads, std::int64_t kv_heads, const Dim& head_dim) const;
   // x is what comes in, normed.
-  Id build(const Segment& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, const Rope& rope, Id x,
-           double window) const;
+  Id build(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, const Rope& rope,
+           Id x, double window) const;
 
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const;
@@ -28,7 +29,7 @@ class LatentAttention {
   void add_weights(const std::string& segment, std::int64_t first_layer, ForeignWeights& weights) const;
 
  private:
-  Id queries(const Segment& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, Id x) const;
+  Id queries(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, Id x) const;
 
   std::int64_t width_, query_width_, turned_, values_;
   bool interleaved_;

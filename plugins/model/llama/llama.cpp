@@ -22,6 +22,7 @@ Llama::Llama(const Options& options)
       windows_{options.integer("window"), options.integer("window_from"), options.integer("full_every")},
       experts_(options),
       latent_(options),
+      mtp_{options.integer("mtp_layers"), options.number("mtp_loss")},
       eps_(options.number("norm_eps")) {
   if (options.integer("head_dim") == 0 && hidden_.extent % heads_ != 0)
     throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
@@ -61,33 +62,43 @@ std::vector<LayerRun> Llama::runs() const {
 }
 
 void Llama::build(const ModelContext& context, ProgramRef program) {
+  // Who asks for the shapes of weights alone has a single token.
+  if (context.seq > 1 && mtp_.layers >= context.seq)
+    throw_error(ErrorCode::bad_input, "model.mtp_layers = ", mtp_.layers,
+                " looks as far ahead as model.seq = ", context.seq, " tokens; take fewer");
   const Segment embedding = program.segment("embedding");
   const Id table = embedding.weight("token", {vocab_, hidden_}, normal(0.02));
-  const Id x = embedding.op("embedding", {embedding.tokens(), table});
-  const double root = std::sqrt(static_cast<double>(hidden_.extent));
-  embedding.outgoing(family_.scaled_embedding ? embedding.op("scale", {x}, {{"factor", root}}) : x);
-  for (const LayerRun& run : runs()) layer(program.segment(run.segment, run.count), run, context.seq);
-  head(program.segment("head"), table);
+  embedding.outgoing(embedded(embedding, embedding.tokens(), table));
+  for (const LayerRun& run : runs()) {
+    const Segment s = program.segment(run.segment, run.count);
+    s.outgoing(layer(s, run, context.seq, s.incoming()));
+  }
+  head(program.segment("head"), table, context.seq);
 }
 
-void Llama::layer(const Segment& s, const LayerRun& run, std::int64_t seq) const {
+Id Llama::embedded(const SegmentPart& s, Id tokens, Id table) const {
+  const Id x = s.op("embedding", {tokens, table});
+  const double root = std::sqrt(static_cast<double>(hidden_.extent));
+  return family_.scaled_embedding ? s.op("scale", {x}, {{"factor", root}}) : x;
+}
+
+Id Llama::layer(const SegmentPart& s, const LayerRun& run, std::int64_t seq, Id x) const {
   const auto norm_before = [&](Id x, const char* name) {
     return normed(NormPlace::before) ? norm(s, x, name) : x;
   };
-  const Id x = s.incoming();
   const Id between = add_sublayer(s, x, "norm1_after", attention(s, norm_before(x, "norm1"), run.windowed));
   const Id normed = norm_before(between, "norm2");
-  s.outgoing(add_sublayer(s, between, "norm2_after",
-                          run.experts ? experts_.build(s, hidden_, seq, normed) : mlp(s, normed)));
+  return add_sublayer(s, between, "norm2_after",
+                      run.experts ? experts_.build(s, hidden_, seq, normed) : mlp(s, normed));
 }
 
 // `norm` is that of the sub-layer's output, where the family has one.
-Id Llama::add_sublayer(const Segment& s, Id x, const char* norm_name, Id inner) const {
+Id Llama::add_sublayer(const SegmentPart& s, Id x, const char* norm_name, Id inner) const {
   return s.op("add", {x, normed(NormPlace::after) ? norm(s, inner, norm_name) : inner});
 }
 
 // The projection is packed by key-value head: its queries, its key, its value.
-Id Llama::attention(const Segment& s, Id x, bool windowed) const {
+Id Llama::attention(const SegmentPart& s, Id x, bool windowed) const {
   const double window = windowed ? static_cast<double>(windows_.window) : 0;
   if (latent_.present()) return latent_.build(s, hidden_, groups_, head_dim_, rope_, x, window);
   const Dim packed{"packed", queries().extent + 2};
@@ -117,7 +128,7 @@ Id Llama::attention(const Segment& s, Id x, bool windowed) const {
 }
 
 // Queries and keys are normed head by head, or all heads of a position together.
-Id Llama::normed_heads(const Segment& s, Id packed) const {
+Id Llama::normed_heads(const SegmentPart& s, Id packed) const {
   if (family_.head_norm == HeadNorm::absent) return packed;
   const bool all = family_.head_norm == HeadNorm::all;
   const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
@@ -131,7 +142,7 @@ Id Llama::normed_heads(const Segment& s, Id packed) const {
   return s.op("join_heads", {q, k, apart[2]});
 }
 
-Id Llama::mlp(const Segment& s, Id x) const {
+Id Llama::mlp(const SegmentPart& s, Id x) const {
   const Dim gate{"gate", 2};
   const Id weight =
       s.matrix(s.weight("up.weight", {gate, ffn_, hidden_}, normal(0.02)), {.batch = 1, .columns = 1});
@@ -141,17 +152,18 @@ Id Llama::mlp(const Segment& s, Id x) const {
                s.matrix(s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), {.columns = 1}), none});
 }
 
-void Llama::head(const Segment& s, Id table) const {
+void Llama::head(const Segment& s, Id table, std::int64_t seq) const {
   const Id x = norm(s, s.incoming(), "norm");
   const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, hidden_}, normal(0.02));
   s.op("lm_head", {x, weight, s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum")});
+  predict_ahead(s, x, {table, weight, seq});
 }
 
-Id Llama::norm(const Segment& s, Id x, const std::string& name) const {
+Id Llama::norm(const SegmentPart& s, Id x, const std::string& name) const {
   return norm(s, x, s.vector(name + ".gain", {hidden_}, gains()), 1);
 }
 
-Id Llama::norm(const Segment& s, Id x, Id gain, int dims) const {
+Id Llama::norm(const SegmentPart& s, Id x, Id gain, int dims) const {
   return s.op(
       "rmsnorm", {x, gain},
       {{"eps", eps_}, {"offset", family_.gain_from_one ? 1.0 : 0.0}, {"dims", static_cast<double>(dims)}});
@@ -229,6 +241,10 @@ PRUN_PLUGIN(
     "query_scalar | float | 0   | 0..1e6      | Scores are divided by its root; 0: head_dim\n"
     "positions | int   | 0      | 0..1000000000 | Longest sequence that it is meant for, as an export says; "
     "0: model.seq\n"
+    "mtp_layers | int  | 0      | 0..64      | Modules behind the last block, each of which predicts one "
+    "token "
+    "further, in training only (multi-token prediction of DeepSeek-V3); 0: none\n"
+    "mtp_loss  | float | 0.3    | 0..1e6     | Weight of the mean of their losses\n"
     "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n"
     "experts   | int   | 0      | 0..4096     | MLPs of a layer among which each position chooses; 0: one "
     "for all\n"

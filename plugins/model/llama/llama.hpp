@@ -9,6 +9,7 @@
 #include "experts.hpp"
 #include "family.hpp"
 #include "latent.hpp"
+#include "part.hpp"
 #include "prun/plugin.hpp"
 #include "rope.hpp"
 
@@ -33,6 +34,12 @@ struct WindowedLayers {
   }
 };
 
+// What follows the last block in training: see mtp.cpp.
+struct MultiTokenPrediction {
+  std::int64_t layers = 0;
+  double loss = 0;  // what the mean of their losses counts
+};
+
 class Llama final : public Model {
  public:
   explicit Llama(const Options& options);
@@ -48,23 +55,35 @@ class Llama final : public Model {
  private:
   void check() const;
   std::vector<LayerRun> runs() const;
-  void layer(const Segment& s, const LayerRun& run, std::int64_t seq) const;
-  Id add_sublayer(const Segment& s, Id x, const char* norm, Id inner) const;
-  Id attention(const Segment& s, Id x, bool windowed) const;
-  Id normed_heads(const Segment& s, Id packed) const;
-  Id mlp(const Segment& s, Id x) const;
-  void head(const Segment& s, Id table) const;
-  Id norm(const Segment& s, Id x, const std::string& name) const;
-  Id norm(const Segment& s, Id x, Id gain, int dims) const;
+  Id embedded(const SegmentPart& s, Id tokens, Id table) const;
+  Id layer(const SegmentPart& s, const LayerRun& run, std::int64_t seq, Id x) const;
+  Id add_sublayer(const SegmentPart& s, Id x, const char* norm, Id inner) const;
+  Id attention(const SegmentPart& s, Id x, bool windowed) const;
+  Id normed_heads(const SegmentPart& s, Id packed) const;
+  Id mlp(const SegmentPart& s, Id x) const;
+  void head(const Segment& s, Id table, std::int64_t seq) const;
+  Id norm(const SegmentPart& s, Id x, const std::string& name) const;
+  Id norm(const SegmentPart& s, Id x, Id gain, int dims) const;
   Init gains() const { return family_.gain_from_one ? zeros() : ones(); }
   Dim queries() const { return {"queries", heads_ / groups_.extent}; }
   bool normed(NormPlace there) const { return family_.norms == there || family_.norms == NormPlace::around; }
+  // These are in mtp.cpp.
+  // What a module has of the model: its tables, and how long its sequences are.
+  struct Shared {
+    Id tokens, head;
+    std::int64_t seq;
+  };
+  LayerRun mtp_layer(std::int64_t k) const;
+  void predict_ahead(const Segment& head, Id made, const Shared& shared) const;
+  Id mtp_module(const SegmentPart& s, std::int64_t k, Id made, const Shared& shared) const;
+  void add_mtp(ForeignWeights& weights) const;
   // These are in weights.cpp.
   void add_mlp(const LayerRun& run, ForeignWeights& weights) const;
   void add_layer(const LayerRun& run, ForeignWeights& weights) const;
   void add_norms(const LayerRun& run, ForeignWeights& weights) const;
-  // Is in write_config.cpp.
+  // These are in write_config.cpp.
   void write_windows(ConfigWriter& config) const;
+  void write_mtp(ConfigWriter& config) const;
 
   const Family& family_;
   std::int64_t layers_;
@@ -79,6 +98,7 @@ class Llama final : public Model {
   WindowedLayers windows_;
   ExpertLayers experts_;
   LatentAttention latent_;
+  MultiTokenPrediction mtp_;
   double eps_;
 };
 

@@ -66,8 +66,10 @@ ForeignWeights Llama::foreign_weights() const {
       {"model.", ""},
       {{"embedding.token", "model.embed_tokens.weight"}, {"head.norm.gain", "model.norm.weight"}},
       {"*.rotary_emb.inv_freq"}};
-  // Further tokens are predicted by layers behind the last one, which are not computed here.
-  if (family_.latent) weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
+  // Further tokens are predicted by layers behind the last one, which others leave out as well.
+  if (family_.mtp) add_mtp(weights);
+  if (family_.latent && mtp_.layers == 0)
+    weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
   for (const LayerRun& run : runs()) add_layer(run, weights);
   if (tied_)
     weights.ignored.emplace_back("lm_head.weight");

@@ -32,6 +32,11 @@ void Llama::write_windows(ConfigWriter& config) const {
   if (windows_.full_every != 0) config.set("sliding_window_pattern", windows_.full_every);
 }
 
+void Llama::write_mtp(ConfigWriter& config) const {
+  if (mtp_.layers > 0 && !family_.mtp) refuse(family_, "mtp_layers", "modules that predict further tokens");
+  if (mtp_.layers > 0) config.set("num_nextn_predict_layers", mtp_.layers);
+}
+
 void Llama::write_config(const ModelContext& context, ConfigWriter& config) const {
   config.set("model_type", std::string(family_.model_type));
   config.set("architectures", std::vector<std::string>{std::string(family_.architecture)});
@@ -57,6 +62,7 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
     refuse(family_, "rope_base_window", "a base of windowed layers");
   if (rope_.factor != 1 && !family_.slowed) refuse(family_, "rope_factor", "positions that turn slower");
   write_windows(config);
+  write_mtp(config);
   const double window_base = rope_base_window_ != 0 ? rope_base_window_ : rope_.base;
   write_rope_config({rope_, family_.base_by_kind ? window_base : 0}, config);
 }

@@ -1,0 +1,37 @@
+// Gives what a part of a segment declares names of its own, so that a segment may have several alike: the
+// block of "mtp1" has its "mtp1.qkv.weight".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "prun/model.hpp"
+
+namespace prun {
+
+class SegmentPart : public Segment {
+ public:
+  // It is all of it.
+  SegmentPart(const Segment& all) : Segment(all) {}  // NOLINT(google-explicit-constructor)
+  SegmentPart(const Segment& of, const std::string& name) : Segment(of), prefix_(name + ".") {}
+
+  Id weight(std::string_view name, const std::vector<Dim>& dims, Init init) const {
+    return Segment::weight(called(name), dims, init);
+  }
+  Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
+    return Segment::vector(called(name), dims, init);
+  }
+  Id untrained(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
+    return Segment::untrained(called(name), dims, init);
+  }
+  Id tally(std::string_view name, std::initializer_list<Dim> dims) const {
+    return Segment::tally(called(name), dims);
+  }
+
+ private:
+  std::string called(std::string_view name) const { return prefix_ + std::string(name); }
+
+  std::string prefix_;
+};
+
+}  // namespace prun
