@@ -1149,6 +1149,15 @@ TEST(ConvertMegatron, ExpertsAndTheirRanks) {
             {"expert-model-parallel-size"});
 }
 
+TEST(ConvertMegatron, ModulesThatPredictFurtherTokens) {
+  const auto converted = [&](const std::string& more, const Words& says) {
+    expect_converted({"mtp.sh", mixture + more + "\n", sets(text), says, {}, {}});
+  };
+  converted("--mtp-num-layers 1", {"mtp_layers = 1", "mtp_loss = 0.1"});
+  converted("--mtp-num-layers 2 --mtp-loss-scaling-factor 0.3", {"mtp_layers = 2", "mtp_loss = 0.3"});
+  converted("--mtp-num-layers 0", {"plugin = \"llama\""});
+}
+
 // deepspeedai/Megatron-DeepSpeed, examples_deepspeed/MoE/ds_pretrain_gpt_1.3B_MoE128.sh
 TEST(ConvertMegatron, ExpertsAsDeepSpeedsBranchHasThem) {
   const auto converted = [&](const std::string& more, const Words& says, const Words& refused) {

@@ -173,6 +173,8 @@ constexpr std::array rules = {
     Rule{"hierarchical-context-parallel-sizes", "", without_effect,
          "keys and values are gathered in front of attention"},
     Rule{"encoder-*-parallel-size", "0", without_effect, "as here"},
+    Rule{"mtp-num-layers", "0", without_effect, "as here"},
+    Rule{"mtp-loss-scaling-factor", "", without_effect, "there are no further tokens to predict"},
     Rule{"num-experts", "1", without_effect, "as here"},
     Rule{"expert-model-parallel-size", "1", without_effect, "as here"},
     Rule{"expert-*", "", refused, experts},
@@ -198,13 +200,10 @@ struct Foreign {
   const char* key;
   const char* same;  // the value that changes nothing
 };
-constexpr std::array foreign = {Foreign{"multi-latent-attention", "off"},
-                                Foreign{"mtp-num-layers", "0"},
-                                Foreign{"spec", "off"},
-                                Foreign{"hybrid-layer-pattern", "off"},
-                                Foreign{"encoder-num-layers", "0"},
-                                Foreign{"squared-relu", "off"},
-                                Foreign{"bert-no-binary-head", "off"}};
+constexpr std::array foreign = {
+    Foreign{"multi-latent-attention", "off"}, Foreign{"spec", "off"},
+    Foreign{"hybrid-layer-pattern", "off"},   Foreign{"encoder-num-layers", "0"},
+    Foreign{"squared-relu", "off"},           Foreign{"bert-no-binary-head", "off"}};
 
 // ------------------------------------------------------------------- reading
 
@@ -340,8 +339,16 @@ void convert_llama_sizes(Transfer& transfer) {
                  "default of Megatron-LM's ffn-hidden-size with swiglu");
 }
 
+bool predicts_further(const Transfer& transfer) {
+  return transfer.has("mtp-num-layers") && !transfer.is("mtp-num-layers", "0");
+}
+
 void convert_llama(Transfer& transfer) {
   convert_llama_sizes(transfer);
+  if (predicts_further(transfer)) {
+    transfer.take("mtp-num-layers", "model.mtp_layers");
+    transfer.take("mtp-loss-scaling-factor", "model.mtp_loss", "0.1");
+  }
   differs(transfer, flag(transfer, "swiglu"), "swiglu", "off", "the MLP of llama is SwiGLU");
   differs(transfer, has_rope(transfer), "position-embedding-type", "learned_absolute",
           "llama turns queries and keys by their positions");
@@ -360,6 +367,7 @@ void convert_gpt(Transfer& transfer) {
   const double hidden = transfer.number("hidden-size").value_or(0),
                heads = transfer.number("num-attention-heads").value_or(1);
   transfer.take("hidden-dropout", "model.dropout", "0.1");
+  if (predicts_further(transfer)) transfer.refuse("mtp-num-layers", "gpt predicts the next token alone");
   if (flag(transfer, "disable-bias-linear"))
     transfer.refuse("disable-bias-linear", "gpt's products have biases");
   if (transfer.has("kv-channels") && transfer.number("kv-channels") != hidden / heads)
