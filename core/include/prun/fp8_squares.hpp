@@ -8,7 +8,7 @@
 // Of a matrix of so many rows, multiples of 128, and columns, multiples of 16, as lies on a rank: the codes
 // of each column, one behind the other; behind these, of each 128 columns or what is left of them, as many
 // bytes as there are rows, which are, all together, the scales in fp32: those of 128 columns side by side, as
-// many as there are squares, rounded up to a multiple of four.
+// many as there are squares, rounded up to a multiple of four. Nobody reads the rest.
 #pragma once
 
 #include "prun/fp8_blocks.hpp"
