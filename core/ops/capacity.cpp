@@ -1,9 +1,11 @@
 // The op cap_choices keeps experts from having more positions of a sequence than `most`: of those that chose
 // an expert, it keeps the `most` whose weights are largest, or without weights the first, and of equal ones
-// the first. What it drops becomes -1, which is nobody's expert: it has no row, adds nothing and has no
-// gradient, and the other weights of its position stay as they are. It looks at whole sequences, so that the
-// result is the same however a step is cut into microbatches and sharded over ranks. most = 0 keeps all:
-// nothing is dropped where nothing is trained.
+// the first; weights are equal that are so in fp32, so that the rounding of fp64 decides nothing. What it
+// drops becomes -1, which is nobody's expert: it has no row, adds nothing and has no gradient, and the other
+// weights of its position stay as they are. It looks at whole sequences, so that the result is the same
+// however a step is cut into microbatches and sharded over ranks. most = 0 keeps all: nothing is dropped
+// where nothing is trained.
+//
 // count_dropped: dropped[layer] += choices that were dropped. A sequence without a target that counts is
 // padding and does not count.
 #include <vector>

@@ -17,10 +17,10 @@ struct Sizes {
   std::int64_t of_sequence() const { return positions * choices; }
 };
 
-// Orders numbers as they are, and what is no number behind or before all of them.
-std::uint64_t rank_of(double weight) {
-  const auto bits = std::bit_cast<std::uint64_t>(weight + 0.0);  // one zero is as good as the other
-  constexpr std::uint64_t sign = std::uint64_t{1} << 63;
+// Orders numbers as they are in fp32, and what is no number behind or before all of them.
+std::uint32_t rank_of(float weight) {
+  const auto bits = std::bit_cast<std::uint32_t>(weight + 0.0f);  // one zero is as good as the other
+  constexpr std::uint32_t sign = std::uint32_t{1} << 31;
   return (bits & sign) != 0 ? ~bits : bits | sign;
 }
 
@@ -56,8 +56,8 @@ struct Choices {
   }
   bool goes_before(std::int64_t a, std::int64_t b) const {
     if (weight) {
-      const std::uint64_t first = rank_of(static_cast<double>(weight[a])),
-                          second = rank_of(static_cast<double>(weight[b]));
+      const std::uint32_t first = rank_of(static_cast<float>(weight[a])),
+                          second = rank_of(static_cast<float>(weight[b]));
       if (first != second) return first > second;
     }
     return number(a) < number(b);

@@ -10,28 +10,16 @@ namespace {
 
 inline constexpr int threads = 1024;
 
-template <class C>
-using WeightRank = std::conditional_t<std::is_same_v<C, double>, std::uint64_t, std::uint32_t>;
-
-// Orders numbers as they are, and what is no number behind or before all of them. One zero is as good as the
-// other.
+// Orders numbers as they are in fp32, and what is no number behind or before all of them. One zero is as good
+// as the other.
 __device__ __forceinline__ std::uint32_t rank_of(float weight) {
   const std::uint32_t bits = __float_as_uint(weight + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ std::uint64_t rank_of(double weight) {
-  const double some = weight + 0.0;
-  const auto high = static_cast<std::uint32_t>(__double2hiint(some)),
-             low = static_cast<std::uint32_t>(__double2loint(some));
-  const std::uint64_t bits = static_cast<std::uint64_t>(high) << 32 | low;
-  return bits >> 63 ? ~bits : bits | std::uint64_t{1} << 63;
-}
 
 // A place in the order: first by weight, then by the number of choices behind it in the order of positions.
-template <class C>
 struct Place {
-  WeightRank<C> weight;
-  std::uint32_t early;
+  std::uint32_t weight, early;
 
   __device__ bool is_not_before(const Place& other) const {
     return weight > other.weight || (weight == other.weight && early >= other.early);
@@ -50,10 +38,10 @@ struct Own {
   int listed;
 
   __device__ std::int64_t all() const { return s.positions * s.choices; }
-  __device__ Place<C> place(std::int64_t choice) const {
+  __device__ Place place(std::int64_t choice) const {
     const std::int64_t number =
         positions ? positions[choice / s.choices] * s.choices + choice % s.choices : choice;
-    return {weight ? rank_of(weight[choice]) : WeightRank<C>(0),
+    return {weight ? rank_of(static_cast<float>(weight[choice])) : 0u,
             static_cast<std::uint32_t>(all() - 1 - number)};
   }
   // Calls body(choice) for this thread's, among all and among those that are listed.
@@ -67,7 +55,7 @@ struct Own {
     for (int i = static_cast<int>(threadIdx.x); i < listed; i += threads) body(list[i]);
   }
   // Counts those that are not before `least`, for all threads.
-  __device__ std::int64_t count(const Place<C>& least, int* scratch) const {
+  __device__ std::int64_t count(const Place& least, int* scratch) const {
     int own = 0;
     each([&](std::int64_t c) { own += place(c).is_not_before(least); });
     own = block_fold(own, 0, Add(), scratch);
@@ -111,16 +99,15 @@ __device__ void list_own(const Own<C>& own, int mine, int* ends) {
 
 // Finds the last place that is kept; all are before it or there, `most` of them.
 template <class C>
-__device__ Place<C> last_kept(const Own<C>& own, int* scratch) {
-  Place<C> least{0, 0};
+__device__ Place last_kept(const Own<C>& own, int* scratch) {
+  Place least{0, 0};
   std::int64_t count = own.count(least, scratch);
-  const auto raise_to = [&](const Place<C>& place) {
+  const auto raise_to = [&](const Place& place) {
     const std::int64_t there = own.count(place, scratch);
     if (there >= own.s.most) least = place, count = there;
   };
-  constexpr int bits = 8 * static_cast<int>(sizeof(WeightRank<C>));
-  for (int bit = bits - 1; own.weight && bit >= 0 && count > own.s.most; --bit)
-    raise_to({least.weight | WeightRank<C>(1) << bit, 0});
+  for (int bit = 31; own.weight && bit >= 0 && count > own.s.most; --bit)
+    raise_to({least.weight | 1u << bit, 0});
   for (int bit = 31; bit >= 0 && count > own.s.most; --bit)
     if (own.all() > std::int64_t{1} << bit) raise_to({least.weight, least.early | 1u << bit});
   return least;
@@ -142,7 +129,7 @@ __global__ __launch_bounds__(threads) void cap_kernel(const std::int32_t* index,
   }
   own.list = lists + first + before;
   list_own(own, mine, ends);
-  const Place<C> least = last_kept(own, scratch);
+  const Place least = last_kept(own, scratch);
   own.each([&](std::int64_t c) { kept[first + c] = own.place(c).is_not_before(least) ? expert : -1; });
 }
 

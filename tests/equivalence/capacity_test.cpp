@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "generate/checkpoint_use.hpp"
 #include "inspect/verify.hpp"
@@ -161,6 +162,23 @@ TEST(CapacityOf, AllPositionsDropsNothing) {
   for (const StepTally& tally : tallies_of(recipe_of("", all), 2, "block.dropped"))
     EXPECT_EQ(tally.numbers, std::vector<double>(2, 0));
   EXPECT_TRUE(tallies_of(recipe_of("", none), 2, "block.dropped").empty());
+}
+
+// Where all tokens are one, weights differ by rounding alone, and the first positions stay.
+TEST(CapacityOf, PositionsThatAreAlikeAreDroppedAlikeEverywhere) {
+  const std::string path = (temporary_folder() / "alike.txt").string();
+  std::ofstream(path) << std::string(4096, 'a');
+  const Sets alike = {"data.plugin=text", "data.path=" + path, "data.shuffle=false", "model.vocab=256"};
+  for (const StepTally& tally : tallies_of(recipe_of("", by_weight, alike), 2, "block.dropped"))
+    EXPECT_EQ(tally.numbers, std::vector<double>(2, 8 * 2 * (16 - 4)));
+  for (const std::string& text :
+       {"[mesh]\ntp = 2\n" + tensor, "[mesh]\ntp = 2\n" + experts_over_tp + sequence,
+        "[mesh]\ndp = 2\ntp = 2\n" + data + tensor + experts_over_dp}) {
+    const LayoutVerdict verdict =
+        verify_layout(recipe_of(text, by_weight, alike), plugins().places(),
+                      {.steps = 3, .bound = 1e-10, .exact = {"*.route.index", "*.cap_choices.kept"}});
+    EXPECT_TRUE(verdict.equal()) << text << to_text(verdict);
+  }
 }
 
 // Sequences that fill a batch up drop choices too, and count in nothing.

@@ -133,6 +133,18 @@ TEST(CapChoices, SamplesAndThreadsChangeNoBit) {
   }
 }
 
+// What fp64 rounds otherwise in another layout drops nothing else there.
+TEST(CapChoices, WeightsThatDifferByRoundingAreEqual) {
+  for (const InstructionSet& set : all_kernels()) {
+    const Call call{"cap_choices",
+                    {integers(DType::i32, {1, 4, 1}, {0, 0, 0, 0}),
+                     Value(DType::f64, {1, 4, 1}, {0.3, 0.3 + 1e-15, 0.3 + 2e-15, 0.4}),
+                     Value(DType::i32, {1, 4, 1}), Value()},
+                    {Attr{.i = 2}, Attr{.i = 1}}};
+    EXPECT_EQ(run(set, call)[2].numbers(), (Numbers{0, -1, -1, 0}));
+  }
+}
+
 // One zero is as good as the other, and what is no number does not keep others from being counted.
 TEST(CapChoices, WeightsThatAreNoNumbersLeaveAsManyAsFit) {
   const double nan = std::nan("");
