@@ -220,6 +220,24 @@ TEST_F(Gpu, T5OfLongTextsTrainsAsOnTheCpu) {
   }
 }
 
+// In fp64 the same choices are dropped, or the losses would differ by far more.
+TEST_F(Gpu, ExpertsWithACapacityDropWhatTheyDropOnTheCpu) {
+  for (const char* by : {"weight", "position"}) {
+    const std::string shape = llama +
+                              " model.experts=8 model.choices=2 model.expert_ffn=16 model.capacity=0.8 "
+                              "model.capacity_by=" +
+                              by,
+                      fp64 = shape + " precision.compute=fp64 precision.state=fp64",
+                      fixed = shape +
+                              " device.plugin=cuda device.deterministic=true device.tune=false "
+                              "precision.compute=bf16";
+    const Trained cpu = train(fp64, "", 5), gpu = train(fp64 + " device.plugin=cuda", "", 5);
+    EXPECT_LE(largest_difference(gpu.losses, cpu.losses), 1e-9) << by;
+    EXPECT_LE(largest_difference(gpu.parameters, cpu.parameters), 1e-9) << by;
+    EXPECT_EQ(train(fixed, "", 5).parameters, train(fixed + " device.graphs=false", "", 5).parameters) << by;
+  }
+}
+
 // What is added has been used up when the norm is written, and lies partly where that will: more rows than
 // run at once show whether one kernel does both.
 TEST_F(Gpu, WhatIsUsedUpIsNotOverwrittenWhileItIsRead) {

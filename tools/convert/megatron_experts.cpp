@@ -12,7 +12,7 @@ namespace {
 
 constexpr Fate refused = Fate::refused, without_effect = Fate::without_effect;
 
-constexpr const char* no_drops = "no choice is dropped without model.capacity";
+constexpr const char* no_drops = "without model.capacity no choice is dropped";
 constexpr const char* of_sequences =
     "a capacity is of each sequence, not of a rank's microbatch, and the same in every layout: "
     "model.capacity";
@@ -40,7 +40,7 @@ constexpr std::array rules = {
     Rule{"moe-expert-capacity-factor", "", refused, of_sequences},
     Rule{"moe-expert-rank-capacity-factor", "", refused, of_sequences},
     Rule{"moe-pad-expert-input-to-capacity", "", refused, of_sequences},
-    Rule{"moe-token-drop-policy", "", without_effect, no_drops},
+    Rule{"moe-token-drop-policy", "", without_effect, "beside model.capacity, model.capacity_by says it"},
     Rule{"moe-input-jitter-eps", "", refused, "the router adds no noise"},
     Rule{"moe-extended-tp", "", refused, "strategy experts takes several axes"},
     Rule{"moe-router-force-load-balancing", "", refused, "the router's choices count"},
