@@ -85,11 +85,10 @@ TEST_P(Capacity, OverTheWidth) {
 // An expert's capacity is of the whole sequence, in the order of positions.
 TEST_P(Capacity, WhereSequencesAreSharedOut) {
   for (const std::string& sharing :
-       {context, context + "balance = 'none'\n", context + "method = 'ulysses'\n"}) {
+       {context, context + "balance = 'none'\n", context + "method = 'ulysses'\n"})
     equal("[mesh]\ncp = 2\n" + sharing);
-    equal("[mesh]\ncp = 2\n" + sharing + "[[strategy]]\nplugin = 'experts'\naxis = 'cp'\n");
-    equal("[mesh]\ndp = 2\ncp = 2\n" + data + sharing + experts_over_dp + zero(1) + recomputed);
-  }
+  equal("[mesh]\ncp = 2\n" + context + "[[strategy]]\nplugin = 'experts'\naxis = 'cp'\n");
+  equal("[mesh]\ndp = 2\ncp = 2\n" + data + context + experts_over_dp + zero(1) + recomputed);
 }
 
 TEST_P(Capacity, OverStages) {
