@@ -11,8 +11,8 @@ namespace prun {
 
 class SegmentPart : public Segment {
  public:
-  // It is all of it.
-  SegmentPart(const Segment& all) : Segment(all) {}  // NOLINT(google-explicit-constructor)
+  // It is all of it, so whoever takes a part takes a segment.
+  SegmentPart(const Segment& all) : Segment(all) {}
   SegmentPart(const Segment& of, const std::string& name) : Segment(of), prefix_(name + ".") {}
 
   Id weight(std::string_view name, const std::vector<Dim>& dims, Init init) const {
