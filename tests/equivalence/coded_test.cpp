@@ -2,6 +2,7 @@
 // are what the codes have.
 #include "prun/block_codes.hpp"
 #include "support/coded_runs.hpp"
+#include "support/layouts.hpp"
 
 namespace prun::test {
 namespace {
@@ -271,6 +272,14 @@ TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
       zero(2);
   expect_refused(refusal(recipe_of(shared, {sum8}), true),
                  "ranks that sum a gradient are not those that share out the batch");
+  // An expert that a rank has to itself is neither sent nor gathered.
+  const std::string experts = data(2) + "[[strategy]]\nplugin = 'experts'\naxis = 'dp'\n" + zero(3);
+  const std::vector<std::string> model = {"model.plugin=llama", "model.kv_heads=2", "model.family=mixtral",
+                                          "model.experts=4",    "model.choices=2",  "model.expert_ffn=64",
+                                          "model.tied=false",   "batch.micro=4"};
+  expect_refused(refusal(recipe_of(experts, with(model, {gather})), true), "nobody gathers 'experts.");
+  expect_refused(refusal(recipe_of(experts, with(model, {sum8})), true),
+                 "nobody rounds the gradient of 'experts.");
 }
 
 }  // namespace

@@ -243,8 +243,8 @@ std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
   return ranks;
 }
 
-// Of what one rank rounds, the first whose gradient is not sent in codes here, such as an expert's that one
-// rank has to itself; none.
+// Of what one rank rounds, the first that is not sent in codes here, such as an expert that one rank has to
+// itself; none.
 Id never_rounded(const Program& program) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (const Id id : program.segment(segment).values) {
@@ -264,7 +264,7 @@ void check_rounds_alike(const Assembly& assembly) {
   const char* odd = nullptr;
   const Id whole = program.precision().reduce_bits > 1 ? never_rounded(program) : none;
   if (whole != none)
-    throw_error(ErrorCode::unsupported,
+    throw_error(ErrorCode::bad_input,
                 "precision.reduce rounds on each rank, and here nobody rounds the gradient of '",
                 program.value(whole).name,
                 "', which one rank would; verify it with precision.reduce = \"state\"");
@@ -278,14 +278,23 @@ void check_rounds_alike(const Assembly& assembly) {
       odd = "two stages add up a table's gradients before they round";
   }
   if (odd)
-    throw_error(ErrorCode::unsupported, "precision.reduce rounds on each rank, and here ", odd,
+    throw_error(ErrorCode::bad_input, "precision.reduce rounds on each rank, and here ", odd,
                 ", which one rank cannot do alike; verify it with precision.reduce = \"state\", or with a "
                 "batch.global that is one microbatch of each rank");
+}
+
+void check_gathers_alike(const Program& program) {
+  const Id whole = program.precision().gather_bits > 0 ? never_rounded(program) : none;
+  if (whole != none)
+    throw_error(ErrorCode::bad_input, "precision.gather rounds what ranks gather, and here nobody gathers '",
+                program.value(whole).name,
+                "', which one rank would round; verify it with precision.gather = \"compute\"");
 }
 
 // Sequences that the one rank takes at once.
 std::int64_t micro_of_one_rank(const Assembly& assembly) {
   const BatchArithmetic& batch = assembly.batch();
+  check_gathers_alike(assembly.program());
   if (assembly.program().precision().reduce_bits == 0) return batch.micro * batch.ranks;
   check_rounds_alike(assembly);
   return batch.micro;
