@@ -54,6 +54,24 @@ TEST_F(RunPage, SaysWhatTheLogSays) {
     EXPECT_TRUE(has(page, said)) << said;
 }
 
+// Counts add up over layers; of many a layer, the largest tells how even they are.
+TEST_F(RunPage, WhatOpsCountHasCurvesOfItsOwn) {
+  const auto step = [](int number, const std::string& tallies) {
+    return "{\"type\":\"step\",\"time\":" + std::to_string(1000 + number) +
+           ",\"step\":" + std::to_string(number) + ",\"loss\":3,\"seconds\":0.25," + tallies + "}\n";
+  };
+  const std::string page = page_of({written(
+      "run", start_line(1000, 2) +
+                 step(1, R"("block.dropped":{"0":[2,3]},"block.choices":{"0":[4,1],"1":[4,7]},)"
+                         R"("wide.choices":{"sum":[8,8],"least":[0.5,0.25],"most":[1.5,2.5]})") +
+                 step(2, R"("block.dropped":{"0":[0.5,0.5]},"block.choices":{"0":[2,1],"1":[6,7]},)"
+                         R"("wide.choices":{"sum":[8,8],"least":[1,1],"most":[2,1]},"odd.one":{"a":1})"))});
+  for (const char* said : {"block.dropped", "from 5 to 1,", "block.choices", "demo, 0", "from 5 to 3,",
+                           "demo, 1", "from 11 to 13,", "wide.choices", "from 2.5 to 2,", "2 of 2"})
+    EXPECT_TRUE(has(page, said)) << said;
+  EXPECT_FALSE(has(page, "odd.one"));
+}
+
 TEST_F(RunPage, WhatElseWasEvaluatedHasCurvesOfItsOwn) {
   const std::string page = page_of(
       {written("run", three_steps() +

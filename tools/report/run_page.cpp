@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/format.hpp"
 #include "base/text.hpp"
@@ -127,6 +128,45 @@ std::vector<std::string> names_of(const std::vector<Looked>& runs) {
   return names;
 }
 
+// Of what ops have counted, the places by name, in any step of the runs.
+std::map<std::string, std::set<std::string>> tallies_of(const std::vector<Looked>& runs) {
+  std::map<std::string, std::set<std::string>> places;
+  for (const Looked& run : runs)
+    for (const LoggedStep& step : run.log.steps)
+      for (const LoggedTally& tally : step.tallies) places[tally.name].insert(tally.place);
+  return places;
+}
+
+Curve tally_curve_of(const Looked& run, const std::string& tally, const std::string& place,
+                     const std::string& name, std::size_t share) {
+  std::vector<CurvePoint> points;
+  for (const LoggedStep& step : run.log.steps)
+    for (const LoggedTally& one : step.tallies)
+      if (one.name == tally && one.place == place)
+        points.push_back({static_cast<double>(step.step), step.time - run.log.first_time(), one.value});
+  return curve_of(name, points, share);
+}
+
+// A chart for each name. Its id is a word of letters.
+std::vector<Chart> tally_charts_of(const std::vector<Looked>& runs, std::size_t share) {
+  const std::vector<std::string> names = names_of(runs);
+  std::vector<Chart> charts;
+  for (const auto& [tally, places] : tallies_of(runs)) {
+    const bool even = places.contains("most");
+    Chart chart{"tally" + std::string(charts.size(), 'x'),
+                printable(tally, longest_name),
+                even ? "the largest of a layer, in means" : "over all layers",
+                {}};
+    for (std::size_t i = 0; i < runs.size(); ++i)
+      for (const std::string& place : places)
+        chart.curves.push_back(tally_curve_of(
+            runs[i], tally, place,
+            places.size() > 1 ? names[i] + ", " + printable(place, longest_name) : names[i], share));
+    charts.push_back(std::move(chart));
+  }
+  return charts;
+}
+
 std::vector<Chart> charts_of(const std::vector<Looked>& runs) {
   const std::vector<std::string> names = names_of(runs);
   const std::size_t share = std::max<std::size_t>(buckets / runs.size(), 50);
@@ -147,6 +187,7 @@ std::vector<Chart> charts_of(const std::vector<Looked>& runs) {
     for (Curve& curve : losses_of(runs[i], runs[i].log.steps, &LoggedStep::losses, names[i], share))
       parts.curves.push_back(std::move(curve));
   add(std::move(parts));
+  for (Chart& chart : tally_charts_of(runs, share)) add(std::move(chart));
   Chart evaluation{"evaluation", "Loss on validation data", "", {}};
   for (std::size_t i = 0; i < runs.size(); ++i) {
     evaluation.curves.push_back(evaluations_of(runs[i], names[i], share));

@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
+#include <numeric>
 
 #include "base/durable_file.hpp"
 #include "base/json.hpp"
@@ -31,6 +33,42 @@ std::vector<std::pair<std::string, double>> losses_in(std::string_view text, con
         loss && (loss->is_integer() || loss->kind() == JsonKind::real))
       losses.emplace_back(one.name, loss->as_double());
   return losses;
+}
+
+std::vector<double> numbers_in(const JsonValue& list) {
+  std::vector<double> numbers;
+  for (const JsonValue& number : list.as_array()) numbers.push_back(number.as_double());
+  return numbers;
+}
+
+// The observer lists each layer's numbers by their place where they are few, else their sum, and their least
+// and largest over their mean.
+void add_tally(const std::string& name, std::string_view text, std::vector<LoggedTally>& tallies) {
+  const JsonValue object = parse_json(text, name);
+  if (const JsonValue* const most = object.find("most")) {
+    const std::vector<double> layers = numbers_in(*most);
+    if (!layers.empty()) tallies.push_back({name, "most", *std::max_element(layers.begin(), layers.end())});
+    return;
+  }
+  for (const JsonMember& place : object.as_object().members()) {
+    const std::vector<double> layers = numbers_in(place.value);
+    tallies.push_back({name, place.name, std::accumulate(layers.begin(), layers.end(), 0.0)});
+  }
+}
+
+// Their names are those of a segment and of what it counts, with a dot between. Another object of such a name
+// spoils no step.
+std::vector<LoggedTally> tallies_in(const LogLine& line) {
+  std::vector<LoggedTally> tallies;
+  line.each_object([&](std::string_view name, std::string_view text) {
+    if (name.find('.') == std::string_view::npos) return;
+    try {
+      add_tally(std::string(name), text, tallies);
+    } catch (const Error&) {
+      return;
+    }
+  });
+  return tallies;
 }
 
 LoggedEvaluation evaluation_of(const LogLine& line) {
@@ -77,6 +115,7 @@ LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
   step.tokens_per_second = line.number("tokens_per_second", rate);
   step.mfu = line.number("mfu", 0);
   step.losses = losses_in(line.raw("losses"), "losses");
+  step.tallies = tallies_in(line);
   step.watts = line.number("watts", 0);
   step.clock_mhz = line.number("clock_mhz", 0);
   step.joules_per_token = line.number("joules_per_token", 0);

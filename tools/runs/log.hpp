@@ -21,6 +21,15 @@ struct LoggedStart {
   double flops_per_token = 0, peak_flops = 0;
 };
 
+// States one number of what ops have counted in a step (ProgramApi::tally).
+struct LoggedTally {
+  std::string name;
+  // Its place among the numbers that each layer has, of which this is the sum over the layers; `most` where
+  // they are many: how many times a layer's mean its largest is, in the layer where that is most.
+  std::string place;
+  double value = 0;
+};
+
 struct LoggedStep {
   std::int64_t step = 0, targets = 0;
   double time = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
@@ -31,6 +40,7 @@ struct LoggedStep {
   double loss_scale = 0;                                  // 0: none
   bool kept = true;
   std::vector<std::pair<std::string, double>> losses = {};  // by set and role, where the run told them
+  std::vector<LoggedTally> tallies = {};
 };
 
 struct LoggedEvaluation {

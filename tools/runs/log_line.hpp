@@ -23,6 +23,12 @@ class LogLine {
   bool flag(std::string_view key, bool fallback) const;
   std::string text(std::string_view key) const;  // empty where it is none
   bool is(std::string_view key, std::string_view plain_text) const;
+  // Calls body(key, value) for each field that is an object.
+  template <class Body>
+  void each_object(const Body& body) const {
+    for (const Field& field : fields_)
+      if (!field.value.empty() && field.value.front() == '{') body(field.key, field.value);
+  }
 
  private:
   struct Field {
