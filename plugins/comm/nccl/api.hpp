@@ -1,5 +1,5 @@
-// NCCL's functions, of a library that is opened when the first communicator is made: the plugin loads where
-// there is none.
+// Gives NCCL's functions, from a library that is opened when the first communicator is made: so the plugin
+// loads where there is no NCCL.
 #pragma once
 
 #include <nccl.h>

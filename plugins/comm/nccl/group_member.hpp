@@ -1,7 +1,7 @@
-// Is one communicator of NCCL, with all that is done with it.
+// Wraps one communicator of NCCL, with all that is done with it.
 //
-// Its calls return at once and say later how they went (non-blocking communicators); each is made under a
-// lock and what it began is asked for until it is done. So any thread may abort at any time: NCCL frees a
+// NCCL's calls return at once and say later how they went (non-blocking communicators); each is made under a
+// lock, and what it began is asked for until it is done. So any thread may abort at any time: NCCL frees a
 // communicator that is aborted, and no thread is inside by then.
 #pragma once
 
@@ -25,25 +25,25 @@ struct Blocks {
 
 class GroupMember {
  public:
-  // This is collective. It meets the others through the group's exchange.
+  // This is collective: members meet through the group's exchange.
   GroupMember(const Api& api, const CommGroup& group, Blocks blocks);
-  // This is collective over the members of the parent; it returns null on those that are in no group.
+  // This is collective over the members of the parent; it returns null on members that are in no group.
   static std::unique_ptr<GroupMember> split(GroupMember& parent, const CommGroup& group, Blocks blocks);
   ~GroupMember();
   GroupMember(const GroupMember&) = delete;
   GroupMember& operator=(const GroupMember&) = delete;
 
-  // Registers memory with NCCL that operations will use. Returns what it says against it, or nothing.
+  // Registers memory with NCCL that operations will use. Returns NCCL's objection, or nothing.
   std::string enroll(void* base, std::int64_t bytes);
   void dismiss();
   // Runs each operation once, alone and beside the others, and holds the caller until that is done.
   void connect(std::span<const CommOp> ops, cudaStream_t stream);
-  // Makes a CUDA graph of them: enqueued anew, a group costs NCCL a thread each time.
+  // Makes a CUDA graph of the operations: enqueued anew, a group costs NCCL a thread each time.
   void prepare(std::span<const CommOp> ops, cudaStream_t stream);
-  // Starts all of them as one group.
+  // Starts all operations as one group.
   void start(std::span<const CommOp> ops, cudaStream_t stream);
   void abort();
-  // Throws what has gone wrong since.
+  // Throws if anything has gone wrong since.
   void check();
 
   const std::string& name() const { return name_; }
@@ -69,7 +69,7 @@ class GroupMember {
   std::string name_;
   std::int32_t rank_, size_;
   std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;  // none once it was aborted
+  ncclComm_t comm_ = nullptr;  // is null once the communicator was aborted
   bool aborted_ = false;
   void* enrolled_ = nullptr;
   // Graphs are keyed by the address of their first operation. NCCL waits until they are gone before it ends a

@@ -23,13 +23,13 @@ constexpr std::int64_t process_device_bytes = std::int64_t{128} << 20;
 // NCCL's three protocols, and what it keeps besides.
 constexpr std::int64_t connection_bytes = (4 << 20) + 4915200 + 524288;
 constexpr std::int64_t communicator_device_bytes = std::int64_t{16} << 20;
-// These are of the host's memory.
+// This counts the host's memory.
 constexpr std::int64_t process_bytes = std::int64_t{320} << 20;
 constexpr std::int64_t communicator_bytes = std::int64_t{16} << 20;
 constexpr std::int64_t communicator_descriptors = 32;
 constexpr std::int64_t threads = 16;
 
-// Returns those of the current GPU, or of an H100 or H200.
+// Returns the multiprocessors of the current GPU, or of an H100 or H200 where no GPU can be asked.
 int multiprocessors() {
   int device = 0, count = 0;
   const bool known = cudaGetDevice(&device) == cudaSuccess &&
@@ -87,7 +87,7 @@ class NcclComm final : public Comm {
     std::unique_ptr<GroupMember>(&of(communicator)).reset();
   }
 
-  // That some memory cannot be registered costs time and nothing else.
+  // Memory that cannot be registered costs time and nothing else.
   void attach_memory(Communicator communicator, void* base, std::int64_t bytes) override {
     if (!registers_) return;
     const std::string problem = of(communicator).enroll(base, bytes);
@@ -144,18 +144,18 @@ class NcclComm final : public Comm {
     return *api_;
   }
 
-  // What NCCL is told that has no place in a communicator's settings. What the environment says stays.
+  // Sets what NCCL has no communicator's setting for. What the environment says already stays.
   void set_environment() const {
     setenv("NCCL_NVLS_ENABLE", multicast_ ? "1" : "0", 0);
-    setenv("NCCL_RAS_ENABLE", "0", 0);  // a port for questions
+    setenv("NCCL_RAS_ENABLE", "0", 0);  // would be a port for questions
     if (!any_algorithm_) setenv("NCCL_ALGO", "Ring", 0);
     if (debug_ == "off") return;
     setenv("NCCL_DEBUG", debug_ == "warn" ? "WARN" : "INFO", 0);
     setenv("NCCL_DEBUG_FILE", "/dev/stderr", 0);
   }
 
-  // Before NCCL launches anything: with more groups than find room at a time, each exchange must begin after
-  // the one before it, as CommInfo::resident promises.
+  // Must be called before NCCL launches anything: with more groups than find room at a time, each exchange
+  // must begin after the one before it, as CommInfo::resident promises.
   void keep_order() const {
     if (!all_find_room()) setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   }
@@ -175,7 +175,7 @@ class NcclComm final : public Comm {
   std::optional<std::int64_t> communicator_mib_;
   std::mutex mutex_;
   std::optional<Api> api_;
-  std::int64_t groups_ = 0;  // that a rank is in
+  std::int64_t groups_ = 0;  // counts the groups that a rank is in
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Counts what an operation puts on the wire, by the ring that NCCL is configured to use: payload bytes, as
-// both the plan and the counters have them.
+// Counts what an operation puts on the wire, by the ring that NCCL is configured to use, in payload bytes, as
+// both the plan and the counters do.
 #pragma once
 
 #include "prun/comm.hpp"
@@ -10,7 +10,7 @@ struct Traffic {
   std::uint64_t sent = 0, received = 0;
 };
 
-// Returns the traffic of member `rank` of a group of that size.
+// Returns the traffic of member `rank` of a group of `size` members.
 Traffic traffic_of(const CommOp& op, std::int32_t rank, std::int32_t size);
 
 }  // namespace prun::nccl

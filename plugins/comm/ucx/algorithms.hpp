@@ -1,5 +1,5 @@
-// Declares the algorithms: each writes the plan of one member. Which one is taken, and with it the order of
-// every sum, depends on kind, size, group size and the plugin's options alone.
+// Declares the algorithms: each writes the plan of one member. Which algorithm is taken, and with it the
+// order of every sum, depends on kind, size, group size and the plugin's options alone.
 #pragma once
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 namespace prun::ucx {
 
 struct Tuning {
-  std::int64_t chunk_bytes = 0;  // of a pipelined message
-  std::int64_t small_bytes = 0;  // up to here the fewest messages win, above the fewest bytes
+  std::int64_t chunk_bytes = 0;  // the size of a chunk of a pipelined message
+  std::int64_t small_bytes = 0;  // up to here the fewest messages win, above it the fewest bytes
 };
 
-// Is one member's view of a collective.
+// Describes one member's view of a collective.
 struct Shape {
   std::int32_t rank = 0;
   std::int32_t size = 1;
-  std::int64_t count = 0;  // as CommOp says
+  std::int64_t count = 0;  // means what CommOp says
   std::int64_t element = 1;
   std::int32_t root = -1;
   bool in_place = false;  // in and out are the same memory, or one is its place in the other
@@ -41,7 +41,7 @@ Plan plan_send(const Shape& shape);
 Plan plan_recv(const Shape& shape);
 Plan plan_barrier(const Shape& shape);
 
-// Cuts `bytes` in `parts` of nearly equal size, on whole vectors of elements.
+// Is a part of a message that is cut in parts of nearly equal size, on whole vectors of elements.
 struct Part {
   std::int64_t offset = 0, bytes = 0;
 };
@@ -59,7 +59,8 @@ inline std::int64_t parts_for(std::int64_t bytes, std::int64_t chunk) {
   return std::max<std::int64_t>(1, (bytes + chunk - 1) / chunk);
 }
 
-// What is passed on as it came need not stay in a cache until it is added: fewer, larger messages.
+// Data that is passed on as it came need not stay in a cache until it is added: its messages are fewer and
+// larger.
 inline constexpr std::int64_t forwarded_chunks = 4;
 
 // One member has so many messages under way at a time in each direction.

@@ -38,7 +38,7 @@ Plan pass_round(const Shape& shape) {
     receiving.add(last);
   };
   each_in_pipeline(stages, chunks, visit);
-  // The others read from here meanwhile.
+  // The other members read from here meanwhile.
   if (!shape.in_place) plan.copy({Buffer::in, 0}, {Buffer::out, shape.rank * shape.bytes()}, shape.bytes());
   return plan.finish();
 }

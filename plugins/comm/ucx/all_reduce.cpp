@@ -11,7 +11,7 @@
 namespace prun::ucx {
 namespace {
 
-constexpr std::int32_t largest_exchange = 4;  // members
+constexpr std::int32_t largest_exchange = 4;  // counts members
 
 // Every member adds in the order of the ranks.
 Plan exchange_all(const Shape& shape) {
@@ -30,7 +30,7 @@ Plan exchange_all(const Shape& shape) {
   }
   const Place sum = shape.size > 2 ? plan.scratch(bytes) : out;
   StepId added = arrived[0];
-  // `out` may be what is still being sent.
+  // `out` may be memory that is still being sent.
   const StepId all_sent = plan.join(sent);
   for (std::size_t i = 1; i < places.size(); ++i) {
     const bool last = i + 1 == places.size();
@@ -59,7 +59,7 @@ class Doubling {
       const std::int32_t partner = number() ^ (1 << round);
       meet(member(partner), true);
     }
-    // `out` may be what is still being sent.
+    // `out` may be memory that is still being sent.
     const StepId done = plan_.copy(mine_, out_, shape_.bytes(), {ready_, input_sent_});
     if (folds) plan_.send(shape_.rank - 1, out_, shape_.bytes(), {done});
     return plan_.finish();

@@ -1,5 +1,6 @@
-// What UCX has to say goes to the run's folder: whoever starts ranks names a file there by PRUN_UCX_LOG.
-// Where nobody has, or the user sends it somewhere by UCX_LOG_FILE, UCX does as it always does.
+// Sends what UCX has to say to the run's folder: the program that starts ranks names a file there by
+// PRUN_UCX_LOG. Where it has not, or the user sends it somewhere by UCX_LOG_FILE, UCX prints as it always
+// does.
 #include <fcntl.h>
 #include <ucs/debug/log_def.h>
 #include <unistd.h>
@@ -11,7 +12,7 @@
 namespace prun::ucx {
 namespace {
 
-// It makes one write a line, at the end of a file that all ranks share. UCX calls this only for levels that
+// Makes one write for a line, at the end of a file that all ranks share. UCX calls this only for levels that
 // are enabled.
 ucs_log_func_rc_t write_down(const char*, unsigned, const char*, ucs_log_level_t level,
                              const ucs_log_component_config_t*, const char* format, va_list arguments) {

@@ -1,4 +1,4 @@
-// The loop that turns ready steps into messages, copies and sums, and messages that arrive into ready steps.
+// Turns ready steps into messages, copies and sums, and messages that arrive into ready steps.
 #include "communicator.hpp"
 
 #include <algorithm>
@@ -77,7 +77,8 @@ GroupMember::~GroupMember() {
   wire_.reset();
 }
 
-// Closing connections looks like dying to those who have not noticed yet what happened: gives them time to.
+// Closing connections looks like dying to members that have not noticed the failure yet: this gives them
+// time.
 void GroupMember::linger() {
   const auto end = std::chrono::steady_clock::now() + lingering;
   while (std::chrono::steady_clock::now() < end)
@@ -182,7 +183,7 @@ void GroupMember::execute(RunningStep& running) {
 
 void GroupMember::complete(RunningStep& step) { step.run->finish(step, ready_); }
 
-// Steps that come up meanwhile are taken in the same go.
+// Steps that become ready meanwhile are taken in the same loop.
 void GroupMember::run_ready() {
   for (std::size_t i = 0; i < ready_.size(); ++i) execute(*ready_[i]);
   ready_.clear();
@@ -245,7 +246,7 @@ bool GroupMember::needs(const Run& run, std::int32_t member) const {
   }
 }
 
-// A farewell may be among what has arrived and not been looked at; what its sender sent before is, too.
+// A farewell may be among messages that arrived and were not looked at; so may what its sender sent before.
 void GroupMember::check_peers() {
   for (std::int32_t i = 0; i < size_; ++i) {
     if (i == rank_ || farewells_.has_left(i)) continue;
@@ -261,7 +262,7 @@ void GroupMember::check_peers() {
   }
   for (std::int32_t i = 0; i < size_; ++i) {
     if (i == rank_ || !farewells_.has_left(i)) continue;
-    // This is not reported at first sight: the member whose death made it give up is the better news.
+    // This is not reported at first sight: the member whose death made that one give up is the better news.
     bool& gave_up = peers_[static_cast<std::size_t>(i)].gave_up;
     if (gave_up) fail(i, "it has given up; its own message says why");
     gave_up = farewells_.from(i).failed;

@@ -1,4 +1,4 @@
-// One communicator: takes operations, runs their plans over the wire, notices who is gone.
+// Declares one communicator: it takes operations, runs their plans over the wire, and notices who is gone.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class GroupMember final : private TransferListener {
   GroupMember& operator=(const GroupMember&) = delete;
   ~GroupMember();
 
-  // Connections are there from the start; what operations need of memory is made here.
+  // Connections are there from the start; the memory that operations need is made here.
   void prepare(const CommOp* ops, std::int64_t count);
   void start(const CommOp* ops, std::int64_t count);
   void finish();
@@ -44,7 +44,7 @@ class GroupMember final : private TransferListener {
  private:
   struct Peer {
     ProcessId process;
-    bool watched = false;  // process.running() can tell
+    bool watched = false;  // says that process.running() can tell whether it lives
     std::uint32_t sends = 0, receives = 0;
     bool gave_up = false;
   };
@@ -81,12 +81,12 @@ class GroupMember final : private TransferListener {
   std::chrono::steady_clock::time_point looked_at_peers_{};
 
   std::uint32_t collectives_ = 0;
-  std::vector<Run*> active_;   // launched and not done
-  std::vector<Run*> waiting_;  // for scratch, in order
+  std::vector<Run*> active_;   // were launched and are not done
+  std::vector<Run*> waiting_;  // wait for scratch, in order
   std::vector<RunningStep*> ready_;
-  std::size_t steps_ = 0;  // of all operations that are not done
+  std::size_t steps_ = 0;  // counts steps of all operations that are not done
 
-  ucs_status_t bad_status_ = UCS_OK;  // of a message, with the member it was for or from
+  ucs_status_t bad_status_ = UCS_OK;  // is the status of a message, with the member it was for or from
   std::int32_t bad_member_ = -1;
   std::string failure_;
   std::atomic<bool> aborted_ = false;

@@ -11,7 +11,7 @@
 #include <sstream>
 #include <string>
 
-// It is exported by libucs, and declared in a header that is not installed.
+// The function is exported by libucs, and declared in a header that is not installed.
 extern "C" void ucs_debug_disable_signals();
 
 namespace prun::ucx {
@@ -25,12 +25,12 @@ __attribute__((constructor)) void give_signals_back() {
 
 struct Setting {
   const char* variable;
-  const char* name;  // to ucp_config_modify: a transport's own settings go without its prefix there
+  const char* name;  // is for ucp_config_modify: a transport's own settings go without its prefix there
   const char* value;
 };
 
 constexpr Setting settings[] = {
-    // These decide how soon a peer behind a network that fell silent is given up.
+    // These settings decide how soon a peer behind a network that fell silent is given up.
     {"UCX_KEEPALIVE_INTERVAL", "KEEPALIVE_INTERVAL", "1s"},
     {"UCX_TCP_KEEPIDLE", "KEEPIDLE", "2s"},
     {"UCX_TCP_KEEPINTVL", "KEEPINTVL", "1s"},
@@ -40,8 +40,8 @@ constexpr Setting settings[] = {
     // start.
     {"UCX_MM_RX_BUFS_GROW", "MM_RX_BUFS_GROW", "65"}};
 
-// UCX's first error in this thread while this lives: what it says later follows from that, and its status
-// alone does not tell which limit was met.
+// Keeps UCX's first error in this thread while this lives: what UCX says later follows from that, and its
+// status alone does not tell which limit was met.
 class Complaint {
  public:
   Complaint() { current_ = this; }
@@ -109,7 +109,7 @@ Context::Context() {
   context_.reset(context);
 }
 
-// UCX tells of them in print alone: "resource 3  :  md 2  dev 1  flags -- tcp/eth0".
+// UCX tells of its transports in print alone: "resource 3  :  md 2  dev 1  flags -- tcp/eth0".
 std::set<std::string> Context::transports() const {
   char* text = nullptr;
   std::size_t size = 0;

@@ -13,15 +13,15 @@
 
 namespace prun::ucx {
 
-// Serves calls that fail only if something is wrong with this machine, its limits or UCX. What UCX itself
-// says about it becomes part of the message.
+// Makes a call that fails only if something is wrong with this machine, its limits or UCX. What UCX itself
+// says about the failure becomes part of the message.
 void check_ucx(const char* action, ErrorCode code, const std::function<ucs_status_t()>& call);
 
 class Context {
  public:
   Context();
   ucp_context_h get() const { return context_.get(); }
-  // Ways in which it can carry bytes here: "self", "tcp", "posix".
+  // Returns the transports that UCX can use here: "self", "tcp", "posix".
   std::set<std::string> transports() const;
 
  private:

@@ -1,4 +1,4 @@
-// A file descriptor that closes itself.
+// Holds a file descriptor and closes it at the end.
 #pragma once
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
-// Plans the operations without an algorithm worth the name: all-to-all, send, recv, and a barrier by
-// dissemination. All-to-all sends (n - 1) B with B bytes for each member; send sends B; a barrier sends
-// nothing but empty messages.
+// Plans the operations that need no real algorithm: all-to-all, send, recv, and a barrier by dissemination.
+// All-to-all sends (n - 1) B with B bytes for each member; send sends B; a barrier sends nothing but empty
+// messages.
 #include "ring.hpp"
 
 namespace prun::ucx {

@@ -1,5 +1,5 @@
-// Who leaves says so, and how far it had got: a member that is done may go while others are still busy with
-// each other, and that is no failure.
+// A member that leaves says so, and how far it had got: a member that is done may go while others are still
+// busy with each other, and that is no failure.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 namespace prun::ucx {
 
 struct Farewell {
-  std::uint32_t collectives = 0;         // how many it took part in
-  std::uint32_t sent = 0, received = 0;  // how many sends to, and receives from, whom it tells
+  std::uint32_t collectives = 0;         // counts those the member took part in
+  std::uint32_t sent = 0, received = 0;  // count its sends to, and its receives from, the member it tells
   std::uint32_t failed = 0;
 };
 
-// Must outlive the wire, or be stopped before.
+// Farewells must outlive the wire, or be stopped before.
 class Farewells final : private TransferListener {
  public:
   // Listens to all members but this one.
@@ -23,9 +23,9 @@ class Farewells final : private TransferListener {
 
   bool has_left(std::int32_t member) const { return heard_[static_cast<std::size_t>(member)].done; }
   const Farewell& from(std::int32_t member) const { return heard_[static_cast<std::size_t>(member)].message; }
-  // To tell this member with say().
+  // Returns the message that say() sends to this member.
   Farewell& to(std::int32_t member) { return said_[static_cast<std::size_t>(member)].message; }
-  // Notifies all members that are still there, then listens no more. It is bounded in time.
+  // Notifies all members that are still there, then listens no more. The time this takes is bounded.
   void say(Wire& wire);
 
  private:

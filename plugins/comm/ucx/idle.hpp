@@ -1,5 +1,6 @@
-// How a thread waits for messages: it spins a little, then sleeps. A thread that spins on a core others want
-// is put off it for a whole time slice; one that finds its core contended sleeps at once for its next waits.
+// Decides how a thread waits for messages: it spins a little, then sleeps. A thread that spins on a contended
+// core is put off it for a whole time slice; one that finds its core contended sleeps at once for its next
+// waits.
 #pragma once
 
 #include <sched.h>
@@ -12,10 +13,10 @@ class Idle {
  public:
   explicit Idle(std::chrono::microseconds limit) : limit_(limit) {}
 
-  // Something happened: the next wait starts anew.
+  // Must be called when something happened: the next wait starts anew.
   void reset() { spinning_ = false; }
 
-  // Is called each time nothing happened. True means to look again, false to sleep.
+  // Must be called each time nothing happened. Returns true to look again, false to sleep.
   bool spin() {
     const auto now = Clock::now();
     if (!spinning_) {

@@ -1,4 +1,4 @@
-// Implements key and look-up, and is the one place that maps a kind to its algorithm.
+// Implements key and look-up, and alone maps a kind to its algorithm.
 #include "library.hpp"
 
 namespace prun::ucx {
@@ -40,7 +40,7 @@ CommNeeds Library::needs(const CommOp& op) const {
   return {plan.bytes_sent, plan.scratch_bytes};
 }
 
-// Returns the shelf, with a run on it that is not in use.
+// Returns the operation's shelf, with a run on it that is not in use.
 Library::Shelf& Library::shelf_of(const CommOp& op) {
   const Key key = key_of(op);
   auto found = shelves_.find(key);

@@ -1,5 +1,5 @@
-// The plans of a communicator, each made when its kind and size are first seen, and runs of them to use
-// again.
+// Holds the plans of a communicator, each made when its kind and size are first seen, and runs of the plans
+// to use again.
 #pragma once
 
 #include <map>
@@ -17,10 +17,10 @@ class Library {
   Library(std::int32_t rank, std::int32_t size, const Tuning& tuning)
       : rank_(rank), size_(size), tuning_(tuning) {}
 
-  // Leaves a run of the operation ready to be taken; returns its plan.
+  // Leaves a run of the operation ready to be taken, and returns its plan.
   const Plan& prepare(const CommOp& op);
-  // Returns a run that is not in use. Allocates only if there are more of this kind and size at a time than
-  // ever.
+  // Returns a run that is not in use. Allocates only if more operations of this kind and size are under way
+  // than ever before.
   Run& take(const CommOp& op);
   void give_back(Run& run);
   // Returns what this member sends and needs for an operation.

@@ -1,4 +1,4 @@
-// It takes two rounds, since the exchange moves blobs of one size: first the sizes, then the blobs.
+// A meeting takes two rounds, since the exchange moves blobs of one size: first the sizes, then the blobs.
 #include "meeting.hpp"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ void exchange(const CommGroup& group, const void* mine, std::size_t bytes, void*
   raise(group.exchange->all_gather(group.exchange->context, mine, bytes, all));
 }
 
-// Does it, then exchanges `size` as it then is: 0 says that something went wrong here.
+// Runs the action, then exchanges `size` as it then is: 0 says that something went wrong here.
 std::vector<std::uint64_t> run_and_share(const CommGroup& group,
                                          const std::function<std::uint64_t()>& action) {
   std::uint64_t size = 0;

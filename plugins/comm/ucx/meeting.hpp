@@ -1,4 +1,4 @@
-// Lets the members of a group know each other: process and UCX address of each.
+// Lets the members of a group know each other: each learns the process and the UCX address of the others.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ struct Member {
   std::vector<std::byte> address;
 };
 
-// Both are collective. A member whose own action throws still takes part, tells the others, and then
-// rethrows; they throw comm_failed.
+// Both functions are collective and throw comm_failed. A member whose own action throws still takes part,
+// tells the others, and then rethrows.
 std::vector<Member> meet(const CommGroup& group, const std::function<std::vector<std::byte>()>& own_address);
 void all_do(const CommGroup& group, const std::function<void()>& action);
 

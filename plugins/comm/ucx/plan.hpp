@@ -1,4 +1,4 @@
-// What one member does for one collective: messages, copies and sums, each with what it waits for.
+// Describes what one member does for one collective: messages, copies and sums, each with what it waits for.
 // A plan is made once for a kind and size, knows offsets instead of addresses, and is then run many times.
 #pragma once
 
@@ -22,28 +22,28 @@ using StepId = std::int32_t;
 inline constexpr StepId no_step = -1;
 // A plan of so many steps takes some 900 MB of the host's memory.
 inline constexpr std::int64_t most_steps = 8'000'000;
-// Throws unsupported where a plan among so many members would have more.
+// Throws unsupported where a plan among so many members would have more steps than that.
 void refuse_more_steps(std::size_t members, std::int64_t steps);
 
 struct Step {
   Action action = Action::copy;
   std::int32_t peer = -1;
-  std::uint32_t message = 0;     // its number among those between this pair, in this direction
+  std::uint32_t message = 0;     // is its number among messages between this pair, in this direction
   Place from{}, second{}, to{};  // combine: to = from (+) second
   std::int64_t bytes = 0;
-  std::uint32_t waits_for = 0;  // how many steps
+  std::uint32_t waits_for = 0;  // counts the steps it waits for
   std::uint32_t next_begin = 0, next_end = 0;
 };
 
 struct Plan {
   std::vector<Step> steps;
-  std::vector<StepId> next;  // of each step, those that wait for it
+  std::vector<StepId> next;  // holds for each step the steps that wait for it
   std::int64_t scratch_bytes = 0;
   std::uint64_t bytes_sent = 0, bytes_received = 0;
 };
 
 // Steps wait for earlier ones only. Both members of a pair must write the messages between them in the same
-// order: that numbers them. Moving no bytes is no step.
+// order, since that numbers them. A step that would move no bytes is left out.
 class PlanWriter {
  public:
   using After = std::initializer_list<StepId>;
@@ -54,14 +54,14 @@ class PlanWriter {
   StepId receive(std::int32_t peer, Place to, std::int64_t bytes, After after = {});
   StepId copy(Place from, Place to, std::int64_t bytes, After after = {});
   StepId combine(Place from, Place second, Place to, std::int64_t bytes, After after = {});
-  // These are messages without payload.
+  // These two add messages without payload.
   StepId notify(std::int32_t peer, After after = {});
   StepId await(std::int32_t peer, After after = {});
 
-  // Nothing but the end of all these.
+  // Adds a step that only waits for all these.
   StepId join(const std::vector<StepId>& steps);
 
-  // Returns the next `bytes` of scratch, on a cache line of their own.
+  // Returns the next `bytes` of scratch, which begin a cache line of their own.
   Place scratch(std::int64_t bytes);
 
   Plan finish();
@@ -77,7 +77,7 @@ class PlanWriter {
   std::vector<std::uint32_t> sent_, received_;
 };
 
-// Bounds how many steps are under way: a new one waits for the one that was added `size` before it.
+// Bounds how many steps are under way: a new step waits for the one that was added `size` before it.
 class Window {
  public:
   explicit Window(std::size_t size) : steps_(size, no_step) {}

@@ -29,7 +29,7 @@ std::string_view read_file(const char* path, Text& text) {
 }
 
 struct ProcessState {
-  char letter = 0;  // 0: there is no such process
+  char letter = 0;  // 0 says that there is no such process
   std::uint64_t started = 0;
 };
 

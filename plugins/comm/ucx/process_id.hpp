@@ -7,7 +7,7 @@ namespace prun::ucx {
 
 // A process of this machine keeps its number and start time until it ends; no other ever has both.
 struct ProcessId {
-  std::uint64_t machine = 0;  // of this boot
+  std::uint64_t machine = 0;  // names this boot of the machine
   std::uint64_t name_space = 0;
   std::int32_t number = 0;
   std::uint32_t reserved = 0;
@@ -19,7 +19,7 @@ struct ProcessId {
   bool beside(const ProcessId& other) const {
     return machine == other.machine && name_space == other.name_space && started != 0 && other.started != 0;
   }
-  // Is for a process beside this one. It neither allocates nor waits. A zombie runs no more.
+  // Is for a process beside this one. It neither allocates nor waits. A zombie does not count as running.
   bool running() const;
 };
 

@@ -15,16 +15,16 @@ void each_in_pipeline(std::int64_t stages, std::int64_t chunks, Visit&& visit) {
       visit(stage, time - stage);
 }
 
-// The blocks of an all-reduce: member r sends block r first, and at each stage the one before.
+// Holds the blocks of an all-reduce: member r sends block r first, and at each stage the one before.
 class Ring {
  public:
   explicit Ring(const Shape& shape);
 
   std::int64_t chunks() const { return chunks_; }
-  std::int64_t chunk_bytes() const { return chunk_bytes_; }  // of the largest
+  std::int64_t chunk_bytes() const { return chunk_bytes_; }  // is the size of the largest chunk
   std::int32_t sent_block(std::int64_t stage) const { return shape_.wrap(shape_.rank - stage); }
   std::int32_t received_block(std::int64_t stage) const { return sent_block(stage + 1); }
-  // Returns its place within all blocks.
+  // Returns the chunk's place within all blocks.
   Part chunk(std::int32_t block, std::int64_t chunk) const;
 
  private:
@@ -35,7 +35,7 @@ class Ring {
   std::int64_t chunk_bytes_ = 0;
 };
 
-// Gives a number for each stage and chunk: the steps others wait for.
+// Keeps for each stage and chunk the number of the step that others wait for.
 class StepGrid {
  public:
   StepGrid(std::int64_t stages, std::int64_t chunks)
@@ -50,7 +50,7 @@ class StepGrid {
 };
 
 // Holds places in scratch that are reused one after the other; each remembers the step after which it is free
-// again. There are no more than are taken at all.
+// again. There are never more places than are taken in all.
 class Slots {
  public:
   Slots(PlanWriter& plan, std::size_t count, std::int64_t takes, std::int64_t bytes);

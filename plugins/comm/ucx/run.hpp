@@ -1,4 +1,4 @@
-// Is one execution of a plan: which of its steps are done, and where its buffers are.
+// Executes a plan once: a run knows which of its steps are done, and where its buffers are.
 #pragma once
 
 #include <array>
@@ -39,7 +39,8 @@ class Run {
     return buffers_[static_cast<std::size_t>(place.buffer)] + place.offset;
   }
 
-  // Adds to `ready` what waits for nothing; what waited for nothing but this step.
+  // The first adds to `ready` the steps that wait for nothing; the second those that waited for this step
+  // alone.
   void add_first(std::vector<RunningStep*>& ready);
   void finish(const RunningStep& step, std::vector<RunningStep*>& ready);
 

@@ -1,4 +1,4 @@
-// Memory for what arrives before it is added: a few blocks, each as large as was ever asked of it.
+// Holds memory for what arrives before it is added: a few blocks, each as large as was ever asked of it.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace prun::ucx {
 
 class ScratchPool {
  public:
-  // So many operations that reduce proceed at a time; the others wait.
+  // This many operations that reduce proceed at a time; the others wait.
   static constexpr std::size_t blocks = 8;
 
   // Returns null if all blocks are in use.

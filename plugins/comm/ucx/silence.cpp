@@ -11,14 +11,14 @@
 namespace prun::ucx {
 namespace {
 
-constexpr int deepest = 4;  // epoll within epoll
+constexpr int deepest = 4;  // bounds how far epoll watches epoll
 
 void limit_within(int epoll, unsigned milliseconds, int depth) {
   std::ifstream watched("/proc/self/fdinfo/" + std::to_string(epoll));
   for (std::string line; std::getline(watched, line);) {
     if (line.rfind("tfd:", 0) != 0) continue;
     const int file = std::stoi(line.substr(4));
-    // Anything but a TCP socket refuses.
+    // Any file but a TCP socket refuses this.
     ::setsockopt(file, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
     if (depth < deepest) limit_within(file, milliseconds, depth + 1);
   }

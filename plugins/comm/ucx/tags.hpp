@@ -2,7 +2,7 @@
 //   traffic (2 bits), number of the operation (30), sender (12), number of the message within the operation
 //   (20)
 // Collectives are numbered for the whole group; sends and receives for each pair and direction, since the
-// others in the group know nothing of them. Numbers wrap, long after what had them before is done.
+// other members know nothing of them. Numbers wrap, long after the operation that had them before is done.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@
 namespace prun::ucx {
 namespace {
 
-// These were measured with ranks of one machine. The process has UCX's libraries and its context; a
-// communicator has a worker: most of it the receive buffers of both kinds of shared memory, whether used or
-// not, and tens of KiB a peer.
+// These were measured with ranks of one machine. The process has UCX's libraries and its context. A
+// communicator has a worker: most of it is the receive buffers of both kinds of shared memory, whether used
+// or not; each peer adds tens of KiB.
 constexpr std::int64_t process_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t communicator_bytes = std::int64_t{5} << 18;
 constexpr std::int64_t communicator_descriptors = 12;
@@ -41,12 +41,12 @@ class UcxComm final : public Comm {
     info.communicator_bytes = communicator_bytes;
     info.threads = 1;
     info.communicator_descriptors = communicator_descriptors;
-    // Who chooses transports knows what they take.
+    // A user who chooses transports knows what they take.
     info.communicator_shared_bytes = std::getenv("UCX_TLS") ? 0 : communicator_shared_bytes;
     return info;
   }
 
-  // Of the ways UCX has here, it takes the fastest that both ends have.
+  // Of the transports that UCX has here, a connection takes the fastest that both ends have.
   std::string examine() override {
     const std::set<std::string> ways = context()->transports();
     std::string list;

@@ -115,7 +115,7 @@ void Wire::cancel(Transfer& transfer) {
 }
 
 void Wire::sleep(std::chrono::milliseconds limit) {
-  if (ucp_worker_arm(worker_.get()) != UCS_OK) return;  // something came in between
+  if (ucp_worker_arm(worker_.get()) != UCS_OK) return;  // a message came in between
   std::array<pollfd, 2> files{pollfd{events_, POLLIN, 0}, pollfd{bell_.number(), POLLIN, 0}};
   ::poll(files.data(), files.size(), static_cast<int>(limit.count()));
 }
@@ -125,7 +125,7 @@ void Wire::wake() noexcept {
   [[maybe_unused]] const ssize_t written = ::write(bell_.number(), &one, sizeof one);
 }
 
-// Gives messages on their way a little time: a peer that died would hold this for ever.
+// Gives messages on their way a little time: with a peer that died, they would hold this for ever.
 void Wire::close(Peer& peer) {
   if (!peer.endpoint) return;
   ucp_request_param_t param{};

@@ -1,5 +1,5 @@
-// One UCP worker and its endpoints: sends and receives tagged messages to and from the members of a group.
-// Used by one thread at a time; wake() alone may be called by others.
+// Wraps one UCP worker and its endpoints: it sends and receives tagged messages to and from the members of a
+// group. One thread at a time may use it; wake() alone may be called by other threads.
 #pragma once
 
 #include <ucp/api/ucp.h>
@@ -24,10 +24,10 @@ class TransferListener {
   ~TransferListener() = default;
 };
 
-// One message; stays where it is until its listener has been told that it is done.
+// Describes one message; it must stay where it is until its listener has been told that it is done.
 struct Transfer {
   TransferListener* listener = nullptr;
-  void* request = nullptr;  // while it is under way
+  void* request = nullptr;  // is set while the message is under way
 };
 
 class Wire {
@@ -39,9 +39,9 @@ class Wire {
 
   std::vector<std::byte> address() const;
   struct Remote {
-    std::vector<std::byte> address;  // nothing for oneself
-    // Whether somebody else finds out when this one ends. If not, UCX must, and then it does without shared
-    // memory: that cannot tell, and UCX 1.13 leaves it out.
+    std::vector<std::byte> address;  // is empty for the member itself
+    // Says whether somebody else finds out when this member ends. If not, UCX must, and then it does without
+    // shared memory: that cannot tell, and UCX 1.13 leaves it out.
     bool watched = false;
   };
   void connect(const std::vector<Remote>& remotes);
@@ -57,7 +57,7 @@ class Wire {
   bool progress() { return ucp_worker_progress(worker_.get()) != 0; }
   // Returns what UCX says became of the connection to this member.
   ucs_status_t state_of(std::int32_t member) const { return peers_[static_cast<std::size_t>(member)].state; }
-  // From now on nobody waits for what is still on its way.
+  // From now on nobody waits for messages that are still on their way.
   void give_up() { given_up_ = true; }
 
   // Sleeps until something may have happened, someone calls wake(), or the time is over.

@@ -1,4 +1,4 @@
-// The plugin `data.chat`: trains on the answers of conversations.
+// Implements the plugin `data.chat`: it trains on the answers of conversations.
 #include "chat_data.hpp"
 #include "prun/plugin.hpp"
 

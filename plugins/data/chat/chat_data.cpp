@@ -21,7 +21,7 @@ Learned learned_named(const std::string& name) {
   return name == "all" ? Learned::all : name == "last" ? Learned::last_answer : Learned::answers;
 }
 
-// A token is kept with its role from this bit on.
+// A token is kept with its role, which begins at this bit.
 constexpr int role_shift = 28;
 constexpr std::int32_t most_tokens = 1 << role_shift;
 std::int32_t packed(std::int32_t token, Speaker role, bool learned) {
@@ -34,7 +34,7 @@ std::uint8_t role_in(std::int32_t kept) {
   return static_cast<std::uint8_t>((kept < 0 ? ~kept : kept) >> role_shift);
 }
 
-// Returns a file, or those of a folder, by their names byte by byte.
+// Returns the file itself, or the files of a folder, by their names byte by byte.
 std::vector<fs::path> files_of(const fs::path& path) {
   std::error_code ignored;
   if (fs::is_regular_file(path, ignored)) return {path};
@@ -97,7 +97,7 @@ ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const
   return tokens;
 }
 
-// Encodes on the cores that are this rank's. The first failure by its place counts, as with one thread.
+// Encodes on the cores of this rank. The failure that comes first in the data counts, as with one thread.
 std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lines) const {
   const ChatFormat format(tokenizer_, template_);
   PRUN_CHECK(format.tokenizer().size() <= most_tokens, format.tokenizer().size(), " tokens");
@@ -204,14 +204,14 @@ void ChatData::each_token(std::int64_t index, Body&& body) const {
              samples_.size());
   std::int64_t at = 0;
   for (const std::uint32_t conversation : samples_[static_cast<std::size_t>(index)]) {
-    if (at > 0) ++at;  // the end of the one before
+    if (at > 0) ++at;  // skips the end of the conversation before
     for (std::size_t i = begins_[conversation]; i < begins_[conversation + 1]; ++i, ++at)
       body(at, tokens_[i], i == begins_[conversation]);
   }
 }
 
-// A token is learned by whoever stands in front of it in the same conversation. What is left over is ends of
-// conversations without any.
+// A token is learned at the place in front of it in the same conversation. The places left over are ends of
+// conversations, which learn nothing.
 void ChatData::read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) {
   std::fill_n(tokens, seq_, between_);
   std::fill_n(targets, seq_, -1);

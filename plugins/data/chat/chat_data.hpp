@@ -1,5 +1,5 @@
-// Makes samples of conversations: several share one where they fit, each after the token that ends the one
-// before.
+// Makes samples of conversations: several share one sample where they fit, each after the token that ends the
+// one before.
 #pragma once
 
 #include <filesystem>
@@ -49,9 +49,9 @@ class ChatData final : public Data {
 
   std::int64_t seq_ = 0;
   Counts counts_;
-  std::vector<std::int32_t> tokens_;                 // of all conversations
-  std::vector<std::size_t> begins_;                  // of each in them, and the end
-  std::vector<std::vector<std::uint32_t>> samples_;  // by sample: its conversations
+  std::vector<std::int32_t> tokens_;                 // holds those of all conversations
+  std::vector<std::size_t> begins_;                  // says where each begins in them, and the last ends
+  std::vector<std::vector<std::uint32_t>> samples_;  // lists the conversations of each sample
 };
 
 }  // namespace prun::chat

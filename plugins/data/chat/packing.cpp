@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::size_t most_open = 64;
 
-// Is a sample that may take more.
+// Holds a sample that may take more conversations.
 struct Open {
   std::size_t sample;
   std::int64_t left;

@@ -58,7 +58,7 @@ fs::file_type type_of(const fs::path& path) {
   return status.type();
 }
 
-// The entries that count below the folder, in the order the file system gives them.
+// Returns the entries that count below the folder, in the order the file system gives them.
 std::vector<fs::path> walk(const CorpusRules& rules) {
   std::vector<fs::path> files;
   fs::recursive_directory_iterator entry(rules.path), end;
@@ -90,8 +90,8 @@ void append_file(std::string& corpus, const fs::path& path, const CorpusRules& r
     throw_error(ErrorCode::storage, path.string(), ": cannot be read to its end; check the disk");
 }
 
-// What they hold now, and a line's end between each two; growing by turns would need twice as much for a
-// while.
+// Returns the bytes that the files hold now, with a line's end between each two; growing by turns would need
+// twice as much for a while.
 std::size_t room_for(const std::vector<fs::path>& files, const CorpusRules& rules) {
   std::uintmax_t bytes = files.size();
   for (const fs::path& path : files) {

@@ -1,4 +1,4 @@
-// The plugin `data.text`: trains on the bytes of a file or of the text files of a folder.
+// Implements the plugin `data.text`: it trains on the bytes of a file or of the text files of a folder.
 #include "prun/plugin.hpp"
 #include "text_data.hpp"
 

@@ -1,4 +1,5 @@
-// Bytes as tokens: sample i reads the corpus from byte i * seq, and its targets are the bytes one further on.
+// Takes bytes as tokens: sample i reads the corpus from byte i * seq, and its targets are one byte further
+// on.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// A `.bin` of llm.c: 256 numbers of type i32, then the tokens.
+// Reads a `.bin` of llm.c: it has 256 numbers of type i32, then the tokens.
 //
 //   magic 20240520, version 1: u16 tokens (GPT-2)     magic 20240801, version 7: u32 tokens (Llama 3)
 //   The third number is the count of tokens; they fill the file exactly.

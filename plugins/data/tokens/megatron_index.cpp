@@ -192,8 +192,8 @@ std::uint64_t MegatronIndex::last_starting_by(std::uint64_t byte) const {
   return low;
 }
 
-// What lies between the ends of the window must be sequences, one after the other. A break is an error here,
-// not a reason to count anew: the numbers of all samples would change during a run.
+// Between the ends of the window there must be sequences, one after the other. A break is an error here, not
+// a reason to count anew: the numbers of all samples would change during a run.
 void MegatronIndex::check_window(std::uint64_t first, std::uint64_t count) const {
   if (fully_checked_ || count == 0) return;
   PRUN_CHECK(first < tokens_ && count <= tokens_ - first, "tokens ", first, " + ", count, " of ", tokens_);

@@ -1,4 +1,4 @@
-// The `.idx` of a Megatron `.bin/.idx` pair: a header, then per sequence its length and where it is.
+// Reads the `.idx` of a Megatron `.bin/.idx` pair: a header, then per sequence its length and its place.
 //
 //   0  MMIDIDX 00 00     9  u64 version = 1     17  u8 token type    18  u64 S sequences   26  u64 D bounds
 //   34  i32 length [S]   i64 byte offset in the .bin [S]   i64 document bound [D]   optional: i8 mode [S]
@@ -23,13 +23,13 @@ namespace prun::tokens {
 struct MegatronHeader {
   TokenType type = TokenType::u16;
   std::uint64_t sequences = 0;
-  std::uint64_t bounds = 0;  // documents + 1
+  std::uint64_t bounds = 0;  // is the number of documents + 1
 };
 
 // Checks the header against the size of the index. `name` is the file's, for messages.
 MegatronHeader parse_megatron_header(const std::string& name, std::span<const std::byte> index);
 
-// Is a run of tokens without a gap: a byte of the .bin, and how many follow.
+// Is a run of tokens without a gap: a byte of the .bin, and how many tokens follow.
 struct Extent {
   std::uint64_t offset = 0;
   std::uint64_t tokens = 0;
@@ -46,15 +46,15 @@ class MegatronIndex {
   TokenType type() const { return header_.type; }
   std::uint64_t sequences() const { return header_.sequences; }
   std::uint64_t tokens() const { return tokens_; }
-  // Returns them in the order of the index.
+  // Returns the runs of tokens in the order of the index.
   const std::vector<Extent>& extents() const { return extents_; }
   bool fully_checked() const { return fully_checked_; }
-  // To be called before these tokens are read; costs nothing when all was checked at open.
+  // Must be called before these tokens are read; it costs nothing when all was checked at open.
   void check_window(std::uint64_t first, std::uint64_t count) const;
 
  private:
-  std::uint64_t offset_of(std::uint64_t sequence) const;  // unchecked
-  Extent sequence_at(std::uint64_t sequence) const;       // checked
+  std::uint64_t offset_of(std::uint64_t sequence) const;  // does not check it
+  Extent sequence_at(std::uint64_t sequence) const;       // checks it
   std::uint64_t end_of(const Extent& extent) const { return extent.offset + extent.tokens * token_bytes_; }
   [[noreturn]] void reject_place(std::uint64_t sequence, std::int32_t length, std::uint64_t offset) const;
   [[noreturn]] void reject(std::uint64_t sequence, const std::string& what) const;

@@ -1,4 +1,4 @@
-// Implements it by open, fstat and mmap.
+// Implements mapping by open, fstat and mmap.
 #include "mmap_file.hpp"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 
 class Descriptor {
  public:
-  // It does not block, so that a named pipe is refused rather than waited for.
+  // Opening does not block, so that a named pipe is refused rather than waited for.
   explicit Descriptor(const std::string& path)
       : number_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     if (number_ < 0) fail(path, "opened", errno);
@@ -38,12 +38,12 @@ class Descriptor {
   int number_;
 };
 
-// Names what this thread reads. The model of storage lets a handler look at it: nothing is allocated there.
+// Names what this thread reads. This storage model lets a handler look at it: nothing is allocated there.
 __attribute__((tls_model("initial-exec"))) thread_local const std::vector<MappedFile>* being_read = nullptr;
 
 struct sigaction action_before {};
 
-// A fault that is none of ours happens again under the action there was before, and ends as it would have.
+// A fault that is not ours happens again under the action there was before, and ends as it would have.
 void on_bus_error(int signal, siginfo_t* info, void*) {
   if (!Reading::patch(info->si_addr)) ::sigaction(signal, &action_before, nullptr);
 }
@@ -85,7 +85,7 @@ void MappedFile::expect_scan() const {
   if (data_) ::madvise(const_cast<std::byte*>(data_), size_, MADV_SEQUENTIAL);
 }
 
-// Another file under the name is no concern: the one that is mapped lives on.
+// Another file under the name does not matter: the file that is mapped lives on.
 void MappedFile::expect_whole() const {
   struct stat facts {};
   const bool here = ::stat(path_.c_str(), &facts) == 0 && facts.st_dev == device_ && facts.st_ino == inode_;
@@ -98,7 +98,7 @@ void MappedFile::expect_whole() const {
 }
 
 Reading::Reading(const std::vector<MappedFile>& files) {
-  page_size();  // known before a handler asks
+  page_size();  // the size must be known before a handler asks for it
   catch_bus_errors();
   being_read = &files;
 }

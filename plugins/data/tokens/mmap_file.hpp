@@ -12,23 +12,23 @@
 
 namespace prun::tokens {
 
-// Nothing is read until the bytes are, and then no more than these: reading ahead, which the kernel does by
-// up to megabytes, would be waste where windows lie all over a large file. Reading by pread instead would
-// keep a descriptor open for each of a thousand shards, and an index would have to be copied or cached.
+// Nothing is read until the bytes are looked at, and then no more than these: reading ahead, which the kernel
+// does by up to megabytes, would be waste where windows lie all over a large file. Reading by pread instead
+// would keep a descriptor open for each of a thousand shards, and an index would have to be copied or cached.
 //
 // Memory beyond the end of a file that was cut off reads as zeros up to the end of the page and raises SIGBUS
 // after it. So bytes are looked at under a Reading, which turns the signal into zeros as well, and count only
-// once expect_whole() has been asked.
+// after expect_whole() has returned.
 class MappedFile {
  public:
-  // Throws not_found, bad_input for what is no regular file, storage for the rest.
+  // Throws not_found, bad_input for anything but a regular file, storage for other failures.
   explicit MappedFile(std::string path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&&) = delete;
 
   const std::string& path() const { return path_; }
-  // Stays where it is when the object moves.
+  // The bytes stay where they are when the object moves.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
   // From here on the file is read from front to back: reading ahead pays.
   void expect_scan() const;
@@ -45,7 +45,7 @@ class MappedFile {
   mutable volatile std::sig_atomic_t unreadable_ = 0;  // set by the signal's handler
 };
 
-// While it lives, this thread may read the bytes of these files even where they have none any more.
+// While a Reading lives, this thread may read the bytes of these files even where the file has none any more.
 class Reading {
  public:
   explicit Reading(const std::vector<MappedFile>& files);

@@ -1,4 +1,4 @@
-// Looks at names only; what is in the files is the parsers' business.
+// Looks at names only; the parsers look into the files.
 #include "token_paths.hpp"
 
 #include <glob.h>
@@ -38,7 +38,7 @@ TokenFiles megatron_pair(const std::string& prefix) {
   return pair;
 }
 
-// `names` are all that the folder or pattern gave; `source` is it, for messages.
+// `names` are all that the folder or pattern gave; `source` is that folder or pattern, for messages.
 TokenFiles shards(const std::string& source, std::vector<std::string> names, Format format) {
   const auto idx = std::find_if(names.begin(), names.end(), is_idx);
   if (format == Format::automatic && idx != names.end())

@@ -1,4 +1,4 @@
-// Finds the stretches under a window and widens their tokens to i32.
+// Finds the pieces under a window and widens their tokens to i32.
 #include "token_stream.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Is one long row of tokens, laid out over any number of stretches of memory.
+// Holds one long row of tokens, laid out over any number of stretches of memory.
 #pragma once
 
 #include <cstddef>

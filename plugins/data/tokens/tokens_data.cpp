@@ -84,9 +84,9 @@ void TokensData::read(std::int64_t index, std::int32_t* tokens, std::int32_t* ta
 }
 
 void TokensData::expect_whole(std::uint64_t first, std::uint64_t last) const {
-  if (index_)  // .idx and .bin
+  if (index_)  // these are .idx and .bin
     for (const MappedFile& file : files_) file.expect_whole();
-  else  // a file a shard
+  else  // each file is a shard
     for (std::size_t shard = stream_->file_of(first); shard <= stream_->file_of(last); ++shard)
       files_[shard].expect_whole();
 }

@@ -1,5 +1,5 @@
-// Samples of a token set: sample i is tokens [i * seq, i * seq + seq] of the concatenated stream, the last of
-// which is only a target. Neighbouring samples share one token; sequence and shard borders are not special.
+// Reads samples of a token set: sample i is tokens [i * seq, i * seq + seq] of the concatenated stream, the
+// last of which is only a target. Neighbours share one token; sequence and shard borders are not special.
 #pragma once
 
 #include <optional>
@@ -23,12 +23,12 @@ class TokensData final : public Data {
  private:
   void open_megatron(const TokenFiles& set);
   void open_llmc(const TokenFiles& set);
-  void expect_whole(std::uint64_t first, std::uint64_t last) const;  // the files that hold these tokens
+  void expect_whole(std::uint64_t first, std::uint64_t last) const;  // checks the files of these tokens
 
   std::string path_;
   Format format_;
   std::uint64_t scan_limit_;
-  std::vector<MappedFile> files_;  // what the stream and the index borrow
+  std::vector<MappedFile> files_;  // are borrowed by the stream and the index
   std::optional<MegatronIndex> index_;
   std::optional<TokenStream> stream_;
   std::int64_t seq_ = 0;
