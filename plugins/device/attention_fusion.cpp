@@ -40,7 +40,7 @@ class AttentionFusion {
            std::equal(values.begin(), values.end(), all.begin() + static_cast<std::ptrdiff_t>(first));
   }
 
-  // Those that read each of the values once; empty where one of them reads less or a value is handed on.
+  // Returns the ops that read each value once; none where an op reads fewer of them or a value is handed on.
   Ids common_readers(const Ids& values) const {
     const Ids readers = uses_.readers(values[0]);
     const bool alike = std::all_of(values.begin(), values.end(), [&](Id value) {
@@ -49,7 +49,8 @@ class AttentionFusion {
     return alike ? readers : Ids();
   }
 
-  // The join_heads that alone reads what an attention_grad writes; none: there is no such op.
+  // Returns the join_heads that alone reads what an attention_grad writes, or `none` where there is no such
+  // op.
   Id join_of(Id grad) const {
     const Ids all = operands(grad), gradients(all.begin() + 6, all.begin() + 9);
     const Ids readers = common_readers(gradients);

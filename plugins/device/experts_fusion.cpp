@@ -6,9 +6,9 @@
 namespace prun {
 namespace {
 
-// The op of the other half behind `op` in its function, on the same values; none: there is none.
+// Returns the op of the other half behind `op` in its function, on the same values, or `none`.
 Id other_half(const Segment& segment, Id op) {
-  constexpr std::ptrdiff_t shared = 7;  // operands that both halves begin with
+  constexpr std::ptrdiff_t shared = 7;  // counts the operands that both halves begin with
   const ProgramRef program = segment.program();
   const std::vector<Id> all = segment.operations(program.op(op).function);
   const std::vector<Id> own(program.op(op).operands.begin(), program.op(op).operands.end());
@@ -20,7 +20,7 @@ Id other_half(const Segment& segment, Id op) {
   return none;
 }
 
-// Returns those of one function, before any of its ops is removed.
+// Returns the input halves of one function, before any of its ops is removed.
 std::vector<Id> input_halves(const Segment& segment, FunctionKind kind) {
   std::vector<Id> halves = segment.operations(kind);
   std::erase_if(halves, [&](Id op) { return segment.program().op(op).kind.view() != "experts_grad"; });

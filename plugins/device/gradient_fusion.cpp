@@ -9,10 +9,10 @@ namespace {
 
 using Ids = std::vector<Id>;
 
-// An op whose last operand is its result, read by one other op of its function and nobody else.
+// Is an op whose last operand is its result, which one other op of its function alone reads, and that op.
 struct Pair {
   Id first = none, second = none;
-  Ids from, to;  // their operands
+  Ids from, to;  // are their operands
   Id between() const { return from.back(); }
 };
 
@@ -20,7 +20,7 @@ class Pairs {
  public:
   explicit Pairs(const Segment& segment) : segment_(segment), program_(segment.program()), uses_(segment) {}
 
-  // Calls fuse(pair) for all of these kinds.
+  // Calls fuse(pair) for all pairs of these kinds.
   template <class Fuse>
   void each(std::string_view first, std::string_view second, Fuse fuse) const {
     for (int kind = 0; kind < function_kinds; ++kind)

@@ -1,5 +1,5 @@
-// What models write alike: widths as options name them, a table of positions, dropout, and the sublayers of
-// those with biases and layernorm, GPT-2 and BERT.
+// Holds what models write alike: widths as options name them, a table of positions, dropout, and the
+// sublayers of models with biases and layernorm, GPT-2 and BERT.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Where every head is as wide as the others and all of them together as the residual stream.
+// Holds widths where every head is as wide as the others and all of them together as the residual stream.
 struct Widths {
   Dim hidden, heads, ffn, vocab, head_dim;
 
@@ -25,7 +25,7 @@ struct Widths {
   }
 };
 
-// A row of its own for each position; as many as the option says or, where that is 0, as a sequence has.
+// Has a row for each position; as many as the option says or, where that is 0, as a sequence has.
 struct PositionTable {
   std::int64_t said;
 
@@ -37,7 +37,7 @@ struct PositionTable {
   }
 };
 
-// `stream` tells the places of a layer apart.
+// Applies dropout; `stream` tells the places of a layer apart.
 struct Dropout {
   double probability;
 
@@ -58,12 +58,12 @@ struct LayerNorm {
   }
 };
 
-// Attention and MLP with biases. Projections into the residual stream may start smaller than the others.
+// Builds attention and MLP with biases. Projections into the residual stream may start smaller than others.
 struct BiasedSublayers {
   const Widths& widths;
   Init inner, residual;
 
-  // One weight for queries, keys and values, grouped by head, so that sharding `heads` shards all three.
+  // One weight gives queries, keys and values, grouped by head, so that sharding `heads` shards all three.
   Id attention(const Segment& s, Id x, bool causal) const {
     const Dim packed{"packed", 3}, queries{"queries", 1};
     const auto& [hidden, heads, ffn, vocab, head_dim] = widths;
@@ -89,7 +89,7 @@ struct BiasedSublayers {
   }
 };
 
-// Tensors of others, one by one.
+// Adds the names of tensors in others' files, one by one.
 class WeightNames {
  public:
   explicit WeightNames(ForeignWeights& weights, std::string prefix = {})
@@ -98,7 +98,7 @@ class WeightNames {
   void add(const std::string& parameter, const std::string& name, const char* dims = "") const {
     weights_.tensors.push_back({parameter, prefix_ + name, dims});
   }
-  // Of a layernorm.
+  // Adds the names of a layernorm's weights.
   void add_norm(const std::string& norm, const std::string& name) const {
     add(norm + ".gain", name + ".weight");
     add(norm + ".bias", name + ".bias");

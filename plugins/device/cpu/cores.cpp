@@ -1,4 +1,4 @@
-// Affinity masks of any size: the kernel refuses a mask smaller than its own.
+// Handles affinity masks of any size: the kernel refuses a mask smaller than its own.
 #include "cores.hpp"
 
 #include <sched.h>

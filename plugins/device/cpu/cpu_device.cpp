@@ -1,4 +1,4 @@
-// Implements the device `cpu`: this process's memory and cores.
+// Implements the device `cpu`: the memory and the cores of this process.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -60,7 +60,7 @@ class CpuDevice final : public Device {
     return info;
   }
 
-  // All spaces are the same memory.
+  // All spaces are in the same memory.
   void* allocate(Space, std::int64_t bytes) override {
     const std::int64_t before = allocated_.load();
     // Beyond this the system would not refuse but end the process.
@@ -149,7 +149,7 @@ class CpuDevice final : public Device {
   bool fuse_;
   std::chrono::microseconds spin_;
   double peak_flops_;
-  bool tells_;  // for all ranks of the host
+  bool tells_;  // says that this rank prints lines for all ranks of the host
   std::int64_t memory_bytes_, planned_bytes_;
   std::atomic<std::int64_t> allocated_ = 0;
   std::string name_, arithmetic_;

@@ -1,4 +1,4 @@
-// Each kernel build has a list of its own; what a build may assume is what machine_has() asks for.
+// Each build of the kernels has its own list; a build may assume exactly what machine_has() checks.
 #include "isa.hpp"
 
 #if defined(__x86_64__)
@@ -7,7 +7,7 @@
 
 namespace prun::cpu {
 
-// A build may have the kernels of one instruction set alone: what it has not is null.
+// A build of prun may have the kernels of one instruction set alone: an entry that it lacks is null.
 #define PRUN_KERNELS_OF(isa)                          \
   namespace isa {                                     \
   [[gnu::weak]] std::vector<KernelDef> all_kernels(); \
@@ -30,7 +30,7 @@ KernelTable table_of(Isa isa) {
   return nullptr;
 }
 
-// Bits of results are those of an instruction set: another one is no substitute for the best that the machine
+// Bits of results differ between instruction sets: no other one may stand in for the best that the machine
 // has.
 Isa built(Isa isa) {
   if (!table_of(isa))
@@ -54,8 +54,8 @@ const char* name_of(Isa isa) {
 
 namespace {
 
-// Features that not every compiler's __builtin_cpu_supports knows. Their registers are those of AVX, so the
-// system's part is covered by asking for that.
+// Checks features that not every compiler's __builtin_cpu_supports knows. Their registers are those of AVX,
+// so a check for AVX covers the system's part.
 bool has_haswell_extras() {
   constexpr unsigned features = 1, extended_features = 0x80000001u;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

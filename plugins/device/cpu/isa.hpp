@@ -1,4 +1,4 @@
-// The instruction sets the CPU kernels are built for, and the choice between them at run time.
+// Lists the instruction sets that the CPU kernels are built for, and chooses between them at run time.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ const char* name_of(Isa isa);
 
 bool machine_has(Isa isa);
 
-// `wanted` is the name of one, or "auto" for the best this machine has. Throws unsupported when it lacks it.
+// `wanted` names one, or is "auto" for the best that this machine has. Throws unsupported when it lacks it.
 Isa choose_isa(std::string_view wanted);
 
-// `isa` is one this machine's architecture has a build for.
+// `isa` must be one that this machine's architecture has a build for.
 std::vector<KernelDef> kernels_of(Isa isa);
 
 }  // namespace prun::cpu

@@ -19,7 +19,7 @@ CpuQueue::~CpuQueue() {
   try {
     keep_thread_on(pthread_self(), feeder_cores_);
   } catch (const Error&) {
-    // Those cores were taken from the process meanwhile: then this thread stays where it is.
+    // These cores were taken from the process meanwhile: then this thread stays where it is.
   }
 }
 

@@ -1,4 +1,4 @@
-// A queue of the CPU device: what is launched runs at once, on the thread that feeds it and its workers.
+// Is a queue of the CPU device: launches run at once, on the thread that feeds the queue and on its workers.
 #pragma once
 
 #include <sys/types.h>
@@ -20,8 +20,8 @@ class CpuQueue {
  public:
   // A queue that only copies has one thread.
   CpuQueue(std::string_view name, std::int32_t threads, Binding binding, std::chrono::microseconds spin);
-  // The feeding thread is done with it and nobody waits for it. If that thread is the caller, it may use the
-  // cores again that it had before attach().
+  // Must be called when the feeding thread is done with the queue and nobody waits for it. If that thread is
+  // the caller, it may use the cores again that it had before attach().
   ~CpuQueue();
   CpuQueue(const CpuQueue&) = delete;
   CpuQueue& operator=(const CpuQueue&) = delete;
@@ -31,7 +31,7 @@ class CpuQueue {
   // Names the calling thread, which will feed this queue, and keeps it on its core.
   void attach();
   using Launches = std::span<const Launch>;
-  // Stays where it is as long as the queue.
+  // The result stays where it is as long as the queue lives.
   const Launches& bind(Launches launches);
   void run(const Launches& launches);
 
@@ -40,7 +40,7 @@ class CpuQueue {
   WorkerPool pool_;
   Workers workers_;
   std::deque<Launches> works_;
-  pid_t feeder_ = 0;  // the thread that attached, once it was pinned
+  pid_t feeder_ = 0;  // is the thread that attached, once it was pinned
   std::vector<int> feeder_cores_;
 };
 

@@ -1,7 +1,7 @@
-// One run(): the caller writes the job and starts workers 1 and 2, worker i starts 2i+1 and 2i+2, so that
+// In a run(), the caller writes the job and starts workers 1 and 2, worker i starts 2i+1 and 2i+2, so that
 // many threads are under way after few steps. Each works its share and counts itself out; the last one wakes
-// the caller if it sleeps. A worker's state word is exchanged, never just stored, when it is given work: what
-// was there says whether it must be woken, so no wake-up is lost and no awake thread costs a system call.
+// the caller if it sleeps. A worker's state word is exchanged, never just stored, when it is given work: the
+// old value says whether it must be woken, so no wake-up is lost and no awake thread costs a system call.
 #include "worker_pool.hpp"
 
 #include <sys/prctl.h>
@@ -114,7 +114,7 @@ void WorkerPool::Worker::serve() noexcept {
   while (await_order() == work) {
     pool_.pass_on(index_);
     pool_.work_share(index_);
-    // Idle before it counts as finished: after that the next order may come at any time.
+    // It is idle before it counts as finished: after that the next order may come at any time.
     state_.store(idle, std::memory_order_relaxed);
     pool_.report_done();
   }

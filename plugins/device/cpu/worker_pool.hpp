@@ -1,4 +1,4 @@
-// The threads behind prun::Workers: started once, they spin for work and sleep when there is none.
+// Holds the threads behind prun::Workers: started once, they spin for work and sleep when there is none.
 #pragma once
 
 #include <atomic>
@@ -16,7 +16,7 @@ namespace prun::cpu {
 // Says where a pool's threads may run.
 struct Binding {
   std::vector<int> cores;
-  // Thread i stays on cores[i]; otherwise each may use all of them.
+  // says that thread i stays on cores[i]; otherwise each may use all of them.
   bool pinned = false;
 };
 
@@ -27,14 +27,14 @@ class WorkerPool {
   // Starts count - 1 threads; the caller of run() is thread 0 and binds itself (bind_caller). A pinned
   // binding has a core for each thread. Throws unsupported when the system refuses a thread.
   WorkerPool(std::int32_t count, Binding binding, std::chrono::microseconds spin);
-  // No run() may be under way.
+  // Must not be called while a run() is under way.
   ~WorkerPool() = default;
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   std::int32_t count() const { return count_; }
   const Binding& binding() const { return binding_; }
-  // Borrows this pool.
+  // Returns workers that borrow this pool.
   Workers workers();
   // This keeps the contract of Workers::run. One thread at a time calls it.
   void run(std::int64_t tasks, Body body, void* context) noexcept;
@@ -44,10 +44,10 @@ class WorkerPool {
     std::int64_t tasks = 0;
     Body body = nullptr;
     void* context = nullptr;
-    std::int32_t threads = 0;  // that take part, the caller included
+    std::int32_t threads = 0;  // counts those that take part, the caller included
   };
 
-  // A started thread and the word through which it is given work; stops and joins when it goes.
+  // Is a started thread with the word through which it is given work; the destructor stops and joins it.
   class alignas(64) Worker {
    public:
     Worker(WorkerPool& pool, std::int32_t index);
@@ -77,10 +77,10 @@ class WorkerPool {
   Binding binding_;
   std::chrono::microseconds spin_limit_;
   Spinner caller_spinner_;
-  alignas(64) Job job_;  // written by the caller while no worker works, read by those it has started
-  // Workers that have not finished, and whether the caller sleeps until the last of them has.
+  alignas(64) Job job_;  // is written by the caller while no worker works, read by those it started
+  // Counts the workers that have not finished, and says whether the caller sleeps until the last of them has.
   alignas(64) FutexWord unfinished_ = 0;
-  // Thread i is workers_[i - 1]. Last: they stop before the rest goes.
+  // Thread i is workers_[i - 1]. This is the last member: the threads stop before the rest is destroyed.
   alignas(64) std::vector<std::unique_ptr<Worker>> workers_;
 };
 

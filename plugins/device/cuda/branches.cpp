@@ -15,18 +15,18 @@ bool any_pair(const Touches& a, const Touches& b, Counts counts) {
   return false;
 }
 
-// Says whether their order matters.
+// Says whether the order of the two works matters.
 bool meet(const Touches& a, const Touches& b) {
   return any_pair(a, b, [](const Touch& one, const Touch& other) { return one.changes || other.changes; });
 }
 
-// Says whether the later one needs what the earlier one has done.
+// Says whether the later work needs what the earlier one has done.
 bool feeds(const Touches& earlier, const Touches& later) {
   return any_pair(earlier, later, [](const Touch& one, const Touch&) { return one.changes; });
 }
 
-// Says whether results overlap others' operands or results, and are not exactly in the place of an operand
-// where that does not matter.
+// Says whether results overlap others' operands or results, unless they lie exactly in the place of an
+// operand where that does not matter.
 bool writes_over(const Touches& results, const Touches& others, bool row_by_row) {
   return any_pair(results, others, [&](const Touch& result, const Touch& other) {
     const bool in_place =

@@ -1,5 +1,5 @@
 // Finds which works of a call may run beside the others: those that add to sums, as weight gradients do, for
-// which nothing waits within the call. Small models leave most of a GPU idle otherwise.
+// which nothing waits within the call. Small models would leave most of a GPU idle otherwise.
 #pragma once
 
 #include <span>
@@ -17,38 +17,39 @@ struct Touch {
 };
 using Touches = std::vector<Touch>;
 
-// Returns those of operands and, where asked for, workspaces.
+// Returns what the launches touch: their operands and, with `workspaces`, their workspaces.
 Touches touches_of(Launches launches, bool workspaces);
 
 // Says whether launches that follow each other may be one. What an earlier one has read, or its workspace, is
 // free for a later one's results, and a kernel that does both would write there while it still reads.
-// `row_by_row`: it reads a row before it writes it, so that results may lie exactly where an operand did.
+// `row_by_row` says that it reads a row before it writes it, so that results may lie exactly where an operand
+// did.
 bool may_be_one(Launches launches, bool row_by_row);
 
-// Names ops, types and shapes.
+// Returns a text that names ops, types and shapes.
 std::string kind_of(Launches launches);
 
-// Is a launch, or some that were merged: the op to name where it fails, and what to do.
+// Is the work of a launch, or of some that were merged: it names the op, for errors.
 struct NamedWork {
   std::string op;
   std::int64_t layer = 0;
   Work work;
-  bool captures = true;  // may be part of a graph
-  // What follows is of use while it is bound, and let go then.
-  std::string kind = {};  // equal for works that take equally long
+  bool captures = true;  // says that it may be part of a graph
+  // The members below are used while the work is bound, and cleared then.
+  std::string kind = {};  // is equal for works that take equally long
   Touches touches = {};
-  // A work that may run beside others has these: what it touches with a workspace of its own, and how it is
-  // bound to that.
+  // A work that may run beside others has these: what it touches with a workspace of its own, and a function
+  // that binds it to that.
   Touches own_touches = {};
   std::function<Work(void* workspace)> bind_to = {};
 };
 
-// States, by work, its line, and the last work of the other line that it has to wait for.
+// States, for a work, its line, and the last work of the other line that it has to wait for.
 struct Branch {
   bool beside = false;
   int after = -1;
 };
-// Returns an empty list where none can run beside the others.
+// Returns an empty list where no work can run beside the others.
 std::vector<Branch> branches_of(std::span<const NamedWork> works);
 
 }  // namespace prun::cuda

@@ -1,4 +1,4 @@
-// The device `cuda`: one GPU, fed by one thread through streams.
+// Implements the device `cuda`: one GPU, fed by one thread through streams.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -35,13 +35,13 @@ std::string cache_folder() {
   return home && *home ? std::string(home) + "/.cache/prun" : std::string();
 }
 
-// Ranks that tune must find what the others have found; without a file for that they take what the library
-// names first.
+// Says whether ranks that tune can find what the others have found. Without a file for that they take the
+// algorithm that the library names first.
 bool can_agree(int local_ranks) { return local_ranks == 1 || !cache_folder().empty(); }
 
-// Before the driver is first asked for anything: kernels are loaded when they are bound, not all of those
+// Must run before the driver is first used. Kernels are then loaded when they are bound, not all of those
 // that libraries bring; and streams that may wait for each other get channels of their own, for kernels and
-// for copies: behind a copy that waits in a channel, one of another stream that it waits for would never
+// for copies: behind a copy that waits in a channel, another stream's copy that it waits for would never
 // begin.
 void set_environment() {
   setenv("CUDA_MODULE_LOADING", "LAZY", 0);
@@ -66,7 +66,8 @@ GpuSettings gpu_settings(const Options& options) {
 // Context, kernels and libraries take this: a little more than was measured of any recipe (docs/measured).
 constexpr std::int64_t process_bytes = std::int64_t{896} << 20,
                        process_device_bytes = std::int64_t{608} << 20;
-// Pieces of work that a queue takes before it holds whoever feeds it: one or two commands each, on average.
+// A queue takes this many works before it holds the thread that feeds it; each has one or two commands, on
+// average.
 constexpr std::int64_t queue_depth = Room::most / 2;
 
 class CudaDevice final : public Device {
@@ -94,7 +95,7 @@ class CudaDevice final : public Device {
     info.queue_depth = queue_depth;
     info.peak_flops = gpu_.peak_flops;
     info.asynchronous = true;
-    info.one_process_each = true;  // its calls may wait for another GPU's of the process
+    info.one_process_each = true;  // its calls may wait for another GPU of the process
     info.unit = gpu_.unit;
     info.units = gpu_.units;
     return info;
@@ -156,8 +157,8 @@ class CudaDevice final : public Device {
     libraries_.forget((*found)->stream());
     queues_.erase(found);
   }
-  // With graphs, a copy that a thread asks for was seen to stand still behind what waits in a pipeline's
-  // queue, whatever the graphs were made of; without them never.
+  // With graphs, a thread's copy was seen to stand still behind what waits in a pipeline's queue, whatever
+  // the graphs were made of; without graphs it never was.
   void waits_for_others(bool copied_by_threads) override {
     others_ = true;
     if (copied_by_threads && std::exchange(graphs_, false) && local_rank_ == 0)
@@ -213,8 +214,8 @@ class CudaDevice final : public Device {
   static CudaQueue& of(Queue queue) { return *static_cast<CudaQueue*>(queue); }
   static void check(cudaError_t status, const char* what) { cuda::check(status, what); }
 
-  // Host memory of this process is that of one GPU, whichever device gives it: a plan's first range is this
-  // one's.
+  // Keeps host memory near this GPU. This holds for the whole process, whichever device allocates: a plan's
+  // first range is this GPU's.
   void stay_near() const {
     char address[32] = {};
     if (cudaDeviceGetPCIBusId(address, sizeof address, gpu_.ordinal) == cudaSuccess)
@@ -228,7 +229,7 @@ class CudaDevice final : public Device {
     return at;
   }
 
-  // Makes the GPU the calling thread's.
+  // Makes this GPU the calling thread's current one.
   void use() {
     const cudaError_t status = cudaSetDevice(gpu_.ordinal);
     if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver)
@@ -247,7 +248,7 @@ class CudaDevice final : public Device {
     if (bytes > 0) check(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault), "copying");
   }
 
-  // Said by the first rank of the host, once all is bound.
+  // The first rank of the host prints this, once all works are bound.
   void say_graphs() {
     const std::string forms = local_rank_ == 0 ? forms_text(queues_) : std::string();
     if (!forms.empty() && forms != std::exchange(said_, forms)) log_line(forms);
@@ -255,7 +256,7 @@ class CudaDevice final : public Device {
 
   int local_rank_;
   bool waits_, graphs_;
-  bool others_ = false;  // are waited for
+  bool others_ = false;  // says that queues wait for other devices
   GpuFacts gpu_;
   std::once_flag loads_driver_;
   std::optional<Driver> driver_;
@@ -264,9 +265,9 @@ class CudaDevice final : public Device {
   MemoryRanges memory_;
   Stamps stamps_;
   std::uint64_t clock_start_ = 0;
-  std::string said_;  // of forms
+  std::string said_;  // is the line about forms that was printed last
   std::vector<std::unique_ptr<CudaQueue>> queues_;
-  std::optional<PowerMeter> power_;  // once something is to run
+  std::optional<PowerMeter> power_;  // is made once work is to run
 };
 
 }  // namespace

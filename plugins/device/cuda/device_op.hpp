@@ -1,5 +1,5 @@
-// An op as the device cuda runs it: a kernel called for each launch, or work that is made ready once for one
-// or more launches.
+// Describes an op as the device cuda runs it: a kernel called for each launch, or work that is made ready
+// once for one or more launches.
 #pragma once
 
 #include <concepts>
@@ -20,7 +20,7 @@ class Libraries;
 class Work {
  public:
   Work() = default;
-  // captures: it may be part of a CUDA graph.
+  // `captures` says that the work may be part of a CUDA graph.
   template <class Run>
   requires std::invocable<Run&, Stream> Work(Run run, bool captures = true)
       : run_(std::move(run)), captures_(captures) {}
@@ -37,8 +37,8 @@ using Launches = std::span<const Launch>;
 
 struct DeviceOp {
   KernelDef def;
-  // Null: def's kernel runs each launch. Otherwise makes work of a launch, and of those after it that merge
-  // with it. `stream` may be used to try things; the work runs on it later.
+  // Where this is null, def's kernel runs each launch. Otherwise it makes work of a launch, and of those
+  // after it that merge with it. `stream` may be used to try things; the work runs on it later.
   Work (*bind)(Launches launches, Libraries& libraries, Stream stream) = nullptr;
   bool (*merges)(const Launch& first, const Launch& next) = nullptr;
 };
@@ -48,22 +48,22 @@ inline void runs_when_bound(const KernelArgs&, const KernelContext&) {
   throw_error(ErrorCode::internal, "device cuda: this op runs as bound work only");
 }
 
-// Launches of several ops that become one piece of work.
+// Turns launches of several ops into one piece of work.
 struct Fusion {
-  std::size_t (*matches)(Launches left);  // how many it takes, from the first on; 0: they are something else
-  // Throws ErrorCode::unsupported where a library cannot after all: then each runs as it is.
+  std::size_t (*matches)(Launches left);  // counts the launches it takes, from the first on; 0: none
+  // Throws ErrorCode::unsupported where a library cannot after all: then each launch runs by itself.
   Work (*bind)(Launches launches, Libraries& libraries, Stream stream);
-  bool row_by_row = false;  // as may_be_one() has it
+  bool row_by_row = false;  // means what may_be_one() says
 };
 std::vector<Fusion> fusions();
-// Returns those of products in fp8.
+// Returns the fusions of products in fp8.
 std::vector<Fusion> fp8_fusions();
 
-// What decides on which kernels there are.
+// Decides which kernels there are.
 struct OpChoices {
   bool deterministic = false;
 };
-// Returns those of all files of ops/: linear.cpp brings its own by linear_ops(choices).
+// Returns the ops of all files of ops/: linear.cpp brings its own by linear_ops(choices).
 std::vector<DeviceOp> all_device_ops(const OpChoices& choices);
 
 // ---------------------------------------------------------------- operands of a launch
@@ -83,7 +83,7 @@ Sum<C> sum_in(const KernelArgs& args, int i) {
 
 // ---------------------------------------------------------------- types of an op's operands
 
-// Returns types and presence of a launch's operands as rules see them.
+// Returns types and presence of a launch's operands in the form that rules see.
 inline OpShape types_of(const KernelArgs& args) {
   OpShape shape;
   for (int i = 0; i < args.operand_count; ++i) {
@@ -93,19 +93,19 @@ inline OpShape types_of(const KernelArgs& args) {
   return shape;
 }
 
-// Says whether those of the listed operands that are present have this type.
+// Says whether all listed operands that are present have this type.
 inline bool have_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
   for (int i : operands)
     if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
   return true;
 }
 
-// Says whether they have one type; the first listed must be present.
+// Says whether the listed operands have one type; the first must be present.
 inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
   return have_type(shape, shape.operand[*operands.begin()].dtype, operands);
 }
 
-// Says whether they have the type that values of `type` are computed and kept statistics in.
+// Says whether the listed operands have the type that values of `type` are computed and kept statistics in.
 inline bool computed_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
   return have_type(shape, OpShape::statistics(type), operands);
 }
@@ -128,8 +128,8 @@ auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<
   }
 }
 
-// Returns choice.template operator()<T, S>() for operand `value` and those that its values are summed in:
-// Compute<T>, or bf16 where T is that as well; a default result for any other types.
+// Returns choice.template operator()<T, S>() for operand `value` and the operands that its values are summed
+// in: S is Compute<T>, or bf16 where T is that as well. For any other types it returns a default result.
 template <class Choice>
 auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Choice choice)
     -> decltype(choice.template operator()<float, float>()) {
@@ -142,8 +142,8 @@ auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Ch
 
 // ---------------------------------------------------------------- binding by type
 
-// DeviceOp::bind of ops that do not merge: bind<T>(args, libraries, stream) for the type of operand 0 or,
-// where some operands are sums, bind<T, S>.
+// Is DeviceOp::bind of ops that do not merge: it calls bind<T>(args, libraries, stream) for the type of
+// operand 0 or, where some operands are sums, bind<T, S>.
 template <auto bind, int... sums>
 Work bind_typed(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;

@@ -1,5 +1,5 @@
-// Holds what is asked of the CUDA driver itself: memory that is reserved, backed and mapped separately, and
-// streams that wait for numbers in memory. It is looked up when the first queue or byte is asked for, so that
+// Holds the functions of the CUDA driver itself: memory that is reserved, backed and mapped separately, and
+// streams that wait for numbers in memory. They are looked up when the first queue or byte is needed, so that
 // the plugin loads where there is no driver.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Driver {
   }
 };
 
-// Throws where there is no driver, or one too old.
+// Throws where there is no driver, or it is too old.
 Driver load_driver();
 
 }  // namespace prun::cuda

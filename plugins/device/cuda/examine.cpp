@@ -37,7 +37,7 @@ bool reaches(int from, int to) {
   return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }
 
-// Pairs that copy through the host's memory; with a switch or links between all of them there are none.
+// Names pairs of GPUs that copy through the host's memory; a switch or links between all GPUs leave none.
 std::string peers_line(int count) {
   std::string apart;
   for (int a = 0; a < count; ++a)

@@ -5,7 +5,7 @@
 
 namespace prun::cuda {
 
-// Returns lines of Device::examine(): the driver, each GPU and where it sits, and which reach which.
+// Returns lines of Device::examine(): the driver, each GPU and where it sits, and which GPUs reach which.
 std::string examine_gpus();
 
 }  // namespace prun::cuda

@@ -1,4 +1,5 @@
-// Products in fp8 as work: both factors become codes in the launch's workspace, and are multiplied there.
+// Makes work of products in fp8: both factors become codes in the launch's workspace, and are multiplied
+// there.
 #pragma once
 
 #include <optional>
@@ -9,17 +10,17 @@
 
 namespace prun::cuda {
 
-// Says whether a launch of linear or one of its gradients multiplies so.
+// Says whether a launch of linear or one of its gradients multiplies in fp8.
 inline bool multiplies_in_fp8(const KernelArgs& args) { return multiplies_in_fp8(args, 1); }
 
-// Says it of a launch of any op.
+// Says whether a launch of any op multiplies in fp8.
 inline bool multiplies_in_fp8(const Launch& launch) {
   const std::string_view op = launch.op.view();
   const bool may = op == "linear" || op == "linear_input_grad" || op == "linear_weight_grad";
   return may && multiplies_in_fp8(launch.args);
 }
 
-// The shape of a weight's gradient: rows are dy's, since x may be codes.
+// Returns the shape of a weight's gradient: rows are dy's, since x may be codes.
 inline LinearShape weight_grad_shape(const KernelArgs& args) {
   const Tensor& w = args.operands[2];
   LinearShape shape{};
@@ -42,7 +43,7 @@ class Fp8Workspace {
   explicit Fp8Workspace(void* workspace)
       : begin_(static_cast<std::uint8_t*>(workspace)), next_(begin_ + gemm_workspace) {}
 
-  // Takes a factor of `rows` rows along what is summed.
+  // Takes a factor of `rows` rows along the dimension that is summed.
   Fp8Factor rows(std::int64_t rows, std::int64_t summed) {
     return take(rows * summed, fp8_row_scales(rows, summed));
   }
@@ -78,7 +79,7 @@ struct Fp8Forward {
 };
 
 // States what its two gradients need, one after the other: dy for each of them, and in one place the other
-// factor of either.
+// factor of either gradient.
 struct Fp8Backward {
   Fp8Factor dy, dy_columns, weight, x;
   std::int64_t bytes;

@@ -9,7 +9,7 @@ inline bool is(const Launch& launch, std::string_view op) { return launch.op.vie
 
 inline const void* at(const Launch& launch, int operand) { return launch.args.operands[operand].data; }
 
-// Matches two launches in either order.
+// Says whether two launches are of these ops, in either order.
 inline bool are(const Launch& a, const Launch& b, std::string_view one, std::string_view other) {
   return (is(a, one) && is(b, other)) || (is(a, other) && is(b, one));
 }

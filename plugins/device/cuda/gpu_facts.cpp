@@ -38,7 +38,7 @@ std::string hex_of(const char (&bytes)[16]) {
   return text;
 }
 
-// Where each rank sees one GPU, that is its own.
+// Returns the number of this rank's GPU. Where each rank sees one GPU, that is its own.
 int choose_among(int count, const GpuSettings& is) {
   int ordinal = is.ordinal;
   if (!is.chosen && (is.shares || count == 1)) ordinal = is.local_rank % count;
@@ -57,7 +57,7 @@ GpuFacts facts_of_none(cudaError_t status, const GpuSettings& is) {
   facts.name =
       "cuda: " + (is.planned_gpu.empty() ? why_none(status) : is.planned_gpu + ", which is not here");
   facts.absent = true;
-  facts.memory_bytes = std::int64_t{1} << 50;  // not known
+  facts.memory_bytes = std::int64_t{1} << 50;  // the GPU does not say
   if (!is.shares) facts.units = is.planned_units;
   return facts;
 }

@@ -13,10 +13,10 @@
 namespace prun::cuda {
 
 // Is a range of addresses with physical memory behind it, mapped by hand, so that a communication library can
-// register it and another process import it. It is zeroed.
+// register it and another process import it. The memory is zeroed.
 class DeviceRange {
  public:
-  // Refuses what the GPU has not free, with the numbers.
+  // Refuses more than the GPU has free, with the numbers.
   DeviceRange(const Driver& driver, int ordinal, std::int64_t bytes);
   ~DeviceRange();
   DeviceRange(const DeviceRange&) = delete;
@@ -28,7 +28,7 @@ class DeviceRange {
   void free();
 
   const Driver& driver_;
-  std::size_t bytes_ = 0;  // a multiple of the granularity
+  std::size_t bytes_ = 0;  // is a multiple of the granularity
   CUdeviceptr address_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;
   bool created_ = false, mapped_ = false;
@@ -45,7 +45,7 @@ class PinnedRange {
   PinnedRange& operator=(const PinnedRange&) = delete;
 
   void* data() const { return memory_; }
-  // Returns a note on it: what took long, and whether it is in small pages.
+  // Returns a note on the range: what took long, and whether it is in small pages.
   const std::string& note() const { return note_; }
 
  private:
@@ -60,7 +60,7 @@ class PinnedRange {
 class MemoryRanges {
  public:
   void* add_device(const Driver& driver, int ordinal, std::int64_t bytes);
-  // PinnedRange explains `note`.
+  // `note` is that of PinnedRange.
   void* add_pinned(std::int64_t bytes, std::string& note);
   void release(Space space, void* memory);
 

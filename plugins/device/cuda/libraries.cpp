@@ -29,7 +29,7 @@ std::string file_in(const std::string& cache_folder) {
   return cache_folder.empty() ? cache_folder : cache_folder + "/cuda_algorithms";
 }
 
-// What cannot be part of a graph costs about so much more than its time, and breaks a row of kernels in two.
+// Work that cannot be part of a graph costs about this much more, and breaks a row of kernels in two.
 double seconds_of(const Work& work, Stream stream) {
   constexpr double launch = 3e-6;
   work(stream);
@@ -45,7 +45,7 @@ const Gemm& Libraries::gemm() {
   if (gemm_) return *gemm_;
   gemm_.emplace(settings_.folders);
   if (!settings_.cache_folder.empty()) {
-    std::error_code ignored;  // who writes there says what is wrong with it
+    std::error_code ignored;  // the code that writes there says what is wrong with it
     std::filesystem::create_directories(settings_.cache_folder, ignored);
   }
   return *gemm_;
@@ -79,7 +79,7 @@ Work Libraries::faster(const std::string& question, const Way& first, const Way&
     tuned_.settle(key, choose, [] { return std::string(); });
     return is_first ? first.make() : second.make();
   }
-  // Made before it is this rank's turn to tune: each may be tuned itself.
+  // Both are made before it is this rank's turn to tune: each may be tuned itself.
   const Work one = first.make(), other = second.make();
   const auto time = [&]() -> std::string {
     is_first = seconds_of(one, stream) <= seconds_of(other, stream);

@@ -1,5 +1,5 @@
-// What the ops of a device share: NVIDIA's libraries, opened when the first op that wants them is bound, and
-// what was prepared with them, once for each shape.
+// Holds what the ops of a device share: NVIDIA's libraries, opened when the first op that wants them is
+// bound, and what was prepared with them, once for each shape.
 #pragma once
 
 #include <map>
@@ -16,64 +16,66 @@ namespace prun::cuda {
 class Libraries {
  public:
   struct Settings {
-    std::string folders;  // where libraries are looked for first
-    bool tune = true;     // try candidates for each product
+    std::string folders;  // lists where libraries are looked for first
+    bool tune = true;     // says to try candidates for each product
     bool deterministic = false;
-    std::string attention;     // auto, cudnn, own
-    std::string cache_folder;  // for what tuning found; empty: it is not kept
+    std::string attention;     // is auto, cudnn or own
+    std::string cache_folder;  // keeps what tuning found; empty: nothing is kept
   };
   explicit Libraries(Settings settings);
 
   const Gemm& gemm();
-  // The product with the best algorithm known, which has run once on these operands: all it needs is loaded.
+  // Returns the product with the best algorithm known. It has run once on these operands: all it needs is
+  // loaded.
   std::shared_ptr<const GemmPlan> plan(const Product& product, const GemmOperands& operands, Stream stream);
   // Does the same for a plan that is prepared already.
   void settle(GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
-  // The faster of two ways to compute the same, perhaps with other bits: so the choice is kept as algorithms
-  // are, by the question that it answers, and where it is known the other one is not made. Without tuning it
-  // is the first.
+  // Returns the faster of two ways to compute the same, perhaps with other bits: so the choice is kept as
+  // algorithms are, by the question that it answers, and where it is known the other way is not made. Without
+  // tuning it is the first way.
   struct Way {
     std::string name;
     std::function<Work()> make;
   };
   Work faster(const std::string& question, const Way& first, const Way& second, Stream stream);
-  // Chooses for a product with what comes after it.
+  // Chooses for a product with the op that follows it: both together, or apart.
   Work faster(const Product& product, const std::function<Work()>& together,
               const std::function<Work()>& apart, Stream stream);
 
-  // Null where attention is left to our own kernels: it was asked for, or cuDNN is not there.
+  // Returns null where attention is left to our own kernels: the recipe says so, or cuDNN is not there.
   CudnnAttention* cudnn();
   // Chooses cuDNN's kernels, or our own where they are faster and not ruled out.
   Work cudnn_or_own(const AttentionLayout& layout, bool backward, const std::function<Work()>& by_cudnn,
                     const std::function<Work()>& own, Stream stream);
   std::shared_ptr<const CudnnPlan> attention(const AttentionLayout& layout, bool backward, Stream stream);
-  // Says whether it has one: what it takes of windows differs between its releases. Where cuDNN alone was
-  // asked for, its reason is thrown.
+  // Says whether cuDNN has a plan for it: which windows it supports differs between its releases. Where the
+  // recipe wants cuDNN alone, its reason is thrown.
   bool has_attention(const AttentionLayout& layout, bool backward, Stream stream);
-  // What was prepared for a stream that ends; no work has it any more.
+  // Drops what was prepared for a stream that ends; no work may use it any more.
   void forget(Stream stream);
 
-  // These give what was chosen by measuring, and take what an earlier run chose: lines (cuda/tuned.hpp).
+  // The first returns what was chosen by measuring, the second takes an earlier run's choices, as lines
+  // (cuda/tuned.hpp).
   std::string choices() const { return tuned_.chosen(); }
   void prefer(std::string_view lines) { tuned_.prefer(lines); }
 
   bool deterministic() const { return settings_.deterministic; }
-  // "cuBLASLt 13.1.0, cuDNN 9.19.0"; no device gets a context by it.
+  // Returns "cuBLASLt 13.1.0, cuDNN 9.19.0"; no device gets a context by it.
   std::string versions() const;
 
  private:
-  // Says whether it is to be used and there.
+  // Says whether cuDNN is to be used and is there.
   bool open_cudnn(std::optional<CudnnAttention>& cudnn) const;
 
   Settings settings_;
   std::optional<Gemm> gemm_;
   TunedAlgorithms tuned_;
-  std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // by text of the product
+  std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // are keyed by the product's text
   std::optional<CudnnAttention> cudnn_;
   bool cudnn_missing_ = false;
   std::map<std::pair<Stream, std::string>, std::shared_ptr<const CudnnPlan>>
-      graphs_;  // by text of the layout
+      graphs_;  // are keyed by the layout's text
 };
 
 }  // namespace prun::cuda

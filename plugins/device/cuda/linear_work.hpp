@@ -1,4 +1,4 @@
-// Holds what linear, its gradients and what is fused with them share.
+// Holds what linear, its gradients and the ops fused with them share.
 #pragma once
 
 #include "cuda/linear.hpp"
@@ -17,15 +17,15 @@ inline LinearShape linear_shape(const KernelArgs& args, int weight, int value) {
   return shape;
 }
 
-// Makes a product a work, with the best algorithm known.
+// Makes work of a product, with the best algorithm known.
 inline Work product_work(const Product& product, const GemmOperands& operands, Libraries& libraries,
                          Stream stream) {
   const auto plan = libraries.plan(product, operands, stream);
   return [&gemm = libraries.gemm(), plan, operands](Stream on) { gemm.run(*plan, operands, on); };
 }
 
-// A product with an epilogue where the library has it and that is faster than what does the same apart, which
-// is made where it is needed.
+// Makes a product with an epilogue where the library has it and that is faster than separate ops, which are
+// made where they are needed.
 inline Work together_or_apart(const Product& product, const GemmOperands& operands,
                               const std::function<Work()>& apart, Libraries& libraries, Stream stream) {
   try {

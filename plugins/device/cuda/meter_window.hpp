@@ -1,4 +1,4 @@
-// Keeps what was sampled of a device over about the last second, and averages it.
+// Keeps the samples of a device over about the last second, and averages them.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 namespace prun::cuda {
 
 struct PowerSample {
-  double seconds = 0;  // of any clock that grows
-  double joules = 0;   // drawn since some moment
+  double seconds = 0;  // reads any clock that grows
+  double joules = 0;   // counts the energy drawn since some moment
   double clock_mhz = 0;
 };
 
@@ -23,7 +23,7 @@ class MeterWindow {
     if (samples_.size() > most_) samples_.pop_front();
   }
 
-  // Nothing is known of a single sample's power.
+  // A single sample says nothing of power.
   DeviceMeter means() const {
     DeviceMeter meter;
     if (samples_.size() < 2) return meter;

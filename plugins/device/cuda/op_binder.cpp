@@ -31,7 +31,7 @@ NamedWork OpBinder::named_work(std::string name, Launches launches, Bind bind) c
   NamedWork named{std::move(name), launches.front().args.layer, bind(launches)};
   named.captures = named.work.captures();
   named.kind = kind_of(launches);
-  // Ops of one shape may do so in some layers.
+  // Of ops of one shape, those of some layers may multiply in fp8 and others not.
   for (const Launch& launch : launches)
     if (multiplies_in_fp8(launch)) named.kind += "fp8\n";
   named.touches = touches_of(launches, true);
@@ -46,7 +46,7 @@ NamedWork OpBinder::named_work(std::string name, Launches launches, Bind bind) c
   return named;
 }
 
-// Makes one piece of work of these launches, from the first on. Returns of how many.
+// Makes one piece of work of these launches, from the first on. Returns how many it took.
 std::size_t OpBinder::bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
   for (const Fusion& fusion : fusions_)
     if (const std::size_t count = fusion.matches(left);
@@ -66,7 +66,7 @@ std::size_t OpBinder::bind_first(CudaQueue& queue, Launches left, std::vector<Na
   return together.size();
 }
 
-// Returns how many of these, from the first on, become one piece of work.
+// Returns how many of these launches, from the first on, become one piece of work.
 std::size_t OpBinder::mergeable(Launches launches) const {
   const auto op = ops_.find(launches.front().op.view());
   if (launches.front().kernel != runs_when_bound || !op->second.merges) return 1;
@@ -91,7 +91,7 @@ NamedWork OpBinder::bind_work(CudaQueue& queue, Launches launches) {
                     [this, &op, &queue](Launches some) { return op.bind(some, libraries_, queue.stream()); });
 }
 
-// Rather than make what later works need; and there is workspace for it elsewhere.
+// Says whether the launches add to sums rather than make what later works need, in the side workspace.
 bool OpBinder::adds_to_sums(Launches launches) const {
   return std::ranges::all_of(launches, [&](const Launch& launch) {
     return ops_.find(launch.op.view())->second.def.writes_first != 0 &&

@@ -1,4 +1,4 @@
-// Makes work of launches, once, when a call's are bound to a queue.
+// Makes work of launches, once, when a call's launches are bound to a queue.
 #pragma once
 
 #include <map>
@@ -16,9 +16,9 @@ class OpBinder {
  public:
   OpBinder(const OpChoices& choices, Libraries& libraries);
 
-  // Null: there is no kernel for it.
+  // Returns null where there is no kernel for the op.
   const KernelDef* kernel(std::string_view op) const;
-  // All launches of a call, some of them together. The queue's stream may be used to try things.
+  // Binds all launches of a call, some of them together. The queue's stream may be used to try things.
   std::vector<NamedWork> bind(CudaQueue& queue, Launches launches);
 
  private:

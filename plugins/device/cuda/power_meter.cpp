@@ -12,14 +12,14 @@
 namespace prun::cuda {
 namespace {
 
-constexpr std::chrono::milliseconds between_samples{500};  // a look takes some milliseconds
+constexpr std::chrono::milliseconds between_samples{500};  // reading takes some milliseconds
 constexpr std::size_t samples_a_second = 3;                // two intervals
 
 // Loads the few functions of NVML (libnvidia-ml, part of the driver) that are needed. All return 0 when they
 // succeed.
 class Nvml {
  public:
-  // Nothing where the library, one of the functions or the GPU is not found.
+  // Returns null where the library, one of the functions or the GPU is not found.
   static std::unique_ptr<Nvml> open(int ordinal) {
     char address[32] = {};
     if (cudaDeviceGetPCIBusId(address, sizeof address, ordinal) != cudaSuccess) return nullptr;
@@ -84,7 +84,7 @@ DeviceMeter PowerMeter::read(int sharers) const {
   return {now_.watts / sharers, now_.clock_mhz};
 }
 
-// A sample that fails ends it: what was read last is not what is drawn now.
+// A sample that fails ends the sampling: the last reading is not what is drawn now.
 void PowerMeter::sample(std::stop_token stop, int ordinal) {
   pthread_setname_np(pthread_self(), "prun-power");
   const std::unique_ptr<Nvml> nvml = Nvml::open(ordinal);

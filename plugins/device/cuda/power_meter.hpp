@@ -1,5 +1,5 @@
-// Measures what a GPU draws: a thread of its own asks NVIDIA's management library now and then. Where the
-// library is not there, or does not know, nothing is known.
+// Measures the power that a GPU draws: a thread of its own asks NVIDIA's management library now and then.
+// Where the library is not there, or does not know, nothing is known.
 #pragma once
 
 #include <mutex>
@@ -11,9 +11,9 @@ namespace prun::cuda {
 
 class PowerMeter {
  public:
-  explicit PowerMeter(int ordinal);  // as the CUDA runtime counts them
+  explicit PowerMeter(int ordinal);  // the number is the CUDA runtime's
 
-  // One of so many ranks that share the GPU has as large a part of what it draws.
+  // With `sharers` ranks on the GPU, each has an equal part of what it draws.
   DeviceMeter read(int sharers) const;
 
  private:
@@ -21,7 +21,7 @@ class PowerMeter {
 
   mutable std::mutex mutex_;
   DeviceMeter now_;
-  std::jthread thread_;  // the last member: it ends before what it writes
+  std::jthread thread_;  // is the last member: it ends before what it writes
 };
 
 }  // namespace prun::cuda

@@ -70,13 +70,13 @@ void CudaQueue::keep_to_kernels(std::vector<NamedWork>& works) {
 }
 
 // Kernels are loaded when they are first wanted, which may wait for all that runs, a pending exchange
-// included: so it must not be in a step. What is captured and made a graph is loaded, and has not run.
+// included: so it must not be in a step. Work that is captured and made a graph is loaded, and has not run.
 void CudaQueue::load(Stretch& stretch) {
   const Graph loaded(stream_, [&] { run_works(stretch); });
   stretch.commands = loaded.nodes();
 }
 
-// The same for what cannot be captured, and for all else that a library makes when it is first called.
+// Loads work that cannot be captured, and all else that a library makes when it is first called.
 void CudaQueue::try_once(const Stretch& stretch) {
   for (const NamedWork& named : stretch.works)
     if (tried_.insert(named.kind).second) run_work(named, named.work, stream_);
@@ -116,7 +116,7 @@ void CudaQueue::choose_form(Stretch& stretch) {
   ++forms_[form];
 }
 
-// Returns null for what has none.
+// Returns null for a form that has no graph.
 std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   if (form == Form::apart) return nullptr;
   if (form == Form::graph) return std::make_unique<Graph>(stream_, [&] { run_works(stretch); });
@@ -131,7 +131,7 @@ std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   return std::make_unique<Graph>(stream_, [&] { run_branched(stretch, branches, works); });
 }
 
-// Events are where lines meet; of a line, what was recorded last stands for all before it.
+// Events are where lines meet; the last event recorded of a line stands for all before it.
 void CudaQueue::run_branched(Stretch& stretch, const std::vector<Branch>& branches,
                              const std::vector<Work>& works) {
   std::vector<Event> ends(works.size() + 1);
@@ -140,7 +140,7 @@ void CudaQueue::run_branched(Stretch& stretch, const std::vector<Branch>& branch
     cuda::check(cudaStreamWaitEvent(waits, event.get(), 0), "meeting a branch");
   };
   meet(side_, stream_, ends.back());
-  int met[2] = {-1, -1};  // by line: the last work of the other that it has waited for
+  int met[2] = {-1, -1};  // is by line: the last work of the other line that it has waited for
   for (std::size_t i = 0; i < works.size(); ++i) {
     const auto [beside, after] = branches[i];
     Stream own = beside ? side_ : stream_;
@@ -178,7 +178,7 @@ void CudaQueue::run(const Stretch& stretch) {
     make_room(1);
     return stretch.graph->run(stream_);
   }
-  constexpr std::int64_t of_a_library = 8;  // where they cannot be counted: cuDNN gives fewer
+  constexpr std::int64_t of_a_library = 8;  // applies where they cannot be counted: cuDNN gives fewer
   const auto works = static_cast<std::int64_t>(stretch.works.size());
   const std::int64_t each = stretch.commands > 0 ? (stretch.commands + works - 1) / works : of_a_library;
   for (const NamedWork& named : stretch.works) {
@@ -193,7 +193,7 @@ void CudaQueue::make_room(std::int64_t commands) {
                                       CU_STREAM_WRITE_VALUE_DEFAULT),
                   "marking how far a queue is");
   };
-  // Hundreds of commands are left to run then, of some microseconds each.
+  // Hundreds of commands are then left to run, of some microseconds each.
   const auto pause = [this] {
     check();
     std::this_thread::sleep_for(std::chrono::microseconds(200));

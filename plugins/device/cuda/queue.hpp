@@ -18,11 +18,11 @@
 
 namespace prun::cuda {
 
-// Works that follow each other, and the same as one graph, where that is the faster.
+// Holds works that follow each other, and the same works as one graph, where that is the faster.
 struct Stretch {
   std::vector<NamedWork> works;
   std::unique_ptr<Graph> graph;
-  std::int64_t commands = 0;  // that it gives the driver, works apart
+  std::int64_t commands = 0;  // counts those it gives the driver, works apart
 };
 // Is the work of a call.
 using Piece = std::vector<Stretch>;
@@ -33,30 +33,30 @@ enum class Form { apart, graph, branched };
 class CudaQueue {
  public:
   struct Settings {
-    bool urgent;  // its work goes before that of others
-    bool waits;   // for each op, so that an error names it
-    bool graphs;  // may be used
-    // Queues wait for what this device does not provide. The driver spreads what a graph has beside one row
-    // of kernels, other rows, copies and clearings, over channels that all streams share: graphs that wait
-    // then hold copies and kernels of other streams, which may be what they wait for. So there are none of
-    // those.
+    bool urgent;  // says that its work goes before that of others
+    bool waits;   // says to wait for each op, so that an error names it
+    bool graphs;  // says that graphs may be used
+    // Says that queues wait for what this device does not provide. The driver spreads what a graph has beside
+    // one row of kernels, other rows, copies and clearings, over channels that all streams share: graphs that
+    // wait then hold copies and kernels of other streams, which may be what they wait for. So graphs have
+    // none of those.
     bool others;
   };
-  // Made while the device is current; the driver must outlive it.
+  // The device must be current, and the driver must outlive the queue.
   CudaQueue(std::string name, const Settings& settings, const Driver& driver);
   ~CudaQueue();
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
 
   Stream stream() const { return stream_; }
-  // Stays where it is as long as the queue.
+  // The result stays where it is as long as the queue lives.
   Piece& add(std::vector<NamedWork> works);
   void run(const Piece& piece);
-  // Before the queue ends, so that libraries may drop what its works had of them.
+  // Must be called before the queue ends, so that libraries may drop what its works had of them.
   void forget_works() { pieces_.clear(); }
-  // Holds the caller until the driver takes so many commands more without holding it.
+  // Holds the caller until the driver takes so many more commands without holding it.
   void make_room(std::int64_t commands);
-  // Asks the driver now and then only: whoever polls must not hold up whoever feeds.
+  // Asks the driver now and then only: a thread that polls must not hold up the one that feeds.
   void check();
 
   // Returns how many of the tried stretches of several works take each form.
@@ -71,36 +71,36 @@ class CudaQueue {
   void run_works(const Stretch& stretch);
   void run_work(const NamedWork& named, const Work& work, Stream stream);
   static bool is_small(const Stretch& stretch);
-  // Works that are to stay out of graphs are marked so.
+  // Marks works that are to stay out of graphs.
   void keep_to_kernels(std::vector<NamedWork>& works);
-  // The form that was found to be the fastest for works of these kinds.
+  // Takes the form that was found to be the fastest for works of these kinds.
   void choose_form(Stretch& stretch);
   std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);
   void run_branched(Stretch& stretch, const std::vector<Branch>& branches, const std::vector<Work>& works);
-  // Returns the seconds of a run, when several follow each other.
+  // Returns the seconds that one run takes, when several follow each other.
   double seconds(const Stretch& stretch);
   void load(Stretch& stretch);
   void try_once(const Stretch& stretch);
-  // Makes the second stream, and a workspace for what runs there.
+  // Makes the second stream, and a workspace for the work there.
   void make_side();
 
   std::string name_;
   Settings settings_;
   const Driver& driver_;
   PinnedRange done_memory_;
-  std::atomic<std::uint64_t>& done_;  // of the commands that it was given
+  std::atomic<std::uint64_t>& done_;  // counts the commands that are done
   Room room_;
   Stream stream_ = nullptr, side_ = nullptr;
   void* side_workspace_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
-  std::map<std::string, Form> known_;          // by the kinds of the works
-  std::set<std::string> tried_;                // kinds
-  std::map<std::string, bool> kernels_alone_;  // by kind of a work
+  std::map<std::string, Form> known_;          // is keyed by the kinds of the works
+  std::set<std::string> tried_;                // holds kinds
+  std::map<std::string, bool> kernels_alone_;  // is keyed by the kind of a work
   std::map<Form, int> forms_;
   std::atomic<Clock::rep> asked_{0};
 };
 
-// Says in a few words how many stretches take which form; empty where none was tried.
+// Says in a few words how many stretches take which form; it is empty where none was tried.
 std::string forms_text(const std::vector<std::unique_ptr<CudaQueue>>& queues);
 
 }  // namespace prun::cuda

@@ -7,7 +7,7 @@
 
 namespace prun::cuda {
 
-// These are called while the GPU is current.
+// These functions must be called while the GPU is current.
 QueueEvent create_event();
 void record(CudaQueue& queue, QueueEvent event);
 void wait(CudaQueue& queue, QueueEvent event);

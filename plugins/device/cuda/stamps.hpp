@@ -1,4 +1,4 @@
-// Stamps of a GPU: numbers in pinned memory, to which it writes the time.
+// Keeps stamps of a GPU: numbers in pinned memory, to which it writes the time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace prun::cuda {
 
 class Stamps {
  public:
-  // It is called while the GPU is current.
+  // Must be called while the GPU is current.
   std::uint64_t* create();
   void destroy(std::uint64_t* stamp) { free_.push_back(stamp); }
 

@@ -1,6 +1,6 @@
-// BERT: both directions, learned positions and token types, a norm behind each sublayer, a head with a
-// projection of its own in front of the token table and a bias for each word. It predicts masked tokens:
-// which ones, says the data. It describes one microbatch over whole tensors and knows nothing of parallelism.
+// BERT has both directions, learned positions and token types, a norm behind each sublayer, and a head with a
+// projection of its own in front of the token table and a bias for each word. It predicts masked tokens,
+// which the data chooses. It describes one microbatch over whole tensors and knows nothing of parallelism.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ class Bert final : public Model {
   explicit Bert(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // hugging_face.cpp
+  // Is in hugging_face.cpp.
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
   ForeignWeights foreign_weights() const override;

@@ -1,10 +1,10 @@
-// BERT as Hugging Face's libraries keep it: BertForMaskedLM.
+// Reads and writes BERT as Hugging Face's libraries keep it: BertForMaskedLM.
 #include "bert.hpp"
 
 namespace prun {
 
-// Its dropout is a choice of who trains, and no part of the model; of which token separates two types its
-// config.json says nothing.
+// Its dropout is a choice of the user, and no part of the model; config.json does not say which token
+// separates two types.
 void Bert::read_config(const Options& config, ConfigWriter& options) {
   expect_text(config, "hidden_act", {"gelu", "gelu_new", "gelu_pytorch_tanh"});
   expect_text(config, "position_embedding_type", {"absolute"});

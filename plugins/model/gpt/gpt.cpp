@@ -46,7 +46,7 @@ Id Gpt::norm(const Segment& s, Id x, const std::string& name) const {
   return norm_.of(s, x, name, widths_.hidden);
 }
 
-// Projections into the residual stream start smaller, by the number of them.
+// Projections into the residual stream start smaller, by the root of their number.
 Init Gpt::residual_init() const { return normal(0.02 / std::sqrt(2.0 * static_cast<double>(layers_))); }
 
 }  // namespace prun

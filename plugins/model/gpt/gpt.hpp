@@ -1,5 +1,5 @@
-// GPT-2: learned positions, pre-norm blocks, gelu, biases; the head tied to the embedding or not.
-// It describes one microbatch over whole tensors and knows nothing of parallelism.
+// GPT-2 has learned positions, pre-norm blocks, gelu, biases, and a head tied to the embedding or not. It
+// describes one microbatch over whole tensors and knows nothing of parallelism.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ class Gpt final : public Model {
   explicit Gpt(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // hugging_face.cpp
+  // Is in hugging_face.cpp.
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
   ForeignWeights foreign_weights() const override;

@@ -1,9 +1,9 @@
-// GPT-2 as Hugging Face's libraries keep it.
+// Reads and writes GPT-2 as Hugging Face's libraries keep it.
 #include "gpt.hpp"
 
 namespace prun {
 
-// Its dropout is a choice of who trains, and no part of the model.
+// Its dropout is a choice of the user, and no part of the model.
 void Gpt::read_config(const Options& config, ConfigWriter& options) {
   expect_text(config, "activation_function", {"gelu_new", "gelu_pytorch_tanh"});
   expect_flag(config, "scale_attn_weights", true);
@@ -38,7 +38,8 @@ void Gpt::write_config(const ModelContext& context, ConfigWriter& config) const 
   config.set("attn_pdrop", 0.0);
 }
 
-// There, matrices have their inputs first, and the queries, keys and values of all heads follow each other.
+// In their files, matrices have their inputs first, and queries, keys and values of all heads follow each
+// other.
 ForeignWeights Gpt::foreign_weights() const {
   ForeignWeights weights{{"transformer.", ""}, {}, {"*.attn.bias", "*.attn.masked_bias"}};
   const WeightNames names(weights, "transformer.");

@@ -98,7 +98,7 @@ ExpertLayers::Chosen ExpertLayers::choose(const SegmentPart& s, const Dim& hidde
   return {chosen[0], chosen[1]};
 }
 
-// A product that is whole but for its rounding is not rounded up.
+// A product that is a whole number but for its rounding must not be rounded up.
 Id ExpertLayers::capped(const SegmentPart& s, std::int64_t seq, const Chosen& chosen) const {
   const double mean = static_cast<double>(seq * choices_) / static_cast<double>(experts_),
                most = std::min(std::ceil(capacity_ * mean * (1 - 1e-12)), static_cast<double>(seq));

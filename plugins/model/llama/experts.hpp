@@ -1,5 +1,5 @@
 // Describes what some layers have in the place of an MLP: a router that chooses some of many small MLPs for
-// each position, and perhaps one that all positions share.
+// each position, and perhaps one MLP that all positions share.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ class ExpertLayers {
   bool has(std::int64_t layer) const;
   // Throws where the options of `layers` layers contradict each other.
   void check(std::int64_t layers) const;
-  // x is what comes in, normed: sequences of `seq` positions.
+  // x is the layer's input, normed: sequences of `seq` positions.
   Id build(const SegmentPart& s, const Dim& hidden, std::int64_t seq, Id x) const;
 
   // Is in experts_files.cpp.
@@ -28,7 +28,7 @@ class ExpertLayers {
   void write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const;
   // Returns what a config.json calls `intermediate_size`; `ffn` is the width of an MLP that is no expert.
   std::int64_t file_width(const Family& family, std::int64_t ffn) const;
-  // Adds the weights of layers that are alike, the first of which has that number there.
+  // Adds the weights of layers that are alike; `first_layer` is the number of the first in the files.
   void add_weights(const Family& family, const std::string& segment, std::int64_t first_layer,
                    ForeignWeights& weights) const;
 
@@ -56,7 +56,7 @@ class ExpertLayers {
   double scale_;
   // These keep loads even.
   double bias_rate_, balance_, z_;
-  double capacity_;  // of an expert, as a multiple of the mean load; 0: as many as choose it
+  double capacity_;  // limits an expert's load, as a multiple of the mean; 0: no limit
   bool first_come_;
 };
 

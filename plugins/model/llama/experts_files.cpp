@@ -1,4 +1,4 @@
-// Experts in the files of Hugging Face's libraries: each MLP is three tensors of its own there.
+// Maps experts to the files of Hugging Face's libraries: each MLP is three tensors of its own there.
 #include "experts.hpp"
 
 namespace prun {
@@ -33,7 +33,7 @@ const char* count_key(const Family& family) {
   }
 }
 
-// Releases differ in what they call it.
+// Releases of transformers name the number of experts differently.
 std::int64_t count_in(const Options& config, const Family& family) {
   for (const char* other : {"num_local_experts", "num_experts"})
     if (!config.has(count_key(family)) && config.has(other)) return config.integer(other);
@@ -46,7 +46,7 @@ std::int64_t integer_or(const Options& config, const char* key, std::int64_t oth
   return config.has(key) ? config.integer(key) : otherwise;
 }
 
-// V2 has softmax, and groups that count by their best expert.
+// V2 has softmax, and groups that are chosen by their best expert.
 void read_router_of_v2(const Options& config, ConfigWriter& options) {
   expect_text(config, "scoring_func", {"softmax"});
   expect_text(config, "topk_method", {"greedy", "group_limited_greedy"});

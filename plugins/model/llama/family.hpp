@@ -6,8 +6,8 @@
 
 namespace prun {
 
-// Says what is normed of queries and keys, before they are turned.
-enum class HeadNorm : std::uint8_t { absent, each, all };  // each head, or all of them as one row
+// Says how queries and keys are normed, before they are turned.
+enum class HeadNorm : std::uint8_t { absent, each, all };  // normed by head, or all heads as one row
 
 // Says where a sub-layer's norms are: on its input, on its output, or on both.
 enum class NormPlace : std::uint8_t { before, after, around };
@@ -16,7 +16,7 @@ enum class NormPlace : std::uint8_t { before, after, around };
 enum class WindowKeys : std::uint8_t {
   absent,
   every,  // sliding_window: all layers
-  late,   // use_sliding_window and max_window_layers: those from one on
+  late,   // use_sliding_window and max_window_layers: layers from one on
   turns   // sliding_window_pattern: all but each sixth, or as many as it says
 };
 
@@ -25,31 +25,31 @@ enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, 
 
 struct Family {
   std::string_view option;        // of model.family
-  std::string_view model_type;    // of a config.json
+  std::string_view model_type;    // is that of a config.json
   std::string_view architecture;  // the class of transformers that computes it
   HeadNorm head_norm = HeadNorm::absent;
   NormPlace norms = NormPlace::before;
   WindowKeys windows = WindowKeys::absent;
   bool qkv_bias = false;
-  bool gain_from_one = false;     // norms multiply by 1 + gain
-  bool scaled_embedding = false;  // by the root of its width
-  bool gelu = false;              // within the MLP's gate, instead of silu
+  bool gain_from_one = false;     // says that norms multiply by 1 + gain
+  bool scaled_embedding = false;  // says that it is multiplied by the root of its width
+  bool gelu = false;              // is used within the MLP's gate, instead of silu
   bool base_by_kind = false;      // positions of windowed layers turn by a base of their own, and not slower
   bool slowed = true;             // positions may turn slower (rope_scaling)
   bool fused_files = false;       // queries, keys and values are one tensor, and so are both halves of `up`
   ExpertKeys experts = ExpertKeys::absent;
-  bool shared_expert = false;  // with a gate of its own
-  bool latent = false;         // keys and values come out of a latent vector
-  bool pairs_said = false;     // which channels of a latent head make a pair
-  bool mtp = false;            // files may have modules that predict further tokens
-  // A config.json without these keys means so.
+  bool shared_expert = false;  // says that it has a gate of its own
+  bool latent = false;         // says that keys and values come out of a latent vector
+  bool pairs_said = false;     // says that files state which channels of a latent head make a pair
+  bool mtp = false;            // says that files may have modules that predict further tokens
+  // A config.json without these keys means these values.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;
   std::int64_t kv_heads = 0;  // 0: as many as heads
   std::int64_t head_dim = 0;  // 0: hidden / heads
 };
 
-// Throws where there is none.
+// Throws where there is no such family.
 const Family& family_of(std::string_view option, bool qkv_bias);
 const Family& family_read(std::string_view model_type);
 

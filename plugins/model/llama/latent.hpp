@@ -19,13 +19,13 @@ class LatentAttention {
   bool present() const { return width_ > 0; }
   // Throws where options contradict each other.
   void check(std::int64_t heads, std::int64_t kv_heads, const Dim& head_dim) const;
-  // x is what comes in, normed.
+  // x is the layer's input, normed.
   Id build(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, const Rope& rope,
            Id x, double window) const;
 
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const;
-  // Adds the weights of layers that are alike, the first of which has that number there.
+  // Adds the weights of layers that are alike; `first_layer` is the number of the first in the files.
   void add_weights(const std::string& segment, std::int64_t first_layer, ForeignWeights& weights) const;
 
  private:

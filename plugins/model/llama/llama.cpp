@@ -62,7 +62,7 @@ std::vector<LayerRun> Llama::runs() const {
 }
 
 void Llama::build(const ModelContext& context, ProgramRef program) {
-  // Who asks for the shapes of weights alone has a single token.
+  // A caller that wants the shapes of weights alone passes a single token.
   if (context.seq > 1 && mtp_.layers >= context.seq)
     throw_error(ErrorCode::bad_input, "model.mtp_layers = ", mtp_.layers,
                 " looks as far ahead as model.seq = ", context.seq, " tokens; take fewer");
@@ -92,12 +92,12 @@ Id Llama::layer(const SegmentPart& s, const LayerRun& run, std::int64_t seq, Id 
                       run.experts ? experts_.build(s, hidden_, seq, normed) : mlp(s, normed));
 }
 
-// `norm` is that of the sub-layer's output, where the family has one.
+// `norm` is the norm of the sub-layer's output, where the family has one.
 Id Llama::add_sublayer(const SegmentPart& s, Id x, const char* norm_name, Id inner) const {
   return s.op("add", {x, normed(NormPlace::after) ? norm(s, inner, norm_name) : inner});
 }
 
-// The projection is packed by key-value head: its queries, its key, its value.
+// The projection is packed by key-value head: each has its queries, its key, its value.
 Id Llama::attention(const SegmentPart& s, Id x, bool windowed) const {
   const double window = windowed ? static_cast<double>(windows_.window) : 0;
   if (latent_.present()) return latent_.build(s, hidden_, groups_, head_dim_, rope_, x, window);
@@ -132,7 +132,7 @@ Id Llama::normed_heads(const SegmentPart& s, Id packed) const {
   if (family_.head_norm == HeadNorm::absent) return packed;
   const bool all = family_.head_norm == HeadNorm::all;
   const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
-  // What norms a whole row is not split with the heads.
+  // A norm of a whole row is not split with the heads.
   const Dim groups{"norm_heads", groups_.extent}, slots{"norm_queries", queries().extent};
   const Id of_queries = all ? s.vector("q_norm.gain", {groups, slots, head_dim_}, gains())
                             : s.vector("q_norm.gain", {head_dim_}, gains());

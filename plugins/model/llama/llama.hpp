@@ -1,4 +1,4 @@
-// Decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. A table
+// Builds decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. A table
 // (family.hpp) states what distinguishes its families: Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2,
 // Phi-3, and with experts Mixtral, OLMoE, Qwen's, dots.llm1 and DeepSeek's.
 #pragma once
@@ -20,24 +20,24 @@ struct LayerRun {
   std::string segment;
   std::int64_t first = 0, count = 0;
   bool windowed = false;
-  bool experts = false;  // in the place of an MLP
+  bool experts = false;  // says that they stand in the place of an MLP
 };
 
 // Says which layers see only a window of the positions before them.
 struct WindowedLayers {
-  std::int64_t window = 0;      // positions, its own among them; 0: no layer does
-  std::int64_t from = 0;        // the first layer that does
-  std::int64_t full_every = 0;  // each layer of such a number, counted from 1, sees all; 0: none of them
+  std::int64_t window = 0;      // counts positions, its own among them; 0: no layer has one
+  std::int64_t from = 0;        // is the first layer that has one
+  std::int64_t full_every = 0;  // each layer of such a number, counted from 1, sees all; 0: none
 
   bool has(std::int64_t layer) const {
     return window > 0 && layer >= from && (full_every == 0 || (layer + 1) % full_every != 0);
   }
 };
 
-// What follows the last block in training: see mtp.cpp.
+// Describes the modules behind the last block in training: see mtp.cpp.
 struct MultiTokenPrediction {
   std::int64_t layers = 0;
-  double loss = 0;  // what the mean of their losses counts
+  double loss = 0;  // weights the mean of their losses
 };
 
 class Llama final : public Model {
@@ -67,8 +67,7 @@ class Llama final : public Model {
   Init gains() const { return family_.gain_from_one ? zeros() : ones(); }
   Dim queries() const { return {"queries", heads_ / groups_.extent}; }
   bool normed(NormPlace there) const { return family_.norms == there || family_.norms == NormPlace::around; }
-  // These are in mtp.cpp.
-  // What a module has of the model: its tables, and how long its sequences are.
+  // These are in mtp.cpp. A module shares these with the model: its tables, and how long its sequences are.
   struct Shared {
     Id tokens, head;
     std::int64_t seq;
@@ -93,7 +92,7 @@ class Llama final : public Model {
   std::int64_t positions_;
   bool tied_;
   Rope rope_;
-  double rope_base_window_;  // of windowed layers; 0: they turn as the others
+  double rope_base_window_;  // is that of windowed layers; 0: they turn as the others
   double query_scalar_;      // scores are divided by its root; 0: head_dim
   WindowedLayers windows_;
   ExpertLayers experts_;

@@ -1,8 +1,8 @@
-// Multi-token prediction, as DeepSeek-V3 is trained: modules behind the model, the k-th of which predicts for
-// each position the token k + 1 ahead. It joins what the one before has made of the position (the first: the
-// model) with the embedding of the token k ahead, and has a block and a norm of its own; table and head are
-// the model's. All of them stand in the head's segment, so that a stage of a pipeline has them together.
-// Their losses are no part of `loss_sum`, so whatever does not train leaves them out.
+// Builds multi-token prediction, as DeepSeek-V3 is trained: modules behind the model, the k-th of which
+// predicts for each position the token k + 1 ahead. It joins what the module before (the first: the model)
+// has made of the position with the embedding of the token k ahead, and has a block and a norm of its own;
+// table and head are the model's. All modules stand in the head's segment, so that a stage of a pipeline has
+// them together. Their losses are no part of `loss_sum`, so runs that do not train leave them out.
 #include "llama.hpp"
 
 namespace prun {
@@ -30,7 +30,7 @@ void Llama::predict_ahead(const Segment& head, Id made, const Shared& shared) co
   }
 }
 
-// Returns what the head sees, and the next module.
+// Returns the head's input, which is also that of the next module.
 Id Llama::mtp_module(const SegmentPart& s, std::int64_t k, Id made, const Shared& shared) const {
   const Dim both{"hidden_pair", 2 * hidden_.extent};
   const Id tokens = s.op("ahead", {s.tokens()}, {{"by", static_cast<double>(k)}});
@@ -52,7 +52,7 @@ void Llama::add_mtp(ForeignWeights& weights) const {
     add("joined.weight", "eh_proj.weight");
     add("norm.gain", "shared_head.norm.weight");
     add_layer(run, weights);
-    // They are the model's own, once more.
+    // These are the model's own tensors, once more.
     for (const char* shared : {".embed_tokens.weight", ".shared_head.head.weight"})
       weights.ignored.push_back("model.layers." + std::to_string(run.first) + shared);
   }

@@ -1,5 +1,5 @@
-// Gives what a part of a segment declares names of its own, so that a segment may have several alike: the
-// block of "mtp1" has its "mtp1.qkv.weight".
+// Gives the declarations of a part of a segment names of their own, so that a segment may have several alike
+// parts: the block of "mtp1" has its "mtp1.qkv.weight".
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace prun {
 
 class SegmentPart : public Segment {
  public:
-  // It is all of it, so whoever takes a part takes a segment.
+  // This part is the whole segment, so a function that takes a part takes a segment.
   SegmentPart(const Segment& all) : Segment(all) {}
   SegmentPart(const Segment& of, const std::string& name) : Segment(of), prefix_(name + ".") {}
 

@@ -51,7 +51,7 @@ Rope read_rope(const Options& config, const std::string& table, double base) {
   return rope;
 }
 
-// Which of two tables counts differs between releases of transformers, and so does which of two bases.
+// Releases of transformers differ in which of two tables counts, and in which of two bases.
 void check_alike(const Rope& rope, const Rope& other, const char* one, const char* two) {
   const bool yarn = rope.scaling == "yarn";
   const struct {
@@ -87,7 +87,7 @@ Rope read_alike(const Options& config, double base) {
   return now;
 }
 
-// Windowed layers with a base of their own have a table for each kind of layer, or two numbers.
+// Windowed layers with a base of their own have a table for each kind of layer, or there are two numbers.
 RopeConfig read_by_kind(const Options& config, const Family& family) {
   constexpr double of_windows = 10000;
   if (!config.has("rope_parameters"))

@@ -10,11 +10,11 @@ namespace prun {
 
 struct Rope {
   double base = 10000;
-  double factor = 1;  // pairs are slowed down by; 1: none is, and all else but the base says nothing
+  double factor = 1;  // slows pairs down; 1: none is slowed, and only the base counts
   std::string scaling = "llama3";
   double low = 0, high = 0, original = 0;
-  double attention = 1;  // queries and keys are multiplied by
-  double mscale = 0;     // of scores of latent attention, by YaRN's rule; 0: they stay as they are
+  double attention = 1;  // multiplies queries and keys
+  double mscale = 0;     // scales scores of latent attention, by YaRN's rule; 0: they stay as they are
 
   static Rope of(const Options& options);
   // Returns the scaling as the op's attribute.
@@ -23,14 +23,14 @@ struct Rope {
   double score_scale() const;
 };
 
-// Holds what a config.json says; `window_base` is that of windowed layers, where the family has one, else 0.
+// Holds what a config.json says; `window_base` is for windowed layers, where the family has one, else 0.
 struct RopeConfig {
   Rope rope;
   double window_base = 0;
 };
 RopeConfig read_rope(const Options& config, const Family& family);
 void write_rope_options(const RopeConfig& rope, const Family& family, ConfigWriter& options);
-// Writes it as releases of transformers before 5 write it, which later ones read.
+// Writes the config as releases of transformers before 5 write it, which later ones read.
 void write_rope_config(const RopeConfig& rope, ConfigWriter& config);
 
 }  // namespace prun

@@ -66,7 +66,7 @@ ForeignWeights Llama::foreign_weights() const {
       {"model.", ""},
       {{"embedding.token", "model.embed_tokens.weight"}, {"head.norm.gain", "model.norm.weight"}},
       {"*.rotary_emb.inv_freq"}};
-  // Further tokens are predicted by layers behind the last one, which others leave out as well.
+  // Further tokens are predicted by layers behind the last one, which other programs leave out as well.
   if (family_.mtp) add_mtp(weights);
   if (family_.latent && mtp_.layers == 0)
     weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");

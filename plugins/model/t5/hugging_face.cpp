@@ -1,9 +1,9 @@
-// T5 1.1 as Hugging Face's libraries keep it: T5ForConditionalGeneration.
+// Reads and writes T5 1.1 as Hugging Face's libraries keep it: T5ForConditionalGeneration.
 #include "t5.hpp"
 
 namespace prun {
 
-// Its dropout is a choice of who trains, and no part of the model; nor is how long what it sees is.
+// Its dropout is a choice of the user, and no part of the model; nor is the length of its inputs.
 void T5::read_config(const Options& config, ConfigWriter& options) {
   if (!config.has("feed_forward_proj") || config.text("feed_forward_proj") != "gated-gelu")
     throw_error(ErrorCode::bad_input,

@@ -49,14 +49,14 @@ void T5::build(const ModelContext& context, ProgramRef program) {
 Id T5::encoders(const Segment& s, Id numbers) const {
   return s.op("take_part", {numbers}, {{"dim", 1}, {"begin", 0}, {"end", static_cast<double>(inputs_)}});
 }
-// Who asks for the shapes of weights alone has a single token.
+// A caller that wants the shapes of weights alone passes a single token.
 Id T5::decoders(const Segment& s, Id numbers) const {
   if (seq_ == 1) return numbers;
   return s.op("take_part", {numbers},
               {{"dim", 1}, {"begin", static_cast<double>(inputs_)}, {"end", static_cast<double>(seq_)}});
 }
 
-// The table itself, carried to all layers of its half.
+// Returns the table itself, which is carried to all layers of its half.
 Id T5::distances(const Segment& s) const {
   const Id table = s.weight("distances", {heads_, buckets_}, scaled(hidden_));
   return s.carry(s.op("scale", {table}, {{"factor", 1.0}}));
@@ -83,7 +83,7 @@ Id T5::self_attention(const Segment& s, Id x, Id distances, bool causal) const {
   return projected(s, "proj.weight", seen);
 }
 
-// Scores are not divided by the root of head_dim, which that op does.
+// Scores are not divided by the root of head_dim, as that op would do.
 Id T5::cross_attention(const Segment& s, Id x, Id memory) const {
   const Dim queries{"queries", 1};
   const auto hidden = static_cast<double>(hidden_.extent), head_dim = static_cast<double>(head_dim_.extent);

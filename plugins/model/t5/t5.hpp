@@ -1,7 +1,8 @@
-// T5 1.1: an encoder of both directions and a decoder that looks at what it made, norms in front of each
-// sublayer, gated gelu, no biases, a table of relative positions for each of the two, which all of its layers
-// share, and a head of its own. A sample's first `inputs` tokens are the encoder's, the others the decoder's,
-// whose targets count. It describes one microbatch over whole tensors and knows nothing of parallelism.
+// T5 1.1 has an encoder of both directions and a decoder that looks at the encoder's result, norms in front
+// of each sublayer, gated gelu, no biases, a table of relative positions for each half, which all of its
+// layers share, and a head of its own. A sample's first `inputs` tokens are the encoder's, the others the
+// decoder's, whose targets count. It describes one microbatch over whole tensors and knows nothing of
+// parallelism.
 #pragma once
 
 #include <string>
@@ -16,17 +17,17 @@ class T5 final : public Model {
   explicit T5(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // hugging_face.cpp
+  // Is in hugging_face.cpp.
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
   ForeignWeights foreign_weights() const override;
 
  private:
-  // What all layers of a half look at.
+  // Holds what all layers of a half look at.
   struct Shared {
     Id distances = none, memory = none;
   };
-  // Of tokens or targets: the encoder's part, and the decoder's.
+  // These return the encoder's and the decoder's part of tokens or targets.
   Id encoders(const Segment& s, Id numbers) const;
   Id decoders(const Segment& s, Id numbers) const;
 
@@ -38,7 +39,7 @@ class T5 final : public Model {
   Id mlp(const Segment& s, Id x) const;
   Id norm(const Segment& s, Id x, const std::string& name) const;
   Id added(const Segment& s, Id x, Id y, int stream) const;
-  // Normal, with 1/width as its variance.
+  // Is normal, with 1/width as its variance.
   Init scaled(double width) const;
   Init scaled(const Dim& width) const;
 

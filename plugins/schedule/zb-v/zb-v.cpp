@@ -3,8 +3,8 @@
 //
 //   rank 0   stage 0 . . . . . . 7      chunk 0 is the way down, chunk 1 the way up. The rank with the first
 //   rank 1     stage 1 . . . . 6        stage has the last one too, so input gradients set out early, and
-//   what rank 2       stage 2 . . 5          a rank holds of chunk 0 for long it holds of chunk 1 briefly:
-//   every rank 3         stage 3 4            rank keeps 2 * ranks chunks alive, as much as rank 0 of 1F1B.
+//   rank 2       stage 2 . . 5          a rank that holds chunk 0 for long holds chunk 1 briefly: every
+//   rank 3         stage 3 4            rank keeps 2 * ranks chunks alive, as much as rank 0 of 1F1B.
 //
 // Backward is cut in two as in zb-h1: input gradients, and weight gradients that may wait. Where the three
 // passes take equally long, no rank is idle between its first and its last call; that needs 2 * ranks - 1

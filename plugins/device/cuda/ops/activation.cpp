@@ -28,7 +28,7 @@ void gelu_erf_grad(const KernelArgs& args, const KernelContext& context) {
                       args.operands[2].elements(), stream_of(context));
 }
 
-// x is [.., 2, width].
+// x has the shape [.., 2, width].
 template <class T, auto compute>
 void gated(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[0];

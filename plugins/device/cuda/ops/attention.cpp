@@ -1,5 +1,5 @@
 // Launches attention and its gradient, for queries, keys and values apart or packed. In 16-bit types the op
-// is bound: to cuDNN or, in bf16, our own kernels on tensor cores, whichever is faster, as far as they take
+// is bound: to cuDNN or, in bf16, our own kernels on tensor cores, whichever is faster, where they support
 // the call.
 #include "cuda/attention.hpp"
 
@@ -163,7 +163,7 @@ void run(const AttentionBackward<T>& call, Stream stream) {
 }
 
 // Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14 to 9.19, driver
-// 580), as long as something else is under way: they stay out of them.
+// 580), as long as other work is under way: these kernels stay out of graphs.
 template <class Call>
 Work cudnn_work(const Call& call, bool backward, CudnnAttention* cudnn, Libraries& libraries,
                 Stream its_stream) {
@@ -173,8 +173,8 @@ Work cudnn_work(const Call& call, bool backward, CudnnAttention* cudnn, Librarie
 }
 
 // ---------------------------------------------------------------- some positions' queries
-// The call of a run alone. Its row sums lie behind those of the runs in front of it, which is how forward
-// leaves them to the gradient.
+// Makes the call of one run of queries. Its row sums lie behind those of the runs before it, which is how
+// forward leaves them to the gradient.
 template <class Call>
 Call part_of(Call call, const QueryRun& run) {
   const AttentionShape whole = call.shape;
@@ -225,7 +225,7 @@ std::int64_t bytes_of_queries(const AttentionShape& s) {
 
 // Where there are more keys than queries, cuDNN's gradient computes what the mask hides all the same: its
 // time is that of a mask that hides nothing. So the keys at the run's own positions are a call like that of a
-// whole sequence, and those in front of them, which all its queries see, one without a mask.
+// whole sequence, and the keys in front of them, which all its queries see, are a call without a mask.
 template <class T>
 std::vector<AttentionBackward<T>> calls_of(const AttentionBackward<T>& run, T* dq_of_front) {
   const std::int64_t ahead = run.shape.keys - run.shape.seq;
@@ -242,11 +242,11 @@ std::vector<AttentionBackward<T>> calls_of(const AttentionBackward<T>& run, T* d
   return {own, front};
 }
 
-// It computes a run's gradients.
+// Computes a run's gradients.
 template <class T>
 struct BackwardRun {
   AttentionBackward<T> call;
-  std::vector<PreparedRun<AttentionBackward<T>>> calls;  // its own positions', then that of those in front
+  std::vector<PreparedRun<AttentionBackward<T>>> calls;  // has the run's own, then that of those in front
 
   void run(const CudnnAttention& cudnn, Stream stream) const {
     for (const auto& one : calls) cudnn.run(*one.plan, one.call);
@@ -259,7 +259,7 @@ struct BackwardRun {
   }
 };
 
-// Adds what one run adds to the gradients of its keys, from the workspace.
+// Adds a run's part to the gradients of its keys, from the workspace.
 template <class T>
 void add_keys(const Heads<T>& from, const Heads<T>& to, const AttentionShape& run, Stream stream) {
   const std::int64_t count = run.keys * run.heads * run.head_dim;
@@ -269,7 +269,7 @@ void add_keys(const Heads<T>& from, const Heads<T>& to, const AttentionShape& ru
   }
 }
 
-// No query sees keys behind those.
+// No query sees the keys behind these.
 template <class T>
 void clear_behind(const Heads<T>& gradient, const AttentionShape& s, std::int64_t keys, Stream stream) {
   if (keys == s.keys) return;
@@ -278,7 +278,7 @@ void clear_behind(const Heads<T>& gradient, const AttentionShape& s, std::int64_
          (s.keys - keys) * gradient.strides.seq * static_cast<std::int64_t>(sizeof(T)), stream);
 }
 
-// The last run sees most: it writes the gradients of its keys, and the others' are added in their order.
+// The last run sees most keys: it writes their gradients, and those of the others are added in their order.
 template <class T>
 Work across_work(const AttentionBackward<T>& call, CudnnAttention* cudnn, Libraries& libraries,
                  Stream its_stream) {
@@ -313,7 +313,7 @@ Work across_work(const AttentionBackward<T>& call, CudnnAttention* cudnn, Librar
       false);
 }
 
-// Of both, the same way: the gradient finds row sums as forward left them.
+// Binds forward or the gradient, both the same way: the gradient finds row sums as forward left them.
 template <class Call>
 Work bind_across(const Call& call, Libraries& libraries, Stream stream) {
   CudnnAttention* const cudnn = libraries.cudnn();
@@ -322,7 +322,7 @@ Work bind_across(const Call& call, Libraries& libraries, Stream stream) {
   return [call](Stream on) { run(call, on); };
 }
 
-// Our general kernels are far slower than the others: they take what these cannot.
+// Our general kernels are far slower than the others: they take only calls that the others cannot.
 template <class Call>
 Work bind_call(const Call& call, bool backward, Libraries& libraries, Stream stream) {
   if (call.shape.across()) return bind_across(call, libraries, stream);
@@ -378,7 +378,7 @@ AttentionLayout layout_of(const OpShape& s, int operand) {
                 : AttentionLayout{shape, y, keys, keys, y, type};
 }
 
-// cuDNN may not where documents are kept apart, whose operand is the last: our own kernels do that.
+// Says whether cuDNN may not: it does not keep documents apart (the last operand), as our own kernels do.
 template <Given given>
 bool cudnn_may(const OpShape& s, int operand) {
   return size_of(s.operand[operand].dtype) == 2 && !s.operand[s.count - 1].present &&
@@ -390,8 +390,8 @@ std::int64_t workspace(const OpShape& s, std::int32_t) {
   return cudnn_may<given>(s, 0) ? cudnn_workspace(layout_of<given>(s, 0)) : 0;
 }
 
-// The workspace is enough for either. That of cuDNN's which gives the same bits every time grows with the
-// square of the length.
+// Returns a workspace that is enough for either. That of cuDNN's kernel which gives the same bits every time
+// grows with the square of the length.
 template <Given given, bool deterministic>
 std::int64_t grad_workspace(const OpShape& s, std::int32_t) {
   const AttentionLayout layout = layout_of<given>(s, 1);

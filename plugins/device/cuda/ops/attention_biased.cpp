@@ -1,5 +1,5 @@
-// attention_biased and its gradient, by kernels of our own: where buckets of distances begin is found once,
-// when they are bound.
+// Launches attention_biased and its gradient, by kernels of our own: where buckets of distances begin is
+// found once, when they are bound.
 #include "cuda/attention_biased.hpp"
 
 #include "device_op.hpp"
@@ -7,7 +7,7 @@
 namespace prun::cuda {
 namespace {
 
-// Of q[batch, seq, heads, queries, head_dim].
+// Takes the shape from q[batch, seq, heads, queries, head_dim].
 AttentionShape biased_shape(const Tensor& q, const KernelArgs& args) {
   return {.batch = q.dim[0],
           .seq = q.dim[1],

@@ -1,4 +1,4 @@
-// Numbers in blocks of codes, and the sums of what they stand for.
+// Launches the coding of numbers in blocks, and the sums of numbers in code.
 #include "cuda/coded.hpp"
 
 #include "device_op.hpp"

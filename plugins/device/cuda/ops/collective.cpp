@@ -1,4 +1,4 @@
-// Launches what surrounds an exchange along a dimension.
+// Launches the ops around an exchange along a dimension.
 #include "cuda/collective.hpp"
 
 #include "device_op.hpp"
@@ -12,7 +12,7 @@ std::int64_t bytes_from(const Tensor& x, std::int64_t dim) {
 
 std::int64_t before(const Tensor& x, std::int64_t dim) { return x.outer(x.rank - static_cast<int>(dim)); }
 
-// Operand 0 is x[lead.., d, rest..], operand 1 its blocks.
+// Operand 0 is x[lead.., d, rest..], operand 1 holds its blocks.
 void block(const KernelArgs& args, const KernelContext& context) {
   const Tensor& x = args.operands[0];
   const std::int64_t dim = args.attrs[1].i, parts = args.attrs[2].i;

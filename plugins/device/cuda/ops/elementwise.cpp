@@ -64,7 +64,7 @@ Kernel select_cast(const OpShape& s) {
   });
 }
 
-// Gradients of what a model carries are summed in the type that it computes in, fp16 too.
+// Gradients of what a model carries are summed in the type that it computes in, which may be fp16.
 Kernel select_accumulate(const OpShape& s) {
   if (s.operand[0].dtype == DType::f16 && same_type(s, {0, 1})) return accumulate<f16, f16>;
   return by_sum(s, 0, {1}, []<class T, class S>() -> Kernel { return accumulate<T, S>; });
@@ -74,7 +74,7 @@ Kernel select_reciprocal(const OpShape& s) {
   return all_double(s, 0, 2) && s.operand[0].rank == 0 ? reciprocal : nullptr;
 }
 
-// Their rules take numbers in fp64 only.
+// Only numbers in fp64 are multiplied, by the op's rules.
 Kernel select_multiply(const OpShape&) { return multiply; }
 Kernel select_choose(const OpShape&) { return choose; }
 

@@ -33,7 +33,7 @@ std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) 
 }
 
 // Returns the rows of a table of positions from that of x's first position on; all rows where `positions`
-// says which.
+// names the position of each.
 template <class T>
 T* rows_at(T* table, const Tensor& shape, const Tensor& x, const Tensor& positions) {
   return positions.data ? table : table + (x.start[1] - shape.start[0]) * shape.dim[1];

@@ -1,5 +1,5 @@
-// Products in fp8 with what comes before them: activations write the codes that are multiplied, and what
-// flows back becomes codes once for both gradients.
+// Fuses products in fp8 with what comes before them: activations write the codes that are multiplied, and the
+// gradient that flows back becomes codes once for both gradients.
 #include <optional>
 
 #include "cuda/fp8_activation.hpp"
@@ -27,7 +27,7 @@ std::optional<Gradients> gradients_of(const Launch& a, const Launch& b) {
   return Gradients{&input.args, &weight.args, input_first};
 }
 
-// Both products, where `prepare` makes codes of what flows back.
+// Makes work of both products, where `prepare` makes codes of the gradient that flows back.
 template <class T, class S, class Prepare>
 Work bind_products(const Gradients& of, const LinearShape& shape, Prepare prepare, Libraries& libraries,
                    Stream stream) {
@@ -90,7 +90,7 @@ std::optional<Activation> activation_of(std::string_view op) {
   return {};
 }
 
-// States rows and width of what it makes, or of the gradient that it takes.
+// States rows and width of the values it makes, or of the gradient that it takes.
 struct ActivationShape {
   Activation kind;
   std::int64_t rows, width;
@@ -109,7 +109,7 @@ bool all_aligned(const KernelArgs& args, int operands) {
   return true;
 }
 
-// A launch that keeps codes of what a product has multiplied.
+// Says whether a launch keeps codes of the values that a product has multiplied.
 bool keeps_codes(const Launch& product, const Launch& next) {
   return is(next, "encode_fp8_squares") && at(next, 0) == at(product, 0) &&
          next.args.attrs[0].i == product.args.attrs[0].i;
@@ -130,7 +130,7 @@ std::size_t is_forward(Launches left) {
   return fits ? 2 : 0;
 }
 
-// The same, and codes that are kept of what the activation makes.
+// Matches the same launches with one more, which keeps codes of the activation's result.
 std::size_t is_forward_with_codes(Launches left) {
   return left.size() > 2 && is_forward(left) != 0 && keeps_codes(left[1], left[2]) ? 3 : 0;
 }

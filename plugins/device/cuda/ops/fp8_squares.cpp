@@ -7,7 +7,7 @@
 namespace prun::cuda {
 namespace {
 
-// The codes lie as the library takes them.
+// The codes lie in the layout that the library takes.
 static_assert(Fp8Squares{.rows = 640, .columns = 144}.stride() == fp8_square_stride(640));
 
 template <class T>

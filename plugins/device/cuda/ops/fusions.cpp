@@ -1,5 +1,5 @@
-// Launches that follow each other and become one: all that they write is written, some is not read again.
-// Where they may, as memory lies, is the device's business (may_be_one).
+// Fuses launches that follow each other: all their results are written, but some are not read again. Whether
+// memory lets them be fused, the device decides (may_be_one).
 #include "cuda/activation.hpp"
 #include "cuda/bias.hpp"
 #include "cuda/norm.hpp"
@@ -117,7 +117,7 @@ Work bind_linear_gelu(Launches launches, Libraries& libraries, Stream stream) {
 
 // ---------------------------------------------------------------- gradients of a weight and its bias
 
-// Where both begin: the library's sum over rows is not added to anything.
+// Both sums must begin here: the library's sum over rows is not added to anything.
 std::size_t is_linear_gradients(Launches left) {
   const bool fits = left.size() >= 2 && is(left[0], "linear_weight_grad") && is(left[1], "bias_grad") &&
                     at(left[0], 1) == at(left[1], 0) && left[0].args.begins(2) && left[1].args.begins(1) &&

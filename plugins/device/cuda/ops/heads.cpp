@@ -55,8 +55,8 @@ void join_heads(const KernelArgs& args, const KernelContext& context) {
                    heads_shape(args.operands[3]), stream_of(context));
 }
 
-// Takes the shape from q[batch, seq, heads, queries, head_dim], beside which keys and values are in another
-// tensor.
+// Takes the shape from q[batch, seq, heads, queries, head_dim]; keys and values are in another tensor beside
+// it.
 RopeShape rope_shape_of_two(const Tensor& q, const KernelArgs& args) {
   RopeShape shape = rope_shape(q, args, data<const std::int32_t>(args, 5));
   shape.packed += 2;

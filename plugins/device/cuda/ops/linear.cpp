@@ -93,7 +93,7 @@ std::int64_t workspace_of(const OpShape& s, std::int32_t) {
   return Factors(shape, nullptr).bytes;
 }
 
-// The same of a weight's gradient, whose x may be codes.
+// Returns the workspace for a weight's gradient, whose x may be codes.
 std::int64_t weight_grad_workspace(const OpShape& s, std::int32_t) {
   if (s.attrs[1].i == 0) return gemm_workspace;
   const OperandShape& w = s.operand[2];
@@ -129,7 +129,7 @@ Kernel select_weight_grad(const OpShape& s) {
   return by_sum(s, 1, {2}, []<class T, class S>() -> Kernel { return runs_when_bound; });
 }
 
-// By the type of dy: x may be codes.
+// Binds by the type of dy: x may be codes.
 Work bind_weight_grads(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;
   return by_sum(types_of(args), 1, {2}, [&]<class T, class S>() -> Work {

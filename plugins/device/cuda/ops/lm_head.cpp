@@ -1,4 +1,4 @@
-// lm_head whole, and the ops of its form over a split vocabulary.
+// Launches lm_head whole, and the ops of its form over a split vocabulary.
 #include "cuda/lm_head.hpp"
 
 #include "cuda/lm_head_rows.hpp"
@@ -8,7 +8,7 @@
 namespace prun::cuda {
 namespace {
 
-// Where the bias lies of a scan, and of the ops with gradients.
+// These operands are the bias of a scan, and of the ops with gradients.
 constexpr int scan_bias = 6, grad_bias = 7;
 
 template <class T>
@@ -17,7 +17,7 @@ HeadInput<T> input_of(const KernelArgs& args, int bias) {
           data<const T>(args, bias)};
 }
 
-// That of an op with gradients whose scale lies at this place.
+// Returns the gradients of an op whose scale is this operand.
 template <class T, class S>
 HeadGradients<T, S> gradients_of(const KernelArgs& args, int scale) {
   return {data<const double>(args, scale), data<S>(args, 5), args.begins(5), data<T>(args, 6),
@@ -40,7 +40,7 @@ HeadShape shape_of(const KernelArgs& args, const HeadInput<T>& input, const Head
   return shape;
 }
 
-// The head's products, with the best algorithms known.
+// Returns the head's products, with the best algorithms known.
 template <class T, class S>
 std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadInput<T>& input,
                                          const HeadGradients<T, S>* gradients, Libraries& libraries,
@@ -52,7 +52,7 @@ std::shared_ptr<LogitRows<T, S>> rows_of(const KernelArgs& args, const HeadInput
   return rows;
 }
 
-// What the regularized forms add, by the attributes of each.
+// These return what the regularized forms add, by the attributes of each.
 HeadRegular none_added(const KernelArgs&) { return {}; }
 HeadRegular added_to_loss(const KernelArgs& args) {
   return {args.attrs[0].f, args.attrs[1].f, args.operands[1].dim[0]};
@@ -147,7 +147,7 @@ std::int64_t workspace(const OpShape& s, std::int32_t) {
 
 std::int64_t loss_workspace(const OpShape& s, std::int32_t) { return 8 * s.operand[3].elements(); }
 
-// x, weight and targets, with a bias, the scale and the gradients where there are any.
+// Checks x, weight and targets, with a bias, the scale and the gradients where there are any.
 bool head_types(const OpShape& s, int bias) {
   return same_type(s, {0, 1, bias}) && s.operand[2].dtype == DType::i32;
 }

@@ -1,4 +1,4 @@
-// layernorm and rmsnorm; a norm's gradients of its input and of its weights are ops of their own.
+// Launches layernorm and rmsnorm; a norm's gradients of its input and of its weights are ops of their own.
 #include "cuda/norm.hpp"
 
 #include "device_op.hpp"
@@ -8,7 +8,7 @@ namespace {
 
 int dims_in(const Attr& attr) { return static_cast<int>(attr.i); }
 
-// `dims` are those of a row.
+// `dims` counts the dimensions of a row.
 template <class T>
 NormForward<T> forward_of(const KernelArgs& args, int dims = 1) {
   NormForward<T> norm{};

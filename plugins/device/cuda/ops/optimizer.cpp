@@ -10,8 +10,8 @@
 namespace prun::cuda {
 namespace {
 
-// Says whether operands from `from` on are the very same numbers, those before it of the same types, and the
-// first `attrs` attributes equal.
+// Says whether the operands from `from` on are the very same numbers, the operands before it of the same
+// types, and the first `attrs` attributes equal.
 bool alike(const Launch& a, const Launch& b, int from, int attrs) {
   for (int i = 0; i < a.args.operand_count; ++i) {
     const Tensor &x = a.args.operands[i], &y = b.args.operands[i];
@@ -45,7 +45,7 @@ void clip_factor(const KernelArgs& args, const KernelContext& context) {
   cuda::clip_factor(numbers, args.attrs[0].f, stream_of(context));
 }
 
-// In a flat range that several tensors share, each counts its own elements.
+// In a flat range that several tensors share, each tensor counts its own elements.
 template <class T>
 CountedValues<T> counted_values(const KernelArgs& args) {
   const Tensor& x = args.operands[0];
@@ -72,8 +72,8 @@ Work bind_count(Launches launches, Libraries&, Stream) {
                   [&]<class T>() -> Work { return bind_count_of<T>(launches); });
 }
 
-// Calls add(elements of all before it, how many, their numbers) for what a launch updates: tensor by tensor
-// where that rounds by chance.
+// Calls add(first element, count, numbers of the elements) for what a launch updates: tensor by tensor where
+// the update rounds by chance.
 template <class Types, class Add>
 void each_update(const KernelArgs& args, Add add) {
   if constexpr (Types::chancy_states || Types::chancy_weights) {
@@ -85,7 +85,7 @@ void each_update(const KernelArgs& args, Add add) {
   }
 }
 
-// Element `at` of an operand that may be absent.
+// Returns element `at` of an operand that may be absent.
 template <class T>
 T* from(const KernelArgs& args, int operand, std::int64_t at) {
   if constexpr (std::is_void_v<T>)
@@ -94,7 +94,7 @@ T* from(const KernelArgs& args, int operand, std::int64_t at) {
     return args.operands[operand].data ? data<T>(args, operand) + at : nullptr;
 }
 
-// Each is one launch: it goes tensor by tensor, whose scales begin with its blocks.
+// Each tensor is a launch of its own, since its scales begin with its blocks.
 template <class Types>
 Work bind_adamw_in_8_bits(Launches launches) {
   std::vector<EightBitAdamTensor<Types>> tensors;
@@ -147,7 +147,7 @@ Work bind_adamw_of(Launches launches) {
   return [tensors = std::move(tensors), settings](Stream stream) { adamw<Types>(tensors, settings, stream); };
 }
 
-// In fp64 there are none.
+// There are no such updates in fp64.
 template <class Types>
 Work bind_eight_bits(Launches launches) {
   if constexpr (std::is_same_v<typename Types::C, double>)
@@ -197,7 +197,7 @@ Work bind_sgd_of(Launches launches) {
   return [tensors = std::move(tensors), settings](Stream stream) { sgd<Types>(tensors, settings, stream); };
 }
 
-// Of its momentum or, where it keeps none, of what it would be in.
+// Returns the type of its momentum or, where it keeps none, the type that this would have.
 DType sgd_state(const OpShape& s) {
   return s.operand[3].present ? s.operand[3].dtype : state_type(s.operand[2]);
 }

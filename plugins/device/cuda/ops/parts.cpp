@@ -1,4 +1,4 @@
-// add_parts, take_part, pair and half.
+// Launches add_parts, take_part, pair and half.
 #include "cuda/parts.hpp"
 
 #include "device_op.hpp"
@@ -6,7 +6,7 @@
 namespace prun::cuda {
 namespace {
 
-// x as rows of its dimension number `dim` and all behind it; the elements of a part within a row.
+// Describes x as rows of dimension `dim` and all behind it, and the elements of a part within a row.
 struct Cut {
   PartsShape shape;
   std::int64_t unit;

@@ -44,7 +44,7 @@ Kernel select_router_weight_grad(const OpShape& s) {
   return by_sum(s, 0, {2}, []<class T, class S>() -> Kernel { return router_weight_grad<T, S>; });
 }
 
-// `x` are the values, `weight` the weight or its gradient.
+// `x` is the values' shape, `weight` that of the weight or its gradient.
 RouterShape router_shape(const OperandShape& x, const OperandShape& weight) {
   std::int64_t rows = 1;
   for (int d = 0; d < x.rank - 1; ++d) rows *= x.dims[d].extent;

@@ -1,5 +1,5 @@
-// Sequences that lie in another order (prun/sequence_order.hpp): what stands at each place, and there and
-// back for what has rows by position.
+// Launches ops on sequences in another order (prun/sequence_order.hpp): the position at each place, and the
+// way there and back for values with rows by position.
 #include "cuda/sequence.hpp"
 
 #include "cuda/collective.hpp"

@@ -1,4 +1,5 @@
-// Updates that ranks sum: rows of summands, what is mixed into each, and the direction of their sum.
+// Launches the ops of updates that ranks sum: rows of summands, what is mixed into each, and the direction of
+// their sum.
 #include "cuda/summands.hpp"
 
 #include "device_op.hpp"

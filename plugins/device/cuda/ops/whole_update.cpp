@@ -1,5 +1,5 @@
-// What updates of whole tensors are made of: orthogonalize, by products of matrices, adafactor's ops, pack
-// and unpack.
+// Launches the ops that updates of whole tensors are made of: orthogonalize, by products of matrices,
+// adafactor's ops, pack and unpack.
 #include "cuda/whole_update.hpp"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 template <class T, class C>
 class Room {
  public:
-  // One matrix is worked on at least, and as many as these bytes hold.
+  // At least one matrix is worked on at a time, and as many as these bytes hold.
   static constexpr std::int64_t enough = std::int64_t{256} << 20;
 
   static std::int64_t together(const MatrixPieces& pieces) {
@@ -56,7 +56,7 @@ class Room {
   char *begin_, *next_;
 };
 
-// Computes c [m, n] = a * b, for each of its batch.
+// Computes c [m, n] = a * b for each matrix of its batch.
 template <class T, class Out>
 Work multiplied(Product product, const T* a, const T* b, Out* c, void* workspace, Libraries& libraries,
                 Stream stream) {
