@@ -1,4 +1,4 @@
-// Consists of a string, a lock and a thread.
+// Implements the outlet by a string, a lock and a thread.
 #include "outlet.hpp"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t most_kept = 64 << 10;
 constexpr std::chrono::seconds patience(3);
 
-// Returns 0 or the error. A descriptor set not to block is waited for.
+// Returns 0 or the error. It waits for a descriptor that is set not to block.
 int write_fully(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -40,7 +40,7 @@ int write_fully(int descriptor, std::string_view text) {
   return 0;
 }
 
-// It does not print where standard error blocks as well.
+// Prints to standard error, but nothing where that blocks as well.
 void say(std::string_view text) {
   pollfd ready{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT)) write_fully(STDERR_FILENO, text);
@@ -51,13 +51,13 @@ void say(std::string_view text) {
 struct Outlet::Shared {
   ~Shared() { ::close(descriptor); }
 
-  int descriptor = -1;  // its own: a thread left behind must not write into what has the number next
+  int descriptor = -1;  // its own: a thread left behind must not write into a file that has the number next
   std::string name;
   std::mutex mutex;
   std::condition_variable changed;
   std::string kept;
   bool writing = false;
-  bool closed = false;  // by the other side
+  bool closed = false;  // says that the other side has closed it
   bool over = false;
 
   bool idle() const { return kept.empty() && !writing; }

@@ -1,4 +1,4 @@
-// A way out for text that never holds up who writes it: shared by the observers.
+// Writes text of the observers without ever holding up the thread that writes.
 #pragma once
 
 #include <memory>
@@ -13,28 +13,28 @@ namespace prun::observer {
 // and nothing is written any more. Into files and the like text goes at once, and none is lost.
 class Outlet {
  public:
-  // Says whether what is written there may have to wait for a reader.
+  // Says whether text written there may have to wait for a reader.
   static bool may_stand_still(int descriptor);
 
   // The name is for messages. The descriptor stays the caller's.
   Outlet(int descriptor, std::string name);
-  ~Outlet();  // settles
+  ~Outlet();  // settles first
   Outlet(const Outlet&) = delete;
   Outlet& operator=(const Outlet&) = delete;
 
-  // Returns false when there is no room for it. Throws storage when a file cannot be written.
+  // Returns false when there is no room for the text. Throws storage when a file cannot be written.
   bool put(std::string_view text);
-  // Nothing is waiting to be written.
+  // Says whether nothing is waiting to be written.
   bool idle() const;
-  // Waits for what is left to be written, some seconds at most and only once in vain.
+  // Waits until all is written, some seconds at most and only once in vain.
   void settle();
 
  private:
   struct Shared;
   static void write_all(Shared& shared);
 
-  std::shared_ptr<Shared> shared_;  // the thread's too, which may have to be left behind in its write
-  std::thread thread_;              // none for files
+  std::shared_ptr<Shared> shared_;  // is also the thread's, which may have to be left behind in its write
+  std::thread thread_;              // files have none
   bool gave_up_ = false;
 };
 

@@ -1,5 +1,5 @@
-// What a log says of numbers that ops have counted: all where a layer has few, else what tells whether they
-// are even.
+// Summarizes, for logs, numbers that ops have counted: all of them where a layer has few, else figures that
+// tell whether they are even.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace prun {
 
-// A layer's numbers by which one sees how even they are, as choices of experts: their sum, and how far the
-// least and the most are from the mean, which counts as 1.
+// Tells how even a layer's numbers are, such as choices of experts: it has their sum, and how far the least
+// and the most are from the mean, which counts as 1.
 struct TallySummary {
   double sum = 0, least = 0, most = 0;
 };

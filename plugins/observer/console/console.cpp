@@ -1,4 +1,4 @@
-// The plugin `observer.console`: a run's facts, steps and events on standard output.
+// Implements the plugin `observer.console`: it shows a run's facts, steps and events on standard output.
 #include "console_observer.hpp"
 #include "prun/plugin.hpp"
 

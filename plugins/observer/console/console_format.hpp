@@ -15,13 +15,13 @@ std::string step_time(double seconds);        // "4.21 ms", "812 ms", "12.3 s"
 std::string scientific(double value);         // "3.00e-04"
 std::string gradient_norm(double value);      // "0.98", "1.25e-05"
 
-// Behind a line end comes `indent`; what is no letter is written out, as prun/visible.hpp says: text of
-// others cannot move the cursor.
+// A line end is followed by `indent`; a character that is no letter is written out, as prun/visible.hpp says:
+// text of others cannot move the cursor.
 std::string printable(std::string_view text, std::string_view indent);
 std::string first_line(std::string_view text);
 
-// "[=====>     ]  42% | eta 12m04s", in less than `columns` letters; empty when that is too narrow to say
-// anything.
+// Returns "[=====>     ]  42% | eta 12m04s", in less than `columns` letters; it is empty when that is too
+// narrow to say anything.
 std::string progress_bar(double share, std::string_view eta, int columns);
 
 }  // namespace prun::console

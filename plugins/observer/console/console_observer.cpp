@@ -150,12 +150,12 @@ void ConsoleObserver::evaluation(const EvaluationInfo& info) {
 void ConsoleObserver::event(EventKind kind, std::string_view message) {
   if (kind == EventKind::stopped) outcome_ = "stopped";
   if (kind == EventKind::failed) outcome_ = "failed";
-  if (outcome_ != "done") screen_.settle();  // room for why the run ends
+  if (outcome_ != "done") screen_.settle();  // makes room for why the run ends
   screen_.line(label_of(kind) + printable(message, "  "), colour_of(kind));
   if (outcome_ == "done") draw_bar();
 }
 
-// Prints that of the rank that had most.
+// Prints the memory of the rank that used most.
 void ConsoleObserver::memory(const FinishInfo& info) {
   const auto most =
       std::max_element(info.memory.begin(), info.memory.end(),

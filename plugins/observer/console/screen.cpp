@@ -62,7 +62,7 @@ void Screen::line(std::string_view text, Colour colour) {
   lost_ = 0;
 }
 
-// One that would have to wait is out of date when it is seen.
+// A bar that would have to wait would be out of date when it is seen.
 void Screen::bar(std::string_view text) {
   if (settings_.terminal && outlet_.idle() && outlet_.put(erased_bar() + painted(text, Colour::green)))
     bar_shown_ = !text.empty();

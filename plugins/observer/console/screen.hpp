@@ -13,9 +13,9 @@ namespace prun::console {
 
 struct ScreenSettings {
   int descriptor = 1;
-  bool terminal = false;       // draw a bar
-  bool colour = false;         // without meaning when no terminal
-  std::optional<int> columns;  // fixed width; else the terminal's own, asked at each drawing
+  bool terminal = false;       // says to draw a bar
+  bool colour = false;         // means nothing without a terminal
+  std::optional<int> columns;  // fixes the width; else it is the terminal's own, asked at each drawing
 };
 
 // Describes standard output as it is: isatty, TERM, COLUMNS, NO_COLOR.
@@ -33,18 +33,18 @@ class Screen {
 
   bool terminal() const { return settings_.terminal; }
   int columns() const;
-  // They never wait: lines that find no room are counted, and the count is shown once there is room again.
+  // These never wait: lines that find no room are counted, and the count is shown once there is room again.
   // They throw storage when standard output is a file that cannot be written.
   void line(std::string_view text, Colour colour = Colour::none);  // leaves no bar: draw it again
   void bar(std::string_view text);
   void remove_bar();
-  // Waits a little for what is on its way.
+  // Waits a little for text that is on its way.
   void settle() { outlet_.settle(); }
 
  private:
   std::string painted(std::string_view text, Colour colour) const;
-  std::string erased_bar() const;  // what erases the bar, if there is one
-  std::string lost_lines() const;  // what says how many lines found no room
+  std::string erased_bar() const;  // erases the bar, if there is one
+  std::string lost_lines() const;  // says how many lines found no room
 
   ScreenSettings settings_;
   observer::Outlet outlet_;

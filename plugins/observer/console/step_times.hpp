@@ -1,4 +1,4 @@
-// Medians of step times: one slow step (a first step, a save) must not move an estimate.
+// Computes medians of step times: one slow step (a first step, a save) must not move an estimate.
 #pragma once
 
 #include <cstddef>
@@ -11,13 +11,13 @@ class StepTimes {
   // Times that are not positive and finite are left out.
   void add(double seconds);
   bool empty() const { return times_.empty(); }
-  // Return the median of the last 101 steps and of all; for an even number it is the mean of the middle two.
-  // They must not be called when empty.
+  // These return the median of the last 101 steps and of all; for an even number it is the mean of the middle
+  // two. They must not be called when there are no times.
   double recent_median() const;
   double median() const;
 
  private:
-  std::vector<float> times_;  // 4 bytes a step
+  std::vector<float> times_;  // takes 4 bytes a step
 };
 
 }  // namespace prun::console

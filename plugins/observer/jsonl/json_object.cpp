@@ -31,7 +31,7 @@ void append_ascii(std::string& out, char c) {
     out += c;
 }
 
-// What a terminal would act on is written by its number, in halves where it is above 16 bits.
+// A letter that a terminal would act on is written by its number, in halves where it is above 16 bits.
 void append_number(std::string& out, char32_t letter) {
   const auto unit = [&](char32_t value) {
     std::array<char, 16> text;

@@ -8,9 +8,9 @@
 
 namespace prun::jsonl {
 
-// Numbers are written with the fewest digits that read back to the same double. JSON has no word for what is
-// not finite: these become the strings "nan", "inf" and "-inf", so that a reader sees which it was. Text that
-// is not UTF-8 gets U+FFFD for each byte that does not fit, so that the line stays valid JSON.
+// Numbers are written with the fewest digits that read back to the same double. JSON has no word for numbers
+// that are not finite: these become the strings "nan", "inf" and "-inf", so that a reader sees which it was.
+// Text that is not UTF-8 gets U+FFFD for each byte that does not fit, so that the line stays valid JSON.
 class JsonObject {
  public:
   JsonObject& text(std::string_view key, std::string_view value);

@@ -82,7 +82,7 @@ void LogFile::flush() {
   if (::fdatasync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail("flushed");
 }
 
-// A file without a name takes lines that nobody will read.
+// Throws where the file has lost its name: nobody would read its lines.
 void LogFile::expect_named() const {
   struct stat facts {};
   if (::fstat(descriptor_, &facts) != 0) fail("examined");
@@ -92,7 +92,7 @@ void LogFile::expect_named() const {
         ": the log was removed while the run wrote into it; leave the run's folder alone until it ends");
 }
 
-// What is appended here would be appended to a file elsewhere.
+// Throws where the file has another name: lines appended here would be appended to a file elsewhere.
 void LogFile::expect_only_name() const {
   struct stat facts {};
   if (::fstat(descriptor_, &facts) != 0) fail("examined");
@@ -102,7 +102,7 @@ void LogFile::expect_only_name() const {
                 "its place");
 }
 
-// Two that write every step would each look like steps done twice. A file system may know no locks.
+// Two writers of every step would look like steps done twice. A file system may know no locks.
 void LogFile::expect_alone() const {
   struct stat facts {};
   if (::fstat(descriptor_, &facts) != 0) fail("examined");

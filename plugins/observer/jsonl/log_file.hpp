@@ -1,4 +1,4 @@
-// A file that lines are appended to, each with one write(2), or a pipe that takes what it has room for.
+// Is a file that lines are appended to, each with one write(2), or a pipe that takes what it has room for.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace prun::jsonl {
 
-// Whether a path may lead elsewhere: one that a user names may, a name in the run's folder may not.
+// Says whether a path may lead elsewhere: a path that the user names may, a name in the run's folder may not.
 enum class Links { followed, refused };
 
 class LogFile {
  public:
   // Makes missing folders, appends to a file that is there. A last line that a killed process left unfinished
-  // is ended first, so that it spoils no other. Everything here throws storage, naming the path.
+  // is ended first, so that it spoils no other. All functions here throw storage, naming the path.
   explicit LogFile(std::string path, Links links = Links::followed);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  // Into a pipe or terminal that stands still the line is not written but counted; before the next that is,
-  // {"type":"lost","lines":N} stands.
+  // A line into a pipe or terminal that stands still is not written but counted; before the next line that is
+  // written stands {"type":"lost","lines":N}.
   void append(std::string_view line);
   // Returns when what was appended is on the disk, so that it outlives a crash of the machine.
   void flush();
@@ -37,11 +37,11 @@ class LogFile {
   void expect_only_name() const;
   void expect_named() const;
   void offer(std::string_view line);
-  std::string lost_lines() const;  // the record of them
+  std::string lost_lines() const;  // is the record of those lines
 
   std::string path_;
   int descriptor_;
-  std::optional<observer::Outlet> outlet_;  // for what is no file
+  std::optional<observer::Outlet> outlet_;  // is used for pipes and terminals
   std::int64_t lost_ = 0;
   bool within_line_ = false;
 };

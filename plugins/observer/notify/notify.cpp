@@ -1,4 +1,4 @@
-// The plugin `observer.notify`: a command when a run ends or fails.
+// Implements the plugin `observer.notify`: it runs a command when a run ends or fails.
 #include "notify_observer.hpp"
 #include "prun/plugin.hpp"
 

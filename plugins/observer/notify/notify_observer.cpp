@@ -20,9 +20,9 @@ namespace prun::notify {
 
 namespace {
 
-// Each line is an event, a step, a loss and a message, with a unit separator between them. Silence without a
-// last word is the death of the process. The shell goes on as a child of its own and ends at once, so that
-// nobody is left to wait for.
+// Each line is an event, a step, a loss and a message, with a unit separator between them. Where the lines
+// end without a last word, the process has died. The shell goes on as a child of its own and ends at once, so
+// that nobody is left to wait for it.
 constexpr const char* script = R"sh(
 exec 3<&0
 {
@@ -73,8 +73,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-// What a shell starts with: its word as standard input, what commands say in a file of the run's folder, a
-// session of its own, so that what ends the run does not end it, and no signal held back.
+// Starts a shell: it has its word as standard input, writes the output of commands to a file of the run's
+// folder, has a session of its own, so that what ends the run does not end it, and no signal held back.
 class Start {
  public:
   Start(int word, const std::string& log) {
@@ -135,7 +135,7 @@ void NotifyObserver::step(const StepInfo& info) {
   loss_ = info.loss;
 }
 
-// What finds no room, or nobody who reads, is lost: the run goes on.
+// A line that finds no room, or no reader, is lost: the run goes on.
 void NotifyObserver::tell(std::string_view event, std::string_view message) const {
   if (word_ < 0) return;
   std::string line(event);

@@ -17,7 +17,7 @@ class NotifyObserver final : public Observer {
   NotifyObserver(const NotifyObserver&) = delete;
   NotifyObserver& operator=(const NotifyObserver&) = delete;
 
-  // Throws only where no shell can be started; what happens to it later is nobody's concern.
+  // Throws only where no shell can be started; nobody looks at what happens to it later.
   void start(const RunInfo& info) override;
   void step(const StepInfo& info) override;
   void event(EventKind kind, std::string_view message) override;
@@ -27,7 +27,7 @@ class NotifyObserver final : public Observer {
   void tell(std::string_view event, std::string_view message) const;
 
   std::string command_;
-  int word_ = -1;  // our end of the shell's standard input
+  int word_ = -1;  // is our end of the shell's standard input
   std::int64_t step_ = 0;
   double loss_ = 0;
   bool stopped_ = false;

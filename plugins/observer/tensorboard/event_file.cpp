@@ -17,7 +17,7 @@ namespace prun::tensorboard {
 
 namespace {
 
-// These are field numbers: of an Event, its summary, that one's values and the session log.
+// These are field numbers: those of an Event, of its summary, of the summary's values and of the session log.
 enum : std::uint32_t {
   wall_time = 1,
   step_number = 2,

@@ -1,6 +1,6 @@
-// A file of events as TensorBoard reads them: records of a length, a payload and their checksums, whose
-// payloads are messages in the wire format of protocol buffers. Fields and numbers are those of TensorFlow's
-// event.proto and summary.proto.
+// Writes a file of events as TensorBoard reads them: records of a length, a payload and their checksums,
+// whose payloads are messages in the wire format of protocol buffers. Fields and numbers are those of
+// TensorFlow's event.proto and summary.proto.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace prun::tensorboard {
 // weak.
 std::uint32_t masked_crc(std::string_view bytes);
 
-// Make messages of type Event.
+// These make messages of type Event.
 std::string version_event(double time);
-// Tells readers that what another file has of later steps is done again.
+// Tells readers that later steps in another file are done again.
 std::string restart_event(double time, std::int64_t step);
 std::string scalars_event(double time, std::int64_t step, const Scalars& scalars);
 
@@ -27,7 +27,8 @@ std::string record_of(std::string_view event);
 // Appends records; throws storage, naming the path.
 class EventFile {
  public:
-  // A new file in the folder, which is made; its name says when, where and by whom it was made.
+  // Makes a new file in the folder, which is made too; its name says when, where and by which process it was
+  // made.
   EventFile(const std::string& folder, double time);
   ~EventFile();
   EventFile(const EventFile&) = delete;

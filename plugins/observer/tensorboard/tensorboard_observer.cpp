@@ -14,7 +14,7 @@ double now() {
 
 TensorboardObserver::TensorboardObserver(const Options& options) : path_(options.text("path")) {}
 
-// Another process of the run writes another file: what it does again replaces what the one before has.
+// Another process of the run writes another file: steps that it does again replace those of the file before.
 void TensorboardObserver::start(const RunInfo& info) {
   const double time = now();
   file_.emplace(path_.empty() ? std::string(info.folder.view()) + "/tensorboard" : path_, time);

@@ -13,7 +13,7 @@ class TensorboardObserver final : public Observer {
  public:
   explicit TensorboardObserver(const Options& options);
 
-  // Everything throws storage when the file cannot be written.
+  // All these throw storage when the file cannot be written.
   void start(const RunInfo& info) override;
   void step(const StepInfo& info) override;
   void evaluation(const EvaluationInfo& info) override;

@@ -99,7 +99,7 @@ std::uint32_t crc32(std::string_view bytes) {
   return ~crc;
 }
 
-// The least version that is to read it is the one that wandb's own logs have named for years.
+// The least version that may read the log is the one that wandb's own logs have named for years.
 std::string header_record(std::int64_t number) {
   std::string version, header;
   append_bytes(version, version_producer, "prun");
@@ -151,7 +151,7 @@ TransactionLog::TransactionLog(std::string path) : path_(std::move(path)) {
 
 TransactionLog::~TransactionLog() { ::close(descriptor_); }
 
-// In as many pieces as blocks; what is left of a block and too short for a piece's head is zeros.
+// Writes a record in a piece for each block; a rest of a block that is too short for a piece's head is zeros.
 void TransactionLog::add(std::string_view record) {
   std::string out;
   for (bool first = true, more = true; more; first = false) {

@@ -1,6 +1,6 @@
-// The log of a run as Weights & Biases keeps it on disk, which `wandb sync` uploads and `wandb leet` shows: a
-// head of seven bytes, then records in blocks of 32 KiB as LevelDB's log has them, with CRC-32 for checksums.
-// A record's payload is a message `Record` of wandb_internal.proto.
+// Writes the log of a run as Weights & Biases keeps it on disk, which `wandb sync` uploads and `wandb leet`
+// shows: a head of seven bytes, then records in blocks of 32 KiB as LevelDB's log has them, with CRC-32 for
+// checksums. A record's payload is a message `Record` of wandb_internal.proto.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace prun::wandb {
 
 struct RunFacts {
   std::string id, project, name, group, host;
-  double time = 0;                                          // when it began, in seconds since 1970
-  std::vector<std::pair<std::string, std::string>> config;  // values as JSON
+  double time = 0;                                          // is when the run began, in seconds since 1970
+  std::vector<std::pair<std::string, std::string>> config;  // has values as JSON
 };
 
-// Messages of type Record; their number is that of the record in its file, from 1 on.
+// These make messages of type Record; their number is that of the record in its file, from 1 on.
 std::string header_record(std::int64_t number);
 std::string run_record(std::int64_t number, const RunFacts& facts);
 std::string history_record(std::int64_t number, std::int64_t step, const Scalars& row);

@@ -20,7 +20,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// As wandb makes them; each process of a run has one of its own, and the run is their group.
+// Makes an id in wandb's form; each process of a run has one of its own, and the run is their group.
 std::string new_id() {
   constexpr std::string_view letters = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::random_device random;
@@ -116,7 +116,7 @@ void WandbObserver::step(const StepInfo& info) { add(info.step, scalars_of(info,
 
 void WandbObserver::evaluation(const EvaluationInfo& info) { add(info.step, scalars_of(info)); }
 
-// Nothing comes behind a failure.
+// Nothing is written behind a failure.
 void WandbObserver::event(EventKind kind, std::string_view) {
   if (log_ && kind == EventKind::failed) end(true);
 }

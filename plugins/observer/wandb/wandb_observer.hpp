@@ -1,4 +1,4 @@
-// A run as an offline run of Weights & Biases: nothing is sent, `wandb sync FOLDER` does that.
+// Writes a run as an offline run of Weights & Biases: nothing is sent, `wandb sync FOLDER` does that.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ class WandbObserver final : public Observer {
  public:
   explicit WandbObserver(const Options& options);
 
-  // Everything throws storage when the file cannot be written.
+  // All these throw storage when the file cannot be written.
   void start(const RunInfo& info) override;
   void step(const StepInfo& info) override;
   void evaluation(const EvaluationInfo& info) override;
@@ -30,7 +30,7 @@ class WandbObserver final : public Observer {
   FlopRates rates_;
   double begin_ = 0;
   std::int64_t records_ = 0, step_ = 0;
-  Scalars row_;  // of step_: evaluations come behind the step, and a step has one row
+  Scalars row_;  // holds those of step_: evaluations come behind the step, and a step has one row
 };
 
 }  // namespace prun::wandb
