@@ -1,10 +1,11 @@
-// Adafactor: second moments by row and by column instead of by element, steps relative to the weights.
+// Adafactor keeps second moments by row and column instead of by element, and its steps are relative to the
+// weights.
 #include "prun/plugin.hpp"
 
 namespace prun {
 namespace {
 
-// Rows and columns: as the model says of matrices, else the last dimension has the columns.
+// States rows and columns: as the model says of matrices, else the last dimension has the columns.
 struct Factors {
   Factors(const std::vector<Dim>& all, const Matrices& made) : dims(all) {
     const int rank = static_cast<int>(dims.size());

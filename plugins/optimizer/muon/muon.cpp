@@ -1,5 +1,5 @@
-// Muon: the running gradient of a matrix, its singular values all brought near 1 by Newton-Schulz, is what a
-// step goes along. What is no matrix another optimizer updates: [[optimizer.group]] of = "others", plugin =
+// Muon steps along the running gradient of a matrix, its singular values all brought near 1 by Newton-Schulz.
+// Another optimizer updates parameters that are no matrix: [[optimizer.group]] of = "others", plugin =
 // "adamw".
 #include <cmath>
 
@@ -30,7 +30,7 @@ class Muon final : public Optimizer {
   void update(Segment segment, const UpdateContext& c) override {
     const double decay = !c.decay ? 0 : c.weight_decay >= 0 ? c.weight_decay : weight_decay_;
     const Id scale = c.scales.size > 0 ? c.scales[0] : none, step = c.seed == none ? none : c.step;
-    // Nesterov: the gradient as it will be kept, once more.
+    // This is Nesterov's: it uses the gradient as it will be kept, once more.
     const Id direction =
         segment.insert(FunctionKind::update, none, "momentum",
                        {c.parameter, c.gradient, c.states[0], c.clip, c.keep, step, c.seed, scale}, 1,

@@ -1,4 +1,4 @@
-// 1-bit Adam behind its warm-up: the second moment stays as it is, and what ranks sum is their momentum, by
+// 1-bit Adam, behind its warm-up, keeps the second moment as it is, and ranks sum their momentum, by
 // precision.reduce = "1bit" in signs. The warm-up is a run with adamw, from whose checkpoint this one goes
 // on.
 #include "prun/plugin.hpp"

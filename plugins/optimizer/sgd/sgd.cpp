@@ -1,4 +1,4 @@
-// Implements SGD, with momentum where asked for.
+// Implements SGD, with momentum where the recipe sets it.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -15,7 +15,7 @@
 namespace prun {
 namespace {
 
-// A version more of the weights for each.
+// Each rank keeps one more version of the weights.
 constexpr std::int32_t most_ranks = 32;
 
 class StashedWeights final : public Schedule {

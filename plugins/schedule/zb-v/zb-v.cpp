@@ -17,9 +17,9 @@
 namespace prun {
 namespace {
 
-enum : std::int32_t { down = 0, up = 1 };  // the chunks
+enum : std::int32_t { down = 0, up = 1 };  // are the chunks
 
-// A rank's calls while they are written down; every pass takes its microbatches in order.
+// Collects a rank's calls in their order; every pass takes its microbatches in order.
 class CallList {
  public:
   void forward(std::int32_t chunk) { add(Pass::forward, chunk); }
@@ -38,9 +38,9 @@ class CallList {
   std::array<std::int32_t, 2 * pass_count> next_{};
 };
 
-// Needs microbatches >= 2 * ranks - 1.
+// Must be called with microbatches >= 2 * ranks - 1.
 std::vector<ScheduleCall> full_order(std::int32_t ranks, std::int32_t microbatches, std::int32_t rank) {
-  const std::int32_t below = ranks - rank;  // ranks on the way down from here, this one included
+  const std::int32_t below = ranks - rank;  // counts ranks on the way down from here, this one included
   CallList list;
   const auto turn = [&](std::int32_t chunk) {
     list.forward(chunk);

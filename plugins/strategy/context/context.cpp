@@ -1,8 +1,8 @@
-// Context parallelism: each coordinate of an axis has a part of every sequence, and what treats positions
-// alike runs on the part. Attention looks at all of them, by one of two ways. `gather`: it keeps its queries,
-// and the keys and values of all positions come together in front of it. `ulysses`: queries, keys and values
-// go from parts of the sequence to parts of the heads, and its results back. Where either is, and what
-// gradients take back, follows from the ops' rules.
+// Context parallelism gives each coordinate of an axis a part of every sequence, and ops that treat positions
+// alike run on the part. Attention looks at all of them, in one of two ways. With `gather` a rank keeps its
+// queries, and the keys and values of all positions come together in front of it. With `ulysses` queries,
+// keys and values go from parts of the sequence to parts of the heads, and its results back. Where either is,
+// and what gradients take back, follows from the ops' rules.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -28,7 +28,7 @@ class ContextParallel final : public Strategy {
       return;
     }
     program.split("seq", axis_);
-    // Beyond the groups of heads, ranks share out the queries of each.
+    // Beyond the groups of heads, ranks share out the queries of each group.
     program.split_beyond("heads", "queries", axis_, SplitScope::ops);
   }
 

@@ -1,5 +1,5 @@
-// Data parallelism: each coordinate of an axis takes its part of every microbatch. That gradients, the loss
-// and the count of targets become partial sums, and where they are summed, follows from the ops' rules.
+// In data parallelism each coordinate of an axis takes its part of every microbatch. The ops' rules say that
+// gradients, the loss and the count of targets become partial sums, and where they are summed.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,7 +1,7 @@
 // In expert parallelism each rank of an axis has a part of a model's experts, whole, and computes for all
-// positions the choices that are its own. Over an axis that splits the batch, positions come together for
-// that and results go back in parts; over an axis of strategy tensor they are there already. The places of
-// these exchanges follow from the ops' rules.
+// positions the choices of its experts. Over an axis that splits the batch, positions come together for that
+// and results go back in parts; over an axis of strategy tensor they are there already. The places of these
+// exchanges follow from the ops' rules.
 #include "prun/plugin.hpp"
 
 namespace prun {

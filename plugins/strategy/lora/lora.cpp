@@ -14,8 +14,8 @@
 namespace prun {
 namespace {
 
-constexpr std::string_view adapted_op = "linear";  // y of x, weight, bias
-constexpr std::size_t most_parts = 3;              // that one op adds
+constexpr std::string_view adapted_op = "linear";  // computes y of x, weight, bias
+constexpr std::size_t most_parts = 3;              // limits the parts that one op adds
 
 // States the size and shape of all adapters.
 struct Adapters {
@@ -73,7 +73,7 @@ class AdaptedLinear {
     return segment_.insert_forward(behind_, "add_parts", operands, 1, attrs)[0];
   }
 
-  // Returns what it adds to y, or to a part of it.
+  // Returns what the adapter adds to y, or to a part of it.
   Id adapter(const Module& module) {
     const auto [down, up] = parameters(module);
     const Id x = adapters_.dropout > 0 ? dropped() : x_;

@@ -32,7 +32,7 @@ std::vector<Module> Modules::of(Id weight) {
   return chosen;
 }
 
-// A model that knows no weights of others has its own names for them.
+// A model without names of another library's weights has its own names for them.
 std::vector<Module> Modules::all_of(Id weight) const {
   const ValueInfo info = program_.value(weight);
   const std::string own = without_suffix(info.name.view()),

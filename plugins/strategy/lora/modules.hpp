@@ -1,5 +1,5 @@
-// Finds which weights get adapters: the modules that a model's own library has of them, and those that are
-// asked for.
+// Finds which weights get adapters: the modules that a model's own library has of them, and those that the
+// targets name.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@ namespace prun {
 
 // Is a weight, or elements [begin, end) of one of its dimensions.
 struct Module {
-  std::string name;  // of its parameters within the segment: "qkv.q_proj"
-  std::string path;  // "model.layers.*.self_attn.q_proj"
+  std::string name;  // names its parameters within the segment: "qkv.q_proj"
+  std::string path;  // is such as "model.layers.*.self_attn.q_proj"
   std::string part;  // empty: the whole weight
   std::int64_t begin = 0, end = 0;
 };
@@ -23,9 +23,9 @@ class Modules {
  public:
   Modules(ProgramRef program, std::vector<std::string> targets);
 
-  // Returns those of a weight that are asked for, in the weight's order.
+  // Returns the modules of a weight that the targets name, in the weight's order.
   std::vector<Module> of(Id weight);
-  // Throws where a target names nothing.
+  // Throws where a target names no module.
   void check_all_found() const;
 
  private:

@@ -1,4 +1,4 @@
-// Adds to the loss of training what keeps logits in bounds: z-loss, and label smoothing. A head X of the
+// Adds terms to the loss of training that keep logits in bounds: z-loss, and label smoothing. A head X of the
 // program, an op that states how its logits are computed, is replaced by the op X_regularized with the same
 // operands; evaluation keeps the head as it is.
 #include "prun/plugin.hpp"
@@ -38,7 +38,7 @@ class Loss final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(strategy, prun::Loss, "loss", "0.1.0", "Adds z-loss and label smoothing to the loss of training",
-            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
             "phase=model; only=training; tune=changes; changes=z, smoothing; also=z-loss,label-smoothing",
             "z         | float | 0 | 0..1    | Factor of the squared logarithm of the softmax's sum\n"
             "smoothing | float | 0 | 0..0.99 | Share of the target that all words have alike\n");

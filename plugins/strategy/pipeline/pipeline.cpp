@@ -1,4 +1,4 @@
-// Pipeline parallelism: the chain of layers is cut into stages that the ranks of an axis share out, and
+// Pipeline parallelism cuts the chain of layers into stages that the ranks of an axis share out, and
 // microbatches pass through them in the order of a schedule plugin. What is sent from stage to stage follows
 // from the cut.
 #include <cmath>
@@ -31,7 +31,7 @@ PRUN_PLUGIN(
     strategy, prun::Pipeline, "pipeline", "0.1.0", "Cuts the layers into stages on an axis of the mesh",
     "phase=partition; splits=model; axis=own; tune=exact; varies=schedule:@schedule, chunks:1|2|4; "
     "also=pp,pipeline_parallel",
-    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
+    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
     "axis     | string | pp | | Axis of the mesh whose ranks hold the stages\n"
     "schedule | string | 1f1b | | Schedule plugin: in which order a rank runs its pieces\n"
     "chunks   | int | 1 | 1..1024 | Stages a rank holds\n"

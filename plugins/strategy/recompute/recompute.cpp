@@ -1,5 +1,5 @@
-// Activation recomputation: backward computes again what forward would otherwise have to keep. Which values
-// that are and how they are computed is the core's business; here is said for which segments and ops.
+// Recomputes activations: backward computes again what forward would otherwise have to keep. The core decides
+// which values these are and how they are computed; this plugin says for which segments and ops.
 #include <algorithm>
 
 #include "prun/plugin.hpp"
@@ -34,7 +34,8 @@ class Recompute final : public Strategy {
   }
 
  private:
-  // Returns those that are named; else all between the first and the last, whose memory the others reuse.
+  // Returns the segments that are named; else all between the first and the last, whose memory the others
+  // reuse.
   std::vector<Segment> chosen(ProgramRef program) const {
     const std::vector<Segment> chain = program.segments();
     std::vector<Segment> list;
@@ -51,7 +52,7 @@ class Recompute final : public Strategy {
     return list;
   }
 
-  // A segment that repeats is all of its layers.
+  // A segment that repeats stands for all of its layers.
   static std::string names_of(const std::vector<Segment>& chain) {
     std::string names;
     for (const Segment& segment : chain)
@@ -63,7 +64,7 @@ class Recompute final : public Strategy {
     return std::find(names_.begin(), names_.end(), segment.info().name.view()) != names_.end();
   }
 
-  // Where ranks share out sequences, an op that looks at all of them is called so.
+  // Where ranks share out sequences, an op that looks at all positions has another name than `kind`.
   static void check_present(ProgramRef program, const std::vector<Segment>& segments,
                             const std::string& kind) {
     for (const Segment& segment : segments)
@@ -85,7 +86,7 @@ PRUN_PLUGIN(
     "phase=memory; only=training; tune=exact; varies=mode:budget|full; "
     "also=checkpointing,activation_checkpointing,gradient_checkpointing; "
     "frees=mode:budget, mode:full; bench=mode:none, mode:full",
-    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
+    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
     "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
     "makes the plan fit device.memory\n"
     "ops      | strings | []   | | Kinds of ops whose results are, with mode = \"selective\"\n"

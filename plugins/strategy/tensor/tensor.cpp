@@ -16,7 +16,7 @@ class TensorParallel final : public Strategy {
     bool any = false;
     for (const char* dim : {"heads", "ffn", "vocab"}) {
       if (!has_dim(program, dim)) continue;
-      // Beyond the groups of heads, ranks share out the queries of each.
+      // Beyond the groups of heads, ranks share out the queries of each group.
       if (std::string_view(dim) == "heads")
         program.split_beyond(dim, "queries", axis_);
       else
@@ -53,6 +53,6 @@ PRUN_PLUGIN(strategy, prun::TensorParallel, "tensor", "0.1.0",
             "Splits heads, MLP and vocabulary over an axis of the mesh",
             "phase=shard; splits=model; axis=own; tune=exact; varies=sequence; "
             "also=tp,tensor_parallel,sequence,sequence_parallel",
-            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): one text a line for each option.
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
             "axis     | string | tp | | Axis of the mesh to split over\n"
             "sequence | bool | false | | Split the sequence between the blocks over the same axis\n");

@@ -1,5 +1,5 @@
-// ZeRO: the ranks of a data-parallel axis, or of several axes that sum gradients, keep in parts what each of
-// them would otherwise keep whole.
+// ZeRO lets the ranks of a data-parallel axis, or of several axes that sum gradients, keep in parts what each
+// of them would otherwise keep whole.
 //   stage 0  nothing: as without this strategy
 //   stage 1  optimizer state and master copies
 //   stage 2  gradients too: summed over the ranks as soon as no microbatch has given only some of them, which
