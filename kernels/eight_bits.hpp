@@ -1,5 +1,5 @@
-// Moments in 8 bits (prun/eight_bits.hpp), for kernels/cpu and kernels/cuda alike: whole numbers and powers
-// of two alone, so that every build and every device gives the same bits.
+// Codes moments in 8 bits (prun/eight_bits.hpp), for kernels/cpu and kernels/cuda alike: it uses whole
+// numbers and powers of two alone, so that every build and every device gives the same bits.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ PRUN_BITS float float_of(std::uint32_t bits) {
 }
 #endif
 
-// A code is exponent and mantissa of a number below 2: so many binades, 3 bits of mantissa each. Below the
-// least one they are evenly apart, down to 0.
+// A code is exponent and mantissa of a number below 2: it has so many binades, 3 bits of mantissa each. Below
+// the least binade codes are evenly apart, down to 0.
 inline constexpr int mantissa_bits = 3, cut_bits = 23 - mantissa_bits;
 inline constexpr int signed_binades = 15, unsigned_binades = 31;
 
@@ -37,27 +37,27 @@ PRUN_BITS float power_of_two(int exponent) {
   return float_of(static_cast<std::uint32_t>(exponent + 127) << 23);
 }
 
-// Of a block whose largest number that is: the power of two that leaves it below what the largest code stands
-// for. Of a block of zeros it is 0.
+// Returns the scale of a block with this largest number: the power of two that leaves it below what the
+// largest code stands for. The scale of a block of zeros is 0.
 PRUN_BITS float block_scale(float largest) {
-  constexpr std::uint32_t fraction = 0x7fffffu, most = 0x700000u;  // of 1.875
+  constexpr std::uint32_t fraction = 0x7fffffu, most = 0x700000u;  // is that of 1.875
   if (!(largest > 0)) return 0.0f;
   const std::uint32_t bits = bits_of(largest);
   const std::uint32_t exponent = (bits >> 23) + ((bits & fraction) > most ? 1u : 0u);
-  // The limits make its inverse a float, and what codes stand for as well.
+  // The limits make the scale's inverse a float, and the numbers of codes as well.
   return float_of((exponent < 40 ? 40 : exponent > 214 ? 214 : exponent) << 23);
 }
 
-// What numbers are multiplied by to be below 2; of a block of zeros 0.
+// Returns the factor that brings numbers below 2; for a block of zeros it is 0.
 PRUN_BITS float inverse_of(float scale) { return scale > 0 ? float_of(0x7f000000u - bits_of(scale)) : 0.0f; }
 
-// Rounds up by the odds of what is cut off: `chance` is below 2^16. `least` is the least code that is not 0's
-// own. Both ways are computed and one is chosen, so that compilers vectorise it.
+// Rounds up by the odds of what is cut off: `chance` is below 2^16. `least` is the least code of a number
+// that is not 0. Both ways are computed and one is chosen, so that compilers vectorise it.
 template <int binades>
 PRUN_BITS std::uint8_t code_of(float value, float inverse_scale, std::uint32_t chance, std::uint32_t least) {
   constexpr std::uint32_t most = (static_cast<std::uint32_t>(binades) << mantissa_bits) | 7u;
   const float ratio = value * inverse_scale, first = power_of_two(1 - binades);
-  // Codes are evenly apart below `first`: these are whole numbers and 16 bits after the point.
+  // Codes are evenly apart below `first`: these numbers are whole with 16 bits after the point.
   const float below = ratio < first ? ratio : first;
   const float steps = (below > 0 ? below : 0.0f) * power_of_two(binades - 1 + mantissa_bits) * 65536.0f;
   const std::uint32_t even = (static_cast<std::uint32_t>(static_cast<std::int32_t>(steps)) + chance) >> 16;

@@ -1,4 +1,4 @@
-// Scales and codes of blocks in fp8 (prun/fp8_blocks.hpp), for kernels/cpu and kernels/cuda alike.
+// Computes scales and codes of blocks in fp8 (prun/fp8_blocks.hpp), for kernels/cpu and kernels/cuda alike.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace prun::cuda {
 PRUN_FP8 std::uint32_t fp32_bits(float x) { return __float_as_uint(x); }
 PRUN_FP8 float fp32_of_bits(std::uint32_t bits) { return __uint_as_float(bits); }
-// The power of two that a number's digits begin with.
+// Returns the power of two that a number's digits begin with.
 PRUN_FP8 double power_of(double x) { return __hiloint2double(__double2hiint(x) & 0x7ff00000, 0); }
 #else
 #include <bit>
@@ -18,7 +18,7 @@ PRUN_FP8 double power_of(double x) { return __hiloint2double(__double2hiint(x) &
 namespace prun::cpu::PRUN_ISA {
 PRUN_FP8 std::uint32_t fp32_bits(float x) { return std::bit_cast<std::uint32_t>(x); }
 PRUN_FP8 float fp32_of_bits(std::uint32_t bits) { return std::bit_cast<float>(bits); }
-// The power of two that a number's digits begin with.
+// Returns the power of two that a number's digits begin with.
 PRUN_FP8 double power_of(double x) {
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & 0x7ff0000000000000u);
 }
@@ -26,9 +26,9 @@ PRUN_FP8 double power_of(double x) {
 
 inline constexpr float fp8_largest = 448, e4m3_least_normal = 0.015625f;
 
-// The bits of the smallest power of two by which a magnitude is at most 448 = 1.75 * 2^8, but no smaller than
-// the normal numbers are: what a block's numbers are divided by. `bits` are those of the largest magnitude,
-// in fp32; of one that is not finite, those of NaN.
+// Returns the bits of the smallest power of two by which a magnitude is at most 448 = 1.75 * 2^8, but no
+// smaller than the normal numbers are: a block's numbers are divided by it. `bits` are those of the largest
+// magnitude, in fp32; where that is not finite, the result is NaN's.
 PRUN_FP8 std::uint32_t fp8_scale_bits(std::uint32_t bits) {
   constexpr std::uint32_t digits = 0x007fffffu, most_digits = 0x00600000u;
   const std::uint32_t exponent = bits >> 23;
@@ -37,16 +37,16 @@ PRUN_FP8 std::uint32_t fp8_scale_bits(std::uint32_t bits) {
   return (exponent + up > 8 ? exponent + up - 8 : 1u) << 23;
 }
 
-// Of one divided by such a scale: as exact as the scale.
+// Returns the bits of one divided by such a scale, which is as exact as the scale.
 PRUN_FP8 std::uint32_t fp8_inverse_bits(std::uint32_t scale_bits) {
   return scale_bits == 0x7fc00000u ? scale_bits : (254u << 23) - scale_bits;
 }
 
-// To e4m3, of a number of at most 448 but for what was lost of it on the way: adding what leaves no bits
-// behind the last digit.
+// Rounds to e4m3 a number of at most 448, but for what rounding has added to it before: adding `digits`
+// leaves no bits behind the last digit.
 PRUN_FP8 float round_to_e4m3(float x) {
   const float power = fp32_of_bits(fp32_bits(x) & 0x7f800000u);
-  const float digits = (power < e4m3_least_normal ? e4m3_least_normal : power) * 1572864.0f;  // 1.5 * 2^20
+  const float digits = (power < e4m3_least_normal ? e4m3_least_normal : power) * 1572864.0f;  // is 1.5 * 2^20
   const float rounded = (x + digits) - digits;
   const float above = rounded < -fp8_largest ? -fp8_largest : rounded;
   return above > fp8_largest ? fp8_largest : above;
@@ -54,17 +54,17 @@ PRUN_FP8 float round_to_e4m3(float x) {
 PRUN_FP8 double round_to_e4m3(double x) {
   constexpr double least = e4m3_least_normal, most = fp8_largest;
   const double power = power_of(x);
-  const double digits = (power < least ? least : power) * 844424930131968.0;  // 1.5 * 2^49
+  const double digits = (power < least ? least : power) * 844424930131968.0;  // is 1.5 * 2^49
   const double rounded = (x + digits) - digits;
   const double above = rounded < -most ? -most : rounded;
   return above > most ? most : above;
 }
 
-// Codes of the type: a sign, 4 bits of exponent and 3 behind the point. Below 2^-6 numbers are even multiples
-// of 2^-10.
-inline constexpr std::uint32_t e4m3_from_fp32 = 120u << 3;  // what exponents are apart, in front of 3 digits
+// A code of the type is a sign, 4 bits of exponent and 3 behind the point. Below 2^-6 numbers are even
+// multiples of 2^-10.
+inline constexpr std::uint32_t e4m3_from_fp32 = 120u << 3;  // between exponents, in front of 3 digits
 
-// Of a number that e4m3 has.
+// The number must be one that e4m3 has.
 PRUN_FP8 int e4m3_code(float x) {
   const float size = x < 0 ? -x : x;
   const int code = size < e4m3_least_normal ? static_cast<int>(size * 512)

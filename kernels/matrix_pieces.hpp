@@ -1,4 +1,4 @@
-// Says which matrices an op of whole matrices finds in its operand, and which of them a rank does: for
+// Says which matrices an op of whole matrices finds in its operand, and which of them a rank updates, for
 // kernels/cpu and kernels/cuda alike, on the host.
 #pragma once
 
@@ -30,7 +30,7 @@ inline std::int64_t extent(const OperandShape& x, int d) { return x.dims[d].exte
 }  // namespace detail
 
 // Cuts by the first attributes of `orthogonalize`: how many dimensions number matrices and columns, and three
-// cuts.
+// places to cut.
 template <class Operand>
 std::vector<MatrixPiece> matrix_pieces(const Operand& x, const Attr* attrs) {
   const int first = static_cast<int>(attrs[0].i), last = x.rank - static_cast<int>(attrs[1].i);
@@ -54,13 +54,13 @@ std::vector<MatrixPiece> matrix_pieces(const Operand& x, const Attr* attrs) {
   return pieces;
 }
 
-// Matrices of one shape, `stride` elements from one to the next.
+// Holds matrices of one shape, `stride` elements from one to the next.
 struct MatrixPieces {
   MatrixPiece first;
   std::int64_t stride = 0, count = 1;
 };
 
-// Puts those pieces together that are alike: all of them, or each number of the batch gives one to every run.
+// Joins pieces of one size: all of them, or each number of the batch gives one piece to every run.
 template <class Operand>
 std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
   const std::vector<MatrixPiece> pieces = matrix_pieces(x, attrs);
@@ -77,8 +77,8 @@ std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
   return runs;
 }
 
-// Says whether this rank has the matrices of this layer: where they are dealt, one rank after the other has a
-// layer's. Which one this is follows from its part of a flat range.
+// Says whether this rank has the matrices of this layer: where layers are dealt, one rank after the other
+// gets one. A rank's number follows from its part of a flat range.
 inline bool is_dealt_here(const KernelArgs& args) {
   const std::int64_t first = args.attrs[12].i, ranks = args.attrs[13].i;
   if (ranks == 0) return true;
@@ -86,7 +86,7 @@ inline bool is_dealt_here(const KernelArgs& args) {
   return (first + args.layer) % ranks == part.start[0] / part.dim[0];
 }
 
-// Says what this part of a flat range has of a tensor that begins at element `offset` of the range.
+// Says which part of a tensor that begins at element `offset` of a flat range lies in this part of the range.
 struct PackedRange {
   std::int64_t from = 0, to = 0, count = 0;
 };

@@ -1,5 +1,5 @@
-// Numbers in blocks of codes (prun/block_codes.hpp), for kernels/cpu and kernels/cuda alike: each operation
-// is rounded by itself, so that every build and every device gives the same bits.
+// Turns numbers into codes in blocks (prun/block_codes.hpp), for kernels/cpu and kernels/cuda alike: each
+// operation is rounded by itself, so that every build and every device gives the same bits.
 #pragma once
 
 #include <cmath>
@@ -23,7 +23,8 @@ PRUN_CODES float product(float a, float b) { return a * b; }
 PRUN_CODES double product(double a, double b) { return a * b; }
 #endif
 
-// Of a block whose largest magnitude that is; NaN where that is not finite, or too large for a scale in fp32.
+// Returns a block's scale from its largest magnitude; NaN where that is not finite, or too large for one in
+// fp32.
 template <Codes codes, class C>
 PRUN_CODES float code_scale(C largest) {
   if constexpr (codes == Codes::e4m3)
@@ -32,19 +33,19 @@ PRUN_CODES float code_scale(C largest) {
   return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
-// Of signs: of the sum of the block's squares. These are added in fp64 in one order on every device, four
-// neighbours one after the other, then these 32 sums folded in halves.
+// Returns the scale of signs from the sum of the block's squares. These are added in fp64 in one order on
+// every device, four neighbours one after the other, then these 32 sums folded in halves.
 PRUN_CODES float sign_scale(double squares) {
   const auto scale = static_cast<float>(sqrt(squares / static_cast<double>(code_block)));
   return scale <= std::numeric_limits<float>::max() ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
-// To nearest, ties to even: adding that leaves no bits behind the point.
+// Rounds to nearest, ties to even: adding this number leaves no bits behind the point.
 PRUN_CODES float to_whole(float x) { return (x + 12582912.0f) - 12582912.0f; }
 PRUN_CODES double to_whole(double x) { return (x + 6755399441055744.0) - 6755399441055744.0; }
 
-// Of a scale above 0. One that has left the normal numbers may be too small for its block: the largest code
-// ends it.
+// Returns the code of a number for a scale above 0. A scale that has left the normal numbers may be too small
+// for its block: the largest code limits what comes of it.
 template <Codes codes, class C>
 PRUN_CODES int code_of_number(C x, float scale) {
   if constexpr (codes == Codes::sign) return x < C(0) ? -1 : 0;
@@ -55,7 +56,7 @@ PRUN_CODES int code_of_number(C x, float scale) {
   return static_cast<int>(above > most ? most : above);
 }
 
-// Of one bit, a code is 0 or, with its sign, -1.
+// A code of one bit is 0 or, with its sign, -1.
 template <Codes codes, class C>
 PRUN_CODES C number_of_code(int code, float scale) {
   if constexpr (codes == Codes::sign) return static_cast<C>(code < 0 ? -scale : scale);
@@ -64,7 +65,7 @@ PRUN_CODES C number_of_code(int code, float scale) {
   return product(static_cast<C>(code), static_cast<C>(scale));
 }
 
-// The code at place `i` of a word that has several, with its sign.
+// Returns the code at place `i` of a word that has several, with its sign.
 template <int bits>
 PRUN_CODES int code_in(std::uint32_t word, int i) {
   return static_cast<std::int32_t>(word << (32 - bits * (i + 1))) >> (32 - bits);

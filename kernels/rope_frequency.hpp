@@ -1,9 +1,8 @@
 // Computes by which angle rotary positions turn a pair of channels from one position to the next, for
 // kernels/cpu and kernels/cuda alike: base^(-pair / pairs), and by `factor` less where sequences are longer
-// than those that a model was first trained on. Who is slowed down:
-//   by rounds  pairs that turn round less than `low` times within `original` positions by all of it, those
-//   that
-//              do more than `high` times not at all, between them in proportion to their rounds (Llama 3.1)
+// than those that a model was first trained on. Which pairs are slowed down:
+//   by rounds  pairs that turn round less than `low` times within `original` positions by all of it, pairs of
+//              more than `high` turns not at all, between them in proportion to their rounds (Llama 3.1)
 //   all        every pair alike (linear)
 //   by pairs   as by rounds, but between the two in proportion to the pair's number (YaRN)
 #pragma once
@@ -19,11 +18,11 @@ enum class RopeScaling : std::int64_t { by_rounds, all, by_pairs };
 
 struct RopeTurn {
   double base = 10000;
-  double factor = 1;  // 1: none is slowed down
+  double factor = 1;  // 1: no pair is slowed down
   double low = 1, high = 4;
   double original = 8192;
   RopeScaling scaling = RopeScaling::by_rounds;
-  double query_scale = 1, key_scale = 1;  // what queries and keys are multiplied by
+  double query_scale = 1, key_scale = 1;  // multiply queries and keys
 };
 
 // Reads the attributes of rope and rope_grad.
@@ -33,8 +32,8 @@ __attribute__((always_inline)) inline RopeTurn rope_turn(const Attr* attrs) {
           attrs[6].f, attrs[7].f};
 }
 
-// Returns the share of its own turn that a pair keeps between two pairs, whole ones that turn round about
-// `high` and `low` times.
+// Returns the share of its own turn that a pair keeps, if it lies between two pairs, whole ones that turn
+// round about `high` and `low` times.
 __attribute__((always_inline)) inline double kept_by_pairs(const RopeTurn& turn, std::int64_t pair,
                                                            std::int64_t pairs) {
   const auto with_rounds = [&](double rounds) {

@@ -1,5 +1,5 @@
-// In which order the squares of a tensor's elements are added, for kernels/cpu and kernels/cuda alike: the
-// norm has the same bits wherever the gradients lie.
+// States in which order the squares of a tensor's elements are added, for kernels/cpu and kernels/cuda alike:
+// the norm has the same bits wherever the gradients lie.
 //
 // A row is 4096 elements; neighbouring rows are a part, as few as make 4096 parts at most. Column c of a part
 // adds elements c, c + 256, ... of its rows, one after the other, what is missing at the end being zero.

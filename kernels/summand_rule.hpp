@@ -1,5 +1,5 @@
-// What becomes of an element in updates that ranks sum (core/ops/summands.cpp), for kernels/cpu and
-// kernels/cuda alike: each operation is rounded by itself, so that every device gives the same bits.
+// Says what updates that ranks sum (core/ops/summands.cpp) do to an element, for kernels/cpu and kernels/cuda
+// alike: each operation is rounded by itself, so that every device gives the same bits.
 #pragma once
 
 #include <cmath>
@@ -51,7 +51,7 @@ template <class C>
 struct FrozenRule {
   C by_v, eps;
 
-  // Is called on the host, once.
+  // Must be called on the host, once.
   FrozenRule(double least, double beta, std::int64_t frozen_at)
       : by_v(static_cast<C>(frozen_at > 0 ? 1 / (1 - std::pow(beta, static_cast<double>(frozen_at))) : 1.0)),
         eps(static_cast<C>(least)) {}

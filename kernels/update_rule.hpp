@@ -1,4 +1,4 @@
-// What updates do to one element, for kernels/cpu and kernels/cuda alike: a fixed sequence of IEEE
+// Says what updates do to one element, for kernels/cpu and kernels/cuda alike: a fixed sequence of IEEE
 // operations, so that every build and every device gives the same bits. No compiler may contract it:
 // kernels/cpu/optimizer.cpp is built without that, and on a GPU each operation is an intrinsic.
 #pragma once
@@ -42,7 +42,7 @@ struct Ieee {
   static PRUN_RULE C add(C a, C b) {
     return a + b;
   }
-  // Makes a call where the instruction set has no such thing.
+  // Makes a library call where the instruction set has no such instruction.
   template <class C>
   static PRUN_RULE C fma(C a, C b, C c) {
     return std::fma(a, b, c);
@@ -72,7 +72,7 @@ PRUN_RULE double power(double base, double exponent) {
 // A float becomes one of the two bf16 around it, by the odds of what is cut off: a random number below 2^16
 // is added to its bits. All of an element's are made of one word, that of its number in the stream (name,
 // step), as core/base/random.hpp numbers words.
-PRUN_RULE std::uint32_t first_chance(std::uint32_t word) { return word & 0xffffu; }  // of the first moment
+PRUN_RULE std::uint32_t first_chance(std::uint32_t word) { return word & 0xffffu; }  // for the first moment
 PRUN_RULE std::uint32_t second_chance(std::uint32_t word) { return word >> 16; }
 PRUN_RULE std::uint32_t weight_chance(std::uint32_t word) { return word * 0x9E3779B1u >> 16; }
 
@@ -93,7 +93,7 @@ PRUN_RULE std::uint64_t stream_of(std::uint64_t name, double step) {
 // Returns the part of the weight that decay leaves.
 PRUN_RULE double shrink_of(double rate, double decay) { return Ieee::add(1.0, -Ieee::mul(rate, decay)); }
 
-// Holds what is missing to moments that began with zeros.
+// Holds the factors that moments lack since they began with zeros.
 struct AdamBias {
   double first, second;
 
@@ -105,7 +105,7 @@ struct AdamBias {
 template <class C>
 struct AdamStep {
   C clip, mix1, keep2, mix2, growth, eps;
-  C shrink, size;  // of the tensor, by its own rate and decay
+  C shrink, size;  // are the tensor's, by its own rate and decay
 
   PRUN_RULE AdamStep(double beta1, double beta2, double epsilon, double clip_factor, const AdamBias& bias)
       : clip(static_cast<C>(clip_factor)),
@@ -122,7 +122,7 @@ struct AdamStep {
     size = static_cast<C>(Ieee::div(rate, bias.first));
   }
 
-  // Moments in place; returns the new weight.
+  // Updates the moments in place and returns the new weight.
   PRUN_RULE C update(C weight, C gradient, C& mean, C& square) const {
     const C g = Ieee::mul(clip, gradient);
     mean = Ieee::fma(mix1, Ieee::add(g, -mean), mean);
@@ -135,7 +135,7 @@ struct AdamStep {
 template <class C>
 struct SgdStep {
   C clip, momentum;
-  C shrink, rate;  // of the tensor
+  C shrink, rate;  // are the tensor's
 
   PRUN_RULE SgdStep(double momentum_factor, double clip_factor)
       : clip(static_cast<C>(clip_factor)), momentum(static_cast<C>(momentum_factor)), shrink(0), rate(0) {}
@@ -155,7 +155,7 @@ struct SgdStep {
   }
 };
 
-// A direction to step along, and what is kept of the gradients that it is made of.
+// Computes a direction to step along, and the mean of gradients that it is made of.
 template <class C>
 struct MomentumStep {
   C clip, now, later;
@@ -176,7 +176,7 @@ struct MomentumStep {
   }
 };
 
-// The weight behind the update number `step` goes into the mean of all so far.
+// Adds the weight behind update number `step` to the mean of all so far.
 template <class C>
 struct AverageStep {
   C mix;

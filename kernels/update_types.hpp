@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// MasterCopy: void where there is none, std::uint16_t where it is the low half of floats whose rounding is
+// MasterCopy is void where there is none, std::uint16_t where it is the low half of floats whose rounding is
 // the parameter (prun/split_master.hpp).
 template <class T, class MasterCopy, class Sum, class Moment>
 struct UpdateTypes {
@@ -17,7 +17,7 @@ struct UpdateTypes {
   using Master = MasterCopy;
   using Gradient = Sum;
   using State = Moment;
-  using C = std::conditional_t<std::is_same_v<Sum, double>, double, float>;  // what it is computed in
+  using C = std::conditional_t<std::is_same_v<Sum, double>, double, float>;  // is what it is computed in
   static constexpr bool has_master = !std::is_void_v<Master>;
   static constexpr bool split = std::is_same_v<Master, std::uint16_t>;
   static constexpr bool chancy_states = std::is_same_v<State, bf16>;
@@ -30,7 +30,7 @@ template <class Choice>
 using UpdateChoice =
     decltype(std::declval<Choice>().template operator()<UpdateTypes<float, void, float, float>>());
 
-// Where anything is in double, all but the parameter is.
+// Where any operand is in double, all but the parameter are.
 template <class T, class Choice>
 UpdateChoice<Choice> choose_wide_update(const OperandShape& master, Choice choice) {
   constexpr bool narrow = sizeof(T) < sizeof(double);
@@ -62,8 +62,8 @@ UpdateChoice<Choice> choose_states(const OperandShape& master, DType state, Choi
 
 }  // namespace detail
 
-// choice.template operator()<UpdateTypes<...>>() for operands 0 to 2, a parameter, its master copy and its
-// gradient, and states of that type; a default result where these do not go together.
+// Returns choice.template operator()<UpdateTypes<...>>() for operands 0 to 2, a parameter, its master copy
+// and its gradient, and states of that type; a default result where these do not go together.
 template <class Choice>
 detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice choice) {
   const OperandShape& master = s.operand[1];
@@ -104,7 +104,7 @@ detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
 }
 
 // Does the same for operands 1 and 2 of `momentum`, a gradient and its state, with step and seed where it
-// rounds by chance. Parameter and master copy are nothing to it.
+// rounds by chance. It has no parameter and no master copy.
 template <class Choice>
 detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
   const DType gradient = s.operand[1].dtype, state = s.operand[2].dtype;
@@ -121,7 +121,7 @@ detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
   return {};
 }
 
-// Says whether a state and its scales are those of moments in 8 bits, no block of which is cut.
+// Says whether a state and its scales have the types of moments in 8 bits, no block of which is cut.
 inline bool in_eight_bits(const OpShape& s, int state, int scale) {
   const OperandShape &codes = s.operand[state], &scales = s.operand[scale];
   return codes.present && codes.dtype == DType::u8 && scales.present && scales.dtype == DType::f32 &&

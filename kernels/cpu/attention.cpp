@@ -1,5 +1,6 @@
-// attention and its gradient in blocks: scores exist for one block of queries and one block of keys at a
-// time, forward keeps a running maximum and sum per query, backward computes the weights again from lse.
+// Implements attention and its gradient in blocks: scores exist for one block of queries and one block of
+// keys at a time, forward keeps a running maximum and sum per query, backward computes the weights again from
+// lse.
 //
 // Every sum runs over blocks of fixed places in a fixed order, so that no bit depends on which thread
 // computes what, nor on which of backward's two schedules runs.
@@ -45,14 +46,14 @@ struct ForwardBuffers {
 
 template <class T>
 struct Forward {
-  Layout layout;  // of the queries
+  Layout layout;  // is that of the queries
   HeadViews<const T> from;
   Heads<T> y;
   Compute<T>* lse;
 };
 
-// Takes the scores of the keys that are seen into row r's softmax; scores become weights relative to the new
-// maximum, and what the result held so far shrinks to match. What is not seen has no weight.
+// Takes the scores of visible keys into row r's softmax; scores become weights relative to the new maximum,
+// and what the result held so far shrinks to match. Keys that are not visible have no weight.
 template <class C>
 void fold_row(const ForwardBuffers<C>& s, Index r, Index keys, Range seen, Index width) {
   C* row = s.scores + r * key_block;
@@ -166,7 +167,7 @@ void attention_packed(const KernelArgs& args, const KernelContext& context) {
              forward_shares<Compute<T>>(l), args, context);
 }
 
-// Puts rows of some positions among those of all.
+// Puts rows of some positions among the rows of all.
 template <class T>
 void keep_rows(const Tensor& rows, const Tensor& all, Index position) {
   const Index width = rows.inner(2), count = rows.dim[1] * width;
@@ -325,7 +326,7 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
          first += query_block) {
       const Queries q{group, query, block_at(first, query_block, l.seq)};
       const Index end = l.keys_end(first, q.rows.count);
-      if (end <= keys.first) continue;  // of some positions: none sees them
+      if (end <= keys.first) continue;  // no query of these positions sees them
       const Range seen = block_at(keys.first, key_block, end);
       compute_delta(call, q, s.delta);
       compute_weights(call, q, seen, s);
@@ -348,7 +349,7 @@ void backward_group(const Backward<T>& call, Index group, const BackwardBuffers<
   store_rows(call.to.v.rows(l, group, {0, l.keys}), s.dv);
 }
 
-// A group in one piece takes five products a block, apart it takes seven, but spreads over more threads.
+// A group in one piece takes five products a block; cut up it takes seven, but spreads over more threads.
 bool groups_whole(const Layout& l, Index threads) {
   return 5 * blocks_of(l.groups(), threads) * threads <= 7 * l.groups();
 }

@@ -1,5 +1,5 @@
-// attention_biased and its gradient, a row of scores at a time. Each head is one thread's, so that the
-// table's gradient is summed in the same order whatever the threads.
+// Implements attention_biased and its gradient, a row of scores at a time. Each head is computed by one
+// thread, so that the table's gradient is summed in the same order whatever the threads.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -16,7 +16,7 @@ std::vector<KernelDef> attention_biased_kernels();
 
 namespace {
 
-// Of queries [batch, seq, heads, queries, width] and an op's attributes.
+// Describes an op by its queries [batch, seq, heads, queries, width] and its attributes.
 struct Biased {
   std::int64_t batch, seq, heads, queries, width, buckets;
   bool causal;
@@ -35,7 +35,7 @@ struct Biased {
         scale(attrs[2].f) {}
 
   std::int64_t keys(std::int64_t row) const { return causal ? row + 1 : seq; }
-  // Of queries, and of keys and values.
+  // These return the places of queries, and of keys and values.
   std::int64_t q_at(std::int64_t b, std::int64_t row, std::int64_t h, std::int64_t n) const {
     return (((b * seq + row) * heads + h) * queries + n) * width;
   }
@@ -51,10 +51,10 @@ struct Biased {
   }
 };
 
-// A head's rows: which bucket each distance has, scores, and their gradients.
+// Holds a head's rows: which bucket each distance has, scores, and their gradients.
 template <class C>
 struct BiasedRows {
-  std::int64_t* of_distance;  // [2 seq - 1], by key - query + seq - 1
+  std::int64_t* of_distance;  // has the shape [2 seq - 1], by key - query + seq - 1
   C *scores, *row, *dtable;
   C *dk, *dv;  // [seq, width]
 
@@ -66,7 +66,7 @@ struct BiasedRows {
         dk(scratch.take<C>(seq * width)),
         dv(scratch.take<C>(seq * width)),
         bytes(scratch.bytes()) {}
-  // Of the launch's workspace, the one of a head.
+  // Takes the part of the launch's workspace that belongs to a head.
   BiasedRows(void* workspace, std::int64_t head, const Biased& l)
       : BiasedRows(Scratch(static_cast<std::byte*>(workspace) +
                            head * BiasedRows(Scratch(), l.seq, l.width, l.buckets).bytes),
@@ -98,7 +98,7 @@ void add_times(C* to, C factor, const T* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] += factor * static_cast<C>(load(from[i]));
 }
 
-// Scores of a row, bias and scale included.
+// Computes the scores of a row, bias and scale included.
 template <class C, class T>
 void score(const Biased& l, const BiasedRows<C>& rows, const Tensor* o, std::int64_t b, std::int64_t h,
            std::int64_t n, std::int64_t row) {

@@ -20,28 +20,28 @@ inline constexpr Index key_block = 256;
 
 inline Index blocks_of(Index n, Index block) { return (n + block - 1) / block; }
 
-// Positions of the sequence.
+// Is a range of positions of the sequence.
 struct Range {
   Index first, count;
 };
 
-// A group is one (batch, head); a unit is one query slot of a group. Queries may be of some positions alone,
-// which go up from row to row.
+// Describes operands. A group is one (batch, head); a unit is one query slot of a group. Queries may be of
+// some positions alone, which go up from row to row.
 struct Layout {
   Index batch, seq, heads, queries, width;
   bool causal;
-  Index window = 0;                         // how many keys a position sees at most; 0: all
-  const std::int32_t* documents = nullptr;  // [batch, seq]: the first key that each query sees; null: 0
-  Index keys = seq;                         // positions that have a key and a value
-  Index first = 0;                          // place of the first query
-  SequenceOrder order = {};                 // which position lies there
-  bool across = false;                      // a block of queries may see any number of keys
+  Index window = 0;                         // limits how many keys a position sees; 0: all
+  const std::int32_t* documents = nullptr;  // [batch, seq]: the first key each query sees; null: 0
+  Index keys = seq;                         // counts positions that have a key and a value
+  Index first = 0;                          // is the place of the first query
+  SequenceOrder order = {};                 // says which position lies there
+  bool across = false;                      // says that a block of queries may see any number of keys
 
   Index groups() const { return batch * heads; }
   Index units() const { return groups() * queries; }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
 
-  // One past the last key that a query in [row, row + rows) sees.
+  // Returns the end of the keys that a query in [row, row + rows) sees.
   Index keys_end(Index row, Index rows) const { return causal ? position(row + rows - 1) + 1 : keys; }
   // Returns the first block of keys of which queries from `row` on see something.
   Index keys_begin(Index group, Index row) const { return start_of(group, row) / key_block * key_block; }
@@ -60,7 +60,7 @@ struct Layout {
 
  private:
   Index position(Index row) const { return order.position(first + row); }
-  // The first key that a query sees: it never falls along the sequence.
+  // Returns the first key that a query sees: it never falls along the sequence.
   Index start_of(Index group, Index row) const {
     const Index near = window > 0 ? std::max<Index>(position(row) + 1 - window, 0) : 0;
     return documents ? std::max<Index>(near, documents[group / heads * seq + row]) : near;
@@ -77,7 +77,7 @@ inline Layout layout_of(const OperandShape& q, const Attr* attrs) {
           q.dims[4].extent, attrs[0].i != 0,  attrs[1].i};
 }
 
-// Returns the same with documents kept apart, where the operand is there.
+// Returns the same layout with documents kept apart, where the operand is there.
 inline Layout with_documents(Layout l, const Tensor& documents) {
   l.documents = documents.as<const std::int32_t>();
   return l;
@@ -113,14 +113,14 @@ Layout packed_layout_of(const Operand& x, const Attr* attrs) {
 }
 
 // Points at rows of width head_dim, the same number for each head group of each position: groups are `stride`
-// elements apart, and the one after the last is the first of the next position.
+// elements apart, and the group after the last is the first of the next position.
 template <class T>
 struct Heads {
   T* data;
   Index stride;
-  Index seq;  // positions of a sample
+  Index seq;  // counts positions of a sample
 
-  // Returns those positions of one of a group's slots.
+  // Returns the rows of these positions, of one of a group's slots.
   Matrix<T> rows(const Layout& l, Index group, Index slot, Range range) const {
     const Index row = (group / l.heads * seq + range.first) * l.heads + group % l.heads;
     return row_major(data + row * stride + slot * l.width, range.count, l.width, l.heads * stride);
@@ -144,7 +144,7 @@ HeadViews<T> apart(const Layout& l, T* q, T* k, T* v) {
   return {queries_at(l, q), {k, l.width, l.keys}, {v, l.width, l.keys}};
 }
 
-// Of a group's packed slots, the last two are the key and the value.
+// The last two of a group's packed slots are the key and the value.
 template <class T>
 HeadViews<T> together(const Layout& l, T* x) {
   const Index stride = (l.queries + 2) * l.width;
@@ -152,7 +152,7 @@ HeadViews<T> together(const Layout& l, T* x) {
   return {{x, stride, l.seq}, {key, stride, l.seq}, {key + l.width, stride, l.seq}};
 }
 
-// Statistics of one unit, which lie [batch, heads, queries, seq].
+// Returns the statistics of one unit; they lie [batch, heads, queries, seq].
 template <class C>
 C* statistics(C* lse, const Layout& l, Index group, Index query) {
   return lse + (group * l.queries + query) * l.seq;
@@ -160,8 +160,8 @@ C* statistics(C* lse, const Layout& l, Index group, Index query) {
 
 inline Range block_at(Index first, Index block, Index end) { return {first, std::min(block, end - first)}; }
 
-// Deals items to threads forth and back, since a causal block costs more the later it lies.
-// body(thread, item)
+// Deals items to threads forth and back, since a causal block costs more the later it lies. It calls
+// body(thread, item).
 template <class Body>
 void deal(const Workers& workers, Index items, const Body& body) {
   const Index threads = std::min<Index>(workers.count, items);
@@ -173,8 +173,8 @@ void deal(const Workers& workers, Index items, const Body& body) {
   });
 }
 
-// Workspace of the largest product in use, over all sizes that blocks have: gemm_workspace promises nothing
-// for products smaller than the one it was asked about.
+// Returns the workspace of the largest product in use, over all sizes that blocks have: gemm_workspace
+// promises nothing for products smaller than the one it was called for.
 inline Index products_workspace(const Layout& l, Index compute_size) {
   Index bytes = 0;
   const auto cover = [&](Index m, Index n, Index k) {
@@ -193,7 +193,7 @@ inline Index products_workspace(const Layout& l, Index compute_size) {
   return bytes;
 }
 
-// Returns the same where any number of keys may be there.
+// Returns the same where there may be any number of keys.
 inline Index products_workspace_at(const Layout& l, Index compute_size) {
   Index bytes = 0;
   for (const Index rows : {std::min(query_block, l.seq), l.seq % query_block})
@@ -203,14 +203,14 @@ inline Index products_workspace_at(const Layout& l, Index compute_size) {
   return bytes;
 }
 
-// States what the buffers of one thread are made for.
+// Holds the sizes that the buffers of one thread are made for.
 struct BufferSizes {
   Index width;
-  Index keys;  // whose gradients a thread holds at a time
+  Index keys;  // counts keys whose gradients a thread holds at a time
   Index gemm;  // bytes
 };
 
-// Every thread has buffers of its own, one thread's after the other's in the workspace.
+// Gives every thread buffers of its own, one thread's after the other's in the workspace.
 template <class Buffers>
 class Shares {
  public:

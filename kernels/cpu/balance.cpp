@@ -1,5 +1,5 @@
 // Implements balance, its gradient, and steer. Losses and counts are added up in double: by sequence, whose
-// sums are in the workspace, and then sequence by sequence, so that they depend on no thread.
+// sums are in the workspace, and then sequence by sequence, so that they do not depend on the threads.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -16,13 +16,13 @@ struct Sizes {
   std::int64_t sequences, positions, choices, routes;
 };
 
-// What is known of one sequence once it has been gone through.
+// Holds the sums of a sequence whose positions have been visited.
 template <class C>
 struct Sequence {
-  double* counts;       // of each expert
-  double* mean_scores;  // likewise
-  double* squares;      // [1]: the mean of logsumexp^2
-  C* scores;            // of one position
+  double* counts;       // is by expert
+  double* mean_scores;  // is by expert too
+  double* squares;      // has the shape [1]: the mean of logsumexp^2
+  C* scores;            // is that of one position
 
   Sequence(Scratch& scratch, std::int64_t routes)
       : counts(scratch.take<double>(routes)),
@@ -68,7 +68,7 @@ class Sequences {
     return logits_ + (sequence * sizes_.positions + position) * sizes_.routes;
   }
 
-  // Scores that come to 1, and the logarithm of the logits' sum of exponentials.
+  // Computes scores that add up to 1, and returns the logarithm of the logits' sum of exponentials.
   double scores_of(const C* logits, C* scores) const {
     const double sum = softmax_scores(logits, sizes_.routes, scores);
     if (!by_sigmoid_) return sum;
@@ -139,7 +139,7 @@ void balance(const KernelArgs& args, const KernelContext& context) {
   }
 }
 
-// d logits of one position; `scores` come to 1, and `shares` are the experts' loads.
+// Computes d logits of one position; `scores` add up to 1, and `shares` are the experts' loads.
 template <class C>
 void add_uneven(const C* logits, const C* scores, const double* shares, std::int64_t routes, bool by_sigmoid,
                 double factor, C* dlogits) {
@@ -188,7 +188,7 @@ void steer(const KernelArgs& args, const KernelContext&) {
   const double* const count = counts.as<const double>() + args.layer * routes;
   double all = 0;
   for (std::int64_t e = 0; e < routes; ++e) all += count[e];
-  // These are whole numbers, compared without a quotient.
+  // Loads are compared as whole numbers, without a quotient.
   for (std::int64_t e = 0; e < routes; ++e) {
     const double more = count[e] * static_cast<double>(routes);
     const double sign = more < all ? 1.0 : more > all ? -1.0 : 0.0;

@@ -1,4 +1,4 @@
-// bias_grad: the gradient of a bias is the sum of dy over its leading dimensions.
+// Implements bias_grad: the gradient of a bias is the sum of dy over its leading dimensions.
 #include <vector>
 
 #include "cpu/column_sum.hpp"

@@ -1,5 +1,5 @@
-// Implements cap_choices and count_dropped, a sequence at a time, by any thread. Who goes before whom is an
-// order without ties, so that the same are kept however they are found.
+// Implements cap_choices and count_dropped, a sequence at a time, by any thread. The order of choices has no
+// ties, so that the same choices are kept however they are found.
 #include <algorithm>
 #include <bit>
 #include <vector>
@@ -17,9 +17,9 @@ struct Sizes {
   std::int64_t of_sequence() const { return positions * choices; }
 };
 
-// Orders numbers as they are in fp32, and what is no number behind or before all of them.
+// Orders weights as numbers in fp32, and NaNs behind or before all of them.
 std::uint32_t rank_of(float weight) {
-  const auto bits = std::bit_cast<std::uint32_t>(weight + 0.0f);  // one zero is as good as the other
+  const auto bits = std::bit_cast<std::uint32_t>(weight + 0.0f);  // both zeros are alike
   constexpr std::uint32_t sign = std::uint32_t{1} << 31;
   return (bits & sign) != 0 ? ~bits : bits | sign;
 }
@@ -42,7 +42,7 @@ struct Sorted {
   }
 };
 
-// Of one sequence; weight and positions may be null.
+// Sorts the choices of one sequence; weight and positions may be null.
 template <class C>
 struct Choices {
   const std::int32_t* index;

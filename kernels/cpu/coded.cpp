@@ -1,5 +1,5 @@
-// encode, encode_onward, decode, sum_decoded, encode_fp8 and decode_fp8: numbers in blocks of codes with a
-// scale each. Blocks stand by themselves, so the bits are the same wherever they are cut.
+// Implements encode, encode_onward, decode, sum_decoded, encode_fp8 and decode_fp8: numbers in blocks of
+// codes with a scale each. Each block stands by itself, so the bits are the same wherever rows are cut.
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -13,9 +13,9 @@ namespace {
 
 using Index = std::int64_t;
 
-constexpr Index grain = 64;  // blocks
+constexpr Index grain = 64;  // counts blocks
 
-// NaN where any number is none.
+// Returns NaN where any number is NaN or infinite.
 template <class C>
 C largest_of(const C* x) {
   C largest = 0, sum = 0;
@@ -23,7 +23,7 @@ C largest_of(const C* x) {
   for (Index i = 0; i < code_block; ++i) {
     const C size = std::abs(x[i]);
     largest = largest < size ? size : largest;
-    sum += size - size;  // NaN of what is not finite, else 0
+    sum += size - size;  // adds NaN where it is not finite, else 0
   }
   return largest + sum;
 }
@@ -50,7 +50,7 @@ float scale_of(const C* x) {
     return code_scale<codes>(largest_of(x));
 }
 
-// As codes lie in memory, the first in the lowest bits.
+// Packs codes as they lie in memory, the first in the lowest bits.
 template <int bits>
 void pack_codes(const std::int8_t* codes, unsigned char* to) {
   if constexpr (bits == 8) {
@@ -68,7 +68,7 @@ void pack_codes(const std::int8_t* codes, unsigned char* to) {
   }
 }
 
-// `error`: null, or of the block; `keep`: whether it changes.
+// `error` is null or the block's; `keep` says whether it changes.
 template <Codes form, class T>
 void encode_block(const T* x, unsigned char* to, Compute<T>* error, bool keep) {
   Compute<T> numbers[code_block];
@@ -157,7 +157,7 @@ void sum_decoded(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// `numbers`: the operand that is not codes.
+// `numbers` is the operand that is not codes.
 template <class Choice>
 Kernel choose_coded(const OpShape& s, int numbers, Choice choice) {
   return choose_value(s.operand[numbers].dtype, [&]<class T>() -> Kernel {

@@ -1,4 +1,4 @@
-// Implements what surrounds an exchange along a dimension: blocks made and undone, a part taken, a summand
+// Implements the ops around an exchange along a dimension: blocks made and undone, a part taken, a summand
 // gated. It moves bytes of any type.
 #include <cstring>
 #include <vector>
@@ -35,7 +35,7 @@ void swap_outer(const KernelContext& context, const void* from, void* to, Index 
   });
 }
 
-// Operand 0 is x[lead.., d, rest..], operand 1 its blocks.
+// Operand 0 is x[lead.., d, rest..], operand 1 holds its blocks.
 void block(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &blocks = args.operands[1];
   const Index dim = args.attrs[1].i, parts = args.attrs[2].i;

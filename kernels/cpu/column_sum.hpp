@@ -1,4 +1,4 @@
-// Sums over rows: the gradients of biases and gains.
+// Sums over rows, for the gradients of biases and gains.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace prun::cpu::PRUN_ISA {
 // Describes rows of `width` columns, in groups: the rows of one sample of the batch.
 struct RowGroups {
   std::int64_t groups;
-  std::int64_t rows;  // of each group
+  std::int64_t rows;  // counts those of each group
   std::int64_t width;
 
-  // Returns those of a value whose last dimensions, `inner` elements, are the columns.
+  // Returns the groups of a value whose last dimensions, `inner` elements, are the columns.
   static RowGroups of(const Tensor& value, std::int64_t inner) {
     const std::int64_t rows = value.elements() / inner;
     const std::int64_t groups = rows == 1 ? 1 : value.dim[0];
@@ -26,10 +26,10 @@ struct RowGroups {
 
 inline constexpr std::int64_t tile_width = 1024;
 
-// What sums over rows are added to; `first`: they begin it.
+// Holds sums that rows are added to; `first` says that these rows begin them.
 template <class Sum>
 struct ColumnSums {
-  Sum* data;  // null: nobody wants it
+  Sum* data;  // null: no sum is needed
   bool first;
 
   static ColumnSums of(const KernelArgs& args, int operand) {
@@ -47,14 +47,14 @@ struct ColumnSums {
   }
 };
 
-// Sums being built for some neighbouring columns, one row for each accumulator.
+// Holds sums being built for some neighbouring columns, one row for each accumulator.
 template <class Sum>
 using SumTile = Compute<Sum> (*)[tile_width];
 
-// Adds the columns' sums over all rows to Count accumulators.
-// add_row(tile, row, column, n) adds the terms of n columns from `column` on to tile[0], tile[1], ...
-// A group's terms are added up from zero, row by row, and then to the accumulator. So the result depends
-// neither on the number of threads nor on how many samples come in one call.
+// Adds the columns' sums over all rows to Count accumulators. add_row(tile, row, column, n) adds the terms of
+// n columns from `column` on to tile[0], tile[1], ... A group's terms are added up from zero, row by row, and
+// then to the accumulator. So the result depends neither on the number of threads nor on how many samples
+// come in one call.
 template <class Sum, std::size_t Count, class AddRow>
 void add_column_sums(const Workers& workers, const RowGroups& shape,
                      const std::array<ColumnSums<Sum>, Count>& sums, const AddRow& add_row) {

@@ -1,5 +1,5 @@
-// Chooses the instance of a kernel template that fits the types of an op's operands.
-// A choice is a generic lambda: []<class T>() -> Kernel { return gelu<T>; }
+// Chooses the instance of a kernel template that fits the types of an op's operands. A choice is a generic
+// lambda: []<class T>() -> Kernel { return gelu<T>; }
 #pragma once
 
 #include <initializer_list>
@@ -9,7 +9,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Says whether those of the listed operands that are present have one type; the first listed must be present.
+// Says whether all listed operands that are present have one type; the first listed must be present.
 inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
   const DType type = shape.operand[*operands.begin()].dtype;
   for (int i : operands)
@@ -29,7 +29,7 @@ Kernel choose_value(DType type, Choice choice) {
   }
 }
 
-// Chooses for what is kept beside values: double or float; it returns null for any other type.
+// Chooses for statistics of values: double or float; it returns null for any other type.
 template <class Choice>
 Kernel choose_state(DType type, Choice choice) {
   switch (type) {
@@ -40,7 +40,7 @@ Kernel choose_state(DType type, Choice choice) {
 }
 
 // Chooses for values of type T added into an accumulator of type Sum, which is never the narrower of the two,
-// nor another half.
+// nor the other 16-bit type.
 template <class Choice>
 Kernel choose_accumulation(DType value, DType sum, Choice choice) {
   return choose_value(value, [=]<class T>() -> Kernel {
@@ -53,7 +53,7 @@ Kernel choose_accumulation(DType value, DType sum, Choice choice) {
   });
 }
 
-// Products of values of type T added up in an accumulator of type Sum: that of statistics, or bf16 as well.
+// Chooses for products of values of type T summed in type Sum: that of statistics, or bf16 as well.
 template <class Choice>
 Kernel choose_product_sum(DType value, DType sum, Choice choice) {
   return choose_value(value, [=]<class T>() -> Kernel {

@@ -1,7 +1,8 @@
-// dropout: which elements go is a function of (seed, layer, stream, sample number, position, channel) alone.
-// Channels come in fours: a Philox block has one word for each. Its counter is {channel / 4, position, low
-// half of the sample number, layer << 16 | stream}; its key the seed, whose upper half is mixed with the
-// sample number's. An element stays if the upper 24 bits of its word, read as a fraction, are at least p.
+// Implements dropout: which elements are dropped is a function of (seed, layer, stream, sample number,
+// position, channel) alone. Channels come in fours: a Philox block has one word for each. Its counter is
+// {channel / 4, position, low half of the sample number, layer << 16 | stream}; its key is the seed, whose
+// upper half is mixed with the sample number's. An element stays if the upper 24 bits of its word, read as a
+// fraction, are at least p.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -14,18 +15,18 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-constexpr std::int64_t drawn = 256;  // channels, at most, whose words are drawn at once
+constexpr std::int64_t drawn = 256;  // is how many channels' words are drawn at once, at most
 
 struct Row {
   std::uint32_t position;
   std::uint32_t sample;
-  std::uint32_t place;  // layer and stream
+  std::uint32_t place;  // has layer and stream
   PhiloxKey key;
 };
 
 // Draws the words of n or some more channels from 4 * first_group on.
 void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32_t* words) {
-  constexpr std::int64_t half = 4 * philox_lanes;  // channels of one state
+  constexpr std::int64_t half = 4 * philox_lanes;  // counts channels of one state
   static_assert(drawn % (2 * half) == 0);
   const Words zero = {};
   Words group = zero + first_group;
@@ -40,7 +41,7 @@ void draw(const Row& row, std::uint32_t first_group, std::int64_t n, std::uint32
   }
 }
 
-// Holds p as the smallest word that stays, and the factor for what stays.
+// Holds p as the smallest word of an element that stays, and the factor for such elements.
 template <class C>
 struct Chance {
   std::uint32_t least;

@@ -94,7 +94,7 @@ Kernel select_reciprocal(const OpShape& s) {
   return s.operand[0].dtype == DType::f64 && s.operand[0].rank == 0 ? reciprocal : nullptr;
 }
 
-// Their rules take numbers in fp64 only.
+// Only numbers in fp64 are multiplied, by the op's rules.
 Kernel select_multiply(const OpShape&) { return multiply; }
 Kernel select_choose(const OpShape&) { return choose; }
 

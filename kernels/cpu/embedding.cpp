@@ -9,7 +9,7 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-// Where a table's shard holds the row of a token; -1: another shard does.
+// Returns where a table's shard holds the row of a token, or -1 where another shard does.
 std::int64_t shard_row(const Tensor& table, std::int32_t token) {
   const std::int64_t row = token - table.start[0];
   return row >= 0 && row < table.dim[0] ? row : -1;
@@ -32,7 +32,7 @@ void embedding(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// A thread owns columns, so that tokens that meet in one row are added in their order.
+// A thread owns columns, so that tokens that share a row are added in their order.
 template <class T, class Sum>
 void embedding_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor &tokens = args.operands[0], &dy = args.operands[1], &dtable = args.operands[2];
@@ -49,7 +49,7 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
   });
 }
 
-// `places` gives the rows of x's positions. Beyond the table its last row is used.
+// `places` gives the rows of x's positions. A position beyond the table uses its last row.
 template <class T>
 void add_rows(const Tensor& x, const Tensor& table, const Places& places, const Tensor& y,
               const KernelContext& context) {

@@ -1,5 +1,5 @@
 // Implements experts and its gradients, for positions in pieces whose rows fit a workspace that does not grow
-// with the batch. The rows of a piece are put in the order of their experts, and within one in that of
+// with the batch. The rows of a piece are put in the order of their experts, and for one expert in that of
 // positions; then each expert's rows are a matrix, and everything is a product. Each position adds its rows
 // in the order of its choices.
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 struct Sizes {
   std::int64_t positions, choices, experts, hidden, ffn;
-  std::int64_t piece;  // positions at a time
+  std::int64_t piece;  // counts positions at a time
 
   Sizes(std::int64_t n, std::int64_t k, std::int64_t e, std::int64_t h, std::int64_t f, std::int64_t bytes)
       : positions(n), choices(k), experts(e), hidden(h), ffn(f) {
@@ -43,12 +43,12 @@ struct Sizes {
   std::int64_t rows() const { return piece * choices; }
 };
 
-// Divides the workspace of a launch. Buffers that only gradients need are there for them alone.
+// Divides the workspace of a launch. Buffers that only gradients need exist for them alone.
 template <class T>
 struct Buffers {
   using C = Compute<T>;
-  std::int64_t *begin, *row, *choice;  // of each expert's rows; of each choice, or -1; of each row
-  T *x, *up, *act, *dy;                // rows
+  std::int64_t *begin, *row, *choice;  // by expert: its rows; by choice, or -1; by row
+  T *x, *up, *act, *dy;                // have rows
   C *out, *dact;
   void* gemm;
 
@@ -101,7 +101,7 @@ class ExpertRows {
 
   const Sizes& sizes() const { return sizes_; }
 
-  // Calls piece() for each, its rows in order.
+  // Calls piece() for each piece, its rows in order.
   template <class Piece>
   void each_piece(Piece piece) {
     for (first_ = 0; first_ < sizes_.positions; first_ += sizes_.piece) {
@@ -113,7 +113,7 @@ class ExpertRows {
   }
   bool is_first() const { return first_ == 0; }
 
-  // Computes what goes into the activations, for this op and, if it is wanted, for its gradients.
+  // Computes the activations' operands, for this op and, if one is needed, for its gradients.
   void rise() const {
     each_expert([&](std::int64_t e, std::int64_t row, std::int64_t rows) {
       gemm<T, T, T>(workers_, matrix(at_.x, row, rows, sizes_.hidden), up_of(e).transposed(),
@@ -161,7 +161,7 @@ class ExpertRows {
     });
   }
 
-  // Choices of experts that are others' have no gradient here.
+  // Choices of experts on other ranks have no gradient here.
   void write_weight_gradients(C* dweight) const {
     parallel_ranges(workers_, choices(), 16, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c) {
@@ -174,7 +174,7 @@ class ExpertRows {
     });
   }
 
-  // What went into the activations becomes its own gradient, and they are weighted.
+  // Turns the activations' operands into their own gradients, and weights the activations.
   void turn_back() const {
     for_rows([&](std::int64_t r) {
       const C w = weight_[first_choice() + at_.choice[r]];
@@ -203,7 +203,7 @@ class ExpertRows {
     combine(dx, [](std::int64_t) { return C(1); });
   }
 
-  // Experts without rows begin their sums too. Either may be null.
+  // Experts without rows begin their sums too. Either sum may be null.
   template <class Sum>
   void add_parameter_gradients(Sum* dup, bool up_begins, Sum* ddown, bool down_begins) const {
     const std::int64_t up_size = 2 * sizes_.ffn * sizes_.hidden, down_size = sizes_.hidden * sizes_.ffn;
@@ -230,7 +230,7 @@ class ExpertRows {
   std::int64_t choices() const { return count_ * sizes_.choices; }
   std::int64_t rows() const { return at_.begin[sizes_.experts]; }
 
-  // The expert of a choice as this rank numbers its own; -1: it is another's.
+  // Returns the number that a choice's expert has on this rank, or -1 where another rank has it.
   std::int64_t own(std::int64_t choice) const {
     const std::int64_t e = index_[first_choice() + choice] - first_expert_;
     return e >= 0 && e < sizes_.experts ? e : -1;
@@ -290,7 +290,7 @@ class ExpertRows {
     }
   }
 
-  // Calls body(expert, its first row, rows) for those that have any.
+  // Calls body(expert, its first row, rows) for the experts that have rows.
   template <class Body>
   void each_expert(const Body& body) const {
     for (std::int64_t e = 0; e < sizes_.experts; ++e)
@@ -308,7 +308,7 @@ class ExpertRows {
     return matrix(down_, e * sizes_.hidden, sizes_.hidden, sizes_.ffn);
   }
 
-  // sum += left^T * right
+  // Computes sum += left^T * right.
   template <class Sum>
   void add_product(Matrix<T> left, Matrix<T> right, Sum* sum, bool begins) const {
     if (left.rows == 0) {
@@ -329,7 +329,7 @@ class ExpertRows {
   const T *up_, *down_;
   T* kept_;
   std::int64_t first_expert_;
-  std::int64_t first_ = 0, count_ = 0;  // positions of the piece
+  std::int64_t first_ = 0, count_ = 0;  // are the positions of the piece
 };
 
 template <class T>
@@ -356,7 +356,7 @@ void experts_grad(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Operands `up` and the one behind it are the sums.
+// Operand `up` and the one behind it are the sums.
 template <class T, class Sum>
 void add_gradients(const ExpertRows<T>& rows, const KernelArgs& args, int up) {
   rows.add_parameter_gradients(args.operands[up].as<Sum>(), args.begins(up), args.operands[up + 1].as<Sum>(),
@@ -389,7 +389,7 @@ void experts_grads(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Checks the types of what all of them read; the one at `more` has the values' type as well.
+// Checks the types of operands that all these ops read; the one at `more` has the values' type as well.
 bool operand_types(const OpShape& s, int more) {
   return same_type(s, {0, 3, 4, more}) && (!s.operand[6].present || same_type(s, {0, 6})) &&
          s.operand[1].dtype == DType::i32 && s.operand[2].dtype == OpShape::statistics(s.operand[0].dtype);
@@ -405,7 +405,7 @@ Kernel select_grad(const OpShape& s) {
   return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return experts_grad<T>; });
 }
 
-// By the type of the sums at `up` and behind it, of which either may be absent.
+// Chooses by the type of the sums at `up` and behind it, of which either may be absent.
 template <class Choice>
 Kernel choose_sums(const OpShape& s, int up, Choice choice) {
   const OperandShape &dup = s.operand[up], &ddown = s.operand[up + 1];

@@ -1,5 +1,5 @@
-// Operands of products in fp8 (prun/fp8_blocks.hpp): rounded to what their codes stand for, and multiplied as
-// any others. What is left of a number in e4m3, times a power of two, is exact in every type.
+// Rounds operands of products in fp8 (prun/fp8_blocks.hpp) to what their codes stand for; they are multiplied
+// as any others. A number rounded to e4m3, times a power of two, is exact in every type.
 #pragma once
 
 #include <algorithm>
@@ -13,17 +13,17 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Which of a tile of 128 x 128 elements share a scale.
+// Says which elements of a tile of 128 x 128 share a scale.
 enum class Fp8Blocks { rows, columns, squares };
 
-// Of a tile at the row-major `from`, `width` elements from row to row, written to the same place of `to`.
+// Rounds a row-major tile, `width` elements from row to row, into the same place of `to`.
 template <Fp8Blocks blocks, class T>
 void round_tile_to_fp8(const T* from, T* to, std::int64_t rows, std::int64_t columns, std::int64_t width) {
   using C = Compute<T>;
   const auto group = [](std::int64_t i, std::int64_t j) {
     return blocks == Fp8Blocks::rows ? i : blocks == Fp8Blocks::columns ? j : 0;
   };
-  C largest[fp8_block] = {}, beyond[fp8_block] = {};  // sums that are NaN where a number is not finite
+  C largest[fp8_block] = {}, beyond[fp8_block] = {};  // are sums that are NaN where a number is not finite
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t j = 0; j < columns; ++j) {
       const C size = std::abs(load(from[i * width + j]));
@@ -45,7 +45,7 @@ void round_tile_to_fp8(const T* from, T* to, std::int64_t rows, std::int64_t col
     }
 }
 
-// Of a row-major matrix.
+// Rounds a row-major matrix.
 template <class T>
 void round_to_fp8(Fp8Blocks blocks, const T* from, T* to, std::int64_t rows, std::int64_t columns,
                   const Workers& workers) {

@@ -1,4 +1,4 @@
-// Values as codes of their squares in fp8 (prun/fp8_squares.hpp), and back: what comes back is what
+// Turns values into codes of their squares in fp8 (prun/fp8_squares.hpp), and back: the result is what
 // round_to_fp8() would have left of them, to the last bit.
 #pragma once
 
@@ -23,7 +23,7 @@ void each_square(const Fp8Squares& all, const Workers& workers, Body body) {
   });
 }
 
-// Writes all bytes, also those between the scales.
+// Writes all bytes, the gaps between the scales included.
 template <class T>
 void encode_squares(const T* x, const Fp8Squares& all, const Tensor& to, const Workers& workers) {
   std::uint8_t* const codes = all.codes(to);
@@ -54,7 +54,7 @@ void encode_squares(const T* x, const Fp8Squares& all, const Tensor& to, const W
       });
 }
 
-// Writes what the codes stand for, as a row-major matrix.
+// Writes the numbers that the codes stand for, as a row-major matrix.
 template <class T>
 void decode_squares(const Fp8Squares& all, const Tensor& from, T* to, const Workers& workers) {
   const std::uint8_t* const codes = all.codes(from);

@@ -7,8 +7,8 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// 0.5 (1 + tanh(u)) = sigmoid(2u), so the tanh form needs one exponential and one division.
-// gelu_slope is 2u/x without its cubic part.
+// Since 0.5 (1 + tanh(u)) = sigmoid(2u), the tanh form needs one exponential and one division. gelu_slope is
+// 2u/x without its cubic part.
 template <class C>
 inline constexpr C gelu_slope = C(2 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
 template <class C>

@@ -1,10 +1,10 @@
-// The CPU matrix multiply, after the BLIS scheme. c is cut into blocks, and k into steps. For each block and
-// step all threads pack their part of the panel of b, shared; then each thread takes a rectangle of the
-// block, packs groups of rows of a for itself, and computes register tiles from one sliver of a and one of
-// b. Packing converts to the compute type. k is never split over threads.
+// Implements the CPU matrix multiply, after the BLIS scheme. c is cut into blocks, and k into steps. For each
+// block and step all threads pack their part of the panel of b, shared; then each thread takes a rectangle of
+// the block, packs groups of rows of a for itself, and computes register tiles from one sliver of a and one
+// of b. Packing converts to the compute type. k is never split over threads.
 //
-// Why the bits depend on k alone: the steps over k are a function of k, each element is one chain of fused
-// multiply-adds a step whatever the shape of its tile, and the steps are added in order.
+// The bits depend on k alone, because the steps over k are a function of k, each element is one chain of
+// fused multiply-adds a step whatever the shape of its tile, and the steps are added in order.
 #include "gemm.hpp"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using Compute = std::conditional_t<std::is_same_v<A, double>, double, float>;
 // States how c is cut into blocks and k into steps.
 struct Blocks {
   Split rows, columns, depth;
-  bool partial;  // sums of one block live in the workspace between steps, since c is too narrow for them
+  bool partial;  // says that a block's sums wait in the workspace between steps: c is too narrow
 };
 
 // Returns the width of the widest panel of b.
@@ -46,11 +46,11 @@ Blocks cut_blocks(std::int32_t threads, Index m, Index n, Index k, bool narrow_r
 
 // Counts elements of the workspace's parts; each leaves the next on a cache line.
 struct Sizes {
-  Index b, bias, partial, group;  // group: of each thread
+  Index b, bias, partial, group;  // `group` is for each thread
   Index total(std::int32_t threads) const { return b + bias + partial + threads * group; }
 };
 
-// These are bounds that grow with every extent, rather than the sizes of the nearly equal parts.
+// These bounds grow with every extent; they are not the sizes of the nearly equal parts.
 template <class T>
 Sizes workspace_sizes(std::int32_t threads, Index m, Index n, Index k, bool narrow_result) {
   using S = Shape<T>;
@@ -67,7 +67,7 @@ Sizes workspace_sizes(std::int32_t threads, Index m, Index n, Index k, bool narr
 
 // ---- Register tile ----
 
-// Where a tile of sums starts from and where it goes.
+// Says where a tile of sums starts from and where it goes.
 template <class T>
 struct TilePlace {
   const T* source;
@@ -133,9 +133,9 @@ struct Block {
   Matrix<C> c;
   Strip<A> a;
   Panel<T> b;
-  const T* bias;      // null if none, or not at this step
+  const T* bias;      // is null if there is none, or not at this step
   Matrix<T> partial;  // data is null if the sums between steps live in c
-  T* groups;          // one group of slivers of a for each task
+  T* groups;          // has one group of slivers of a for each task
   Index group_elements;
   T alpha;
   bool first, last, accumulate;
@@ -155,8 +155,8 @@ void from_staging(const T* staging, Index rows, Index columns, C* c, Index strid
       c[i * stride + j] = static_cast<C>(staging[i * Shape<T>::columns + j]);
 }
 
-// Computes one tile of c from its sliver of a and of b. What the kernel cannot read or write in place
-// (partial vectors, other types, a sum of c and bias) goes through `staging`.
+// Computes one tile of c from its sliver of a and of b. Operands that the kernel cannot read or write in
+// place (partial vectors, other types, a sum of c and bias) go through `staging`.
 template <bool by_rows, class T, class A, class C>
 void compute_tile(const Block<T, A, C>& block, Index row, Index rows, const T* a, Index sliver) {
   using S = Shape<T>;
@@ -323,7 +323,7 @@ void multiply(const Call<A, B, C>& call, void* workspace) {
 
 template <class T>
 Index workspace_bytes(std::int32_t threads, Index m, Index n, Index k) {
-  const bool may_be_narrow = std::is_same_v<T, float>;  // there is no narrow result of a double product
+  const bool may_be_narrow = std::is_same_v<T, float>;  // a double product has no narrow result
   const Sizes sizes = workspace_sizes<T>(threads, m, n, k, may_be_narrow);
   return sizes.total(threads) * Index{sizeof(T)} + 64;
 }

@@ -14,7 +14,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// Is a view. One of the two strides is 1; the other is at least the extent it steps over.
+// Views a matrix. One of the two strides is 1; the other is at least the extent it steps over.
 template <class T>
 struct Matrix {
   T* data;
@@ -36,16 +36,16 @@ Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
-// Returns the bytes of workspace a call with these extents needs; compute_size is that of the arithmetic, 8
-// for double and else 4. They are a few MiB for packed blocks and sums and half a MiB a thread, however large
-// the matrices. It never shrinks as an argument grows, so that the largest of several calls can size it for
-// all.
+// Returns the bytes of workspace that a call with these extents needs; compute_size is that of the
+// arithmetic, 8 for double and else 4. They are a few MiB for packed blocks and sums and half a MiB a thread,
+// however large the matrices. The result never shrinks as an argument grows, so the largest of several calls
+// can size it for all.
 std::int64_t gemm_workspace(std::int32_t threads, std::int64_t m, std::int64_t n, std::int64_t k,
                             std::int64_t compute_size);
 
-// c = a * b, plus c if `accumulate`, plus bias[j] to column j if `bias` is not null. c has col_stride 1 and
-// overlaps neither a nor b. `workspace` may have any alignment. Neither allocates nor locks.
-// A, B and C are all double, or any mix of float and one of the halves.
+// Computes c = a * b, plus c if `accumulate`, plus bias[j] to column j if `bias` is not null. c has
+// col_stride 1 and overlaps neither a nor b. `workspace` may have any alignment. It neither allocates nor
+// locks. A, B and C are all double, or any mix of float and one of the 16-bit types.
 template <class A, class B, class C>
 void gemm(const Workers& workers, Matrix<const A> a, Matrix<const B> b, Matrix<C> c, bool accumulate,
           const A* bias, void* workspace);

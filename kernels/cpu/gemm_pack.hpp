@@ -31,7 +31,7 @@ struct Shape {
   static constexpr Index block_columns = 1024;
   static constexpr Index few_rows = 512;       // use a panel of b too seldom for its way to L3 and back...
   static constexpr Index few_columns = 384;    // ...so then it is small enough for L2, per thread
-  static constexpr Index partial_rows = 1024;  // of a block whose sums need the workspace
+  static constexpr Index partial_rows = 1024;  // limits those of a block whose sums need the workspace
 };
 
 // Cuts [0, extent) into `count` contiguous parts of nearly equal length, each but the last a multiple of
@@ -43,13 +43,13 @@ struct Split {
   Index size(Index part) const { return begin(part + 1) - begin(part); }
 };
 
-// The fewest parts of at most `limit`, a multiple of `unit`; at least one part, which may be empty.
+// Cuts into the fewest parts of at most `limit`, a multiple of `unit`; at least one part, which may be empty.
 inline Split split_at_most(Index extent, Index unit, Index limit) {
   const Index units = (extent + unit - 1) / unit;
   return {extent, unit, std::max<Index>(1, (units + limit / unit - 1) / (limit / unit))};
 }
 
-// Added to the pitch of partial sums, so that rows of a tile fall into different sets of the cache.
+// Is added to the pitch of partial sums, so that rows of a tile fall into different sets of the cache.
 template <class T>
 constexpr Index partial_padding = 64 / Index{sizeof(T)};
 
@@ -122,22 +122,22 @@ template <int lanes, int distance = lanes / 2, class V>
 
 // ---- Packing ----
 
-// One operand seen from packing: `outer` runs over rows of a or columns of b. One stride is 1.
+// Views one operand for packing: `outer` runs over rows of a or columns of b. One stride is 1.
 template <class S>
 struct Strip {
   const S* data;
   Index outer_stride, depth_stride;
-  Index extent;  // positions from `data` on that may be read
+  Index extent;  // counts positions from `data` on that may be read
 };
 
-constexpr Index chunk = 32;  // steps along k that are packed in one go
+constexpr Index chunk = 32;  // counts steps along k that are packed in one go
 
 // Is part of one sliver: positions [outer, outer + count) over steps [begin, end) along k.
 struct Piece {
   Index outer, count, begin, end;
 };
 
-// Packs to[p * width + i] from neighbours along i. Places beyond `count` get what lies there, or zero.
+// Packs to[p * width + i] from neighbours along i. Places beyond `count` get the elements there, or zero.
 template <Index width, class T, class S>
 void pack_straight(const Strip<S>& from, const Piece& piece, T* to) {
   const bool whole = piece.outer + width <= from.extent;
@@ -193,7 +193,7 @@ void pack_rows(const Strip<S>& from, const Piece& piece, T* to) {
   }
 }
 
-// Slivers side by side: sliver s holds the positions of part s of `split` for `depth` steps along k.
+// Holds slivers side by side: sliver s has the positions of part s of `split` for `depth` steps along k.
 template <class T>
 struct Panel {
   T* data;

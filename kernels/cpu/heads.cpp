@@ -1,4 +1,5 @@
-// split_heads: queries, keys and values out of their packed projection; join_heads packs them.
+// Implements split_heads, which takes queries, keys and values out of their packed projection, and
+// join_heads.
 #include <algorithm>
 #include <vector>
 
@@ -8,10 +9,10 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-constexpr std::int64_t grain = 4096;  // elements
+constexpr std::int64_t grain = 4096;  // counts elements
 
-// Calls body(group, queries, width) for every head group of every position: its numbers of elements in q and
-// in k.
+// Calls body(group, queries, width) for every head group of every position, with its numbers of elements in q
+// and in k.
 template <class Body>
 void for_groups(const Tensor& q, const KernelContext& context, const Body& body) {
   const std::int64_t queries = q.inner(2), width = q.inner(1);
@@ -43,7 +44,7 @@ void join_heads(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// The queries come and go as they are.
+// Queries are copied as they are.
 template <class T>
 void split_heads_apart(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;

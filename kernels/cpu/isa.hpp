@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #ifndef PRUN_ISA
-#define PRUN_ISA generic  // for editors; the build always says
+#define PRUN_ISA generic  // is for editors; the build always sets it
 #endif
 
 #define PRUN_ISA_PASTE(a, b) a##b
@@ -32,11 +32,11 @@ inline constexpr int vector_registers = 16;
 template <class T>
 inline constexpr int vector_lanes = vector_bytes / static_cast<int>(sizeof(T));
 
-// A register full of T: arithmetic works lane by lane, and scalar op vector broadcasts the scalar.
+// Is a register full of T: arithmetic works lane by lane, and scalar op vector broadcasts the scalar.
 template <class T>
 struct VectorOf {
   typedef T Type __attribute__((vector_size(vector_bytes)));
-  // Is the same in memory, at any address that suits T.
+  // Is such a vector in memory, at any address that suits T.
   typedef T Unaligned __attribute__((vector_size(vector_bytes), aligned(alignof(T)), may_alias));
 };
 template <class T>

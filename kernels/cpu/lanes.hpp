@@ -1,4 +1,4 @@
-// Loops in a fixed arrangement of lanes. What an element's bits are must not depend on where a range was cut:
+// Runs loops in a fixed arrangement of lanes. An element's bits must not depend on where a range was cut:
 // every element of an elementwise kernel passes through the same vector code, and sums over a row are always
 // arranged in the same way.
 #pragma once
@@ -51,7 +51,7 @@ void parallel_blocks(const Workers& workers, std::int64_t n, const Body& body, T
   });
 }
 
-// Sum of term(i) over [0, n): lane l takes i = l, l + block_lanes, ...; then the lanes are added pairwise.
+// Sums term(i) over [0, n): lane l takes i = l, l + block_lanes, ...; then the lanes are added pairwise.
 template <class Value, class Term>
 Value lane_sum(std::int64_t n, const Term& term) {
   Value sum[block_lanes] = {};

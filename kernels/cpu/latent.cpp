@@ -1,4 +1,4 @@
-// Implements latent_heads and its gradient, split_latent, narrow_heads and theirs (core/ops/latent.cpp).
+// Implements latent_heads, split_latent and narrow_heads, and their gradients (core/ops/latent.cpp).
 #include <algorithm>
 #include <vector>
 
@@ -17,15 +17,15 @@ struct Widths {
   static Widths of(std::int64_t head_dim, const KernelArgs& args) {
     return {head_dim, args.attrs[8].i, args.attrs[9].i, args.attrs[10].i != 0};
   }
-  std::int64_t straight() const { return head_dim - turned; }  // channels that do not turn
+  std::int64_t straight() const { return head_dim - turned; }  // counts channels that do not turn
   std::int64_t latent() const { return straight() + values; }
   std::int64_t pairs() const { return turned / 2; }
-  // Return where the two channels of a pair are among those that turn, as they come.
+  // These return where the two channels of a pair are among those that turn, in the order of the operand.
   std::int64_t first(std::int64_t pair) const { return interleaved ? 2 * pair : pair; }
   std::int64_t second(std::int64_t pair) const { return interleaved ? 2 * pair + 1 : pair + pairs(); }
 };
 
-// A position of a sample: what comes in and what attention takes, in whichever direction.
+// Is a position of a sample: the op's input and attention's operands, in either direction.
 template <class T>
 struct Row {
   T *x, *kv, *shared, *q, *k, *v;
@@ -70,7 +70,7 @@ void make_heads(const Row<T>& row, const Widths& w, const TimeSlots<C>& turns, s
   }
 }
 
-// `turns` turn back. The gradient of what heads share is added up in their order.
+// `turns` turn back. The gradient of what heads share is summed in the order of the heads.
 template <class T, class C>
 void take_heads_back(const Row<T>& row, const Widths& w, const TimeSlots<C>& turns, std::int64_t heads) {
   const C scale = turns.query_scale;
@@ -140,7 +140,7 @@ std::int64_t heads_workspace(const OpShape& s, std::int32_t threads) {
 
 // ------------------------------------------------------------------- channels
 
-// Rows of `from` columns into rows of `to`: what is left over is left out, what is missing is zero.
+// Copies rows of `from` columns into rows of `to`: columns left over are dropped, those missing are zero.
 template <class T>
 void copy_rows(const T* from, std::int64_t from_width, T* to, std::int64_t to_width, std::int64_t rows,
                const KernelContext& context) {

@@ -24,7 +24,7 @@ Matrix<T> flatten(const Tensor& tensor, int columns) {
 }
 
 // Holds the factors of a launch: as they are or, where its attribute says so, rounded in its workspace. The
-// rest of that is the product's.
+// rest of the workspace is the product's.
 class Factors {
  public:
   Factors(const KernelArgs& args, const KernelContext& context)
@@ -38,7 +38,7 @@ class Factors {
     round_to_fp8(blocks, given.data, rounded, given.rows, given.cols, workers_);
     return row_major<const T>(rounded, given.rows, given.cols);
   }
-  // Of a value whose squares have become codes.
+  // Takes the factor of a value whose squares have become codes.
   template <class T>
   Matrix<const T> of_codes(const Tensor& codes, const Fp8Squares& squares) {
     T* const numbers = scratch_.take<T>(squares.rows * squares.columns);
@@ -141,7 +141,7 @@ Extents extents(const OpShape& shape, int weight_operand, int value_operand) {
   return e;
 }
 
-// Returns the shape of x [rows, in..] of a weight's gradient that is given its codes.
+// Returns the shape of x [rows, in..] of a weight's gradient whose operand is codes.
 OperandShape numbers_of_codes(const OpShape& shape) {
   const OperandShape &dy = shape.operand[1], &weight = shape.operand[2];
   const int in = static_cast<int>(shape.attrs[0].i), out = weight.rank - in, lead = dy.rank - out;

@@ -1,4 +1,4 @@
-// lm_head: logits, cross-entropy and both gradients, a chunk of rows at a time.
+// Implements lm_head: logits, cross-entropy and both gradients, a chunk of rows at a time.
 #include <vector>
 
 #include "cpu/lm_head_rows.hpp"

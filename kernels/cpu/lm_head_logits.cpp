@@ -1,4 +1,4 @@
-// lm_head_logits: of each row of a batch one position, multiplied by the weight as lm_head does it.
+// Implements lm_head_logits: it multiplies one position of each row of a batch by the weight as lm_head does.
 #include <algorithm>
 #include <vector>
 
@@ -7,7 +7,7 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-// The last position whose target counts; -1: none.
+// Returns the last position whose target counts, or -1 where there is none.
 std::int64_t position_in(const std::int32_t* targets, std::int64_t seq) {
   std::int64_t at = seq - 1;
   while (at >= 0 && targets[at] < 0) --at;

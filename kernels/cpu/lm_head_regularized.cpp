@@ -1,5 +1,5 @@
-// lm_head_regularized and the ops of its split form: as lm_head, with z-loss and label smoothing
-// (core/ops/lm_head_regularized.cpp says what that is).
+// Implements lm_head_regularized and the ops of its split form: they are lm_head with z-loss and label
+// smoothing (core/ops/lm_head_regularized.cpp defines these).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,12 +15,12 @@ namespace {
 
 struct Regularized {
   double z, smoothing;
-  std::int64_t words;  // of the whole vocabulary
+  std::int64_t words;  // counts those of the whole vocabulary
 
   double share() const { return smoothing / static_cast<double>(words); }
 };
 
-// The sum of a row's logits: what lies behind them is none.
+// Returns the sum of a row's logits: its padding holds none.
 template <class C>
 double logit_sum(const C* row, std::int64_t n) {
   constexpr std::int64_t lanes = 8;
@@ -31,7 +31,7 @@ double logit_sum(const C* row, std::int64_t n) {
   return sum;
 }
 
-// Exponentials to gradients.
+// Turns exponentials into gradients.
 template <class C>
 void regularized_row(C* row, std::int64_t vocab, double factor, std::int64_t target, double scale,
                      const Regularized& by) {
@@ -99,7 +99,7 @@ void lm_head_regularized_scan(const KernelArgs& args, const KernelContext& conte
   });
 }
 
-// As lm_head_loss: computed by all threads, added by one, in the order of the rows.
+// Does as lm_head_loss: losses are computed by all threads, added by one, in the order of the rows.
 template <class C>
 void lm_head_regularized_loss(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;

@@ -1,5 +1,5 @@
-// The logits of an LM head, a chunk of rows at a time, so that the logits of one chunk are all that ever
-// exists of them: what lm_head and the ops of its split form share.
+// Computes the logits of an LM head, a chunk of rows at a time, so that only one chunk of logits ever exists;
+// lm_head and the ops of its split form share this.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +16,12 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// All rows in chunks of equal size, the last one perhaps smaller.
+// Cuts all rows into chunks of equal size, the last one perhaps smaller.
 struct RowChunks {
   std::int64_t rows, vocab, width, chunk;
 
-  // As many rows as 64 MiB of logits hold, but at least 64: every chunk reads the weight and updates its
-  // gradient once, which only many rows pay for.
+  // Takes as many rows as 64 MiB of logits hold, but at least 64: every chunk reads the weight and updates
+  // its gradient once, which only many rows pay for.
   static RowChunks cut(std::int64_t rows, std::int64_t vocab, std::int64_t width, std::int64_t compute_size) {
     const std::int64_t most = std::max<std::int64_t>(64, (std::int64_t{64} << 20) / (vocab * compute_size));
     const std::int64_t count = std::max<std::int64_t>(1, (rows + most - 1) / most);
@@ -30,15 +30,15 @@ struct RowChunks {
   std::int64_t last() const { return rows - (rows - 1) / chunk * chunk; }
 };
 
-// The workspace of one launch.
+// Divides the workspace of one launch.
 template <class C>
 struct LogitBuffers {
-  std::int64_t stride;  // of the logits' rows
+  std::int64_t stride;  // is that of the logits' rows
   C* logits;
-  double* losses;  // of the chunk's rows
+  double* losses;  // are those of the chunk's rows
   void* gemm;
 
-  // `gradients`: dx and dweight are computed too.
+  // `gradients` says that dx and dweight are computed too.
   LogitBuffers(Scratch& scratch, const RowChunks& chunks, std::int32_t threads, bool gradients)
       : stride(padded<C>(chunks.vocab)),
         logits(scratch.take<C>(chunks.chunk * stride)),
@@ -57,7 +57,7 @@ struct LogitBuffers {
   }
 };
 
-// The workspace of an op whose first operands are x [batch, seq, width] and a weight [vocab, width].
+// Returns the workspace of an op whose first operands are x [batch, seq, width] and a weight [vocab, width].
 template <bool gradients>
 std::int64_t logit_workspace(const OpShape& shape, std::int32_t threads) {
   const auto bytes = [&]<class C>(C) {
@@ -71,8 +71,8 @@ std::int64_t logit_workspace(const OpShape& shape, std::int32_t threads) {
   return shape.operand[0].dtype == DType::f64 ? bytes(double{}) : bytes(float{});
 }
 
-// What the gradients of weight and bias are added to; null: nobody wants it. `begins`: the first chunk
-// writes.
+// Holds a sum that the gradients of weight or bias are added to; it is null where none is needed. `begins`
+// says that the first chunk writes it.
 template <class Sum>
 struct HeadSums {
   Sum* dweight;
@@ -87,7 +87,7 @@ struct HeadSums {
         begins_dbias(args.begins(dbias_at)) {}
 };
 
-// One launch of such an op.
+// Computes one launch of such an op.
 template <class T, bool gradients>
 class LogitRows {
  public:
@@ -117,12 +117,12 @@ class LogitRows {
     }
   }
 
-  // Row r of the chunk.
+  // Returns row r of the chunk.
   C* row(std::int64_t r) const { return buffers_.logits + r * buffers_.stride; }
   double& row_loss(std::int64_t r) const { return buffers_.losses[r]; }
 
-  // The chunk's logits have become gradients: writes its rows of dx and adds to the sums, either of which may
-  // be null.
+  // Must be called when the chunk's logits have become gradients: writes its rows of dx and adds to the sums,
+  // either of which may be null.
   template <class Sum>
   void add_gradients(std::int64_t first, std::int64_t rows, T* dx,
                      const HeadSums<Sum>& sums) const requires gradients {
@@ -135,7 +135,7 @@ class LogitRows {
   }
 
  private:
-  // The sum of the rows, in their order.
+  // Returns the sum of the rows' losses, in their order.
   template <class Sum>
   void add_rows(std::int64_t rows, Sum* to, bool begins) const {
     parallel_ranges(workers_, vocab(), 256, [&](std::int64_t begin, std::int64_t end) {
@@ -163,7 +163,7 @@ class LogitRows {
   const T* bias_;
 };
 
-// Exponentials to gradients: times `factor`, and minus `scale` at the target, if it is in this row.
+// Turns exponentials into gradients: times `factor`, and minus `scale` at the target, if it is in this row.
 template <class C>
 void scale_row(C* row, std::int64_t vocab, double factor, std::int64_t target, double scale) {
   const C by = static_cast<C>(factor);
@@ -188,8 +188,8 @@ double cross_entropy(C* row, std::int64_t vocab, std::int32_t target, double sca
   return static_cast<double>(largest) + std::log(sum) - wanted;
 }
 
-// What the target's logit is to this part, whose logits `row` has; it begins at `start` of `whole`. A target
-// beyond the whole vocabulary makes the loss NaN, so that the step stops as diverged.
+// Returns the target's logit, or 0 where it is not in this part, whose logits `row` has; it begins at `start`
+// of `whole`. A target beyond the whole vocabulary makes the loss NaN, so that the step stops as diverged.
 template <class C>
 C target_logit(const C* row, std::int64_t vocab, std::int64_t start, std::int32_t target,
                std::int64_t whole) {
@@ -198,21 +198,21 @@ C target_logit(const C* row, std::int64_t vocab, std::int64_t start, std::int32_
   return here ? row[target - start] : C{0};
 }
 
-// Whether a kernel takes the types of an op's first operands {x, weight, targets}, and that of a bias, which
-// may be absent, at this place.
+// Says whether a kernel takes the types of an op's first operands {x, weight, targets}, and that of a bias,
+// which may be absent, at this place.
 inline bool head_types(const OpShape& s, int bias) {
   return same_type(s, {0, 1}) && (!s.operand[bias].present || same_type(s, {0, bias})) &&
          s.operand[2].dtype == DType::i32;
 }
-// Where an op with gradients has its operands behind dweight.
+// An op with gradients has its operands behind dweight at these places.
 inline constexpr int dweight_at = 5, dx_at = 6, bias_at = 7, dbias_at = 8;
 inline constexpr std::uint32_t head_sums = 1u << dweight_at | 1u << dbias_at;
 
-// The same of such an op, whose scale lies at this place.
+// Says the same of an op with gradients, whose scale lies at this place.
 inline bool head_gradient_types(const OpShape& s, int scale) {
   return head_types(s, bias_at) && same_type(s, {0, dx_at}) && s.operand[scale].dtype == DType::f64;
 }
-// By the types of x and of the gradients that are sums, of which either may be absent.
+// Chooses by the types of x and of the gradients that are sums, of which either may be absent.
 template <class Choice>
 Kernel choose_head(const OpShape& s, Choice choice) {
   const DType type = s.operand[0].dtype;

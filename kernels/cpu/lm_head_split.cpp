@@ -1,5 +1,5 @@
-// The LM head over one part of the vocabulary: lm_head_scan and lm_head_grad go through the logits a chunk of
-// rows at a time; lm_head_rescale and lm_head_loss join what the parts found.
+// Implements the LM head over one part of the vocabulary: lm_head_scan and lm_head_grad go through the logits
+// a chunk of rows at a time; lm_head_rescale and lm_head_loss join what the parts found.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -42,7 +42,7 @@ void lm_head_rescale(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// The losses are computed by all threads and added by one, in the order of the rows.
+// Losses are computed by all threads and added by one, in the order of the rows.
 template <class C>
 void lm_head_loss(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;

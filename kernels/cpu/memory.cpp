@@ -10,7 +10,8 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-// Calls body(begin, end) on ranges of bytes; one range where waking the workers costs more than they save.
+// Calls body(begin, end) on ranges of bytes, or on one range where waking the workers costs more than it
+// saves.
 template <class Body>
 void for_bytes(const KernelContext& context, std::int64_t bytes, const Body& body) {
   constexpr std::int64_t large = 1 << 20, page = 4096;
@@ -36,7 +37,7 @@ void copy(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Each sum is that of a stretch of elements.
+// Each sum is the checksum of a stretch of elements.
 template <class Bits>
 void checksum(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &sums = args.operands[1];

@@ -25,7 +25,8 @@ struct Moments {
   C rstd;
 };
 
-// In two passes, so that a large mean does not swallow the variance; the second reads a row from the cache.
+// Takes two passes, so that a large mean does not swallow the variance; the second reads a row from the
+// cache.
 template <class T, class C>
 Moments<C> moments(const T* x, std::int64_t width, C eps) {
   const C count = static_cast<C>(width);
@@ -62,7 +63,7 @@ void layernorm(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Adds the gradient that passed the norm by, if any, to a row of its own.
+// Adds the gradient that bypassed the norm, if there is one, to a row of the norm's own.
 template <class T>
 void add_residual(const T* residual, std::int64_t offset, std::int64_t width, T* __restrict dx) {
   if (!residual) return;
@@ -71,8 +72,7 @@ void add_residual(const T* residual, std::int64_t offset, std::int64_t width, T*
   for (std::int64_t i = 0; i < width; ++i) store(dx[i], load(dx[i]) + load(from[i]));
 }
 
-// With xhat = (x - mean) * rstd and g = dy * gain it is dx = rstd * (g - average(g) - xhat * average(g *
-// xhat)).
+// With xhat = (x - mean) * rstd and g = dy * gain, dx = rstd * (g - average(g) - xhat * average(g * xhat)).
 template <class T>
 void layernorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
@@ -147,7 +147,7 @@ void rmsnorm(const KernelArgs& args, const KernelContext& context) {
       dims);
 }
 
-// With xhat = x * rstd and g = dy * (offset + gain) it is dx = rstd * (g - xhat * average(g * xhat)).
+// With xhat = x * rstd and g = dy * (offset + gain), dx = rstd * (g - xhat * average(g * xhat)).
 template <class T>
 void rmsnorm_input_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;

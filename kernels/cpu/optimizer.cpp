@@ -1,6 +1,6 @@
-// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory, and what
-// decides about them: sum_squares, clip_factor, and count_non_finite, which runs where that was against the
-// update.
+// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory, and the ops
+// that decide about them: sum_squares, clip_factor, and count_non_finite, which runs where that was against
+// the update.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -153,7 +153,7 @@ class Draws {
   Draws(double seed, std::uint64_t stream) : seed_(static_cast<std::uint64_t>(seed)), stream_(stream) {}
 
   void draw(std::uint64_t first, std::int64_t n, std::uint32_t* words) const {
-    constexpr std::int64_t half = 4 * philox_lanes;  // words of one state
+    constexpr std::int64_t half = 4 * philox_lanes;  // counts words of one state
     alignas(64) std::uint32_t drawn[block_lanes + 2 * half];
     const auto skipped = static_cast<std::int64_t>(first % 4);
     std::uint64_t block = first / 4;
@@ -177,7 +177,7 @@ class Draws {
   std::uint64_t seed_, stream_;
 };
 
-// Draws those of elements [i, i + n) of a tensor's.
+// Draws the words of elements [i, i + n) of a tensor.
 void draw_elements(const Draws& draws, const TensorElements& elements, std::int64_t i, std::int64_t n,
                    std::uint32_t* words) {
   for (std::int64_t done = 0; done < n;) {
@@ -188,7 +188,7 @@ void draw_elements(const Draws& draws, const TensorElements& elements, std::int6
   }
 }
 
-// What an update that rounds by chance is keyed by.
+// Is the key of an update that rounds by chance.
 struct ChanceKey {
   double seed = 0, step = 0;
 
@@ -196,8 +196,8 @@ struct ChanceKey {
       : seed(scalar(seed_operand)), step(scalar(step_operand)) {}
 };
 
-// Calls body(words, arrays + i...) for every block_lanes elements that
-// belong to a tensor, the last ones padded.
+// Calls body(words, arrays + i...) for every block_lanes elements that belong to a tensor, the last ones
+// padded.
 template <class Body, class... T>
 void chancy_blocks(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body,
                    T*... arrays) {
@@ -297,7 +297,7 @@ struct EightBits {
       values[l] = is_signed ? signed_value(from[l], scale) : unsigned_value(from[l], scale);
   }
 
-  // By whole numbers, whose order is that of sizes: a maximum of floats is no vector's. Who is no number
+  // Compares whole numbers, whose order is that of sizes: a maximum of floats is no vector instruction. A NaN
   // counts as 0.
   static float largest_of(const float* values) {
     constexpr std::int32_t size = 0x7fffffff, infinity = 0x7f800000;
@@ -322,7 +322,7 @@ struct EightBits {
   }
 };
 
-// Calls body(first element, words) for every block of what is updated.
+// Calls body(first element, words) for every block of the elements that are updated.
 template <class Body>
 void each_block(const KernelArgs& args, const Workers& workers, const ChanceKey& key, const Body& body) {
   check_updates(args);

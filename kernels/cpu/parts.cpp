@@ -9,7 +9,7 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-constexpr std::int64_t grain = 4096;  // elements
+constexpr std::int64_t grain = 4096;  // counts elements
 
 // Describes a value as rows of a whole dimension and all behind it, and how many elements one of the
 // dimension has.

@@ -1,5 +1,5 @@
-// Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011), for as
-// many counters at once as a register has 64-bit lanes.
+// Computes Philox4x32 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011),
+// for as many counters at once as a register has 64-bit lanes.
 #pragma once
 
 #if defined(__SSE2__)
@@ -23,10 +23,11 @@ struct PhiloxKey {
 using Words = Vector<std::uint64_t>;
 inline constexpr int philox_lanes = vector_lanes<std::uint64_t>;
 
-// Products of the lanes' lower halves. GCC multiplies 64-bit lanes whole, which takes several times as long.
+// Returns products of the lanes' lower halves. GCC multiplies whole 64-bit lanes, which takes several times
+// as long.
 inline Words product(Words a, Words b) {
 #if PRUN_ISA_RANK == 2
-  // It is the masked form with a full mask: GCC 12 warns about its own header in the plain one.
+  // This is the masked form with a full mask: GCC 12 warns about its own header in the plain form.
   return reinterpret_cast<Words>(
       _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif PRUN_ISA_RANK == 1
@@ -39,7 +40,7 @@ inline Words product(Words a, Words b) {
 #endif
 }
 
-// Counters, and after philox() the blocks that belong to them.
+// Holds counters, and after philox() the blocks that belong to them.
 struct PhiloxState {
   Words a, b, c, d;
 
@@ -63,7 +64,7 @@ struct PhiloxState {
   }
 };
 
-// It takes two states at a time: the rounds of one wait for each other, those of the other fill the gaps.
+// Takes two states at a time: the rounds of one wait for each other, those of the other fill the gaps.
 template <int rounds>
 void philox(PhiloxState& x, PhiloxState& y, PhiloxKey key) {
 #pragma GCC unroll 10

@@ -1,6 +1,5 @@
-// rope: queries, keys and values out of their packed projection, the first two turned by their position and
-// scaled;
-// rope_grad turns their gradients back and packs them.
+// Implements rope, which takes queries, keys and values out of their packed projection, the first two turned
+// by their position and scaled, and rope_grad, which turns their gradients back and packs them.
 #include <algorithm>
 #include <vector>
 
@@ -22,7 +21,7 @@ void rotate(const T* __restrict x, T* __restrict y, const TimeSlots<C>& turns, s
   }
 }
 
-// Points at one position's heads, together and apart: of a group's slots the queries begin at x, key and
+// Points at one position's heads, together and apart: in a group's slots the queries begin at x, key and
 // value at `last`, and the next group's a fixed number of elements further.
 template <class T>
 struct Position {
@@ -56,7 +55,7 @@ void turn_together(const Position<T>& at, const TimeSlots<C>& turns, const Tenso
   }
 }
 
-// Holds the packed operand, whose keys and values may be in another, and the three apart, in either
+// Holds the packed operand, whose keys and values may be in another operand, and the three apart, in either
 // direction.
 struct Operands {
   const Tensor& x;

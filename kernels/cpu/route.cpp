@@ -1,5 +1,5 @@
-// Implements route and route_grad, a position at a time, by any thread. Choices are those of the first number
-// where scores are equal, and all differ whatever the numbers are, NaN among them.
+// Implements route and route_grad, a position at a time, by any thread. Of experts with equal scores the
+// first is chosen, and all choices differ whatever the numbers are, NaN among them.
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -30,7 +30,7 @@ struct Position {
         taken_groups(scratch.take<bool>(c.groups)) {}
 };
 
-// Returns the number of the largest that is not taken, which then is.
+// Takes the largest value that is not taken and returns its number.
 template <class C>
 std::int64_t take_largest(const C* values, bool* taken, std::int64_t n) {
   std::int64_t best = -1;
@@ -40,7 +40,7 @@ std::int64_t take_largest(const C* values, bool* taken, std::int64_t n) {
   return best;
 }
 
-// Returns its largest score or the sum of its two largest.
+// Returns a group's largest score or the sum of its two largest.
 template <class C>
 C group_score(const C* ranked, std::int64_t size, std::int64_t best) {
   C first = ranked[0], second = 0;
@@ -95,7 +95,7 @@ std::int64_t ranges(std::int64_t positions, std::int32_t threads) {
   return positions < threads ? positions : threads;
 }
 
-// Calls body(i, position) for each, dealt to threads that have a Position each.
+// Calls body(i, position) for each position, dealt to threads that have a Position each.
 template <class C, class Body>
 void for_positions(const Workers& workers, std::int64_t positions, const Choosing& c, void* workspace,
                    const Body& body) {
@@ -125,7 +125,7 @@ void route(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-// Writes d scores, of the chosen alone, into `dscore` by choice.
+// Writes d scores, for the chosen experts alone, into `dscore` by choice.
 template <class C>
 void score_gradients(const C* scores, const std::int32_t* index, const C* dweight, std::int64_t choices,
                      bool normalise, C scale, C* dscore) {

@@ -1,4 +1,4 @@
-// Scores of experts from their logits: what route, its gradient and balance share.
+// Computes scores of experts from their logits; route, its gradient and balance share them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// The largest of a row; NaN is passed over, and shows in the sum of exponentials.
+// Returns the largest of a row; NaN is passed over, and shows in the sum of exponentials.
 template <class C>
 C largest(const C* row, std::int64_t n) {
   C most = row[0];
@@ -15,7 +15,7 @@ C largest(const C* row, std::int64_t n) {
   return most;
 }
 
-// softmax of a row; returns the logarithm of its sum of exponentials.
+// Computes the softmax of a row; returns the logarithm of its sum of exponentials.
 template <class C>
 C softmax_scores(const C* logits, std::int64_t n, C* scores) {
   const C most = largest(logits, n);
@@ -30,7 +30,7 @@ void sigmoid_scores(const C* logits, std::int64_t n, C* scores) {
   for (std::int64_t e = 0; e < n; ++e) scores[e] = sigmoid(logits[e]).value;
 }
 
-// What keeps a quotient finite where all chosen scores are 0; of others it changes no bit.
+// Keeps a quotient finite where all chosen scores are 0; it changes no bit of others.
 template <class C>
 inline constexpr C least_sum = C(1e-20);
 

@@ -54,7 +54,7 @@ Kernel select_weight_grad(const OpShape& s) {
                             []<class T, class Sum>() -> Kernel { return router_weight_grad<T, Sum>; });
 }
 
-// Describes a product whose extents are rows of a value [..., columns] and those of a weight [routes,
+// Describes a product whose extents are the rows of a value [..., columns] and those of a weight [routes,
 // hidden].
 std::int64_t rows(const OperandShape& value) { return value.elements() / value.dims[value.rank - 1].extent; }
 

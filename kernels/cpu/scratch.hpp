@@ -1,4 +1,4 @@
-// Cuts a kernel's workspace into aligned pieces. Written once, the same cuts give the size to declare and,
+// Cuts a kernel's workspace into aligned pieces. The same cuts, written once, give the size to declare and,
 // when the kernel runs, the addresses.
 #pragma once
 
@@ -14,7 +14,7 @@ class Scratch {
   explicit Scratch(void* workspace) : next_(round_up(reinterpret_cast<std::uintptr_t>(workspace))) {
     begin_ = next_;
   }
-  // Over no workspace: the pieces are only counted and must not be touched.
+  // Has no workspace: the pieces are only counted and must not be touched.
   Scratch() : Scratch(nullptr) {}
 
   // Returns uninitialised memory, aligned for any vector.
@@ -24,7 +24,7 @@ class Scratch {
     next_ = round_up(piece + static_cast<std::uintptr_t>(count) * sizeof(T));
     return reinterpret_cast<T*>(piece);
   }
-  // Bytes a workspace at any address must have for what was taken so far.
+  // Returns the bytes that a workspace at any address must have for the pieces taken so far.
   std::int64_t bytes() const { return static_cast<std::int64_t>(next_ - begin_ + alignment); }
 
  private:

@@ -1,5 +1,5 @@
-// Sequences that lie in another order (prun/sequence_order.hpp): what stands at each place, and there and
-// back for what has rows by position, of any type.
+// Implements ops on sequences in another order (prun/sequence_order.hpp): the position at each place, and the
+// way there and back for values of any type with rows by position.
 #include <cstring>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// Turns rows of scores into softmax weights: it has the pieces that attention and lm_head share.
+// Turns rows of scores into softmax weights, with the pieces that attention and lm_head share.
 //
 // A row starts at a vector-aligned address and has room up to a multiple of row_unit<T>. That padding is
 // overwritten, so that every loop runs over whole vectors and the order of each sum is a function of the
@@ -25,7 +25,7 @@ void pad_row(T* row, std::int64_t n) {
   for (std::int64_t j = n; j < padded<T>(n); ++j) row[j] = -std::numeric_limits<T>::infinity();
 }
 
-// Halves against halves, until one lane is left.
+// Combines halves with halves, until one lane is left.
 template <class T, class Combine>
 T fold_lanes(Vector<T> lanes, Combine combine) {
   alignas(vector_bytes) T part[vector_lanes<T>];
@@ -47,7 +47,7 @@ T row_max(T* row, std::int64_t n, T start = -std::numeric_limits<T>::infinity())
   return fold_lanes<T>(largest, [](T a, T b) { return b > a ? b : a; });
 }
 
-// row = exp(row - shift); the padding becomes 0 (or NaN in a row whose shift is not finite).
+// Sets row = exp(row - shift); the padding becomes 0 (or NaN in a row whose shift is not finite).
 template <class T>
 void exp_row(T* row, std::int64_t n, T shift) {
   pad_row(row, n);
@@ -56,8 +56,8 @@ void exp_row(T* row, std::int64_t n, T shift) {
   for (std::int64_t j = 0; j < size; ++j) row[j] = exp_of(row[j] - shift);
 }
 
-// Returns the sum of a row's whole vectors, the padding included: short stretches are summed in T, and the
-// stretches in double.
+// Returns the sum of a row's whole vectors, the padding included: short stretches are summed in T, and their
+// sums in double.
 template <class T>
 double row_sum(const T* row, std::int64_t n) {
   constexpr std::int64_t stretch = 64;

@@ -1,4 +1,4 @@
-// keep_summand, momentum_summand and frozen_direction: what an update is made of that ranks sum. Each
+// Implements keep_summand, momentum_summand and frozen_direction: the parts of an update that ranks sum. Each
 // operation is rounded by itself, so that every device gives the same bits.
 #include <cmath>
 #include <cstring>

@@ -1,5 +1,5 @@
-// Ops that number the tokens of each sample in the order of their positions, where these may lie in another
-// order: operands are tokens, what is written, and `positions`, which may be left out.
+// Serves ops that number the tokens of each sample in the order of their positions, where these may lie in
+// another order: operands are tokens, the result, and `positions`, which may be left out.
 #pragma once
 
 #include "cpu/isa.hpp"
@@ -7,7 +7,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// The place of each position, behind which the next one's is looked up; null: places are positions.
+// Returns the place of each position, behind which the next one's is looked up; null: places are positions.
 inline const std::int32_t* places_of(const KernelArgs& args) {
   const std::int32_t* positions = args.operands[2].as<const std::int32_t>();
   if (!positions) return nullptr;

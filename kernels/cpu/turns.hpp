@@ -11,7 +11,7 @@
 
 namespace prun::cpu::PRUN_ISA {
 
-// One thread keeps these: the turn of each pair of channels per position, and the turns of one position.
+// Holds what one thread keeps: the turn of each pair of channels per position, and the turns of one position.
 template <class C>
 struct TimeSlots {
   double* frequency;

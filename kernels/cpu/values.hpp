@@ -1,4 +1,4 @@
-// Stored values and the type they are computed in.
+// Loads and stores values, and names the type they are computed in.
 #pragma once
 
 #include <type_traits>
@@ -36,7 +36,7 @@ class Places {
   const std::int32_t* positions_ = nullptr;
 };
 
-// Rounds to T. Halves are written by their bits: assigning the struct would keep GCC from vectorising a loop.
+// Rounds to T. 16-bit types are written as bits: assigning the struct would keep GCC from vectorising a loop.
 template <class T, class Value>
 void store(T& to, Value value) {
   if constexpr (is_half<T>)
@@ -45,7 +45,7 @@ void store(T& to, Value value) {
     to = static_cast<T>(value);
 }
 
-// Adds to what is stored, rounded as it is stored.
+// Adds to a stored value, and rounds the sum to its type.
 template <class Sum, class Value>
 void add_to(Sum& sum, Value value) {
   store(sum, load(sum) + static_cast<Compute<Sum>>(value));

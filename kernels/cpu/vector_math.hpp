@@ -33,7 +33,7 @@ inline float exp_of(float x) {
 
 inline double exp_of(double x) { return std::exp(x); }
 
-// Holds 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.
+// Holds 1 / (1 + e^-x), and its difference to 1, each to full relative precision.
 template <class T>
 struct Sigmoid {
   T value;
@@ -42,7 +42,7 @@ struct Sigmoid {
 
 template <class T>
 inline Sigmoid<T> sigmoid(T x) {
-  const T bounded = x < T(-80) ? T(-80) : x;  // so that the exponential stays finite
+  const T bounded = x < T(-80) ? T(-80) : x;  // keeps the exponential finite
   const T e = exp_of(-bounded);
   const T value = T(1) / (T(1) + e);
   return {value, e * value};

@@ -1,4 +1,5 @@
-// What updates of whole tensors are made of: orthogonalize, adafactor's ops, and pack and unpack.
+// Implements the ops that updates of whole tensors are made of: orthogonalize, adafactor's ops, pack and
+// unpack.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

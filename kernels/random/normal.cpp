@@ -1,6 +1,6 @@
 // Computes the normal numbers of core/base/random.hpp by the block (Box-Muller): a fixed sequence of IEEE
 // operations, so that all builds of this file give the same bits. Logarithm, sine and cosine are written out
-// below; multiplication and addition are fused where it says so and nowhere else, roots and quotients are
+// below; multiplication and addition are fused where `fma` stands and nowhere else, roots and quotients are
 // correctly rounded. The file is compiled once per instruction set, for the core: core/base/random.cpp
 // chooses.
 #include <bit>
@@ -13,7 +13,7 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-// A number below 2^52 in the lower bits of these is 2^52 plus that number.
+// A number below 2^52 in the lower bits of these constants is 2^52 plus that number.
 constexpr double two52 = 0x1p52;
 constexpr std::uint64_t two52_bits = 0x4330000000000000u;
 
@@ -27,8 +27,8 @@ inline double unit(std::uint64_t low, std::uint64_t high, double sign, double of
   return std::fma(double_of(high | two52_bits) - two52, sign * 0x1p-32, lower);
 }
 
-// -2 log(x) for x in [2^-53, 1]: x = 2^e m with m in [sqrt(1/2), sqrt(2)). With f = m - 1, s = f / (2 + f)
-// and z = s^2, log(m) = f - s (f - z p(z)) for a polynomial p (minimax, 2^-59); below, f and p have the
+// Returns -2 log(x) for x in [2^-53, 1]: x = 2^e m with m in [sqrt(1/2), sqrt(2)). With f = m - 1, s = f / (2
+// + f) and z = s^2, log(m) = f - s (f - z p(z)) for a polynomial p (minimax, 2^-59); below, f and p have the
 // factor 2.
 inline double minus_two_log(double x) {
   constexpr std::uint64_t one = 0x3ff0000000000000u, root_half = 0x3fe6a09e667f3bcdu;
@@ -52,8 +52,8 @@ struct Direction {
   double cosine, sine;
 };
 
-// Of `turns` in [0, 1): the nearest quarter is taken off exactly, and for the rest t, polynomials in t^2
-// (minimax, 2^-58 and 2^-64).
+// Returns the direction of `turns` in [0, 1): the nearest quarter is taken off exactly, and the rest t goes
+// through polynomials in t^2 (minimax, 2^-58 and 2^-64).
 inline Direction direction(double turns) {
   const double shifted = std::fma(turns, 4.0, 1.5 * two52);  // rounds to a whole number, in the lowest bits
   const std::uint64_t quarter = bits_of(shifted);
@@ -65,7 +65,7 @@ inline Direction direction(double turns) {
   p = std::fma(p, z, -0x1.32d2cce2d538ap+6);
   p = std::fma(p, z, 0x1.466bc67758700p+6);
   p = std::fma(p, z, -0x1.4abbce625be41p+5);
-  p = std::fma(p, z, 0x1.1a62633145c07p-52);  // 2 pi in two parts: this and the next
+  p = std::fma(p, z, 0x1.1a62633145c07p-52);  // 2 pi comes in two parts: this and the next
   const double sine = std::fma(t, 0x1.921fb54442d18p+2, t * p);
   double q = -0x1.b26fe92617f3fp+0;
   q = std::fma(q, z, 0x1.f9cc6ad2607f7p+2);
@@ -86,7 +86,7 @@ struct Blocks {
   static_assert(most % (2 * philox_lanes) == 0);
   alignas(vector_bytes) std::uint64_t a[most], b[most], c[most], d[most];
 
-  // A few more than `count` may be drawn.
+  // May draw a few blocks more than `count`.
   void draw(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, int count) {
     const PhiloxKey key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
     for (int at = 0; at < count; at += 2 * philox_lanes) {
@@ -116,11 +116,11 @@ struct Blocks {
   }
 };
 
-// Box-Muller on `count` of the blocks; put(i, first, second) for each.
+// Applies Box-Muller to `count` of the blocks, with put(i, first, second) for each.
 template <class Put>
 [[gnu::always_inline]] inline void transform(const Blocks& blocks, int count, const Put& put) {
   for (int i = 0; i < count; ++i) {
-    const double open_unit = unit(blocks.a[i], blocks.b[i], -1.0, 1.0);  // (0, 1]: its logarithm is finite
+    const double open_unit = unit(blocks.a[i], blocks.b[i], -1.0, 1.0);  // (0, 1] has a finite logarithm
     const double square = minus_two_log(open_unit);
     const double radius = std::sqrt(square);
     // This is what rounding the root has lost: the rest over twice the root, by a reciprocal that is right to
