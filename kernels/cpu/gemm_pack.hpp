@@ -29,7 +29,7 @@ struct Shape {
   static constexpr Index group_rows = 224;
   static constexpr Index inner_columns = 256;
   static constexpr Index block_columns = 1024;
-  static constexpr Index few_rows = 512;       // use a panel of b too seldom for its way to L3 and back...
+  static constexpr Index few_rows = 512;       // they use b's panel too seldom for its way to L3 and back...
   static constexpr Index few_columns = 384;    // ...so then it is small enough for L2, per thread
   static constexpr Index partial_rows = 1024;  // limits those of a block whose sums need the workspace
 };

@@ -1,4 +1,4 @@
-// Instructions that CUDA has no exact name for; subnormal numbers count as zero.
+// Wraps instructions that CUDA has no exact name for; subnormal numbers count as zero.
 #pragma once
 
 namespace prun::cuda {

@@ -1,6 +1,5 @@
-// Copies of 16 bytes, or of 4, from global to shared memory that a thread starts now and waits for later,
-// without registers for what is under way. A thread that reads only what it has copied itself needs no
-// barrier.
+// Copies 16 bytes, or 4, from global to shared memory: a thread starts a copy now and waits for it later,
+// without registers for data under way. A thread that reads only what it has copied itself needs no barrier.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +28,7 @@ __device__ __forceinline__ void copy_word_async(void* shared, const void* global
                : "memory");
 }
 
-// Asks for the 128 bytes of global memory around it, for whoever reads them later.
+// Prefetches the 128 bytes of global memory around the address, for later reads by any thread.
 __device__ __forceinline__ void fetch(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
 }
@@ -37,7 +36,7 @@ __device__ __forceinline__ void fetch(const void* global) {
 // Ends a group of copies, which may be empty.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Waits until at most so many of this thread's groups are under way.
+// Waits until at most `pending` of this thread's groups are under way.
 template <int pending>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");

@@ -10,13 +10,14 @@ namespace prun::cuda {
 
 struct AttentionShape {
   std::int64_t batch, seq;
-  std::int64_t heads;    // of keys and values
-  std::int64_t queries;  // heads of queries for each of them
+  std::int64_t heads;    // counts heads of keys and values
+  std::int64_t queries;  // counts heads of queries for each of them
   std::int64_t head_dim;
   bool causal = true;
-  std::int64_t window = 0;  // keys that a query sees at most, under a causal mask; 0: all
-  // Queries may be of some positions alone: `keys` positions have a key; 0 means those that have a query. The
-  // others are the first query's place, and which position is at a place (prun/sequence_order.hpp).
+  std::int64_t window = 0;  // limits the keys that a query sees, under a causal mask; 0: all
+  // Queries may be of some positions alone: then `keys` positions have a key; 0 means those that have a
+  // query. The other numbers are the first query's place, and which position is at a place
+  // (prun/sequence_order.hpp).
   std::int64_t keys = 0;
   std::int64_t first = 0, chunk = 0, chunks = 0;
 
@@ -26,22 +27,23 @@ struct AttentionShape {
   constexpr std::int64_t query_rows() const { return batch * heads * queries * seq; }
 };
 
-// Returns the shape of keys and values, as rows: of `keys` positions.
+// Returns the shape of keys and values, as rows of `keys` positions.
 constexpr AttentionShape shape_of_keys(AttentionShape s) {
   if (s.across()) s.seq = s.keys;
   return s;
 }
 
-// Where the rows of an operand lie, in elements from its first: that of sample b, position s, head h and
-// query j begins at b * batch + s * seq + h * head + j * head_dim, and is dense.
+// Says where the rows of an operand lie, in elements from its first: the row of sample b, position s, head h
+// and query j begins at b * batch + s * seq + h * head + j * head_dim, and is dense.
 struct HeadStrides {
   std::int64_t batch, seq, head;
 
   bool operator==(const HeadStrides&) const = default;
 };
 
-// Of [batch, seq, heads, slots, head_dim]: slots are the queries, 1 for keys or values apart, or queries + 2
-// where a group's queries, its key and its value lie packed; a packed operand begins at its own slot of x.
+// Returns the strides of [batch, seq, heads, slots, head_dim]: slots are the queries, 1 for keys or values
+// apart, or queries + 2 where a group's queries, its key and its value lie packed; a packed operand begins at
+// its own slot of x.
 inline HeadStrides head_strides(const AttentionShape& s, std::int64_t slots) {
   const std::int64_t head = slots * s.head_dim, seq = s.heads * head;
   return {s.seq * seq, seq, head};
@@ -59,10 +61,10 @@ struct AttentionForward {
   AttentionShape shape;
   Heads<const T> q, k, v;
   Heads<T> y;
-  Compute<T>* lse;            // [batch, heads, queries, seq]
-  void* workspace = nullptr;  // none is needed here
-  // [batch, seq] holds the first key that each position sees, under a causal mask; it never falls along the
-  // sequence. Null means the first of all.
+  Compute<T>* lse;            // has the shape [batch, heads, queries, seq]
+  void* workspace = nullptr;  // is not needed here
+  // It has the shape [batch, seq] and holds the first key that each position sees, under a causal mask; it
+  // never falls along the sequence. Null means the first of all.
   const std::int32_t* documents = nullptr;
 };
 
@@ -76,8 +78,8 @@ struct AttentionBackward {
   Heads<const T> dy, q, k, v, y;
   const Compute<T>* lse;
   Heads<T> dq, dk, dv;
-  void* workspace;                          // attention_backward_workspace bytes
-  const std::int32_t* documents = nullptr;  // as in forward
+  void* workspace;                          // has attention_backward_workspace bytes
+  const std::int32_t* documents = nullptr;  // are those of forward
 };
 
 template <class T>

@@ -1,5 +1,5 @@
-// Computes causal attention of some positions of each sequence, the keys and values of those before being
-// kept. With a window each sees itself and the window - 1 before it.
+// Computes causal attention of some positions of each sequence, with the keys and values kept of earlier
+// ones. With a window each position sees itself and the window - 1 before it.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -8,17 +8,17 @@ namespace prun::cuda {
 
 inline constexpr std::int64_t widest_head_at = 256;
 
-// q [batch, seq, heads, queries, head_dim]; k, v [batch, seq, heads, head_dim]: of the positions from
-// `position` on, and written behind those before in kept_k, kept_v [batch, kept, heads, head_dim]. y like q,
-// and the log of each row's sum of exponentials [batch, heads, queries, seq].
+// Shapes are q [batch, seq, heads, queries, head_dim]; k, v [batch, seq, heads, head_dim] of the positions
+// from `position` on, which are written behind earlier ones in kept_k, kept_v [batch, kept, heads, head_dim];
+// y like q; and the log of each row's sum of exponentials [batch, heads, queries, seq].
 template <class T>
 struct AttentionAt {
   std::int64_t batch, seq, kept, heads, queries, head_dim;
   const T *q, *k, *v;
-  const double* position;  // on the device
+  const double* position;  // is on the device
   T *kept_k, *kept_v, *y;
   Compute<T>* lse;
-  std::int64_t window = 0;  // 0: all are seen
+  std::int64_t window = 0;  // 0: all keys are seen
 };
 
 // Serves heads of up to widest_head_at channels.

@@ -1,7 +1,8 @@
-// attention_biased and its gradient: softmax(scale q k^T + bias) v, where the bias goes by head and by how
-// far a key lies from its query, in buckets of distances (prun/relative_buckets.hpp): T5's. Operands are
-// those of attention.hpp, and as there the kernels take every type and length and widths up to 256. The
-// table's gradient is summed by tile, then by bucket over all tiles, in a fixed order and without atomics.
+// Declares attention_biased and its gradient: softmax(scale q k^T + bias) v, where the bias depends on the
+// head and on how far a key lies from its query, in buckets of distances (prun/relative_buckets.hpp), as in
+// T5. Operands are those of attention.hpp, and as there the kernels take every type and length and widths up
+// to 256. The table's gradient is summed by tile, then by bucket over all tiles, in a fixed order and without
+// atomics.
 #pragma once
 
 #include "cuda/attention.hpp"
@@ -11,21 +12,21 @@
 
 namespace prun::cuda {
 
-// Of distances within a sequence. Throws where there are too many.
+// Returns bounds for distances within a sequence. Throws where there are too many buckets.
 BucketBounds bounds_of(const RelativeBuckets& buckets, std::int64_t seq);
 
 template <class T>
 struct DistanceBias {
   const T* table;  // [heads, buckets]
   BucketBounds bounds;
-  double scale;  // of the products
+  double scale;  // multiplies the products
 };
 
 template <class T>
 struct BiasedForward {
   AttentionForward<T> attention;
   DistanceBias<T> bias;
-  AttentionForm form = AttentionForm::few;  // of bf16 on tensor cores, where these take it
+  AttentionForm form = AttentionForm::few;  // applies to bf16 on tensor cores, where these support it
 };
 template <class T>
 struct BiasedBackward {

@@ -6,15 +6,15 @@
 namespace prun::cuda {
 
 struct AttentionPieces {
-  std::int64_t samples, heads;  // of one piece
-  bool by_group;                // each group of queries is a sample of its own; then samples is 1
+  std::int64_t samples, heads;  // are those of one piece
+  bool by_group;                // says that each group of queries is a sample of its own; then samples is 1
 };
 
-// Returns the stride of all heads of queries, from head to head and within one; 0 where there is no such
+// Returns the stride of all heads of queries, from head to head and within one; 0 where there is no one
 // stride.
 std::int64_t query_stride(const AttentionShape& shape, const HeadStrides& strides);
 
-// Why this build has no cuDNN at all; empty where it has.
+// Says why this build has no cuDNN at all; it is empty where it has.
 std::string cudnn_absence();
 
 AttentionPieces cudnn_pieces(const AttentionLayout& layout);

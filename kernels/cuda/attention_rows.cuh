@@ -48,8 +48,8 @@ __device__ C scale_of(const AttentionShape& shape) {
   return C(1) / sqrt(static_cast<C>(shape.head_dim));
 }
 
-// Returns the first key that a query of a sample sees. `late` says whether some see the first of all no more,
-// since documents are kept apart or there is a window: kernels for which it is false pay nothing for it.
+// Returns the first key that a query of a sample sees. `late` says that some queries do not see the first
+// key, since documents are kept apart or there is a window: kernels for which it is false pay nothing for it.
 template <bool late, class Call>
 __device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
   if constexpr (!late) return 0;
@@ -65,7 +65,7 @@ bool begins_late(const Call& call) {
   return call.documents || call.shape.window > 0;
 }
 
-// Returns the first key of those tiles of which queries from `first` on see something.
+// Returns the first key of the tiles in which queries from `first` on see any key.
 template <int rows, bool late, class Call>
 __device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::int64_t first) {
   return first_key<late>(call, batch, first) / rows * rows;
@@ -76,7 +76,7 @@ __device__ inline bool is_out_of_reach(const AttentionShape& shape, int query, i
   return shape.window > 0 && query - key >= static_cast<int>(shape.window);
 }
 
-// Returns one past the last key that queries up to `last` see.
+// Returns the end of the keys that queries up to `last` see.
 __device__ inline std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
   return shape.causal && last < shape.seq ? last + 1 : shape.seq;
 }

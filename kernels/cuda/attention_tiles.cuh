@@ -1,6 +1,6 @@
-// What the attention kernels are built from: tiles of positions by channels in shared memory, computed on by
-// a block of 16 x 16 threads. Thread (x, y) holds of a product the rows y + 16 i, and of these the columns x
-// + 16 j of scores, or the packs of columns x + 16 c of sums over channels.
+// Holds what the attention kernels are built from: tiles of positions by channels in shared memory, which a
+// block of 16 x 16 threads computes on. Thread (x, y) holds the rows y + 16 i of a product, and of these the
+// columns x + 16 j of scores, or the packs of columns x + 16 c of sums over channels.
 #pragma once
 
 #include "cuda/attention_rows.cuh"
@@ -9,12 +9,13 @@ namespace prun::cuda::attention_tiles {
 
 inline constexpr int side = 16, threads = side * side;
 inline constexpr int most_width = 256;
-inline constexpr int most_shared = 99 * 1024;  // of a block, on every device
+inline constexpr int most_shared = 99 * 1024;  // is a block's limit on every device
 
 template <class C>
 inline constexpr int lanes = 16 / static_cast<int>(sizeof(C));
 
-// `tiles` of rows x width and one of rows x rows, in bytes; a pack more in each row keeps banks apart.
+// Returns the bytes of `tiles` of rows x width and one of rows x rows; a pack more in each row keeps banks
+// apart.
 template <class C>
 constexpr int shared_bytes(int rows, int width, int tiles) {
   return (tiles * rows * (width + lanes<C>)+rows * (rows + lanes<C>)) * static_cast<int>(sizeof(C));
@@ -30,8 +31,8 @@ constexpr int rows_that_fit(int width, int tiles) {
 template <class C, int R, int W>
 struct Tiles {
   static constexpr int rows = R, width = W, pitch = W + lanes<C>, score_pitch = R + lanes<C>;
-  static constexpr int per_thread = R / side;          // rows, and columns of scores
-  static constexpr int packs = W / (side * lanes<C>);  // of columns of sums
+  static constexpr int per_thread = R / side;          // counts rows, and columns of scores
+  static constexpr int packs = W / (side * lanes<C>);  // counts packs of columns of sums
 
   using Scores = C[per_thread][per_thread];
   using Sums = Lanes<C, lanes<C>>[per_thread][packs];
@@ -41,7 +42,7 @@ struct Tiles {
   static __device__ int score_column(int j) { return x() + side * j; }
   static __device__ int sum_column(int c) { return (x() + side * c) * lanes<C>; }
 
-  // The tile of that number in shared memory; the scores lie behind the last.
+  // Returns the tile of that number in shared memory; the scores lie behind the last tile.
   static __device__ C* tile(int number) {
     extern __shared__ __align__(16) unsigned char memory[];
     return reinterpret_cast<C*>(memory) + number * rows * pitch;
@@ -54,7 +55,7 @@ struct Tiles {
       for (int c = 0; c < packs; ++c) sums[i][c] = {};
   }
 
-  // scores = a b^T
+  // Computes scores = a b^T.
   static __device__ void dot_rows(const C* a, const C* b, Scores& scores) {
 #pragma unroll
     for (int i = 0; i < per_thread; ++i)
@@ -84,7 +85,7 @@ struct Tiles {
       for (int j = 0; j < per_thread; ++j) to[row(i) * score_pitch + score_column(j)] = scores[i][j];
   }
 
-  // sums += scores b
+  // Computes sums += scores b.
   static __device__ void add_product(const C* scores, const C* b, Sums& sums) {
 #pragma unroll 2
     for (int k = 0; k < rows; k += lanes<C>) {
@@ -105,8 +106,8 @@ struct Tiles {
   }
 };
 
-// Rows [first, first + rows of the tile); what lies beyond seq or head_dim becomes zero. `packed`: in
-// accesses of 16 bytes.
+// Loads rows [first, first + rows of the tile); elements beyond seq or head_dim become zero. `packed` says to
+// use accesses of 16 bytes.
 template <class Tiles, class T>
 __device__ void load_tile(const Rows<const T>& from, std::int64_t first, const AttentionShape& shape,
                           bool packed, Compute<T>* tile) {
@@ -154,7 +155,7 @@ __device__ void store_sums(const typename Tiles::Sums& sums, const Rows<T>& to, 
   }
 }
 
-// Over the 16 threads that hold a row of scores.
+// Combines x over the 16 threads that hold a row of scores.
 template <class C, class Combine>
 __device__ C row_fold(C x, Combine combine) {
 #pragma unroll
@@ -163,7 +164,8 @@ __device__ C row_fold(C x, Combine combine) {
   return x;
 }
 
-// delta = rows of dy . y: what the softmax's own gradient subtracts from each weight's. A warp takes a row.
+// Computes delta = rows of dy . y: the softmax's own gradient subtracts it from each weight's. A warp takes a
+// row.
 template <class T>
 __global__ void delta_kernel(const __grid_constant__ AttentionBackward<T> call, Compute<T>* delta) {
   using C = Compute<T>;
@@ -200,7 +202,7 @@ unsigned tiles_of(std::int64_t seq, std::int64_t units) {
   return grid_of(ceil_div(seq, Tiles::rows) * units);
 }
 
-// Lets the kernel use what it needs of shared memory, and returns how much that is.
+// Lets the kernel use the shared memory that it needs, and returns how much that is.
 template <class Tiles, class Kernel>
 int take_shared(Kernel kernel, int tiles, const char* name) {
   const int bytes = shared_bytes<typename std::remove_all_extents_t<typename Tiles::Scores>>(

@@ -13,7 +13,7 @@ struct BalanceShape {
 
 std::int64_t balance_workspace(const BalanceShape& shape);
 
-// counts and losses are the layer's own rows; `logits` and `losses` are null together.
+// `counts` and `losses` are the layer's own rows; `logits` and `losses` are null together.
 template <class C>
 void balance(const C* logits, const std::int32_t* index, const std::int32_t* targets, const double* scale,
              double* counts, double* losses, const BalanceShape& shape, void* workspace, Stream stream);

@@ -1,5 +1,6 @@
-// The gradients of scores by bucket of distances: a tile's are added up along its diagonals, which are
-// distances, and these by bucket, each by one warp or one thread in order, so that the sums' order is fixed.
+// Sums the gradients of scores by bucket of distances: a tile's are added up along its diagonals, which are
+// distances, and these by bucket, each by one warp or one thread in order, so that the order of sums is
+// fixed.
 #pragma once
 
 #include "cuda/attention_bias.hpp"
@@ -8,26 +9,26 @@
 
 namespace prun::cuda {
 
-// Diagonals of a tile: [begin, end].
+// Is a range of diagonals of a tile: [begin, end].
 struct Diagonals {
   int begin = 0, end = -1;
 };
 
-// Those that a bucket holds, of a tile of `rows` rows and `columns` keys whose first key lies `distance`
-// behind its first query.
+// Returns the diagonals that a bucket holds, in a tile of `rows` rows and `columns` keys whose first key lies
+// `distance` behind its first query.
 __device__ inline Diagonals diagonals_of(const BucketBounds& bounds, int bucket, int rows, int columns,
                                          int distance) {
   if (bucket >= bounds.count) return {};
   const bool behind = bucket >= bounds.each;
   const int number = behind ? bucket - bounds.each : bucket, near = bounds.first[number],
             far = bounds.first[number + 1] - 1, zero = rows - 1 - distance;
-  // A query is no further than itself from itself: that is no key behind it.
+  // A query's distance to itself is 0: it is no key behind itself.
   return {max(0, behind ? zero + max(near, 1) : zero - far),
           min(rows + columns - 2, behind ? zero + far : zero - near)};
 }
 
-// Calls add(bucket, diagonals) for each bucket that holds some; by all lanes of a warp, for those buckets
-// that are `step` after each other from `first` on.
+// Calls add(bucket, diagonals) for each bucket that holds diagonals, by all lanes of a warp, among the
+// buckets that are `step` after each other from `first` on.
 template <class Each>
 __device__ void each_bucket(const BucketBounds& bounds, int rows, int columns, int distance, int first,
                             int step, const Each& add) {
@@ -42,7 +43,7 @@ __device__ void each_bucket(const BucketBounds& bounds, int rows, int columns, i
   }
 }
 
-// Of some diagonals, by all lanes of a warp.
+// Returns the sum over some diagonals; all lanes of a warp must call it.
 template <class C>
 __device__ C sum_of(const C* diagonal, Diagonals which) {
   C mine = 0;
@@ -50,8 +51,8 @@ __device__ C sum_of(const C* diagonal, Diagonals which) {
   return warp_fold(mine, Add());
 }
 
-// The gradients of a tile's scores by bucket, added to those of the tiles before. Diagonal d of a tile has
-// the keys that lie d - (rows - 1) further from their queries than the tile's first key from its first query.
+// Adds the gradients of a tile's scores by bucket to those of the tiles before. Diagonal d of a tile has the
+// keys that lie d - (rows - 1) further from their queries than the tile's first key from its first query.
 template <class Tiles, class C>
 struct TileBuckets {
   static constexpr int diagonals = 2 * Tiles::rows - 1;
@@ -82,7 +83,8 @@ struct TileBuckets {
   }
 };
 
-// A warp's gradients of scores by bucket, in shared memory that its first lane alone uses until all are done.
+// Holds a warp's gradients of scores by bucket, in shared memory that its first lane alone uses until all are
+// done.
 template <class Form>
 struct WarpBuckets {
   static constexpr int floats = 2 * most_distance_buckets, bytes = Form::warps * floats * 4;
@@ -93,11 +95,11 @@ struct WarpBuckets {
   __device__ void clear(const BucketBounds& bounds, int lane) const {
     for (int i = 0; lane == 0 && i < bounds.count; ++i) sum[i] = 0;
   }
-  // Of a strip and its part of a tile; `distance`: of the first key from the strip's first query. Far from it
-  // all lie in one bucket.
+  // Adds those of a strip and its part of a tile; `distance` is that of the first key from the strip's first
+  // query. Far from it all lie in one bucket.
   __device__ void add(const tensor_attention_parts::Place<Form>& place, const BucketBounds& bounds,
                       int distance, const typename Form::Scores& dscores) const {
-    const int own = 15 + place.column - place.row;  // the diagonal of a thread's first
+    const int own = 15 + place.column - place.row;  // is the diagonal of a thread's first score
     each_bucket(bounds, 16, Form::inner, distance, 0, 1, [&](int bucket, Diagonals which) {
       float mine = 0;
 #pragma unroll
@@ -113,7 +115,7 @@ struct WarpBuckets {
   }
 };
 
-// Once all warps are done: their sums, in their order.
+// Must be called when all warps are done: stores their sums, added in their order.
 template <class Form>
 __device__ void store_buckets(float* memory, int buckets, float* to) {
   for (int i = static_cast<int>(threadIdx.x); i < buckets; i += Form::threads) {

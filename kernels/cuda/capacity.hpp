@@ -7,10 +7,10 @@ namespace prun::cuda {
 
 struct CapacityShape {
   std::int64_t sequences, positions, choices, experts;
-  std::int64_t most;  // 0: all are kept
+  std::int64_t most;  // limits the choices; 0: all are kept
 };
 
-// Bytes.
+// Returns bytes.
 std::int64_t cap_workspace(const CapacityShape& shape);
 
 // `weight` and `positions` may be null. C is float or double.

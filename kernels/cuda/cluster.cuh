@@ -1,5 +1,5 @@
-// What the blocks of a cluster do together on Hopper (sm_90a): they meet, open each other's gates, and share
-// what one of them copies. Where a kernel is not compiled for it, nothing of this is there.
+// Serves what the blocks of a cluster do together on Hopper (sm_90a): they meet, open each other's gates, and
+// share data that one of them copies. A kernel that is not compiled for it has none of this.
 #pragma once
 
 #include <cuda.h>
@@ -15,18 +15,19 @@ __device__ __forceinline__ int cluster_rank() {
   return rank;
 }
 
-// All threads of all its blocks call it: what each has written to shared memory before, all can read after.
+// All threads of all blocks must call it: data that each has written to shared memory before, all can read
+// after.
 __device__ __forceinline__ void meet_cluster() {
   asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
-// Gates that this thread has begun are seen by others' copies once the cluster has met.
+// Makes gates that this thread has begun visible to others' copies once the cluster has met.
 __device__ __forceinline__ void show_gates() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Arrives at the gate of the block of that rank that lies where this one does here. What other threads of
-// that block are to read needs more; that this thread has done with something does not.
+// Arrives at the gate of the block of that rank at the address that this gate has here. This is not enough to
+// show data to other threads of that block; it is enough to say that this thread is done with some.
 __device__ __forceinline__ void arrive_in(const Gate& gate, int rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"

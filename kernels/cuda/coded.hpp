@@ -1,5 +1,5 @@
-// encode, decode and sum_decoded: numbers in blocks of codes with a scale each (prun/block_codes.hpp). Codes
-// begin at a multiple of 4 bytes.
+// Declares encode, decode and sum_decoded: numbers in blocks of codes with a scale each
+// (prun/block_codes.hpp). Codes begin at a multiple of 4 bytes.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -7,8 +7,8 @@
 
 namespace prun::cuda {
 
-// What codes leave out is added to the numbers that come next, and is then what these leave out, unless *keep
-// is 0. Null: nothing is kept.
+// What codes leave out is kept: it is added to the next numbers, and then replaced by what their codes leave
+// out, unless *keep is 0. Null: nothing is kept.
 template <class C>
 struct Feedback {
   C* error = nullptr;
@@ -19,8 +19,8 @@ template <class T>
 void encode(const T* x, void* codes, std::int64_t elements, Codes form, Feedback<Compute<T>> feedback,
             Stream stream);
 
-// y = what `summands` codes of `elements` elements each, one behind the other, stand for, added up in their
-// order.
+// Sets y to the sum, in their order, of the numbers of `summands` codes of `elements` elements each, one
+// behind the other.
 template <class T>
 void sum_decoded(const void* codes, T* y, std::int64_t elements, std::int64_t summands, Codes form,
                  Stream stream);

@@ -9,13 +9,13 @@ namespace prun::cuda {
 
 inline constexpr int sum_lanes = 32, sum_rows = 8, sum_blocks = 3;  // blocks on a multiprocessor
 
-// Where Count sums of each column go; a null one is left out.
+// Says where Count sums of each column go; a null one is left out.
 template <class S, int Count>
 struct Accumulators {
   Sum<S> of[Count];
 };
 
-// sums[column] += or = the column's sum over `parts` rows of partial sums [parts, Count, width].
+// Sets, or adds to, sums[column] the column's sum over `parts` rows of partial sums [parts, Count, width].
 template <class S, int Count>
 __global__ __launch_bounds__(1024) void add_parts_kernel(const Compute<S>* parts, std::int64_t count,
                                                          std::int64_t width, Accumulators<S, Count> sums) {
@@ -33,7 +33,7 @@ __global__ __launch_bounds__(1024) void add_parts_kernel(const Compute<S>* parts
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
-  // A warp folds a column: lane = part.
+  // A warp folds a column: its lanes are the parts.
   sum = warp_fold(shared[threadIdx.x][threadIdx.y], Add());
   const std::int64_t folded = static_cast<std::int64_t>(blockIdx.x) * 32 + threadIdx.y;
   if (threadIdx.x == 0 && folded < width) store(to + folded, begins ? sum : load(to + folded) + sum);
@@ -49,7 +49,7 @@ void add_parts(const char* name, Stream stream, const Compute<S>* parts, std::in
 
 // Terms says what is summed: `Row load(row, at)` fetches what N columns of a row need, the first being
 // element `at`; `add(fetched, column, at, sums)` adds their terms to sums[0], sums[1], ... and may store
-// something of its own. A thread has Terms::unroll rows in flight.
+// values of its own. A thread has Terms::unroll rows in flight.
 template <class C, int N, int Count, class Terms>
 __global__ __launch_bounds__(sum_lanes* sum_rows, sum_blocks) void column_sum_kernel(Terms terms, int rows,
                                                                                      int width, C* parts) {
@@ -92,7 +92,7 @@ inline std::int64_t most_splits(std::int64_t rows, std::int64_t tiles, int proce
       1, std::min(rows / rows_worth_a_block, 2 * ceil_div(sum_blocks * processors, tiles)));
 }
 
-// Returns as many as leave the fewest multiprocessors idle when the blocks run in waves.
+// Returns the number of splits that leaves the fewest multiprocessors idle when the blocks run in waves.
 inline std::int64_t column_splits(std::int64_t rows, std::int64_t tiles) {
   const int processors = multiprocessors();
   const std::int64_t resident = std::int64_t{sum_blocks} * processors;

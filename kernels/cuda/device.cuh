@@ -1,5 +1,5 @@
-// What the kernels of this folder are built from: packs of neighbouring values that move in 16-byte accesses,
-// sums over a block in a fixed order, and the host's side of a launch.
+// Holds what the kernels of this folder are built from: packs of neighbouring values that move in 16-byte
+// accesses, sums over a block in a fixed order, and the host's side of a launch.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -201,10 +201,10 @@ void with_chunk(std::int64_t width, std::initializer_list<const void*> pointers,
 
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
-// What workspaces are counted with, where no device may be at hand: more than any has.
+// Workspaces are counted with this, where no device may be at hand: it is more than any has.
 inline constexpr int most_multiprocessors = 192;
 
-// Returns those of the current device.
+// Returns the multiprocessors of the current device.
 inline int multiprocessors() {
   int device = 0, count = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");

@@ -10,11 +10,12 @@ namespace prun::cuda {
 struct ExpertsShape {
   std::int64_t positions, choices, experts, first_expert, hidden, ffn;
 
-  // As many as there can be here: every choice may be of an expert that this rank has.
+  // Returns the most rows that there can be: every choice may be of an expert that this rank has.
   std::int64_t rows() const { return positions * choices; }
 };
 
-// Bytes; `gradients`: of a gradient's; `kept`: where what goes into the activations lies elsewhere.
+// Returns bytes, with `gradients` those of a gradient; `kept` says that the activations' operands lie
+// elsewhere.
 std::int64_t experts_workspace(const ExpertsShape& shape, std::int64_t size_of_value, bool gradients,
                                bool kept);
 
@@ -24,8 +25,8 @@ struct ExpertsInputs {
   const std::int32_t* index;
   const Compute<T>* weight;
   const T *up, *down;
-  // What goes into the activations, in the order of rows: forward writes it, backward reads it; null: forward
-  // keeps it to itself, and backward computes it again.
+  // Has the activations' operands, in the order of rows: forward writes them, backward reads them. Where it
+  // is null, forward keeps them to itself, and backward computes them again.
   T* kept = nullptr;
 };
 

@@ -1,6 +1,6 @@
-// Factors of products in fp8 (prun/fp8_blocks.hpp), as cuBLASLt wants them: codes in e4m3 whose rows run
-// along what is summed, and scales in fp32. All extents are multiples of 128; codes and scales begin at
-// multiples of 16 bytes. T is float, bf16 or f16, and x row-major.
+// Makes factors of products in fp8 (prun/fp8_blocks.hpp), as cuBLASLt wants them: codes in e4m3 whose rows
+// run along the dimension that is summed, and scales in fp32. All extents are multiples of 128; codes and
+// scales begin at multiples of 16 bytes. T is float, bf16 or f16, and x row-major.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -15,7 +15,7 @@ struct Fp8Factor {
 
 constexpr std::int64_t fp8_blocks_in(std::int64_t extent) { return (extent + fp8_block - 1) / fp8_block; }
 
-// Returns how many scales a factor of `rows` rows, each along what is summed, has.
+// Returns how many scales a factor of `rows` rows has, each row along the dimension that is summed.
 constexpr std::int64_t fp8_row_scales(std::int64_t rows, std::int64_t summed) {
   return rows * fp8_blocks_in(summed);
 }
@@ -38,7 +38,7 @@ template <class T>
 void rows_and_columns_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
                              const Fp8Factor& by_columns, Stream stream);
 
-// Rows of x, and squares of x transposed, with one reading of it.
+// Codes rows of x, and squares of x transposed, with one reading of it.
 template <class T>
 void rows_and_squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& by_rows,
                              const Fp8Factor& by_squares, Stream stream);

@@ -1,5 +1,5 @@
-// Tiles of 128 x 128 elements as codes in fp8 with their scales (cuda/fp8_blocks.hpp), and as transposed
-// ones.
+// Turns tiles of 128 x 128 elements into codes in fp8 with their scales (cuda/fp8_blocks.hpp), as they are
+// and transposed.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -24,7 +24,7 @@ struct LargerBits {
 // Returns the bits of a magnitude. Numbers that are not finite have larger ones than all that are.
 __device__ __forceinline__ std::uint32_t size_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 
-// Holds what a lane has of its tile.
+// Holds a lane's part of its tile.
 template <class T>
 struct Part {
   Pack<T, each> row[tall];
@@ -57,7 +57,7 @@ __device__ __forceinline__ std::uint32_t codes_of(const Lanes<float, each>& x, c
   return low | high << 16;
 }
 
-// Finds the scales, as bits: of each of a lane's rows, or of each of its columns.
+// Finds the scales, as bits, of each of a lane's rows, or of each of its columns.
 template <Blocks blocks, class T>
 __device__ void find_scales(const Part<T>& part,
                             std::uint32_t (&scales)[blocks == Blocks::rows ? tall : each],
@@ -104,7 +104,7 @@ __device__ void find_scales(const Part<T>& part,
 }
 
 // Returns where 16 codes of a column, those of a warp, are among the columns of the tile, so that neither
-// those that write nor those that read meet at a bank.
+// writers nor readers meet at a bank.
 __device__ __forceinline__ int place_of(int column, int sixteenth) {
   return column * warps + (sixteenth ^ (column / each % warps));
 }
@@ -188,7 +188,8 @@ __device__ __forceinline__ void write_scales(
   }
 }
 
-// Writes both of a gradient's factors. `shared` and `tile` may be in use by what the threads did before it.
+// Writes both of a gradient's factors. `shared` and `tile` may still be in use by what the threads did
+// before.
 template <class T>
 __device__ __forceinline__ void write_both(const Tile& t, const Part<T>& part, const Fp8Factor& by_rows,
                                            const Fp8Factor& by_columns, std::uint32_t* shared, uint4* tile) {

@@ -1,4 +1,4 @@
-// Defines gelu in its tanh form, and what multiplies `up` in gated activations, with their slopes.
+// Defines gelu in its tanh form, and the factor of `up` in gated activations, with their slopes.
 #pragma once
 
 #include <numbers>
@@ -7,8 +7,8 @@
 
 namespace prun::cuda {
 
-// 0.5 (1 + tanh(u)) = sigmoid(2u), so the tanh form needs one exponential and one division.
-// gelu_slope is 2u/x without its cubic part.
+// Since 0.5 (1 + tanh(u)) = sigmoid(2u), the tanh form needs one exponential and one division. gelu_slope is
+// 2u/x without its cubic part.
 template <class C>
 inline constexpr C gelu_slope = C(2 * std::numbers::inv_sqrtpi * std::numbers::sqrt2);
 template <class C>
@@ -35,7 +35,7 @@ struct GeluGrad {
   }
 };
 
-// Holds what multiplies `up`, and its slope.
+// Holds the factor of `up`, and its slope.
 template <class C>
 struct Gated {
   C value, slope;

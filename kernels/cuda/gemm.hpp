@@ -1,4 +1,4 @@
-// Matrix products through cuBLASLt:
+// Computes matrix products through cuBLASLt:
 //
 //   d [m, n] = a [m, k] * b [k, n] (+ c [m, n]), and what an epilogue makes of that
 //
@@ -9,8 +9,8 @@
 // used.
 //
 // Matrices are row-major. cuBLASLt's are column-major, in which the same bytes are the transposed matrix: it
-// is asked for d^T = b^T * a^T, so its A is our b, its B is our a, its m is our n, and its bias, one number
-// for each of its rows, is one for each of our columns. Whether an operand is transposed stays the same.
+// computes d^T = b^T * a^T, so its A is our b, its B is our a, its m is our n, and its bias, one number for
+// each of its rows, is one for each of our columns. Whether an operand is transposed stays the same.
 #pragma once
 
 #include <initializer_list>
@@ -21,8 +21,8 @@
 
 namespace prun::cuda {
 
-// Every product gets so many bytes of workspace, aligned to 256. Products that may run at the same time need
-// one each.
+// Every product gets this many bytes of workspace, aligned to 256. Products that may run at the same time
+// need one each.
 inline constexpr std::int64_t gemm_workspace = std::int64_t{32} << 20;
 
 enum class Epilogue : std::uint8_t {
@@ -34,36 +34,37 @@ enum class Epilogue : std::uint8_t {
 };
 
 // Where `fp8` is set, a [m, k] and b [n, k] are codes in e4m3 as cuda/fp8_blocks.hpp makes them: a's blocks
-// are rows, b's squares. Only output, epilogues none and bias, and what is added are as of the others.
+// are rows, b's squares. Then only output, epilogues none and bias, and what is added are as in other
+// products.
 struct Product {
   std::int64_t m, n, k;
-  bool transpose_a = false;    // a lies as [k, m]
-  bool transpose_b = false;    // b lies as [n, k]
-  DType input = DType::bf16;   // of a and b
-  DType output = DType::bf16;  // of c, d, bias and aux: the input's, or fp32 for halves
+  bool transpose_a = false;    // says that a lies as [k, m]
+  bool transpose_b = false;    // says that b lies as [n, k]
+  DType input = DType::bf16;   // is that of a and b
+  DType output = DType::bf16;  // is that of c, d, bias and aux: the input's, or fp32 for 16-bit types
   Epilogue epilogue = Epilogue::none;
-  std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // from row to row, in elements; 0: dense
-  std::int64_t batch = 1;  // products of so many matrices, each dense and behind the one before; no epilogue
-  std::int32_t alignment = 256;  // of all operands, in bytes
+  std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // lead from row to row, in elements; 0: dense
+  std::int64_t batch = 1;  // counts products of matrices, each dense and behind the one before; no epilogue
+  std::int32_t alignment = 256;  // is that of all operands, in bytes
   bool fp8 = false;
 };
 
-// Returns "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": beside Gemm::identity() all that an
-// algorithm depends on.
+// Returns "bf16 x bf16 -> fp32, m 768, n 768, k 65536, a transposed": an algorithm depends on this and on
+// Gemm::identity() alone.
 std::string text_of(const Product& product);
 
-// What all of these are aligned to, for Product::alignment; a null pointer is not used at all.
+// Returns what all of these are aligned to, for Product::alignment; a null pointer is not used at all.
 std::int32_t alignment_of(std::initializer_list<const void*> pointers);
 
 struct GemmOperands {
   const void* a;
   const void* b;
-  const void* c;     // null: nothing is added, and d not read; d itself: the product is added to it
-  const void* bias;  // null where the epilogue has none; so is aux
+  const void* c;     // is null where nothing is added; it may be d, which is not read otherwise
+  const void* bias;  // is null where the epilogue has none; so is aux
   void* d;
   void* workspace;
   void* aux = nullptr;
-  const float *a_scales = nullptr, *b_scales = nullptr;  // of fp8
+  const float *a_scales = nullptr, *b_scales = nullptr;  // are those of fp8
 };
 
 // Is a product with its algorithm, to run on the device of the Gemm that made it, by one thread at a time.
@@ -87,11 +88,11 @@ class GemmPlan {
 // States what tuning found.
 struct Tuning {
   int candidates;
-  double first_seconds;  // of the algorithm that the library's heuristic names first
+  double first_seconds;  // is that of the algorithm that the library's heuristic names first
   double best_seconds;
 };
 
-// cuBLASLt on the device that is current when it is made. Throws where library or driver are missing.
+// Opens cuBLASLt on the device that is current when it is made. Throws where library or driver are missing.
 class Gemm {
  public:
   // The library is looked for in these folders first; see Library.
@@ -107,17 +108,18 @@ class Gemm {
   // Returns a text such as "NVIDIA H200, cuBLASLt 13.1.0".
   std::string identity() const;
 
-  // Prepares it with the algorithm that the library's heuristic names first. It waits for nothing. Throws
-  // (`unsupported`) where the library has none, as may be for the epilogues besides `bias`.
+  // Prepares a product with the algorithm that the library's heuristic names first. It waits for nothing.
+  // Throws (`unsupported`) where the library has none, as may be for the epilogues besides `bias`.
   GemmPlan prepare(const Product& product) const;
 
   void run(const GemmPlan& plan, const GemmOperands& operands, Stream stream) const;
 
-  // Times up to so many algorithms on these operands, whose results it leaves in d and the workspace, and
-  // keeps the fastest. Waits for the stream.
+  // Times up to `candidates` algorithms on these operands, whose results it leaves in d and the workspace,
+  // and keeps the fastest. Waits for the stream.
   Tuning tune(GemmPlan& plan, const GemmOperands& operands, Stream stream, int candidates = 16) const;
 
-  // Takes what algorithm() said of the same product; false where the library cannot use it.
+  // Takes an algorithm that algorithm() named for the same product; returns false if the library cannot use
+  // it.
   bool choose(GemmPlan& plan, const std::string& algorithm) const;
 
  private:

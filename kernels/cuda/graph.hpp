@@ -24,14 +24,14 @@ class Event {
 
 class Graph {
  public:
-  // What `work` enqueues on the stream is captured and does not run.
+  // Captures what `work` enqueues on the stream; it does not run.
   Graph(Stream stream, const std::function<void()>& work);
   ~Graph();
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
   void run(Stream stream) const { check(cudaGraphLaunch(graph_, stream), "launching a graph"); }
-  // Of which each alone would be a command to the driver.
+  // Returns the number of nodes, each of which alone would be a command to the driver.
   std::int64_t nodes() const { return nodes_; }
 
  private:
@@ -39,8 +39,7 @@ class Graph {
   cudaGraphExec_t graph_ = nullptr;
 };
 
-// Says whether what `work` enqueues on the stream is kernels and nothing else. It is captured and does not
-// run.
+// Says whether `work` enqueues kernels on the stream and nothing else. They are captured and do not run.
 bool enqueues_kernels_alone(Stream stream, const std::function<void()>& work);
 
 }  // namespace prun::cuda

@@ -1,6 +1,6 @@
-// Products of groups of rows, whose offsets are on the device: begin[g] is the first row of group g,
-// begin[groups] their number. Tiles of 64 x 64 in shared memory, products in float (double for double), each
-// output a sum over its channels in their order: so its bits depend on nothing else.
+// Multiplies groups of rows, whose offsets are on the device: begin[g] is the first row of group g,
+// begin[groups] their number. Tiles of 64 x 64 are in shared memory, products in float (double for double),
+// and each output is a sum over its channels in their order: so its bits depend on nothing else.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -9,7 +9,7 @@ namespace prun::cuda {
 
 namespace grouped {
 
-inline constexpr int tile = 64, depth = 16, threads = 256, each = 4;  // a thread: 4 x 4 outputs
+inline constexpr int tile = 64, depth = 16, threads = 256, each = 4;  // a thread has 4 x 4 outputs
 
 template <class C>
 struct Tiles {
@@ -33,8 +33,7 @@ __device__ __forceinline__ void multiply(const Tiles<C>& at, C (&sums)[each][eac
   }
 }
 
-// Fills a tile: element (k, m) is load(k, m), 0 where that is outside. With `along_k` neighbours in memory
-// follow k.
+// Fills a tile: element (k, m) is load(k, m), 0 outside. With `along_k` neighbours in memory follow k.
 template <bool along_k, class C, class Load>
 __device__ __forceinline__ void fill(C (&to)[depth][tile + 4], const Load& load) {
 #pragma unroll
@@ -47,8 +46,8 @@ __device__ __forceinline__ void fill(C (&to)[depth][tile + 4], const Load& load)
 
 }  // namespace grouped
 
-// Returns the one of `groups`, in order, that has tile number `number` of all that groups of these sizes
-// have; -1 where there are fewer. `first` is its first row there.
+// Returns the group, in order, that has tile number `number` of all tiles that groups of these sizes have; -1
+// where there are fewer. `first` is the tile's first row.
 __device__ __forceinline__ int group_of_tile(const std::int32_t* begin, int groups, std::int64_t number,
                                              std::int64_t& first) {
   for (int g = 0; g < groups; ++g) {
@@ -101,7 +100,7 @@ __global__ __launch_bounds__(grouped::threads) void grouped_rows_kernel(const T*
         store(to + (first + row + i) * n + column + own + j, sums[i][j]);
 }
 
-// sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[r, n], or = where it
+// Computes sum[g][m, n] += sum over rows r of group g of left[left_map(r), m] * right[r, n], or = where it
 // begins.
 template <class T, class S>
 __global__ __launch_bounds__(grouped::threads) void grouped_sums_kernel(const T* left,

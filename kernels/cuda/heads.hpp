@@ -6,10 +6,10 @@
 
 namespace prun::cuda {
 
-// Packed is x[rows, packed, head_dim], where a row's slots are its queries, one key and one value. Apart are
-// q[rows, packed - 2, head_dim] and k, v[rows, head_dim].
+// Packed means x[rows, packed, head_dim], where a row's slots are its queries, one key and one value. Apart
+// means q[rows, packed - 2, head_dim] and k, v[rows, head_dim].
 struct HeadsShape {
-  std::int64_t rows, packed, head_dim;  // rows: batch * seq * heads
+  std::int64_t rows, packed, head_dim;  // `rows` is batch * seq * heads
 };
 
 template <class T>

@@ -15,12 +15,12 @@ namespace prun::cuda {
 
 using Stream = CUstream_st*;
 
-// Is double for double, otherwise float: what values are computed in, and the type of statistics and, unless
-// a second template argument S names another, of accumulators. S may be bf16 for values in bf16.
+// Is double for double, otherwise float: values are computed in it, and statistics have this type and, unless
+// a second template argument S names another, accumulators. S may be bf16 for values in bf16.
 template <class T>
 using Compute = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-// What a kernel adds a sum to, rounded once with it, or begins: then what lies there is not read.
+// Is what a kernel adds a sum to, rounded once with it, or begins: then the old values are not read.
 template <class C>
 struct Sum {
   C* data;

@@ -1,5 +1,5 @@
-// A shared library that is opened by name when it is first needed, so that whatever uses it can be built,
-// loaded and asked what it offers where the library or a driver is missing.
+// Opens a shared library by name when it is first needed, so that code which uses it can be built, loaded and
+// asked what it offers where the library or a driver is missing.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 namespace prun::cuda {
 
 struct LibraryNames {
-  const char* title;               // as messages call it
-  std::vector<std::string> files;  // the one preferred first, e.g. "libcublasLt.so.13"
-  const char* install;             // what to install where it is missing
+  const char* title;               // is its name in messages
+  std::vector<std::string> files;  // begins with the preferred one, e.g. "libcublasLt.so.13"
+  const char* install;             // says what to install where it is missing
 };
 
 // It is never closed: CUDA's libraries leave threads and handlers behind that outlive a handle.

@@ -1,4 +1,4 @@
-// linear and its two gradients as products, on operands flattened to matrices:
+// Computes linear and its two gradients as products, on operands flattened to matrices:
 //
 //   linear              y [rows, out] = x [rows, in] * weight [out, in]^T (+ bias [out]) (+ residual)
 //   linear_input_grad   dx [rows, in] = dy [rows, out] * weight
@@ -14,8 +14,8 @@ namespace prun::cuda {
 
 struct LinearShape {
   std::int64_t rows, in, out;
-  bool bias = false;             // of linear
-  std::int32_t alignment = 256;  // of all operands, in bytes
+  bool bias = false;             // is that of linear
+  std::int32_t alignment = 256;  // is that of all operands, in bytes
 };
 
 template <class T>
@@ -63,7 +63,7 @@ GemmOperands linear_input_grad_operands(const T* dy, const T* weight, T* dx, voi
   return {dy, weight, nullptr, nullptr, dx, workspace};
 }
 
-// `first`: dweight holds nothing yet and is not read.
+// `first` says that dweight holds nothing yet and is not read.
 template <class T, class S>
 GemmOperands linear_weight_grad_operands(const T* x, const T* dy, S* dweight, bool first, void* workspace) {
   return {dy, x, first ? nullptr : dweight, nullptr, dweight, workspace};

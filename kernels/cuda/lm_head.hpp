@@ -1,5 +1,5 @@
-// The pointwise part of the LM head, over a chunk of rows of logits: cross-entropy with the gradient in
-// place, and the steps of its form over a split vocabulary. The logits have any of the value types; the
+// Declares the pointwise part of the LM head, over a chunk of rows of logits: cross-entropy with the gradient
+// in place, and the steps of its form over a split vocabulary. The logits have any of the value types; the
 // matrix products around them are not done here. A target below 0 does not count; one beyond the vocabulary
 // makes the loss NaN.
 #pragma once
@@ -13,11 +13,11 @@ struct Logits {
   T* data;
   std::int64_t rows;
   std::int64_t vocab;
-  std::int64_t stride;          // of the rows, in elements; what lies behind a row's vocabulary is left alone
+  std::int64_t stride;          // leads from row to row, in elements; a row's padding is left alone
   const std::int32_t* targets;  // [rows]
 };
 
-// What core/ops/lm_head_regularized.cpp adds to the loss: nothing where both are 0. `words` are those of the
+// States what core/ops/lm_head_regularized.cpp adds to the loss: nothing where both are 0. `words` counts the
 // whole vocabulary.
 struct HeadRegular {
   double z = 0, smoothing = 0;
@@ -32,36 +32,36 @@ template <class T>
 void cross_entropy(const Logits<T>& logits, const double* scale, double* loss, void* workspace, Stream stream,
                    const HeadRegular& by = {});
 
-// Largest logit, sum of exponentials above it and target's logit of each row (0 where the target lies in
-// another part) of a part of the vocabulary that begins at `first` of `whole`.
+// Finds for each row the largest logit, the sum of exponentials above it and the target's logit (0 where the
+// target lies in another part), in a part of the vocabulary that begins at `first` of `whole`.
 template <class T>
 void lm_head_scan(const Logits<T>& logits, std::int64_t first, std::int64_t whole, Compute<T>* largest,
                   Compute<T>* sum, Compute<T>* wanted, Stream stream, const HeadRegular& by = {});
 
-// scaled = sum * exp(largest - gmax)
+// Computes scaled = sum * exp(largest - gmax).
 template <class C>
 void lm_head_rescale(const C* largest, const C* gmax, const C* sum, C* scaled, std::int64_t rows,
                      Stream stream);
 
-// lse = gmax + log(sum); *loss += lse - wanted over the rows whose target counts. The workspace has 8 bytes a
-// row.
+// Computes lse = gmax + log(sum); *loss += lse - wanted over the rows whose target counts. The workspace has
+// 8 bytes a row.
 template <class C>
 void lm_head_loss(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets, double* loss,
                   C* lse, std::int64_t rows, void* workspace, Stream stream, const HeadRegular& by = {});
 
-// sums[group, 0] += the same, sums[group, 1] += 1, of the rows of each of `count` groups.
+// Adds the same to sums[group, 0], and 1 to sums[group, 1], for the rows of each of `count` groups.
 template <class C>
 void lm_head_groups(const C* gmax, const C* sum, const C* wanted, const std::int32_t* targets,
                     const std::int32_t* groups, double* sums, std::int64_t count, std::int64_t rows,
                     Stream stream, const HeadRegular& by = {});
 
-// Turns logits of such a part into gradients.
+// Turns logits of a part of the vocabulary into gradients.
 template <class T>
 void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>* lse, const double* scale,
                   Stream stream, const HeadRegular& by = {});
 
-// Of rows of `seq` positions: what the last one whose target is not negative multiplies the weight to; zeros
-// where there is none. A bias, which may be null, is added to each.
+// Computes the logits of one position for each row of `seq` positions, the last one whose target is not
+// negative; they are zeros where there is none. A bias, which may be null, is added to each.
 struct HeadLogitsShape {
   std::int64_t batch, seq, width, vocab;
 };

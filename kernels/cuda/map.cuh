@@ -1,4 +1,4 @@
-// Elementwise kernels: out[i] = f(in[i]...), each thread with several 16-byte loads in flight.
+// Launches elementwise kernels: out[i] = f(in[i]...), each thread with several 16-byte loads in flight.
 #pragma once
 
 #include "cuda/device.cuh"

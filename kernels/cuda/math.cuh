@@ -1,5 +1,5 @@
-// Computes exp and sigmoid for values stored as T: double as the library has it, float to within a few units
-// in the last place, and what is rounded to bf16 with far more than bf16's precision.
+// Computes exp and sigmoid for values stored as T: double by the library, float to within a few units in the
+// last place, and values that are rounded to bf16 with far more than bf16's precision.
 #pragma once
 
 #include "cuda/approximate.cuh"
@@ -21,7 +21,7 @@ __device__ __forceinline__ Compute<T> exp_of(Compute<T> x) {
 __device__ __forceinline__ float inverse(float x) { return inverse_approximately(x); }
 __device__ __forceinline__ double inverse(double x) { return 1.0 / x; }
 
-// Holds 1 / (1 + e^-x), and what is missing to 1, each to full relative precision.
+// Holds 1 / (1 + e^-x), and its difference to 1, each to full relative precision.
 template <class C>
 struct Sigmoid {
   C value;
@@ -30,7 +30,7 @@ struct Sigmoid {
 
 template <class T, class C = Compute<T>>
 __device__ __forceinline__ Sigmoid<C> sigmoid(C x) {
-  const C bounded = x < C(-80) ? C(-80) : x;  // so that the exponential stays finite
+  const C bounded = x < C(-80) ? C(-80) : x;  // keeps the exponential finite
   const C e = exp_of<T>(-bounded);
   const C value = inverse(C(1) + e);
   return {value, e * value};

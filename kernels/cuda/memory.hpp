@@ -1,4 +1,5 @@
-// zero, copy and checksum: bytes of any type; copy's and the sums may also lie in pinned memory of the host.
+// Declares zero, copy and checksum for bytes of any type; copy's and the sums may also lie in pinned host
+// memory.
 #pragma once
 
 #include "cuda/launch.hpp"

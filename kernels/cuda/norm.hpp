@@ -1,5 +1,5 @@
 // Declares layernorm and rmsnorm over rows, forward with the residual added before, backward with the
-// gradient that passes the norm by added and the weights' gradients in the same pass.
+// gradient that bypasses the norm added and the weights' gradients in the same pass.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -11,16 +11,16 @@ template <class T>
 struct NormForward {
   const T* x;
   const T* residual;  // may be null
-  T* sum;             // x + residual, rounded; may be x or residual
+  T* sum;             // is x + residual, rounded; it may be x or residual
   const T* gain;
-  const T* bias;  // layernorm only; may be null
+  const T* bias;  // is layernorm's only; may be null
   T* y;
-  Compute<T>* mean;  // layernorm only
+  Compute<T>* mean;  // is layernorm's only
   Compute<T>* rstd;
   std::int64_t rows;
   std::int64_t width;
   double eps;
-  double offset = 0;  // rmsnorm only: it multiplies by offset + gain
+  double offset = 0;  // is rmsnorm's only: it multiplies by offset + gain
 };
 
 template <class T>
@@ -28,23 +28,23 @@ void layernorm(const NormForward<T>& norm, Stream stream);
 template <class T>
 void rmsnorm(const NormForward<T>& norm, Stream stream);
 
-// Computes dx = the norm's input gradient + residual, beside the weights' gradients. What is null is left
-// out.
+// Computes dx = the norm's input gradient + residual, beside the weights' gradients. A result that is null is
+// left out.
 template <class T, class S = Compute<T>>
 struct NormBackward {
   const T* dy;
   const T* x;
-  const T* gain;           // not read where dx is null
-  const Compute<T>* mean;  // layernorm only
+  const T* gain;           // is not read where dx is null
+  const Compute<T>* mean;  // is layernorm's only
   const Compute<T>* rstd;
   const T* residual;  // may be null, or dx
   T* dx;
   Sum<S> dgain;
-  Sum<S> dbias;  // layernorm only
+  Sum<S> dbias;  // is layernorm's only
   std::int64_t rows;
   std::int64_t width;
   void* workspace;    // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null
-  double offset = 0;  // as in forward
+  double offset = 0;  // is that of forward
 };
 
 template <class T>

@@ -1,7 +1,7 @@
-// The updates, adamw, sgd, momentum and average_weights, what decides about them, sum_squares and
-// clip_factor, and what looks for the reason where that was against them, count_non_finite. Each goes over
-// all tensors of a list in one launch (a few, where there are more than some hundred). The lists are read
-// when the launch is enqueued; the step's scalars lie on the device.
+// Declares the updates, adamw, sgd, momentum and average_weights, the ops that decide about them, sum_squares
+// and clip_factor, and count_non_finite, which looks for the reason where these were against an update. Each
+// goes over all tensors of a list in one launch (a few, where there are more than some hundred). The lists
+// are read when the launch is enqueued; the step's scalars lie on the device.
 //
 // An update is the sequence of operations in kernels/update_rule.hpp, and has the bits of kernels/cpu.
 #pragma once
@@ -26,13 +26,13 @@ void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspac
 std::int64_t sum_squares_workspace();
 
 struct ClipFactor {
-  const double* sum;  // of squares
+  const double* sum;  // is that of squares
   const double* loss;
   const double* halt;
   double* norm;
-  double* clip;                   // limit / norm where that is below 1, otherwise 1, over the scale
-  double* keep;                   // 0 where norm or loss is not finite or halt is not 0, otherwise 1
-  const double* scale = nullptr;  // of the loss, which the norm is without; null: none
+  double* clip;                   // is limit / norm where that is below 1, otherwise 1, over the scale
+  double* keep;                   // is 0 where norm or loss is not finite or halt is not 0, otherwise 1
+  const double* scale = nullptr;  // is the loss's, which the norm is without; null: none
 };
 
 // A limit of 0 means none.
@@ -50,12 +50,12 @@ struct CountedValues {
 template <class T>
 void count_non_finite(std::span<const CountedValues<T>> tensors, const double* keep, Stream stream);
 
-// Types is UpdateTypes<...>. For what rounds by chance each tensor of the list has its elements' numbers.
+// Types is UpdateTypes<...>. Where an update rounds by chance, `numbers` says which elements a tensor has.
 template <class Types>
 struct AdamTensor {
   typename Types::Parameter* parameter;
-  // May be null only where there is none by its type; otherwise it is updated and the parameter is its
-  // rounding.
+  // It may be null only where its type says that there is none; otherwise it is updated and the parameter is
+  // its rounding.
   typename Types::Master* master;
   const typename Types::Gradient* gradient;
   typename Types::State* m;
@@ -68,7 +68,7 @@ struct AdamTensor {
 
 struct AdamSettings {
   double beta1, beta2, eps;
-  const double *lr, *step, *clip, *keep;  // on the device; keep 0: nothing is written
+  const double *lr, *step, *clip, *keep;  // are on the device; with keep 0 nothing is written
   const double* seed = nullptr;           // may be null where nothing rounds by chance
 };
 
@@ -80,7 +80,7 @@ struct SgdTensor {
   typename Types::Parameter* parameter;
   typename Types::Master* master;
   const typename Types::Gradient* gradient;
-  typename Types::State* buffer;  // of the momentum; may be null where that is 0
+  typename Types::State* buffer;  // is the momentum's; it may be null where that is 0
   std::int64_t elements;
   double decay;
   double lr_scale;
@@ -89,19 +89,19 @@ struct SgdTensor {
 
 struct SgdSettings {
   double momentum;
-  const double *lr, *clip, *keep;                 // no clip: gradients are taken as they are
+  const double *lr, *clip, *keep;                 // a null clip takes gradients as they are
   const double *step = nullptr, *seed = nullptr;  // may be null where nothing rounds by chance
 };
 
 template <class Types>
 void sgd(std::span<const SgdTensor<Types>> tensors, const SgdSettings& settings, Stream stream);
 
-// Types are as choose_momentum() has them.
+// Types are those of choose_momentum().
 template <class Types>
 struct MomentumTensor {
   const typename Types::Gradient* gradient;
   typename Types::State* state;
-  typename Types::C* direction;  // zeros where keep is 0
+  typename Types::C* direction;  // is zeros where keep is 0
   std::int64_t elements;
   TensorElements numbers = {};
 };
@@ -117,11 +117,11 @@ template <class Types>
 void momentum(std::span<const MomentumTensor<Types>> tensors, const MomentumSettings& settings,
               Stream stream);
 
-// Types are as choose_average() has them.
+// Types are those of choose_average().
 template <class Types>
 struct AveragedTensor {
   const typename Types::Parameter* parameter;
-  const typename Types::Master* master;  // may be null only where there is none by its type
+  const typename Types::Master* master;  // may be null only where its type says that there is none
   typename Types::C* average;
   std::int64_t elements;
 };

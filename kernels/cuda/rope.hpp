@@ -1,5 +1,5 @@
-// rope: queries, keys and values out of their packed projection, the first two turned by their position;
-// rope_grad turns their gradients back and packs them.
+// Declares rope, which takes queries, keys and values out of their packed projection, the first two turned by
+// their position, and rope_grad, which turns their gradients back and packs them.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -9,13 +9,13 @@ namespace prun::cuda {
 
 struct RopeShape {
   std::int64_t batch, seq, heads, packed, head_dim;
-  std::int64_t first_position = 0;  // of the first row of seq
+  std::int64_t first_position = 0;  // is that of the first row of seq
   RopeTurn turn = {};
-  const double* position = nullptr;         // added to it, on the device; null: nothing
-  const std::int32_t* positions = nullptr;  // of each row of seq, on the device; null: one after the other
+  const double* position = nullptr;         // is added to it, on the device; null: nothing
+  const std::int32_t* positions = nullptr;  // is by row of seq, on the device; null: in order
 };
 
-// The shapes are x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim], k, v
+// Shapes are x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim], k, v
 // [batch, seq, heads, head_dim].
 template <class T>
 void rope(const T* x, T* q, T* k, T* v, const RopeShape& shape, Stream stream);

@@ -12,7 +12,7 @@ struct RouteShape {
   std::int64_t groups = 1, chosen_groups = 1, group_best = 2;
 };
 
-// Says whether a block's shared memory has room for that many scores.
+// Says whether a block's shared memory has room for `routes` scores.
 bool routes_fit(std::int64_t routes, std::int64_t size_of_score);
 
 // `bias` may be null. C is float or double.

@@ -1,5 +1,5 @@
-// Scores of experts from their logits, a position to a warp: what route, its gradient and balance share.
-// Whoever reads what other lanes have written waits for the block first.
+// Computes scores of experts from their logits, a position to a warp; route, its gradient and balance share
+// it. A lane that reads what other lanes have written must wait for the block first.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -9,11 +9,11 @@ namespace prun::cuda {
 
 inline constexpr int warp_size = 32;
 
-// What keeps a quotient finite where all chosen scores are 0; of others it changes no bit.
+// Keeps a quotient finite where all chosen scores are 0; it changes no bit of others.
 template <class C>
 inline constexpr C least_sum = C(1e-20);
 
-// softmax of a row into `scores`, or nowhere; returns the logarithm of its sum of exponentials.
+// Computes the softmax of a row into `scores`, unless null; returns the logarithm of its sum of exponentials.
 template <class C>
 __device__ __forceinline__ C softmax_scores(const C* logits, int n, C* scores, int lane) {
   C most = -INFINITY;

@@ -9,8 +9,8 @@ struct RouterShape {
   std::int64_t rows, routes, hidden;
 };
 
-// Bytes of workspace, where sums have elements of so many: products are cut along what they sum over, and the
-// parts added in order.
+// Returns the bytes of workspace for sums with elements of `size` bytes: products are cut along the dimension
+// that is summed, and the parts added in order.
 std::int64_t router_workspace(const RouterShape& shape, std::int64_t size);
 std::int64_t router_weight_grad_workspace(const RouterShape& shape, std::int64_t size);
 

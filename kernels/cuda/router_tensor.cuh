@@ -1,7 +1,7 @@
-// Products of a router's size on tensor cores: tiles of 64 x 64 outputs, 64 of what is summed over at a time,
-// of which the next are on their way to registers while those in shared memory are multiplied. Every output
-// is a sum in the order of what is summed over, whatever else there is. A factor in float is the sum of two
-// in bf16, the nearest one and what is missing to it: 16 bits of each value.
+// Multiplies matrices of a router's size on tensor cores: tiles of 64 x 64 outputs, 64 of the summed
+// dimension at a time, of which the next are on their way to registers while those in shared memory are
+// multiplied. Every output is a sum in the order of that dimension, whatever else there is. A factor in float
+// is the sum of two in bf16, the nearest one and its difference to the value: 16 bits of each value.
 #pragma once
 
 #include "cuda/device.cuh"
@@ -10,10 +10,10 @@
 
 namespace prun::cuda::router_parts {
 
-inline constexpr int tile = 64, threads = 128, chunks = 4;  // of eight values, that a thread has of a factor
+inline constexpr int tile = 64, threads = 128, chunks = 4;  // of eight values, for each thread
 
-// A source says where a tile of a factor lies: in rows of so many values, of which some are there. By rows,
-// they are outputs by what is summed over, else the other way round.
+// A source says where a tile of a factor lies: in rows of `width` values, of which some are there. By rows
+// means that rows are outputs and columns are summed, otherwise the other way round.
 template <class A>
 struct Source {
   const A* data;
@@ -139,7 +139,7 @@ struct Sums {
   }
 };
 
-// Computes a tile; the sources begin where what is summed over does.
+// Computes a tile; the sources begin where the summed dimension does.
 template <class A, class Out, bool left_by_rows, bool right_by_rows>
 __device__ __forceinline__ void multiply_tile(Source<A> left, Source<bf16> right, std::int64_t steps, Out* to,
                                               std::int64_t row, std::int64_t column, std::int64_t m,

@@ -1,4 +1,4 @@
-// The op positions says which position is at each place of a rank's part of the sequences.
+// Declares the op `positions`: which position is at each place of a rank's part of the sequences.
 #pragma once
 
 #include "cuda/launch.hpp"
@@ -6,7 +6,7 @@
 
 namespace prun::cuda {
 
-// Those of `count` places from `first` on.
+// Writes the positions of `count` places from `first` on.
 void positions(std::int32_t* result, std::int64_t first, std::int64_t count, const SequenceOrder& order,
                Stream stream);
 

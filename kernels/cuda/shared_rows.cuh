@@ -1,24 +1,24 @@
-// Keeps rows of bf16 in shared memory as tensor cores take them.
+// Keeps rows of bf16 in shared memory in the form that tensor cores take.
 #pragma once
 
 #include "prun/types.hpp"
 
 namespace prun::cuda {
 
-// Threads are counted without a sign: what is divided by a power of two is shifted.
+// Threads are counted without a sign, so that a division by a power of two is a shift.
 __device__ __forceinline__ int thread_over(unsigned n) { return static_cast<int>(threadIdx.x / n); }
 __device__ __forceinline__ int thread_modulo(unsigned n) { return static_cast<int>(threadIdx.x % n); }
 
-// Are rows in shared memory. Chunks of 16 bytes have changed places in each row, so that eight rows' chunks
-// of one column are in different banks.
+// Describes rows in shared memory. Chunks of 16 bytes have changed places in each row, so that eight rows'
+// chunks of one column are in different banks.
 template <int width>
 struct SharedRows {
   bf16* data;
 
   __device__ bf16* at(int row, int chunk) const { return data + row * width + (chunk ^ (row & 7)) * 8; }
-  // Return the matrices of 16 rows from `row` on, a multiple of 8, and of 16 channels from 8 * chunk on, an
-  // even one, as load_matrices() wants them for the left factor of a product, and of the right one where its
-  // rows are columns.
+  // These return the matrices of 16 rows from `row` on, a multiple of 8, and of 16 channels from 8 * chunk
+  // on, an even one, as load_matrices() wants them for the left factor of a product, and for the right one
+  // where its rows are columns.
   __device__ const bf16* left(int row, int chunk) const {
     return matrix(row, chunk, thread_modulo(16), thread_modulo(32) / 16);
   }

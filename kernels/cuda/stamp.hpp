@@ -1,4 +1,4 @@
-// Reads the time, as the GPU has it.
+// Reads the time of the GPU's own clock.
 #pragma once
 
 #include "cuda/launch.hpp"

@@ -1,11 +1,11 @@
-// keep_summand, momentum_summand and frozen_direction: what an update is made of that ranks sum.
+// Declares keep_summand, momentum_summand and frozen_direction: the parts of an update that ranks sum.
 #pragma once
 
 #include "cuda/launch.hpp"
 
 namespace prun::cuda {
 
-// Rows move up by one, and the last becomes x: each has `bytes`, a multiple of 4.
+// Moves rows up by one, and makes x the last: each has `bytes` bytes, a multiple of 4.
 void keep_summand(const void* x, void* summands, std::int64_t bytes, std::int64_t rows, Stream stream);
 
 // Takes each row of gradient, as long as m.

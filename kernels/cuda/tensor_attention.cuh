@@ -1,6 +1,7 @@
-// What attention on tensor cores is built from. A block keeps some rows, 16 for each of its row warps, and
-// meets tiles of other rows of the same width, several of which are copied ahead. Where there are more warps
-// than rows need, they are groups: each takes its part of every tile, and their sums are added up at the end.
+// Holds what attention on tensor cores is built from. A block keeps some rows, 16 for each of its row warps,
+// and meets tiles of other rows of the same width, several of which are copied ahead. Where there are more
+// warps than rows need, they are groups: each takes its part of every tile, and their sums are added up at
+// the end.
 #pragma once
 
 #include "cuda/async.cuh"
@@ -11,14 +12,14 @@
 
 namespace prun::cuda::tensor_attention_parts {
 
-// `inner` rows of a tile for each group; `stages` tiles at a time in shared memory; a multiprocessor holds
-// `blocks` blocks.
+// Each group has `inner` rows of a tile; `stages` tiles at a time are in shared memory; a multiprocessor
+// holds `blocks` blocks.
 template <int Width, int RowWarps, int Groups, int Inner, int Stages, int Blocks>
 struct Form {
   static constexpr int width = Width, rows = 16 * RowWarps, row_warps = RowWarps, groups = Groups;
   static constexpr int warps = RowWarps * Groups, threads = 32 * warps, inner = Inner, tile = Inner * Groups;
   static constexpr int stages = Stages, blocks = Blocks;
-  static constexpr int columns = Width / 8;  // tiles of 8 of a row
+  static constexpr int columns = Width / 8;  // counts tiles of 8 columns in a row
   static constexpr float scale = Width == 64 ? 0.125f : 0.0883883476f;
   static_assert((Width == 64 || Width == 128) && Inner % 16 == 0 && Stages >= 2);
 
@@ -27,22 +28,22 @@ struct Form {
   using Sums = float[columns][4];
 };
 
-// The calling thread's place.
+// Says where the calling thread is.
 template <class Form>
 struct Place {
   int lane = thread_modulo(32), warp = thread_over(32);
   int group = thread_over(32 * Form::row_warps);
-  int strip = thread_modulo(32 * Form::row_warps) / 32 * 16;  // where its 16 rows begin in the block's
-  int row = thread_modulo(32) / 4;                            // of a tile; the other one is 8 further
+  int strip = thread_modulo(32 * Form::row_warps) / 32 * 16;  // says where its 16 rows begin in the block's
+  int row = thread_modulo(32) / 4;                            // is within a tile; the other one is 8 further
   int column = thread_modulo(4) * 2;                          // of a tile of 8; the other one is next to it
 };
 
-// Rows of a head as a thread copies them: the chunk that is its own, in each row that is its turn.
+// Describes rows of a head as a thread copies them: it takes one chunk in each row that is its turn.
 template <class Form>
 struct Source {
   static constexpr unsigned chunks = Form::width / 8;
   static constexpr int step = Form::threads / static_cast<int>(chunks);
-  static_assert(step % 8 == 0);  // whole turns of SharedRows
+  static_assert(step % 8 == 0);  // must be whole turns of SharedRows
   const bf16* own;
   std::int64_t stride;
 
@@ -74,7 +75,7 @@ __device__ void copy_numbers(const T* from, int first, int seq, T rest, T* to) {
 }
 
 // ---------------------------------------------------------------- products
-// 16 rows as the left factor.
+// Holds 16 rows as the left factor.
 template <int width>
 struct Strip {
   Pair of[width / 16][4];
@@ -93,7 +94,7 @@ __device__ void clear(float (&sums)[n][4]) {
     for (int e = 0; e < 4; ++e) sums[i][e] = 0;
 }
 
-// scores = strip x rows^T, of rows from `row` on, 8 for each of n columns.
+// Computes scores = strip x rows^T, for rows from `row` on, 8 for each of n columns.
 template <int n, int width>
 __device__ void dot_rows(const Strip<width>& strip, SharedRows<width> rows, int row, float (&scores)[n][4]) {
   clear(scores);
@@ -112,7 +113,7 @@ __device__ __forceinline__ Pair pair_of(float first, float second) {
   return pack<bf16>(Lanes<float, 2>{{first, second}}).word[0];
 }
 
-// As the left factor.
+// Turns weights into a left factor.
 template <int n>
 __device__ void round_scores(const float (&scores)[2 * n][4], Pair (&weights)[n][4]) {
 #pragma unroll
@@ -122,7 +123,7 @@ __device__ void round_scores(const float (&scores)[2 * n][4], Pair (&weights)[n]
       weights[i][e] = pair_of(scores[2 * i + e / 2][e % 2 * 2], scores[2 * i + e / 2][e % 2 * 2 + 1]);
 }
 
-// sums += weights x rows, from `row` on.
+// Computes sums += weights x rows, from `row` on.
 template <int n, int width>
 __device__ void add_rows(const Pair (&weights)[n][4], SharedRows<width> rows, int row,
                          float (&sums)[width / 8][4]) {
@@ -137,8 +138,8 @@ __device__ void add_rows(const Pair (&weights)[n][4], SharedRows<width> rows, in
     }
 }
 
-// A thread's scores of 16 rows by 8 columns for each of n, scaled, with the bias of each added; `distance` is
-// that of its first column's key from its first row's query.
+// Returns a thread's scores of 16 rows by 8 columns for each of n, scaled, with the bias of each added;
+// `distance` is that of its first column's key from its first row's query.
 template <int n>
 __device__ void add_biases(const Biases<float>& biases, unsigned head, int distance, float (&scores)[n][4]) {
   const float* const own = biases.of_head(head) + distance;
@@ -147,7 +148,7 @@ __device__ void add_biases(const Biases<float>& biases, unsigned head, int dista
 #pragma unroll
     for (int e = 0; e < 4; ++e) scores[i][e] = biases.scale * scores[i][e] + own[8 * i + e % 2 - e / 2 * 8];
 }
-// The same of scores that lie [key, query].
+// Does the same for scores that lie [key, query].
 template <int n>
 __device__ void add_biases_of_keys(const Biases<float>& biases, unsigned head, int distance,
                                    float (&scores)[n][4]) {
@@ -164,8 +165,8 @@ __device__ float quad_fold(float x, Combine combine) {
   return combine(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-// Of a strip's rows lane / 4 and lane / 4 + 8, each row's product with the same row of 16 others. It is the
-// diagonal of a product, which costs less than to unpack the rows.
+// Computes, for a strip's rows lane / 4 and lane / 4 + 8, each row's product with the same row of 16 others.
+// It is the diagonal of a product, which costs less than to unpack the rows.
 template <int width>
 __device__ void dot_same_rows(const Strip<width>& strip, SharedRows<width> rows, int row, float (&dots)[2]) {
   float product[2][4];
@@ -180,7 +181,7 @@ __device__ void dot_same_rows(const Strip<width>& strip, SharedRows<width> rows,
 // Sums of a block's rows in shared memory, those of each group. Threads that wrote fragments read rows.
 template <class Form>
 struct GroupSums {
-  static constexpr int pitch = Form::width + 8;  // so that eight rows are in different banks
+  static constexpr int pitch = Form::width + 8;  // keeps eight rows in different banks
   static constexpr int bytes = Form::groups * Form::rows * pitch * 4;
   float* memory;
 
@@ -196,7 +197,8 @@ struct GroupSums {
     }
   }
 
-  // Once all have put theirs: stores the sums over groups, in their order, at positions from `first` on.
+  // Must be called when all have put theirs: stores the sums over groups, in order, at positions from `first`
+  // on.
   __device__ void store(const Rows<bf16>& to, int first, int seq) const {
     constexpr int n = 4, units = Form::width / n;
     const int column = thread_modulo(units) * n;
@@ -222,7 +224,7 @@ inline bool takes_shape(const AttentionShape& s) {
          ceil_div(s.seq, least_rows) * (s.queries + 1) <= most;
 }
 
-// Lets the kernel use so much shared memory.
+// Lets the kernel use `bytes` bytes of shared memory.
 template <class Kernel>
 void allow_shared(Kernel kernel, int bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),

@@ -1,4 +1,4 @@
-// Products of bf16 with sums in float, as the tensor cores of every GPU since Ampere take them: by a warp, 16
+// Multiplies bf16 with sums in float, as the tensor cores of every GPU since Ampere do: a warp multiplies 16
 // rows by 8 columns over 16 channels. Of such a tile, lane l holds the columns 2 (l % 4) and the next of rows
 // l / 4 and l / 4 + 8.
 #pragma once
@@ -10,7 +10,7 @@ namespace prun::cuda {
 // Holds two neighbours in a register, the first in the lower half.
 using Pair = std::uint32_t;
 
-// Four matrices of 8 x 8 from shared memory: lane l says where row l % 8 of matrix l / 8 begins, at a
+// Loads four matrices of 8 x 8 from shared memory: lane l says where row l % 8 of matrix l / 8 begins, at a
 // multiple of 16 bytes, and gets of each matrix the columns 2 (l % 4) and the next of row l / 4.
 __device__ __forceinline__ void load_matrices(Pair (&to)[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -26,8 +26,9 @@ __device__ __forceinline__ void load_matrices_turned(Pair (&to)[4], const void* 
                : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(row))));
 }
 
-// sums += a b. Of a, 16 rows by 16 channels, matrices lie in the order (rows, channels) = (first, first),
-// (last, first), (first, last), (last, last) half; b is 8 columns by 16 channels, its halves first and last.
+// Computes sums += a b. Matrices of a, 16 rows by 16 channels, lie in the order (rows, channels) = (first,
+// first), (last, first), (first, last), (last, last) half; b is 8 columns by 16 channels, its halves first
+// and last.
 __device__ __forceinline__ void multiply_add(float (&sums)[4], const Pair (&a)[4], Pair first, Pair last) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"

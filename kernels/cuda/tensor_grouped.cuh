@@ -1,5 +1,5 @@
-// Has the parts of which products of groups of rows on tensor cores are built. A block computes tiles of 128
-// x 256 outputs one after the other, 64 channels at a time; the copies of the next stages, be they of the
+// Holds the parts of which products of groups of rows on tensor cores are built. A block computes tiles of
+// 128 x 256 outputs one after the other, 64 channels at a time; the copies of the next stages, be they of the
 // same tile or of the next, are under way meanwhile. In shared memory a stage is panels of 64 x 64, those of
 // the left factor and those of the right, as they are in memory: rows by channels, or, turned, channels by
 // rows.
@@ -13,19 +13,19 @@
 
 namespace prun::cuda::tensor_grouped_parts {
 
-inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;  // that multiply
-inline constexpr int panel = depth * depth;                                 // elements
+inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;  // counts threads that multiply
+inline constexpr int panel = depth * depth;                                 // counts elements
 inline constexpr int half = rows / 2;                                       // of a tile, of four warps
 inline constexpr int stage_elements = (rows + columns) * depth;
-inline constexpr int high = 16;  // so many tiles of rows are neighbours in the order of tiles
+inline constexpr int high = 16;  // counts tiles of rows that are neighbours in the order of tiles
 
 __device__ __forceinline__ int over(int extent, int size) { return (extent + size - 1) / size; }
 
 // ---------------------------------------------------------------- what there is to do
 struct Tile {
-  int group, begin, end;  // rows of the group
-  int row, column;        // of the group's outputs
-  int apart;              // so many rows from one half's first to the other's
+  int group, begin, end;  // are rows of the group
+  int row, column;        // are those of the group's outputs
+  int apart;              // counts rows from one half's first to the other's
   int steps;
 
   __device__ int output_row(int own) const { return row + own / half * apart + own % half; }
@@ -35,8 +35,8 @@ struct Tile {
 // blocks takes two below each other: then each has every other half, so that both have as much to do at a
 // group's end.
 struct Schedule {
-  std::int32_t* begin;  // of each group's rows, and the end
-  std::int32_t* first;  // tile of each group, and how many there are
+  std::int32_t* begin;  // is that of each group's rows, and the end
+  std::int32_t* first;  // is the first tile of each group, and how many there are
   int groups, sharers;
 
   static std::int64_t bytes(std::int64_t groups) { return 2 * (groups + 1) * 4; }
@@ -64,7 +64,7 @@ struct Schedule {
   // Returns the tile of the block of this rank among those that share it.
   template <class Job>
   __device__ Tile at(const Job& job, int number, int rank = 0) const {
-    int low = 0;  // the last group whose tiles begin at or before it
+    int low = 0;  // is the last group whose tiles begin at or before it
     for (int end = groups; end - low > 1;) {
       const int middle = (low + end) / 2;
       (first[middle] <= number ? low : end) = middle;
@@ -87,7 +87,7 @@ struct Schedule {
 };
 
 // ---------------------------------------------------------------- stages
-// The stages of shared memory, one after the other and again.
+// Holds the stages of shared memory, which are used one after the other and again.
 struct Ring {
   bf16* memory;
   int stages, now = 0;
@@ -96,7 +96,7 @@ struct Ring {
   __device__ void advance() { now = now + 1 == stages ? 0 : now + 1; }
 };
 
-// Waits for the oldest of so many stages whose copies this thread has begun.
+// Waits for the oldest of the `ahead` stages whose copies this thread has begun.
 __device__ __forceinline__ void wait_for_stage(int ahead) {
   if (ahead == 3)
     wait_copies<2>();
@@ -106,12 +106,12 @@ __device__ __forceinline__ void wait_for_stage(int ahead) {
     wait_copies<0>();
 }
 
-// Says what of a panel one of `copiers` threads copies: the same chunk of eight in every (copiers / 8)-th
-// row.
+// Says which part of a panel one of `copiers` threads copies: the same chunk of eight in every (copiers /
+// 8)-th row.
 template <int copiers>
 struct Share {
   static constexpr int rows = copiers / 8, of_panel = depth / rows;
-  static constexpr int turn = rows * depth;  // elements from one of its chunks to its next
+  static constexpr int turn = rows * depth;  // counts elements from one of its chunks to its next
 
   __device__ static int row() { return thread_modulo(copiers) / 8; }
   __device__ static int channel() { return thread_modulo(8) * 8; }
@@ -168,7 +168,7 @@ struct Producer {
 };
 
 // ---------------------------------------------------------------- products of a warp
-// A warp's 64 rows and 64 columns of a stage, 16 channels: a panel of each factor.
+// Holds a warp's 64 rows and 64 columns of a stage, 16 channels: a panel of each factor.
 template <class Job>
 struct Factors {
   Pair left[4][4], right[4][4];
@@ -218,8 +218,8 @@ struct WarpSums {
 
 // ---------------------------------------------------------------- results
 
-// Prefetches the values to which a tile's outputs will be added, so that they are near then. Threads take
-// rows.
+// Prefetches the values to which a tile's outputs will be added, so that they are in a near cache then.
+// Threads take rows.
 template <int copiers, class Job>
 __device__ void fetch_outputs(const Job& job, const Tile& tile) {
   const int height = job.height(tile.end - tile.begin), width = job.width();
@@ -231,8 +231,8 @@ __device__ void fetch_outputs(const Job& job, const Tile& tile) {
   }
 }
 
-// Of two neighbouring tiles of 8 columns a thread has two columns of each; it gets four of one, of the first
-// where its number is even.
+// A thread has two columns of each of two neighbouring tiles of 8 columns. This gives it four of one tile, of
+// the first where the thread's number is even.
 __device__ __forceinline__ Lanes<float, 4> four_of(const float (&first)[4], const float (&second)[4], int r) {
   const bool odd = thread_modulo(2) != 0;
   Lanes<float, 4> four;
@@ -246,7 +246,7 @@ __device__ __forceinline__ Lanes<float, 4> four_of(const float (&first)[4], cons
   return four;
 }
 
-// Stores a row's columns, or adds them to what lies there: what is to be read is under way at once.
+// Stores a row's columns, or adds them to the values there: all reads are under way at once.
 template <int count, class Out>
 __device__ __forceinline__ void put_row(Out* row, int column, int width, bool adds,
                                         Lanes<float, 4> (&fours)[count]) {

@@ -1,13 +1,13 @@
 // Defines the two kinds of products of groups of rows. A job says what a group's outputs are and how a thread
-// copies its share of each factor of a stage; and, for blocks that share the right one, of what tensor that
-// is a box.
+// copies its share of each factor of a stage; and, for blocks that share the right factor, of which tensor
+// that is a box.
 #pragma once
 
 #include "cuda/tensor_grouped.cuh"
 
 namespace prun::cuda::tensor_grouped_parts {
 
-// The right factors of all stages are in planes of rows of `columns` columns.
+// Describes the tensor of all stages' right factors: planes of rows of `columns` columns.
 struct RightTensor {
   const bf16* data;
   std::int64_t columns, rows, planes;
@@ -17,7 +17,7 @@ struct RightTensor {
 template <bool turned>
 struct RowsJob {
   static constexpr bool left_turned = false, right_turned = turned;
-  using Staged = bf16;  // what results are put in order as
+  using Staged = bf16;  // is the type that results are put in order in
   GroupedProduct call;
 
   __device__ int height(int own) const { return own; }
@@ -37,7 +37,7 @@ struct RowsJob {
   template <int copiers>
   struct Left {
     using Own = Share<copiers>;
-    int from[rows / Own::rows];  // rows; -1: beyond the group's
+    int from[rows / Own::rows];  // has rows; -1: beyond the group's
 
     __device__ void begin(const RowsJob& job, const Tile& tile) {
 #pragma unroll
@@ -91,7 +91,7 @@ struct TurnedRows {
     for (int i = 0; i < Own::of_panel; ++i)
       next[i] = mapped(from, tile.begin + step * depth + Own::row() + Own::rows * i, tile.end);
   }
-  // Panels begin so many columns apart.
+  // Panels begin `apart` columns apart.
   __device__ void copy(const MappedRows& from, int column, int apart, std::int64_t width,
                        bf16* panels) const {
     bf16* const to = Own::chunk(panels);
@@ -107,7 +107,7 @@ struct TurnedRows {
 template <class S>
 struct SumsJob {
   static constexpr bool left_turned = true, right_turned = true;
-  using Staged = float;  // they are rounded once, with what they are added to
+  using Staged = float;  // keeps them unrounded: they are rounded once, with the value they are added to
   GroupedSums<S> call;
 
   __device__ int height(int own) const { return own > 0 || call.sum.begins ? static_cast<int>(call.m) : 0; }
@@ -120,7 +120,7 @@ struct SumsJob {
   RightTensor right(const RowGroups& groups) const { return {call.right, call.n, groups.rows, 1}; }
   __device__ static int right_row(const Tile& tile) { return tile.begin; }
   __device__ static int right_plane(const Tile&) { return 0; }
-  // Below a group's rows are those of the next.
+  // Below a group's rows are those of the next group.
   __device__ static int right_rows(const Tile& tile, int step) {
     return min(depth, tile.end - tile.begin - step * depth);
   }

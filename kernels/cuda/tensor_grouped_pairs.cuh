@@ -1,6 +1,6 @@
-// Products of groups of rows by pairs of blocks (Hopper): a pair's two tiles lie below each other, so that
-// their right factor is the same. Each block copies half of it for both, and its own left factor: what is
-// read from L2, which is what four warps together wait for otherwise, is a third less.
+// Multiplies groups of rows by pairs of blocks (Hopper): a pair's two tiles lie below each other, so that
+// their right factor is the same. Each block copies half of it for both, and its own left factor: reads from
+// L2, which four warps together would wait for otherwise, are a third fewer.
 #pragma once
 
 #include "cuda/cluster.cuh"
@@ -11,12 +11,12 @@ namespace prun::cuda::tensor_grouped_parts {
 inline constexpr int pair_blocks = 2, pair_copiers = 128;
 inline constexpr int strip_bytes = 4096, all_strips_bytes = threads / 32 * strip_bytes;
 
-// A right factor is copied in boxes of so many rows: of its 256 rows, or of a panel.
+// A right factor is copied in boxes of this many rows: of its 256 rows, or of a panel.
 template <class Job>
 inline constexpr int box_rows = Job::right_turned ? depth : columns / pair_blocks;
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-// Each stage has a gate that opens when both factors are there, and one that opens when both blocks have done
+// Each stage has a gate that opens when both factors are there, and one that opens when both blocks are done
 // with it: then each may copy into both. Turns are counted by stage.
 struct PairGates {
   std::uint64_t* memory;
@@ -33,7 +33,7 @@ struct PairGates {
     show_gates();
     meet_cluster();
   }
-  // One thread of each warp calls it.
+  // One thread of each warp must call it.
   __device__ void release(int stage) const {
     for (int rank = 0; rank < pair_blocks; ++rank) arrive_in(empty(stage), rank);
   }
@@ -44,7 +44,7 @@ template <class Job>
 __device__ __forceinline__ void copy_half(const CUtensorMap& map, const Tile& tile, int step, int rank,
                                           bf16* panels, const Gate& full) {
   const int row = Job::right_row(tile), plane = Job::right_plane(tile);
-  constexpr int boxes = columns / depth / pair_blocks;  // of a turned factor
+  constexpr int boxes = columns / depth / pair_blocks;  // counts those of a turned factor
   if constexpr (Job::right_turned) {
 #pragma unroll
     for (int i = 0; i < boxes; ++i) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ void copy_pair(const Job& job, const CUtensorMap& map
 #pragma unroll 1
     for (int step = 0; step < tile.steps; ++step) {
       const Gate full = gates.full(to.now);
-      gates.empty(to.now).wait(turn ^ 1);  // at once in the first turn
+      gates.empty(to.now).wait(turn ^ 1);  // passes at once in the first turn
       if (first) {
         arrive_for_bytes(full, columns * depth * 2);
         copy_half<Job>(map, tile, step, rank, to.stage() + rows * depth, full);
@@ -84,7 +84,7 @@ __device__ __forceinline__ void copy_pair(const Job& job, const CUtensorMap& map
   }
 }
 
-// Clears the rows of a stage's right factor that are not the group's: what lies there may be anything.
+// Clears the rows of a stage's right factor that are not the group's: they may hold anything.
 __device__ __forceinline__ void clear_rows(bf16* panels, int from) {
   constexpr int chunks = depth / 8, of_row = columns / 8;
   for (int i = static_cast<int>(threadIdx.x); i < (depth - from) * of_row; i += threads) {
@@ -93,14 +93,14 @@ __device__ __forceinline__ void clear_rows(bf16* panels, int from) {
     *reinterpret_cast<uint4*>(at) = uint4{0, 0, 0, 0};
   }
   show_to_warpgroups();
-  asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");  // of those that multiply
+  asm volatile("bar.sync 1, %0;" ::"n"(threads) : "memory");  // waits for the threads that multiply
 }
 
 // Holds four warps' 64 rows and all columns.
 struct WarpgroupSums {
   float of[columns / 8][4];
 
-  // Begins the products of a stage; the first of a tile are not added to anything.
+  // Begins the products of a stage; the first products of a tile are not added to anything.
   template <class Job>
   __device__ void add(const bf16* stage, bool first) {
     const Factor left(stage + thread_over(128) * panel), right(stage + rows * depth);
@@ -121,7 +121,7 @@ struct PairConsumer {
   Ring from;
   int turn = 0;
 
-  // While the last products are under way, `meanwhile` is called.
+  // Calls `meanwhile` while the last products are under way.
   template <bool multiplies, class Meanwhile>
   __device__ __forceinline__ void consume(const Tile& tile, WarpgroupSums& sums, Meanwhile meanwhile) {
     const bool first_lane = thread_modulo(32) == 0;
@@ -148,8 +148,8 @@ struct PairConsumer {
 };
 
 // ---------------------------------------------------------------- results
-// A strip is a warp's 16 rows of a part of its tile, in memory that only it uses: they come from threads that
-// have two columns of eight rows, and go as whole rows. Chunks of 16 bytes have changed places.
+// A strip is a warp's 16 rows of a part of its tile, in memory that only it uses: values come from threads
+// that have two columns of eight rows, and go as whole rows. Chunks of 16 bytes have changed places.
 template <class Staged>
 struct Strip {
   unsigned char* memory;
@@ -183,7 +183,7 @@ struct Strip {
   }
 };
 
-// It says where a lane stores of a strip: the same columns of each so manieth row, in whole accesses.
+// Says where a lane stores of a strip: the same columns in every `apart`-th row, in whole accesses.
 template <class Out, int width>
 struct RowsOfLane {
   static constexpr int count = 16 / sizeof(Out), lanes = width / count, apart = 32 / lanes;
@@ -191,8 +191,9 @@ struct RowsOfLane {
   __device__ static int column() { return thread_modulo(lanes) * count; }
 };
 
-// Stores a warp's results part after part. What they are added to is read some parts ahead, of the first ones
-// by begin(), so that nobody waits for it; in 32 bits there are no registers for that.
+// Stores a warp's results part after part. The values they are added to are read some parts ahead, those of
+// the first parts by begin(), so that no thread waits for them; with outputs in 32 bits there are no
+// registers for that.
 template <class Job>
 class Results {
  public:
@@ -311,7 +312,7 @@ __global__ __launch_bounds__(threads + pair_copiers,
     take_registers<232>();
     multiply_pair(job, schedule, ring, gates, rank, strips);
   }
-  meet_cluster();  // before its shared memory goes, the other has done with it
+  meet_cluster();  // before its shared memory goes, the other block must be done with it
 #endif
 }
 

@@ -7,9 +7,9 @@
 
 namespace prun::cuda {
 
-// Planes of rows of so many columns of bf16, dense, of which a copy takes 64 columns of `box_rows` rows into
-// a panel (shared_rows.cuh); what lies beyond a plane or the tensor is zero there. Columns are a multiple of
-// 8, and data begins at a multiple of 16 bytes.
+// Returns a map of planes of rows of `columns` columns of bf16, dense, of which a copy takes 64 columns of
+// `box_rows` rows into a panel (shared_rows.cuh); elements beyond a plane or the tensor are zero there.
+// Columns are a multiple of 8, and data begins at a multiple of 16 bytes.
 CUtensorMap panels_of(const bf16* data, std::int64_t columns, std::int64_t rows, std::int64_t planes,
                       int box_rows);
 

@@ -1,12 +1,11 @@
-// The algorithms that tuning found, kept in a file from run to run: a line for each product, device and
-// version of the library. Whoever wants the same bits in every run takes algorithms from such a file, or
+// Keeps the algorithms that tuning found in a file from run to run: a line for each product, device and
+// version of the library. A user who wants the same bits in every run takes algorithms from such a file, or
 // those that the heuristic names first: tuning again may find another, as fast.
 //
-// What an earlier run has said that it chose comes before what the file has (prefer()).
+// Choices that an earlier run reported come before those of the file (prefer()).
 //
-// Ranks that share the file tune one after the other, and whoever comes second takes what the first has
-// found, so that ranks that compute the same compute the same bits. Hosts that have a file each tune for
-// themselves.
+// Ranks that share the file tune one after the other, and a later rank takes what an earlier one has found,
+// so that ranks that compute the same compute the same bits. Hosts that have a file each tune for themselves.
 #pragma once
 
 #include <functional>
@@ -20,11 +19,11 @@ namespace prun::cuda {
 
 class TunedAlgorithms {
  public:
-  // Reads the file, if it is there; with an empty name there is none. Lines that are damaged, or that
-  // somebody else wrote, are passed over.
+  // Reads the file, if it is there; with an empty name there is none. Lines that are damaged, or that another
+  // program wrote, are passed over.
   explicit TunedAlgorithms(std::string file);
 
-  // Takes lines as a file has them, of which the first for a key counts.
+  // Takes lines in the form of the file, of which the first for a key counts.
   void prefer(std::string_view lines);
   // Returns what settle() chose since this was made, as such lines.
   std::string chosen() const;
@@ -34,8 +33,9 @@ class TunedAlgorithms {
   // it was tuned.
   bool settle(const Gemm& gemm, GemmPlan& plan, const GemmOperands& operands, Stream stream);
 
-  // The same for whatever a key stands for, which has no line breaks or tabs; neither have algorithms.
-  // `choose` takes one that is known, if it can; `tune` finds one. The file's folder must be there.
+  // Does the same for the work that a key stands for. The key has no line breaks or tabs; neither have
+  // algorithms. `choose` takes one that is known, if it can; `tune` finds one. The file's folder must be
+  // there.
   bool settle(const std::string& key, const std::function<bool(const std::string&)>& choose,
               const std::function<std::string()>& tune);
 

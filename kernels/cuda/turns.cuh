@@ -13,7 +13,7 @@ struct Frequencies {
   double of[most_pairs];
 };
 
-// `direction` is 1, or -1 to turn back. There are most_pairs at most.
+// `direction` is 1, or -1 to turn back. There may be at most most_pairs pairs.
 inline Frequencies frequencies_of(const RopeTurn& turn, std::int64_t pairs, double direction) {
   Frequencies frequency = {};
   for (std::int64_t i = 0; i < pairs; ++i) frequency.of[i] = direction * rope_frequency(turn, i, pairs);

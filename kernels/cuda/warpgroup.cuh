@@ -1,6 +1,6 @@
-// Products of bf16 with sums in float as the tensor cores of Hopper (sm_90a) take them: by four warps, 64
-// rows by 256 columns, from shared memory and while the threads go on. Where a kernel is not compiled for
-// them, nothing of this is there.
+// Multiplies bf16 with sums in float as the tensor cores of Hopper (sm_90a) do: four warps multiply 64 rows
+// by 256 columns, from shared memory and while the threads go on. A kernel that is not compiled for them has
+// none of this.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct Factor {
     const auto at = static_cast<std::uint32_t>(__cvta_generic_to_shared(panels));
     bits = (at & 0x3ffff) >> 4 | by_panel << 16 | by_eight_rows << 32 | chunks_changed << 62;
   }
-  // Returns the bits `step` times 16 channels further on: within rows, or as many rows below.
+  // Returns the bits of the place `step` times 16 channels further on: within rows, or as many rows below.
   template <bool turned>
   __device__ __forceinline__ std::uint64_t at(int step) const {
     return bits + static_cast<std::uint64_t>(step) * (turned ? 16 * 128 / 16 : 32 / 16);
   }
 };
 
-// What threads have written to shared memory, or copied there and waited for, can be read by products that
-// are begun after a barrier.
+// Makes data that threads have written to shared memory, or copied there and waited for, readable by products
+// that are begun after a barrier.
 __device__ __forceinline__ void show_to_warpgroups() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -36,13 +36,13 @@ __device__ __forceinline__ void end_products() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until at most so many groups of products are under way.
+// Waits until at most `pending` groups of products are under way.
 template <int pending>
 __device__ __forceinline__ void wait_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// A barrier in shared memory that opens when so many have arrived, turn after turn.
+// Is a barrier in shared memory that opens when the given number has arrived, turn after turn.
 struct Gate {
   std::uint64_t* at;
 
@@ -52,7 +52,7 @@ struct Gate {
   __device__ __forceinline__ void begin(int arrivals) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
   }
-  // Once all copies are there that this thread has begun.
+  // Arrives once all copies that this thread has begun are done.
   __device__ __forceinline__ void arrive_with_copies() const {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address()) : "memory");
   }
@@ -69,7 +69,8 @@ struct Gate {
   }
 };
 
-// Registers of each thread of four warps, who all say so: those that some give back others take.
+// These set the registers of each thread of four warps, all of which must call it: some give back, others
+// take.
 template <int registers>
 __device__ __forceinline__ void keep_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
@@ -82,9 +83,9 @@ __device__ __forceinline__ void take_registers() {
 #define PRUN_4(i) "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
 #define PRUN_16(i) PRUN_4(i), PRUN_4(i + 1), PRUN_4(i + 2), PRUN_4(i + 3)
 
-// sums = or, where it `adds`, += left x right over 16 channels: of 32 tiles of 8 columns, a thread holds of
-// rows lane / 4 and lane / 4 + 8 of its warp's 16 the same columns as with multiply_add(). Until they were
-// waited for, sums are nobody's.
+// Computes sums = or, where it `adds`, += left x right over 16 channels: a thread holds, of 32 tiles of 8
+// columns, rows lane / 4 and lane / 4 + 8 of its warp's 16 and the same columns as with multiply_add(). Until
+// the products were waited for, no thread may use the sums.
 template <bool left_turned, bool right_turned>
 __device__ __forceinline__ void multiply_async(float (&sums)[32][4], std::uint64_t left, std::uint64_t right,
                                                bool adds) {

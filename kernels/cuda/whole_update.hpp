@@ -1,5 +1,5 @@
-// What updates of whole tensors are made of, but for products of matrices: scaling by a norm and by a factor
-// on the device, sums over rows and columns, and what adafactor makes of them.
+// Declares the parts of updates of whole tensors, but for products of matrices: scaling by a norm and by a
+// factor on the device, sums over rows and columns, and what adafactor makes of them.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace prun::cuda {
 
-// Matrices of n elements each, `stride` elements from one to the next.
+// Describes matrices of n elements each, `stride` elements from one to the next.
 struct MatrixRun {
   std::int64_t n, count, stride;
 };
@@ -19,15 +19,15 @@ void divide_by_norms(const MatrixRun& run, const C* x, double least, T* y, doubl
 // Returns the bytes of workspace, whatever the size of the matrices.
 std::int64_t norms_workspace(std::int64_t count);
 
-// y = a x + b z, rounded once. y may be x.
+// Computes y = a x + b z, rounded once. y may be x.
 template <class T, class C>
 void mix(double a, const T* x, double b, const C* z, T* y, std::int64_t n, Stream stream);
 
-// Multiplies each matrix, y = factor x, where those of x lie one behind the other.
+// Multiplies each matrix, y = factor x, where the matrices of x lie one behind the other.
 template <class T, class C>
 void scale_out(const MatrixRun& run, double factor, const T* x, C* y, Stream stream);
 
-// Sets y = *factor x, the factor rounded to what x is in.
+// Sets y = *factor x, the factor rounded to the type of x.
 template <class T>
 void scale_by(const T* x, const double* factor, T* y, std::int64_t n, Stream stream);
 
@@ -36,7 +36,7 @@ struct FactoredShape {
   std::int64_t batch, rows, columns;
 };
 
-// Sums of (*clip * gradient)^2 over columns, over rows, and over both.
+// Sums (*clip * gradient)^2 over columns, over rows, and over both.
 template <class T, class C>
 void factored_squares(const FactoredShape& shape, const T* gradient, const double* clip, C* rows, C* columns,
                       C* total, Stream stream);
