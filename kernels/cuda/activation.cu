@@ -44,7 +44,7 @@ __device__ __forceinline__ Lanes<Compute<T>, N> rounded_sum(const Pack<T, N>& a,
   return unpack(pack<T>(sum));
 }
 
-inline constexpr int row_unroll = 4;  // rows whose loads a thread of bias_gelu has in flight
+inline constexpr int row_unroll = 4;  // counts rows whose loads a thread of bias_gelu has in flight
 
 template <int N, class T>
 __global__ __launch_bounds__(256) void bias_gelu_kernel(const T* x, const T* bias, T* y, std::int64_t rows,
@@ -67,7 +67,7 @@ __global__ __launch_bounds__(256) void bias_gelu_kernel(const T* x, const T* bia
     }
 }
 
-// Gives column_sums what it adds up, and writes dx on the way.
+// Gives column_sums its terms, and writes dx on the way.
 template <class T, int N>
 struct BiasGeluTerms {
   using C = Compute<T>;

@@ -1,4 +1,4 @@
-// Scores exist for one tile of queries and one tile of keys at a time. Forward keeps a running maximum and
+// Computes scores of one tile of queries and one tile of keys at a time. Forward keeps a running maximum and
 // sum of each query; backward computes the weights again from lse, once for the gradients of a tile of
 // queries and once for those of a tile of keys, which take in their group's queries in order.
 #include "cuda/attention.hpp"
@@ -19,11 +19,11 @@ using ForwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 2), W>;
 template <class T, int W>
 using BackwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 4), W>;
 
-// Which keys a query may see: those up to its own; of those not the first either, since documents are kept
-// apart or there is a window; as before of some positions' queries, late or not.
+// Says which keys a query may see: those up to its own; with `late` perhaps not the first keys, since
+// documents are kept apart or there is a window; `across` is for queries of some positions, late or not.
 enum class Seen { all_before, late, across };
 
-// The position of a query by its row.
+// Returns the position of a query by its row.
 template <Seen seen>
 __device__ std::int64_t position_of(const AttentionShape& shape, std::int64_t row) {
   if constexpr (seen == Seen::across)
@@ -51,8 +51,8 @@ __device__ int first_seen(const Call& call, std::int64_t batch, std::int64_t row
   return call.documents ? max(near, call.documents[batch * call.shape.seq + row]) : near;
 }
 
-// The first key of those tiles of which queries from `first` on see something, and one past the last that
-// queries up to `last` see.
+// These return the first key of the tiles in which queries from `first` on see any key, and the end of the
+// keys that queries up to `last` see.
 template <int rows, Seen seen, class Call>
 __device__ std::int64_t first_tile(const Call& call, std::int64_t batch, std::int64_t first) {
   return first_seen<seen>(call, batch, first) / rows * rows;
@@ -63,13 +63,13 @@ __device__ std::int64_t end_of_keys(const AttentionShape& shape, std::int64_t la
   return shape.causal ? position_of<seen>(shape, last < shape.seq ? last : shape.seq - 1) + 1 : shape.keys;
 }
 
-// The softmax of each of a thread's rows, as far as keys were folded in.
+// Holds the softmax of each of a thread's rows, over the keys folded in so far.
 template <class T, class Tiles, Seen seen>
 struct Softmax {
   using C = Compute<T>;
   static constexpr bool apart = seen != Seen::all_before;
   C largest[Tiles::per_thread], sum[Tiles::per_thread];
-  int first[Tiles::per_thread];  // key that the row sees
+  int first[Tiles::per_thread];  // is the first key that the row sees
   std::int64_t position[Tiles::per_thread];
 
   template <class Call>
@@ -82,7 +82,7 @@ struct Softmax {
     }
   }
 
-  // Turns scores into weights relative to the new maximum; what the result held shrinks to match.
+  // Turns scores into weights relative to the new maximum; the result so far shrinks to match.
   __device__ void fold(const AttentionShape& shape, std::int64_t key, typename Tiles::Scores& scores,
                        typename Tiles::Sums& result) {
     const C scale = scale_of<C>(shape);
@@ -97,7 +97,7 @@ struct Softmax {
         top = Larger()(top, scores[i][j]);
       }
       top = row_fold(top, Larger());
-      const C base = apart && top == C(-INFINITY) ? C(0) : top;  // a row that has seen nothing yet
+      const C base = apart && top == C(-INFINITY) ? C(0) : top;  // serves a row that has seen nothing yet
 #pragma unroll
       for (int j = 0; j < Tiles::per_thread; ++j) added += scores[i][j] = exp_of<T>(scores[i][j] - base);
       const C shrink = exp_of<T>(largest[i] - base);
@@ -270,7 +270,7 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
 template <Seen seen>
 using SeenBy = std::integral_constant<Seen, seen>;
 
-// launch(width, what is seen), both as types.
+// Calls launch(width, what is seen), both as types.
 template <class Launch>
 void with_form(const AttentionShape& shape, bool late, Launch launch) {
   with_width(shape, [&](auto width) {

@@ -9,7 +9,7 @@ namespace {
 
 inline constexpr int at_warps = 16, keys_at_once = 4;
 
-// Holds what a lane has of a row: chunks of N neighbouring channels, 32 of them apart.
+// Holds a lane's part of a row: chunks of N neighbouring channels, 32 of them apart.
 template <int N, class T>
 struct LaneRow {
   using C = Compute<T>;
@@ -52,8 +52,8 @@ struct Seen {
   }
 };
 
-// Where the keys or the values lie: those from `position` on are not kept yet. `begin` is the one that is
-// seen first, `last` the one that is seen last.
+// Says where the keys or the values lie: those from `position` on are not kept yet. `begin` is the first one
+// that is seen, `last` the last one.
 template <class T>
 struct Rows {
   const T *kept, *fresh;
@@ -108,7 +108,7 @@ __global__ __launch_bounds__(32 * at_warps) void attention_at_kernel(AttentionAt
   using C = Compute<T>;
   __shared__ C largest_of[at_warps], sum_of[at_warps], result_of[at_warps][widest_head_at];
   const int width = static_cast<int>(call.head_dim), warp = static_cast<int>(threadIdx.x) / 32;
-  // A block's row counts in [batch, seq, heads, queries].
+  // A block's row is counted in [batch, seq, heads, queries].
   const std::int64_t query = blockIdx.x % call.queries, group = blockIdx.x / call.queries;
   const std::int64_t head = group % call.heads, row = group / call.heads;
   const std::int64_t own = row % call.seq, sample = row / call.seq;

@@ -1,4 +1,4 @@
-// As attention.cu has it, a tile of queries and one of keys at a time. Each head's bias is spread out by
+// Takes a tile of queries and one of keys at a time, as attention.cu does. Each head's bias is spread out by
 // distance first, so that a score finds its own by key - query. Where the gradients of queries are computed,
 // the scores' gradients of a tile are added up along its diagonals, which are distances, and these by bucket.
 #include "cuda/attention_biased.hpp"
@@ -20,7 +20,7 @@ using ForwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 2), W>;
 template <class T, int W>
 using BackwardTiles = Tiles<Compute<T>, rows_that_fit<Compute<T>>(W, 4), W>;
 
-// The number of the bucket that holds a distance, among those of its direction.
+// Returns the number of the bucket that holds a distance, among those of its direction.
 __device__ int bucket_of(const BucketBounds& bounds, int away) {
   int low = 0, high = bounds.each;
   while (high - low > 1) {
@@ -48,7 +48,7 @@ __device__ bool visible(const AttentionShape& shape, std::int64_t query, std::in
   return key < shape.seq && (!shape.causal || key <= query);
 }
 
-// The softmax of each of a thread's rows, as far as keys were folded in. A row behind the last is that one.
+// Holds the softmax of a thread's rows, over the keys folded in so far. Rows behind the last repeat that one.
 template <class T, class Tiles>
 struct BiasedSoftmax {
   using C = Compute<T>;
@@ -63,7 +63,7 @@ struct BiasedSoftmax {
     }
   }
 
-  // Turns scores into weights relative to the new maximum; what the result held shrinks to match.
+  // Turns scores into weights relative to the new maximum; the result so far shrinks to match.
   __device__ void fold(const AttentionShape& shape, const C* bias, C scale, std::int64_t key,
                        typename Tiles::Scores& scores, typename Tiles::Sums& result) {
 #pragma unroll
@@ -129,7 +129,7 @@ __global__ __launch_bounds__(threads) void biased_forward_kernel(
       lse[first + Tiles::row(i)] = softmax.largest[i] + log(softmax.sum[i]);
 }
 
-// dq, and into `parts` [blocks, buckets] what the block's queries add to the gradient of their head's table.
+// Computes dq, and in `parts` [blocks, buckets] the block's part of the gradient of its head's table.
 template <class Tiles, class T>
 __global__ __launch_bounds__(threads) void biased_dq_kernel(const __grid_constant__ AttentionBackward<T> call,
                                                             const __grid_constant__ BucketBounds bounds,
@@ -269,10 +269,10 @@ std::int64_t rounded(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 std::int64_t units_of(const AttentionShape& s) { return s.batch * s.heads * s.queries; }
 
-// Of the tiles of queries; the fewest rows that a tile may have make the most blocks.
+// Counts the tiles of queries; the fewest rows that a tile may have make the most blocks.
 std::int64_t most_blocks(const AttentionShape& s) { return ceil_div(s.seq, side) * units_of(s); }
 
-// What lies in a workspace: biases, and behind them, of the gradient, the rows' deltas and the parts of
+// Divides a workspace: it has biases, and behind them, for the gradient, the rows' deltas and the parts of
 // dtable.
 template <class T>
 struct Room {

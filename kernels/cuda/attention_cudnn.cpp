@@ -14,7 +14,7 @@
 #include "prun/error.hpp"
 
 namespace cudnn_frontend {
-void* cudnn_dlhandle = nullptr;  // what its headers call cuDNN through: one library in a process
+void* cudnn_dlhandle = nullptr;  // is what its headers call cuDNN through: there is one library in a process
 }
 
 namespace prun::cuda {
@@ -40,12 +40,12 @@ struct CudnnAttention::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Library library, runtime;
-  std::size_t version;  // 91900
+  std::size_t version;  // is such as 91900
   std::int32_t device = 0, capability;
 
-  // Made when it is first wanted, by which the device gets a context. A handle that is given a stream makes
-  // streams of its own of that priority, for which the driver waits for all that runs, and holds up whoever
-  // calls it meanwhile: so no handle gets another stream later.
+  // Makes the handle when it is first wanted, by which the device gets a context. A handle that is given a
+  // stream makes streams of its own of that priority, for which the driver waits for all that runs, and holds
+  // up every thread that calls it meanwhile: so no handle gets another stream later.
   cudnnHandle_t handle(Stream stream);
   void forget(Stream stream) {
     if (const auto handle = handles_.extract(stream)) cudnn_frontend::detail::destroy_handle(handle.mapped());
@@ -57,12 +57,12 @@ struct CudnnAttention::Impl {
 
 namespace {
 
-constexpr std::size_t oldest = 90600;  // backward needs no cleared workspace since
+constexpr std::size_t oldest = 90600;  // since it, backward needs no cleared workspace
 
 // Numbers the operands of a graph, which takes pointers in this order.
 enum Operand : std::int64_t { q_at = 1, k_at, v_at, y_at, lse_at, dy_at, dq_at, dk_at, dv_at };
 
-// cuDNN explains over many lines; the first says what.
+// cuDNN explains an error over many lines; the first says what it is.
 void accept(cudnn_frontend::error_t status, ErrorCode code = ErrorCode::unsupported) {
   if (status.is_good()) return;
   const std::string message = status.get_message();
@@ -90,7 +90,7 @@ std::string text_of_version(std::size_t version) {
 }
 
 // ---------------------------------------------------------------- graphs
-// What gives a tensor of one piece its extents, [samples, heads, seq, channels] to cuDNN, and strides.
+// Gives a tensor of one piece its extents, [samples, heads, seq, channels] to cuDNN, and its strides.
 class TensorStrides {
  public:
   TensorStrides(const AttentionLayout& layout, const AttentionPieces& pieces)
@@ -113,7 +113,7 @@ class TensorStrides {
         set(tensor, pieces_.samples, pieces_.heads, shape_of_keys(s_).seq, at);
     };
   }
-  // cuDNN takes them dense: a piece is of all heads, or of one sample.
+  // cuDNN takes statistics dense: a piece is of all heads, or of one sample.
   auto statistics() const {
     return [this](TensorAttributes& tensor) {
       const std::int64_t samples = pieces_.by_group ? pieces_.heads : pieces_.samples;
@@ -158,7 +158,7 @@ Attributes with_window(Attributes attributes, const AttentionShape& shape) {
 
 float scale_of(const AttentionShape& shape) { return 1 / std::sqrt(static_cast<float>(shape.head_dim)); }
 
-// Where there are more keys than queries, the last of both are at one position.
+// Where there are more keys than queries, the last of both are at the same position.
 template <class Attributes>
 Attributes masked(Attributes attributes, const AttentionShape& shape) {
   if (shape.across())
@@ -209,7 +209,7 @@ void set_types(graph::Graph& all, DType type, std::int32_t capability) {
       .set_sm_version(capability);
 }
 
-// Takes the algorithm that the heuristic names first, of those that stay within so many bytes.
+// Takes the algorithm that the heuristic names first, of those that stay within `most_bytes`.
 void choose(CudnnGraph& plan, std::int64_t most_bytes) {
   graph::Graph& all = plan.graph;
   accept(all.validate());
@@ -222,11 +222,11 @@ void choose(CudnnGraph& plan, std::int64_t most_bytes) {
   if (plan.workspace > most_bytes)
     throw_error(ErrorCode::unsupported, "cuDNN's attention needs ", plan.workspace,
                 " bytes of workspace where ", most_bytes, " were planned; use prun's own kernels for it");
-  accept(all.warmup(plan.handle));  // so that no kernel is loaded while others run
+  accept(all.warmup(plan.handle));  // loads its kernels, none of which may be loaded while others run
 }
 
 // ---------------------------------------------------------------- runs
-// Calls run(sample, head) with where each piece begins.
+// Calls run(sample, head) for each piece, with the place where it begins.
 template <class Run>
 void for_pieces(const CudnnGraph& plan, Run run) {
   const AttentionShape& s = plan.layout.shape;
@@ -267,8 +267,8 @@ std::string CudnnPlan::algorithm() const {
   return name;
 }
 
-// The runtime library is what the headers look for the driver with: by name, which one that is loaded answers
-// to.
+// The headers look for the driver with the runtime library: by its name, which a library that is loaded
+// answers to.
 CudnnAttention::Impl::Impl(const std::string& folders)
     : library({"cuDNN", {"libcudnn.so.9"}, "install cuDNN 9 (PyPI: nvidia-cudnn-cu13)"}, folders),
       runtime({"CUDA's runtime library",

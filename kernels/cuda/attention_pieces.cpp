@@ -9,10 +9,10 @@ namespace {
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-// What graphs were seen to need for themselves is 256 bytes.
+// Graphs were seen to need 256 bytes for themselves.
 constexpr std::int64_t own_bytes = 64 << 10;
 
-// It holds the sums of the softmax's gradient; dq in fp32 while it is added up, or, for a fixed order of the
+// Counts the sums of the softmax's gradient; dq in fp32 while it is added up, or, for a fixed order of the
 // sums, all gradients of scores in bf16; dk and dv of each query where several share a key.
 std::int64_t backward_bytes(const AttentionShape& s, const AttentionPieces& pieces, bool deterministic) {
   const std::int64_t heads = pieces.samples * pieces.heads * s.queries, rows = heads * s.seq;

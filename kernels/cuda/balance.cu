@@ -1,5 +1,5 @@
-// Sequences in pieces of some positions: a block counts and adds up a piece, another one the pieces of a
-// sequence in their order, and the last one sequences in theirs. So no sum depends on when it is computed.
+// Cuts sequences into pieces of some positions: a block counts and adds up a piece, another one the pieces of
+// a sequence in their order, and the last one sequences in theirs. So no sum depends on when it is computed.
 #include "cuda/balance.hpp"
 
 #include "cuda/route_scores.cuh"
@@ -8,13 +8,13 @@ namespace prun::cuda {
 namespace {
 
 inline constexpr int threads = 128, warps = threads / warp_size;
-inline constexpr std::int64_t piece = 64;  // positions
+inline constexpr std::int64_t piece = 64;  // counts positions
 
-// Of each sequence: whether it is real, its mean square, its experts' loads and mean scores; of each piece:
-// its sum of squares, and its experts' choices and sums of scores; of each position: what its scores are
-// normed by.
+// Holds, for each sequence, whether it is real, its mean square, its experts' loads and mean scores; for each
+// piece, its sum of squares, and its experts' choices and sums of scores; for each position, the numbers that
+// norm its scores.
 struct Room {
-  std::int64_t pieces, row;  // row: numbers of a sequence, and of a piece
+  std::int64_t pieces, row;  // `row` counts numbers of a sequence, and of a piece
   double *sequence, *part, *norm;
 
   __device__ double* of_sequence(std::int64_t s) const { return sequence + s * row; }

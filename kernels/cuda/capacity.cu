@@ -1,6 +1,6 @@
-// A block takes an expert of a sequence, and lists its choices where there are too many. It finds the last of
-// those that are kept bit by bit, by counting how many do not come after a place: counts are whole numbers,
-// so that nothing depends on when they are added.
+// A block takes an expert of a sequence, and lists its choices where there are too many. It finds the last
+// choice that is kept bit by bit, by counting how many do not come after a place: counts are whole numbers,
+// so that the order in which they are added does not matter.
 #include "cuda/capacity.hpp"
 
 #include "cuda/device.cuh"
@@ -10,14 +10,14 @@ namespace {
 
 inline constexpr int threads = 1024;
 
-// Orders numbers as they are in fp32, and what is no number behind or before all of them. One zero is as good
-// as the other.
+// Orders weights as numbers in fp32, and NaNs behind or before all of them. Both zeros are alike.
 __device__ __forceinline__ std::uint32_t rank_of(float weight) {
   const std::uint32_t bits = __float_as_uint(weight + 0.0f);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-// A place in the order: first by weight, then by the number of choices behind it in the order of positions.
+// Is a place in the order: first by weight, then by the number of choices behind it in the order of
+// positions.
 struct Place {
   std::uint32_t weight, early;
 
@@ -26,7 +26,7 @@ struct Place {
   }
 };
 
-// The choices of a sequence, and those of one expert among them, once they are listed.
+// Holds the choices of a sequence, and those of one expert among them, once they are listed.
 template <class C>
 struct Own {
   const std::int32_t* index;
@@ -44,7 +44,7 @@ struct Own {
     return {weight ? rank_of(static_cast<float>(weight[choice])) : 0u,
             static_cast<std::uint32_t>(all() - 1 - number)};
   }
-  // Calls body(choice) for this thread's, among all and among those that are listed.
+  // These call body(choice) for this thread's choices, among all and among those that are listed.
   template <class Body>
   __device__ void find(const Body& body) const {
     for (std::int64_t c = threadIdx.x; c < all(); c += threads)
@@ -54,7 +54,7 @@ struct Own {
   __device__ void each(const Body& body) const {
     for (int i = static_cast<int>(threadIdx.x); i < listed; i += threads) body(list[i]);
   }
-  // Counts those that are not before `least`, for all threads.
+  // Counts the choices that are not before `least`, for all threads.
   __device__ std::int64_t count(const Place& least, int* scratch) const {
     int own = 0;
     each([&](std::int64_t c) { own += place(c).is_not_before(least); });
@@ -80,7 +80,7 @@ __device__ std::int64_t count_own(Own<C>& own, int& mine, int* scratch) {
   return before;
 }
 
-// Lists the expert's choices, of each thread one after the other.
+// Lists the expert's choices, one thread's after the other's.
 template <class C>
 __device__ void list_own(const Own<C>& own, int mine, int* ends) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -97,7 +97,7 @@ __device__ void list_own(const Own<C>& own, int mine, int* ends) {
   __syncthreads();
 }
 
-// Finds the last place that is kept; all are before it or there, `most` of them.
+// Finds the last place that is kept: `most` choices are before it or there.
 template <class C>
 __device__ Place last_kept(const Own<C>& own, int* scratch) {
   Place least{0, 0};
@@ -133,7 +133,7 @@ __global__ __launch_bounds__(threads) void cap_kernel(const std::int32_t* index,
   own.each([&](std::int64_t c) { kept[first + c] = own.place(c).is_not_before(least) ? expert : -1; });
 }
 
-// One block counts: they are few.
+// One block counts all: they are few.
 __global__ __launch_bounds__(threads) void count_dropped_kernel(const std::int32_t* index,
                                                                 const std::int32_t* targets, double* dropped,
                                                                 CapacityShape s) {

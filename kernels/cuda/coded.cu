@@ -6,12 +6,12 @@
 namespace prun::cuda {
 namespace {
 
-// A warp takes a block, each lane four neighbouring elements of it: of 4 bits, two lanes share a word, of one
-// bit eight.
+// A warp takes a block, each lane four neighbouring elements of it: two lanes share a word of codes of 4
+// bits, eight lanes one of codes of one bit.
 inline constexpr int threads = 256, warps = threads / 32, each = 4;
 static_assert(32 * each == code_block);
 
-// A block as words: its scale, then its codes.
+// Is a block as words: its scale, then its codes.
 template <Codes form>
 inline constexpr std::int64_t block_words = code_block_bytes(bits_of(form)) / 4;
 
@@ -22,7 +22,7 @@ struct Largest {
   }
 };
 
-// NaN where any number of the block is none.
+// Returns NaN where any number of the block is NaN or infinite.
 template <class C>
 __device__ C largest_of(const Lanes<C, each>& x) {
   C largest = 0, sum = 0;
@@ -51,7 +51,7 @@ __device__ float scale_of(const Lanes<C, each>& x) {
     return code_scale<form>(largest_of(x));
 }
 
-// Four neighbouring values, aligned to four of them or not.
+// Loads and stores four neighbouring values, aligned to four of them or not.
 template <class T>
 __device__ Lanes<Compute<T>, each> load_four(const T* from) {
   Lanes<Compute<T>, each> x;
@@ -60,7 +60,7 @@ __device__ Lanes<Compute<T>, each> load_four(const T* from) {
   return x;
 }
 
-// How many lanes share a word.
+// Counts how many lanes share a word.
 template <int bits>
 inline constexpr int sharers = 32 / (bits * each);
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned threads = 256;
 
-// Words of run i of the source lie at from_of(i), in words; of the target at i * run.
+// Words of run i of the source lie at from_of(i), in words; those of the target at i * run.
 template <class Word, class FromOf>
 __global__ void gather_runs_kernel(const Word* from, Word* to, std::int64_t words, std::int64_t run,
                                    FromOf from_of) {

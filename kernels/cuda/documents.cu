@@ -1,5 +1,5 @@
-// A block takes a sample, a thread some positions in a row: where the last document begins in them, is what
-// the threads behind begin with.
+// A block takes a sample, a thread some positions in a row: the last document that begins in them is the
+// first of the threads behind.
 #include "cuda/documents.hpp"
 
 #include "cuda/device.cuh"
@@ -32,7 +32,7 @@ __global__ __launch_bounds__(threads) void document_starts_kernel(const std::int
   }
 }
 
-// The same, where what the threads behind begin with is how many separators there have been.
+// Does the same, where the threads behind begin with the number of separators so far.
 __global__ __launch_bounds__(threads) void token_types_kernel(const std::int32_t* tokens, std::int32_t* kinds,
                                                               std::int64_t seq, std::int64_t separator,
                                                               std::int32_t most, const std::int32_t* places) {
@@ -53,7 +53,7 @@ __global__ __launch_bounds__(threads) void token_types_kernel(const std::int32_t
   }
 }
 
-// A thread for each position.
+// A thread takes a position.
 __global__ __launch_bounds__(threads) void ahead_kernel(const std::int32_t* x, std::int32_t* y, Ahead shape,
                                                         const std::int32_t* starts,
                                                         const std::int32_t* places) {

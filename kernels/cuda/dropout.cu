@@ -9,8 +9,8 @@
 namespace prun::cuda {
 namespace {
 
-// Holds p > 0 as the largest word that goes, and the factor for what stays. The upper 24 bits of a word
-// decide.
+// Holds p > 0 as the largest word of an element that is dropped, and the factor for those that stay. The
+// upper 24 bits of a word decide.
 template <class C>
 struct Chance {
   std::uint32_t most;

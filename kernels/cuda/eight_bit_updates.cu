@@ -1,4 +1,5 @@
-// Updates whose states lie in 8 bits: a warp takes a block, each lane four neighbouring elements of it.
+// Updates weights whose states lie in 8 bits: a warp takes a block, each lane four neighbouring elements of
+// it.
 #include "cuda/device.cuh"
 #include "cuda/optimizer.hpp"
 #include "cuda/philox.cuh"
@@ -11,7 +12,7 @@ namespace {
 inline constexpr int threads = 256, warps = threads / 32, each = 4;
 static_assert(32 * each == eight_bit_block);
 
-// The words by which the lane's four elements, from number `i` of the tensor's part on, are rounded.
+// Holds the words by which the lane's four elements, from number `i` of the tensor's part on, are rounded.
 struct FourWords {
   std::uint32_t word[each];
 
@@ -39,12 +40,12 @@ struct Larger {
   __device__ float operator()(float a, float b) const { return a < b ? b : a; }
 };
 
-// Read by the lane that writes it, so that no lane writes what another may read.
+// Each lane reads the scale that it writes, so that no lane writes what another may read.
 __device__ float scale_before(const float* scale) {
   return warp_fold(threadIdx.x % 32 == 0 ? *scale : 0.0f, Larger());
 }
 
-// Returns the block's scale, by what its lanes have.
+// Returns the block's scale, from the values of its lanes.
 __device__ float scale_of(const float (&values)[each]) {
   float largest = 0;
 #pragma unroll

@@ -13,7 +13,7 @@ __device__ std::int64_t position_of(std::int64_t row, std::int64_t seq) {
   return static_cast<std::uint32_t>(row) % static_cast<std::uint32_t>(seq);
 }
 
-inline constexpr int embedding_unroll = 4;  // chunks of a row that a thread has in flight
+inline constexpr int embedding_unroll = 4;  // counts chunks of a row that a thread has in flight
 
 template <int N, class T>
 __global__ __launch_bounds__(256) void embedding_kernel(const std::int32_t* tokens, const T* table,
@@ -48,13 +48,14 @@ __global__ __launch_bounds__(256) void embedding_kernel(const std::int32_t* toke
     }
 }
 
-// Rows of a table from that of a position on, which may lie on the device; behind the last it stands for all.
+// Returns rows of a table from that of a position on, which may lie on the device; later positions use the
+// last row.
 template <class T>
 struct PositionRows {
   const T* table;
   const double* first;
   std::int64_t last;
-  const std::int32_t* rows = nullptr;  // of each place; null: one after the other
+  const std::int32_t* rows = nullptr;  // are by place; null: they follow each other
 
   __device__ const T* at(std::int64_t row, std::int64_t width) const {
     if (!first) return table + (rows ? rows[row] : row) * width;
@@ -100,7 +101,8 @@ __global__ void key_kernel(const std::int32_t* tokens, std::int64_t count, std::
   keys.places[i] = static_cast<std::int32_t>(i);
 }
 
-// Sums of runs that cross a stretch's ends: of the one that comes from before, and of the one that goes on.
+// Holds sums of runs that cross a stretch's ends: of the run that comes from before, and of the one that goes
+// on.
 template <class C>
 struct Crossing {
   C* head;
@@ -161,7 +163,7 @@ __global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sor
   }
 }
 
-// A run's later stretches have the whole of it in their heads; the first that it does not fill is its last.
+// A run's later stretches have all of it in their heads; the first stretch that it does not fill is its last.
 template <int N, class S>
 __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted sorted, S* dtable,
                                                                        std::int64_t count, std::int64_t width,
@@ -228,8 +230,8 @@ struct GradientSpace {
     sort = space;
   }
 
-  // What a sort needs depends on the device: its buffers, 8 bytes a pair, and tables for each tile. Checked
-  // against what is kept for it, which must be known without a device.
+  // A sort needs memory that depends on the device: its buffers, 8 bytes a pair, and tables for each tile.
+  // This checks it against the bytes kept for it, which must be known without a device.
   void check_sort(std::int64_t count) {
     const std::size_t kept = sort_bytes;
     check(run_sort(nullptr, count, nullptr), "the size of a sort");

@@ -11,8 +11,8 @@ inline constexpr int warp_size = 32;
 
 // ---------------------------------------------------------------- rows in the order of experts
 
-// Holds what is known of rows: begin of each expert's, the position and the choice of each, and of each
-// choice its row.
+// Describes rows: where each expert's begin, the position and the choice of each row, and the row of each
+// choice.
 struct Rows {
   std::int32_t *begin, *position, *choice, *row;
 };
@@ -50,7 +50,7 @@ __global__ __launch_bounds__(warp_size) void begin_kernel(std::int32_t* begin, s
   if (lane == 0) begin[0] = 0;
 }
 
-// A block puts the choices of one expert in their order, of each thread several neighbours at a time.
+// A block puts the choices of one expert in their order; each thread takes several neighbours at a time.
 inline constexpr int placing_warps = 32, neighbours = 4;
 
 __global__ __launch_bounds__(placing_warps* warp_size) void place_kernel(const std::int32_t* index,
@@ -58,7 +58,7 @@ __global__ __launch_bounds__(placing_warps* warp_size) void place_kernel(const s
                                                                          std::int64_t each,
                                                                          std::int64_t first_expert,
                                                                          Rows rows) {
-  __shared__ int totals[2][placing_warps];  // of each warp; in turns, so that one barrier does
+  __shared__ int totals[2][placing_warps];  // are by warp; they take turns, so that one barrier is enough
   const std::int64_t expert = first_expert + blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % warp_size,
             warp = static_cast<int>(threadIdx.x) / warp_size;
@@ -97,7 +97,7 @@ __global__ void nowhere_kernel(const std::int32_t* index, std::int64_t choices, 
 
 // ---------------------------------------------------------------- between the products
 
-// Gives silu(gate) * value, rounded as it is stored.
+// Returns silu(gate) * value, rounded to its type.
 template <class T, int N>
 __device__ __forceinline__ Pack<T, N> activated(const Lanes<Compute<T>, N>& gate,
                                                 const Lanes<Compute<T>, N>& value) {
@@ -107,7 +107,7 @@ __device__ __forceinline__ Pack<T, N> activated(const Lanes<Compute<T>, N>& gate
   return pack<T>(act);
 }
 
-// act[r] = silu(up[r, 0]) * up[r, 1]; rows behind the last are left alone.
+// Computes act[r] = silu(up[r, 0]) * up[r, 1]; rows behind the last are left alone.
 template <int N, class T>
 __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, std::int64_t ffn) {
   const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
@@ -116,7 +116,7 @@ __global__ void activate_kernel(const T* up, T* act, const std::int32_t* rows, s
   store_pack(act + i, activated<T>(load_lanes<N>(up + at), load_lanes<N>(up + at + ffn)));
 }
 
-// It points into a row: at what went into the activation, its gradient, and the activation.
+// Points into a row: at the activation's operands, its gradient, their gradients, and the activation.
 template <class T>
 struct TurnedBack {
   const T *gate, *value, *dact;
@@ -127,8 +127,8 @@ struct TurnedBack {
   }
 };
 
-// Turns N values of a row back: to gradients, and to activations that are weighted. Gives what it adds to the
-// weight's gradient. Gradients may lie in the place of what they are of.
+// Turns N values of a row back: to gradients, and to activations that are weighted. Returns its part of the
+// weight's gradient. Gradients may lie in the place of their operands.
 template <int N, class T>
 __device__ __forceinline__ Compute<T> turn_back_at(const TurnedBack<T>& own, Compute<T> weight) {
   using C = Compute<T>;
@@ -151,8 +151,8 @@ __device__ __forceinline__ Compute<T> turn_back_at(const TurnedBack<T>& own, Com
   return sum;
 }
 
-// Computes the gradients of what went into the activations, and the activations weighted. A block takes a
-// row; `dweight` is null where it is not wanted.
+// Computes the gradients of the activations' operands, and the weighted activations. A block takes a row;
+// `dweight` is null where it is not needed.
 template <int N, class T>
 __global__ __launch_bounds__(128) void turn_back_kernel(const T* up, T* dup, T* act, const T* dact,
                                                         const Compute<T>* weight, Compute<T>* dweight,
@@ -179,7 +179,7 @@ __global__ void no_weight_gradients_kernel(const std::int32_t* row, std::int64_t
   if (c < choices && row[c] < 0) dweight[c] = 0;
 }
 
-// to[row] = x[its position]; rows behind the last are left alone.
+// Sets to[row] = x[its position]; rows behind the last are left alone.
 template <int N, class T>
 __global__ void gather_kernel(const T* x, const std::int32_t* position, const std::int32_t* rows, T* to,
                               std::int64_t hidden) {
@@ -189,7 +189,7 @@ __global__ void gather_kernel(const T* x, const std::int32_t* position, const st
     store_pack(to + row * hidden + column, load_pack<N>(x + position[row] * hidden + column));
 }
 
-// Sets to[position] = sum of its choices' rows, times their weights where there are any.
+// Sets to[position] = the sum of its choices' rows, times their weights where there are any.
 template <int N, class T>
 __global__ void combine_kernel(const T* out, const std::int32_t* row, const Compute<T>* weight, T* to,
                                std::int64_t positions, std::int64_t choices, std::int64_t hidden) {
@@ -268,7 +268,7 @@ class ExpertRows {
     check_launch("experts");
   }
 
-  // Computes what goes into the activations.
+  // Computes the activations' operands.
   void rise() const { product<false>(in_.x, at_.rows.position, in_.up, risen(), 2 * s_.ffn, s_.hidden); }
 
   void activate() const {
@@ -301,7 +301,8 @@ class ExpertRows {
     combine(nullptr, dx);
   }
 
-  // Results of neither product are needed any more, or yet: x lies in their place in the order of rows.
+  // Neither product's results are needed here, either no more or not yet: x takes their place in the order of
+  // rows.
   template <class S>
   void add_sums(const T* dy, const Sum<S>& dup, const Sum<S>& ddown) const {
     if (dup.data) {
@@ -338,7 +339,7 @@ class ExpertRows {
     any_sums(left, left_map, right, sum, m, n);
   }
 
-  // As many tiles as there can be: each expert may have one that is not full.
+  // Launches as many tiles as there can be: each expert may have one that is not full.
   template <bool turned>
   void any_product(const T* from, const std::int32_t* map, const T* weight, T* to, std::int64_t n,
                    std::int64_t k) const {

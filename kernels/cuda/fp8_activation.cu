@@ -11,7 +11,7 @@ namespace {
 
 template <class T>
 struct GeluOf {
-  static constexpr int inputs = 1;  // that lie side by side in a row of x
+  static constexpr int inputs = 1;  // counts those that lie side by side in a row of x
   __device__ static Pack<T, each> value(const Pack<T, each> (&x)[inputs]) {
     Lanes<float, each> y = unpack(x[0]);
 #pragma unroll
@@ -50,7 +50,7 @@ struct GatedOf {
   }
 };
 
-// Loads what a lane has of the tile of each input.
+// Loads a lane's part of each input's tile.
 template <class T, class Of>
 __device__ __forceinline__ void load_inputs(const Tile& t, const T* x, Part<T> (&inputs)[Of::inputs]) {
 #pragma unroll

@@ -174,9 +174,9 @@ std::int32_t alignment_of(std::initializer_list<const void*> pointers) {
 struct GemmPlan::State {
   Product product;
   Owned<cublasLtMatmulDesc_t> operation;
-  Owned<cublasLtMatrixLayout_t> a, b, d;  // of our operands
+  Owned<cublasLtMatrixLayout_t> a, b, d;  // are those of our operands
   cublasLtMatmulAlgo_t algorithm;
-  bool bias_in_front;  // the library has no algorithm that adds it: it is written to d before
+  bool bias_in_front;  // says that the library cannot add it: it is written to d before
 };
 
 GemmPlan::GemmPlan(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -212,8 +212,8 @@ struct Gemm::Impl {
     device = properties.name;
   }
 
-  // Made when it is first wanted, by which the device gets a context: to be asked for its version, the
-  // library needs none.
+  // Makes the handle when it is first wanted, by which the device gets a context: the library tells its
+  // version without one.
   cublasLtHandle_t handle() const {
     if (!handle_) {
       cublasLtHandle_t made = nullptr;
@@ -249,7 +249,7 @@ struct Gemm::Impl {
     require(lt.operation_set(state.operation.get(), attribute, &value, sizeof value), "an attribute");
   }
 
-  // Where the epilogue finds what it reads and writes beside the matrices.
+  // Says where the epilogue finds what it reads and writes beside the matrices.
   void set_addresses(const State& s, std::uintptr_t bias, std::uintptr_t aux) const {
     switch (s.product.epilogue) {
       case Epilogue::none: return;
@@ -292,7 +292,7 @@ struct Gemm::Impl {
     set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
     if (p.epilogue == Epilogue::bias_gelu || p.epilogue == Epilogue::gelu_grad)
       set(*state, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.n);
-    // Before there are addresses the heuristic takes their alignment from whatever stands there.
+    // Before there are addresses the heuristic takes their alignment from the numbers that stand there.
     const auto any = static_cast<std::uintptr_t>(output_alignment(p));
     set_addresses(*state, any, any);
     if (p.fp8) describe_scales(*state);
@@ -319,7 +319,7 @@ struct Gemm::Impl {
     return preference;
   }
 
-  // Says whether it multiplies the numbers themselves, not what TF32, bf16 or integers keep of them.
+  // Says whether it multiplies the numbers themselves, not their roundings to TF32, bf16 or integers.
   bool keeps_inputs(const cublasLtMatmulAlgo_t& algorithm, const Product& p) const {
     if (p.fp8 || size_of(p.input) == 2) return true;
     constexpr std::uint64_t narrow =
@@ -333,14 +333,14 @@ struct Gemm::Impl {
     return (flags & narrow) == 0;
   }
 
-  // Returns the library's favourite first.
+  // Returns algorithms, the library's favourite first.
   std::vector<cublasLtMatmulAlgo_t> algorithms(const State& s, int most) const {
     std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
     int count = 0;
     const cublasStatus_t status =
         lt.heuristic(handle(), s.operation.get(), s.b.get(), s.a.get(), s.d.get(), s.d.get(),
                      preference(s.product).get(), most, results.data(), &count);
-    // Types or strides that do not go with an epilogue it may also call invalid.
+    // The library may also call types or strides invalid that do not go with an epilogue.
     if (status == CUBLAS_STATUS_NOT_SUPPORTED ||
         (status == CUBLAS_STATUS_INVALID_VALUE && (s.product.epilogue != Epilogue::none || s.product.fp8)))
       return {};
@@ -366,7 +366,7 @@ struct Gemm::Impl {
                      static_cast<std::size_t>(gemm_workspace), stream);
   }
 
-  // Sets what goes before the multiplication.
+  // Does what must come before the multiplication.
   void begin(const State& s, const GemmOperands& o, Stream stream) const {
     if (s.product.fp8)
       set_scales(s, reinterpret_cast<std::uintptr_t>(o.a_scales),
@@ -414,7 +414,7 @@ GemmPlan Gemm::prepare(const Product& product) const {
   check_product(product);
   std::unique_ptr<GemmPlan::State> state = impl_->describe(product);
   constexpr int most = 8;
-  // Of fp8 the library takes a bias for one of halves, whatever the result is.
+  // With fp8 the library takes a bias for one of 16-bit types, whatever the result is.
   const bool other_bias = product.fp8 && product.output == DType::f32;
   std::vector<cublasLtMatmulAlgo_t> found;
   if (product.epilogue != Epilogue::bias || !other_bias) found = impl_->algorithms(*state, most);
@@ -458,7 +458,7 @@ Tuning Gemm::tune(GemmPlan& plan, const GemmOperands& operands, Stream stream, i
       timed.push_back({algorithm, seconds(algorithm, 1)});
   PRUN_CHECK(!timed.empty(), "no algorithm ran for ", text_of(state.product));
 
-  // The first, and the few that look best, are timed again and alternately: clocks change while they run.
+  // The first algorithm, and the few fastest, are timed again and alternately: clocks change while they run.
   const auto faster = [](const Timed& x, const Timed& y) { return x.seconds < y.seconds; };
   std::sort(timed.begin() + 1, timed.end(), faster);
   const int tried = static_cast<int>(timed.size());

@@ -11,7 +11,7 @@ struct Destroy {
 };
 using Captured = std::unique_ptr<CUgraph_st, Destroy>;
 
-// The capture ends whatever happens.
+// The capture is ended whatever happens.
 Captured capture(Stream stream, const std::function<void()>& work) {
   cudaGraph_t graph = nullptr;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing work");
@@ -43,7 +43,7 @@ bool is_kernel(cudaGraphNode_t node) {
 
 bool enqueues_kernels_alone(Stream stream, const std::function<void()>& work) {
   const Captured captured = capture(stream, work);
-  const std::vector<cudaGraphNode_t> nodes = nodes_of(captured);  // which end with the graph
+  const std::vector<cudaGraphNode_t> nodes = nodes_of(captured);  // they end with the graph
   return std::all_of(nodes.begin(), nodes.end(), is_kernel);
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 inline constexpr int threads = 256;
 
-// Holds what a block has of its position: the turns of all pairs.
+// Holds a block's numbers of its position: the turns of all pairs.
 template <class C>
 struct Turned {
   C cosine[most_pairs], sine[most_pairs];
@@ -29,7 +29,7 @@ struct Turned {
   }
 };
 
-// Says where a pair's channels are as they come in.
+// Says where a pair's channels are in the operand.
 struct Pairs {
   int pairs;
   bool interleaved;

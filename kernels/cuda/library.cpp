@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* environment = "PRUN_CUDA_LIBRARIES";
 
-// Adds a folder, and those of NVIDIA's wheels in it: nvidia/NAME/lib.
+// Adds a folder, and the folders of NVIDIA's wheels in it: nvidia/NAME/lib.
 void add_folder(const fs::path& folder, std::vector<fs::path>& to) {
   to.push_back(folder);
   std::error_code none;
@@ -48,7 +48,7 @@ std::string path_of(void* handle, const std::string& opened_as) {
   return dlinfo(handle, RTLD_DI_LINKMAP, &entry) == 0 ? entry->l_name : opened_as;
 }
 
-// The places in which a file of this name is looked for; the bare name stands for the system's.
+// Returns the places in which a file of this name is looked for; the bare name stands for the system's.
 std::vector<std::string> candidates(const std::string& file, const std::vector<fs::path>& listed) {
   std::vector<std::string> all;
   const auto add = [&](const std::vector<fs::path>& folders) {

@@ -8,13 +8,13 @@ namespace prun::cuda {
 namespace {
 
 inline constexpr int most_row_threads = 1024;
-// Loads that a thread has in flight, as many as its registers hold beside what it computes.
+// Counts loads that a thread has in flight, as many as its registers hold beside its computation.
 template <class T>
 inline constexpr int row_unroll = sizeof(T) == 8 ? 2 : 4;
 
-// A row of logits, cut into chunks that the threads of a block take in turn. Its first chunks are copied to
-// shared memory when it is read for the first time and found there the second time, each by the thread that
-// has copied it.
+// Reads a row of logits, cut into chunks that the threads of a block take in turn. Its first chunks are
+// copied to shared memory when it is read for the first time and found there the second time, each by the
+// thread that has copied it.
 template <class T, int N>
 struct Row {
   using C = Compute<T>;
@@ -53,7 +53,7 @@ struct Row {
   }
 
  private:
-  // The first element of this thread's chunk of some turn.
+  // Returns the first element of this thread's chunk of some turn.
   __device__ std::int64_t at(int turn) const {
     return static_cast<std::int64_t>(turn * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x)) * N;
   }
@@ -66,7 +66,7 @@ struct Row {
 #pragma unroll 2
     for (int turn = begin; turn < end; ++turn) each(at(turn), load_lanes<N>(held + at(turn)));
   }
-  // The chunks that are not held, row_unroll loads in flight, and what is left behind the last chunk.
+  // Reads the chunks that are not held, row_unroll loads in flight, and the elements behind the last chunk.
   template <class Each>
   __device__ void scan_rest(const Each& each) const {
     constexpr int unroll = row_unroll<T>;
@@ -85,7 +85,7 @@ struct Row {
   }
 };
 
-// The largest value that a thread has seen, and the sum of exponentials above it.
+// Holds the largest value that a thread has seen, and the sum of exponentials above it.
 template <class T>
 struct Running {
   using C = Compute<T>;
@@ -97,7 +97,7 @@ struct Running {
     C most = largest;
 #pragma unroll
     for (int i = 0; i < N; ++i) most = Larger()(most, x[i]);
-    if (most == -INFINITY) {  // nothing but that, or NaN
+    if (most == -INFINITY) {  // all are -infinity or NaN
 #pragma unroll
       for (int i = 0; i < N; ++i) sum += exp_of<T>(x[i]);
       return;
@@ -117,7 +117,7 @@ struct RowSum {
   double sum;
 };
 
-// The same in every thread.
+// Returns the same in every thread.
 template <class T>
 __device__ RowSum<Compute<T>> fold(const Running<T>& mine) {
   using C = Compute<T>;
@@ -128,7 +128,7 @@ __device__ RowSum<Compute<T>> fold(const Running<T>& mine) {
   return {largest, block_fold(static_cast<double>(share), 0.0, Add(), sums)};
 }
 
-// The sum of a row's logits, the same in every thread; nothing of it where nobody smooths.
+// Sums a row's logits, with the same result in every thread; it does nothing without label smoothing.
 template <bool smooths>
 struct Total {
   double mine = 0;
@@ -149,7 +149,7 @@ struct Total {
   }
 };
 
-// Writes exp(x - shift) * factor - less, and minus `scale` at the target; `less` where somebody smooths.
+// Writes exp(x - shift) * factor - less, and minus `scale` at the target; `less` counts with label smoothing.
 template <bool smooths, class T, int N>
 __device__ void write_gradient(const Row<T, N>& row, Compute<T> shift, Compute<T> factor, std::int64_t target,
                                Compute<T> scale, Compute<T> less) {
@@ -274,7 +274,7 @@ __global__ void loss_kernel(const C* gmax, const C* sum, const C* wanted, const 
   if (z != 0 && targets[i] >= 0) losses[i] += z * value * value;
 }
 
-// A block for each group, which looks at all rows: so sums have a fixed order.
+// Each group has a block, which looks at all rows: so sums have a fixed order.
 template <class C>
 __global__ __launch_bounds__(1024) void groups_kernel(const C* gmax, const C* sum, const C* wanted,
                                                       const std::int32_t* targets, const std::int32_t* groups,
@@ -296,7 +296,7 @@ __global__ __launch_bounds__(1024) void groups_kernel(const C* gmax, const C* su
   sums[2 * group + 1] += count;
 }
 
-// Calls launch with whether anything is added to the loss.
+// Calls launch with a type that says whether anything is added to the loss.
 template <class Launch>
 void with_regular(const HeadRegular& by, Launch launch) {
   if (by.any())
@@ -313,8 +313,8 @@ void with_row_chunk(const char* name, const Logits<T>& logits, Launch launch) {
   check_launch(name);
 }
 
-// How a block holds its row: the whole of it in blocks of half the size, two to a multiprocessor, or else as
-// much as fits into one.
+// Says how a block holds its row: the whole of it in blocks of half the size, two to a multiprocessor, or
+// else as much as fits into one.
 struct Holding {
   int chunks;
   int threads;
@@ -326,7 +326,7 @@ struct Holding {
       check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute");
       return value;
     };
-    constexpr int folds = 1024;  // bytes that the sums over the block take
+    constexpr int folds = 1024;  // counts bytes that the sums over the block take
     const int all = attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
     const int half = (all / 2 - attribute(cudaDevAttrReservedSharedMemoryPerBlock) - folds) / 16;
     const int whole = (attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - folds) / 16;
@@ -335,9 +335,9 @@ struct Holding {
   }
 };
 
-inline constexpr int streaming_threads = 512;  // of kernels that read a row once
+inline constexpr int streaming_threads = 512;  // is for kernels that read a row once
 
-// A warp for each row of the weight and of the batch.
+// Takes a warp for each row of the weight and of the batch.
 template <int N, class T>
 __global__ __launch_bounds__(256) void logits_kernel(const T* x, const T* weight, const T* bias,
                                                      const std::int32_t* targets, Compute<T>* logits,
@@ -435,7 +435,7 @@ void lm_head_grad(const Logits<T>& logits, std::int64_t first, const Compute<T>*
 template <class T>
 void lm_head_logits(const T* x, const T* weight, const std::int32_t* targets, Compute<T>* logits,
                     const HeadLogitsShape& shape, Stream stream, const T* bias) {
-  constexpr int rows_of_block = 8;  // of the weight, a warp each
+  constexpr int rows_of_block = 8;  // counts those of the weight, a warp each
   const dim3 grid(static_cast<unsigned>(ceil_div(shape.vocab, rows_of_block)),
                   static_cast<unsigned>(shape.batch));
   with_chunk<T>(shape.width, {x, weight}, [&]<int N>(std::integral_constant<int, N>) {

@@ -10,10 +10,10 @@ namespace {
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-// From row to row of the logits, in elements: whole cache lines.
+// Returns the distance from row to row of the logits, in elements: whole cache lines.
 std::int64_t logit_stride(const HeadShape& s) { return round_up(s.vocab, 64); }
 
-// All chunks have as many rows but the last, which may have fewer: a multiple of 256, which suits the tiles
+// Returns the rows of all chunks but the last, which may have fewer: a multiple of 128, which suits the tiles
 // of products, and makes each chunk's rows begin as aligned as the first one's.
 template <class T>
 std::int64_t chunk_rows(const HeadShape& s) {
@@ -24,10 +24,10 @@ std::int64_t chunk_rows(const HeadShape& s) {
   return std::min(s.rows, round_up((s.rows + count - 1) / count, step));
 }
 
-// Where what lies in the workspace begins.
+// Says where the parts of the workspace begin.
 template <class T>
 struct Offsets {
-  std::int64_t losses, sums, gemm, end;  // sums: of the columns of a chunk
+  std::int64_t losses, sums, gemm, end;  // `sums` are those of the columns of a chunk
 
   explicit Offsets(const HeadShape& s) {
     const std::int64_t rows = chunk_rows<T>(s);
@@ -45,7 +45,7 @@ std::int64_t lm_head_workspace(const HeadShape& shape) {
   return Offsets<T>(shape).end;
 }
 
-// One launch: what it is given, and what lies in its workspace. `first` is a chunk's first row.
+// Holds one launch: its operands, and the parts of its workspace. `first` is a chunk's first row.
 template <class T, class S>
 struct LogitRows<T, S>::Launch {
   const HeadInput<T>& in;

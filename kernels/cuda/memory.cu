@@ -8,7 +8,7 @@ namespace {
 
 constexpr int checksum_threads = 512;
 
-// Each block has a sum of its own.
+// Each block writes a sum of its own.
 template <class Bits>
 __global__ __launch_bounds__(checksum_threads) void checksum_kernel(const Bits* x, std::int64_t n,
                                                                     std::uint64_t* sums) {

@@ -21,8 +21,8 @@ __device__ Lanes<C, N> with_offset(Lanes<C, N> gain, double offset) {
 }
 
 // ---------------------------------------------------------------- forward
-// Threads of a block that has a row in registers, `chunks` 16-byte pieces and at most `held` of them a
-// thread.
+// Returns the threads of a block that has a row in registers, `chunks` 16-byte pieces and at most `held` of
+// them a thread.
 int row_threads(std::int64_t chunks, int held) {
   return static_cast<int>(ceil_div(ceil_div(chunks, held), 32) * 32);
 }
@@ -111,7 +111,7 @@ __global__ __launch_bounds__(forward_threads) void norm_kernel(NormForward<T> no
 
 inline constexpr int loop_threads = 256;
 
-// Rows of any width and at any address: value by value, read again for every sum.
+// Takes rows of any width and at any address: it reads them value by value, again for every sum.
 template <class T, bool centered>
 __global__ __launch_bounds__(loop_threads) void norm_loop_kernel(NormForward<T> norm) {
   using C = Compute<T>;
@@ -122,7 +122,7 @@ __global__ __launch_bounds__(loop_threads) void norm_loop_kernel(NormForward<T> 
   if (norm.residual) {
     for (std::int64_t c = threadIdx.x; c < norm.width; c += loop_threads)
       store(norm.sum + offset + c, load(in + c) + load(norm.residual + offset + c));
-    in = norm.sum + offset;  // each thread reads what it has written
+    in = norm.sum + offset;  // each thread reads the values it has written
   }
   C mean = 0;
   if constexpr (centered) {
@@ -162,14 +162,14 @@ void launch_norm(const char* name, const NormForward<T>& norm, Stream stream) {
 }
 
 // ---------------------------------------------------------------- backward
-// The sums over a row that its dx needs.
+// Holds the sums over a row that its dx needs.
 template <class C>
 struct Averages {
-  C flat;   // of g = dy * gain; 0 where the norm does not center
-  C slope;  // of g * xhat
+  C flat;   // sums g = dy * gain; 0 where the norm does not center
+  C slope;  // sums g * xhat
 };
 
-// The threads of a block that share a row are those with the same threadIdx.y, whole warps.
+// The threads of a block that share a row have the same threadIdx.y and are whole warps.
 template <class C, bool centered>
 __device__ Averages<C> fold_averages(Averages<C> sums, C count, C* flat, C* slope) {
   if (centered) sums.flat = warp_fold(sums.flat, Add());
@@ -190,16 +190,16 @@ __device__ Averages<C> fold_averages(Averages<C> sums, C count, C* flat, C* slop
 
 inline constexpr int backward_threads = 256;
 template <int held>
-inline constexpr int backward_blocks = held == 2 ? 3 : 2;  // on a multiprocessor
+inline constexpr int backward_blocks = held == 2 ? 3 : 2;  // counts blocks on a multiprocessor
 
 // A persistent block has teams that take a row each, with K chunks a thread. The next row is on its way to
-// shared memory while this one is worked on, and the columns' sums of the weights' gradients stay in
+// shared memory while the present one is worked on, and the columns' sums of the weights' gradients stay in
 // registers, so that dy and x are read once for all three gradients.
 template <class T, int N, int K, bool centered>
 __global__ __launch_bounds__(backward_threads,
                              backward_blocks<K>) void norm_backward_kernel(NormBackward<T> norm) {
   using C = Compute<T>;
-  extern __shared__ uint4 stages[];  // [stage][dy, x, residual][K][thread of the block]
+  extern __shared__ uint4 stages[];  // is [stage][dy, x, residual][K][thread of the block]
   __shared__ C scratch[2][2][32];
   const C count = static_cast<C>(norm.width);
   const int threads = static_cast<int>(blockDim.x * blockDim.y);
@@ -211,7 +211,7 @@ __global__ __launch_bounds__(backward_threads,
   };
 
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y;  // row of the first team
+  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y;  // is the row of the first team
   C next_mean = 0, next_rstd = 0;
   const auto fetch = [&](std::int64_t number, int stage) {
     if (number < norm.rows) {
@@ -229,7 +229,7 @@ __global__ __launch_bounds__(backward_threads,
     commit_copies();
   };
   fetch(first + threadIdx.y, 0);
-  constexpr bool gain_held = K < 4 || !centered;  // in registers, if there are enough
+  constexpr bool gain_held = K < 4 || !centered;  // keeps it in registers, if there are enough
   Pack<T, N> gain[K];
   Lanes<C, N> dgain[K] = {}, dbias[K] = {};
 #pragma unroll
@@ -275,7 +275,7 @@ __global__ __launch_bounds__(backward_threads,
         }
         if (norm.residual) {
           const Lanes<C, N> by = load_lanes<N>(slot(stage, 2, k));
-          dx = unpack(pack<T>(dx));  // rounded as if written and added to
+          dx = unpack(pack<T>(dx));  // is rounded as if written and added to
 #pragma unroll
           for (int i = 0; i < N; ++i) dx[i] += by[i];
         }
@@ -286,7 +286,7 @@ __global__ __launch_bounds__(backward_threads,
   constexpr int count_of_sums = centered ? 2 : 1;
   C* parts =
       static_cast<C*>(norm.workspace) + static_cast<std::int64_t>(blockIdx.x) * count_of_sums * norm.width;
-  // The teams' sums, added up in the teams' order.
+  // The teams' sums are added up in the teams' order.
   C* shared = reinterpret_cast<C*>(stages);
   const auto place = [&](int which, int k, int i, int thread) {
     return ((which * K + k) * N + i) * threads + thread;
@@ -339,7 +339,7 @@ __global__ __launch_bounds__(loop_threads) void norm_input_grad_loop_kernel(Norm
   }
 }
 
-// What column_sums adds up where the weights' gradients are computed by themselves.
+// Gives column_sums its terms where the weights' gradients are computed by themselves.
 template <class T, int N, bool centered>
 struct WeightTerms {
   using C = Compute<T>;
@@ -372,8 +372,8 @@ auto accumulators(const NormBackward<T, S>& norm) {
     return Accumulators<S, 1>{{norm.dgain}};
 }
 
-// Returns it as kernels take it, which know no sums but the workspace, for parts of them: null where there
-// are none.
+// Returns the operands for kernels, which know no sums but parts of them in the workspace: that is null where
+// there are no sums.
 template <class T, class S>
 NormBackward<T> without_sums(const NormBackward<T, S>& norm) {
   const bool summed = norm.dgain.data || norm.dbias.data;
@@ -412,7 +412,7 @@ void launch_fused(const char* name, const NormBackward<T>& norm, const Sums& sum
     add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width, sums);
 }
 
-// The number of chunks a thread that leaves the fewest threads idle; 0: a row is too wide.
+// Returns the number of chunks a thread that leaves the fewest threads idle; 0: a row is too wide.
 int backward_held(std::int64_t chunks) {
   int best = 0;
   for (int held : {2, 3, 4})

@@ -43,7 +43,7 @@ struct NormBackward {
   Sum<S> dbias;  // is layernorm's only
   std::int64_t rows;
   std::int64_t width;
-  void* workspace;    // norm_backward_workspace bytes, aligned to 16; not read where dgain and dbias are null
+  void* workspace;    // has norm_backward_workspace bytes, aligned to 16; unread without dgain and dbias
   double offset = 0;  // is that of forward
 };
 

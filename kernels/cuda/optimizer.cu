@@ -17,16 +17,16 @@ inline constexpr int update_threads = 256, update_blocks = 4;
 inline constexpr std::int64_t piece_elements = 8192;
 inline constexpr int warps_of_block = update_threads / 32;
 
-// A launch takes as many as a kernel's parameters have room for.
+// A launch takes as many tensors as a kernel's parameters have room for.
 template <class Tensor>
 inline constexpr int most_tensors = std::min<int>(384, 32000 / (sizeof(Tensor) + sizeof(std::int32_t)));
 
 template <class Tensor>
 struct Table {
   Tensor tensor[most_tensors<Tensor>];
-  std::int32_t first_piece[most_tensors<Tensor> + 1];  // of each tensor; at the end the number of pieces
+  std::int32_t first_piece[most_tensors<Tensor> + 1];  // is by tensor; at the end stands the number of pieces
   std::int32_t count;
-  std::int32_t wide;  // all tensors may be accessed in 16-byte chunks
+  std::int32_t wide;  // says that all tensors may be accessed in 16-byte chunks
 };
 
 template <class Tensor>
@@ -53,8 +53,8 @@ __device__ Piece<Tensor> piece_of(const Table<Tensor>& table, int piece) {
   return {tensor, begin, min(begin + piece_elements, tensor.elements)};
 }
 
-// Calls each(N, index of the first) for the chunks of a piece that this thread has: 16 bytes of the widest
-// type where the table allows, and one by one what is left.
+// Calls each(N, index of the first) for this thread's chunks of a piece: 16 bytes of the widest type where
+// the table allows, and single elements for the rest.
 template <int N, int unroll, class Tensor, class Each>
 __device__ void each_chunk(const Piece<Tensor>& piece, bool wide, const Each& each) {
   std::int64_t done = piece.begin;
@@ -68,8 +68,8 @@ __device__ void each_chunk(const Piece<Tensor>& piece, bool wide, const Each& ea
     each(std::integral_constant<int, 1>(), i);
 }
 
-// Of tensors from the first on, as many as a table has room for and as have no more than so many pieces
-// together, or one.
+// Takes tensors from the first on, as many as a table has room for and as have no more than the given pieces
+// together, or one tensor.
 template <class Tensor, class IsWide, class PiecesOf>
 Table<Tensor> table_of(std::span<const Tensor> tensors, IsWide is_wide, PiecesOf pieces_of,
                        std::int64_t most) {
@@ -89,7 +89,7 @@ Table<Tensor> table_of(std::span<const Tensor> tensors, IsWide is_wide, PiecesOf
   return table;
 }
 
-// Calls launch(table, pieces) until all tensors had their turn; `is_wide` says it of one tensor.
+// Calls launch(table, pieces) until all tensors have been taken; `is_wide` says whether one tensor is wide.
 template <class Tensor, class IsWide, class PiecesOf, class Launch>
 void each_table(std::span<const Tensor> tensors, IsWide is_wide, PiecesOf pieces_of, std::int64_t most,
                 Launch launch) {
@@ -104,7 +104,7 @@ unsigned blocks_for(std::int64_t pieces) {
   return grid_of(std::min<std::int64_t>(pieces, update_blocks * multiprocessors()));
 }
 
-// Of pieces that a block takes each: calls launch(table, blocks).
+// Cuts tensors into pieces, one for a block at a time: calls launch(table, blocks).
 template <class Tensor, class IsWide, class Launch>
 void each_table(std::span<const Tensor> tensors, IsWide is_wide, Launch launch) {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
@@ -114,8 +114,8 @@ void each_table(std::span<const Tensor> tensors, IsWide is_wide, Launch launch) 
 }
 
 // ---------------------------------------------------------------- norm
-// In the order of kernels/square_sum.hpp. A warp takes a part, which is a piece of its tensor, and each of
-// its lanes eight columns that lie together.
+// Adds in the order of kernels/square_sum.hpp. A warp takes a part, which is a piece of its tensor, and each
+// of its lanes eight columns that lie together.
 struct Columns {
   double sum[square_sum::together] = {};
 
@@ -132,7 +132,7 @@ struct Columns {
       for (int l = 0; l < N; ++l) add(c + l, some[l]);
     }
   }
-  // Those behind the end are zero.
+  // Elements behind the end are zero.
   template <class T>
   __device__ void add_some(const T* values, std::int64_t left) {
 #pragma unroll
@@ -183,7 +183,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void square_parts_ke
   }
 }
 
-// Of each tensor a warp adds the parts; then one thread adds the tensors in their order.
+// A warp adds the parts of each tensor; then one thread adds the tensors in their order.
 template <class T>
 __global__ __launch_bounds__(1024) void square_sum_kernel(const __grid_constant__ Table<Values<T>> table,
                                                           const double* parts, double* sum) {
@@ -230,7 +230,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void count_non_finit
 }
 
 // ---------------------------------------------------------------- updates
-// Value l of a pack of 16-bit values, and a pack of what half(l) gives.
+// These give value l of a pack of 16-bit values, and a pack of the values that half(l) gives.
 template <class T, int N>
 __device__ __forceinline__ std::uint16_t half_of(const Pack<T, N>& p, int l) {
   if constexpr (N == 1)
@@ -250,15 +250,15 @@ __device__ __forceinline__ Pack<T, N> pack_halves(Half half) {
   return p;
 }
 
-// Holds the words by which a piece's elements are rounded. They are computed once for a piece: memory that
-// kernels write to could have changed what it is made of.
+// Holds the words by which a piece's elements are rounded. They are computed once for a piece: the compiler
+// must assume that a kernel's writes change their inputs.
 struct Chances {
   PhiloxKey key;
   std::uint64_t stream;
   const TensorElements& numbers;
   std::int64_t begin;
-  std::uint64_t first;  // number of the first element
-  bool straight;        // the others go up one by one, and the first is a multiple of 4
+  std::uint64_t first;  // is the number of the first element
+  bool straight;        // says that the others go up one by one, and the first is a multiple of 4
 
   template <class Tensor>
   __device__ __forceinline__ Chances(const Piece<Tensor>& piece, const double* seed, const double* step)
@@ -270,7 +270,7 @@ struct Chances {
         straight(first % 4 == 0 &&
                  number(piece.end - 1) - first == static_cast<std::uint64_t>(piece.end - 1 - piece.begin)) {}
 
-  // Serves N elements from i on; where N is 4, i is a multiple of 4.
+  // Returns words for N elements from i on; where N is 4, i is a multiple of 4.
   template <int N>
   __device__ __forceinline__ Lanes<std::uint32_t, N> words(std::int64_t i) const {
     Lanes<std::uint32_t, N> words;
@@ -311,7 +311,7 @@ struct NoChances {
 template <class Types>
 using ChancesOf = std::conditional_t<Types::chancy_states || Types::chancy_weights, Chances, NoChances>;
 
-// N weights of a tensor from i on, with all the precision that they are kept in.
+// Holds N weights of a tensor from i on, with all the precision that they are kept in.
 template <class Types, int N, class Tensor>
 __device__ __forceinline__ Lanes<typename Types::C, N> load_weights(const Tensor& t, std::int64_t i) {
   if constexpr (Types::split) {
@@ -328,7 +328,7 @@ __device__ __forceinline__ Lanes<typename Types::C, N> load_weights(const Tensor
   }
 }
 
-// What lies in memory of N elements of a tensor from i on, read and written as its types say.
+// Holds N elements of a tensor from i on, read and written as its types say.
 template <class Types, int N, class Tensor>
 struct Elements {
   using C = typename Types::C;
@@ -489,7 +489,7 @@ __global__ __launch_bounds__(update_threads, update_blocks) void average_kernel(
 
 }  // namespace
 
-// A workspace has room for so many parts.
+// A workspace has room for this many parts.
 constexpr std::int64_t most_square_parts = 8 * square_sum::most_parts;
 
 template <class T>

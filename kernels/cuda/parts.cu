@@ -7,7 +7,7 @@
 namespace prun::cuda {
 namespace {
 
-// A thread for each N neighbouring values of a row: they lie in one part, or in none.
+// Takes a thread for each N neighbouring values of a row: they lie in one part, or in none.
 template <int N, class T>
 __global__ void add_parts_kernel(const T* a, AddedParts<T> parts, T* y, std::int64_t rows,
                                  std::int64_t width) {
@@ -35,7 +35,7 @@ __global__ void take_part_kernel(const T* x, T* y, RowPart part, std::int64_t ro
   store_pack(y + row * length + i, load_pack<N>(x + row * width + part.begin + i));
 }
 
-// The opposite: x comes to lie in that part of each row of y.
+// Does the opposite: x is written to that part of each row of y.
 template <int N, class T>
 __global__ void put_part_kernel(const T* x, T* y, RowPart part, std::int64_t rows, std::int64_t width) {
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
@@ -45,7 +45,7 @@ __global__ void put_part_kernel(const T* x, T* y, RowPart part, std::int64_t row
   store_pack(y + row * width + part.begin + i, load_pack<N>(x + row * length + i));
 }
 
-// What the beginnings and ends of parts have in common with a row.
+// Returns a divisor that the beginnings and ends of parts share with a row.
 std::int64_t grain(std::int64_t width, const RowPart& part) {
   return std::gcd(width, std::gcd(part.begin, part.end));
 }

@@ -36,7 +36,7 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
       const T* x = from.at(row, slot % packed, packed, 2 * pairs) + pair;
       T* y = to.at(row, slot % packed, packed, 2 * pairs) + pair;
       const Pack<T, N> low = load_pack<N>(x), high = load_pack<N>(x + pairs);
-      if (slot % packed == packed - 1) {  // the value
+      if (slot % packed == packed - 1) {  // is the value
         store_pack(y, low);
         store_pack(y + pairs, high);
         continue;
@@ -74,8 +74,8 @@ void turn(const char* name, const RopeShape& shape, double direction, From from,
     throw_error(ErrorCode::unsupported, "rope on the GPU turns heads of up to ", 2 * most_pairs,
                 " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
   const Frequencies frequency = frequencies_of(shape.turn, pairs, direction);
-  // Enough blocks for every multiprocessor to have many, and otherwise few for a position: each computes its
-  // turns.
+  // There must be enough blocks for every multiprocessor to have many, and otherwise few for a position: each
+  // computes its turns.
   const std::int64_t samples = std::max<std::int64_t>(1, shape.batch * shape.seq / (64 * multiprocessors()));
   const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>(ceil_div(shape.batch, samples), 65535)));
   with_chunk<T>(pairs, pointers, [&]<int N>(std::integral_constant<int, N>) {

@@ -1,5 +1,5 @@
 // A warp takes a position, whose scores lie in shared memory. Choices are found one after the other: each
-// lane knows the best of its own, and of equal ones the lower number goes before.
+// lane knows its own best score, and of equal scores the one with the lower number goes before.
 #include "cuda/route.hpp"
 
 #include "cuda/route_scores.cuh"
@@ -10,7 +10,7 @@ namespace {
 inline constexpr int warps = 4;
 inline constexpr int most_shared = 48 << 10;
 
-// Holds, of one position in shared memory, its scores, what they are ranked by, and what groups are.
+// Holds one position in shared memory: its scores, the numbers that rank them, and the groups' scores.
 template <class C>
 struct Ranks {
   C *scores, *ranked, *groups;
@@ -36,7 +36,7 @@ __device__ __forceinline__ Best<C> better(const Best<C>& a, const Best<C>& b) {
   return second ? b : a;
 }
 
-// What is taken becomes NaN; NaN that is there already counts as the least that there is.
+// A taken number becomes NaN; NaN that is there already counts as the least number.
 template <class C>
 __device__ __forceinline__ void make_ranks(C* values, int n, int lane) {
   for (int i = lane; i < n; i += warp_size)
@@ -56,7 +56,7 @@ __device__ __forceinline__ int take_largest(C* values, int n, int lane) {
                         __shfl_xor_sync(0xffffffffu, best.number, distance)};
     best = better(best, other);
   }
-  __syncthreads();  // all have looked
+  __syncthreads();  // waits until all lanes have looked
   if (lane == best.number % warp_size) values[best.number] = NAN;
   __syncthreads();
   return best.number;
@@ -104,7 +104,7 @@ __global__ __launch_bounds__(warps* warp_size) void route_kernel(const C* logits
   extern __shared__ __align__(16) double route_shared[];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, n = static_cast<int>(s.routes);
   const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
-  // All warps come to each barrier: one behind the last position does that one again.
+  // All warps come to each barrier: a warp behind the last position does that one again.
   const std::int64_t position = own < s.positions ? own : s.positions - 1;
   const Ranks<C> at = ranks_of_warp(reinterpret_cast<C*>(route_shared), s);
   scores_of(logits + position * s.routes, at.scores, s, lane);
@@ -132,7 +132,7 @@ __global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* l
   extern __shared__ __align__(16) double route_grad_shared[];
   const int lane = static_cast<int>(threadIdx.x) % warp_size, n = static_cast<int>(s.routes);
   const std::int64_t own = static_cast<std::int64_t>(blockIdx.x) * warps + threadIdx.x / warp_size;
-  // All warps come to each barrier: one behind the last position does that one again.
+  // All warps come to each barrier: a warp behind the last position does that one again.
   const std::int64_t position = own < s.positions ? own : s.positions - 1;
   const Ranks<C> at = ranks_of_warp(reinterpret_cast<C*>(route_grad_shared), s);
   scores_of(logits + position * s.routes, at.scores, s, lane);
@@ -144,7 +144,7 @@ __global__ __launch_bounds__(warps* warp_size) void route_grad_kernel(const C* l
     sum += at.scores[chosen[i]];
     dot += d[i] * at.scores[chosen[i]];
   }
-  // It writes d scores, of the chosen alone.
+  // This writes d scores, for the chosen experts alone.
   for (int e = lane; e < n; e += warp_size) at.ranked[e] = 0;
   __syncthreads();
   const C scale = static_cast<C>(s.scale);

@@ -12,8 +12,8 @@ struct Extents {
   std::int64_t m, n, k;
 };
 
-// part [slice, i, j] = sum over the slice's k of left(k, i) * right(k, j), each operand [k, i] in memory or,
-// by rows, [i, k].
+// Computes part [slice, i, j] = sum over the slice's k of left(k, i) * right(k, j), each operand [k, i] in
+// memory or, by rows, [i, k].
 template <class A, class B, class Out, bool left_by_rows, bool right_by_rows>
 __global__ __launch_bounds__(grouped::threads) void product_kernel(const A* left, const B* right, Out* part,
                                                                    Extents extents, std::int64_t slice) {
@@ -68,14 +68,14 @@ __global__ __launch_bounds__(router_parts::threads) void tensor_product_kernel(c
                                                      row, column, m, n);
 }
 
-// Says whether chunks of 16 bytes are whole in rows.
+// Says whether rows consist of whole chunks of 16 bytes.
 template <bool left_by_rows, bool right_by_rows>
 bool fits_tensor_cores(std::initializer_list<const void*> pointers, const Extents& e) {
   return aligned(pointers) && (left_by_rows ? e.k : e.m) % 8 == 0 && (right_by_rows ? e.k : e.n) % 8 == 0 &&
          e.n % 8 == 0;
 }
 
-// to[i] (+)= the sum of its parts, in order.
+// Sets to[i], or adds to it, the sum of its parts, in order.
 template <class C, class Out, bool adds>
 __global__ __launch_bounds__(256) void fold_kernel(const C* part, std::int64_t slices, Out* to,
                                                    std::int64_t count) {
@@ -109,10 +109,10 @@ void fold(const C* part, std::int64_t slices, Out* to, const Extents& e, Stream 
       <<<grid_of(ceil_div(e.m * e.n, 256)), 256, 0, stream>>>(part, slices, to, e.m * e.n);
 }
 
-// A position's scores depend on its channels alone, so on no other extent.
+// A position's scores must depend on its channels alone, so on no other extent.
 std::int64_t score_slices(const RouterShape& s) { return std::clamp<std::int64_t>(s.hidden / 512, 1, 8); }
 
-// It makes as many blocks as keep a GPU busy; each has the partial sums of one tile.
+// There are as many blocks as keep a GPU busy; each has the partial sums of one tile.
 std::int64_t gradient_slices(const RouterShape& s) {
   constexpr std::int64_t blocks = 1024, least = 256;
   const std::int64_t tiles = ceil_div(s.routes, grouped::tile) * ceil_div(s.hidden, grouped::tile);

@@ -113,7 +113,7 @@ __device__ __forceinline__ Pair pair_of(float first, float second) {
   return pack<bf16>(Lanes<float, 2>{{first, second}}).word[0];
 }
 
-// Turns weights into a left factor.
+// Rounds scores into a left factor.
 template <int n>
 __device__ void round_scores(const float (&scores)[2 * n][4], Pair (&weights)[n][4]) {
 #pragma unroll

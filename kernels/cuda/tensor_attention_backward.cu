@@ -1,5 +1,5 @@
-// The weights are computed again from lse, twice: by blocks that keep a tile of keys and values and meet all
-// queries that see it, and by blocks that keep a tile of queries and meet the keys that these see. So no sum
+// Computes the weights again from lse, twice: in blocks that keep a tile of keys and values and meet all
+// queries that see it, and in blocks that keep a tile of queries and meet the keys that these see. So no sum
 // is added up by several blocks, and no block waits for another. The weights of keys lie [key, query]: as a
 // product leaves them, they are the next one's left factor.
 #include <cmath>
@@ -21,13 +21,13 @@ using Many = Form<width, 4, 1, width == 64 ? 64 : 32, 2, 2>;
 
 constexpr float log2_of_e = 1.44269504f;
 
-// What both kinds of blocks have.
+// Holds what both kinds of blocks have.
 template <class Form>
 struct Block {
   const AttentionBackward<bf16>& call;
-  const int seq, first;  // position of the rows that it keeps
+  const int seq, first;  // is the position of the rows that it keeps
   const Place<Form> place;
-  SharedRows<Form::width> shared;  // the rows that it keeps
+  SharedRows<Form::width> shared;  // has the rows that it keeps
 
   __device__ Block(const AttentionBackward<bf16>& c, int position, unsigned char* memory)
       : call(c),
@@ -35,7 +35,7 @@ struct Block {
         first(position),
         shared{reinterpret_cast<bf16*>(memory)} {}
 
-  // Position of a thread's row.
+  // Returns the position of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
   __device__ SharedRows<Form::width> rows_from(int row) const { return {shared.data + row * Form::width}; }
   // Copies its rows of an operand to those from `row` on.
@@ -62,12 +62,12 @@ struct QueryBlock : Block<Form> {
   const Unit unit;
   typename Form::Sums dq;
   Strip<Form::width> queries, dys;
-  float lse[2], delta[2];  // lse as a power of two
+  float lse[2], delta[2];  // lse is a power of two
   int first_keys[2],
-      keys_seen[2];  // the first key that each of the thread's rows sees, and one past the last
+      keys_seen[2];  // are the first key that each of the thread's rows sees, and the end of those
 
-  // Queries, dy and y, then tiles of keys and of values; at the end the groups' sums.
-  // Behind them, with biases, what each warp has by bucket.
+  // Memory holds queries, dy and y, then tiles of keys and of values; at the end the groups' sums. Behind
+  // them, with biases, it holds each warp's sums by bucket.
   static constexpr int kept_rows = 3 * Form::rows, stage_rows = 2 * Form::tile;
   static constexpr int memory_bytes =
       std::max((kept_rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
@@ -103,7 +103,7 @@ struct QueryBlock : Block<Form> {
     dot_same_rows(dys, this->rows_from(2 * Form::rows), place.strip, delta);
   }
 
-  // Keys [key, key + inner), which lie in a tile from `row_at` on.
+  // Meets keys [key, key + inner), which lie in a tile from `row_at` on.
   __device__ void meet(unsigned number, int row_at, int key) {
     const int strip = first + place.strip, last = key + Form::inner - 1;
     if (key >= seq || (call.shape.causal && key > strip + 15)) return;
@@ -167,7 +167,7 @@ struct QueryBlock : Block<Form> {
     }
   }
 
-  // `number`: the block's among those of queries.
+  // `number` is the block's among those of queries.
   __device__ void store_results(std::int64_t number) const {
     this->store(dq, biased ? biases.scale : Form::scale, rows_of(call.dq, unit, Form::width));
     if constexpr (biased)
@@ -176,7 +176,7 @@ struct QueryBlock : Block<Form> {
 };
 
 // ---------------------------------------------------------------- gradients of keys and values
-// A tile of queries of one of the heads that a head of keys serves.
+// Is a tile of queries of one of the heads that a head of keys serves.
 struct QueryTile {
   int query, position;
 };
@@ -189,9 +189,10 @@ struct KeyBlock : Block<Form> {
   const unsigned batch, head;
   typename Form::Sums dk, dv;
   Strip<Form::width> keys, values;
-  int begin, end;  // of the positions that see the block
+  int begin, end;  // are the positions that see the block
 
-  // Keys and values, then tiles of queries, dy and y, and numbers of each query; at the end the groups' sums.
+  // Memory holds keys and values, then tiles of queries, dy and y, and numbers of each query; at the end the
+  // groups' sums.
   static constexpr int kept_rows = 2 * Form::rows, stage_rows = 3 * Form::tile;
   static constexpr int all_rows = kept_rows + Form::stages * stage_rows;
   static constexpr int bytes =
@@ -206,7 +207,8 @@ struct KeyBlock : Block<Form> {
     end = late ? end_of_readers() : seq;
   }
 
-  // One past the tile of the last query that sees the block's last key. Later queries begin at later keys.
+  // Returns the end of the tile of the last query that sees the block's last key. Later queries begin at
+  // later keys.
   __device__ int end_of_readers() const {
     const int last_key = min(first + Form::rows, seq) - 1;
     int in = begin / Form::tile, out = (seq + Form::tile - 1) / Form::tile;
@@ -256,7 +258,7 @@ struct KeyBlock : Block<Form> {
                                               first_keys(number));
   }
 
-  // Each row of dy . y of a tile, what the softmax's own gradient subtracts from each weight's.
+  // Computes each row of dy . y of a tile, which the softmax's own gradient subtracts from each weight's.
   __device__ void take_delta(unsigned number) const {
     const int own = 16 * place.warp;
     if (own >= Form::tile) return;
@@ -269,21 +271,21 @@ struct KeyBlock : Block<Form> {
     for (int r = 0; r < 2; ++r) delta()[own + place.row + 8 * r] = dots[r];
   }
 
-  // Whether a query of this group's part of the tile sees one of the warp's keys.
+  // Says whether a query of this group's part of the tile sees one of the warp's keys.
   __device__ bool is_met(int position, int row_at, unsigned number) const {
     const int strip = first + place.strip;
     if (position >= seq || (call.shape.causal && strip > position + Form::inner - 1)) return false;
     return !late || first_key_of(number, row_at, position) <= strip + 15;
   }
 
-  // Of the query in a row of a tile.
+  // Returns the first key that the query in a row of a tile sees.
   __device__ int first_key_of(unsigned number, int tile_row, int position) const {
     const auto window = static_cast<int>(call.shape.window);
     const int near = window > 0 ? position - window + 1 : 0;
     return call.documents ? max(near, first_keys(number)[tile_row]) : near;
   }
 
-  // The tile's weights, which are zero where the position is beyond seq: lse is infinite there.
+  // Computes the tile's weights, which are zero where the position is beyond seq: lse is infinite there.
   __device__ void weigh(unsigned number, int row_at, int position, typename Form::Scores& weights) const {
     dot_rows(keys, queries(number), row_at, weights);
     if constexpr (biased) add_biases_of_keys(biases, head, row(0) - position - place.column, weights);
@@ -372,8 +374,8 @@ struct KeyBlock : Block<Form> {
   }
 };
 
-// A grid of heads, samples, and tiles: blocks of keys come first, those that most queries see in front. Of
-// those of queries the ones that see least come first where all blocks run at once: they share
+// The grid is of heads, samples, and tiles: blocks of keys come first, those that most queries see in front.
+// Of the blocks of queries those that see least come first where all blocks run at once: they share
 // multiprocessors with the costliest.
 template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(

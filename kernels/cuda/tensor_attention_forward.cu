@@ -1,5 +1,5 @@
-// Scores exist for the tile of keys that is being met alone: a group of warps keeps a running maximum and sum
-// of each query over its part of the keys, and at the end the groups' results are brought to one maximum.
+// Computes scores of one tile of keys at a time: a group of warps keeps a running maximum and sum of each
+// query over its part of the keys, and at the end the groups' results are brought to one maximum.
 #include <cmath>
 
 #include "cuda/math.cuh"
@@ -18,13 +18,13 @@ using Many = Form<width, 4, 2, width == 64 ? 64 : 32, 2, width == 64 ? 2 : 1>;
 
 constexpr float log2_of_e = 1.44269504f;
 
-// The softmax of a thread's two rows, as far as keys were folded in; of the sum, what its own columns add.
+// Holds the softmax of a thread's two rows, over the keys folded in so far; `sum` has its own columns alone.
 template <class Form>
 struct Softmax {
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
-  // Turns scores into weights relative to the new maximum; what the result held shrinks to match. `scale`
-  // leads from scores to powers of two.
+  // Turns scores into weights relative to the new maximum; the result so far shrinks to match. `scale` leads
+  // from scores to powers of two.
   __device__ void fold(float scale, typename Form::Scores& scores, typename Form::Sums& result) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -33,7 +33,7 @@ struct Softmax {
       for (int i = 0; i < Form::inner / 8; ++i)
         top = Larger()(top, Larger()(scores[i][2 * r], scores[i][2 * r + 1]));
       top = quad_fold(top, Larger());
-      const float base = top == -INFINITY ? 0.0f : scale * top;  // a row that has seen nothing yet
+      const float base = top == -INFINITY ? 0.0f : scale * top;  // serves a row that has seen nothing yet
       const float shrink = exp2_approximately(scale * largest[r] - base);
       largest[r] = top;
       sum[r] *= shrink;
@@ -48,22 +48,22 @@ struct Softmax {
   }
 };
 
-// What one block computes: a tile of one head's queries.
+// Computes a tile of one head's queries, as one block does.
 template <class Form, bool late, bool biased>
 struct Forward {
   const AttentionForward<bf16>& call;
   const Biases<float>& biases;
   const Unit unit;
-  const int seq, first;  // position of the tile
+  const int seq, first;  // is the position of the tile
   const Place<Form> place;
   SharedRows<Form::width> shared;
   Softmax<Form> softmax;
   typename Form::Sums result;
   int first_keys[2],
-      keys_seen[2];  // the first key that each of the thread's rows sees, and one past the last
+      keys_seen[2];  // are the first key that each of the thread's rows sees, and the end of those
 
-  // Queries, then tiles of keys and of values; at the end the groups' sums. Behind, what each row's softmax
-  // came to in each group.
+  // Memory holds queries, then tiles of keys and of values; at the end the groups' sums. Behind it lies each
+  // row's softmax in each group.
   static constexpr int stage_rows = 2 * Form::tile;
   static constexpr int memory_bytes =
       std::max((Form::rows + Form::stages * stage_rows) * Form::width * 2, GroupSums<Form>::bytes);
@@ -85,10 +85,10 @@ struct Forward {
     }
   }
 
-  // What leads from what softmax folds in to a score: with biases they are scores already.
+  // Leads from the numbers that softmax folds in to scores: with biases they are scores already.
   static constexpr float scale = biased ? 1.0f : Form::scale;
 
-  // Position of a thread's row.
+  // Returns the position of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
   __device__ SharedRows<Form::width> keys(unsigned number) const {
     return {shared.data + (Form::rows + static_cast<int>(number % Form::stages) * stage_rows) * Form::width};
@@ -97,7 +97,7 @@ struct Forward {
     return {keys(number).data + Form::tile * Form::width};
   }
 
-  // Keys [key, key + inner), which lie in a tile from `row_at` on.
+  // Meets keys [key, key + inner), which lie in a tile from `row_at` on.
   __device__ void meet(const Strip<Form::width>& queries, unsigned number, int row_at, int key) {
     const int strip = first + place.strip;
     if (key >= seq || (call.shape.causal && key > strip + 15)) return;
@@ -195,7 +195,7 @@ __device__ inline int tile_of(int order, int tiles, bool all_at_once) {
   return all_at_once && order >= half ? order - half : tiles - 1 - order;
 }
 
-// A grid of heads, samples, and tiles of the heads' queries.
+// The grid is of heads, samples, and tiles of the heads' queries.
 template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void forward_kernel(
     const __grid_constant__ AttentionForward<bf16> call, const __grid_constant__ Biases<float> biases,

@@ -11,7 +11,7 @@ using namespace tensor_grouped_parts;
 
 // ---------------------------------------------------------------- by warps
 // Multiplies a stage while the factors of the next sixteen channels are loaded. With its last sixteen, the
-// stage after it has to be there, and this one is free for copies; all threads agree on `more`.
+// stage after it has to be there, and this stage is free for copies; all threads agree on `more`.
 template <class Job>
 __device__ __forceinline__ void multiply_stage(WarpSums& sums, Factors<Job> (&factors)[2], Ring& from,
                                                Producer<Job>& producer, bool more) {
@@ -61,9 +61,9 @@ __global__ __launch_bounds__(threads, 1) void grouped_kernel(const __grid_consta
 
 // ---------------------------------------------------------------- the host's side
 constexpr std::int64_t most_groups = 1024;
-constexpr std::int64_t bytes_of_stage = stage_elements * 2 + 2 * 8;  // with its gates
+constexpr std::int64_t bytes_of_stage = stage_elements * 2 + 2 * 8;  // counts its gates too
 
-// Returns as many stages as shared memory holds beside `beside`, 2 to 4; where it holds fewer, none.
+// Returns as many stages, 2 to 4, as shared memory holds beside `beside`; 0 where it holds fewer.
 int stages_here(std::int64_t groups, std::int64_t beside = 0) {
   int device = 0, shared = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");

@@ -15,7 +15,7 @@ namespace prun::cuda::tensor_grouped_parts {
 
 inline constexpr int rows = 128, columns = 256, depth = 64, threads = 256;  // counts threads that multiply
 inline constexpr int panel = depth * depth;                                 // counts elements
-inline constexpr int half = rows / 2;                                       // of a tile, of four warps
+inline constexpr int half = rows / 2;                                       // of a tile: those of four warps
 inline constexpr int stage_elements = (rows + columns) * depth;
 inline constexpr int high = 16;  // counts tiles of rows that are neighbours in the order of tiles
 

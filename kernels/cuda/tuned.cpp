@@ -14,7 +14,7 @@
 namespace prun::cuda {
 namespace {
 
-// FNV-1a: the library takes whatever numbers stand in an algorithm, so that damage must show before.
+// Computes FNV-1a: the library takes any numbers in an algorithm, so that damage must show before.
 std::string checksum(const std::string& text) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -27,7 +27,7 @@ struct Line {
   std::string key, algorithm;
 };
 
-// Nothing: it is damaged, or no such line.
+// Returns nothing where the line is damaged, or no such line.
 std::optional<Line> read_line(const std::string& line) {
   const std::size_t end = line.rfind('\t'), middle = end == 0 ? end : line.rfind('\t', end - 1);
   if (end == std::string::npos || middle == std::string::npos) return {};
@@ -44,7 +44,7 @@ std::string line_of(const std::string& key, const std::string& algorithm) {
   throw_error(ErrorCode::storage, file, " cannot be written");
 }
 
-// Held by one rank at a time. It is a file of its own, since the other one is replaced.
+// Is a lock that one rank holds at a time. It is a file of its own, since the other file is replaced.
 class Turn {
  public:
   explicit Turn(const std::string& file)
@@ -133,7 +133,7 @@ std::string TunedAlgorithms::find(const std::string& key) const {
   return line == preferred_.end() ? known(key) : line->second;
 }
 
-// It is written under another name first, since others read it at any time.
+// The file is written under another name first, since other ranks read it at any time.
 void TunedAlgorithms::write() const {
   const std::string written = file_ + '.' + std::to_string(::getpid());
   std::ofstream out(written);

@@ -17,7 +17,7 @@ struct Mix {
   __device__ C operator()(C x, C z) const { return a * x + b * z; }
 };
 
-// Blocks of a matrix; its sum of squares has as many parts at most.
+// Limits the blocks of a matrix; its sum of squares has as many parts at most.
 inline constexpr std::int64_t most_parts = 128, elements_of_part = 16 * threads;
 
 dim3 grid_of_run(const MatrixRun& run) {
@@ -25,7 +25,7 @@ dim3 grid_of_run(const MatrixRun& run) {
   return dim3(static_cast<unsigned>(std::min(parts, most_parts)), grid_of(run.count));
 }
 
-// Calls do(i) for the elements of matrix `blockIdx.y` that are this thread's.
+// Calls do(i) for this thread's elements of matrix `blockIdx.y`.
 template <class Body>
 __device__ void each_of_matrix(std::int64_t n, Body body) {
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x; i < n;
@@ -33,7 +33,7 @@ __device__ void each_of_matrix(std::int64_t n, Body body) {
     body(i);
 }
 
-// Parts are [matrix, block].
+// `parts` is [matrix, block].
 template <class C>
 __global__ __launch_bounds__(threads) void squares_kernel(MatrixRun run, const C* x, double* parts) {
   __shared__ double scratch[32];
@@ -47,7 +47,7 @@ __global__ __launch_bounds__(threads) void squares_kernel(MatrixRun run, const C
   if (threadIdx.x == 0) parts[static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x] = sum;
 }
 
-// The grid is the one in which the parts of its squares were made.
+// The grid must be the one in which the parts of its squares were made.
 template <class C, class T>
 __global__ __launch_bounds__(threads) void divide_kernel(MatrixRun run, const C* x, const double* parts,
                                                          double least, T* y) {
