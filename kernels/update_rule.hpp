@@ -105,7 +105,7 @@ struct AdamBias {
 template <class C>
 struct AdamStep {
   C clip, mix1, keep2, mix2, growth, eps;
-  C shrink, size;  // are the tensor's, by its own rate and decay
+  C shrink, size;  // the tensor's, by its own rate and decay
 
   PRUN_RULE AdamStep(double beta1, double beta2, double epsilon, double clip_factor, const AdamBias& bias)
       : clip(static_cast<C>(clip_factor)),
@@ -135,7 +135,7 @@ struct AdamStep {
 template <class C>
 struct SgdStep {
   C clip, momentum;
-  C shrink, rate;  // are the tensor's
+  C shrink, rate;  // the tensor's
 
   PRUN_RULE SgdStep(double momentum_factor, double clip_factor)
       : clip(static_cast<C>(clip_factor)), momentum(static_cast<C>(momentum_factor)), shrink(0), rate(0) {}

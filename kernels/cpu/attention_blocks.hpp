@@ -33,7 +33,7 @@ struct Layout {
   Index window = 0;                         // limits how many keys a position sees; 0: all
   const std::int32_t* documents = nullptr;  // [batch, seq]: the first key each query sees; null: 0
   Index keys = seq;                         // counts positions that have a key and a value
-  Index first = 0;                          // is the place of the first query
+  Index first = 0;                          // the place of the first query
   SequenceOrder order = {};                 // says which position lies there
   bool across = false;                      // says that a block of queries may see any number of keys
 

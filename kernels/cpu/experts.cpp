@@ -329,7 +329,7 @@ class ExpertRows {
   const T *up_, *down_;
   T* kept_;
   std::int64_t first_expert_;
-  std::int64_t first_ = 0, count_ = 0;  // are the positions of the piece
+  std::int64_t first_ = 0, count_ = 0;  // the positions of the piece
 };
 
 template <class T>

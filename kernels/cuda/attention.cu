@@ -69,7 +69,7 @@ struct Softmax {
   using C = Compute<T>;
   static constexpr bool apart = seen != Seen::all_before;
   C largest[Tiles::per_thread], sum[Tiles::per_thread];
-  int first[Tiles::per_thread];  // is the first key that the row sees
+  int first[Tiles::per_thread];  // the first key that the row sees
   std::int64_t position[Tiles::per_thread];
 
   template <class Call>

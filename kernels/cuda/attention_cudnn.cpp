@@ -40,7 +40,7 @@ struct CudnnAttention::Impl {
   Impl& operator=(const Impl&) = delete;
 
   Library library, runtime;
-  std::size_t version;  // is such as 91900
+  std::size_t version;  // such as 91900
   std::int32_t device = 0, capability;
 
   // Makes the handle when it is first wanted, by which the device gets a context. A handle that is given a

@@ -9,7 +9,7 @@ namespace prun::cuda::attention_tiles {
 
 inline constexpr int side = 16, threads = side * side;
 inline constexpr int most_width = 256;
-inline constexpr int most_shared = 99 * 1024;  // is a block's limit on every device
+inline constexpr int most_shared = 99 * 1024;  // a block's limit on every device
 
 template <class C>
 inline constexpr int lanes = 16 / static_cast<int>(sizeof(C));

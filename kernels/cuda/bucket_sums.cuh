@@ -99,7 +99,7 @@ struct WarpBuckets {
   // query. Far from it all lie in one bucket.
   __device__ void add(const tensor_attention_parts::Place<Form>& place, const BucketBounds& bounds,
                       int distance, const typename Form::Scores& dscores) const {
-    const int own = 15 + place.column - place.row;  // is the diagonal of a thread's first score
+    const int own = 15 + place.column - place.row;  // the diagonal of a thread's first score
     each_bucket(bounds, 16, Form::inner, distance, 0, 1, [&](int bucket, Diagonals which) {
       float mine = 0;
 #pragma unroll

@@ -176,7 +176,7 @@ __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted so
   if (end >= count || column >= width) return;
   const std::uint32_t row = sorted.rows[end - 1];
   if (row == outside || sorted.rows[end] != row) return;
-  if (begin > 0 && sorted.rows[begin - 1] == row) return;  // the run began earlier: not this stretch's
+  if (begin > 0 && sorted.rows[begin - 1] == row) return;  // the run began in an earlier stretch
   Lanes<C, N> sum = load_lanes<N>(crossing.tail + number * width + column);
   for (std::int64_t later = number + 1; later * stretch < count; later += crossing_unroll) {
     Lanes<C, N> part[crossing_unroll];

@@ -24,7 +24,7 @@ inline constexpr std::int64_t most_logit_bytes = std::int64_t{512} << 20;
 
 struct HeadShape {
   std::int64_t rows, width;
-  std::int64_t vocab;            // is the weight's: where it is split, this part's
+  std::int64_t vocab;            // the weight's: where it is split, this part's
   bool gradients = true;         // is set for lm_head and lm_head_grad; lm_head_scan has none
   bool dweight = true;           // is among the gradients
   bool bias = false;             // is added to logits

@@ -211,7 +211,7 @@ __global__ __launch_bounds__(backward_threads,
   };
 
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.y;
-  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y;  // is the row of the first team
+  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * blockDim.y;  // the row of the first team
   C next_mean = 0, next_rstd = 0;
   const auto fetch = [&](std::int64_t number, int stage) {
     if (number < norm.rows) {

@@ -257,7 +257,7 @@ struct Chances {
   std::uint64_t stream;
   const TensorElements& numbers;
   std::int64_t begin;
-  std::uint64_t first;  // is the number of the first element
+  std::uint64_t first;  // the number of the first element
   bool straight;        // says that the others go up one by one, and the first is a multiple of 4
 
   template <class Tensor>

@@ -32,7 +32,7 @@ struct ClipFactor {
   double* norm;
   double* clip;                   // is limit / norm where that is below 1, otherwise 1, over the scale
   double* keep;                   // is 0 where norm or loss is not finite or halt is not 0, otherwise 1
-  const double* scale = nullptr;  // is the loss's, which the norm is without; null: none
+  const double* scale = nullptr;  // the loss's, which the norm is without; null: none
 };
 
 // A limit of 0 means none.
@@ -80,7 +80,7 @@ struct SgdTensor {
   typename Types::Parameter* parameter;
   typename Types::Master* master;
   const typename Types::Gradient* gradient;
-  typename Types::State* buffer;  // is the momentum's; it may be null where that is 0
+  typename Types::State* buffer;  // the momentum's; it may be null where that is 0
   std::int64_t elements;
   double decay;
   double lr_scale;

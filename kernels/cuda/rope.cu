@@ -36,7 +36,7 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
       const T* x = from.at(row, slot % packed, packed, 2 * pairs) + pair;
       T* y = to.at(row, slot % packed, packed, 2 * pairs) + pair;
       const Pack<T, N> low = load_pack<N>(x), high = load_pack<N>(x + pairs);
-      if (slot % packed == packed - 1) {  // is the value
+      if (slot % packed == packed - 1) {  // the value
         store_pack(y, low);
         store_pack(y + pairs, high);
         continue;

@@ -25,7 +25,7 @@ constexpr float log2_of_e = 1.44269504f;
 template <class Form>
 struct Block {
   const AttentionBackward<bf16>& call;
-  const int seq, first;  // is the position of the rows that it keeps
+  const int seq, first;  // the position of the rows that it keeps
   const Place<Form> place;
   SharedRows<Form::width> shared;  // has the rows that it keeps
 
@@ -64,7 +64,7 @@ struct QueryBlock : Block<Form> {
   Strip<Form::width> queries, dys;
   float lse[2], delta[2];  // lse is a power of two
   int first_keys[2],
-      keys_seen[2];  // are the first key that each of the thread's rows sees, and the end of those
+      keys_seen[2];  // the first key that each of the thread's rows sees, and the end of those
 
   // Memory holds queries, dy and y, then tiles of keys and of values; at the end the groups' sums. Behind
   // them, with biases, it holds each warp's sums by bucket.
@@ -189,7 +189,7 @@ struct KeyBlock : Block<Form> {
   const unsigned batch, head;
   typename Form::Sums dk, dv;
   Strip<Form::width> keys, values;
-  int begin, end;  // are the positions that see the block
+  int begin, end;  // the positions that see the block
 
   // Memory holds keys and values, then tiles of queries, dy and y, and numbers of each query; at the end the
   // groups' sums.

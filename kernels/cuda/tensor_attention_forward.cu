@@ -54,13 +54,13 @@ struct Forward {
   const AttentionForward<bf16>& call;
   const Biases<float>& biases;
   const Unit unit;
-  const int seq, first;  // is the position of the tile
+  const int seq, first;  // the position of the tile
   const Place<Form> place;
   SharedRows<Form::width> shared;
   Softmax<Form> softmax;
   typename Form::Sums result;
   int first_keys[2],
-      keys_seen[2];  // are the first key that each of the thread's rows sees, and the end of those
+      keys_seen[2];  // the first key that each of the thread's rows sees, and the end of those
 
   // Memory holds queries, then tiles of keys and of values; at the end the groups' sums. Behind it lies each
   // row's softmax in each group.

@@ -36,7 +36,7 @@ struct Tile {
 // group's end.
 struct Schedule {
   std::int32_t* begin;  // is that of each group's rows, and the end
-  std::int32_t* first;  // is the first tile of each group, and how many there are
+  std::int32_t* first;  // the first tile of each group, and how many there are
   int groups, sharers;
 
   static std::int64_t bytes(std::int64_t groups) { return 2 * (groups + 1) * 4; }
@@ -64,7 +64,7 @@ struct Schedule {
   // Returns the tile of the block of this rank among those that share it.
   template <class Job>
   __device__ Tile at(const Job& job, int number, int rank = 0) const {
-    int low = 0;  // is the last group whose tiles begin at or before it
+    int low = 0;  // the last group whose tiles begin at or before it
     for (int end = groups; end - low > 1;) {
       const int middle = (low + end) / 2;
       (first[middle] <= number ? low : end) = middle;

@@ -17,7 +17,7 @@ struct RightTensor {
 template <bool turned>
 struct RowsJob {
   static constexpr bool left_turned = false, right_turned = turned;
-  using Staged = bf16;  // is the type that results are put in order in
+  using Staged = bf16;  // the type that results are put in order in
   GroupedProduct call;
 
   __device__ int height(int own) const { return own; }

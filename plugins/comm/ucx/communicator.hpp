@@ -86,7 +86,7 @@ class GroupMember final : private TransferListener {
   std::vector<RunningStep*> ready_;
   std::size_t steps_ = 0;  // counts steps of all operations that are not done
 
-  ucs_status_t bad_status_ = UCS_OK;  // is the status of a message, with the member it was for or from
+  ucs_status_t bad_status_ = UCS_OK;  // the status of a message, with the member it was for or from
   std::int32_t bad_member_ = -1;
   std::string failure_;
   std::atomic<bool> aborted_ = false;

@@ -21,7 +21,7 @@ class Ring {
   explicit Ring(const Shape& shape);
 
   std::int64_t chunks() const { return chunks_; }
-  std::int64_t chunk_bytes() const { return chunk_bytes_; }  // is the size of the largest chunk
+  std::int64_t chunk_bytes() const { return chunk_bytes_; }  // the size of the largest chunk
   std::int32_t sent_block(std::int64_t stage) const { return shape_.wrap(shape_.rank - stage); }
   std::int32_t received_block(std::int64_t stage) const { return sent_block(stage + 1); }
   // Returns the chunk's place within all blocks.

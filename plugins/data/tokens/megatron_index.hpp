@@ -23,7 +23,7 @@ namespace prun::tokens {
 struct MegatronHeader {
   TokenType type = TokenType::u16;
   std::uint64_t sequences = 0;
-  std::uint64_t bounds = 0;  // is the number of documents + 1
+  std::uint64_t bounds = 0;  // the number of documents + 1
 };
 
 // Checks the header against the size of the index. `name` is the file's, for messages.

@@ -40,7 +40,7 @@ class CpuQueue {
   WorkerPool pool_;
   Workers workers_;
   std::deque<Launches> works_;
-  pid_t feeder_ = 0;  // is the thread that attached, once it was pinned
+  pid_t feeder_ = 0;  // the thread that attached, once it was pinned
   std::vector<int> feeder_cores_;
 };
 

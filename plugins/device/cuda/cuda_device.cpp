@@ -265,7 +265,7 @@ class CudaDevice final : public Device {
   MemoryRanges memory_;
   Stamps stamps_;
   std::uint64_t clock_start_ = 0;
-  std::string said_;  // is the line about forms that was printed last
+  std::string said_;  // the line about forms that was printed last
   std::vector<std::unique_ptr<CudaQueue>> queues_;
   std::optional<PowerMeter> power_;  // is made once work is to run
 };

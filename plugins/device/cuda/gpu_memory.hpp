@@ -28,7 +28,7 @@ class DeviceRange {
   void free();
 
   const Driver& driver_;
-  std::size_t bytes_ = 0;  // is a multiple of the granularity
+  std::size_t bytes_ = 0;  // a multiple of the granularity
   CUdeviceptr address_ = 0;
   CUmemGenericAllocationHandle handle_ = 0;
   bool created_ = false, mapped_ = false;

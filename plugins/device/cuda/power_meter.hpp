@@ -21,7 +21,7 @@ class PowerMeter {
 
   mutable std::mutex mutex_;
   DeviceMeter now_;
-  std::jthread thread_;  // is the last member: it ends before what it writes
+  std::jthread thread_;  // the last member: it ends before what it writes
 };
 
 }  // namespace prun::cuda

@@ -5,7 +5,7 @@ namespace {
 
 // Transformers' classes norm latent vectors with this, whatever a config.json says of other norms.
 constexpr double latent_eps = 1e-6;
-constexpr std::int64_t widest = 1024;  // is the limit of model.head_dim too
+constexpr std::int64_t widest = 1024;  // the limit of model.head_dim too
 
 Id latent_norm(const SegmentPart& s, Id x, const char* name, const Dim& width) {
   return s.op("rmsnorm", {x, s.vector(std::string(name) + ".gain", {width}, ones())},

@@ -26,7 +26,7 @@ struct LayerRun {
 // Says which layers see only a window of the positions before them.
 struct WindowedLayers {
   std::int64_t window = 0;      // counts positions, its own among them; 0: no layer has one
-  std::int64_t from = 0;        // is the first layer that has one
+  std::int64_t from = 0;        // the first layer that has one
   std::int64_t full_every = 0;  // each layer of such a number, counted from 1, sees all; 0: none
 
   bool has(std::int64_t layer) const {

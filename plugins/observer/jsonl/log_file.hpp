@@ -37,7 +37,7 @@ class LogFile {
   void expect_only_name() const;
   void expect_named() const;
   void offer(std::string_view line);
-  std::string lost_lines() const;  // is the record of those lines
+  std::string lost_lines() const;  // the record of those lines
 
   std::string path_;
   int descriptor_;

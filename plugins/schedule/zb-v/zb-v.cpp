@@ -17,7 +17,7 @@
 namespace prun {
 namespace {
 
-enum : std::int32_t { down = 0, up = 1 };  // are the chunks
+enum : std::int32_t { down = 0, up = 1 };  // the chunks
 
 // Collects a rank's calls in their order; every pass takes its microbatches in order.
 class CallList {

@@ -14,7 +14,7 @@ namespace prun {
 // Is a weight, or elements [begin, end) of one of its dimensions.
 struct Module {
   std::string name;  // names its parameters within the segment: "qkv.q_proj"
-  std::string path;  // is such as "model.layers.*.self_attn.q_proj"
+  std::string path;  // such as "model.layers.*.self_attn.q_proj"
   std::string part;  // empty: the whole weight
   std::int64_t begin = 0, end = 0;
 };
