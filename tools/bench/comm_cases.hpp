@@ -14,7 +14,7 @@ namespace comm_bench {
 enum class Operation { all_reduce, all_gather, reduce_scatter };
 constexpr const char* names[] = {"all_reduce", "all_gather", "reduce_scatter"};
 
-// `bytes` of the whole: what all_reduce reduces, all_gather ends with, reduce_scatter begins with.
+// `bytes` counts the whole: what all_reduce reduces, all_gather ends with, reduce_scatter begins with.
 struct Case {
   Operation operation;
   std::int64_t bytes;

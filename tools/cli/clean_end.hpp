@@ -1,4 +1,4 @@
-// A command that a signal ends leaves nothing unfinished behind.
+// Makes a command that a signal ends leave nothing unfinished behind.
 #pragma once
 
 #include <csignal>
@@ -9,8 +9,9 @@
 
 namespace prun {
 
-// While it lives, a signal that asks the process to end (see stop_signals.hpp) removes what it has not
-// finished writing, and ends it with 128 + signal. To be made before any other thread: those that come later
+// While it lives, a signal that asks the process to end (see stop_signals.hpp) removes the files it has not
+// finished writing, and ends it with 128 + signal. It must be made before any other thread: later threads
+// leave signals to this one's.
 // leave signals to this one's.
 class CleanEnd {
  public:

@@ -12,26 +12,26 @@
 namespace prun {
 
 struct CommandOption {
-  std::string_view name;   // "--steps"
-  std::string_view value;  // what follows it, "N"; one of "a|b"; empty: nothing
+  std::string_view name;   // such as "--steps"
+  std::string_view value;  // the word behind it, "N"; one of "a|b"; empty: none
   std::string_view help;
   bool needed = false;
 };
 
 struct Command {
-  std::string_view name;   // "check", "bench kernels"
-  std::string_view words;  // what follows it: "RECIPE", "[RECIPE]", "FILE..."
+  std::string_view name;   // such as "check", "bench kernels"
+  std::string_view words;  // follow it: "RECIPE", "[RECIPE]", "FILE..."
   std::string_view help;
-  std::vector<CommandOption> options;  // besides common_options()
+  std::vector<CommandOption> options;  // are those besides common_options()
   int (*run)(const Arguments& arguments);
 };
 
 // Commands that share their first word stand together.
 std::span<const Command> commands();
 
-// Those of the verbs that this program was linked with, in the order of tools/CMakeLists.txt, and what is to
-// be said where a command is not among them. The build writes both, for each program that has the command
-// line: the verb `runs` brings its commands by runs_verb(), in runs_verb.cpp.
+// These return the commands of the verbs that this program was linked with, in the order of
+// tools/CMakeLists.txt, and what to say where a command is not among them. The build writes both, for each
+// program that has the command line: the verb `runs` brings its commands by runs_verb(), in runs_verb.cpp.
 std::vector<Command> linked_commands();
 std::string_view left_out();
 
@@ -41,7 +41,7 @@ inline constexpr CommandOption quiet_option = {"--quiet", "", "say only what is 
 inline constexpr CommandOption costs_option = {"--costs", "FILE",
                                                "the cost table, in place of the one that prun bench writes"};
 
-// Returns those that go with every command.
+// Returns the options that go with every command.
 std::span<const CommandOption> common_options();
 
 struct ExitCode {
@@ -57,10 +57,11 @@ struct Variable {
 // Lists environment variables that prun itself reads.
 std::span<const Variable> variables();
 
-// The command that these words name: by two of them if that can be, else all that begin with the first.
+// Returns the command that these words name: by two of them if that can be, else all that begin with the
+// first.
 std::vector<const Command*> commands_named(std::string_view verb, std::span<const std::string> words);
 
-// Says how many words follow the first one of a command, its own second one among them.
+// Says how many words follow the first one of a command, a second word of its name among them.
 struct WordCount {
   std::size_t least = 0, most = 0;
 };

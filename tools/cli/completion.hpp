@@ -1,4 +1,4 @@
-// Scripts by which shells complete command lines of prun.
+// Writes scripts by which shells complete command lines of prun.
 #pragma once
 
 #include <string>
@@ -9,12 +9,13 @@
 
 namespace prun {
 
-// What depends on the plugins that there are: keys that may follow --set, and strategies that can be benched.
+// Holds what depends on the installed plugins: keys that may follow --set, and strategies that can be
+// benched.
 struct Completed {
   std::vector<recipe::SettableKey> keys;
   std::vector<std::string> strategies;
 };
-// "bash" or "zsh"; throws bad_input for another.
+// `shell` is "bash" or "zsh"; throws bad_input for another.
 std::string completion_script(std::string_view shell, const Completed& completed);
 
 }  // namespace prun

@@ -13,27 +13,27 @@
 
 namespace prun {
 
-// Together with the plugins it can name.
+// Holds a recipe with the plugins it can name.
 struct Opened {
   std::unique_ptr<PluginHost> plugins;
   std::optional<Recipe> recipe;            // leaves nothing to `auto`
   std::optional<Recipe> unsettled;         // names its device, and leaves open what predicted times settle
-  std::string chosen;                      // what was chosen where it left something open, or nothing
-  std::unique_ptr<FlightRecorder> flight;  // of a rank that is alone: what it does
+  std::string chosen;                      // says what was chosen where the recipe left something open
+  std::unique_ptr<FlightRecorder> flight;  // records what a rank does that is alone
   // Ends the process where a plugin does not come back within run.hang_limit.
   std::unique_ptr<OverdueWatch> watch;
-  bool imported = false;  // from a checkpoint that nobody trained
+  bool imported = false;  // says that it is from a checkpoint that nobody trained
 
-  // What was imported has no length of its own.
+  // An imported model has no sequence length of its own.
   bool lacks_length() const { return imported && recipe->integer("model.seq") == 1; }
 };
 
-// `rank`: that this process is; else this host is taken to have all of them.
+// `rank` is the one that this process is; without it this host is taken to have all ranks.
 Opened open_recipe(const Arguments& arguments, const std::string& file,
                    const std::optional<Identity>& rank = std::nullopt);
 
-// The recipe that a checkpoint, or the latest of a run's folder, was saved with. An imported one has a model
-// alone: it gets one rank, no data, and sequences of one token where `model.seq` is not set.
+// Opens the recipe that a checkpoint, or the latest of a run's folder, was saved with. An imported checkpoint
+// has a model alone: it gets one rank, no data, and sequences of one token where `model.seq` is not set.
 Opened open_checkpoint(const Arguments& arguments, const std::string& where,
                        const std::optional<Identity>& rank = std::nullopt);
 
@@ -41,13 +41,14 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
 std::vector<SearchPlace> plugin_places_of_checkpoint(const Arguments& arguments,
                                                      const std::filesystem::path& folder);
 
-// On standard error, where a run's folder has checkpoints and does not say which is its latest.
+// Says on standard error where a run's folder has checkpoints and does not say which is its latest.
 void say_without_latest(const std::string& where);
 
-// The recipe's program and plan, or a refusal that says what would fit.
+// Returns the recipe's program and plan, or throws a refusal that says what would fit.
 Assembly assemble(const Opened& opened);
 
-// Where ranks are threads of one process: each computes with one thread, and none is pinned.
+// Returns the recipe for ranks that are threads of a process: each computes with one thread, and none is
+// pinned.
 Recipe with_thread_ranks(Recipe recipe);
 
 }  // namespace prun

@@ -5,10 +5,10 @@
 
 namespace prun {
 
-// What reads a checkpoint of it, from wherever, finds its plugins too.
+// Makes paths whole, so that a program that reads its checkpoint, from any folder, finds its plugins too.
 Recipe with_whole_paths(const Recipe& recipe, const std::filesystem::path& file);
 
-// As open_recipe(), naming its device and settling nothing else: its `unsettled` alone.
+// Does as open_recipe(), but names its device and settles nothing else: it has `unsettled` alone.
 Opened open_unsettled(const Arguments& arguments, const std::string& file);
 
 }  // namespace prun

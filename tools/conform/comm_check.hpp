@@ -7,7 +7,7 @@ namespace prun {
 
 CheckFinding check_comm(const TriedPlugin& plugin);
 
-// A rank that waits for one that never comes is made to give up.
+// A rank that waits for another that never comes must give up when it is aborted.
 CheckFinding check_comm_abort(const TriedPlugin& plugin);
 
 }  // namespace prun

@@ -14,16 +14,16 @@
 
 namespace prun {
 
-// Is a section in which every option has its default, or what it is tried with.
+// Holds a section in which every option has its default, or the value it is tried with.
 struct DefaultOptions {
   OptionsApi api = {};
-  std::shared_ptr<void> owner;        // keeps what api.section points to
+  std::shared_ptr<void> owner;        // keeps the memory that api.section points to
   std::vector<std::string> required;  // options without a default: reading one is a failure Status
 };
 // Throws Error when the schema in the note is broken.
 using DefaultOptionsFor = std::function<DefaultOptions(const PluginNote& note)>;
 
-// Says what comes next, for whoever waits: it is named should it crash or not end.
+// Says what comes next, so that it can be named should it crash or not end.
 using Doing = std::function<void(std::string_view what)>;
 
 // Holds a plugin as it is tried. It runs in the child.
@@ -33,20 +33,20 @@ struct TriedPlugin {
   const std::filesystem::path& path;
   // Makes one more object, with these options.
   std::function<std::shared_ptr<void>(const OptionsApi& options)> create;
-  const OptionsApi& options;  // that `object` was made with
+  const OptionsApi& options;  // are those that `object` was made with
   Doing doing;
 };
 
 struct CheckFinding {
-  std::string detail;   // worth saying, what was left out above all
+  std::string detail;   // is worth saying, what was left out above all
   bool checked = true;  // false: nothing could be tried, for the reason in `detail`
 };
 
-// A check of what plugins of one kind do, made by those who know the kind. Throws Error for a plugin that
+// Checks what plugins of one kind do; it is made by those who know the kind. Throws Error for a plugin that
 // does something else.
 struct KindCheck {
   std::string kind;
-  std::string text;  // what is asked of the plugin
+  std::string text;  // says what the plugin must do
   std::function<CheckFinding(const TriedPlugin& plugin)> run;
 };
 
@@ -54,23 +54,23 @@ enum class CheckVerdict : std::uint8_t { not_run, passed, failed };
 
 struct ContractCheck {
   int number = 0;
-  std::string text;  // what is asked of the plugin
+  std::string text;  // says what the plugin must do
   CheckVerdict verdict = CheckVerdict::not_run;
-  std::string detail;  // why it failed, or something worth saying
+  std::string detail;  // says why it failed, or something else worth saying
 };
 
-// "PRUN-PLG-006  passed   exports prun_plugin_v1 and nothing else"
+// Returns "PRUN-PLG-006  passed   exports prun_plugin_v1 and nothing else".
 std::string to_text(const ContractCheck& check);
 
-// Runs all checks in order of their numbers; the ones of its kind are the last. `limit` is for each step of a
+// Runs all checks in order of their numbers; those of its kind are the last. `limit` is for each step of a
 // check that runs the plugin's code; after it the process is killed.
 std::vector<ContractCheck> check_plugin(const std::filesystem::path& path, const DefaultOptionsFor& defaults,
                                         std::chrono::milliseconds limit = std::chrono::seconds(30),
                                         const std::vector<KindCheck>& kind_checks = {});
 
 bool conforms(const std::vector<ContractCheck>& checks);
-// Numbers of those that were not run, "PRUN-PLG-013, PRUN-PLG-014": of such a plugin less is known than was
-// asked.
+// Returns the numbers of checks that were not run, "PRUN-PLG-013, PRUN-PLG-014": less is known of such a
+// plugin than should be.
 std::string not_run(const std::vector<ContractCheck>& checks);
 
 }  // namespace prun

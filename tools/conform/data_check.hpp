@@ -1,4 +1,4 @@
-// Samples of a data plugin, read in several orders.
+// Checks samples of a data plugin, read in several orders.
 #pragma once
 
 #include "conform/conformance.hpp"

@@ -1,4 +1,4 @@
-// Launches kernels of a device that is here as it launches them, beside those of the CPU.
+// Launches kernels of a device of this machine in the device's own way, beside those of the CPU.
 #pragma once
 
 #include "conform/kernel_trial.hpp"
@@ -8,7 +8,7 @@ namespace prun {
 
 class DeviceLaunches {
  public:
-  // It must outlive this. Throws where it cannot be used here.
+  // The device must outlive this. Throws where it cannot be used here.
   explicit DeviceLaunches(DeviceInterface& device);
 
   // Throws an Error that names op and operand where results differ by more than rounding; unsupported where

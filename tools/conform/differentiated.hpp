@@ -1,4 +1,4 @@
-// A chain of segments with its gradients, and whether they are those of what it computes.
+// Runs a chain of segments with its gradients, and checks these against what it computes.
 #pragma once
 
 #include <memory>
@@ -13,13 +13,13 @@ namespace prun {
 // gradient, or a loss that it adds to.
 struct Objective {
   Id result = none;
-  Id loss = none, loss_scale = none;  // runtime values
+  Id loss = none, loss_scale = none;  // are runtime values
 };
 
 class Differentiated {
  public:
-  // `program` is forward alone. A segment that repeats is run once. Parameters and what comes from behind are
-  // drawn; inputs and runtime values are the caller's to set.
+  // `program` is forward alone. A segment that repeats is run once. Parameters and values from segments
+  // before are drawn; inputs and runtime values are the caller's to set.
   Differentiated(std::unique_ptr<Program> program, const Objective& objective, KernelsOf kernels,
                  double spread = 1);
 
@@ -28,7 +28,7 @@ class Differentiated {
   Id arriving() const;  // the gradient of the last segment's result
 
   double objective(const Interpreter::Before& before = {});
-  // Runs backward as well, with gradients from zero on.
+  // Runs backward as well, with gradients that begin at zero.
   void differentiate(const Interpreter::Before& before = {});
   std::vector<double> gradient(Id parameter) { return values_.numbers(program_->value(parameter).gradient); }
 

@@ -15,19 +15,19 @@ namespace prun {
 // Returns the CPU's kernel of an op, or null.
 using KernelsOf = std::function<const KernelDef*(std::string_view op)>;
 
-// Returns those of a device of kind "cpu", which must outlive them.
+// Returns the kernels of a device of kind "cpu", which must outlive them.
 KernelsOf kernels_of(DeviceInterface& device);
 
 class Interpreter {
  public:
-  // What both are made from must outlive it.
+  // `program` and what `kernels` come from must outlive it.
   Interpreter(const Program& program, KernelsOf kernels);
 
-  // Returns zeros until it is set or written.
+  // Returns zeros until the value is set or written.
   std::vector<double> numbers(Id id);
   void set(Id id, const std::vector<double>& numbers);
 
-  // `before` is shown each op that a kernel runs, with its operands, in front of the launch.
+  // `before` is called with each op that a kernel runs, and its operands, in front of the launch.
   using Before = std::function<void(const KernelDef& kernel, const KernelCall& call)>;
   void run(Id segment, FunctionKind kind, const Before& before = {});
 

@@ -9,14 +9,14 @@
 namespace prun {
 
 struct IsolatedResult {
-  std::string output;     // what `body` said, also when it died afterwards
-  std::string ending;     // how the process ended, as the end of a sentence: "crashed with SIGSEGV (...)"
-  bool returned = false;  // `body` came back
+  std::string output;     // is all that `body` said, also when it died afterwards
+  std::string ending;     // the process's end, to end a sentence with: "crashed with SIGSEGV (...)"
+  bool returned = false;  // says that `body` came back
 };
 
 // `body` runs in the child with a function that sends text to the parent, and should not throw. Call this
-// where no other threads run: a child has only the thread that forked it. `limit`: for which it may say
-// nothing. Throws storage when the system gives no process.
+// where no other threads run: a child has only the thread that forked it. `limit` is the time for which it
+// may say nothing. Throws storage when the system gives no process.
 using Say = std::function<void(std::string_view text)>;
 IsolatedResult run_isolated(const std::function<void(const Say& say)>& body, std::chrono::milliseconds limit);
 

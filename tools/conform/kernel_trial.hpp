@@ -1,5 +1,5 @@
-// One launch of a CPU kernel on operands of its own: each lies between fences, and so does the workspace.
-// What kernels do wrong is an Error that names the op and the operand.
+// Makes one launch of a CPU kernel on operands of its own: each lies between fences, and so does the
+// workspace. What a kernel does wrong is an Error that names the op and the operand.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace prun {
 // Is an operand with its elements.
 struct TrialOperand {
   OperandShape shape;
-  std::int64_t start[max_dims] = {};  // of a part, in the whole
+  std::int64_t start[max_dims] = {};  // is where a part lies in the whole
   std::vector<std::byte> bytes;
 
   double number(std::size_t i) const;
@@ -28,16 +28,16 @@ constexpr bool is_real(DType type) { return is_float(type); }
 struct KernelCall {
   const OpDef* def = nullptr;
   std::vector<Attr> attrs;
-  std::vector<TrialOperand> operands;  // before the launch; those that are written hold nothing
-  std::uint32_t begins = 0;            // bit i: the sum in operand i begins here
+  std::vector<TrialOperand> operands;  // are as before the launch; those that are written hold nothing
+  std::uint32_t begins = 0;            // bit i says that the sum in operand i begins here
 
   OpShape shape() const;
 };
 
-// Says whether the launch may count on nothing of what lies in that operand before it.
+// Says whether the launch must not rely on the old values of that operand.
 bool holds_nothing(const KernelCall& call, std::size_t i);
 
-// A call whose sums begin as far as the kernel says it can (writes_first), and the same that adds to zeros.
+// Holds a call whose sums begin, if the kernel says they can (writes_first), and one that adds to zeros.
 struct BegunSums {
   KernelCall begun, added;
 };
@@ -46,27 +46,27 @@ std::optional<BegunSums> begun_sums(const KernelDef& kernel, const KernelCall& c
 // Says how a launch is made: operands must not depend on it.
 struct LaunchManner {
   std::int32_t threads = 1;
-  bool backwards = false;               // the last piece of work first
-  unsigned char filling = 0xff;         // of the workspace and of what is to be written
-  std::int64_t* most_pieces = nullptr;  // into how many pieces the kernel has cut its work, if asked for
-  bool strict = false;                  // throws an Error for a kernel that changes what is not its to write
+  bool backwards = false;               // takes the last piece of work first
+  unsigned char filling = 0xff;         // fills the workspace and operands that are to be written
+  std::int64_t* most_pieces = nullptr;  // gets the number of pieces the kernel cut its work into
+  bool strict = false;                  // throws an Error for a kernel that changes memory it must not write
 };
 
 // Returns the kernel for these operands, or null.
 Kernel select_kernel(const KernelDef& kernel, const KernelCall& call);
 
-// Returns the operand as kernels see it, stored at `data`.
+// Returns the operand in the form that kernels take, stored at `data`.
 Tensor tensor_of(const TrialOperand& operand, void* data);
 
 // Returns the operands afterwards.
 std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call, const LaunchManner& manner);
 
 // Throws an Error for a kernel that writes beside its results or its workspace, leaves elements unwritten,
-// reads what nobody wrote, or does not begin sums as it says.
+// reads memory that was never written, or does not begin sums as it says.
 void try_memory(const KernelDef& kernel, const KernelCall& call);
 
-// Throws an Error for a kernel whose bits depend on the number of threads or on who is first. Returns whether
-// several threads had something to do.
+// Throws an Error for a kernel whose bits depend on the number of threads or on which is first. Returns
+// whether several threads had something to do.
 bool try_threads(const KernelDef& kernel, const KernelCall& call);
 
 // Returns a text such as "op 'linear', operand 'bias'".

@@ -1,4 +1,4 @@
-// Lists what `prun plugins check` asks of plugins of one kind, beyond the border that all share.
+// Lists what `prun plugins check` checks of plugins of one kind, beyond the border that all share.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// Other plugins that one is tried with, such as models for a strategy, are looked for in `places`. What needs
-// one that is not there is left out, and reported. `given` is as for trial_schema().
+// Other plugins that one is tried with, such as models for a strategy, are looked for in `places`. A check
+// that needs one that is not there is left out, and reported. `given` is as for trial_schema().
 std::vector<KindCheck> kind_checks(const std::vector<SearchPlace>& places, const std::string& given = "");
 
 }  // namespace prun

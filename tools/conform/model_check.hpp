@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// It is written alike each time, and every parameter reaches the loss.
+// Checks that it is written alike each time, and that every parameter reaches the loss.
 CheckFinding check_model_program(const TriedPlugin& plugin);
 
 // Checks the gradients of the whole model against finite differences in fp64. `given` is as for
@@ -16,7 +16,7 @@ CheckFinding check_model_program(const TriedPlugin& plugin);
 CheckFinding check_model_gradients(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
                                    const std::string& given);
 
-// Each option at its least and at its most, each choice of it, is built or refused in words.
+// Checks that each option at its least and at its most, and each choice of it, is built or refused in words.
 CheckFinding check_model_options(const TriedPlugin& plugin, const std::string& given);
 
 }  // namespace prun

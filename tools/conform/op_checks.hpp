@@ -17,22 +17,22 @@ struct OpsOnTrial {
   std::vector<OpDef> ops;
   std::vector<OpExample> examples;
   KernelsOf kernels;
-  // Told what is tried next, for whoever waits for it.
+  // must be told what is tried next
   Doing doing;
 };
 
-// Each throws an Error for the first op that is wrong.
+// Each of these throws an Error for the first op that is wrong.
 CheckFinding check_memory(const OpsOnTrial& trial);
 CheckFinding check_threads(const OpsOnTrial& trial);
 CheckFinding check_gradients(const OpsOnTrial& trial);
 CheckFinding check_marks(const OpsOnTrial& trial);
-// Checks those that a device has, against the CPU's.
+// Checks the ops that a device has, against the CPU's.
 CheckFinding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, const KernelsOf& there);
 
-// Returns all of prun's own, with the kernels of the CPU.
+// Returns all ops of prun's own, with the kernels of the CPU.
 OpsOnTrial builtin_ops_on_trial(const KernelsOf& kernels, Doing doing);
 
-// Returns those of an op plugin among others, with the kernels of the device `cpu` for all other ops.
+// Returns the ops of an op plugin among others, with the kernels of the device `cpu` for all other ops.
 OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing);
 
 }  // namespace prun

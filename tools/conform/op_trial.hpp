@@ -1,4 +1,4 @@
-// An op with the operands of an example, as a segment that can be run and differentiated.
+// Tries an op with the operands of an example, as a segment that can be run and differentiated.
 #pragma once
 
 #include <memory>
@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// Tries an op in that precision. An op without a gradient is never run backward. `registry` has the op, and
-// gets what weighs several results together.
+// Tries an op in this precision. An op without a gradient is never run backward. `registry` has the op, and
+// gets the ops that weigh several results together.
 class OpTrial {
  public:
   OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& example, DType type,
@@ -17,7 +17,7 @@ class OpTrial {
 
   const OpDef& def() const { return def_; }
   bool has_gradient() const { return differentiated_ != nullptr; }
-  // Runs forward, and backward where there is one.
+  // Runs forward, and backward where there is a gradient.
   void run(const Interpreter::Before& before);
   // Says in a sentence how gradients and differences disagree; empty means that they agree. It is for an op
   // with a gradient, in fp64.
@@ -35,7 +35,7 @@ class OpTrial {
   KernelsOf kernels_;
   std::vector<Id> operands_;
   Objective objective_;
-  std::unique_ptr<Program> program_;  // until backward is derived
+  std::unique_ptr<Program> program_;  // is held until backward is derived
   std::unique_ptr<Interpreter> forward_;
   std::unique_ptr<Differentiated> differentiated_;
 };

@@ -1,5 +1,5 @@
-// The ops that a plugin on trial may be written in: prun's, those of the op plugins that lie beside it, and
-// of all others that are found.
+// Finds the ops that a plugin on trial may be written in: prun's, those of the op plugins in its folder, and
+// those of all others that are found.
 #pragma once
 
 #include <filesystem>
@@ -18,11 +18,11 @@ class PluginHost;
 
 class OpsBeside {
  public:
-  // Of several plugins that define an op the first counts, those in the folder before others; what cannot be
-  // used is passed over there.
+  // Of several plugins that define an op the first counts, those in the folder before others; one that cannot
+  // be used is passed over there.
   OpsBeside(const std::filesystem::path& folder, const std::vector<SearchPlace>& others);
 
-  // Returns plugins, as [plugins] ops names them.
+  // Returns plugins by their names in [plugins] ops.
   const std::vector<std::string>& names() const { return names_; }
   const std::shared_ptr<OpRegistry>& registry() const { return registry_; }
   // Returns their kernels for the device `cpu`, before others. It must not outlive this.

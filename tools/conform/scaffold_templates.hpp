@@ -1,4 +1,4 @@
-// The files of a new plugin project. @KIND@, @NAME@, @CLASS@, @OP@, @SDK@ and @EPOCH@ are filled in.
+// Holds the files of a new plugin project. @KIND@, @NAME@, @CLASS@, @OP@, @SDK@ and @EPOCH@ are filled in.
 #pragma once
 
 #include <string_view>
@@ -10,7 +10,7 @@ std::string_view scaffold_readme();
 
 // Returns the source of a plugin of this kind, or of a `tier`, which is a device; empty when there is none.
 std::string_view scaffold_source(std::string_view kind);
-// Return, of those, the sources of devices, tiers and comm plugins.
+// These return the sources of devices, tiers and comm plugins.
 std::string_view scaffold_device();
 std::string_view scaffold_tier();
 std::string_view scaffold_comm();

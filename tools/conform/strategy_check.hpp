@@ -1,4 +1,4 @@
-// A strategy beside two models, with ZeRO and without: what its ranks compute is what one rank computes.
+// Checks a strategy on two models, with ZeRO and without: its ranks must compute what one rank computes.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// `given` are options of its own, as in its section of a recipe.
+// `given` are options of its own, in the form of its section of a recipe.
 CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
                             const std::string& given);
 

@@ -26,7 +26,7 @@ class TrialFolder {
   std::filesystem::path path_;
 };
 
-// A tiny model in fp64 on the CPU, trained on text in the folder; `more` is added to its text.
+// Returns a recipe of a tiny model in fp64 on the CPU, trained on text in the folder; `more` is added to it.
 Recipe tiny_recipe(const BaseModel& model, const std::string& more, const std::filesystem::path& folder,
                    PluginHost& plugins);
 

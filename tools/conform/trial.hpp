@@ -1,4 +1,4 @@
-// Tries a schedule on all small shapes: what `prun plugins check` asks of a schedule plugin.
+// Tries a schedule on all small shapes, for `prun plugins check`.
 #pragma once
 
 #include <string>

@@ -8,11 +8,11 @@
 
 namespace prun {
 
-// Returns the plugin's schema with these values as defaults. `given` is as in its section of a recipe. A
-// model's options that are required and not given are tiny, where their names are known. Throws bad_input for
-// keys and values that the schema does not have.
+// Returns the plugin's schema with these values as defaults. `given` has the form of its section of a recipe.
+// A model's options that are required and not given are tiny, where their names are known. Throws bad_input
+// for keys and values that the schema does not have.
 Schema trial_schema(const PluginNote& note, const std::string& given);
-// Returns, for a model, the schema in which all that is not given is no larger than that.
+// Returns, for a model, the schema in which every option that is not given is tiny, defaults included.
 Schema tiny_schema(const PluginNote& note, const std::string& given);
 
 // Returns every option at its default.

@@ -1,4 +1,4 @@
-// Ops by which a trial makes one number of several results: they never leave it.
+// Adds ops by which a trial makes one number of several results; no other code uses them.
 #pragma once
 
 #include "conform/interpreter.hpp"
@@ -7,7 +7,7 @@ namespace prun {
 
 // Adds weigh(y, weights) -> s = the sum of y * weights, and its gradient.
 void add_weigh_ops(OpRegistry& registry);
-// Returns the same kernels and these.
+// Returns the same kernels and those of these ops.
 KernelsOf with_weigh_kernels(KernelsOf kernels);
 
 }  // namespace prun

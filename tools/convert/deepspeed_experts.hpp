@@ -1,4 +1,4 @@
-// Reads the section expert_parallel of DeepSpeed's JSON, which takes the experts of a model apart over ranks.
+// Reads the section expert_parallel of DeepSpeed's JSON, which distributes the experts of a model over ranks.
 #pragma once
 
 #include "convert/layout.hpp"

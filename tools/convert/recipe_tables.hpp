@@ -18,10 +18,10 @@ class RecipeTables {
   void add_text(std::string_view key, std::string_view text, std::string_view origin);
   // Sets a plugin without options: "strategy.data", "observer.console".
   void set_plugin(std::string_view section, std::string_view origin);
-  // A recipe that names an observer gets no console by itself.
+  // Keeps the console: a recipe that names an observer gets none by itself.
   void keep_console();
   bool has(std::string_view path) const;
-  // Writes them in the order in which recipes have them.
+  // Writes the tables in the order in which recipes have them.
   void write(recipe::TomlWriter& out) const;
 
  private:
@@ -30,7 +30,7 @@ class RecipeTables {
     recipe::Value value;
     std::string origin;
   };
-  // Is of a plugin that is listed, with its origin even where it has no options.
+  // Is a section of a listed plugin, with its origin even where it has no options.
   struct Section {
     std::string origin;
     std::vector<Entry> entries;

@@ -1,5 +1,5 @@
-// Expands what follows a $ in a shell script: variables, defaults, whole-number arithmetic. What only a run
-// would know stays as it is written.
+// Expands what follows a $ in a shell script: variables, defaults, whole-number arithmetic. Parts that only a
+// run would know stay as they are written.
 #pragma once
 
 #include <map>
@@ -11,10 +11,10 @@ namespace prun::convert {
 
 class ShellVariables {
  public:
-  // To be set, or added to.
+  // Returns a variable, to be set or added to.
   Words& operator[](const std::string& name) { return values_[name]; }
-  // What is put in for the name at that place of a script; null: nothing is known of it. Variables that hold
-  // others twice grow without end, and fail.
+  // Returns the words of the name at that place of a script; null: nothing is known of it. Variables that
+  // hold others twice grow without end, and fail.
   const Words* find(const std::string& name, const ShellText& at);
 
  private:
@@ -26,13 +26,13 @@ class ShellExpansions {
  public:
   ShellExpansions(ShellText& text, ShellVariables& variables) : ShellExpansions(text, variables, 0) {}
 
-  // Reads at a $ or a backquote.
+  // Reads an expansion, at a $ or a backquote.
   Words read();
-  // At "${NAME[@]}" or "$@", in quotes: each element is a word of its own.
+  // Reads "${NAME[@]}" or "$@", in quotes: each element is a word of its own.
   std::optional<Words> read_elements();
 
  private:
-  // Expands what is within an expansion of another one.
+  // Expands the text inside an expansion of another one.
   ShellExpansions(ShellText& text, ShellVariables& variables, int nested)
       : text_(text), variables_(variables), nested_(nested) {}
 

@@ -42,12 +42,12 @@ class ShellText {
   char take() { return text_[at_++]; }
   std::string_view since(std::size_t begin) const { return text_.substr(begin, at_ - begin); }
   std::string_view rest() const { return text_.substr(at_); }
-  // Letters of a name, from here on.
+  // Takes the letters of a name, from here on.
   std::string_view take_name();
   void skip_line();
-  // Blanks, and line ends that a backslash takes away; inside of an array also line ends and comments.
+  // Skips blanks, and line ends that a backslash removes; inside an array also line ends and comments.
   void skip_blanks(bool lines);
-  // The text up to the bracket that closes the one that was just opened.
+  // Returns the text up to the bracket that closes the one that was just opened.
   std::string_view inside(char open, char close);
 
  private:

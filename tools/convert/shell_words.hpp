@@ -1,6 +1,6 @@
 // Reads the words of the command that starts training, out of a shell script or a text of arguments. Nothing
-// is run: variables, arrays, defaults and whole-number arithmetic are expanded; what only a run would know
-// stays as it is written.
+// is run: variables, arrays, defaults and whole-number arithmetic are expanded; parts that only a run would
+// know stay as they are written.
 #pragma once
 
 #include <string>
@@ -10,16 +10,16 @@
 namespace prun::convert {
 
 struct ShellCommand {
-  std::vector<std::string> launcher;   // words before the name of the .py file, such as torchrun's
-  std::vector<std::string> arguments;  // words behind it; all words where there is no such name
+  std::vector<std::string> launcher;   // are those before the name of the .py file, such as torchrun's
+  std::vector<std::string> arguments;  // are those behind it; all words where there is no such name
   std::vector<std::string>
-      branched;  // words that stand between `if` and `fi`, or in a loop or function, and were not read
+      branched;  // stand between `if` and `fi`, or in a loop or function, and were not read
 };
 
 // Throws bad_input where the text is no shell script.
 ShellCommand read_shell(std::string_view text, std::string_view source);
 
-// Says whether a word still has something that only a run would know: "$1", "${DATA_PATH}", "<path>".
+// Says whether a word still has a part that only a run would know: "$1", "${DATA_PATH}", "<path>".
 bool left_open(std::string_view word);
 
 }  // namespace prun::convert

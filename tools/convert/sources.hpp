@@ -8,7 +8,7 @@
 
 namespace prun::convert {
 
-// Converts a ds_config, as deepspeed.initialize() and Hugging Face's Trainer take it.
+// Converts a ds_config, which deepspeed.initialize() and Hugging Face's Trainer take.
 void convert_deepspeed(Transfer& transfer, const JsonValue& root);
 // Converts the arguments of pretrain_gpt.py, with those of the launcher before it.
 void convert_megatron(Transfer& transfer, const ShellCommand& command);

@@ -19,29 +19,29 @@ enum class Fate : std::uint8_t {
   carried,
   refused,
   without_effect,
-  left_open,  // there, by a value such as auto, or one that only a run would know: as if it were not there
+  left_open,  // open there, by a value such as auto, or one that only a run would know: counts as absent
 };
 
 struct Setting {
   std::string key, text;
   Fate fate = Fate::open;
-  std::string why;  // unless it is carried
+  std::string why;  // is given unless it is carried
 };
 
 // Says what becomes of a key. The first rule that fits counts.
 struct Rule {
-  std::string_view key;   // * stands for any letters
-  std::string_view when;  // values that it holds for, with | between them; empty: all
+  std::string_view key;   // may have a * for any letters
+  std::string_view when;  // lists values that it holds for, with | between them; empty: all
   Fate fate;
-  std::string_view to;          // carried: a recipe's key; else why
-  std::string_view value = {};  // carried: the recipe's word for it, where it is another
+  std::string_view to;          // if carried, a recipe's key; else why
+  std::string_view value = {};  // if carried, the recipe's word for it, where it is another
 };
 
 // Holds what the command line gives.
 struct Given {
   std::optional<std::int64_t> ranks;
   std::string model;              // a config.json, or a folder with one
-  std::vector<std::string> sets;  // "optimizer.lr=3e-4"
+  std::vector<std::string> sets;  // such as "optimizer.lr=3e-4"
 };
 
 class Transfer {
@@ -59,7 +59,7 @@ class Transfer {
   bool is_left_open(std::string_view key) const { return find(key) && find(key)->fate == Fate::left_open; }
   // Returns the value of a key, or the fallback.
   std::string text(std::string_view key, std::string_view fallback = {}) const;
-  // Throws bad_input where it is none, naming the key.
+  // Throws bad_input where the value is no number, naming the key.
   std::optional<double> number(std::string_view key) const;
   std::int64_t integer(std::string_view key, std::int64_t fallback) const;
   bool is(std::string_view key, std::string_view value) const { return text(key) == value; }
@@ -69,13 +69,13 @@ class Transfer {
   void refuse(std::string_view key, std::string_view why) { account(key, Fate::refused, why); }
   void without_effect(std::string_view key, std::string_view why) { account(key, Fate::without_effect, why); }
   void leave_open(std::string_view key, std::string_view why) { account(key, Fate::left_open, why); }
-  // Something that the framework does unless told otherwise, and prun does not.
+  // Refuses something that the framework does by default, and prun does not.
   void refuse_default(std::string_view key, std::string_view value, std::string_view why);
   // Applies rules to all settings that are still open.
   void apply(std::span<const Rule> rules);
 
   // ------------------------------------------------------------- the recipe
-  // See RecipeTables.
+  // These are those of RecipeTables.
   void set(std::string_view key, recipe::Value value, std::string_view origin) {
     tables_.set(key, std::move(value), origin);
   }
@@ -86,22 +86,22 @@ class Transfer {
   void set_plugin(std::string_view section, std::string_view origin) { tables_.set_plugin(section, origin); }
   void keep_console() { tables_.keep_console(); }
   void write_tables(recipe::TomlWriter& out) const { tables_.write(out); }
-  // The value of a setting, or the framework's default, as the recipe's; one that is left open is asked for.
+  // Takes a setting's value, or the framework's default, as the recipe's; one that is left open is asked for.
   void take(std::string_view from, std::string_view to);
   void take(std::string_view from, std::string_view to, std::string_view framework_default);
-  // Says whether the recipe has a value for a key, given on the command line included.
+  // Says whether the recipe has a value for a key, be it from the command line.
   bool knows(std::string_view key) const;
-  // Rows of the token table are a multiple of that there, wherever their number comes from.
+  // The framework pads the rows of the token table to this multiple, wherever their number comes from.
   void pad_vocabulary(std::int64_t multiple) { rows_multiple_ = multiple; }
   std::int64_t padded(std::int64_t rows) const {
     return (rows + rows_multiple_ - 1) / rows_multiple_ * rows_multiple_;
   }
   std::int64_t rows_multiple() const { return rows_multiple_; }
-  // What somebody has to say: "--set run.steps=N", "how many steps".
+  // Adds something that the user has to say: "--set run.steps=N", "how many steps".
   void ask(std::string flag, std::string what);
   const std::vector<std::pair<std::string, std::string>>& asked() const { return asked_; }
 
-  // Lists what was and what was not carried over, line by line.
+  // Lists, line by line, what was carried over and what was not.
   std::vector<std::string> account_lines() const;
 
  private:
@@ -116,8 +116,8 @@ class Transfer {
   std::int64_t rows_multiple_ = 1;
 };
 
-// Returns what a text of a configuration says: a boolean, a number, a list of either or of texts; else the
-// text.
+// Returns the value that a text of a configuration states: a boolean, a number, a list of either or of texts;
+// else the text.
 recipe::Value value_of(std::string_view text);
 
 }  // namespace prun::convert

@@ -1,4 +1,4 @@
-// Products and sums of whole numbers, as they are read: 2*3+4.
+// Computes products and sums of whole numbers while they are read: 2*3+4.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@ namespace prun::convert {
 
 class WholeSum {
  public:
-  // Adds a number and the sign after it, of which the last is a +. Returns false where one of them is none,
-  // or the number divides by zero.
+  // Adds a number and the sign after it; the last sign is a +. Returns false where one of them is invalid, or
+  // the number divides by zero.
   bool add(std::string_view number, char behind);
   bool too_large() const { return too_large_; }
   std::int64_t value() const { return sum_; }

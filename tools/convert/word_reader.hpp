@@ -1,4 +1,4 @@
-// Reads the words of a shell script as commands get them: without quotes, and expanded.
+// Reads the words of a shell script in the form that commands get: without quotes, and expanded.
 #pragma once
 
 #include "convert/shell_expansions.hpp"
@@ -9,7 +9,7 @@ class WordReader {
  public:
   WordReader(ShellText& text, ShellVariables& variables) : text_(text), expansions_(text, variables) {}
 
-  // One word as it is written; what expands outside of quotes may be several, or none.
+  // Reads one written word; one that expands outside of quotes may give several, or none.
   Words read();
 
  private:

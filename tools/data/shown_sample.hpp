@@ -1,4 +1,4 @@
-// One sample of a recipe's data, for people.
+// Shows one sample of a recipe's data to people.
 #pragma once
 
 #include <optional>
@@ -16,23 +16,23 @@ class ShownSample {
   // Opens [data]. Throws what its plugin does, and bad_input for a sample that is not there.
   ShownSample(const Recipe& recipe, PluginHost& plugins, std::int64_t index);
 
-  // On standard output, in colour on a terminal; elsewhere what is learned stands between marks.
+  // Prints it on standard output, in colour on a terminal; elsewhere learned tokens stand between marks.
   void print(bool tokens) const;
 
  private:
-  // What data.mask hides, or what data.spans cuts out, as of the run's sample of the same number.
+  // Hides what data.mask hides, or data.spans cuts out, in the run's sample of the same number.
   void hide(const Recipe& recipe, PluginHost& plugins);
   std::string text_of(std::int32_t token) const;
-  // What is learned at a position, or negative; of the next token, whose text stands there, it is known one
-  // position before.
+  // Returns the token that is learned at a position, or a negative number; for the next token, whose text
+  // stands there, that is known one position before.
   std::int32_t learned_at(std::size_t position) const;
   void print_text() const;
   void print_tokens() const;
 
   DataInfo info_;
   std::int64_t index_;
-  bool bytes_ = false;     // tokens are those of a text
-  bool in_place_ = false;  // a target is of its own position, and not seen there
+  bool bytes_ = false;     // says that tokens are those of a text
+  bool in_place_ = false;  // says that a target is of its own position, and not seen there
   std::optional<Tokenizer> tokenizer_;
   std::vector<std::int32_t> tokens_, targets_;
   bool colour_ = false;

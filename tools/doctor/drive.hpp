@@ -1,4 +1,4 @@
-// Measures what a folder's drive does.
+// Measures the drive of a folder.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace prun {
 
-// Free bytes for whoever we are of the drive that has the folder, or will have it.
+// Returns the bytes that this user may still write to the drive that has the folder, or will have it.
 std::int64_t free_bytes(const std::filesystem::path& folder);
 
 // Writes and reads a little there, for a second at most, past the system's cache where the drive allows it.

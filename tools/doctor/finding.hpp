@@ -1,4 +1,4 @@
-// Holds what `prun doctor` says of one thing: how it is, and the command that mends it.
+// Holds what `prun doctor` says of one thing: its state, and the command that mends it.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ enum class Health : std::uint8_t { good, slow, broken };
 
 struct Finding {
   Health health = Health::good;
-  std::string what;   // "huge pages"
-  std::string found;  // what there is
+  std::string what;   // such as "huge pages"
+  std::string found;  // says what there is
   std::string mend;   // a command, or what to do; empty where nothing is to be done
 };
 using Findings = std::vector<Finding>;
 
-// Good, with what `body` says, or broken, with the sentence of its Error, which says what to do.
+// Returns a good finding with the text of `body`, or a broken one with its Error, which says what to do.
 Finding attempt(const std::string& what, const std::function<std::string()>& body);
 
 // Parses lines as plugins write them: `good|what|found|mend`.

@@ -1,4 +1,4 @@
-// This machine as the system describes it: processors, memory, limits, io_uring, launchers.
+// Examines this machine as the system describes it: processors, memory, limits, io_uring, launchers.
 #pragma once
 
 #include <filesystem>
@@ -7,7 +7,7 @@
 
 namespace prun {
 
-// `root` is that of the file system.
+// `root` is the root of the file system.
 Findings machine_findings(const std::filesystem::path& root = "/");
 
 }  // namespace prun

@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// Examines all that are found, with their default options; a comm plugin goes with its device.
+// Examines all plugins that are found, with their default options; a comm plugin goes with its device.
 Findings plugin_findings(PluginHost& plugins);
 
 }  // namespace prun

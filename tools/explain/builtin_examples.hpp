@@ -1,4 +1,4 @@
-// Operands for prun's own ops, as op plugins give examples of theirs.
+// Gives operands for prun's own ops, as op plugins give examples of theirs.
 #pragma once
 
 #include <vector>

@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// prun's own and, of a recipe, those of the op plugins it names.
+// Returns prun's own ops and, for a recipe, those of the op plugins it names.
 DescribedOps described_ops(const Arguments& arguments, const std::string& recipe);
 
 }  // namespace prun

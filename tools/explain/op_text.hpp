@@ -14,14 +14,14 @@ namespace prun {
 struct DescribedOps {
   struct Origin {
     OpDef op;
-    std::string from;  // "prun", "op plugin 'squared-relu'"
+    std::string from;  // is "prun" or "op plugin 'squared-relu'"
   };
   std::vector<Origin> ops;
   std::vector<OpExample> examples;
 
-  std::vector<std::shared_ptr<OpPluginInterface>> plugins;  // whose they are
+  std::vector<std::shared_ptr<OpPluginInterface>> plugins;  // own the ops
 
-  DescribedOps();  // prun's own
+  DescribedOps();  // holds prun's own
   void add(const std::shared_ptr<OpPluginInterface>& plugin, const std::string& name);
 };
 

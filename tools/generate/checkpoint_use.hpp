@@ -1,5 +1,5 @@
-// What a checkpoint's parameters are worth: their loss on the validation data, and the text that they go on
-// with. In any layout, without training.
+// Uses a checkpoint's parameters without training, in any layout: it computes their loss on the validation
+// data, and the text that they go on with.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,8 @@ struct CheckpointLoss {
   std::string checkpoint;
   Evaluated evaluated;
 };
-// `command`: the words that this process was started with; each rank of the recipe, where there are several,
-// is a process that runs them again and must come to answer_loss() with the same arguments.
+// `command` is the words that this process was started with; each rank of the recipe, where there are
+// several, is a process that runs them again and must come to answer_loss() with the same arguments.
 struct LossQuestion {
   std::filesystem::path checkpoint;
   std::int64_t batches = 1;
@@ -29,20 +29,20 @@ int answer_loss(const Recipe& recipe, const std::vector<SearchPlace>& places, co
 
 struct TextQuestion {
   std::filesystem::path checkpoint;
-  std::vector<std::int32_t> tokens;  // to go on with; one at least
-  bool whole = false;                // whole sequences each time, whatever fits
+  std::vector<std::int32_t> tokens;  // are those to go on with; there is at least one
+  bool whole = false;                // says to compute whole sequences each time, even where less would do
   Sampling sampling;
-  std::int64_t most = 64;  // tokens to add
-  std::int32_t end = -1;   // ends the text, and is not part of it; negative: none does
+  std::int64_t most = 64;  // limits the tokens to add
+  std::int32_t end = -1;   // ends the text, and is not part of it; negative: no token does
   Weights weights = Weights::trained;
 };
-// One sequence at a time: see one_text().
+// Takes one sequence at a time: see one_text().
 std::vector<std::int32_t> text_of_checkpoint(const Recipe& recipe, PluginHost& plugins,
                                              const TextQuestion& question,
                                              const std::vector<std::string>& command);
 int answer_text(const Recipe& recipe, const std::vector<SearchPlace>& places, const TextQuestion& question);
 
-// The recipe with the smallest batch that its layout can take, for one text.
+// Returns the recipe with the smallest batch that its layout can take, for one text.
 Recipe one_text(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

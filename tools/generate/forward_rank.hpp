@@ -18,10 +18,10 @@ class ForwardRank {
 
   const Assembly& assembly() const { return assembly_; }
   ForwardParts parts() const;
-  // The parameters; every rank calls it.
+  // Loads the parameters; every rank must call it.
   LoadedCheckpoint load(const PlanMemory& memory, const std::filesystem::path& where,
                         Weights which = Weights::trained) const;
-  // That all ranks have the same checkpoint and the same data; every rank calls it.
+  // Checks that all ranks have the same checkpoint and the same data; every rank must call it.
   void check_alike(const LoadedCheckpoint& loaded, const Samples& samples) const;
   // Sends each rank's text to all of them.
   std::vector<std::string> exchange(std::string_view channel, const std::string& mine) const;

@@ -15,10 +15,10 @@ class Generator {
   explicit Generator(const ForwardParts& parts);
 
   const PlanMemory& memory() const { return executor_.memory(); }
-  // Returns the logits of what follows the tokens. With whole sequences the last tokens count, as many as a
+  // Returns the logits of the token that follows. With whole sequences the last tokens count, as many as a
   // sequence has; position by position there may be no more than that, and the leading ones that the last
-  // call had too are not computed again. It is empty on a rank that another stage comes after. Every rank
-  // calls it.
+  // call had too are not computed again. The result is empty on a rank that another stage comes after. Every
+  // rank must call it.
   std::vector<double> logits(std::span<const std::int32_t> tokens);
 
  private:
@@ -31,8 +31,8 @@ class Generator {
   const bool has_head_;
   Executor executor_;
   const StagedValues staged_;
-  std::int64_t steps_ = 0;           // of this process, which alternate the staging sides
-  std::vector<std::int32_t> known_;  // position by position: what has been computed
+  std::int64_t steps_ = 0;           // counts those of this process, which alternate the staging sides
+  std::vector<std::int32_t> known_;  // lists, position by position, the tokens that have been computed
 };
 
 }  // namespace prun

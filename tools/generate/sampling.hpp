@@ -7,13 +7,13 @@
 namespace prun {
 
 struct Sampling {
-  double temperature = 0;  // 0: always the likeliest
-  double top_p = 1;        // only the likeliest that have this share together
+  double temperature = 0;  // 0: always the likeliest token
+  double top_p = 1;        // draws only from the likeliest that have this share together
   std::int64_t seed = 1;
 };
 
-// The one for position `position` of a text: seed and position say which one it is, and nothing else does. Of
-// equal logits the first counts as likelier. Throws diverged where no logit is finite.
+// Chooses the token for position `position` of a text, which seed, position and logits alone decide. Of equal
+// logits the first counts as likelier. Throws diverged where no logit is finite.
 std::int32_t choose_token(std::span<const double> logits, const Sampling& sampling, std::int64_t position);
 
 }  // namespace prun

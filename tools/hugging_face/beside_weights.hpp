@@ -1,5 +1,5 @@
-// What transformers reads beside weights and no checkpoint has: the tokenizer's files, its template, how a
-// model is to generate.
+// Copies files that transformers reads beside weights and no checkpoint has: the tokenizer's, its template,
+// and how a model is to generate.
 #pragma once
 
 #include <filesystem>
@@ -11,7 +11,8 @@
 namespace prun {
 
 // Copies them into `to` from where the run had them: its data's tokenizer, and the folder that it began with.
-// Returns a line that says what was copied, or why nothing was; empty where the run names no such folder.
+// Returns a line that says what was copied, or why nothing was; it is empty where the run names no such
+// folder.
 std::string copy_beside_weights(const Settings& run, PluginHost& plugins, const std::filesystem::path& to);
 
 }  // namespace prun

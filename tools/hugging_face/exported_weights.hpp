@@ -1,5 +1,4 @@
-// Reads the numbers that an export has of a checkpoint's parameters: as they are, or with what adapters
-// change.
+// Reads the numbers that an export has of a checkpoint's parameters: as they are, or with adapters merged in.
 #pragma once
 
 #include <string>
@@ -13,14 +12,14 @@ namespace prun {
 
 class ExportedWeights {
  public:
-  // `base` has what the files lack; it is null where they have all. `which` says which weights of the
-  // adapters.
+  // `base` has the parameters that the files lack; it is null where they have all. `which` says which weights
+  // of the adapters to use.
   ExportedWeights(const Program& program, const CheckpointFiles& files, const StartValues* base,
                   Weights which)
       : program_(program), files_(files), base_(base), which_(which) {}
 
-  // A box of a parameter of a layer; `source` is the tensor of the files that has its numbers. What adapters
-  // change, and what lies elsewhere, is read whole and kept until another is asked for.
+  // Returns a box of a parameter of a layer; `source` is the tensor of the files that has its numbers. A
+  // tensor that adapters change, or that lies elsewhere, is read whole and kept until another is read.
   std::vector<float> read(Id parameter, std::int64_t layer, const std::string& source, const Slice& box);
 
  private:
@@ -36,7 +35,7 @@ class ExportedWeights {
   const Weights which_;
   Id kept_ = none;
   std::int64_t kept_layer_ = 0;
-  std::vector<float> numbers_;  // of what is kept
+  std::vector<float> numbers_;  // are those of the tensor that is kept
 };
 
 }  // namespace prun

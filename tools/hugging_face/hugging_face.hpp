@@ -1,5 +1,5 @@
-// Directories as Hugging Face's libraries keep them, made into checkpoints and made of them: a piece of a
-// tensor at a time, so that memory does not grow with the model.
+// Converts directories of Hugging Face's libraries to checkpoints and back: a piece of a tensor at a time, so
+// that memory does not grow with the model.
 #pragma once
 
 #include <filesystem>
@@ -14,18 +14,18 @@ namespace prun {
 
 struct Conversion {
   std::filesystem::path from, to;                   // `to` must not be there yet
-  std::optional<DType> type;                        // of the weights; nothing: as they are
-  std::int64_t file_bytes = std::int64_t{5} << 30;  // that a file of an exported directory has at most
-  std::vector<std::string> sets;                    // of the model: "model.plugin=mine"
-  Weights weights = Weights::trained;               // that are exported
+  std::optional<DType> type;                        // is that of the weights; nothing: as they are
+  std::int64_t file_bytes = std::int64_t{5} << 30;  // limits a file of an exported directory
+  std::vector<std::string> sets;                    // are those of the model: "model.plugin=mine"
+  Weights weights = Weights::trained;               // says which are exported
 };
 
-// A checkpoint of step 0 that has weights and the model's options, and nothing else: what `model.init` may
-// name. Returns what to say of it.
+// Writes a checkpoint of step 0 that has weights and the model's options, and nothing else: `model.init` may
+// name it. Returns what to say of it.
 std::string import_directory(PluginHost& plugins, const Conversion& how);
 
-// Exports the weights of a checkpoint, or of a run's latest, with the config.json that its model writes. What
-// adapters change is merged in.
+// Exports the weights of a checkpoint, or of a run's latest, with the config.json that its model writes.
+// Adapters are merged in.
 std::string export_checkpoint(PluginHost& plugins, const Conversion& how);
 
 // Exports its adapters alone, as PEFT keeps them.

@@ -1,4 +1,4 @@
-// Writes a recipe that goes on training a model of Hugging Face on conversations, for this machine.
+// Writes a recipe that trains a model of Hugging Face further on conversations, for this machine.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +12,13 @@ struct FinetuneWish {
   std::string name = "finetune";
   std::filesystem::path from;         // the model's folder, with its tokenizer
   std::filesystem::path data;         // a file of conversations, one a line
-  std::string chat_template = "own";  // or one that is known by name
+  std::string chat_template = "own";  // is "own", or one that is known by name
   std::int64_t ranks = 0;             // 0: one for each unit of the device
 };
 
-// Returns the text of one that prun check accepts. Of the ways to have a model in memory it takes the first
-// that fits: all on the device, activations computed again, state in parts, all in the host's memory. Throws
-// what prun check would throw where none does.
+// Returns the text of a recipe that prun check accepts. Of the ways to have a model in memory it takes the
+// first that fits: all on the device, activations computed again, state in parts, all in the host's memory.
+// Throws what prun check would throw where none does.
 std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins);
 
 }  // namespace prun

@@ -8,9 +8,9 @@
 namespace prun {
 
 Recipe parsed_recipe(const std::string& text, PluginHost& plugins);
-// Of the device that it comes to; without what would be gone with the device.
+// Describes the device that the recipe chooses; strings that would be gone with the device are left out.
 DeviceInfo device_of_recipe(const std::string& text, PluginHost& plugins);
-// Everything prun check asks, for so many ranks of this host. Throws what that does.
+// Checks all that prun check does, for `ranks` ranks of this host. Throws what that does.
 void try_recipe(const std::string& text, std::int64_t ranks, PluginHost& plugins);
 bool recipe_fits(const std::string& text, std::int64_t ranks, PluginHost& plugins);
 

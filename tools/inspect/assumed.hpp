@@ -1,4 +1,4 @@
-// What a plan takes for granted of a machine that is not this one.
+// Reports what a plan takes for granted of a machine that is not this one.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// Lines that begin with "assumed"; none where the plan is this machine's and all is as it was found here.
+// Returns lines that begin with "assumed"; none where the plan is this machine's and all was found here.
 std::string assumed_text(const Assembly& assembly);
 // Writes the member "assumed", which is null in the same case.
 void write_assumed(JsonWriter& json, const Assembly& assembly);

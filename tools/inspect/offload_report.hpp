@@ -1,5 +1,5 @@
-// Reports what a rank's devices hand each other in a step, and how long the updates take that run beside the
-// first.
+// Reports what a rank's devices hand each other in a step, and how long the updates take that run outside the
+// first device.
 #pragma once
 
 #include "base/json.hpp"

@@ -1,4 +1,4 @@
-// Records when the queues of a rank begin and end calls and waits, into memory that is there beforehand.
+// Records when the queues of a rank begin and end calls and waits, into memory that is allocated before.
 #pragma once
 
 #include "execute/executor.hpp"
@@ -18,14 +18,14 @@ class Recorder final : public Probe {
   void end_wait(std::int32_t queue, const Call& call, const Wait& wait, std::int64_t step,
                 double at) noexcept override;
 
-  // Returns the events of all queues, each in its own order, in seconds of the probes' clock. It is called
-  // while no step runs.
+  // Returns the events of all queues, each in its own order, in seconds of the probes' clock. It must be
+  // called while no step runs.
   std::vector<Event> events() const;
   // Counts events that have given way to later ones.
   std::uint64_t lost() const;
 
  private:
-  // One thread writes it, that of its queue.
+  // One thread alone writes it, that of its queue.
   struct alignas(64) Ring {
     std::vector<Event> slots;
     std::uint64_t written = 0;

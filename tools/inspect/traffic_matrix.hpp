@@ -1,4 +1,4 @@
-// Counts which ranks send how much to which in a step.
+// Counts how much ranks send to which others in a step.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@ struct Link {
   std::int64_t rank = 0;
   std::string queue, axis, comm;
   std::vector<int> members;
-  double bytes = 0;  // that the rank sends, as its comm plugin counts them
+  double bytes = 0;  // counts those that the rank sends, as its comm plugin does
 };
 
 struct TrafficMatrix {
-  std::int64_t ranks = 0;  // of the mesh; of the first `bytes.size()` there is a row
-  // Bytes are by sender and receiver. What goes to a group is shared out evenly among its other members:
-  // which of them a link leads to is the comm plugin's business.
+  std::int64_t ranks = 0;  // counts ranks of the mesh; the first `bytes.size()` have a row
+  // Bytes are by sender and receiver. Those for a group are shared out evenly among its other members: which
+  // of them a link leads to is up to the comm plugin.
   std::vector<std::vector<double>> bytes;
-  std::vector<Link> links;  // of the ranks with a row
+  std::vector<Link> links;  // are those of the ranks with a row
 };
 
 TrafficMatrix traffic_matrix(const Assembly& assembly, PluginHost& plugins, std::int64_t most_rows);

@@ -1,5 +1,5 @@
-// The proof that a layout computes what one rank computes: the recipe and its one-rank equivalent are trained
-// on the same samples, and everything is compared.
+// Proves that a layout computes what one rank computes: the recipe and its one-rank equivalent are trained on
+// the same samples, and everything is compared.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@ namespace prun {
 
 struct Difference {
   double value = 0;
-  std::string where;  // "step 3", "block.1.qkv.weight on rank 2"
+  std::string where;  // such as "step 3", "block.1.qkv.weight on rank 2"
 
   void take(double candidate, const std::string& place);
 };
 
-// The largest, of one rank or of all.
+// Holds the largest differences, of one rank or of all.
 struct LayoutDifferences {
-  Difference loss;       // relative
-  Difference grad_norm;  // relative
+  Difference loss;       // is relative
+  Difference grad_norm;  // is relative
   Difference gradient;   // of step 1, against the norm of the tensor's gradient, or a part of all gradients'
-  Difference parameter;  // after the last step, absolute
-  Difference unequal;    // whole numbers of step 1 that are not those of one rank: how many
+  Difference parameter;  // is absolute, after the last step
+  Difference unequal;    // counts whole numbers of step 1 that are not those of one rank
 
   std::vector<Difference*> all() { return {&loss, &grad_norm, &gradient, &parameter, &unequal}; }
   std::vector<const Difference*> all() const { return {&loss, &grad_norm, &gradient, &parameter, &unequal}; }
@@ -29,8 +29,8 @@ struct LayoutDifferences {
 
 struct VerifyOptions {
   std::int64_t steps = 3;
-  std::optional<double> bound;     // else by the precision
-  std::vector<std::string> exact;  // values of whole numbers, by patterns of their names
+  std::optional<double> bound;     // is set by the precision otherwise
+  std::vector<std::string> exact;  // names values of whole numbers, by patterns
 };
 
 struct LayoutVerdict : LayoutDifferences {
@@ -39,26 +39,26 @@ struct LayoutVerdict : LayoutDifferences {
   double bound = 0;
   bool compares_numbers = false;
 
-  // fp64: everything within the bound. Narrower formats: losses and the first gradients.
+  // In fp64 everything must be within the bound; in narrower formats losses and the first gradients must be.
   bool equal() const;
   bool exact_arithmetic = false;
 };
 
-// The part of the norm of all gradients that a tensor's is compared by where its own is smaller, as of the
-// queries of equal keys: a rounding of the coarsest format that gradients pass through, by the bound. A
-// difference of one rounding of all is then at the bound, whatever the format; rounding is all that such a
-// tensor's gradient may be.
+// Returns the part of the norm of all gradients that a tensor's gradient is compared by where its own norm is
+// smaller, as that of queries of equal keys: a rounding of the coarsest format that gradients pass through,
+// by the bound. A difference of one rounding of all is then at the bound, whatever the format; rounding is
+// all that such a tensor's gradient may be.
 double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options);
 
-// The same samples, microbatch by microbatch, on one rank; `micro`: of all ranks together. `delays`: of the
-// layout's stages, which the one rank does not have.
+// Returns the recipe for the same samples, microbatch by microbatch, on one rank; `micro` is that of all
+// ranks together. `delays` are those of the layout's stages, which the one rank does not have.
 Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays = {});
 
-// What is asked of each rank: it is compared with one that its process has trained before.
+// Makes each rank's question: the rank is compared with one that its process has trained before.
 MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
                                    const VerifyOptions& options);
 
-// The precision is the recipe's. `command`: see ask_ranks().
+// The precision is the recipe's. `command` is that of ask_ranks().
 LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
                             const VerifyOptions& options, const std::vector<std::string>& command = {});
 inline LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,

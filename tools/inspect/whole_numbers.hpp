@@ -13,13 +13,13 @@
 
 namespace prun {
 
-// Holds what a rank has of one of them, and where in the whole each number belongs: at its position where
+// Holds a rank's part of such a value, and where in the whole each number belongs: at its position where
 // sequences have another order.
 struct WholeNumbers {
   std::vector<std::int64_t> at, numbers;
 };
 
-// "block.3.pick.index, microbatch 1": what has been written.
+// Maps "block.3.pick.index, microbatch 1" to the numbers that were written.
 using WrittenNumbers = std::map<std::string, WholeNumbers>;
 
 class WholeNumberProbe final : public Probe {
@@ -28,7 +28,7 @@ class WholeNumberProbe final : public Probe {
   // matches none, or where queues run their work later.
   WholeNumberProbe(const Assembly& assembly, std::vector<std::string> patterns);
 
-  // Is called before the first step. It must outlive the steps.
+  // Must be called before the first step. `memory` must outlive the steps.
   void watch(const PlanMemory& memory) { memory_ = &memory; }
 
   bool each_kernel() const noexcept override { return true; }
@@ -36,7 +36,7 @@ class WholeNumberProbe final : public Probe {
   void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
   void end_kernel(std::int32_t queue, const Call& call, std::size_t index, double at) noexcept override;
 
-  // Returns, once the first step is done, those of activations, and what the step has summed up.
+  // Returns, once the first step is done, the numbers of activations, and those that the step has summed up.
   WrittenNumbers take();
 
  private:
@@ -47,14 +47,14 @@ class WholeNumberProbe final : public Probe {
   const Assembly& assembly_;
   const std::vector<std::string> patterns_;
   const PlanMemory* memory_ = nullptr;
-  bool done_ = false;            // the first step
-  std::map<Id, int> number_of_;  // of values of one name, by where they stand in their function
+  bool done_ = false;            // says that the first step is done
+  std::map<Id, int> number_of_;  // numbers values of one name, by their order in their function
   WrittenNumbers written_;
   std::string failed_;
 };
 
-// Says how many numbers of one rank are not those of the whole, which one rank has written, and the first
-// that is not.
+// Says how many numbers of one rank differ from those of the whole, which one rank has written, and which is
+// the first that differs.
 struct UnequalNumbers {
   std::int64_t count = 0;
   std::string where;

@@ -9,7 +9,7 @@ namespace prun {
 
 inline constexpr std::int64_t largest_exchange = std::int64_t{64} << 20;
 
-// Returns a recipe of only ranks on the CPU, whose exchanges are those of the host's memory.
+// Returns a recipe of nothing but ranks on the CPU, whose exchanges are those of the host's memory.
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins);
 
 // Measures all kinds, from 1 KiB on, each as the executor does it, by the comm plugin of the first axis.
@@ -17,10 +17,10 @@ Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins);
 CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::vector<std::string>& command = {}, std::int64_t largest = largest_exchange);
 
-// What a process does that is a rank of it, and its exit code.
+// Does what a process does that is a rank of the measurement, and returns its exit code.
 int answer_bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places);
 
-// Bytes that a link carries for each that an exchange is about, as nccl-tests counts them for its bus
+// Returns the bytes that a link carries for each byte of an exchange, as nccl-tests counts them for its bus
 // bandwidth.
 double bus_share(CommKind kind, std::int64_t members);
 

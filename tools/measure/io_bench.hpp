@@ -14,11 +14,11 @@ namespace prun {
 
 struct IoCase {
   std::int64_t stripe_kib = 1024;
-  std::int64_t depth = 16;  // transfers each way on each drive
+  std::int64_t depth = 16;  // counts transfers each way on each drive
 
   friend bool operator==(const IoCase&, const IoCase&) = default;
 };
-// A device plugin whose note says that it is a tier, and its options: for folders, and for cases.
+// Names a device plugin whose note says that it is a tier, and its options: for folders, and for cases.
 struct TierPlugin {
   std::string name, paths;
   std::string kib, depth;  // empty: it has none, and there is one case
@@ -30,7 +30,7 @@ std::vector<IoCase> io_cases(const TierPlugin& tier);
 // States bytes a second.
 struct IoRates {
   double read = 0, write = 0;
-  double mix_read = 0, mix_write = 0;  // of both at a time
+  double mix_read = 0, mix_write = 0;  // are those of both at a time
 
   double mix() const { return mix_read + mix_write; }
 };
@@ -38,12 +38,12 @@ struct IoRates {
 struct IoAsked {
   TierPlugin tier;
   std::vector<std::filesystem::path> folders;
-  std::int64_t bytes = std::int64_t{512} << 20;  // of all files together
-  double seconds = 1;                            // each way
+  std::int64_t bytes = std::int64_t{512} << 20;  // counts those of all files together
+  double seconds = 1;                            // is for each way
 };
 IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one);
 
-// What a copy to or from them takes while others go the other way, as it does in training.
+// Adds what a copy to or from drives takes while others go the other way, as in training.
 void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates, CostTable& table);
 
 std::string io_header();

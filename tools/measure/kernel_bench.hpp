@@ -1,5 +1,5 @@
-// Measures kernels where they run: one by one within training steps, with real values and the caches as the
-// kernel before left them.
+// Measures kernels where they run: one by one within training steps, with real values and the caches in the
+// state that the kernel before left.
 #pragma once
 
 #include "measure/kernel_timer.hpp"
@@ -35,7 +35,7 @@ inline constexpr std::int64_t timed_steps = 12;
 void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, const Say& say,
                   const std::vector<std::string>& command = {});
 
-// The kernels of one rank alone, where it computes beside as many others as this machine has cores for.
+// Times the kernels of one rank alone, where it computes beside as many others as this machine has cores for.
 void bench_rank(PluginHost& plugins, const Recipe& recipe, std::int64_t rank, CostTable& table);
 
 }  // namespace prun

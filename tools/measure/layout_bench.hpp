@@ -6,13 +6,13 @@
 
 namespace prun {
 
-// Times the kernels of all ranks, each shape once. Exchanges are added to `exchanges`: what an exchange takes
-// from when the last member is there, and how long the members wait for the last one on average.
+// Times the kernels of all ranks, each shape once. Exchanges are added to `exchanges`: the time of an
+// exchange from when the last member is there, and how long the members wait for the last one on average.
 std::vector<KernelTime> time_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
                                     std::int64_t steps, std::map<ExactExchange, ExchangeTime>& exchanges,
                                     const std::vector<std::string>& command = {});
 
-// These return the recipe as it is timed, and what is asked of each of its ranks: see ask_ranks().
+// These return the recipe as it is timed, and the question for each of its ranks: see ask_ranks().
 Recipe timed_layout(const Recipe& recipe);
 MakeQuestion how_long_steps_take(std::int64_t steps);
 

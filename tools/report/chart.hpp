@@ -1,4 +1,4 @@
-// Curves as a drawing that needs no script, with their numbers for the script that lets one look closer.
+// Draws curves that need no script, with their numbers for the script that lets a reader look closer.
 #pragma once
 
 #include <string>
@@ -10,21 +10,21 @@
 namespace prun {
 
 struct CurvePoint {
-  double step = 0, time = 0, value = 0;  // time: seconds since the run began
+  double step = 0, time = 0, value = 0;  // `time` counts seconds since the run began
 };
 
 struct Curve {
   std::string run;
-  std::vector<CurvePoint> points;                       // few enough to draw
-  double first = 0, last = 0, least = 0, greatest = 0;  // of all points that are finite
-  double least_at = 0, greatest_at = 0;                 // steps
-  std::int64_t count = 0;                               // of all points
-  std::int64_t not_finite = 0;                          // of which
+  std::vector<CurvePoint> points;                       // are few enough to draw
+  double first = 0, last = 0, least = 0, greatest = 0;  // are those of all points that are finite
+  double least_at = 0, greatest_at = 0;                 // are steps
+  std::int64_t count = 0;                               // counts all points
+  std::int64_t not_finite = 0;                          // counts those that are not finite
 };
 
 struct Chart {
-  std::string id, title, unit;  // the id is a word of letters
-  std::vector<Curve> curves;    // one a run
+  std::string id, title, unit;  // `id` is a word of letters
+  std::vector<Curve> curves;    // has one for each run
 };
 
 Curve curve_of(std::string run, const std::vector<CurvePoint>& points, std::size_t buckets);
@@ -32,8 +32,8 @@ Curve curve_of(std::string run, const std::vector<CurvePoint>& points, std::size
 // Adds a figure: heading, drawing, and a table of what the drawing shows.
 void add_chart(Html& page, const Chart& chart);
 
-// Returns what the script reads: [{"id", "title", "unit", "curves": [{"run", "points": [[step, time, value],
-// ..]}]}]
+// Returns the JSON that the script reads: [{"id", "title", "unit", "curves": [{"run", "points": [[step, time,
+// value], ..]}]}]
 std::string charts_json(const std::vector<Chart>& charts);
 
 // Writes six significant digits, as everywhere on a page.

@@ -8,7 +8,7 @@
 namespace prun {
 
 // Returns which of `count` points stay, in order: of each of `buckets` equal runs of them the first, the
-// last, the least and the greatest, and whatever is not finite where there is any. All stay where they are
+// last, the least and the greatest, and one that is not finite where there is any. All stay where they are
 // few.
 std::vector<std::size_t> points_to_show(std::size_t count, std::size_t buckets,
                                         const std::function<double(std::size_t)>& value);

@@ -6,10 +6,10 @@
 
 namespace prun {
 
-// So many of those that were planned are drawn, the best.
+// Limits the planned layouts that are drawn: the best ones.
 inline constexpr std::size_t most_layouts = 200;
 
-// By growing memory: none is quicker in as much or less.
+// Returns layouts by growing memory: no other one is quicker in as much or less.
 std::vector<const TunedCandidate*> frontier_of(const std::vector<TunedCandidate>& layouts);
 
 void add_layouts(Html& page, const TuneResult& result);

@@ -1,5 +1,5 @@
-// The frame of a page: one file that needs no other, allows nothing but its own style and script to act, and
-// can be read where scripts do not run.
+// Writes the frame of a page: one file that needs no other, allows nothing but its own style and script to
+// act, and can be read where scripts do not run.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ inline constexpr const char* page_mark = "<!DOCTYPE html>\n<!-- prun report -->\
 std::string whole_page(const std::string& title, const std::string& facts, const std::vector<Chart>& charts,
                        const Html& body);
 
-// Headings with a place in the list of contents are made by this.
+// Opens a section with a heading that has a place in the list of contents.
 void open_section(Html& page, const std::string& id, const std::string& title);
 
 // Is a row of a table of two columns, one row a fact.
@@ -24,7 +24,7 @@ struct Fact {
 };
 void add_facts(Html& page, const std::string& caption, const std::vector<Fact>& facts);
 
-// Rows of texts under heads; the first column names its row.
+// Adds rows of texts under heads; the first column names its row.
 void add_table(Html& page, const std::string& caption, const std::vector<std::string>& heads,
                const std::vector<std::vector<std::string>>& rows);
 

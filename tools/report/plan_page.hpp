@@ -1,5 +1,5 @@
-// What a plan says of a run before it runs, as sections of a page: memory and its peak, timeline, traffic,
-// and what was predicted beside what was measured.
+// Shows what a plan says of a run before it runs, as sections of a page: memory and its peak, timeline,
+// traffic, and predicted numbers beside measured ones.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace prun {
 // Returns, for a rank on the host, the bytes of its plan and its process together.
 inline std::int64_t planned_bytes(const RankMemory& rank) { return rank.plan_bytes + rank.process_bytes; }
 
-// `log`: of the run that was planned so; null: there is none yet.
+// `log` is that of the run that was planned so; null: there is none yet.
 void add_plan(Html& page, const Assembly& assembly, PluginHost& plugins, const Forecast& forecast,
               const RunLog* log);
 

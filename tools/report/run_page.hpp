@@ -1,4 +1,4 @@
-// Writes the pages of `prun report`: of runs, from what is in their folders, and of a recipe, from its plan.
+// Writes the pages of `prun report`: of runs, from their folders, and of a recipe, from its plan.
 #pragma once
 
 #include <filesystem>
@@ -13,15 +13,15 @@
 
 namespace prun {
 
-inline constexpr std::size_t most_runs = 8;  // over each other
+inline constexpr std::size_t most_runs = 8;  // are drawn over each other
 
-// Adds what the plan of the first run says; throws where that cannot be made here.
+// Adds the plan of the first run; throws where that cannot be made here.
 using AddPlan = std::function<void(Html& page, const RunLog& log)>;
 
-// A page of one run has all there is; one of more has their curves over each other.
+// A page of one run has all there is; a page of more runs has their curves over each other.
 std::string run_page(const std::vector<std::filesystem::path>& runs, const AddPlan& add_plan);
 
-// `layouts`: what the search for its layout planned; null: the recipe says its layout.
+// `layouts` are those that the search for its layout planned; null: the recipe states its layout.
 std::string recipe_page(const Assembly& assembly, PluginHost& plugins, const Forecast& forecast,
                         const TuneResult* layouts = nullptr);
 

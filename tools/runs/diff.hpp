@@ -1,4 +1,4 @@
-// Compares two runs: it is what `prun diff` shows.
+// Compares two runs, for `prun diff`.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace prun {
 
 struct RunDifference {
-  // What they do not have alike; empty where one has nothing of that name.
+  // Names something that the runs do not have alike; a text is empty where a run has nothing of that name.
   struct Unlike {
     std::string name, first, second;
   };

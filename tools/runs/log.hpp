@@ -1,5 +1,5 @@
-// The log of a run, log.jsonl in its folder, as whoever looks at the run finds it: the run may write on, may
-// have been killed in a line, may be another host's. Nothing here touches the run.
+// Reads the log of a run, log.jsonl in its folder, while the run may still write, may have been killed within
+// a line, or may be another host's. Nothing here touches the run.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace prun {
 
-// A process of the run begins.
+// Is the start of a process of the run.
 struct LoggedStart {
   double time = 0;
   std::string name, folder, device;
@@ -35,11 +35,11 @@ struct LoggedStep {
   double time = 0, loss = 0, grad_norm = 0, lr = 0, seconds = 0;
   double exposed_seconds = -1;                            // negative: not measured
   double tokens_per_second = 0, mfu = 0;                  // 0: not known
-  double save_seconds = 0, compare_seconds = 0;           // that training stood still before it
+  double save_seconds = 0, compare_seconds = 0;           // count seconds that training stood still before it
   double watts = 0, clock_mhz = 0, joules_per_token = 0;  // 0: not known
   double loss_scale = 0;                                  // 0: none
   bool kept = true;
-  std::vector<std::pair<std::string, double>> losses = {};  // by set and role, where the run told them
+  std::vector<std::pair<std::string, double>> losses = {};  // is by set and role, where the run told them
   std::vector<LoggedTally> tallies = {};
 };
 
@@ -52,13 +52,13 @@ struct LoggedEvaluation {
 
 struct LoggedEvent {
   double time = 0;
-  std::int64_t step = 0;      // that was saved; of all others, after which it was said
-  std::string kind, message;  // kind as EventKind has it
+  std::int64_t step = 0;      // was saved, or else is the step after which it was said
+  std::string kind, message;  // `kind` is as in EventKind
 };
 
 struct LoggedFinish {
   double time = 0, save_seconds = 0;
-  std::vector<RankMemory> memory;  // by rank
+  std::vector<RankMemory> memory;  // is by rank
 };
 
 // Goes from a start to the last line before the next one.
@@ -69,32 +69,31 @@ struct LoggedPart {
 
 struct RunLog {
   std::vector<LoggedPart> parts;
-  std::vector<LoggedStep> steps;  // rising numbers: of a step that was done again the later line counts
+  std::vector<LoggedStep> steps;  // have rising numbers: of a step that was done again the later line counts
   std::vector<LoggedEvaluation> evaluations;
   std::vector<LoggedEvent> events;
-  std::optional<LoggedFinish> finish;  // of the last part
-  std::int64_t redone_steps = 0;       // that gave way to later lines
+  std::optional<LoggedFinish> finish;  // is that of the last part
+  std::int64_t redone_steps = 0;       // counts steps that gave way to later lines
   double redone_seconds = 0;
-  std::int64_t unreadable = 0;   // lines
-  std::int64_t steps_to_do = 0;  // as the last line that knows says
+  std::int64_t unreadable = 0;   // counts lines
+  std::int64_t steps_to_do = 0;  // is what the last line that knows says
 
   const LoggedStart* start() const { return parts.empty() ? nullptr : &parts.back().start; }
   double first_time() const { return parts.empty() ? 0 : parts.front().start.time; }
   double last_time() const { return parts.empty() ? 0 : parts.back().end; }
 };
 
-// The folder of a run has it, or it is the file itself. Throws not_found where there is none.
+// Returns the log in a run's folder, or the file itself. Throws not_found where there is none.
 std::filesystem::path log_of(const std::filesystem::path& run);
 
 RunLog read_log(const std::filesystem::path& file);
-// Its last lines alone, of so many bytes; what stands at its beginning is taken from there where those bytes
-// hold no start.
+// Reads its last `bytes` bytes alone; a start is taken from the beginning of the file where those hold none.
 RunLog read_log_tail(const std::filesystem::path& file, std::int64_t bytes);
 
-// What a log that grows says from here on. Lines that are not ended yet are left for the next time.
+// Follows a log that grows from here on. Lines that are not ended yet are left for the next time.
 class LogFollower {
  public:
-  // Begins with what read_log_tail() gives.
+  // Begins with the result of read_log_tail().
   LogFollower(std::filesystem::path file, std::int64_t bytes);
   const RunLog& log() const { return log_; }
   // Returns whether there was something new.

@@ -1,4 +1,4 @@
-// One line of a run's log, taken apart without building a tree: a log may have millions of them.
+// Parses one line of a run's log without building a tree: a log may have millions of them.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace prun {
 
-// The fields of the object on the line last parsed, in place: the line must outlive them.
+// Holds the fields of the object on the line last parsed, in place: the line must outlive them.
 class LogLine {
  public:
-  // False where the line is no JSON object, or is cut off.
+  // Returns false where the line is no JSON object, or is cut off.
   bool parse(std::string_view line);
 
   std::string_view raw(std::string_view key) const;  // empty: there is none
@@ -21,7 +21,7 @@ class LogLine {
   double number(std::string_view key, double fallback) const { return number(key).value_or(fallback); }
   std::int64_t integer(std::string_view key, std::int64_t fallback = 0) const;
   bool flag(std::string_view key, bool fallback) const;
-  std::string text(std::string_view key) const;  // empty where it is none
+  std::string text(std::string_view key) const;  // is empty where it is no text
   bool is(std::string_view key, std::string_view plain_text) const;
   // Calls body(key, value) for each field that is an object.
   template <class Body>

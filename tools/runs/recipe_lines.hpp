@@ -10,8 +10,8 @@
 namespace prun {
 
 struct RecipeLine {
-  std::string section;   // "[model]", "[[strategy]]"; empty: none yet
-  std::size_t item = 0;  // of sections of that name, which it is
+  std::string section;   // such as "[model]", "[[strategy]]"; empty: none yet
+  std::size_t item = 0;  // counts sections of that name before it
   std::string key, value, origin;
 
   // Returns the path as --set names it: "model.layers", "strategy.0.stage".
@@ -21,7 +21,7 @@ struct RecipeLine {
 };
 
 std::vector<RecipeLine> recipe_lines(std::string_view resolved_toml);
-// Reads those of a run's folder; returns nothing where it has no recipe.
+// Reads the lines of a run's folder; returns nothing where it has no recipe.
 std::vector<RecipeLine> recipe_lines_of(const std::filesystem::path& run_folder);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Lists the runs in a folder, a line each: `prun runs` shows it. Only the end of each log is read.
+// Lists the runs in a folder, a line each, for `prun runs`. Only the end of each log is read.
 #pragma once
 
 #include <filesystem>
@@ -11,11 +11,11 @@ struct RunRow {
   std::filesystem::path folder;
   std::string name, state;
   std::int64_t step = 0, steps = 0;
-  double loss = 0, tokens_per_second = 0;  // of the last step; 0 tokens: not known
+  double loss = 0, tokens_per_second = 0;  // are those of the last step; 0 tokens: not known
   double said_at = 0;                      // the last line's time; 0: it has said nothing yet
 };
 
-// Returns those in the folder, or the folder's own; the one that logged last comes first.
+// Returns the runs in the folder, or the folder's own; the one that logged last comes first.
 std::vector<RunRow> list_runs(const std::filesystem::path& folder);
 
 std::string runs_text(const std::vector<RunRow>& rows, double now);

@@ -11,7 +11,7 @@
 namespace prun {
 
 struct RunStatus {
-  // "running", "at HOST" (which cannot be asked from here), "done", "stopped", "failed", or "died": its
+  // It is "running", "at HOST" (which cannot be asked from here), "done", "stopped", "failed", or "died": its
   // processes are gone and it has not said why.
   std::string state;
   std::optional<RunHolder> holder;

@@ -15,9 +15,9 @@ struct TimeShare {
 };
 
 struct TimeAccount {
-  double wall = 0;                // from the first line to the last
-  std::vector<TimeShare> shares;  // their sum is the whole
-  std::int64_t measured = 0;      // steps in which exposed communication was measured
+  double wall = 0;                // goes from the first line to the last
+  std::vector<TimeShare> shares;  // have the whole as their sum
+  std::int64_t measured = 0;      // counts steps in which exposed communication was measured
 };
 
 TimeAccount account_of(const RunLog& log);

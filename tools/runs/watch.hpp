@@ -1,5 +1,4 @@
-// Shows the current state of a run that was started elsewhere: it is what `prun watch` prints. The run is
-// asked nothing.
+// Shows the current state of a run that was started elsewhere, for `prun watch`. It sends the run nothing.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +9,11 @@
 
 namespace prun {
 
-// Is a process of the run, where it is this host's.
+// Is a process of the run, where it is on this host.
 struct RankSeen {
   int rank = 0;
   std::int64_t pid = 0;
-  char state = '?';  // as /proc has it
+  char state = '?';  // is as in /proc
   std::int64_t resident_bytes = 0;
 };
 std::vector<RankSeen> ranks_seen(const RunHolder& holder);
@@ -25,11 +24,11 @@ struct WatchScreen {
   double now = 0;
 };
 
-// Some lines, none wider than the screen: state, progress, curves, rates, ranks, what happened last.
+// Returns some lines, none wider than the screen: state, progress, curves, rates, ranks, what happened last.
 std::string watch_text(const RunLog& log, const RunStatus& status, const std::vector<RankSeen>& ranks,
                        const WatchScreen& screen);
 
-// Says whether it may still say something.
+// Says whether the run may still log something.
 bool goes_on(const RunStatus& status);
 
 }  // namespace prun

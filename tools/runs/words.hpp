@@ -1,4 +1,4 @@
-// Writes numbers as one reads them in a terminal, and rows of them.
+// Writes numbers in the form that people read in a terminal, and rows of them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ std::string rate_word(double value);        // "812", "20.2k", "1.53M"
 std::string duration_word(double seconds);  // "234 ms", "45s", "12m04s", "3h07m", "2d05h"
 std::string percent_word(double share);     // "1.8 %"
 
-// The first row heads the others; every column is as wide as its widest cell.
+// Aligns rows: the first heads the others; every column is as wide as its widest cell.
 std::string columns_text(const std::vector<std::vector<std::string>>& rows);
 
 // Draws a curve in `letters` letters, each for the mean of its part: eight heights of a block or, without

@@ -1,4 +1,4 @@
-// Documents of text files and of JSON lines, handed out in pieces that can be tokenized apart.
+// Reads documents of text files and of JSON lines, in pieces that can be tokenized apart.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace prun {
 // Is a part of a file: whole lines of JSON, or a piece of the one document that another file is.
 struct DocumentPiece {
   std::filesystem::path file;
-  bool lines = false;          // of JSON
+  bool lines = false;          // says that it is JSON
   std::uint64_t position = 0;  // the number of the first line, from 1, or the byte where it begins
   std::string bytes;
-  bool begins = false, ends = false;  // the document, where it is a piece of one
+  bool begins = false, ends = false;  // say so of the document, where it is a piece of one
 };
 
 class DocumentReader {
@@ -29,7 +29,7 @@ class DocumentReader {
   DocumentReader(std::vector<std::filesystem::path> files, const Tokenizer& tokenizer,
                  std::size_t piece_bytes = std::size_t{1} << 20);
 
-  // In the order of the files; nothing once all has been handed out. Files without a byte are passed over.
+  // Returns pieces in the order of the files, nothing at the end. Files without a byte are passed over.
   std::optional<DocumentPiece> next();
 
  private:
@@ -42,9 +42,9 @@ class DocumentReader {
   const Tokenizer& tokenizer_;
   std::size_t piece_bytes_;
   std::size_t file_ = 0;            // the next one
-  std::optional<TextReader> text_;  // of the file under way
+  std::optional<TextReader> text_;  // is that of the file under way
   bool lines_ = false, at_end_ = true;
-  std::string buffer_;  // read and not handed out
+  std::string buffer_;  // holds bytes that were read and not handed out
   std::uint64_t position_ = 0;
 };
 

@@ -8,26 +8,27 @@
 namespace prun {
 
 struct TokenizeRequest {
-  std::vector<std::filesystem::path> files;  // see DocumentReader
-  std::filesystem::path prefix;              // of the .bin and the .idx
-  std::string key = "text";                  // of the text in a line of JSON
+  std::vector<std::filesystem::path> files;  // are as for DocumentReader
+  std::filesystem::path prefix;              // is that of the .bin and the .idx
+  std::string key = "text";                  // is that of the text in a line of JSON
   TokenId end_of_text = 0;                   // ends each document
-  bool replace = false;  // bytes that are not UTF-8 become U+FFFD one by one; else they are refused
+  bool replace = false;  // turns bytes that are not UTF-8 into U+FFFD one by one; else they are refused
   int threads = 1;
-  std::size_t piece_bytes = std::size_t{1} << 20;  // of a file, that a thread takes at a time
+  std::size_t piece_bytes = std::size_t{1} << 20;  // the part of a file that a thread takes at a time
 };
 
 struct TokenizeResult {
   std::int64_t documents = 0, tokens = 0;
-  std::uint64_t bytes = 0;     // read
-  std::uint64_t empty = 0;     // documents without text, which are left out
-  std::uint64_t replaced = 0;  // bytes
+  std::uint64_t bytes = 0;     // counts those read
+  std::uint64_t empty = 0;     // counts documents without text, which are left out
+  std::uint64_t replaced = 0;  // counts bytes
   int token_bytes = 0;
 };
 
 // A document's tokens are the tokenizer's prefix, those of its text, and end-of-text unless the text ended
-// with it. Documents come in the order of the files, whatever the threads. `progress` gets the bytes that are
-// done; one thread calls it at a time. Throws bad_input with file and line, or byte, of what cannot be read.
+// with it. Documents come in the order of the files, whatever the threads. `progress` gets the number of
+// bytes done; one thread calls it at a time. Throws bad_input with file and line, or byte, of text that
+// cannot be read.
 TokenizeResult tokenize(const Tokenizer& tokenizer, const TokenizeRequest& request,
                         const std::function<void(std::uint64_t)>& progress = {});
 

@@ -1,5 +1,5 @@
-// A search that may look at this machine: kernels of the best are measured, and the best are trained. What it
-// finds then depends on how long these took, so it need not be the same twice.
+// Searches with this machine: kernels of the best layouts are measured, and the best are trained. The result
+// then depends on how long these took, so it need not be the same twice.
 #pragma once
 
 #include <filesystem>
@@ -11,13 +11,13 @@
 namespace prun {
 
 struct HereRequest {
-  std::optional<std::filesystem::path> costs;  // as known_costs() takes it
+  std::optional<std::filesystem::path> costs;  // is as for known_costs()
   double measured_seconds = 0;                 // 0: nothing is measured
-  std::size_t tried = 0;                       // so many of the best are trained
-  std::string program;                         // by which ranks are started
+  std::size_t tried = 0;                       // counts the best that are trained
+  std::string program;                         // the one by which ranks are started
 };
 
-// Throws bad_input where one of the two is asked for and the recipe's device is not here.
+// Throws bad_input where measuring or training is wanted and the recipe's device is not here.
 TuneResult tune_here(const Recipe& recipe, PluginHost& plugins, const TuneRequest& request,
                      const HereRequest& here);
 
