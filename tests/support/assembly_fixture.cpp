@@ -15,7 +15,7 @@ namespace prun::test {
 namespace fs = std::filesystem;
 
 PluginHost& plugins() {
-  // Beside the program, wherever the build's folder was carried.
+  // The plugins lie beside the program, wherever the build's folder was carried.
   static const fs::path folder =
       fs::read_symlink("/proc/self/exe").parent_path().parent_path() / PRUN_TEST_PLUGIN_FOLDER;
   static PluginHost host(std::vector<SearchPlace>{{folder, "the build"}, {folder / "test", "the tests"}});
@@ -23,7 +23,7 @@ PluginHost& plugins() {
 }
 
 std::filesystem::path temporary_folder() {
-  // A process that was forked leaves it alone.
+  // A process that was forked leaves the folder alone.
   struct Folder {
     std::string path = (fs::temp_directory_path() / "prun-test-XXXXXX").string();
     const pid_t owner = ::getpid();

@@ -1,4 +1,4 @@
-// Plugins that are not in every build.
+// Names plugins that are not in every build.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What the parts of a checksum come to, however a tensor was shared out among them.
+// Adds up the parts of a checksum, however a tensor was shared out among them.
 #pragma once
 
 #include <cstdint>

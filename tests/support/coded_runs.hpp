@@ -1,4 +1,5 @@
-// What tests of exchanges in codes share: layouts, runs of all ranks, bytes that a rank sends, and refusals.
+// Holds what tests of exchanges in codes share: layouts, runs of all ranks, bytes that a rank sends, and
+// refusals.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +19,7 @@ namespace prun::test {
 
 struct CodedLayout {
   const char* name;
-  std::string text;  // mesh and strategies
+  std::string text;  // has mesh and strategies
   std::vector<std::string> sets;
   friend std::ostream& operator<<(std::ostream& out, const CodedLayout& l) { return out << l.name; }
 };
@@ -28,13 +29,13 @@ inline const std::string dp2tp2 =
 inline const std::string dp2pp2 =
     "[mesh]\ndp = 2\npp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'pipeline'\n"
     "schedule = '1f1b'\n";
-// So many hosts of so many ranks.
+// Returns the text of `hosts` hosts of `gpus` ranks each.
 inline std::string hosts_of(int hosts, int gpus) {
   return "[mesh]\nhosts = " + std::to_string(hosts) + "\ngpus = " + std::to_string(gpus) +
          "\n[[strategy]]\nplugin = 'data'\naxis = 'hosts'\n[[strategy]]\nplugin = 'data'\naxis = 'gpus'\n";
 }
 
-// In the arithmetic that `verify` compares exactly in.
+// Expects it in the arithmetic that `verify` compares exactly in.
 inline void expect_equals_one_rank(const Recipe& recipe, int steps) {
   const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), steps);
   EXPECT_TRUE(verdict.exact_arithmetic);
@@ -42,9 +43,9 @@ inline void expect_equals_one_rank(const Recipe& recipe, int steps) {
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
 
-using Numbers = std::vector<std::vector<double>>;  // by rank
+using Numbers = std::vector<std::vector<double>>;  // are by rank
 
-// Losses of some steps and the parameters behind them.
+// Returns losses of some steps and the parameters behind them.
 inline Numbers trained(const Recipe& recipe, int steps, bool saves = false) {
   Numbers all(static_cast<std::size_t>(mesh_of(recipe).world()));
   run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
@@ -57,8 +58,8 @@ inline Numbers trained(const Recipe& recipe, int steps, bool saves = false) {
   return all;
 }
 
-// By queue, what the first rank sends in a step, as the comm plugin counted it; of every rank it is what the
-// plan says.
+// Returns, by queue, the bytes that the first rank sends in a step, as the comm plugin counted them; it
+// expects of every rank what the plan says.
 inline std::map<std::string, std::uint64_t> sent_in_a_step(const Recipe& recipe) {
   std::map<std::string, std::uint64_t> sent;
   run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
@@ -72,7 +73,7 @@ inline std::map<std::string, std::uint64_t> sent_in_a_step(const Recipe& recipe)
   return sent;
 }
 
-// What is said of a recipe that cannot be planned, or not be verified; empty: it can.
+// Returns the refusal of a recipe that cannot be planned, or not be verified; it is empty where it can.
 inline std::string refusal(const Recipe& recipe, bool verifies = false) {
   try {
     const Assembly assembly(recipe, plugins());

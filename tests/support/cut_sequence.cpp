@@ -1,5 +1,5 @@
-// A third party's strategy that says what may be varied: each rank of its axis takes a part of every
-// sequence.
+// Implements a third party's strategy that says what may be varied: each rank of its axis takes a part of
+// every sequence.
 #include "prun/plugin.hpp"
 
 namespace prun {

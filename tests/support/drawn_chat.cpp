@@ -9,7 +9,7 @@
 namespace prun::test {
 namespace {
 
-// Their tokenizers, and of each a token that no conversation holds.
+// Names their tokenizers, and for each a token that no conversation holds.
 struct ChatDraw {
   const char* name;
   int between, vocab;
@@ -28,7 +28,7 @@ std::string drawn_conversations(unsigned by, const ChatDraw& chat) {
          "'\n";
 }
 
-// Longer sequences, which hold some conversations, and a vocabulary for these; odd ones stay odd.
+// Takes longer sequences, which hold some conversations, and a vocabulary for these; odd lengths stay odd.
 std::string for_conversations(std::string text, const ChatDraw& chat) {
   static const std::regex sizes("\nvocab = ([0-9]+)\nseq = ([0-9]+)\n");
   std::smatch drawn;

@@ -24,7 +24,7 @@ constexpr const char* permitted[] = {
     "in rounds of",                  // interleaved, and a padded batch has fewer microbatches
     "is to leave the device",        // gradients that are not complete once a step, layer after layer
     "choose a number that divides",  // microbatches side by side, and a padded batch has fewer
-    "lie in one place",              // what is kept in parts, which are not whole tensors to share out
+    "lie in one place",              // tensors in parts, which are not whole tensors to share out
     "parameters in parts too",       // on the host, where ranks keep optimizer state alone in parts
     "leave one of the two out",      // a pipeline and the vertical order
     "sums every gradient",           // a position table of which every rank has the gradient alike
@@ -37,7 +37,7 @@ constexpr const char* permitted[] = {
     "edit both alike",                 // a state of a whole table that two stages hold
     "cannot be cut into",              // chunks of sequences
     "both have more ranks than",       // two axes beyond the groups of heads
-    "let the axis divide the groups",  // what cannot be computed in parts, of such an axis
+    "let the axis divide the groups",  // an op that cannot be computed in parts, with such an axis
 };
 
 class Drawing {
@@ -56,7 +56,7 @@ class Drawing {
   }
 
  private:
-  // Odd sizes on purpose, and rarely enough that most draws train.
+  // Sizes are odd on purpose, and rarely enough that most draws train.
   void draw_mesh() {
     const int others = large_ ? 0 : pick({0, 0, 1, 1, 2});
     dp_ = pick({1, 2, 3, 4});
@@ -70,7 +70,7 @@ class Drawing {
     for (int i = 0; i < others; ++i) draw_other();
   }
 
-  // An axis of two more, whose strategy covers other dimensions than the built-in ones do.
+  // Adds an axis of two, whose strategy covers other dimensions than the built-in ones do.
   void draw_other() {
     const std::string axis(1, static_cast<char>('a' + others_.size()));
     others_.push_back({axis, pick<std::string>({"'batch'", "'ffn'", "'heads'", "'vocab'", "'seq'",
@@ -95,12 +95,13 @@ class Drawing {
       out_ << "\ndropout = " << (flip() ? 0.0 : 0.2);
   }
 
-  // As much for each of the ranks that share it, whatever the width: 6.4 M weights in a matrix and more.
+  // Returns as much for each of the ranks that share it, whatever the width: 6.4 M weights in a matrix and
+  // more.
   int large_ffn(int hidden) {
     return kept_ ? pick({16, 24, 32}) * 32 * tp_ : pick({8, 9, 10, 12}) * tp_ * (800'000 / hidden);
   }
 
-  // Not every batch is full.
+  // Draws batches, of which not every one is full.
   void batch() {
     const int micro = pick({1, 2}) * times(kept_ ? 8 : 1), missing = flip() ? 0 : 1;
     accumulate_ = kept_ ? pick({1, 2}) : pick({1, 2, 3, 4});
@@ -109,14 +110,14 @@ class Drawing {
          << order();
   }
 
-  // Of the microbatches.
+  // Draws the order of the microbatches.
   std::string order() const {
     if (large_ || accumulate_ == 1 || pp_ > 1) return "";
     if (seed_ % 2 == 0) return "order = 'vertical'\n";
     return "interleave = " + std::to_string(accumulate_ == 4 && seed_ % 4 == 1 ? 2 : accumulate_) + "\n";
   }
 
-  // How much travels together, whatever else is drawn.
+  // Draws how much travels together, whatever else is drawn.
   std::string bundle() const {
     constexpr const char* bundles[] = {"", "\nbundle = '0B'", "\nbundle = '4KiB'", "\nbundle = '1GiB'"};
     return large_ ? "" : bundles[seed_ % 4];
@@ -140,7 +141,7 @@ class Drawing {
     for (const auto& [name, extent] : axes) out_ << name << " = " << extent << "\n";
   }
 
-  // Half of those in fp64 have rules of whole tensors, whatever else is drawn.
+  // Half of the recipes in fp64 have rules of whole tensors, whatever else is drawn.
   std::string optimizer(const char* otherwise, bool exact) {
     if (!exact || seed_ % 2 == 0) return otherwise;
     const std::string name = seed_ / 2 % 2 == 0 ? "muon" : "adafactor";
@@ -187,7 +188,7 @@ class Drawing {
     }
   }
 
-  // Interleaved asks for whole rounds.
+  // The schedule `interleaved` needs whole rounds.
   void pipeline() {
     const std::string schedule = pick<std::string>(
         {"1f1b", "gpipe", accumulate_ % pp_ == 0 ? "interleaved" : "1f1b", "zb-h1", "zb-v"});
@@ -206,14 +207,14 @@ class Drawing {
   const unsigned seed_;
   std::mt19937 random_;
   bool large_;
-  bool whole_ = false;  // matrices are updated by another rule than the rest
-  bool kept_ = false;   // what forward keeps for backward makes it large, not the weights
+  bool whole_ = false;  // says that matrices are updated by another rule than the rest
+  bool kept_ = false;   // says that tensors kept for backward make it large, not the weights
   int dp_ = 1, tp_ = 1, pp_ = 1, accumulate_ = 1;
   struct Other {
     std::string axis, dims;
   };
   std::vector<Other> others_;
-  int data_ranks_ = 1;  // of them
+  int data_ranks_ = 1;  // counts data-parallel ranks among them
   std::ostringstream out_;
 };
 
@@ -253,7 +254,7 @@ std::string drawn_exchanges(unsigned seed, std::string text) {
     if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
   };
   const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
-  replace("compute = 'bf16'", "compute = 'fp32'");  // the ops' kernels are of no other types
+  replace("compute = 'bf16'", "compute = 'fp32'");  // the ops' kernels take no other types
   if (!flip(3)) replace("[mesh]\n", "[mesh]\nc = 2\n");
   const bool both = has("plugin = 'data'") && !flip(3);
   if (both && flip(1)) replace("plugin = 'zero'\n", "plugin = 'zero'\naxis = ['c', 'dp']\n");
@@ -290,7 +291,7 @@ std::string drawn_family(unsigned seed, std::string text) {
   model += windows[by % std::size(windows)];
   model += scalings[by % std::size(scalings)];
   if (family == "deepseek3") {
-    // Of queries whose scores are all but alike the gradient is what rounding leaves, but in fp64.
+    // The gradient of queries whose scores are all but alike is what rounding leaves, except in fp64.
     for (const char* key : {"kv_heads = ", "head_dim = ", "compute = ", "state = "}) cut(key);
     text.replace(text.find("[precision]\n"), 12, "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
     model += "latent = 6\nhead_dim = 6\nturned = 4\nrope_mscale = 0.7\n";
@@ -306,7 +307,7 @@ std::string drawn_family(unsigned seed, std::string text) {
 
 namespace {
 
-// With sequences shared out over an axis more.
+// Returns the recipe with sequences shared out over one more axis.
 std::string drawn_in_parts(unsigned seed, std::string text) {
   const auto replace = [&](const std::string& from, const std::string& to) {
     if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
@@ -357,7 +358,7 @@ std::string drawn_relay(unsigned seed, std::string text) {
     cut(key);
   replace("[precision]\n", "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
   replace("[model]\n", "[model]\nplugin = 'relay'\n");
-  return seed % 3 == 0 ? drawn_in_parts(3, std::move(text)) : text;  // a weight of it goes by position
+  return seed % 3 == 0 ? drawn_in_parts(3, std::move(text)) : text;  // one of its weights goes by position
 }
 
 std::string drawn_spans(unsigned seed, std::string text) {
@@ -400,7 +401,7 @@ std::string drawn_long(unsigned seed, std::string text) {
     if (const std::size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
   };
   const auto has = [&](const std::string& part) { return text.find(part) != std::string::npos; };
-  const bool groups = seed % 4 == 3;  // they alone
+  const bool groups = seed % 4 == 3;  // only groups are drawn
   for (const char* heads : {"kv_heads = 8", "kv_heads = 4", "kv_heads = 2"})
     if (flip(1)) replace(heads, flip(5) ? "kv_heads = 1" : "kv_heads = 2");
   if (groups) {
@@ -420,7 +421,7 @@ std::string drawn_long(unsigned seed, std::string text) {
 
 namespace {
 
-// Routers, and which layers have them, that differ in all they can differ in.
+// These routers, and the layers that have them, differ in all they can differ in.
 constexpr const char* routers[] = {
     "experts = 8\nchoices = 2\nexpert_ffn = 8\nbalance = 0.02\nrouter_z = 0.001\n",
     "experts = 12\nchoices = 4\nexpert_ffn = 4\nshared_ffn = 16\nshared_gate = true\n"
@@ -432,7 +433,7 @@ constexpr const char* routers[] = {
     "router_group_best = 1\nrouter_z = 0.01\n",
     "experts = 8\nchoices = 4\nexpert_ffn = 6\nrouter = 'sigmoid'\nrouter_bias = true\nbalance = 0.02\n"};
 
-// Over which axes experts lie, of those that the recipe has.
+// Returns the axes over which experts lie, of those that the recipe has.
 std::string drawn_experts_axes(unsigned by, const std::string& text) {
   std::vector<std::string> axes;
   for (const char* axis : {"dp", "tp", "cp"})
@@ -483,7 +484,7 @@ std::string drawn_by_heads(unsigned seed, std::string text) {
   const std::string context = "plugin = 'context'\n";
   if (const std::size_t at = text.find(context); at != std::string::npos)
     text.insert(at + context.size(), "method = 'ulysses'\n");
-  // Behind the axes that split heads of weights.
+  // The axis must stand behind the axes that split heads of weights.
   for (const std::string axis : {"cp = 2\n", "cp = 3\n"})
     if (const std::size_t at = text.find("[mesh]\n" + axis); at != std::string::npos) {
       text.erase(at + 7, axis.size());

@@ -1,6 +1,6 @@
-// An asynchronous device that does what its queues are given at once, on the thread that gives it, and a comm
-// plugin that enqueues on it. What the feeder enqueues is in an order in which that is sound. Kernels and
-// exchanges do nothing: what is left is what feeding takes. Neither allocates nor locks once work is bound.
+// Implements an asynchronous device that runs its queues' work at once, on the thread that gives it, and a
+// comm plugin that enqueues on it. The feeder's order makes that sound. Kernels and exchanges do nothing:
+// what is left is the cost of feeding. Neither allocates nor locks once work is bound.
 #pragma once
 
 #include <sys/mman.h>
@@ -78,7 +78,7 @@ class EagerComm final : public Comm {
   CommNeeds needs(const CommOp&, std::int32_t, std::int32_t) override { return {}; }
 };
 
-// As the core calls a plugin: through the border.
+// Calls a plugin as the core does: through the border.
 template <class Interface, class Adapter>
 std::shared_ptr<Interface> through_the_border(const char* name) {
   return std::make_shared<Border<Interface>>(name, std::make_shared<Adapter>(Options(OptionsApi{})));
@@ -90,7 +90,7 @@ inline std::shared_ptr<CommInterface> eager_comm() {
   return through_the_border<CommInterface, CommAdapter<EagerComm>>("comm plugin 'eager'");
 }
 
-// One for each queue of a plan that communicates.
+// Returns one for each queue of a plan that communicates.
 inline std::vector<QueueComm> comms_of(const Plan& plan, CommInterface& comm) {
   std::vector<QueueComm> comms;
   for (const QueueInfo& queue : plan.queues)

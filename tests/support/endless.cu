@@ -1,4 +1,4 @@
-// The kernel of the op plugin `endless`.
+// Implements the kernel of the op plugin `endless`.
 #include "tests/support/endless.hpp"
 
 namespace prun {
@@ -10,7 +10,8 @@ __device__ unsigned long long nanoseconds() {
   return now;
 }
 
-// "Endless" is two minutes: what holds a GPU must let it go some day, whatever becomes of the process.
+// "Endless" is two minutes: a kernel that holds a GPU must let it go some day, whatever becomes of the
+// process.
 __global__ void spin(const std::int64_t* samples, std::int64_t count, std::int64_t sample) {
   bool found = false;
   for (std::int64_t i = 0; i < count; ++i) found = found || samples[i] == sample;

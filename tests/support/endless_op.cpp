@@ -1,5 +1,5 @@
-// The op that the strategy `spoil` inserts, for a GPU: instead of spoiling a gradient its kernel never ends,
-// on whichever rank has the sample. tools/gpu-faults has a run meet it.
+// Implements, for a GPU, the op that the strategy `spoil` inserts: instead of spoiling a gradient its kernel
+// never ends, on the rank that has the sample. tools/gpu-faults has a run meet it.
 #include "prun/plugin.hpp"
 #include "tests/support/endless.hpp"
 

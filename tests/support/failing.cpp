@@ -1,4 +1,4 @@
-// An observer whose log cannot be written after some steps.
+// Implements an observer whose log cannot be written after some steps.
 #include "prun/plugin.hpp"
 
 namespace prun {

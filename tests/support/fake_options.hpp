@@ -1,4 +1,4 @@
-// Options as a plugin sees them, without a recipe: FakeOptions options{{"path", "x.txt"}, {"every", 2}}.
+// Gives a plugin options without a recipe: FakeOptions options{{"path", "x.txt"}, {"every", 2}}.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class OptionValue {
   std::variant<std::int64_t, double, bool, std::string, std::vector<double>, std::vector<std::string>> value_;
 };
 
-// Must outlive the Options it gives. A key that is absent or of another type is an internal error.
+// It must outlive the Options it gives. A key that is absent or of another type is an internal error.
 class FakeOptions {
  public:
   FakeOptions(std::initializer_list<std::pair<const std::string, OptionValue>> values) : values_(values) {}

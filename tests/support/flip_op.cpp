@@ -1,4 +1,4 @@
-// An op that flips a bit of a tensor in one step on one rank, as a memory that fails does.
+// Implements an op that flips a bit of a tensor in one step on one rank, as a memory that fails does.
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -18,7 +18,7 @@ struct FlipBit {
   static void rule(OpShape&) {}
 };
 
-// Of a rank that is a process of its own.
+// Says whether this process is the rank of that number.
 bool is_rank(std::int64_t number) {
   const char* const rank = std::getenv("PRUN_RANK");
   return rank && rank == std::to_string(number);
@@ -27,7 +27,7 @@ bool is_rank(std::int64_t number) {
 void flip_bit(const KernelArgs& args, const KernelContext&) {
   static std::atomic<std::int64_t> steps{0};
   if (args.layer == args.attrs[0].i && ++steps == args.attrs[1].i && is_rank(args.attrs[2].i))
-    args.operands[0].as<char>()[2] ^= 1;  // the last one of all would be rounded away by the next updates
+    args.operands[0].as<char>()[2] ^= 1;  // the last bit of all would be rounded away by the next updates
 }
 
 class Plugin final : public OpPlugin {

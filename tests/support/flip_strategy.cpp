@@ -1,4 +1,4 @@
-// A strategy that has the op flip_bit run behind the updates of a parameter.
+// Implements a strategy that has the op flip_bit run behind the updates of a parameter.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// What numbers become in blocks of fp8, worked out from the list of all that e4m3 can say.
+// Computes what numbers become in blocks of fp8 from the list of all numbers that e4m3 has.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace prun::test {
 
-// A code's number: a sign, 4 bits of exponent, 3 behind the point; both largest codes are NaN.
+// Returns a code's number: a sign, 4 bits of exponent, 3 behind the point; both largest codes are NaN.
 inline double e4m3_number(int code) {
   const int exponent = code >> 3 & 15, digits = code & 7;
   const double sign = code & 0x80 ? -1 : 1;
@@ -19,7 +19,7 @@ inline double e4m3_number(int code) {
                        : sign * (8 + digits) * std::ldexp(1, exponent - 10);
 }
 
-// The nearest of them, of two the one whose code is even.
+// Returns the nearest of these numbers, of two the one whose code is even.
 inline double nearest_e4m3(double x) {
   double best = 0, distance = std::numeric_limits<double>::infinity();
   for (int code = 0; code < 0x7f; ++code) {
@@ -29,14 +29,14 @@ inline double nearest_e4m3(double x) {
   return std::copysign(best, x);
 }
 
-// The smallest power of two, from 2^-126 on, by which it is at most 448.
+// Returns the smallest power of two, from 2^-126 on, by which it is at most 448.
 inline double fp8_scale(double largest) {
   double scale = std::ldexp(1, -126);
   while (largest / scale > 448) scale *= 2;
   return scale;
 }
 
-// Of a row-major matrix of so many columns, in blocks of that many rows and columns.
+// Rounds a row-major matrix of so many columns, in blocks of that many rows and columns.
 inline Value rounded_to_fp8(const Value& x, std::size_t columns, std::size_t tall, std::size_t wide) {
   Value rounded(x.dtype(), x.dims());
   const std::size_t rows = x.size() / columns;
@@ -59,7 +59,7 @@ inline Value rounded_to_fp8(const Value& x, std::size_t columns, std::size_t tal
   return rounded;
 }
 
-// Blocks of quite different sizes, one of zeros, some at the end of what the type can say.
+// Returns blocks of quite different sizes, one of zeros, some at the end of the type's range.
 inline Value uneven_numbers(DType type, std::int64_t rows, std::int64_t columns, unsigned seed) {
   Value x = Value::random(type, {rows, columns}, seed);
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -1,4 +1,4 @@
-// A port for a test.
+// Finds a free port for a test.
 #pragma once
 
 #include <arpa/inet.h>
@@ -19,8 +19,8 @@ namespace prun::test {
 
 namespace detail_of_ports {
 
-// Until this process ends no other one that asks here gets the port: a name that the system keeps for as
-// long.
+// Reserves the port until this process ends: the system keeps a name for as long, and no other process that
+// asks here gets the port.
 inline bool reserve(int port) {
   static std::vector<FileDescriptor> reserved;
   FileDescriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
@@ -34,7 +34,7 @@ inline bool reserve(int port) {
   return true;
 }
 
-// At no address of this machine does anybody listen there.
+// Says whether nothing listens there at any address of this machine.
 inline bool is_free(int port) {
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
@@ -45,8 +45,8 @@ inline bool is_free(int port) {
 
 }  // namespace detail_of_ports
 
-// This test's alone for as long as its process lives. It is none of those that the system gives to whoever
-// connects or asks for any, so nobody takes it before a rank listens there.
+// Returns a port that is this test's alone for as long as its process lives. It is none of those that the
+// system gives to a process that connects or asks for any, so no other takes it before a rank listens there.
 inline int free_port() {
   constexpr int first = 10'000, last = 32'000;
   static std::mt19937 random{std::random_device{}()};

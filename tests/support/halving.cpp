@@ -1,4 +1,4 @@
-// An optimizer of a third party: two ops an update, of which one makes what the other reads.
+// Implements a third party's optimizer: its update is two ops, of which one makes what the other reads.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,4 +1,5 @@
-// The folders of Hugging Face among the fixtures, recipes that start from them, and the same with changes.
+// Lists the folders of Hugging Face among the fixtures, and makes recipes that start from them, also with
+// changes.
 #pragma once
 
 #include <algorithm>
@@ -13,25 +14,25 @@
 
 namespace prun::test {
 
-// Those that make text.
+// These models generate text.
 inline const std::vector<std::string> text_models = {
     "gpt2",     "llama",     "llama_tied", "qwen2", "smollm",    "qwen2_window",
     "qwen3",    "mistral",   "gemma3",     "olmo2", "phi3",      "mixtral",
     "olmoe",    "qwen2_moe", "qwen3_moe",  "dots1", "deepseek2", "deepseek2_groups",
     "deepseek3"};
-// Those that predict masked tokens.
+// These models predict masked tokens.
 inline const std::vector<std::string> masked_models = {"bert", "bert_tanh"};
 inline const std::vector<std::string> hugging_face_models = [] {
   std::vector<std::string> all = text_models;
   all.insert(all.end(), masked_models.begin(), masked_models.end());
-  all.emplace_back("t5");  // writes what is cut out of a text
+  all.emplace_back("t5");  // it writes the spans that are cut out of a text
   return all;
 }();
-// Those that PyTorch has trained as well.
+// PyTorch has trained these as well.
 inline const std::vector<std::string> trained_models(hugging_face_models.begin() + 4,
                                                      hugging_face_models.end());
 
-// What a recipe says of data for one of them, as its fixture was made.
+// Returns what a recipe says of data for one of them, as its fixture was made.
 inline std::vector<std::string> data_of(const std::string& model) {
   if (model == "t5") return {"data.spans=0.3", "data.span_length=2", "data.span_token=63", "model.inputs=15"};
   if (std::find(masked_models.begin(), masked_models.end(), model) == masked_models.end()) return {};
@@ -50,18 +51,18 @@ std::vector<T> numbers_of(const SafetensorsFile& file, const std::string& tensor
   return numbers;
 }
 
-// The loss that transformers has of the fixture's two sequences.
+// Returns the loss that transformers has for the fixture's two sequences.
 inline double expected_loss(const std::string& model) {
   return numbers_of<double>(SafetensorsFile(hugging_face(model) / "expected.safetensors"), "loss").at(0);
 }
 
-// A text whose last `greedy_tokens` transformers has added in fp32, always the likeliest one.
+// Transformers has added the last `greedy_tokens` of a text in fp32, always the likeliest one.
 constexpr std::int64_t greedy_tokens = 32;
 inline std::vector<std::int32_t> greedy_text(const std::string& model) {
   return numbers_of<std::int32_t>(SafetensorsFile(hugging_face(model) / "expected.safetensors"), "text");
 }
 
-// A recipe that says nothing of its model but where it starts from, on the fixture's two sequences.
+// Returns a recipe that names of its model only where it starts from, on the fixture's two sequences.
 inline Recipe recipe_from(const std::filesystem::path& init, const std::string& tokens_of,
                           std::vector<std::string> sets = {}, const std::string& layout = {}) {
   const SafetensorsFile expected(hugging_face(tokens_of) / "expected.safetensors");
@@ -80,7 +81,7 @@ inline Recipe recipe_from(const std::filesystem::path& init, const std::string& 
   return Recipe::parse(text + layout, "from.toml", sets, plugins().catalog());
 }
 
-// A copy of a fixture whose tensors and config.json a test changes.
+// Copies a fixture whose tensors and config.json a test changes.
 class ForeignFolder {
  public:
   explicit ForeignFolder(const std::string& model)
@@ -105,7 +106,7 @@ class ForeignFolder {
       renamed[name.starts_with(from) ? to + name.substr(from.size()) : name] = tensor;
     tensors = std::move(renamed);
   }
-  // `text` of config.json, which must be there, becomes `other`.
+  // Replaces `text` of config.json, which must be there, by `other`.
   void configure(const std::string& text, const std::string& other) {
     const std::size_t at = config.find(text);
     if (at == std::string::npos) throw std::runtime_error(text + " is not in config.json");

@@ -1,5 +1,5 @@
-// One launch of a CPU kernel on values given as numbers, with a poisoned workspace of exactly the declared
-// size and a guard behind it; and the same kernel from every instruction set that this machine has.
+// Makes one launch of a CPU kernel on values given as numbers, with a poisoned workspace of exactly the
+// declared size and a guard behind it; and the same kernel from every instruction set that this machine has.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,10 +22,10 @@ inline Name dim_name(std::size_t d) {
   return names[d];
 }
 
-// A dense tensor that owns its elements; numbers go in and come out as double.
+// Is a dense tensor that owns its elements; numbers go in and come out as double.
 class Value {
  public:
-  Value() = default;  // absent
+  Value() = default;  // is absent
   Value(DType dtype, std::vector<std::int64_t> dims) : present_(true), dtype_(dtype), dims_(std::move(dims)) {
     bytes_.resize(static_cast<std::size_t>(elements() * size_of(dtype)));
   }
@@ -70,7 +70,7 @@ class Value {
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = (*this)[i];
     return all;
   }
-  // Index i of the leading dimension, which stays as extent 1.
+  // Returns index i of the leading dimension, which stays as extent 1.
   Value slice(std::int64_t i) const {
     std::vector<std::int64_t> dims = dims_;
     dims[0] = 1;
@@ -177,7 +177,7 @@ inline void launch(const KernelDef& def, const std::vector<Value*>& operands, st
       << def.op << " writes past its workspace";
 }
 
-// |got - want| <= tolerance * (1 + |want|), element by element; the first that fails is named.
+// Expects |got - want| <= tolerance * (1 + |want|), element by element; the first that fails is named.
 inline void expect_close(const Value& got, const std::vector<double>& want, double tolerance,
                          const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;

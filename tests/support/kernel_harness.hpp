@@ -1,5 +1,5 @@
-// Checks that every CPU kernel must pass whatever it computes: the same bits on any number of threads, and
-// the same bits for a batch in one call as for its samples one by one.
+// Holds checks that every CPU kernel must pass whatever it computes: the same bits on any number of threads,
+// and the same bits for a batch in one call as for its samples one by one.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace prun::test {
 
-// Where an operand's shard lies in the whole tensor; operands left out start at 0.
+// Says where an operand's shard lies in the whole tensor; operands left out start at 0.
 struct Start {
   std::size_t operand;
   int dim;
@@ -23,8 +23,8 @@ struct Call {
   std::vector<Attr> attrs = {};
   std::vector<Start> starts = {};
   std::int64_t layer = 0;
-  std::uint32_t first = 0;                   // KernelArgs::first
-  std::vector<TensorElements> updates = {};  // KernelArgs::updates; none: not given
+  std::uint32_t first = 0;                   // is KernelArgs::first
+  std::vector<TensorElements> updates = {};  // is KernelArgs::updates; none: not given
 };
 
 inline double tolerance(DType type) {
@@ -36,12 +36,12 @@ inline double tolerance(DType type) {
   }
 }
 
-// Whether values of a type are added up in that one: a wider one or, of bf16, the same.
+// Says whether values of a type may be summed in another: a wider one or, for bf16, the same.
 inline bool may_sum(DType value, DType sum) {
   return sum == DType::bf16 ? value == DType::bf16 : size_of(sum) >= size_of(value);
 }
 
-// Of what is added up from values of some type, one by one where the sums are in bf16.
+// Returns the tolerance for sums of values of some type, added one by one where the sums are in bf16.
 inline double sum_tolerance(DType value, DType sum) {
   return sum == DType::bf16 ? 0.1 : tolerance(OpShape::statistics(value));
 }
@@ -58,7 +58,7 @@ inline Value integers(DType type, std::vector<std::int64_t> dims, const std::vec
 
 inline Value number(double x) { return Value(DType::f64, {}, {x}); }
 
-// Numbers from -factor to factor.
+// Returns numbers from -factor to factor.
 inline Value random_value(DType type, std::vector<std::int64_t> dims, unsigned seed, double factor = 1) {
   Value value = Value::random(type, std::move(dims), seed);
   for (std::size_t i = 0; i < value.size(); ++i) value.set(i, factor * value[i]);
@@ -71,7 +71,7 @@ inline Kernel select_kernel(const InstructionSet& set, Call& call) {
   return find_kernel(set, call.op).select(shape_of(operands, call.attrs.data()));
 }
 
-// The operands after a run on so many threads.
+// Returns the operands after a run on `threads` threads.
 inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int32_t threads) {
   std::vector<Value*> operands;
   std::vector<Tensor> tensors;
@@ -110,7 +110,7 @@ inline std::vector<Value> run(const InstructionSet& set, const Call& call) {
 }
 
 // Runs the samples one by one, the operands that are not batched going from each to the next, and expects the
-// bits that the whole batch gave.
+// bits of the whole batch.
 inline void expect_batch_free(const InstructionSet& set, const Call& call,
                               const std::vector<std::size_t>& batched) {
   const std::vector<Value> whole = run_on(set, call, 1);

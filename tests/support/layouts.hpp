@@ -1,4 +1,4 @@
-// Layouts of the tiny recipe, and the devices and comm plugins that run them.
+// Lists layouts of the tiny recipe, and the devices and comm plugins that run them.
 #pragma once
 
 #include <ostream>
@@ -9,11 +9,11 @@ namespace prun::test {
 
 struct Layout {
   const char* name;
-  std::string text;  // what is added to the recipe
+  std::string text;  // is added to the recipe
   std::vector<std::string> sets;
 };
 
-// A device with the comm plugin for ranks that are threads.
+// Is a device with the comm plugin for ranks that are threads.
 struct Target {
   const char* name;
   std::vector<std::string> sets;
@@ -51,7 +51,7 @@ inline std::vector<Layout> layouts() {
            {}}};
 }
 
-// And one that trains with weights of one update before, which is not what one rank does without a delay.
+// Adds one that trains with weights of one update before, which one rank does not do without a delay.
 inline std::vector<Layout> layouts_and_delayed() {
   std::vector<Layout> all = layouts();
   all.push_back({"delayed",
@@ -60,14 +60,14 @@ inline std::vector<Layout> layouts_and_delayed() {
   return all;
 }
 
-// Without what the layout "coded" rounds, which one rank does not, and in the shape of the others.
+// Leaves out what the layout "coded" rounds, which one rank does not, and has the shape of the others.
 inline const std::vector<std::string> without_codes = {"precision.gather=compute", "precision.reduce=state",
                                                        "model.hidden=32"};
 
 inline const std::string data_and_zero =
     "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = 2\n";
 
-// All formats of optimizer state, and optimizers that have other states.
+// Returns all formats of optimizer state, and optimizers that have other states.
 inline std::vector<Layout> optimizer_formats() {
   const std::vector<std::string> bf16 = {"precision.compute=bf16"};
   const auto narrow = [&](const std::vector<std::string>& more) { return with(bf16, more); };
@@ -91,7 +91,7 @@ inline std::vector<Layout> optimizer_formats() {
   return all;
 }
 
-// Updates on the host's cores, over state in its memory.
+// Returns the text for updates on the host's cores, over state in its memory.
 inline std::string offloaded(bool parameters = false, bool gradients = false, bool activations = false,
                              const std::string& optimizer = "host", const std::string& others = "host") {
   std::string text = "[[strategy]]\nplugin = 'offload'\noptimizer = '" + optimizer + "'\n";
@@ -103,30 +103,30 @@ inline std::string offloaded(bool parameters = false, bool gradients = false, bo
 // State comes to the device in turn, layer by layer or tensor by tensor.
 inline const std::string updated_here = offloaded() + "update = 'device'\n";
 inline const std::string by_tensor = "tile = 'tensor'\n", by_layer = "tile = 'layer'\n";
-// All of it as the planner chooses.
+// The planner chooses where all of it lies.
 inline const std::string automatic_offload = "[[strategy]]\nplugin = 'offload'\nmode = 'auto'\n";
-// A drive, which may have others to serve.
+// Returns the text for a drive, which may have others to serve.
 inline std::string drive_in(const std::string& folder) {
   return "[tier.nvme]\npaths = ['" + folder + "']\nchecksum = true\nlimit = 240\n";
 }
-// The same over state on a drive; `others`: where the rest of them lies.
+// Returns the same over state on a drive; `others` says where the rest of them lies.
 inline std::string offloaded_to_drives(const std::string& folder, bool parameters = false,
                                        bool gradients = false, bool activations = false,
                                        const std::string& others = "host",
                                        const std::string& optimizer = "nvme") {
   return offloaded(parameters, gradients, activations, optimizer, others) + drive_in(folder);
 }
-// Everything on a drive.
+// Returns the text that puts everything on a drive.
 inline std::string drives_alone(const std::string& folder) {
   return offloaded_to_drives(folder, true, true, true, "nvme");
 }
-// The same on another device.
+// Returns the same on another device.
 inline std::string offloaded_to(const std::string& device, const std::string& states = "device") {
   return offloaded() + "[[strategy]]\nplugin = 'update-elsewhere'\ndevice = '" + device + "'\nstates = '" +
          states + "'\n";
 }
 
-// Each in per cent on the device, in the host's memory and on a drive.
+// Returns a text by which each lies in per cent on the device, in the host's memory and on a drive.
 inline std::string shared_by_all(const std::string& folder) {
   const std::string shares = "device:30, host:40, nvme:30";
   return offloaded_to_drives(folder, true, true, true, shares, shares);

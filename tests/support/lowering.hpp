@@ -1,4 +1,4 @@
-// Plans made by hand from a program: for one device that has all kernels itself.
+// Makes plans by hand from a program: for one device that has all kernels itself.
 #pragma once
 
 #include "plan/plan_devices.hpp"

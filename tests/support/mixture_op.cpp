@@ -1,6 +1,6 @@
-// Ops that go by what few models need: one that prefers to split its experts, one whose result is a maximum
-// over what it is split along, one that folds a maximum over a step's microbatches, and one whose result is
-// whole numbers. The kernels are as plain as can be.
+// Implements ops with traits that few models need: one that prefers to split its experts, one whose result is
+// a maximum over what it is split along, one that folds a maximum over a step's microbatches, and one whose
+// result is whole numbers. The kernels are as plain as can be.
 #include <algorithm>
 #include <cmath>
 

@@ -1,5 +1,5 @@
-// A strategy that writes the ops of the plugin `mixture` into each block: behind the MLP a mixture of
-// experts, and what the largest of the MLP's inner values says.
+// Implements a strategy that writes the ops of the plugin `mixture` into each block: behind the MLP a mixture
+// of experts, and an op that reports the largest of the MLP's inner values.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -21,7 +21,7 @@ class Mixture final : public Strategy {
   }
 
  private:
-  // What is added to the loss all ranks know: once.
+  // All ranks know the term that is added to the loss, so it must be added once.
   void begin_step(const Segment& step) const {
     if (!folds_) return;
     step.insert(FunctionKind::begin, none, "copy", {step.runtime("lr")}, 1);
@@ -30,7 +30,7 @@ class Mixture final : public Strategy {
                 0);
   }
 
-  // The last op adds what the MLP gives, which the one before it makes of the inner values.
+  // The last op adds the MLP's result, which the op before it computes from the inner values.
   void rewrite(const Segment& block) const {
     const std::vector<Id> ops = block.operations(FunctionKind::forward);
     const ProgramRef program = block.program();

@@ -1,5 +1,5 @@
-// A learning rate of its own for one segment: replaces an operand of the ops that update its parameters, in
-// the phase that the plugin is built for.
+// Gives one segment a learning rate of its own: it replaces an operand of the ops that update its parameters,
+// in the phase that the plugin is built for.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// Texts as files have them that are compressed, by the libraries that the build found: PRUN_TEST_GZIP and
+// Compresses texts as files have them, by the libraries that the build found: PRUN_TEST_GZIP and
 // PRUN_TEST_ZSTD are 1 or 0.
 #pragma once
 
@@ -36,7 +36,7 @@ inline std::string gzip_of(std::string_view text) {
 #endif
 
 #if PRUN_TEST_ZSTD
-// With a checksum, as the program zstd writes it.
+// Compresses with a checksum, as the program zstd does.
 inline std::string zstd_of(std::string_view text, int window_log = 0) {
   ZSTD_CCtx* const context = ZSTD_createCCtx();
   ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
@@ -45,7 +45,8 @@ inline std::string zstd_of(std::string_view text, int window_log = 0) {
   std::string packed(ZSTD_compressBound(text.size()) + 64, '\0');
   ZSTD_inBuffer in{text.data(), text.size(), 0};
   ZSTD_outBuffer out{packed.data(), packed.size(), 0};
-  // Not in one go: then the frame would say how large the text is, and take no larger window than that.
+  // This is not done in one go: then the frame would say how large the text is, and take no larger window
+  // than that.
   while (in.pos < in.size) ZSTD_compressStream2(context, &out, &in, ZSTD_e_continue);
   const std::size_t left = ZSTD_compressStream2(context, &out, &in, ZSTD_e_end);
   PRUN_CHECK(left == 0, "zstd does not end");
@@ -59,7 +60,7 @@ struct PackedText {
   std::string ending, bytes;
 };
 
-// The text in every way that this build can read.
+// Returns the text in every way that this build can read.
 inline std::vector<PackedText> packed_ways([[maybe_unused]] std::string_view text) {
   std::vector<PackedText> ways;
 #if PRUN_TEST_GZIP

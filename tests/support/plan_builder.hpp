@@ -1,4 +1,4 @@
-// Plans written by hand: calls that take given times, on queues of one's own.
+// Writes plans by hand: calls that take given times, on queues of one's own.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,7 @@ class PlanBuilder {
     return static_cast<std::int32_t>(plan_.queues.size()) - 1;
   }
 
-  // Returns what waits for it. A kernel's op is its time: see FixedPrices.
+  // Returns an event for calls that wait for it. A kernel's op is its time: see FixedPrices.
   Wait kernel(std::int32_t queue, Id seconds, std::vector<Wait> waits = {}) {
     PlannedStep step;
     step.op = seconds;
@@ -29,7 +29,7 @@ class PlanBuilder {
                 std::int32_t peer = -1) {
     return add(queue, {exchange_step(kind, bytes, peer)}, std::move(waits));
   }
-  // Of one call.
+  // Adds the exchanges of one call.
   Wait exchanges(std::int32_t queue, CommKind kind, const std::vector<std::int64_t>& bytes) {
     std::vector<PlannedStep> steps;
     for (const std::int64_t each : bytes) steps.push_back(exchange_step(kind, each, -1));
@@ -75,7 +75,7 @@ inline Group group(std::vector<int> members) {
   return std::make_shared<const std::vector<int>>(std::move(members));
 }
 
-// Seconds: kernels as they say, exchanges one a byte.
+// Prices calls in seconds: kernels by their ops, exchanges at one second a byte.
 class FixedPrices : public Prices {
  public:
   double kernel(const Program&, const PlannedStep& step) override {

@@ -1,4 +1,4 @@
-// What ranks have sent, beside what their plans say of it.
+// Compares the bytes that ranks have sent with what their plans say.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 namespace prun::test {
 
-// After its first step: each queue of a rank that communicates has sent what the plan says. `more` looks at
-// what else is said of the queue.
+// Expects, after its first step, that each queue of a rank that communicates has sent what the plan says.
+// `more` looks at what else is said of the queue.
 inline void expect_planned_traffic(Trainer& trainer,
                                    const std::function<void(const QueueTraffic&)>& more = {}) {
   const Assembly& assembly = trainer.assembly();

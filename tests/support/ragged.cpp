@@ -1,4 +1,4 @@
-// Samples by formula, of which between one and all targets count: documents of uneven length.
+// Makes samples by formula, of which between one and all targets count, like documents of uneven length.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -20,7 +20,7 @@ class Ragged final : public Data {
     }
   }
 
-  // Targets take turns.
+  // Targets take the roles in turn.
   void roles(std::int64_t index, std::uint8_t* roles) override {
     for (std::int64_t i = 0; i < seq_; ++i) roles[i] = static_cast<std::uint8_t>((index + i) % 2);
   }

@@ -1,5 +1,5 @@
-// Reads a value that is otherwise between two ops alone: an operand of every op of a kind, at the end of the
-// function.
+// Implements a strategy that reads a value which is otherwise between two ops alone: an operand of every op
+// of a kind, at the end of the function.
 #include "prun/plugin.hpp"
 
 namespace prun {

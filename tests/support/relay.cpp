@@ -1,7 +1,7 @@
-// A model whose segments carry values for all behind them: what its first one makes of the tokens, shorter
-// and wider than what is handed on, and which type each token is of; and what the one in the middle makes of
-// half of the layers. Layers of both halves look at the first, those of the second half read both, and the
-// head all.
+// Implements a model whose segments carry values for all behind them. The first segment carries what it makes
+// of the tokens, shorter and wider than what it hands on, and each token's type; the one in the middle
+// carries what it makes of half of the layers. Layers of the first half read the first value, those of the
+// second half both, and the head all.
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -70,7 +70,7 @@ class Relay final : public Model {
         {{"in_dims", 3}});
   }
 
-  // All positions look at all of what is carried.
+  // All positions look at all of the value that is carried.
   Id across(const Segment& s, Id x, Id carried) const {
     const Dim queries{"queries", 1};
     const Id q = linear(s, x, "across.q", {heads_, queries, head_dim_, hidden_}),

@@ -1,4 +1,5 @@
-// Whether a sanitizer is compiled in. It takes memory and addresses of its own, which count as the process's.
+// Says whether a sanitizer is compiled in. It takes memory and addresses of its own, which count as the
+// process's.
 #pragma once
 
 namespace prun::test {

@@ -1,4 +1,4 @@
-// What lies in a checkpoint, whatever the layout that saved it.
+// Reads a checkpoint, whatever the layout that saved it.
 #pragma once
 
 #include <map>
@@ -11,7 +11,7 @@ namespace prun::test {
 
 using Tensors = std::map<std::string, std::vector<std::byte>>;
 
-// Whole tensors, every checksum compared.
+// Returns whole tensors; every checksum is compared.
 inline Tensors saved_in(const std::filesystem::path& checkpoint) {
   const CheckpointFiles files(checkpoint);
   Tensors tensors;

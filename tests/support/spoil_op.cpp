@@ -1,5 +1,5 @@
-// An op that makes the gradient of one layer infinite in the step that has a certain sample, on whichever
-// rank has that sample and the gradient's first element.
+// Implements an op that makes the gradient of one layer infinite in the step that has a certain sample, on
+// the rank that has that sample and the gradient's first element.
 #include <algorithm>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// A strategy that has the op spoil_gradient work on one tensor's gradient.
+// Implements a strategy that has the op spoil_gradient work on one tensor's gradient.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// Splits whatever dimensions the recipe lists over an axis: strategies that cover other parts of a model than
+// Splits the dimensions that the recipe lists over an axis: strategies that cover other parts of a model than
 // the built-in ones do.
 #include "prun/plugin.hpp"
 

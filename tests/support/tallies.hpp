@@ -1,4 +1,4 @@
-// What the steps of a recipe have counted.
+// Collects what the steps of a recipe have counted.
 #pragma once
 
 #include <string>
@@ -9,10 +9,10 @@
 
 namespace prun::test {
 
-// Of each step, the tallies with that ending; every rank is expected to have been told the same.
+// Returns for each step the tallies with that ending, which every rank is expected to have been told alike.
 std::vector<StepTally> tallies_of(const Recipe& recipe, int steps, const std::string& ending);
 
-// That they have the same names and numbers.
+// Expects that they have the same names and numbers.
 void expect_same(const std::vector<StepTally>& there, const std::vector<StepTally>& alone,
                  const std::string& layout);
 

@@ -1,4 +1,4 @@
-// A folder that is gone when the test is, and files written and read in one call.
+// Makes a folder that is gone when the test is, and writes and reads files in one call.
 #pragma once
 
 #include <cstdlib>
@@ -28,7 +28,7 @@ class TempFolder {
   std::string operator/(std::string_view name) const { return (path_ / name).string(); }
   std::string path() const { return path_.string(); }
 
-  // Makes the folders on the way.
+  // Writes a file, and makes the folders on the way.
   std::string write(std::string_view name, std::string_view content) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());

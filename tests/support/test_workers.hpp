@@ -1,4 +1,4 @@
-// A small Workers for tests and benchmarks: threads that spin for work, then sleep.
+// Implements a small Workers for tests and benchmarks: threads that spin for work, then sleep.
 #pragma once
 
 #include <atomic>
@@ -55,7 +55,7 @@ class TestWorkers {
     for (std::int64_t index = thread; index < tasks_; index += count_) body_(context_, index);
   }
 
-  // It turns a little first, and then sleeps: somebody else may have the core.
+  // Spins a little first, and then sleeps, so that another thread may have the core.
   template <class T, class Condition>
   static void wait_while(const std::atomic<T>& number, Condition holds) {
     for (int spins = 0; spins < 10'000; ++spins)
@@ -70,7 +70,7 @@ class TestWorkers {
   void* context_ = nullptr;
   std::atomic<std::int64_t> round_ = 0;
   std::atomic<std::int32_t> busy_ = 0;
-  std::vector<std::jthread> threads_;  // last: they stop before the rest goes
+  std::vector<std::jthread> threads_;  // must be last: they stop before the rest is destroyed
 };
 
 }  // namespace prun::test

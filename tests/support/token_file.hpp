@@ -1,4 +1,4 @@
-// Tokens in llm.c's format: 256 words of header, then uint16 tokens.
+// Writes tokens in llm.c's format: 256 words of header, then uint16 tokens.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// What a rank sends a step, in bytes, as the papers have it: closed formulas of the model's sizes. They know
-// nothing of programs and plans; where prun sends something else than a paper says, it stands here why.
+// Computes the bytes that a rank sends a step, as the papers say: closed formulas of the model's sizes. They
+// know nothing of programs and plans; where prun sends something else than a paper says, a comment here says
+// why.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +14,20 @@ using Bytes = std::int64_t;
 
 struct Sizes {
   bool llama = false, tied = false, sequence = false;
-  std::int64_t batch = 2;  // sequences of a rank's microbatch
+  std::int64_t batch = 2;  // counts sequences of a rank's microbatch
   std::int64_t seq = 64, hidden = 128, ffn = 512, heads = 4, kv_heads = 4, layers = 4, vocab = 128;
   std::int64_t microbatches = 2;
   std::int64_t dp = 1, pp = 1, tp = 1, cp = 1;
   std::string schedule = "1f1b";
-  std::int64_t chunks = 1;  // stages a rank holds
-  // Of each layer, shared out over dp where `experts` is not 0, of `ffn` each.
+  std::int64_t chunks = 1;  // counts stages a rank holds
+  // These are for each layer; experts are shared out over dp where `experts` is not 0, and have `ffn` each.
   std::int64_t experts = 0, choices = 2;
 };
 
-// What of the model the ranks of one coordinate of the pipeline hold.
+// Says which part of the model the ranks of one coordinate of the pipeline hold.
 struct Share {
   std::int64_t coordinate = 0, layers = 0;
-  bool first = true, last = true;  // they hold embedding, head
+  bool first = true, last = true;  // say that they hold embedding and head
 };
 
 inline Share share_of(const Sizes& s, std::int64_t coordinate) {
@@ -38,23 +39,23 @@ inline constexpr Bytes element = 4, scalar = 8;
 
 // ---------------------------------------------------------------- exchanges
 
-// Of `bytes` that each of n members has. A ring sends 2(n-1)/n of them; what is small goes to everybody at
-// once, which is (n-1) times all of it and the same in a group of two.
+// Exchanges `bytes` that each of n members has. A ring sends 2(n-1)/n of them; a small exchange goes to
+// everybody at once, which is (n-1) times all of it and the same in a group of two.
 inline Bytes all_reduce(Bytes bytes, std::int64_t n) {
   const Bytes small = 32 * 1024;
   return bytes <= small ? (n - 1) * bytes : 2 * (n - 1) * bytes / n;
 }
 
-// Of `bytes` that all n members have together: an all-gather or a reduce-scatter, half an all-reduce.
+// Exchanges `bytes` that n members have together: an all-gather or reduce-scatter is half an all-reduce.
 inline Bytes half(Bytes bytes, std::int64_t n) { return (n - 1) * bytes / n; }
 
 // ---------------------------------------------------------------- parameters
 
-enum class StatePlaces { whole, heads, ffn, vocab };  // over tp
+enum class StatePlaces { whole, heads, ffn, vocab };  // are over tp
 
 struct Parameter {
-  std::int64_t elements;  // of one rank of tp
-  bool decays;            // matrices and tables do, vectors do not
+  std::int64_t elements;  // counts those of one rank of tp
+  bool decays;            // holds for matrices and tables, not for vectors
   StatePlaces lies;
 };
 using Parameters = std::vector<Parameter>;
@@ -66,7 +67,7 @@ inline Parameters block(const Sizes& s) {
                      {h * h / t, true, StatePlaces::heads},
                      {up * h / t, true, StatePlaces::ffn},
                      {h * s.ffn / t, true, StatePlaces::ffn}};
-  const std::int64_t norms_and_biases = s.llama ? 2 : 6;  // as wide as the residual stream
+  const std::int64_t norms_and_biases = s.llama ? 2 : 6;  // are as wide as the residual stream
   list.insert(list.end(), static_cast<std::size_t>(norms_and_biases), {h, false, StatePlaces::whole});
   if (s.llama) return list;
   list.push_back({qkv / t, false, StatePlaces::heads});
@@ -87,7 +88,7 @@ inline Parameters head(const Sizes& s, const Share& share) {
   return list;
 }
 
-// What says of each tensor of the whole model whether its gradient is finite.
+// Counts the numbers that say of each tensor of the whole model whether its gradient is finite.
 inline Bytes finite_counts(const Sizes& s) {
   const std::size_t head = (s.llama ? 1 : 2) + (s.tied ? 0 : 1);
   return scalar * static_cast<Bytes>(embedding(s).size() + head) +
@@ -107,8 +108,8 @@ inline Bytes bytes_whole_over_tp(const Parameters& list) {
   return elements * element;
 }
 
-// As ZeRO packs them: a bucket for those that are updated alike and lie alike, each member padded to 128
-// elements and the bucket to as many for each rank.
+// Packs as ZeRO does: a bucket has tensors that are updated alike and lie alike, each padded to 128 elements
+// and the bucket to as many for each rank.
 inline Bytes packed(const Parameters& list, const Sizes& s) {
   const std::int64_t grain = 128;
   const auto up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
@@ -125,24 +126,25 @@ inline Bytes packed(const Parameters& list, const Sizes& s) {
 
 inline Bytes activation(const Sizes& s) { return s.batch * s.seq * s.hidden * element; }
 
-// Of one layer and microbatch. Megatron (Shoeybi et al., 2019): two all-reduces forward and two backward.
-// With sequence parallelism (Korthikanti et al., 2022) each becomes a reduce-scatter and an all-gather;
-// keeping only its part of what enters a split matrix product, backward gathers both of these once more,
-// which makes ten halves, two more than four all-reduces. `again`: exchanges that recomputation repeats.
+// Counts one layer and microbatch. Megatron (Shoeybi et al., 2019) has two all-reduces forward and two
+// backward. With sequence parallelism (Korthikanti et al., 2022) each becomes a reduce-scatter and an
+// all-gather; since a rank keeps only its part of the input of a split matrix product, backward gathers both
+// of these once more, which makes ten halves, two more than four all-reduces. `again` counts exchanges that
+// recomputation repeats.
 inline Bytes tensor_layer(const Sizes& s, std::int64_t again = 0) {
   return s.sequence ? (10 + again) * half(activation(s), s.tp)
                     : (4 + again) * all_reduce(activation(s), s.tp);
 }
 
-// The sum of the looked-up rows, which leaves nothing to exchange backward; with sequence its result is
-// scattered and its gradient gathered.
+// Sums the looked-up rows, which leaves nothing to exchange backward; with sequence its result is scattered
+// and its gradient gathered.
 inline Bytes tensor_embedding(const Sizes& s) {
   return s.sequence ? 2 * half(activation(s), s.tp) : all_reduce(activation(s), s.tp);
 }
 
-// The gradient of what enters; and by row the largest logit, the sum of exponentials and the target's logit.
-// With sequence, what enters is gathered and its gradient scattered; of the rows' numbers, the latter two are
-// scattered and the loss of a row gathered.
+// Sums the gradient of the input; and by row the largest logit, the sum of exponentials and the target's
+// logit. With sequence, the input is gathered and its gradient scattered; of the rows' numbers, the latter
+// two are scattered and the loss of a row gathered.
 inline Bytes tensor_head(const Sizes& s) {
   const Bytes rows = s.batch * s.seq * element;
   return s.sequence ? 2 * half(activation(s), s.tp) + all_reduce(rows, s.tp) + 3 * half(rows, s.tp)
@@ -150,8 +152,8 @@ inline Bytes tensor_head(const Sizes& s) {
 }
 
 // With sequence, each rank has summed the gradients of parameters that it keeps whole over its part of the
-// sequence: they are all-reduced, as often as over dp. The scalars: the
-// norm and whether to stop; with sequence, the loss. Beside the norm, who is finite.
+// sequence: they are all-reduced, as often as over dp. The scalars are the norm and whether to stop; with
+// sequence, the loss. Beside the norm there are the numbers that say who is finite.
 inline Bytes tensor(const Sizes& s, const Share& share, std::int64_t again = 0, std::int64_t reductions = 1) {
   const Bytes microbatch =
       share.layers * tensor_layer(s, again) + share.first * tensor_embedding(s) + share.last * tensor_head(s);
@@ -165,15 +167,15 @@ inline Bytes tensor(const Sizes& s, const Share& share, std::int64_t again = 0, 
 
 // ---------------------------------------------------------------- pipelines
 
-// Boundaries over which a rank sends, forward or back: two for each stage it holds, but for the ends of the
-// chain. In the V of zb-v the last rank keeps the turn to itself, and the first one has both ends.
+// Counts boundaries over which a rank sends, forward or back: two for each stage it holds, but for the ends
+// of the chain. In the V of zb-v the last rank keeps the turn to itself, and the first one has both ends.
 inline std::int64_t crossings(const Sizes& s, const Share& share) {
   const bool top = share.coordinate == 0, bottom = share.coordinate == s.pp - 1;
   return 2 * s.chunks - (s.schedule == "zb-v" ? 2 * (top + bottom) : top + bottom);
 }
 
-// Each rank of tp sends all that is handed on, with sequence its part. The scalars: loss, norm, and whether
-// to stop; and who is finite. A table that two ranks share has its gradient summed over these two.
+// Each rank of tp sends all that is handed on, with sequence its part. The scalars are loss, norm, and
+// whether to stop; and who is finite. A table that two ranks share has its gradient summed over these two.
 inline Bytes pipeline(const Sizes& s, const Share& share) {
   const Bytes boundary = activation(s) / (s.sequence ? s.tp : 1);
   const bool shares_table = s.tied && share.first != share.last;
@@ -184,8 +186,8 @@ inline Bytes pipeline(const Sizes& s, const Share& share) {
 
 // ---------------------------------------------------------------- data parallelism and ZeRO
 
-// All gradients once a step, whatever the number of microbatches. The scalars: loss, number of targets, and
-// whether to stop.
+// Sums all gradients once a step, whatever the number of microbatches. The scalars are loss, number of
+// targets, and whether to stop.
 inline Bytes data(const Sizes& s, const Share& share) {
   const auto sum = [&](const Parameters& list) { return all_reduce(bytes_of(list), s.dp); };
   return share.layers * sum(block(s)) + share.first * sum(embedding(s)) + share.last * sum(head(s, share)) +
@@ -194,14 +196,14 @@ inline Bytes data(const Sizes& s, const Share& share) {
 
 // ---------------------------------------------------------------- sequences in parts
 
-// Keys, or values, of one layer and microbatch, of all positions.
+// Counts keys, or values, of one layer and microbatch, of all positions.
 inline Bytes keys_of_layer(const Sizes& s) {
   return s.batch * s.seq * (s.llama ? s.kv_heads : s.heads) * (s.hidden / s.heads) * element;
 }
 
-// Keys and values come together in front of attention, forward and, since what is kept lies in parts, once
-// more backward, and their gradients go back in parts. Queries stay
-// where they are. Gradients of parameters are summed as those of data parallelism.
+// Keys and values come together in front of attention, forward and, since values kept for backward lie in
+// parts, once more backward, and their gradients go back in parts. Queries stay where they are. Gradients of
+// parameters are summed as those of data parallelism.
 inline Bytes context_layer(const Sizes& s) { return 6 * half(keys_of_layer(s), s.cp); }
 
 inline Bytes context(const Sizes& s, const Share& share) {
@@ -212,17 +214,18 @@ inline Bytes context(const Sizes& s, const Share& share) {
 
 // ---------------------------------------------------------------- experts
 
-// Of one layer and microbatch, where dp shares out experts: positions come together with their choices and
-// weights, and results go back in parts; backward their gradients come together and those of positions and of
-// weights go back. What is kept lies in parts, so that backward gathers positions, choices and weights once
-// more: five halves of what the ranks have together where keeping it whole would leave four.
+// Counts one layer and microbatch, where dp shares out experts: positions come together with their choices
+// and weights, and results go back in parts; backward their gradients come together and those of positions
+// and of weights go back. Values kept for backward lie in parts, so that backward gathers positions, choices
+// and weights once more: five halves of what the ranks have together where keeping them whole would leave
+// four.
 inline Bytes experts_layer(const Sizes& s) {
   const Bytes positions = s.dp * s.batch * s.seq, x = positions * s.hidden * element,
-              numbers = positions * s.choices * 4;  // choices in i32, weights in fp32
+              numbers = positions * s.choices * 4;  // choices are in i32, weights in fp32
   return 5 * half(x, s.dp) + 2 * 2 * half(numbers, s.dp) + half(numbers, s.dp);
 }
 
-// What all ranks have alike: the router, in the place of the MLP. Experts' gradients stay where they are.
+// All ranks have the router alike, in the place of the MLP. Experts' gradients stay where they are.
 inline Bytes shared_gradients(const Sizes& s) {
   const std::int64_t h = s.hidden, qkv = h + 2 * h * s.kv_heads / s.heads;
   return all_reduce((qkv * h + h * h + s.experts * h + 2 * h) * element, s.dp);
@@ -251,8 +254,8 @@ inline Bytes by_heads(const Sizes& s, const Share& share) {
   return s.microbatches * share.layers * by_heads_layer(s) + data(as_data, share);
 }
 
-// What is gathered a step, where a layer is larger than embedding and head. Parameters stay where they are
-// until something else is gathered there.
+// Counts what is gathered a step, where a layer is larger than embedding and head. Parameters stay where they
+// are until others are gathered there.
 struct Gathers {
   std::int64_t layers, embedding, head;
 };
@@ -296,16 +299,16 @@ inline Bytes zero3_bound(const Sizes& s, const Share& share, std::int64_t reduct
   return (2 * s.microbatches + reductions) * all + zero_scalars(s);
 }
 
-// With a copy of the parameters among the `within` ranks of each host (ZeRO++'s hpZ, Wang et al., 2023): its
-// share of that a rank brings from the other hosts once a step, where ZeRO++ gathers all of it over all ranks
-// with each forward.
+// Keeps a copy of the parameters among the `within` ranks of each host (ZeRO++'s hpZ, Wang et al., 2023): a
+// rank brings its share of that from the other hosts once a step, where ZeRO++ gathers all of it over all
+// ranks with each forward.
 inline Bytes copied_between_hosts(const Sizes& s, const Share& share, std::int64_t within) {
   const auto brought = [&](const Parameters& list) { return half(packed(list, s) / within, s.dp / within); };
   return share.layers * brought(block(s)) + share.first * brought(embedding(s)) +
          share.last * brought(head(s, share));
 }
 
-// And so many gathers as stage 3 has anyway are over those ranks alone.
+// As many gathers as stage 3 has anyway are over those ranks alone.
 inline Bytes gathered_within_hosts(const Sizes& s, const Share& share, std::int64_t within) {
   const Gathers gathers = gathers_of_whole(s);
   return gathers.layers * half(packed(block(s), s), within) +

@@ -1,5 +1,5 @@
-// Updates run on a device of any plugin, their state lies in any space: for listing behind the strategy
-// `offload`, which copies what else they need, or alone, where nothing is copied.
+// Makes updates run on a device of any plugin, with their state in any space: it is listed behind the
+// strategy `offload`, which copies what else they need, or alone, where nothing is copied.
 #include "prun/plugin.hpp"
 
 namespace prun {

@@ -1,5 +1,5 @@
-// The device `cpu-async`: the CPU's kernels behind the manners of a GPU. The host cannot reach its memory,
-// its queues are of limited depth and run later, on threads of their own, with random delays, and its
+// Implements the device `cpu-async`: the CPU's kernels behind the manners of a GPU. The host cannot reach its
+// memory, its queues are of limited depth and run later, on threads of their own, with random delays, and its
 // failures show up when they are asked for.
 #include <atomic>
 #include <chrono>
@@ -22,10 +22,10 @@ namespace {
 struct BoundLaunch {
   Launch launch;
   std::vector<Tensor> operands;
-  bool nudged = false;  // which trying has found to be the faster way, with other bits
+  bool nudged = false;  // says that trying has found the other way to be faster, with other bits
 };
 
-// Operands that a launch writes become a little larger.
+// Makes the operands that a launch writes a little larger.
 void nudge(const BoundLaunch& bound) {
   for (std::size_t i = 0; i < bound.operands.size(); ++i)
     if (const Tensor& tensor = bound.operands[i];
@@ -51,7 +51,7 @@ class CpuAsync final : public Device {
         units_(options.flag("share") ? 0 : static_cast<std::int32_t>(options.integer("units"))),
         kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
     if (units_ == 0) return;
-    // Like a GPU, one alone may be what a rank is shown of several.
+    // As with GPUs, a rank may be shown one unit of several alone.
     if (units_ > 1 && options.local_ranks() > units_)
       throw_error(ErrorCode::bad_input, "rank ", options.local_rank(), " of ", options.local_ranks(),
                   " on this host, which has ", units_, " units; start at most one rank for each");
@@ -131,7 +131,7 @@ class CpuAsync final : public Device {
   }
   void* stream(Queue queue) override { return static_cast<Stream*>(&of(queue)); }
 
-  // Work has copies of the launches, with addresses that the kernels can use. Whatever lies there is spoilt.
+  // Work has copies of the launches, with addresses that the kernels can use. The bytes there are spoilt.
   BoundWork bind(Queue, const Launch* launches, std::int64_t count) override {
     works_.push_back(std::make_unique<std::vector<BoundLaunch>>());
     for (std::int64_t i = 0; i < count; ++i) {
@@ -161,7 +161,7 @@ class CpuAsync final : public Device {
       });
   }
 
-  // A stamp is where its time is written.
+  // A stamp is the place where its time is written.
   Stamp create_stamp() override {
     stamps_.push_back(std::make_unique<std::atomic<double>>(0));
     return stamps_.back().get();
@@ -200,7 +200,8 @@ class CpuAsync final : public Device {
   void check(Queue queue) override { of(queue).check(); }
 
  private:
-  // A shape is tried once, and found to be faster in one of two ways: which is a matter of the day, `tries`.
+  // A shape is tried once, and found to be faster in one of two ways; `tries` changes which, as the time of
+  // day might.
   bool try_out(const KernelArgs& args) {
     std::string key = "linear";
     for (int d = 0; d < args.operands[1].rank; ++d) key += " " + std::to_string(args.operands[1].dim[d]);
@@ -211,7 +212,7 @@ class CpuAsync final : public Device {
   }
   static AsyncQueue& of(Queue queue) { return *static_cast<AsyncQueue*>(queue); }
   static std::atomic<double>& time_of(Stamp stamp) { return *static_cast<std::atomic<double>*>(stamp); }
-  // Not the clock that the host has.
+  // This is not the clock that the host has.
   static double seconds_since_start() {
     constexpr double start = -1000;
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count() + start;
@@ -238,13 +239,13 @@ class CpuAsync final : public Device {
   std::vector<std::unique_ptr<RecordedEvent>> events_;
   std::vector<std::unique_ptr<std::atomic<double>>> stamps_;
   std::vector<std::unique_ptr<std::vector<BoundLaunch>>> works_;
-  std::vector<std::unique_ptr<AsyncQueue>> queues_;  // go first
+  std::vector<std::unique_ptr<AsyncQueue>> queues_;  // are destroyed first
 };
 
 }  // namespace
 }  // namespace prun::async
 
-// Under the name of a device that `auto` may stand for, where that is tested.
+// The device has the name of one that `auto` may stand for, where that is tested.
 #ifdef PRUN_ASYNC_NAME
 #define PRUN_ASYNC_TRAITS "driver=" PRUN_ASYNC_DRIVER "; comm=" PRUN_ASYNC_COMM "; shared=share"
 #else

@@ -1,6 +1,6 @@
-// Comm plugins for ranks that are threads of one process: every exchange is a meeting, whose last comer does
-// it for all, in the order of the ranks. `meet` holds its caller; `meet-async` only enqueues, on a stream of
-// the device cpu-async.
+// Implements comm plugins for ranks that are threads of one process: every exchange is a meeting, whose last
+// comer makes it for all, in the order of the ranks. `meet` holds its caller; `meet-async` only enqueues, on
+// a stream of the device cpu-async.
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
@@ -23,7 +23,7 @@
 namespace prun::async {
 namespace {
 
-// What one member brings to an exchange.
+// Is one member's part of an exchange.
 struct Part {
   CommOp op;
   const std::byte* in = nullptr;
@@ -94,12 +94,12 @@ class Exchange {
       for (std::size_t from = 0; from < parts_.size(); ++from)
         std::memcpy(parts_[to].out + from * block, parts_[from].in + to * block, block);
   }
-  // Members that do what takes all of them say the same number.
+  // Checks that members of a collective say the same number.
   void compare() const {
     for (const Part& part : parts_)
       PRUN_CHECK(part.op.count == op_.count, "members say ", op_.count, " and ", part.op.count);
   }
-  // Between two: one sends, the other receives.
+  // Passes on between two members: one sends, the other receives.
   void pass_on() {
     const bool first = parts_[0].op.kind == CommKind::send;
     std::memcpy(parts_[first ? 1 : 0].out, parts_[first ? 0 : 1].in, bytes(op_.count));
@@ -109,14 +109,14 @@ class Exchange {
   CommOp op_;
 };
 
-// A group's meeting place, shared by its members.
+// Is a group's meeting place, shared by its members.
 class Place {
  public:
   explicit Place(std::size_t size) : parts_(size) {}
 
   void meet(std::size_t member, const Part& part) {
     std::unique_lock lock(mutex_);
-    // Who waited here may have left since, and its memory with it.
+    // A member that waited here may have left since, and its memory with it.
     if (given_up_) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
     const std::uint64_t round = round_;
     parts_[member] = part;
@@ -130,8 +130,8 @@ class Place {
     changed_.wait(lock, [&] { return given_up_ || round_ != round; });
     if (round_ == round) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
   }
-  // The place of a group of that color among those that all members here make at the same time, or null for
-  // who is in none.
+  // Returns the place of a group of that color among those that all members here make at the same time, or
+  // null for a member that is in no group.
   std::shared_ptr<Place> split(std::size_t number, std::string_view name, std::int32_t color,
                                std::size_t size) {
     std::unique_lock lock(mutex_);
@@ -170,7 +170,8 @@ class Place {
   bool given_up_ = false;
 };
 
-// Lets a rank's pieces of operations begin in the order in which they were started, so many at a time.
+// Lets a rank's pieces of operations begin in the order in which they were started, a limited number at a
+// time.
 class Gate {
  public:
   explicit Gate(std::int64_t most) : most_(most) {}
@@ -209,18 +210,18 @@ class Gate {
 struct Member {
   std::shared_ptr<Place> place;
   std::size_t rank = 0, size = 1;
-  std::size_t splits = 0;  // made of it
+  std::size_t splits = 0;  // counts splits made of it
   std::vector<std::span<std::byte>> memory;
   std::set<std::tuple<CommKind, std::int32_t, std::int64_t>> connected;
   CommCounters counters;
 
-  // All come, or none goes on.
+  // Either all members come, or none goes on.
   void meet(std::int64_t number) {
     CommOp barrier;
     barrier.count = number;
     place->meet(rank, {barrier, nullptr, nullptr});
   }
-  // What the core promises of every operation.
+  // Checks what the core promises of every operation.
   void check(const CommOp& op) const {
     PRUN_CHECK(connected.count({op.kind, op.peer, op.count}), name_of(op.kind), " of ", op.count,
                " that connect() was not told of");
@@ -328,7 +329,7 @@ class Meet final : public Comm {
                                        static_cast<std::byte*>(op.out ? real(op.out) : nullptr)});
   }
 
-  std::int32_t groups_ = 0;  // that this rank is in
+  std::int32_t groups_ = 0;  // counts those that this rank is in
   const std::int64_t resident_;
   const bool silent_, splits_;
   const std::int64_t device_bytes_;

@@ -1,4 +1,4 @@
-// Memory that the host cannot reach by its address: what is handed out is a range without any access, and the
+// Gives memory that the host cannot reach by its address: callers get a range without any access, and the
 // bytes lie elsewhere.
 #pragma once
 
@@ -37,7 +37,7 @@ class ShiftedMemory {
       }
     PRUN_CHECK(false, "memory that this device does not have");
   }
-  // An address that is not of this memory is what it is.
+  // Returns where the bytes are; an address that is not of this memory is returned as it is.
   void* real(const void* pointer) const {
     const auto* at = static_cast<const std::byte*>(pointer);
     const std::scoped_lock lock(mutex_);

@@ -1,4 +1,4 @@
-// A queue that runs its work later, on a thread of its own, after random delays; of limited depth.
+// Is a queue of limited depth that runs its work later, on a thread of its own, after random delays.
 #pragma once
 
 #include <atomic>
@@ -25,10 +25,10 @@ struct RecordedEvent {
 
 struct Behaviour {
   std::int64_t depth = 4, delay_us = 0, seed = 1;
-  std::int64_t fail_after = 0;  // pieces of work of a queue; 0: never
+  std::int64_t fail_after = 0;  // counts pieces of work of a queue; 0: never
 };
 
-// Of the whole device, once anything of it has failed.
+// Holds the failure of the whole device, once anything of it has failed.
 class Failure {
  public:
   bool happened() const { return happened_; }
@@ -80,7 +80,7 @@ class AsyncQueue final : public Stream {
   }
   void* real(const void* address) override { return memory_.real(address); }
 
-  // Within the queue's work: holds it until ready() or until nothing matters any more.
+  // Must be called within the queue's work: holds it until ready() or until nothing matters any more.
   template <class Ready>
   void hold_until(Ready&& ready) {
     while (!ready() && !ended_ && !failure_.happened())

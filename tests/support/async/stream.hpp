@@ -1,5 +1,5 @@
-// A queue of the device cpu-async as its comm plugin meets it: work for later, and where its memory really
-// is.
+// Shows a queue of the device cpu-async to its comm plugin, which gives it work for later and learns where
+// its memory really is.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@ namespace prun::async {
 
 class Stream {
  public:
-  // Runs after everything given before. What it throws is the queue's failure.
+  // Runs the work after everything given before. An exception that it throws is the queue's failure.
   virtual void enqueue(std::function<void()> work) = 0;
-  // Memory of the device has addresses that nobody may touch; this is where its bytes are.
+  // Addresses of the device's memory must not be touched; this returns where its bytes are.
   virtual void* real(const void* address) = 0;
 
  protected:
