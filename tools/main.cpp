@@ -1,4 +1,4 @@
-// prun: trains what a recipe describes.
+// Starts prun, which trains what a recipe describes.
 #include <csignal>
 #include <cstdio>
 #include <exception>

@@ -2,7 +2,8 @@
 //
 //   comm_bench [ranks] [chunk KiB] [small KiB] [spin microseconds]
 //
-// Built on demand: cmake --build build --target comm_bench. tools/bench/comm_vs_mpi compares with Open MPI.
+// It is built on demand: cmake --build build --target comm_bench. tools/bench/comm_vs_mpi compares with Open
+// MPI.
 #include "comm_cases.hpp"
 
 #include <cstdlib>

@@ -1,6 +1,7 @@
-// AdamW on the device `cpu`, beside what the machine's memory gives: billions of parameters a second, the
-// bytes that they move, and which part that is of a triad (a = b + s c) in the same run: the better of one
-// whose stores read nothing first, 12 bytes each, and one by ordinary stores, whose lines are read: 16.
+// Times AdamW on the device `cpu`, beside the bandwidth of the machine's memory: it prints billions of
+// parameters a second, the bytes that they move, and their share of a triad (a = b + s c) in the same run:
+// the better of one whose stores read nothing first, 12 bytes each, and one by ordinary stores, whose lines
+// are read: 16.
 //
 //   cpu_adamw [THREADS [MILLIONS]]
 //
@@ -28,7 +29,7 @@ using namespace prun;
 
 constexpr int repeats = 9;
 
-// Allocates memory as a plan's is.
+// Allocates memory as a plan does.
 class Memory {
  public:
   Memory(DeviceInterface& device, std::int64_t bytes) : device_(device), bytes_(bytes) {
@@ -46,7 +47,7 @@ class Memory {
   void* data_ = nullptr;
 };
 
-// Returns the fastest of some runs: what else runs here only slows down.
+// Returns the time of the fastest of some runs: other programs only slow them down.
 template <class Body>
 double seconds_of(Body&& body) {
   using Clock = std::chrono::steady_clock;
@@ -98,7 +99,7 @@ struct Format {
   bool in_blocks() const { return moments == DType::u8; }
 };
 
-constexpr double updated = 2;  // read and written
+constexpr double updated = 2;  // counts that each is read and written
 
 double bytes_each(const Format& format) {
   const double weights = static_cast<double>(size_of(format.parameter)) +
@@ -121,7 +122,7 @@ void measure(DeviceInterface& device, const Workers& workers, const Format& form
   const std::optional<DType> types[] = {format.parameter, format.master, format.gradient, format.moments,
                                         format.moments,   DType::f64,    DType::f64,      DType::f64,
                                         DType::f64,       DType::f64,    DType::f32,      DType::f32};
-  constexpr double scalars[] = {1e-3, 10, 1, 1, 42};  // rate, step, clip, keep, seed
+  constexpr double scalars[] = {1e-3, 10, 1, 1, 42};  // are rate, step, clip, keep, seed
   OpShape shape;
   shape.attrs = attrs.data();
   std::vector<std::unique_ptr<Memory>> memory;

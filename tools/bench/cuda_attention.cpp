@@ -46,8 +46,8 @@ const std::vector<Model> models = {{"GPT-2 124M", {64, 1024, 12, 1, 64}},
                                    {"full 32k", {1, 32768, 8, 4, 128}},
                                    {"full 64k", {1, 65536, 8, 4, 128}}};
 
-// Some positions' queries, of which the last sees all of so many keys: what ranks that share out a sequence
-// have of it.
+// Returns the queries of some positions, of which the last sees all `keys` keys: a rank has these where ranks
+// share out a sequence.
 Model queries(const std::string& name, std::int64_t rows, std::int64_t keys) {
   return {name, {.batch = 1, .seq = rows, .heads = 8, .queries = 4, .head_dim = 128, .keys = keys}};
 }
@@ -165,7 +165,7 @@ class Bench {
       pool_.reset();
       right_y_.reset(), right_dx_.reset();
       Calls calls(pool_, m.shape, packed);
-      if (m.shape.seq <= 4096) own(name, calls);  // beyond, nobody would wait for them
+      if (m.shape.seq <= 4096) own(name, calls);  // beyond, they would take too long
       if (cuda::tensor_attention_takes(calls.backward)) on_tensor_cores(name, calls);
       if (cudnn_) with_cudnn_if_it_can(name, calls);
     }
@@ -190,7 +190,7 @@ class Bench {
     }
   }
 
-  // Its releases differ in the windows that they take.
+  // Releases of cuDNN differ in the windows that they support.
   void with_cudnn_if_it_can(const std::string& name, Calls& c) {
     try {
       with_cudnn(name, c);
@@ -232,7 +232,7 @@ class Bench {
     row(name, which, kernel, c, 2.5, workspace, prepared, off, launch);
   }
 
-  // What is computed first is right.
+  // The first result must be right.
   double off_after(const std::function<void()>& launch, bf16* result, std::int64_t elements,
                    std::int64_t width, std::unique_ptr<Sample>& right) {
     check(cudaMemset(result, 0xff, static_cast<std::size_t>(elements) * sizeof(bf16)));
@@ -258,7 +258,7 @@ class Bench {
                   cell("prepared in s", prepared, 2)});
   }
 
-  // Infinite where it cannot be captured.
+  // Returns infinity where it cannot be captured.
   double seconds_in_graph(const std::function<void()>& launch) {
     constexpr int count = 20;
     try {
@@ -271,7 +271,7 @@ class Bench {
     }
   }
 
-  // Returns what a call costs the thread that enqueues it.
+  // Returns the time that a call takes the thread which enqueues it.
   static double host_seconds(const std::function<void()>& launch) {
     constexpr int count = 20;
     check(cudaDeviceSynchronize());

@@ -1,5 +1,5 @@
-// Times what a layer of experts is made of on a GPU: its six products, beside the dense product of as many
-// FLOPs with the best of cuBLASLt's algorithms that were tried, and the whole of it, forward and backward.
+// Times the parts of a layer of experts on a GPU: its six products, beside the dense product of as many FLOPs
+// with the best of cuBLASLt's algorithms that were tried, and the whole layer, forward and backward.
 // Positions choose evenly, or the k-th expert about 1/k as often as the first.
 //
 //   build/bin/cuda_experts [PART OF A NAME [FILE FOR JSON]]
@@ -31,7 +31,7 @@ const std::vector<Model> models = {
     {"OLMoE-1B-7B", 8192, 2048, 1024, 64, 8},
 };
 
-// Choices of each position, all different, and the rows in the order of experts.
+// Holds choices of each position, all different, and the rows in the order of experts.
 struct Load {
   std::vector<std::int32_t> index, begin, position;
 
@@ -194,7 +194,7 @@ class Bench {
     };
     add("forward", product, timer_([&] { cuda::experts<bf16>(in, y, shape, room, nullptr); }));
     const auto backward = [&] { cuda::experts_grads<bf16, bf16>(in, dy, out, shape, room, nullptr); };
-    // Backward has the product `up` once more, and two gradients of each.
+    // Backward computes the product `up` once more, and two gradients of each product.
     add("backward", product * 8 / 3, timer_(backward));
     in.kept = pool_.take<bf16>(2 * m.rows() * m.ffn);
     add("forward, keeping", product, timer_([&] { cuda::experts<bf16>(in, y, shape, room, nullptr); }));

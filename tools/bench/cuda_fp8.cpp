@@ -65,7 +65,7 @@ struct Shape {
 };
 struct Types {
   cudaDataType a, b;
-  bool sums = false;  // fp32 that is added to, else bf16 that is written
+  bool sums = false;  // says that fp32 is added to, else bf16 is written
   bool fast = false;
   cublasLtMatmulMatrixScale_t a_scales = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, b_scales = a_scales;
 };

@@ -16,7 +16,7 @@ namespace {
 using namespace prun;
 using namespace prun::bench;
 
-constexpr double best_rate = 790e12;  // FLOP/s in bf16, random data
+constexpr double best_rate = 790e12;  // is FLOP/s in bf16, random data
 
 struct Layer {
   const char* name;
@@ -124,7 +124,7 @@ class Bench {
             cuda::linear_weight_grad_operands(x, residual, dweight, false, space));
   }
 
-  // Seconds of a product with the best algorithm there is; 0 where there is none.
+  // Returns the seconds of a product with the best algorithm there is; 0 where there is none.
   double tuned(const cuda::Product& p, const cuda::GemmOperands& operands) {
     try {
       cuda::GemmPlan plan = gemm_.prepare(p);
@@ -187,7 +187,7 @@ class Bench {
           .rows = m.rows, .width = m.width, .vocab = m.vocab, .most_bytes = most_bytes};
       bf16 *x = pool_.take<bf16>(m.rows * m.width), *weight = pool_.take<bf16>(m.vocab * m.width),
            *dx = pool_.take<bf16>(m.rows * m.width);
-      // Logits of about the size that they have when training starts; larger ones leave gradients of zeros,
+      // Logits have about the size that they have when training starts; larger ones leave gradients of zeros,
       // which multiply faster.
       cuda::scale(weight, weight, 1.7 / std::sqrt(static_cast<double>(m.width)), m.vocab * m.width, nullptr);
       const cuda::HeadInput<bf16> input = {x, weight, pool_.take(tokens(m.rows, m.vocab, false))};

@@ -26,7 +26,7 @@ class Table {
       : filter_(filter), pool_(pool), results_(results) {
     copy_ = row("copy", "1 GiB", "bytes", 2LL << 30, copy_bytes());
   }
-  // What `make` returns launches the kernel once; it is made of fresh memory.
+  // `make` returns a function that launches the kernel once, on fresh memory.
   void add(const std::string& name, const std::string& shape, const char* type, std::int64_t bytes,
            const std::function<std::function<void()>(Pool&)>& make) {
     if (name.find(filter_) == std::string::npos) return;

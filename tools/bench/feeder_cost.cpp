@@ -23,7 +23,7 @@ double seconds_of(clockid_t clock) {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// CPU time of all other threads of the process: there is the feeder alone.
+// Returns the CPU time of all other threads of the process: there is only the feeder.
 double others_seconds() {
   const double own = seconds_of(CLOCK_THREAD_CPUTIME_ID);
   return seconds_of(CLOCK_PROCESS_CPUTIME_ID) - own;

@@ -2,7 +2,7 @@
 //
 //   gemm_bench [threads] [seconds per measurement]
 //
-// Built for one instruction set (PRUN_ISA). Libraries are compared when PRUN_BENCH_OPENBLAS or
+// It is built for one instruction set (PRUN_ISA). Libraries are compared when PRUN_BENCH_OPENBLAS or
 // PRUN_BENCH_ONEDNN is defined; the command is in docs/gemm_choice.md.
 #include <time.h>
 

@@ -1,5 +1,5 @@
-// What a normal number costs a core, by the instruction sets that this machine has: CPU time of the best of
-// many runs over 65,536 floats.
+// Measures a core's time for a normal number, by the instruction sets that this machine has: CPU time of the
+// best of many runs over 65,536 floats.
 #include <time.h>
 
 #include <algorithm>

@@ -91,7 +91,7 @@ std::string describe_tensors(const CheckpointFiles& files) {
                         "\n", text);
 }
 
-// Small enough for every core to have one in memory.
+// Cuts a tensor into pieces small enough for every core to have one in memory.
 void add_pieces(const TensorSlice& slice, std::vector<TensorSlice>& pieces) {
   const std::int64_t most = (std::int64_t{64} << 20) / size_of(slice.type);
   for (std::int64_t first = 0; first < slice.slice.count; first += most) {
@@ -101,7 +101,7 @@ void add_pieces(const TensorSlice& slice, std::vector<TensorSlice>& pieces) {
   }
 }
 
-// Returns what is wrong with each of them, or nothing, in their order; all cores work on it.
+// Returns what is wrong with each tensor, or nothing, in their order; all cores work on it.
 std::vector<std::string> troubles_of(const CheckpointFiles& files, std::span<const TensorSlice> slices) {
   std::vector<std::string> troubles(slices.size());
   share_out(std::thread::hardware_concurrency(), slices.size(), [&](std::size_t, std::size_t i) {
@@ -135,7 +135,7 @@ CheckpointVerdict verify_checkpoint(const fs::path& folder) {
 
 // ------------------------------------------------------------------- differences
 
-// Numbers that differ, and by how much at most; NaN differs from all but itself.
+// Counts numbers that differ, and says by how much at most; NaN differs from all but itself.
 struct Distance {
   std::int64_t elements = 0;
   double largest = 0;
@@ -276,7 +276,7 @@ std::vector<CheckpointVerdict> verify_checkpoints(const fs::path& where) {
   std::vector<CheckpointVerdict> verdicts;
   try {
     read_latest(where);
-  } catch (const Error& error) {  // what it names and is not there is in no list
+  } catch (const Error& error) {  // a checkpoint that it names and that is missing is in no list
     verdicts.push_back({where / "latest", 0, 0, {error.what()}});
   }
   for (const fs::path& folder : checkpoints_in(where)) verdicts.push_back(verify_checkpoint(folder));

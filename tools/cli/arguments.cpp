@@ -20,7 +20,7 @@ std::string value_of(int argc, char** argv, int& i) {
   return argv[i];
 }
 
-// Where options may stand before the command, what follows one is known by its name alone.
+// Where options may stand before the command, the word behind an option is known by the option's name alone.
 const CommandOption* find_option(const std::string& name) {
   for (const CommandOption& option : common_options())
     if (option.name == name) return &option;
@@ -91,7 +91,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> called_e
     {"new", "prun init writes a recipe, prun plugins new a plugin"},
 }};
 
-// Returns, for a word that is such a name or near one, "; prun RECIPE trains". Commands of ours are nearer.
+// Returns, for a word that is such a name or near one, "; prun RECIPE trains". Commands of prun are nearer.
 std::string named_elsewhere(const std::string& word, const std::vector<std::string>& known) {
   std::vector<std::string> all = known;
   for (const auto& [name, what] : called_elsewhere) all.emplace_back(name);
@@ -118,7 +118,7 @@ bool goes_with(const std::string& option, const Command& command) {
                      [&](const CommandOption& known) { return known.name == option; });
 }
 
-// An option that the command does not read would be lost without a word.
+// An option that the command does not read would otherwise be lost without a word.
 void check_options(const Arguments& arguments, std::span<const Command* const> named) {
   std::vector<std::string> given(arguments.flags.begin(), arguments.flags.end());
   for (const auto& [option, value] : arguments.values) given.push_back(option);
@@ -129,7 +129,7 @@ void check_options(const Arguments& arguments, std::span<const Command* const> n
                   named.front()->name, " --help");
 }
 
-// Checks them by what the table says.
+// Checks words and options by the table.
 void check_usage(const Arguments& arguments) {
   const std::vector<const Command*> named = commands_named(arguments.verb, arguments.words);
   check_options(arguments, named);

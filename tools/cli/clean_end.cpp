@@ -15,7 +15,7 @@
 namespace prun {
 namespace {
 
-// What a shell lets a command in the background ignore is meant all the same by who sends it.
+// A shell lets a command in the background ignore some signals; their sender means them all the same.
 sigset_t heard_signals() {
   sigset_t heard;
   sigemptyset(&heard);

@@ -53,7 +53,7 @@ std::vector<const Command*> commands_named(std::string_view verb, std::span<cons
       return {&command};
     found.push_back(&command);
   }
-  // One that has no second word of its own takes what is none of the others'.
+  // A command without a second word of its own takes words that belong to none of the others.
   const auto alone =
       std::find_if(found.begin(), found.end(), [&](const Command* command) { return command->name == verb; });
   if (!words.empty() && alone != found.end()) return {*alone};

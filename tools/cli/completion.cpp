@@ -10,8 +10,8 @@
 namespace prun {
 namespace {
 
-// What may stand for a word of the table: words to choose from, or @recipes, @files, @folders, @keys; else
-// nothing is known.
+// Returns what may stand for a word of the table: words to choose from, or @recipes, @files, @folders, @keys;
+// for other words nothing is known.
 std::string kind_of(std::string_view word) {
   while (!word.empty() && word.front() == '[') word.remove_prefix(1);
   while (!word.empty() && (word.back() == ']' || word.back() == '.')) word.remove_suffix(1);
@@ -59,7 +59,7 @@ class Table {
   const std::vector<recipe::SettableKey>& keys;
 
  private:
-  // The first of its words is part of the name then.
+  // The first of the command's words is then part of the name.
   void add_each(Command command) {
     command.words.remove_prefix(std::min(command.words.find(' ') + 1, command.words.size()));
     for (const std::string& name : names_) {
@@ -124,7 +124,7 @@ std::string values_by_option(const Table& table) {
   return out + "    *) return 1 ;;\n";
 }
 
-// "COMMAND N": its word of that number, from 0; one with dots repeats.
+// Writes, for "COMMAND N", its word of that number, from 0; a word with dots repeats.
 std::string words_by_place(const Table& table) {
   std::string out;
   for (const Command& command : table.commands) {
@@ -153,7 +153,7 @@ std::string tables(const Table& table) {
          function("_prun_keys", keys_branch(table));
 }
 
-// What both shells do: goes over the words before the one at hand and sets `kind` to what that may be.
+// Both shells do this: it goes over the words before the one at hand and sets `kind` to what that may be.
 constexpr std::string_view look_back = R"sh(  for word in "${before[@]}"; do
     if [ "$word" = '=' ]; then pending="$last="; continue; fi
     last=$word

@@ -31,7 +31,7 @@ bool can_be_executed(const fs::path& file) {
   return fs::is_regular_file(file, none) && ::access(file.c_str(), X_OK) == 0;
 }
 
-// An empty entry stands for the current folder; what lies there is called by its path, not by chance.
+// An empty entry stands for the current folder; executables there are called by their path, not by chance.
 std::vector<fs::path> folders_of_path() {
   const char* const path = std::getenv("PATH");
   std::vector<fs::path> folders;

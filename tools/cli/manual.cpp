@@ -36,7 +36,7 @@ std::string wrapped(std::string_view text, std::size_t from, std::size_t columns
   return out + "\n";
 }
 
-// Writes the name to the left, and what it is to the right.
+// Writes the name to the left, and its help to the right.
 std::string entry(const std::string& name, std::string_view help, std::size_t columns) {
   const std::string left = "  " + name;
   const bool fits = left.size() + 2 <= indent;

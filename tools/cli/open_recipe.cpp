@@ -23,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a plan that nobody has started ranks for: that of the first on its host, with its share of the cores.
+// Returns the place for a plan without started ranks: the first rank's on its host, with its share of the
+// cores.
 LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
   const std::int64_t world = mesh_of(recipe).world();
   if (world == 1) return {};
@@ -32,12 +33,12 @@ LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
     const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
     raise(device->info(&info));
   } catch (const Error&) {
-    return {};  // whoever needs the device says why there is none
+    return {};  // code that needs the device says why there is none
   }
   return {0, static_cast<int>(ranks_of_host(info, world)), true, true};
 }
 
-// What is left open is settled: first the device, by which all else is planned.
+// Settles what is left open: first the device, by which all else is planned.
 Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, const Recipe& written,
               const std::optional<Identity>& rank) {
   Opened opened;
@@ -62,7 +63,7 @@ Opened opened(std::unique_ptr<PluginHost> plugins, const Arguments& arguments, c
 
 std::vector<SearchPlace> plugin_places_of_checkpoint(const Arguments& arguments, const fs::path& folder) {
   std::string said;
-  fs::path here;  // what the command line says is relative to
+  fs::path here;  // paths on the command line are relative to it
   for (const auto& [key, text] : read_manifest(folder).recipe)
     if (key == "plugins.path") said = text;
   constexpr std::string_view set = "plugins.path=";

@@ -23,7 +23,7 @@
 namespace prun {
 namespace {
 
-// Bytes at the end of `text` that are the beginning of a letter whose other bytes are still to come.
+// Returns the bytes at the end of `text` that begin a letter whose other bytes are still to come.
 std::size_t unfinished_letter(std::string_view text) {
   for (std::size_t length = 1; length <= std::min<std::size_t>(3, text.size()); ++length) {
     const auto byte = static_cast<unsigned char>(text[text.size() - length]);
@@ -32,8 +32,8 @@ std::size_t unfinished_letter(std::string_view text) {
   return 0;
 }
 
-// What is below a stream of the C library: it takes what the stream has collected. It lasts as long as the
-// process, since exit() still writes what is left.
+// Stands below a stream of the C library: it takes what the stream has collected. It lasts as long as the
+// process, since exit() still writes the rest.
 class VisibleStream {
  public:
   constexpr explicit VisibleStream(int descriptor) : descriptor_(descriptor) {}
@@ -47,14 +47,14 @@ class VisibleStream {
     return stream;
   }
 
-  // Lets everything pass that is written from now on. The stream is flushed before.
+  // Lets all text pass that is written from now on. The stream must be flushed before.
   void let_pass(bool all) { all_passes_ = all; }
 
   // A letter that stayed incomplete is dropped. Returns false where output cannot be written.
   bool finish() { return send(visible_lines({begun_.data(), std::exchange(begun_bytes_, 0)})); }
 
  private:
-  // As the library asks for it: 0 where nothing could be written.
+  // Has the form that the library wants: it returns 0 where nothing could be written.
   static ssize_t write(void* self, const char* bytes, std::size_t count) {
     return static_cast<VisibleStream*>(self)->take({bytes, count}) ? static_cast<ssize_t>(count) : 0;
   }
@@ -95,7 +95,7 @@ VisibleStream& errors() {
   return stream;
 }
 
-// A pipe whose reader has gone says so.
+// Says whether the pipe's reader has gone.
 bool reader_is_gone() {
   pollfd out{STDOUT_FILENO, POLLOUT, 0};
   return ::poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0;
@@ -105,7 +105,7 @@ bool reader_is_gone() {
 
 void prepare_output() {
   std::signal(SIGPIPE, SIG_IGN);
-  // Where one is missing, the lowest number free is its own. Read only, so that writing there fails.
+  // Where one is missing, it is the lowest free number. It is opened read-only, so that writing there fails.
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(fd, F_GETFD) < 0 && ::open("/dev/null", O_RDONLY) < 0) return;
   if (std::FILE* const stream = output().open()) stdout = stream;

@@ -26,7 +26,7 @@ bool reduces(CommKind kind) { return kind == CommKind::all_reduce || kind == Com
 bool has_parts_in(CommKind kind) { return kind == CommKind::reduce_scatter || kind == CommKind::all_to_all; }
 bool has_parts_out(CommKind kind) { return kind == CommKind::all_gather || kind == CommKind::all_to_all; }
 
-// Small whole numbers: every sum of them is exact in every type.
+// Returns small whole numbers: every sum of them is exact in every type.
 double number_of(std::int64_t rank, std::int64_t index) {
   return static_cast<double>((rank * 5 + index * 3 + index / 7) % 13);
 }
@@ -45,7 +45,7 @@ struct Case {
   }
 };
 
-// All that a plan may ask for: sums and maxima of floating-point types, anything else of all types.
+// Returns all that a plan may use: sums and maxima of floating-point types, other exchanges of all types.
 std::vector<Case> cases(int size) {
   std::vector<Case> all;
   for (const CommKind kind : kinds)
@@ -61,7 +61,8 @@ std::vector<Case> cases(int size) {
   return all;
 }
 
-// What one rank brings to a case, in memory that holds something else, and what must be there afterwards.
+// Holds one rank's part of a case, in memory that is filled before, and the numbers that must be there
+// afterwards.
 class Placed {
  public:
   Placed(const Case& one, int rank, int size, std::span<std::byte> memory)
@@ -160,13 +161,13 @@ class Placed {
   Bytes want_;
 };
 
-// Fits any case of three ranks.
+// is enough for any case of three ranks
 constexpr std::size_t memory_bytes = 3 * 2 * 4099 * 8 + 4096;
 
-// One rank of a group of all, with an object of the plugin's own, as a process would have it.
+// Is one rank of a group of all, with an object of the plugin's own, as a process would have it.
 class TrialRank {
  public:
-  // Is collective.
+  // This is collective.
   TrialRank(const TriedPlugin& plugin, int rank, int size, const Exchange& exchange)
       : rank_(rank), size_(size), object_(plugin.create(plugin.options)), memory_(memory_bytes) {
     CommInfo info;
@@ -177,7 +178,7 @@ class TrialRank {
     group_ = owned(make_communicator(comm(), {"trial all", all, rank, world_.get()}, exchange));
   }
 
-  // Is collective.
+  // This is collective.
   void connect(std::span<const CommOp> ops) {
     attached_.attach({&comm(), group_.get(), false, size_, false}, memory_, ops, nullptr);
   }
@@ -215,11 +216,11 @@ class TrialRank {
   const int rank_, size_;
   const std::shared_ptr<void> object_;
   Bytes memory_;
-  std::shared_ptr<void> world_, group_;  // communicators
+  std::shared_ptr<void> world_, group_;  // are communicators
   AttachedMemory attached_;
 };
 
-// Runs body on a thread a rank.
+// Runs body on one thread for each rank.
 void run_ranks(const TriedPlugin& plugin, int size, const std::function<void(TrialRank&)>& body) {
   RankThreads<TrialRank> ranks;
   ranks.run(size, [&](int rank, const Exchange& exchange) {
@@ -280,7 +281,7 @@ void exchange_cases(TrialRank& rank, const Doing& doing) {
   exchange_all(rank, placed, "three operations at once");
 }
 
-// Why it cannot be tried as threads that exchange memory of the host; empty: it can.
+// Says why it cannot be tried as threads that exchange the host's memory; it is empty where it can.
 std::string hindrance(const TriedPlugin& plugin) {
   CommInfo info;
   plugin.doing("info()");

@@ -96,8 +96,8 @@ void check_compatible(const PluginNote& note) {
   if (!reason.empty()) throw_error(ErrorCode::bad_input, reason);
 }
 
-// What may be varied is held against the options that there are. Plugins of other kinds, which some may be
-// set to, are whoever's there are.
+// Compares what may be varied with the existing options. Plugins of other kinds, which some options may name,
+// are those that there are.
 void check_traits(const PluginNote& note) {
   const std::string problem = traits_problem(note);
   if (!problem.empty()) throw_error(ErrorCode::bad_input, problem);
@@ -135,7 +135,7 @@ void check_uses(const PluginNote& note) {
     throw_error(ErrorCode::bad_input, "it does not refer to ", anchor, "; link it with prun::sdk");
 }
 
-// Runs one check here; true when it passed.
+// Runs one check here; returns true when it passed.
 template <class Body>
 bool attempt(std::vector<ContractCheck>& checks, int number, Body&& body) {
   ContractCheck& check = check_of(checks, number);
@@ -166,7 +166,7 @@ struct Subject {
   std::vector<KindCheck> kind_checks;
 };
 
-// Nothing when the plugin's code must not or cannot be run.
+// Returns nothing when the plugin's code must not or cannot be run.
 std::optional<Subject> check_file(const fs::path& path, const DefaultOptionsFor& defaults,
                                   std::vector<ContractCheck>& checks) {
   Subject subject{path, {}, {}, {}};
@@ -192,7 +192,7 @@ std::string on_one_line(std::string text) {
   return text;
 }
 
-// Reports one check to the parent; true when it passed.
+// Reports one check to the parent; returns true when it passed.
 template <class Body>
 bool report(const Say& say, int number, Body&& body) {
   say("begin " + std::to_string(number) + "\n");
@@ -204,7 +204,7 @@ bool report(const Say& say, int number, Body&& body) {
   return status.ok();
 }
 
-// One that only passes or throws.
+// Reports a check that only passes or throws.
 template <class Body>
 auto without_finding(Body body) {
   return [body] {
@@ -218,7 +218,7 @@ std::string create_repeatedly(const PluginLibrary& library, const DefaultOptions
     try {
       library.destroy_raw(library.create_raw(options.api));
     } catch (const Error& error) {
-      // The same refusal again and again is clean; one after a success is not.
+      // The same refusal in every round is clean; a refusal after a success is not.
       if (options.required.empty() || error.code() == ErrorCode::internal || round > 0) throw;
       return detail::concat("refused cleanly: ", error.what());
     }
@@ -298,7 +298,7 @@ void check_running(const Say& say, const Subject& subject) {
 
 // ---------------------------------------------------------------- from the child
 
-// Names the check that was under way last, and its part.
+// Names the check that was under way last, and the part of it.
 struct UnderWay {
   int number = 0;
   std::string doing;

@@ -25,7 +25,7 @@ std::vector<T> fenced(T before) {
   return std::vector<T>(static_cast<std::size_t>(seq) + 2 * fence, before);
 }
 
-// What stands between the fences, which must be as they were.
+// Holds memory between fences, which must stay as they were.
 template <class T>
 std::vector<T> within(const std::vector<T>& row, T before, std::int64_t index, const char* call,
                       const char* what) {
@@ -37,7 +37,7 @@ std::vector<T> within(const std::vector<T>& row, T before, std::int64_t index, c
   return std::vector<T>(begin, end);
 }
 
-// Reads into memory that holds something else, between fences.
+// Reads a sample into memory that is filled before, between fences.
 Sample read(DataInterface& data, std::int64_t index, std::int32_t before) {
   std::vector<std::int32_t> tokens = fenced(before), targets = fenced(before);
   raise(data.read(index, tokens.data() + fence, targets.data() + fence));
@@ -69,13 +69,13 @@ void check_range(const Sample& sample, std::int64_t index, const DataInfo& info)
   }
 }
 
-// Returns how many its trait names.
+// Returns how many roles the plugin's trait names.
 std::size_t count_roles(const PluginNote& note) {
   const std::string_view named = trait_of(note, "roles");
   return named.empty() ? 0 : split(named, ',').size();
 }
 
-// It comes after read(), as in training. Only targets that count have a role.
+// Must come after read(), as in training. Only targets that count have a role.
 void check_roles(DataInterface& data, DataInterface& other, std::int64_t index, std::size_t known) {
   const Sample sample = read(data, index, untouched[0]);
   const std::vector<std::uint8_t> roles = read_roles(data, index, untouched_roles[0]);

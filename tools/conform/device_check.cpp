@@ -24,7 +24,7 @@ struct Freed {
   void operator()(void* memory) const { std::free(memory); }
 };
 
-// Holds memory of a device, which is released, or our own where it stands for the host's that others
+// Holds memory of a device, which is released, or our own where it stands for host memory that others
 // allocate.
 class Lent {
  public:
@@ -94,7 +94,7 @@ Tensor tensor_of(const Lent& memory) {
   return tensor;
 }
 
-// What the queue was given has been done when this returns.
+// Waits until all that the queue was given has been done.
 void finish(DeviceInterface& device, const DeviceInfo& info, Queue queue) {
   if (!info.asynchronous) return;
   void* memory = nullptr;
@@ -128,14 +128,14 @@ void run_on_a_queue(DeviceInterface& device, const DeviceInfo& info, const std::
   raise(device.bind(queue, launches.data(), half, &work[0]));
   raise(device.bind(queue, launches.data() + half, static_cast<std::int64_t>(launches.size()) - half,
                     &work[1]));
-  fill();  // bind() may have spoilt what is there
+  fill();  // bind() may have spoilt the numbers there
   for (BoundWork piece : work) raise(device.run(queue, piece));
   finish(device, info, queue);
   raise(device.destroy_queue(queue));
 }
 
-// Copies on from one place to the next, of a tier between memory of the host and its disk; in another order
-// the last would get nothing.
+// Copies on from one place to the next, for a tier between memory of the host and its disk; in another order
+// the last place would get nothing.
 void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
   const Kernel kernel = copy_kernel(device);
   constexpr std::size_t places = 6;
@@ -178,7 +178,7 @@ int check_kernels(DeviceInterface& device) {
   return found;
 }
 
-// Why it cannot be used here; empty: it can.
+// Says why the device cannot be used here; it is empty where it can.
 std::string hindrance(DeviceInterface& device) {
   DeviceInfo info;
   if (const Status status = device.info(&info); !status.ok()) return std::string(status.message);
@@ -196,7 +196,7 @@ std::string kind_of(DeviceInterface& device) {
   return device.info(&info).ok() ? std::string(info.kind.view()) : "";
 }
 
-// A device of that kind that can be used here, or null and why not.
+// Returns a device of that kind that can be used here, or null and why not.
 std::shared_ptr<DeviceInterface> find_device(const std::vector<SearchPlace>& places, const std::string& kind,
                                              std::string& why) {
   why = "there is no device plugin of that kind";
@@ -207,7 +207,7 @@ std::shared_ptr<DeviceInterface> find_device(const std::vector<SearchPlace>& pla
       if (kind_of(*device) != kind) continue;
       why = hindrance(*device);
       if (why.empty()) return device;
-    } catch (const Error&) {  // one that cannot be used is not the one that is looked for
+    } catch (const Error&) {  // one that cannot be used is not the device that is looked for
     }
   return nullptr;
 }

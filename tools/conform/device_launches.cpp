@@ -25,7 +25,7 @@ double tolerance_of(const KernelCall& call) {
   return tolerance;
 }
 
-// What is to be written is NaN, so that nobody adds to it or leaves some of it as it was.
+// Results are NaN before, so that no kernel adds to them or leaves some as they were.
 std::vector<std::byte> bytes_before(const KernelCall& call, std::size_t i) {
   const std::vector<std::byte>& bytes = call.operands[i].bytes;
   return holds_nothing(call, i) ? std::vector(bytes.size(), static_cast<std::byte>(LaunchManner().filling))
@@ -87,7 +87,7 @@ std::vector<TrialOperand> DeviceLaunches::launch(const KernelDef& kernel, const 
   launch.args.workspace = workspace.data();
   launch.args.workspace_bytes = workspace_bytes;
   launch.args.first = call.begins;
-  SideQueue queue(device_, "trial", true);  // goes first, with what is bound to the memory
+  SideQueue queue(device_, "trial", true);  // is destroyed first, with the work bound to the memory
   queue.attach();
   BoundWork work = nullptr;
   raise(device_.bind(queue.handle(), &launch, 1, &work));

@@ -74,7 +74,7 @@ void Differentiated::differentiate(const Interpreter::Before& before) {
 std::optional<Differentiated::Miss> Differentiated::compare(double tolerance, std::size_t most_elements) {
   constexpr double step = 1e-5;
   differentiate();
-  std::map<Id, std::vector<double>> gradients;  // read now: a head adds into them with every forward
+  std::map<Id, std::vector<double>> gradients;  // are read now: a head adds into them with every forward
   for (Id id : program_->parameters())
     gradients[id] = program_->value(id).gradient == none
                         ? std::vector<double>(values_.numbers(id).size(), 0.0)
@@ -95,7 +95,7 @@ std::optional<Differentiated::Miss> Differentiated::compare(double tolerance, st
       };
       const double difference = (at(start[i] + step) - at(start[i] - step)) / (2 * step);
       const double off = std::abs(analytic[i] - difference) / (tolerance * (1 + std::abs(difference)));
-      if (off <= distance) continue;  // NaN is far off
+      if (off <= distance) continue;  // NaN counts as far off
       distance = std::isnan(off) ? INFINITY : off;
       worst = Miss{id, i, analytic[i], difference};
     }

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t output_limit = std::size_t{1} << 20;
-// Said last by a child whose body returned: an exit code alone could also be the plugin's own.
+// A child whose body returned sends this last: an exit code alone could also be the plugin's own.
 constexpr char returned_mark = '\0';
 
 struct Pipe {
@@ -46,8 +46,8 @@ void send(int fd, std::string_view text) {
   }
 }
 
-// A crash must end the child by its signal: no handler of the parent's, no core file. What the parent was
-// started to ignore the child ignores as well.
+// A crash must end the child by its signal: no handler of the parent's, no core file. The child ignores what
+// the parent was started to ignore.
 void prepare_child() {
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPIPE})
     ::signal(signal, SIG_DFL);
@@ -67,7 +67,7 @@ void prepare_child() {
   ::_exit(0);
 }
 
-// Appends what is there; false at the end of the stream.
+// Appends what is there; returns false at the end of the stream.
 bool drain(int fd, std::string& output) {
   char buffer[4096];
   for (;;) {
@@ -111,10 +111,10 @@ bool wait_for(pid_t child, int fd, std::string& output, std::chrono::millisecond
   return ended;
 }
 
-// Ends the child if it has not ended yet, and whatever it started; returns its status.
+// Ends the child if it has not ended yet, with all that it started; returns its status.
 int reap(pid_t child) {
   ::kill(-child, SIGKILL);
-  ::kill(child, SIGKILL);  // should it not have had the time to lead its group
+  ::kill(child, SIGKILL);  // serves a child that did not have the time to lead its group
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

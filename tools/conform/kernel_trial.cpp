@@ -34,7 +34,7 @@ class FencedBytes {
   std::vector<std::byte> all_;
 };
 
-// Threads that there are not: what they would do, one after the other.
+// Stands for threads that do not exist: it does their work, one after the other.
 class TakenTurns {
  public:
   explicit TakenTurns(const LaunchManner& manner) : manner_(manner) {}
@@ -61,14 +61,14 @@ void check_fences(const std::string& what, const FencedBytes& bytes) {
   if (!bytes.is_whole_behind()) refuse(what, " writes behind it");
 }
 
-// The first operand that is not the same; the number of operands: all are.
+// Returns the first operand that differs, or the number of operands where all are the same.
 std::size_t first_difference(const std::vector<TrialOperand>& a, const std::vector<TrialOperand>& b) {
   std::size_t i = 0;
   while (i < a.size() && a[i].bytes == b[i].bytes) ++i;
   return i;
 }
 
-// Begins the sums that it says it can, over bytes that hold nothing, and adds to zeros.
+// Begins the sums that the kernel says it can, over bytes that hold nothing, and adds to zeros.
 void try_begins(const KernelDef& kernel, const KernelCall& call) {
   const auto sums = begun_sums(kernel, call);
   if (!sums) return;
@@ -156,7 +156,7 @@ Kernel select_kernel(const KernelDef& kernel, const KernelCall& call) { return k
 
 namespace {
 
-// What a launch left of the operands, of which it may have changed those alone that it writes.
+// Returns the operands after a launch, which may have changed only those that it writes.
 std::vector<TrialOperand> operands_after(const KernelCall& call, std::vector<FencedBytes>& memory,
                                          bool strict) {
   std::vector<TrialOperand> after = call.operands;

@@ -14,7 +14,7 @@ namespace prun {
 namespace {
 
 constexpr ModelContext context{2, 6};
-constexpr std::int64_t most_elements = 1 << 20;  // that can be tried in a moment
+constexpr std::int64_t most_elements = 1 << 20;  // is how many can be tried in a moment
 
 std::unique_ptr<Program> write(void* model, const OpsBeside& ops) {
   const Precision in_fp64{DType::f64, DType::f64, DType::f64, DType::f64};
@@ -30,7 +30,7 @@ std::string full_name(const Program& program, Id parameter) {
   return program.segment(value.segment).name + "." + value.name;
 }
 
-// Has sizes that are tried quickly, where the model accepts them together.
+// Returns sizes that are tried quickly, where the model accepts them together.
 Schema small_schema(const TriedPlugin& plugin, const OpsBeside& ops, const std::string& given) {
   const Schema tiny = tiny_schema(plugin.note, given);
   const DefaultOptions options = default_options(tiny);
@@ -42,7 +42,7 @@ Schema small_schema(const TriedPlugin& plugin, const OpsBeside& ops, const std::
   }
 }
 
-// Numbers that tokens and targets may be: rows of every table that they pick from.
+// Returns how many numbers tokens and targets may have: rows of every table that they pick from.
 std::int64_t vocabulary(const Program& program) {
   std::int64_t rows = std::numeric_limits<std::int32_t>::max();
   for (Id segment = 1; segment < program.segment_count(); ++segment)
@@ -69,7 +69,7 @@ void set_inputs(Differentiated& model) {
                        ? static_cast<double>(7 + i)
                        : static_cast<double>(draw.bits32(next++) % static_cast<std::uint64_t>(rows));
     if (value.name == "targets") {
-      numbers.front() = -1;  // one that does not count
+      numbers.front() = -1;  // is one that does not count
       targets = static_cast<double>(numbers.size() - 1);
     }
     model.values().set(id, numbers);
@@ -89,14 +89,14 @@ Objective loss_of(const Program& program) {
   return objective;
 }
 
-// An end of a range is kept as a double, and the largest whole number is none.
+// An end of a range is kept as a double, which cannot hold the largest whole number.
 std::int64_t whole_number(double end) {
   using Limits = std::numeric_limits<std::int64_t>;
   if (end >= 0x1p63) return Limits::max();
   return end < -0x1p63 ? Limits::min() : static_cast<std::int64_t>(end);
 }
 
-// Returns what an option may be at most and at least.
+// Returns an option's least and greatest values.
 std::vector<recipe::Value> extremes(const recipe::Option& option) {
   using recipe::OptionType;
   std::vector<recipe::Value> values;
@@ -110,7 +110,7 @@ std::vector<recipe::Value> extremes(const recipe::Option& option) {
   return values;
 }
 
-// What there is no model for is not a wrong one.
+// A model that does not support a trial is not wrong for that.
 template <class Body>
 CheckFinding unless_unsupported(Body&& body) {
   try {

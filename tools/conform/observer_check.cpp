@@ -21,7 +21,7 @@ StepInfo step_of(std::int64_t step) {
   return info;
 }
 
-// Steps that are not as most are.
+// Returns steps that differ from most.
 std::vector<StepInfo> steps() {
   std::vector<StepInfo> all = {step_of(1), step_of(2), step_of(3), step_of(4)};
   all[1].exposed_seconds = 0.1;

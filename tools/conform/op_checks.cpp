@@ -30,13 +30,13 @@ class Tally {
   void tried(std::string_view op) {
     if (untried_.erase(std::string(op)) != 0) ++count_;
   }
-  // There is an example of it, which could not be used.
+  // Notes that the op has an example, which could not be used.
   void refused(std::string_view op, const std::string& why) {
     if (const auto found = untried_.find(std::string(op)); found != untried_.end()) found->second = why;
   }
   void leave_out(const std::string& what) { left_out_.insert(what); }
 
-  // `why` an op that nothing was said of was not tried.
+  // `why` says why an op that nothing was said of was not tried.
   CheckFinding finding(const std::string& why) {
     std::map<std::string, std::vector<std::string>> by_reason;
     for (const auto& [op, refusal] : untried_)
@@ -50,7 +50,7 @@ class Tally {
 
  private:
   const OpsOnTrial& trial_;
-  std::map<std::string, std::string> untried_;  // and why, where there is an example
+  std::map<std::string, std::string> untried_;  // says why, where there is an example
   std::set<std::string> left_out_;
   int count_ = 0;
 };
@@ -60,8 +60,8 @@ bool has_gradient(const OpDef& op) { return op.gradient != nullptr; }
 
 constexpr const char* no_example = "no example of it, nor does another op's gradient run it";
 
-// Calls body(kernel, call) for each launch of one of the plugin's own kernels, in all types that it has them
-// for.
+// Calls body(kernel, call) for each launch of one of the plugin's own kernels, in all types that they
+// support.
 template <class Body>
 void each_launch(const OpsOnTrial& trial, Tally& tally, std::span<const DType> in, Body&& body) {
   for (const OpExample& example : trial.examples)

@@ -33,7 +33,8 @@ OpTrial::OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& e
   }
 }
 
-// A value for an operand that the op reads or updates: what is drawn is a parameter, numbers are an input.
+// Returns a value for an operand that the op reads or updates: drawn values are parameters, numbers are an
+// input.
 Id OpTrial::operand(std::size_t i, const ExampleOperand& example) {
   using Kind = ExampleOperand::Kind;
   if (example.kind == Kind::absent) return none;

@@ -14,11 +14,11 @@ OpsBeside::OpsBeside(const std::filesystem::path& folder, const std::vector<Sear
   for (const std::string& name : plugin_names(beside, "op")) take(host, name);
   for (const std::string& name : plugin_names(others, "op")) try {
       if (std::find(names_.begin(), names_.end(), name) == names_.end()) take(elsewhere, name);
-    } catch (const Error&) {  // nobody has named it
+    } catch (const Error&) {  // the user has not named it
     }
 }
 
-// Not one that needs an option, or has an op that is known already.
+// Leaves out a plugin that needs an option, or has an op that is known already.
 bool OpsBeside::take(PluginHost& host, const std::string& name) {
   const DefaultOptions options = default_options(trial_schema(host.note("op", name), ""));
   if (!options.required.empty()) return false;

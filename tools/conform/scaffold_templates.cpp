@@ -1,4 +1,4 @@
-// One small plugin of each kind that does something, to be changed into what its author wants.
+// Holds one small plugin of each kind that does something, for its author to change.
 #include "conform/scaffold_templates.hpp"
 
 #include <utility>

@@ -66,7 +66,8 @@ void add(TrialOperand& to, const TrialOperand& from) {
   for (std::size_t i = 0; i < to.elements(); ++i) to.set(i, to.number(i) + from.number(i));
 }
 
-// Sums of many terms differ by their order: what counts is how large an operand's numbers are at all.
+// Sums of many terms differ by their order: differences are compared with the largest of an operand's
+// numbers.
 void compare(const KernelCall& call, const Operands& want, const Operands& got, const std::string& how,
              const std::string& remedy) {
   for (std::size_t i = 0; i < want.size(); ++i) {
@@ -93,7 +94,7 @@ class DimTrial {
         sums_(lists(rule.sums, dim)),
         maxes_(lists(rule.maxes, dim)) {}
 
-  // What is each rank's own is for the op of the same rank: it is neither cut nor compared.
+  // An operand that is each rank's own is the op's of the same rank: it is neither cut nor compared.
   void run(const Operands& want) {
     if (reads_own()) return;
     Operands got = call_.operands;
@@ -128,7 +129,7 @@ class DimTrial {
         return true;
     return false;
   }
-  // A summand that all have alike must count once.
+  // Says whether an operand that all ranks have alike must count once.
   bool counts_once(std::size_t i) const {
     if (!sums_ || has_dim(i)) return false;
     return call_.def->operands[i].access == Access::update || linear(i);
@@ -231,7 +232,7 @@ void try_monotone(const KernelDef& kernel, const KernelCall& call, const OpShape
           "its rule says that partial maxima pass through (s.pass_maximum), and they do not");
 }
 
-// Returns the same with the halves of a dimension exchanged.
+// Returns the same operand with the halves of a dimension exchanged.
 TrialOperand exchanged(const TrialOperand& whole, const Name& dim) {
   const auto d = whole.shape.present ? place_of(whole.shape, dim) : std::nullopt;
   if (!d) return whole;
@@ -240,7 +241,7 @@ TrialOperand exchanged(const TrialOperand& whole, const Name& dim) {
   return result;
 }
 
-// An op that says that positions may lie in any order gives the same of them in another one.
+// Tries that an op whose rule allows positions in any order gives the same results in another order.
 void try_order(const KernelDef& kernel, const KernelCall& call, const Dim& positions, const Operands& want) {
   KernelCall other = call;
   for (TrialOperand& operand : other.operands) operand = exchanged(operand, positions.name);

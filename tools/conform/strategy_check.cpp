@@ -27,7 +27,7 @@ std::string strategy(const std::string& name, const std::string& axis) {
   return "[[strategy]]\nplugin = \"" + name + "\"\n" + (axis.empty() ? "" : "axis = \"" + axis + "\"\n");
 }
 
-// So that a strategy finds the ops that it brings.
+// Returns the text by which a strategy finds the ops that it brings.
 std::string ops_table(const OpsBeside& ops) {
   return ops.names().empty() ? "" : "[plugins]\nops = " + recipe::to_toml(recipe::Value(ops.names())) + "\n";
 }
@@ -47,7 +47,7 @@ std::string layout_of(const PluginNote& note, const std::string& given, bool wit
   return text;
 }
 
-// Why the plugin itself, or its traits, want nothing of a layout; empty: it is the plugin that is wrong.
+// Says whether the plugin itself, or its traits, refuse a layout; with any other error the plugin is wrong.
 bool is_refusal(const Error& error, const PluginNote& note) {
   const std::string_view said = error.what();
   return said.find(describe(note) + ": ") != said.npos || said.find("conflicts") != said.npos;

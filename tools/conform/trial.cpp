@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int32_t most_ranks = 4, most_microbatches = 8, most_chunks = 4;
 
-// False: the schedule refuses this shape.
+// Returns false where the schedule refuses this shape.
 bool try_shape(ScheduleInterface& schedule, const ScheduleShape& shape, ScheduleTraits traits,
                const std::string& name) {
   if (!schedule_problem(schedule, shape, name).empty()) return false;

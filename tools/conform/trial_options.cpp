@@ -59,7 +59,7 @@ Schema with_given(const PluginNote& note, const Schema& schema, const std::strin
   return Given(schema, describe(note)).take(given);
 }
 
-// What is required, and the defaults that are larger where these are to be tiny as well.
+// Makes required options tiny, and larger defaults too where `defaults` says so.
 Schema made_tiny(Schema schema, bool defaults) {
   for (const auto& [key, value] : tiny_model) {
     const recipe::Option* const option = schema.find(key);

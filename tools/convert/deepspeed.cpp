@@ -1,4 +1,5 @@
-// DeepSpeed's JSON. It says nothing of model, data or the number of steps and of ranks: these are asked for.
+// Converts DeepSpeed's JSON. It lacks the model, the data and the numbers of steps and ranks: these are asked
+// for.
 #include <array>
 #include <cmath>
 
@@ -31,7 +32,7 @@ constexpr const char* transfers =
 constexpr const char* no_drives = "nothing lies on drives";
 
 constexpr std::array rules = {
-    // Of fp16 and bf16 only what is not handled below is left.
+    // Of fp16 and bf16 only the settings are left that are not handled below.
     Rule{"fp16.enabled", "false", without_effect, "as here"},
     Rule{"fp16.*", "", without_effect, scales},
     Rule{"bf16.enabled", "false", without_effect, "as here"},
@@ -78,7 +79,7 @@ constexpr std::array rules = {
     Rule{"checkpoint.*", "", without_effect, "a checkpoint goes on in any layout"},
     Rule{"load_universal_checkpoint", "", without_effect, "a checkpoint goes on in any layout"},
     Rule{"compile.*", "", without_effect, "what runs is planned ahead"},
-    // ZeRO
+    // These are of ZeRO.
     Rule{"zero_optimization.allgather_bucket_size", "", without_effect, buffers},
     Rule{"zero_optimization.reduce_bucket_size", "", without_effect, buffers},
     Rule{"zero_optimization.stage3_prefetch_bucket_size", "", without_effect, buffers},
@@ -124,13 +125,13 @@ constexpr std::array rules = {
     Rule{"zero_optimization.offload_*.ratio", "", refused,
          "a share is said as optimizer = \"host:30, device:70\" of the strategy offload"},
     Rule{"zero_optimization.offload_*", "", without_effect, pinned},
-    // What the model's code decides there
+    // The model's code decides these there.
     Rule{"activation_checkpointing.*", "false", without_effect, "as here"},
     Rule{"activation_checkpointing.*", "null", without_effect, "as here"},
     Rule{"activation_checkpointing.*", "", refused, recomputes},
     Rule{"zero_optimization.stage3_gather_*", "", without_effect,
          "prun export writes whole weights of any checkpoint"},
-    // Another model or another training
+    // These mean another model or another training.
     Rule{"sparse_attention.*", "", refused, "attention is causal and whole"},
     Rule{"progressive_layer_drop.enabled", "false", without_effect, "as here"},
     Rule{"progressive_layer_drop.*", "", refused, schedules},
@@ -176,7 +177,7 @@ std::string text_of(const JsonValue& value) {
   return json.value(value).take();
 }
 
-// "optimizer.params.lr"
+// Writes keys such as "optimizer.params.lr".
 void flatten(Transfer& transfer, const std::string& above, const JsonObject& object) {
   for (const JsonMember& member : object.members()) {
     const std::string key = above + member.name;
@@ -194,7 +195,7 @@ std::optional<std::int64_t> count(const Transfer& transfer, std::string_view key
 
 // ------------------------------------------------------------------- parts
 
-// Where none is given, or 0, it moves.
+// Where no scale is given, or 0, it moves.
 void convert_loss_scale(Transfer& transfer) {
   transfer.set_text("precision.compute", "fp16", "fp16.enabled");
   transfer.carried("fp16.enabled");
@@ -228,8 +229,8 @@ void convert_precision(Transfer& transfer) {
   }
 }
 
-// train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks; one may be
-// missing.
+// Converts train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x ranks, of which
+// one may be missing.
 void convert_batch(Transfer& transfer, Axes& axes) {
   const char* const keys[] = {"train_batch_size", "train_micro_batch_size_per_gpu",
                               "gradient_accumulation_steps"};
@@ -247,7 +248,7 @@ void convert_batch(Transfer& transfer, Axes& axes) {
     data = data_ranks(transfer, {}, axes);
   }
   if (!data) {
-    // Nothing is written without the ranks, which are asked for. With them, either size says the other.
+    // Nothing is written without the ranks, which are asked for. With them, either size determines the other.
     for (const char* key : {"batch.global", "batch.micro"})
       if (global || micro) transfer.set(key, global ? *global : *micro, "until --ranks is known");
     return;
@@ -257,7 +258,7 @@ void convert_batch(Transfer& transfer, Axes& axes) {
   const std::int64_t ranks_and_steps = product({steps.value_or(1), *data});
   if (!global && micro) global = product({*micro, ranks_and_steps});
   if (global && !micro && *global % ranks_and_steps == 0) micro = *global / ranks_and_steps;
-  if (!global || !micro) return;  // which is asked for
+  if (!global || !micro) return;  // the missing one is asked for
   if (*global % product({*micro, *data}) != 0 || (steps && product({*micro, ranks_and_steps}) != *global))
     throw_error(ErrorCode::bad_input, "train_batch_size = ", *global, " is not micro batch ", *micro,
                 " x accumulation ", steps.value_or(*global / (*micro * *data)), " x ", *data,
@@ -298,7 +299,8 @@ void convert_optimizer(Transfer& transfer) {
   }
 }
 
-// Warm-up, and what follows it. A scheduler's peak stands above the optimizer's learning rate.
+// Converts the warm-up and the schedule behind it. A scheduler's peak stands above the optimizer's learning
+// rate.
 void convert_schedule(Transfer& transfer) {
   if (!transfer.has("scheduler.type")) return;
   const std::string type = transfer.text("scheduler.type"), params = "scheduler.params.";
@@ -328,7 +330,7 @@ void convert_schedule(Transfer& transfer) {
     transfer.refuse_default(params + "warmup_type", "log", "the learning rate rises in a straight line");
 }
 
-// The drives of `option`, whose folder stands beside the device. Several of them are one tier here.
+// Takes the drives of `option`, whose folder stands beside the device. Several of them are one tier here.
 void take_drive(Transfer& transfer, const std::string& above) {
   const std::string path = above + "nvme_path";
   if (!transfer.has(path)) {
@@ -340,7 +342,7 @@ void take_drive(Transfer& transfer, const std::string& above) {
   transfer.carried(path);
 }
 
-// `key`: of where something lies that `option` of the strategy offload says.
+// `key` says where the tensors lie that `option` of the strategy offload moves.
 void convert_place(Transfer& transfer, const std::string& key, std::string_view option) {
   const std::string device = transfer.text(key);
   const bool drive = device == "nvme";
@@ -350,7 +352,7 @@ void convert_place(Transfer& transfer, const std::string& key, std::string_view 
   if (drive) take_drive(transfer, key.substr(0, key.rfind('.') + 1));
 }
 
-// How drives are used; without any it has nothing to say.
+// Converts how drives are used; without any drive these settings have no effect.
 void convert_drives(Transfer& transfer) {
   if (!transfer.knows("tier.nvme.paths")) {
     for (const char* key : {"aio.queue_depth", "aio.block_size"}) transfer.without_effect(key, no_drives);
@@ -365,7 +367,7 @@ void convert_drives(Transfer& transfer) {
   transfer.carried("aio.block_size");
 }
 
-// What is kept of each layer when it is computed again, in the host's memory.
+// Keeps each layer's input for recomputation in the host's memory.
 void convert_checkpoints(Transfer& transfer) {
   const std::string above = "activation_checkpointing.", key = above + "cpu_checkpointing";
   if (!transfer.is(key, "true")) return;
@@ -377,7 +379,8 @@ void convert_checkpoints(Transfer& transfer) {
     transfer.without_effect(above + how, "what each layer keeps lies where the plan places it");
 }
 
-// The strategy's default is the host: where nobody said that of the optimizer, it is said otherwise.
+// The strategy's default is the host: where the source does not say that of the optimizer, the recipe says
+// otherwise.
 void complete_offload(Transfer& transfer) {
   if (transfer.knows("strategy.offload.optimizer")) return;
   if (transfer.knows("strategy.offload.parameters"))
@@ -415,7 +418,7 @@ void convert_zero(Transfer& transfer, const Axes& axes) {
   convert_drives(transfer);
 }
 
-// Its folder counts where it is switched on.
+// The folder counts where TensorBoard is switched on.
 void convert_tensorboard(Transfer& transfer) {
   for (const std::string monitor : {"tensorboard.", "monitor_config.tensorboard."})
     if (transfer.is(monitor + "enabled", "true") && !transfer.text(monitor + "output_path").empty())

@@ -17,12 +17,12 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t most_bytes = std::size_t{1} << 20;
 
-// What a recipe cannot do without.
+// Is a setting that a recipe cannot do without.
 struct Needed {
   const char* key;
   const char* flag;
   const char* what;
-  bool of_shape = false;  // which a config.json says as well
+  bool of_shape = false;  // says that a config.json has it as well
 };
 constexpr std::array needed = {
     Needed{"run.steps", "--set run.steps=N", "how many optimizer steps to take"},
@@ -42,7 +42,7 @@ constexpr std::array needed = {
     Needed{"optimizer.lr", "--set optimizer.lr=X", "the learning rate at its peak"},
 };
 
-// Recipes are UTF-8, and so is what goes into them.
+// Recipes are UTF-8, and so must be the text that goes into them.
 std::string read(const fs::path& file) {
   std::string text = whole_file(file, most_bytes);
   const std::size_t end = std::min(valid_utf8_start(text), text.find('\0'));
@@ -79,7 +79,7 @@ Transfer converted_source(const fs::path& file, const std::string& text, const G
   return transfer;
 }
 
-// Where a reason says which setting it is about, this says which file.
+// A reason says which setting it is about; this adds which file.
 Transfer read_source(const fs::path& file, const Given& given) {
   const std::string text = read(file);
   try {

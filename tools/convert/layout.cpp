@@ -57,7 +57,7 @@ void write_axes(Transfer& transfer, const Axes& axes) {
   axis("dp", axes.data, axes.data_origin);
   axis("pp", axes.pipeline, axes.pipeline_origin);
   axis("cp", axes.sequence, axes.sequence_origin);
-  axis("tp", axes.tensor, axes.tensor_origin);  // last: it varies fastest from rank to rank
+  axis("tp", axes.tensor, axes.tensor_origin);  // must be last: it varies fastest from rank to rank
   if (axes.data > 1) add_strategy(transfer, "data", axes.data_origin);
   if (axes.sequence > 1) add_strategy(transfer, "context", axes.sequence_origin);
   if (axes.tensor > 1) add_strategy(transfer, "tensor", axes.tensor_origin);
@@ -70,7 +70,7 @@ constexpr const char* whole_axes =
     "strategy experts takes whole axes of the mesh, from the innermost one outwards; with two axes that "
     "strategy data names one after the other, one of them may have the experts";
 
-// Writes nothing for one rank. Returns false where no axes have as many.
+// Writes nothing for one rank. Returns false where no axes have as many ranks.
 bool write_experts(Transfer& transfer, const Axes& axes, std::int64_t ranks, bool with_tensor,
                    std::string_view origin) {
   if (ranks == 1) return !with_tensor || axes.tensor == 1;

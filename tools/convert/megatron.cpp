@@ -1,5 +1,5 @@
 // Converts the arguments of Megatron-LM, and of its derivatives. Where they are absent Megatron's own
-// defaults are written, since ours differ.
+// defaults are written, since prun's differ.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -34,7 +34,7 @@ constexpr const char* experts = "the model has no experts";
 constexpr const char* initial = "initial values are normal with 0.02, less where residuals are added";
 
 constexpr std::array rules = {
-    // Launchers
+    // These are of launchers.
     Rule{"master*", "", without_effect, rendezvous},
     Rule{"node-rank", "", without_effect, rendezvous},
     Rule{"rdzv*", "", without_effect, rendezvous},
@@ -42,7 +42,7 @@ constexpr std::array rules = {
     Rule{"force-multi", "", without_effect, rendezvous},
     Rule{"distributed-backend", "", without_effect, "[comm] default = \"auto\" is nccl on GPUs"},
     Rule{"local-rank", "", without_effect, rendezvous},
-    // Data and tokens
+    // These are of data and tokens.
     Rule{"vocab-file", "", without_effect, tokens},
     Rule{"merge-file", "", without_effect, tokens},
     Rule{"tokenizer-*", "", without_effect, tokens},
@@ -61,7 +61,7 @@ constexpr std::array rules = {
     Rule{"reset-attention-mask", "", refused, "data.documents = \"apart\", which needs data.end_of_text"},
     Rule{"reset-position-ids", "", refused, "positions count on over documents"},
     Rule{"eod-mask-loss", "", refused, "data.documents = \"apart\", which needs data.end_of_text"},
-    // What runs how
+    // These say how things run.
     Rule{"use-mcore-models", "", without_effect, "there is one way to write a model"},
     Rule{"use-legacy-models", "", without_effect, "there is one way to write a model"},
     Rule{"transformer-impl", "", without_effect, kernels},
@@ -99,7 +99,7 @@ constexpr std::array rules = {
     Rule{"wandb-project", "", carried, "observer.wandb.project"},
     Rule{"wandb-save-dir", "", carried, "observer.wandb.path"},
     Rule{"wandb-*", "", without_effect, "an offline run is written, and wandb sync takes the rest"},
-    // Checkpoints
+    // These are of checkpoints.
     Rule{"load", "", refused,
          "Megatron's checkpoints are not read: prun import takes Hugging Face folders, run.resume "
          "checkpoints of prun"},
@@ -117,7 +117,7 @@ constexpr std::array rules = {
     Rule{"exit-duration-in-mins", "", refused, "a signal ends a run after its step, such as sbatch --signal"},
     Rule{"exit-interval", "", refused, "run.steps says where a run ends"},
     Rule{"exit-signal-handler", "", without_effect, "a run that is told to stop saves"},
-    // Numbers
+    // These are of number formats.
     Rule{"fp8-recipe", "blockwise", carried, "precision.products", "fp8"},
     Rule{"fp8*", "", refused, "precision.products = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
     Rule{"first-last-layers-bf16", "", without_effect, "no products are in fp8"},
@@ -152,7 +152,7 @@ constexpr std::array rules = {
          "a share is said as optimizer = \"host:30, device:70\" of the strategy offload"},
     Rule{"cpu-optimizer", on, carried, "strategy.offload.optimizer", "host"},
     Rule{"*pin*cpu*", "", without_effect, "what is copied is always pinned"},
-    // Shape and layout
+    // These are of shape and layout.
     Rule{"group-query-attention", "", without_effect, "follows from num-query-groups"},
     Rule{"no-position-embedding", "", without_effect, "position-embedding-type says it"},
     Rule{"no-bias-swiglu-fusion", "", without_effect, kernels},
@@ -195,10 +195,10 @@ constexpr std::array rules = {
     Rule{"deepspeed-config", "", refused, "a configuration of its own, which prun convert reads as well"},
 };
 
-// Settings with which the model would be another one.
+// Is a setting with which the model would be another one.
 struct Foreign {
   const char* key;
-  const char* same;  // the value that changes nothing
+  const char* same;  // changes nothing
 };
 constexpr std::array foreign = {
     Foreign{"multi-latent-attention", "off"}, Foreign{"spec", "off"},
@@ -211,7 +211,7 @@ bool is_number(std::string_view word) {
   return recipe::parse_value(recipe::OptionType::real, word).has_value();
 }
 
-// "--num_layers" is "num-layers", as argparse would have it; "-N 4" is not read.
+// Returns "num-layers" for "--num_layers", as argparse does; "-N 4" is not read.
 std::string key_of(std::string_view word) {
   std::string key(word.substr(2));
   if (key != "DDP-impl")
@@ -237,7 +237,7 @@ void read_options(Transfer& transfer, const std::vector<std::string>& words) {
   }
 }
 
-// What a script chooses as it runs is left open: by name, once.
+// Leaves open what a script chooses as it runs: by name, once.
 void leave_open(Transfer& transfer, const std::vector<std::string>& branched) {
   for (const std::string& word : branched)
     if (const std::string key = names_option(word) ? key_of(word) : "";
@@ -258,13 +258,13 @@ void convert_flag(Transfer& transfer, std::string_view key, std::string_view to,
 
 // ------------------------------------------------------------------- parts
 
-// The schemas refuse what is beyond any count.
+// The schemas refuse numbers that are beyond any count.
 std::int64_t whole(double number) { return static_cast<std::int64_t>(std::clamp(number, -9e15, 9e15)); }
 
-// Beyond these no ramp is climbed.
+// Beyond these limits no ramp is followed.
 constexpr std::int64_t most_samples = 10'000'000'000'000, most_sizes = 100'000;
 
-// Returns start, increment and samples, as they are written there.
+// Returns start, increment and samples, in the units of the source.
 std::optional<std::array<std::int64_t, 3>> given_ramp(const Transfer& transfer) {
   std::array<std::int64_t, 3> numbers{};
   std::istringstream words(transfer.text("rampup-batch-size"));
@@ -281,7 +281,7 @@ BatchRamp ramp_of(const Transfer& transfer, std::int64_t global) {
   return BatchRamp::even((*said)[0], (*said)[1], (*said)[2], global);
 }
 
-// Steps of an option in iterations or in samples, by the batch that each step has.
+// Returns the steps of an option in iterations or in samples, by the batch that each step has.
 std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iterations,
                                      const std::string& samples) {
   if (transfer.has(iterations)) {
@@ -294,7 +294,7 @@ std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iter
   return ramp_of(transfer, whole(*batch)).steps_for(whole(*transfer.number(samples)));
 }
 
-// A setting that says how the model is built: it is carried over where this one is built so too.
+// Converts a setting that says how the model is built: it is carried over where prun's is built so too.
 void differs(Transfer& transfer, bool there_too, const char* key, const char* value, const char* why) {
   if (there_too)
     transfer.has(key) ? transfer.carried(key) : void();
@@ -392,7 +392,7 @@ void convert_model(Transfer& transfer) {
     transfer.without_effect("attention-dropout", "as here");
 }
 
-// Rows of the table are padded to a multiple.
+// Pads the rows of the table to a multiple.
 void convert_vocabulary(Transfer& transfer, std::int64_t tensor) {
   const std::int64_t multiple =
       std::max<std::int64_t>(1, product({transfer.integer("make-vocab-size-divisible-by", 128), tensor}));

@@ -11,11 +11,11 @@
 namespace prun::convert {
 namespace {
 
-// Sections are in the order in which recipes have them. A name before a dot stands for all after it.
+// Lists sections in the order in which recipes have them. A name before a dot stands for all after it.
 constexpr std::array<std::string_view, 14> section_order = {
     "run",        "model",  "data",      "data.blend", "batch",    "eval",      "precision",
     "loss_scale", "device", "optimizer", "mesh",       "strategy", "tier.nvme", "observer"};
-// Strategies are in the order of the manual.
+// Lists strategies in the order of the manual.
 constexpr std::array<std::string_view, 6> strategy_order = {"data", "tensor",    "pipeline",
                                                             "zero", "recompute", "offload"};
 

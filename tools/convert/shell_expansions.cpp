@@ -7,7 +7,7 @@ namespace prun::convert {
 namespace {
 
 constexpr std::size_t most_expanded = std::size_t{1} << 20;  // bytes that variables put in, all together
-constexpr int deepest = 16;                                  // of expansions within expansions
+constexpr int deepest = 16;                                  // expansions within expansions
 
 }  // namespace
 
@@ -49,7 +49,7 @@ Words ShellExpansions::braced(std::string_view inner) {
   return {as_written};
 }
 
-// The text of a default or of arithmetic, with its own variables put in.
+// Returns the text of a default or of arithmetic, with its own variables put in.
 std::string ShellExpansions::expanded(std::string_view text) {
   if (++nested_ > deepest) text_.fail(detail::concat("expansions are nested deeper than ", deepest));
   ShellText inner = text_.within(text);

@@ -12,7 +12,7 @@ namespace {
 
 bool names_script(std::string_view word) { return word.ends_with(".py"); }
 
-// Walks through a script, command by command, and keeps what variables hold.
+// Walks through a script, command by command, and keeps the values of variables.
 class ShellReader {
  public:
   ShellReader(std::string_view text, std::string_view source)
@@ -72,7 +72,7 @@ class ShellReader {
       for (std::string& part : words_in(word)) command_.branched.push_back(std::move(part));
   }
 
-  // Skips <<EOF: all lines up to that word are not the shell's.
+  // Skips <<EOF: lines up to that word are not the shell's.
   void skip_document(std::string word) {
     word.erase(0, word.find_first_not_of("<-'\""));
     while (!word.empty() && (word.back() == '\'' || word.back() == '"')) word.pop_back();
@@ -86,7 +86,7 @@ class ShellReader {
   }
 
   void take_command(Words words) {
-    // A command line may be in quotes, as `sh -c` takes it: the first word with a script in it is one.
+    // A command line may be in quotes, for `sh -c`: it is the first word that has a script in it.
     const auto quoted = std::find_if(words.begin(), words.end(), [](const std::string& word) {
       return word.find(".py ") != std::string::npos;
     });
@@ -119,7 +119,7 @@ class ShellReader {
         text_.skip_line();
       else if (words.empty() && read_assignment()) {
       } else if (text_.now() == '(')
-        text_.skip();  // of a function, or a subshell
+        text_.skip();  // begins a function, or a subshell
       else if (text_.starts("<<")) {
         skip_document(std::string(text_.rest().substr(0, text_.rest().find_first_of(" \n>|"))));
         return {};
@@ -160,9 +160,9 @@ class ShellReader {
   ShellVariables variables_;
   WordReader words_;
   int depth_ = 0;
-  bool started_ = false;  // by a .py file
+  bool started_ = false;  // is set by a .py file
   ShellCommand command_;
-  Words loose_;  // words of lines that begin with --
+  Words loose_;  // are words of lines that begin with --
 };
 
 }  // namespace

@@ -130,7 +130,7 @@ void flatten(Transfer& transfer, const std::string& above, const recipe::Node& t
       transfer.add(above + member.key, text_of(member.value));
 }
 
-// The first of several names that a setting has had.
+// Returns the first of several names that a setting has had.
 std::string first_of(const Transfer& transfer, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (transfer.has(key)) return key;
@@ -283,7 +283,7 @@ void convert_saving(Transfer& transfer) {
   }
 }
 
-// Its folder lies within that of all output there, and counts where it is switched on.
+// Its folder lies within that of all output there, and counts where TensorBoard is switched on.
 void convert_tensorboard(Transfer& transfer) {
   const std::string folder = transfer.text("metrics.save_tb_folder");
   if (!transfer.is("metrics.enable_tensorboard", "true") || folder.empty()) return;

@@ -32,7 +32,7 @@ constexpr std::array flavors = {
     Flavor{"qwen3", "235B-A22B", 94, 4096, 64, 4, 12288, qwen_words, qwen_turns, false, 128, 8, 1536},
 };
 
-// Norms on queries and keys, and heads of 128 whatever the width.
+// Writes norms on queries and keys, and heads of 128 whatever the width.
 void write_qwen(Transfer& transfer, const Flavor& flavor, const std::string& origin) {
   transfer.set_text("model.family", flavor.experts > 0 ? "qwen3_moe" : "qwen3", origin);
   transfer.set("model.head_dim", 128, origin);
@@ -43,7 +43,8 @@ void write_qwen(Transfer& transfer, const Flavor& flavor, const std::string& ori
   transfer.set("model.choices", flavor.choices, origin);
   transfer.set("model.expert_ffn", flavor.expert_ffn, origin);
   transfer.set("model.router_normalise", true, origin);
-  // This is its load_balance_coeff. Subtracting the mean of all biases' moves, as it does, changes no choice.
+  // This is its load_balance_coeff. torchtitan subtracts the mean of all biases' moves, which changes no
+  // choice.
   transfer.set("model.router_bias", true, origin);
   transfer.set("model.router_bias_rate", 1e-3, origin);
 }

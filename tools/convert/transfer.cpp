@@ -13,7 +13,7 @@ namespace {
 using recipe::OptionType;
 using recipe::parse_value;
 
-constexpr std::size_t longest_value = 60, longest_key = 120;  // of a setting, in a list
+constexpr std::size_t longest_value = 60, longest_key = 120;  // limit a setting in a list
 constexpr std::size_t most_settings = 4096, longest_name = 1024;
 
 bool holds(const Rule& rule, const Setting& setting) {

@@ -28,7 +28,7 @@ void WordReader::read_quoted(std::string& word) {
   text_.skip();
 }
 
-// The last of the words that it expands to goes on. Returns whether there is any.
+// The last of the words that it expands to goes on. Returns whether there are any.
 bool WordReader::read_expanded(Words& done, std::string& word) {
   const Words parts = words_in(join(expansions_.read(), " "));
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -73,8 +73,8 @@ std::int32_t ShownSample::learned_at(std::size_t position) const {
   return position > 0 ? targets_[position - 1] : -1;
 }
 
-// What is learned of a sample are its targets. Of next tokens the last one is no token of it; what is seen in
-// the place of the others no text shows.
+// Learned tokens are a sample's targets. Of next tokens the last one is no token of the sample; no text shows
+// what is seen in the place of the others.
 void ShownSample::print_text() const {
   std::string text;
   bool learned = false;

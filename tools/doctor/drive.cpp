@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t block = std::size_t{4} << 20;
 constexpr std::int64_t most_blocks = 64;
 constexpr auto longest = std::chrono::milliseconds(500);
-constexpr double slow_rate = 150e6;  // bytes a second: a checkpoint of 1B parameters takes minutes
+constexpr double slow_rate = 150e6;  // is bytes a second: a checkpoint of 1B parameters takes minutes
 
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
@@ -45,7 +45,7 @@ FileDescriptor open_nameless(const fs::path& folder, int flags) {
   return file;
 }
 
-// Returns the bytes a second of `move` block by block, until the time is over; what went wrong is an Error.
+// Returns the bytes a second of `move` block by block, until the time is over; a failure is an Error.
 template <class Move>
 double rate_of(const fs::path& folder, std::int64_t blocks, std::int64_t& done, Move&& move) {
   const Clock::time_point begin = Clock::now();

@@ -97,8 +97,8 @@ Finding locked_memory() {
   return finding;
 }
 
-// One of the shares that the system leaves, which little of is slow: what a recipe needs is compared
-// elsewhere.
+// Reports one of the shares that the system leaves, of which few bytes mean slow: a recipe's needs are
+// compared elsewhere.
 Finding share(const char* what, std::int64_t has, std::int64_t little, const std::string& found,
               const char* mend) {
   const bool enough = has >= little;
@@ -119,7 +119,7 @@ Findings shares(const fs::path& root) {
                 "sudo mount -o remount,size=8G /dev/shm (a container: --shm-size 8g)")};
 }
 
-// A ring is really made: containers refuse it where the kernel has it.
+// A ring is really made: containers may refuse it where the kernel has it.
 Finding io_uring() {
   io_uring_params params{};
   const FileDescriptor ring(static_cast<int>(::syscall(SYS_io_uring_setup, 4, &params)));

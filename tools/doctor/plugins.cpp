@@ -17,7 +17,7 @@ std::shared_ptr<Interface> with_defaults(PluginHost& plugins, const std::string&
   return plugins.create<Interface>(kind, name, options_of(section));
 }
 
-// Returns what a plugin itself finds of the machine.
+// Returns the plugin's own findings about the machine.
 template <class Interface>
 Findings examined(Interface& plugin) {
   Text lines;
@@ -70,7 +70,7 @@ Findings comm_findings(PluginHost& plugins, const std::string& name) {
 
 Findings plugin_findings(PluginHost& plugins) {
   Findings all;
-  std::set<std::string> unused;  // comm plugins of devices that are not here
+  std::set<std::string> unused;  // are comm plugins of devices that are not here
   for (const std::string& name : plugins.automatic_devices()) {
     const Findings found = device_findings(plugins, name);
     if (found.front().health != Health::good) unused.insert(comm_of_device(plugins, name));

@@ -24,7 +24,7 @@ std::int64_t checkpoint_bytes(const Assembly& assembly) {
   return all;
 }
 
-// Counts those that are in the folder at the same time, including the one that is being written.
+// Counts checkpoints that are in the folder at the same time, including the one that is being written.
 std::int64_t checkpoints_kept(const Recipe& recipe) {
   const std::int64_t every = recipe.integer("run.save_every"), keep = recipe.integer("run.keep");
   const std::int64_t saves = every == 0 ? 1 : recipe.integer("run.steps") / every + 1;
@@ -42,7 +42,7 @@ std::string checkpoints(const Assembly& assembly) {
   return detail::concat(count, " of ", size(one), ", ", size(room), " free");
 }
 
-// Where a run of the recipe writes: its own folder, and those on the drives of its tiers.
+// Returns where a run of the recipe writes: its own folder, and those on the drives of its tiers.
 std::vector<std::filesystem::path> folders_written(const Recipe& recipe) {
   std::vector<std::filesystem::path> folders = {run_folder(recipe)};
   for (const RecipeSection& section : recipe.all_sections())

@@ -1,4 +1,4 @@
-// prun explain: what a key, a plugin or an op means.
+// Implements prun explain: it says what a key, a plugin or an op means.
 #include <cstdio>
 
 #include "cli/command_table.hpp"
@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// Explains the keys and plugins of that name; those of a recipe where one is named.
+// Explains the keys and plugins of that name; those of a recipe where the command names one.
 std::string explain_key(const Arguments& arguments, const std::string& name, const std::string& recipe) {
   if (!recipe.empty()) return recipe::explain(name, *open_recipe(arguments, recipe).recipe);
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));

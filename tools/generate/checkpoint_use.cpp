@@ -38,14 +38,14 @@ void check_tokens(std::span<const std::int32_t> tokens, std::int64_t vocab) {
                   " tokens; was it made with another tokenizer?");
 }
 
-// A text that grows beyond a sequence is looked at through a window, which begins elsewhere each time. The
-// last token of all is not looked at.
+// A text that grows beyond a sequence is read through a window, which begins elsewhere each time. The last
+// token of all is not read.
 Purpose purpose_of(const Recipe& recipe, const TextQuestion& question) {
   const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
   return read <= recipe.integer("model.seq") && !question.whole ? Purpose::generation : Purpose::windows;
 }
 
-// Whoever has the head chooses, all alike.
+// The ranks that have the head choose, all alike.
 std::string text_of(const Recipe& recipe, const Member& member, const TextQuestion& question) {
   const ForwardRank rank(recipe, member.plugins, member.membership, member.rank,
                          purpose_of(recipe, question));
@@ -70,7 +70,7 @@ std::string text_of(const Recipe& recipe, const Member& member, const TextQuesti
   return text;
 }
 
-// Of the first rank; of several, each a process of its own.
+// Returns the answer of the first rank; several ranks are a process each.
 template <class Body>
 std::string ask(const Recipe& recipe, PluginHost& plugins, const std::vector<std::string>& command,
                 Purpose purpose, Body&& body) {
@@ -107,7 +107,7 @@ int answer_text(const Recipe& recipe, const std::vector<SearchPlace>& places, co
                           [&](const Member& member) { return text_of(recipe, member, question); });
 }
 
-// One sequence a rank and microbatch. Schedules may want as many microbatches as their axis has ranks.
+// Takes one sequence a rank and microbatch. Schedules may want as many microbatches as their axis has ranks.
 Recipe one_text(const Recipe& recipe, PluginHost& plugins) {
   Recipe one =
       without_ramp(recipe).with("batch.micro", "1").with("batch.pad", "true").with("batch.global", "1");

@@ -1,4 +1,4 @@
-// prun generate: what a checkpoint goes on with.
+// Implements prun generate: it writes the text that a checkpoint goes on with.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What text is to the model: bytes, tokens of a tokenizer, or nothing that is known.
+// Says what text is to the model: bytes, tokens of a tokenizer, or unknown.
 class Language {
  public:
   Language(const Arguments& arguments, bool bytes, const std::string& by_data, const fs::path& checkpoint)
@@ -61,14 +61,15 @@ class Language {
   std::optional<Tokenizer> tokenizer_;
 };
 
-// What an option of [data] says that a trait of its plugin names; nothing where there is none.
+// Returns the value of the option of [data] that a trait of its plugin names; it is empty where there is
+// none.
 std::string named_by_data(const Recipe& recipe, PluginHost& plugins, std::string_view trait) {
   const RecipeSection section = recipe.section("data");
   const std::string key(trait_of(plugins.note("data", section.plugin()), trait));
   return key.empty() ? "" : section.text(key);
 }
 
-// The tokenizer that is named, or that of the data; and the template of these, or the tokenizer's own.
+// Returns the tokenizer that is named, or that of the data; and the data's template, or the tokenizer's own.
 std::optional<chat::ChatFormat> asked_format(const Arguments& arguments, const Recipe& recipe,
                                              PluginHost& plugins) {
   if (!arguments.has("--chat")) return {};
@@ -92,7 +93,7 @@ std::vector<std::int32_t> asked_tokens(const chat::ChatFormat& format, const std
   return chat::ChatEncoder(format).encode_prompt(conversation);
 }
 
-// As its data plugin says of its tokens.
+// Says whether tokens are bytes, by the data plugin's trait.
 bool are_bytes(const Recipe& recipe, PluginHost& plugins) {
   const std::string data = recipe.section("data").plugin();
   return trait_of(plugins.note("data", data), "tokens") == "bytes";
@@ -117,7 +118,7 @@ std::string tokens_text(std::span<const std::int32_t> tokens) {
   return text;
 }
 
-// But for its tokens and where it ends.
+// Returns all but its tokens and where it ends.
 TextQuestion asked_question(const Arguments& arguments) {
   TextQuestion question;
   question.checkpoint = arguments.words[0];
@@ -129,14 +130,14 @@ TextQuestion asked_question(const Arguments& arguments) {
   return question;
 }
 
-// Which option of the model says how many of a sample's tokens are its encoder's; nothing where it has none.
+// Returns the model's option that counts a sample's encoder tokens; it is empty where there is none.
 std::string encoders_option(const Recipe& recipe, PluginHost& plugins) {
   const PluginNote& note = plugins.note("model", recipe.section("model").plugin());
   return trait_of(note, "predicts") == "spans" ? std::string(trait_of(note, "inputs")) : "";
 }
 
-// An encoder sees all of the text, and what the decoder writes begins with a token that says so: sequences
-// are as long as both come to.
+// An encoder sees all of the text, and the decoder's text begins with a token that says so: sequences are as
+// long as both together.
 Recipe between_encoder_and_decoder(const Recipe& recipe, const std::string& option, bool ends_text,
                                    TextQuestion& question) {
   if (ends_text) question.tokens.push_back(static_cast<std::int32_t>(recipe.integer("data.span_end")));
@@ -147,7 +148,7 @@ Recipe between_encoder_and_decoder(const Recipe& recipe, const std::string& opti
       .with("model.seq", std::to_string(inputs + question.most));
 }
 
-// A sequence is as long as what is read, where nothing says how long it is: the last token is not.
+// Where nothing sets a sequence's length, it is that of the text read: the last token is not.
 Recipe of_that_length(const Recipe& recipe, const TextQuestion& question) {
   const std::int64_t read = static_cast<std::int64_t>(question.tokens.size()) + question.most - 1;
   return recipe.with("model.seq", std::to_string(read));

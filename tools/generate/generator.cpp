@@ -49,8 +49,8 @@ void Generator::run(std::span<const std::int32_t> tokens, std::int64_t position)
   ++steps_;
 }
 
-// Every row of every microbatch has the same text: whoever has the head has its logits. What comes behind the
-// text no position of it looks at.
+// Every row of every microbatch has the same text: each rank with the head has its logits. No position of the
+// text looks at tokens behind it.
 void Generator::stage(std::span<const std::int32_t> tokens, std::int64_t position) {
   const BatchShape shape = batch_shape(assembly_, program_);
   const auto last = static_cast<std::int64_t>(tokens.size()) - 1;

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// Returns how few of the first ones have that share of all together; one at least.
+// Returns the smallest number of first weights that have that share of all together; it is at least one.
 std::size_t nucleus(std::span<const double> weights, double top_p) {
   const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
   double sum = 0;

@@ -33,7 +33,7 @@ std::string text_setting(const Settings& run, std::string_view key) {
   return value ? std::get<std::string>(*value) : std::string();
 }
 
-// Returns what the data plugin's trait says; nothing where that plugin is not here any more.
+// Returns the tokenizer that the data plugin's trait names; nothing where that plugin is not here any more.
 std::string tokenizer_of_data(const Settings& run, PluginHost& plugins) {
   const std::string plugin = text_setting(run, "data.plugin");
   if (plugin.empty()) return {};
@@ -45,7 +45,7 @@ std::string tokenizer_of_data(const Settings& run, PluginHost& plugins) {
   }
 }
 
-// The first folder that has a file gives it.
+// The first of these folders that has a file gives it.
 std::vector<fs::path> folders_of(const Settings& run, PluginHost& plugins) {
   std::vector<fs::path> folders;
   if (const fs::path tokenizer = tokenizer_of_data(run, plugins); !tokenizer.empty())

@@ -72,7 +72,7 @@ std::vector<float> ExportedWeights::trained(Id parameter, std::int64_t layer) co
   return whole(parameter, layer, weights_of(files_, full_name(program_, parameter, layer), which_));
 }
 
-// numbers += factor * up * down, of which `up` may have a stretch of one dimension only.
+// Computes numbers += factor * up * down, of which `up` may have a stretch of one dimension only.
 void ExportedWeights::add(const LowRankChange& change, std::int64_t layer) {
   const Extents shape = extents_of(program_.value(change.weight));
   const std::size_t out = shape.size() - change.in_dims;
@@ -82,7 +82,7 @@ void ExportedWeights::add(const LowRankChange& change, std::int64_t layer) {
   Extents rows = extents_of(program_.value(change.up));
   rows.pop_back();
   for (std::int64_t r = 0; r < elements_of(rows); ++r) {
-    std::int64_t at = 0, left = r, stride = 1;  // of the row in the weight, the last dimension first
+    std::int64_t at = 0, left = r, stride = 1;  // are of the row in the weight, the last dimension first
     for (std::size_t d = out; d-- > 0; left /= rows[d], stride *= shape[d])
       at += (left % rows[d] + (d == change.part ? change.begin : 0)) * stride;
     std::vector<double> sums(static_cast<std::size_t>(width), 0);

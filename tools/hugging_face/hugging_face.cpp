@@ -26,9 +26,9 @@ namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::int64_t piece_elements = 1 << 22;  // that are in memory at a time
+constexpr std::int64_t piece_elements = 1 << 22;  // limits elements that are in memory at a time
 
-// Says whether a key describes the checkpoint's model, but for where it came from.
+// Says whether a key describes the checkpoint's model, except for where it came from.
 bool says_model(const std::string& key) {
   return (key.starts_with("model.") && key != "model.config" && key != "model.init" &&
           key != "model.adapter") ||
@@ -52,7 +52,7 @@ void add_model_strategies(const Settings& recipe, PluginHost& plugins, std::vect
   }
 }
 
-// Calls body(parameter, layer) for all of a model.
+// Calls body(parameter, layer) for all layers of all parameters of a model.
 template <class Body>
 void each_parameter(const Program& program, Body&& body) {
   for (const Id parameter : program.parameters())
@@ -111,7 +111,7 @@ struct Exported {
   std::int64_t bytes() const { return elements_of(spec.shape) * prun::size_of(spec.type); }
 };
 
-// As the checkpoint has them, or as what it does without would be.
+// Returns the type that the checkpoint has, or that a parameter which it lacks would have.
 DType kept_type(const CheckpointFiles& files, const std::string& name) {
   if (const auto found = files.tensors().find(name); found != files.tensors().end())
     return found->second.type;
@@ -180,7 +180,7 @@ class BoxReader {
  private:
   std::vector<float> reordered(std::vector<float>& here, const Extents& box) const {
     if (std::is_sorted(piece_.order.begin(), piece_.order.end())) return std::move(here);
-    Extents there, strides(box.size(), 1);  // of dimensions in their order there, in elements here
+    Extents there, strides(box.size(), 1);  // are of dimensions in their order there, in elements here
     for (std::size_t i = 0; i < box.size(); ++i) {
       there.push_back(box[piece_.order[i]]);
       for (std::size_t d = piece_.order[i] + 1; d < box.size(); ++d) strides[i] *= box[d];
@@ -229,7 +229,7 @@ void write_file(const fs::path& path, ExportedWeights& weights, std::span<const 
   writer.finish();
 }
 
-// As many in a file as fit, in their order; a tensor that is larger has one of its own.
+// Puts as many tensors in a file as fit, in order; a tensor that is larger has a file of its own.
 std::vector<std::span<const Exported>> in_files(std::span<const Exported> tensors, std::int64_t most) {
   std::vector<std::span<const Exported>> files;
   std::size_t first = 0;
@@ -272,7 +272,7 @@ void write_config(const fs::path& path, const ModelProgram& model, std::span<con
   replace_text_file(path, config_text(values));
 }
 
-// What its config.json says is first asked of itself: there is no recipe whose lines could be shown.
+// The options of its config.json are read by themselves first: errors could show no lines of a recipe.
 Recipe recipe_of_directory(PluginHost& plugins, const Conversion& how) {
   plugins.model_options({}, how.from);
   std::vector<std::string> sets = {"model.seq=1", "model.config=" + how.from.string()};
@@ -324,8 +324,7 @@ std::string import_directory(PluginHost& plugins, const Conversion& how) {
 
 namespace {
 
-// Holds a checkpoint, its model with what strategies make of it, and the weights that it leaves to
-// `model.init`.
+// Holds a checkpoint, its model as strategies change it, and the weights that it leaves to `model.init`.
 struct ExportedCheckpoint {
   CheckpointFiles files;
   Recipe recipe;

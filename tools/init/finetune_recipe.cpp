@@ -24,10 +24,10 @@ struct FinetuneDraft {
   bool fast = false;
 };
 
-// Holds what the first conversations say of them all.
+// Holds what the first conversations tell about all.
 struct FirstChats {
   std::int64_t longest = 0;
-  std::vector<bool> holds;  // by token
+  std::vector<bool> holds;  // is by token
 };
 
 constexpr std::int64_t looked_at = 2000;
@@ -139,8 +139,8 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   return out.text();
 }
 
-// Chooses a length that fits the longest conversation, as far as the model goes; it is not more than 4096
-// without being asked.
+// Chooses a length that fits the longest conversation, as far as the model goes; without a user's wish it is
+// at most 4096.
 void choose_length(FinetuneDraft& draft, std::int64_t longest, PluginHost& plugins) {
   constexpr std::int64_t least = 128, most = 4096;
   draft.seq =

@@ -16,7 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What follows from the goal, and from whether the device is one of a few units that are made for this.
+// Holds sizes that follow from the goal, and from whether the device is one of a few units that are made for
+// this.
 struct Size {
   std::int64_t layers = 4, hidden = 256, heads = 4, seq = 256;
   std::int64_t steps = 150, global = 8, warmup = 10;
@@ -34,9 +35,9 @@ Size size_of(const std::string& goal, bool fast) {
 struct Draft {
   RecipeWish wish;
   Size size;
-  std::int64_t ranks = 1, micro = 8;  // micro 0: left out
+  std::int64_t ranks = 1, micro = 8;  // micro 0: it is left out
   bool fast = false, recompute = false;
-  // Its layout is left out, for the search of prun tune.
+  // Says that its layout is left out, for the search of prun tune.
   bool open = false;
 };
 
@@ -151,20 +152,21 @@ std::string text_of(const Draft& draft) {
   return out.text();
 }
 
-// No longer than the model that a config.json describes can look.
+// Keeps the sequence within what the model that a config.json describes can see.
 void limit_sequence(Draft& draft, PluginHost& plugins) {
   const Recipe recipe = parsed_recipe(text_of(draft), plugins);
   const std::int64_t positions = recipe.find("model.positions") ? recipe.integer("model.positions") : 0;
   if (positions > 0) draft.size.seq = std::min(draft.size.seq, positions);
 }
 
-// Sets the batch as near to what was meant as the microbatches of all ranks allow.
+// Sets the batch as near to the wanted one as the microbatches of all ranks allow.
 void set_batch(Draft& draft, std::int64_t micro, std::int64_t wanted) {
   draft.micro = micro;
   draft.size.global = std::max<std::int64_t>(1, wanted / (micro * draft.ranks)) * micro * draft.ranks;
 }
 
-// The planner's, where it is known what this machine takes; nothing else is as good as what was planned.
+// Returns the planner's layout, where this machine's costs are known; no other layout is as good as a planned
+// one.
 std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64_t wanted) {
   try {
     set_batch(draft, 1, wanted);
@@ -184,7 +186,7 @@ std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64
     try_recipe(text, draft.ranks, plugins);
     return text;
   } catch (const Error&) {
-    return {};  // no cost table, or nothing that fits: the usual way says why
+    return {};  // there is no cost table, or nothing fits: the usual way says why
   }
 }
 

@@ -30,7 +30,7 @@ void settle(std::string& value, const Arguments& arguments, const std::string& o
   if (std::getline(std::cin, answer) && !answer.empty()) value = answer;
 }
 
-// It never replaces another file.
+// Writes a new file; it never replaces another one.
 void write_new(const fs::path& file, const std::string& text) {
   const FileDescriptor created(::open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!created.is_open() && errno == EEXIST)
@@ -39,7 +39,7 @@ void write_new(const fs::path& file, const std::string& text) {
   write_fully(created.get(), std::as_bytes(std::span(text)), file);
 }
 
-// Writes a recipe that goes on training a model of Hugging Face on conversations.
+// Writes a recipe that trains a model of Hugging Face further on conversations.
 int init_finetune(const Arguments& arguments, const fs::path& file) {
   FinetuneWish wish;
   wish.name = file.stem().string();

@@ -13,8 +13,8 @@ namespace {
 // Describes the memory of one device.
 struct AssumedMemory {
   std::size_t device = 0;
-  std::optional<std::int64_t> bytes;  // of a rank; nothing: any amount
-  std::string key;                    // of the recipe that says it, or would; empty: none does
+  std::optional<std::int64_t> bytes;  // are those of a rank; nothing: any amount
+  std::string key;                    // is that of the recipe that sets it, or would; empty: none does
 };
 
 std::vector<AssumedMemory> assumed_memory(const Assembly& assembly) {
@@ -50,7 +50,7 @@ std::string ranks_text(const Assembly& assembly) {
          who;
 }
 
-// Lists those whose threads compute on the cores of this machine.
+// Lists the ranks whose threads compute on the cores of this machine.
 std::string threads_text(const Assembly& assembly) {
   for (std::size_t device = 1; device < assembly.device_infos().size(); ++device)
     if (const DeviceInfo& info = assembly.device_infos()[device]; info.host_memory && !info.tier)

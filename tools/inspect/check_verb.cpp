@@ -1,4 +1,4 @@
-// prun check: everything that is wrong with a recipe, and nothing is run.
+// Implements prun check: it says everything that is wrong with a recipe, and runs nothing.
 #include <cstdio>
 #include <functional>
 
@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// What checking came to, for programs: an Error is part of the answer.
+// Prints the result of checking, for programs: an Error is part of the answer.
 int check_for_programs(const std::string& file, const std::function<std::string()>& check) {
   JsonWriter json;
   json.begin_object().member("recipe", file);

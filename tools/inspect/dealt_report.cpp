@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// Counts what one rank has.
+// Counts one rank's share.
 struct Share {
   std::int64_t tensors = 0;
   double flops = 0;

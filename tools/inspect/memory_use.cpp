@@ -34,7 +34,7 @@ bool comes_and_goes(Region region) {
   return region == Region::slot || region == Region::boundary || region == Region::scratch;
 }
 
-// By instance and microbatch, the last call that reads what was kept of it.
+// Returns, by instance and microbatch, the last call that reads what was kept of it.
 std::map<Alive, std::size_t> last_uses(const Plan& plan) {
   std::map<Alive, std::size_t> last;
   for (std::size_t i = 0; i < plan.calls.size(); ++i) {

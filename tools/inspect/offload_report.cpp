@@ -58,7 +58,7 @@ std::string links_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
-// States the times of the rank that is held up longest by what shares its links and its host's memory.
+// States the times of the rank that is held up longest by users of its links and of its host's memory.
 struct SharedTimes {
   double bytes = 0, bandwidth = 0, slowed = 0;
 };

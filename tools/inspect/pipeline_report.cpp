@@ -15,7 +15,7 @@ constexpr std::int32_t drawn_microbatches = 16;
 
 constexpr PassCosts unit_costs{1, 1, 1, 0};
 
-// The calls of the first microbatches, in their order. What each of them waits for is among them.
+// Returns the calls of the first microbatches, in their order. All calls that they wait for are among them.
 PipelineOrder first_microbatches(const PipelineOrder& order, std::int32_t microbatches) {
   PipelineOrder first = order;
   first.shape.microbatches = microbatches;
@@ -26,14 +26,14 @@ PipelineOrder first_microbatches(const PipelineOrder& order, std::int32_t microb
   return first;
 }
 
-// A timed order, or the part of it that is drawn.
+// Is a timed order, or the part of it that is drawn.
 struct Drawing {
   PipelineOrder order;
   PipelineTiming timing;
   std::int32_t first_rank = 0;
 };
 
-// The last ranks: there forwards turn into backwards. Time starts with the first of their calls.
+// Keeps the last ranks: there forwards turn into backwards. Time starts with the first of their calls.
 void keep_last_ranks(Drawing& drawing) {
   const std::int32_t dropped = drawing.order.shape.ranks - drawn_ranks;
   if (dropped <= 0) return;
@@ -58,8 +58,8 @@ Drawing draw_first(const PipelineOrder& order, std::int32_t microbatches) {
   return drawing;
 }
 
-// Microbatches that leave a column for the shortest pass. Of those numbers the one with the fewest gaps: some
-// schedules take microbatches in groups, and part of a group looks idler than it is.
+// Draws microbatches that leave a column for the shortest pass. Of those numbers it takes the one with the
+// fewest gaps: some schedules take microbatches in groups, and part of a group looks idler than it is.
 Drawing what_fits(const PipelineOrder& order) {
   Drawing best = draw_first(order, 1);
   double least = 1;
@@ -118,7 +118,7 @@ std::string units(double count) {
   return text;
 }
 
-// What a row of steps takes longer where it ends: at saves, evaluations, comparisons and the stop.
+// Says how much longer a row of steps takes where it ends: at saves, evaluations, comparisons and the stop.
 std::string drain_text(const PipelineOrder& order) {
   if (!order.overlap) return "";
   const double step = time_schedule(order, unit_costs).makespan - order.overlap->drain;
@@ -127,7 +127,7 @@ std::string drain_text(const PipelineOrder& order) {
                         ": ahead of saves, evaluations and comparisons, and of the end\n");
 }
 
-// What it takes that passes train with weights of updates before.
+// Says what it costs that passes train with weights of earlier updates.
 std::string versions_text(const Assembly& assembly) {
   const Program& program = assembly.program();
   if (program.delay() == 0) return "";

@@ -1,4 +1,4 @@
-// prun plan: what a recipe comes to before anything runs.
+// Implements prun plan: it shows what a recipe needs before anything runs.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -31,7 +31,7 @@ double step_flops(const Assembly& assembly) {
   return model_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
 }
 
-// Says whether there is anything to say about it.
+// Says whether there is anything to report about it.
 bool recomputes(const Assembly& assembly) {
   return chooses_recompute(assembly.unlowered()) || recomputed_text(assembly.unlowered()) != "nothing";
 }
@@ -98,7 +98,8 @@ std::vector<std::int64_t> memory_of_stages(const Assembly& assembly) {
   return all;
 }
 
-// Says what is kept in codes instead of as it is, of all layers on one rank and for one microbatch.
+// Says which values of all layers are kept in codes instead of as they are, on one rank and for one
+// microbatch.
 std::string saved_text(const Assembly& assembly) {
   const Program& program = assembly.program();
   if (assembly.recipe().text("precision.saved") == "compute") return "";
@@ -172,7 +173,8 @@ void write_ranges(JsonWriter& json, const Plan& plan, const std::vector<PurposeB
   json.end_array();
 }
 
-// "40 % in device memory, 60 % in pinned host memory": of what has its home in several places.
+// Returns "40 % in device memory, 60 % in pinned host memory" for tensors that have their home in several
+// places.
 std::string shares_text(const Layout& layout, const PurposeBytes& purpose) {
   if (!purpose.stays) return "";
   std::vector<std::string> shares;
@@ -184,7 +186,7 @@ std::string shares_text(const Layout& layout, const PurposeBytes& purpose) {
   return shares.size() < 2 ? "" : "  " + join(shares, ", ");
 }
 
-// Says what the arena is made of.
+// Says what the arena consists of.
 std::string purposes_text(const Program& program, const Plan& plan) {
   std::string text;
   for (const PurposeBytes& purpose : bytes_by_purpose(program, plan))
@@ -200,7 +202,7 @@ double tokens_per_second(const Assembly& assembly, const Simulation& simulation)
 
 std::string seconds_text(double seconds) { return format(seconds < 10 ? "%.2f s" : "%.0f s", seconds); }
 
-// Says what a save passes through, and what it holds up.
+// Says which memory a save passes through, and for how long it holds up training.
 std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   const ProcessNeed& need = assembly.process_need();
   if (need.saved_bytes == 0) return "";
@@ -215,7 +217,7 @@ std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
 }
 
-// What a step of each size of the batch is and takes, where it grows.
+// Says what a step of each size of the batch is and takes, where the batch grows.
 std::string ramp_text(const Assembly& assembly, const Forecast& forecast) {
   std::string text;
   for (std::size_t i = 0; i < forecast.ramp.size(); ++i) {

@@ -1,4 +1,4 @@
-// prun trace: what every queue of every rank does when, from a real run or from a simulated one.
+// Implements prun trace: it shows when each queue of every rank does what, in a real run or a simulated one.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -66,7 +66,7 @@ int simulated(const Arguments& arguments, const Opened& opened, const std::files
   return 0;
 }
 
-// Ranks that run, each with its recorder.
+// Runs ranks, each with its recorder.
 class Recording {
  public:
   explicit Recording(std::int64_t steps) : steps_(steps) {}
@@ -78,8 +78,8 @@ class Recording {
     return {recorder.get()};
   }
 
-  // What is to be said of the rank, and its trace. One step to warm up. Where steps overlap, those asked for
-  // are between others, with which a row of them begins and ends.
+  // Returns what to say of the rank, and its trace. One step warms it up. Where steps overlap, the recorded
+  // steps are between others, with which a row of them begins and ends.
   std::string run(Trainer& trainer) {
     using Clock = std::chrono::steady_clock;
     std::vector<double> seconds;
@@ -112,7 +112,7 @@ class Recording {
     return recorders_.at(rank)->events();
   }
 
-  // Steps that a row of them begins with, and as many that it ends with: alike on all ranks.
+  // Counts the steps that a row of them begins with, and as many that it ends with: alike on all ranks.
   static std::int64_t others(const Plan& plan) { return plan.overlaps ? plan.running - 1 : 0; }
 
   StepTimes mean(const Plan& plan, const std::vector<Event>& events) const {

@@ -24,20 +24,20 @@ double element(const std::byte* data, DType type, std::int64_t i) {
   return static_cast<double>(static_cast<float>(reinterpret_cast<const bf16*>(data)[i]));
 }
 
-// How far layouts may be apart that compute in this format: sums in another order differ by some roundings.
-// Of bf16, eight bits are left, and of fp16 fewer than its eleven where numbers are small.
+// Returns how far layouts may be apart that compute in this format: sums in another order differ by some
+// roundings. Of bf16 eight bits are left, and of fp16 fewer than its eleven where numbers are small.
 double bound_of(const std::string& precision) {
   if (precision == "fp64") return 1e-9;
   return precision == "fp32" ? 1e-5 : 2e-2;
 }
 
-// The largest of one number near 1.
+// Returns the largest rounding of a number near 1.
 double rounding_of(const std::string& precision) {
   const int bits = precision == "fp64" ? 53 : precision == "fp32" ? 24 : precision == "fp16" ? 11 : 8;
   return std::ldexp(1.0, -bits);
 }
 
-// Of the coarsest of the formats that gradients pass through. In codes they are rounded alike.
+// Returns the largest of `what` over formats that gradients pass through. In codes they are rounded alike.
 double of_gradients(const Recipe& recipe, double (*what)(const std::string&)) {
   double largest = what(recipe.text("precision.compute"));
   for (const char* key : {"precision.gradient", "precision.reduce"})
@@ -58,14 +58,14 @@ double relative(double value, double reference) {
 
 using Tensors = std::map<std::string, std::vector<double>>;
 
-// What the one rank computed.
+// Holds what the one rank computed.
 struct Reference {
   std::vector<StepResult> steps;
   Tensors gradients, parameters;
   WrittenNumbers numbers;
 };
 
-// Of the ranks that are threads of this process, one each.
+// Holds a probe for each rank that is a thread of this process.
 class NumberProbes {
  public:
   explicit NumberProbes(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
@@ -79,7 +79,7 @@ class NumberProbes {
     const auto found = probes_.find(trainer.assembly().rank());
     return found == probes_.end() ? nullptr : found->second.get();
   }
-  // None where nothing is named: they would have kernels run one by one.
+  // Returns none where no values are named: probes would have kernels run one by one.
   Probes probes() {
     if (patterns_.empty()) return {};
     return [this](const Assembly& assembly, Communicators*) { return std::vector<Probe*>{add(assembly)}; };
@@ -126,7 +126,7 @@ double norm(const Tensors& tensors) {
   return std::sqrt(squares);
 }
 
-// How far one rank is from it.
+// Compares one rank with the reference.
 class Comparison {
  public:
   Comparison(const Reference& reference, double least_of_all)
@@ -177,7 +177,7 @@ class Comparison {
   }
 
   const Reference& reference_;
-  const double least_;  // that a tensor's gradients are compared by
+  const double least_;  // is what a tensor's gradients are compared by, at least
   LayoutDifferences differences_;
 };
 
@@ -232,7 +232,7 @@ Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delay
 
 namespace {
 
-// Those that sum a gradient by codes, and over further axes what has come of these.
+// Counts the ranks that sum a gradient by codes, and over further axes the sums of these.
 std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
   std::int64_t ranks = program.mesh().extent(bucket.summed_in_update.value_or(bucket.axis));
   for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce)) {
@@ -243,8 +243,8 @@ std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
   return ranks;
 }
 
-// Of what one rank rounds, the first that is not sent in codes here, such as an expert that one rank has to
-// itself; none.
+// Returns the first value that one rank rounds and that is not sent in codes here, such as an expert that one
+// rank has to itself; or none.
 Id never_rounded(const Program& program) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (const Id id : program.segment(segment).values) {
@@ -256,8 +256,8 @@ Id never_rounded(const Program& program) {
   return none;
 }
 
-// Where ranks round what each of them has before it is summed, their microbatches are the one rank's one by
-// one.
+// Where ranks round what each of them has before it is summed, each of their microbatches must be one of the
+// one rank's.
 void check_rounds_alike(const Assembly& assembly) {
   const BatchArithmetic& batch = assembly.batch();
   const Program& program = assembly.program();
@@ -291,7 +291,7 @@ void check_gathers_alike(const Program& program) {
                 "', which one rank would round; verify it with precision.gather = \"compute\"");
 }
 
-// Sequences that the one rank takes at once.
+// Returns the number of sequences that the one rank takes at once.
 std::int64_t micro_of_one_rank(const Assembly& assembly) {
   const BatchArithmetic& batch = assembly.batch();
   check_gathers_alike(assembly.program());

@@ -18,13 +18,13 @@ Recipe in_fp64(Recipe recipe) {
   return recipe;
 }
 
-// What fp64 cannot do, the recipe's own precision perhaps can.
+// Where fp64 is not supported, the recipe's own precision may be.
 [[noreturn]] void refuse_fp64(const Error& error, const Opened& opened) {
   const Assembly as_it_is(*opened.recipe, *opened.plugins);
   throw_error(error.code(), error.what(), "; prun verify --as-is compares in the recipe's own precision");
 }
 
-// A checkpoint's bits are of the recipe's precision.
+// A checkpoint's bits are in the recipe's precision.
 void check_can_resume(const Recipe& recipe) {
   const std::string& from = recipe.text("run.resume");
   if (!from.empty() && recipe.text("precision.state") != "fp64")

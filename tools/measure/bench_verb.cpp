@@ -28,7 +28,7 @@ std::filesystem::path target(const Arguments& arguments) {
   return arguments.path("--out").value_or(default_costs_path());
 }
 
-// A person gets this part of what was measured; a program gets all of it.
+// A person sees this part of the measurements; a program gets all of them.
 void save(const Arguments& arguments, const CostTable& table, const std::string& said) {
   merge_costs(target(arguments), table);
   if (arguments.has("--json"))
@@ -54,7 +54,7 @@ std::string memory_line(const CostTable& table) {
   return table.host_gb_per_second ? format("memory of the host: %.1f GB/s\n", *table.host_gb_per_second) : "";
 }
 
-// Prints what the reader should know before it takes minutes.
+// Prints what the reader should know before minutes of measuring.
 void say_first(const Arguments& arguments, const Opened& opened, const Say& say) {
   if (arguments.has("--json")) return;
   if (const std::string busy = busy_note(); !busy.empty())
@@ -132,7 +132,7 @@ int comm(const Arguments& arguments) {
   return 0;
 }
 
-// Returns one case where either is given.
+// Returns one case where the user gives either number.
 std::vector<IoCase> cases_asked(const Arguments& arguments, const TierPlugin& tier) {
   if (arguments.values.count("--stripe") + arguments.values.count("--depth") == 0) return io_cases(tier);
   if (tier.kib.empty())
@@ -141,7 +141,7 @@ std::vector<IoCase> cases_asked(const Arguments& arguments, const TierPlugin& ti
   return {{arguments.number("--stripe", IoCase{}.stripe_kib), arguments.number("--depth", IoCase{}.depth)}};
 }
 
-// Returns the only tier, or the one that is named.
+// Returns the only tier, or the one that the user names.
 TierPlugin tier_asked(const Arguments& arguments, const PluginHost& plugins) {
   const std::vector<TierPlugin> tiers = tier_plugins(plugins.places());
   std::vector<std::string> names;
@@ -156,7 +156,7 @@ TierPlugin tier_asked(const Arguments& arguments, const PluginHost& plugins) {
               names.empty() ? "; no device plugin is one" : "; there are " + join(names, ", "));
 }
 
-// What is kept for predictions is what the tier does where a recipe says nothing of it.
+// Predictions use the rates that the tier has where a recipe says nothing of it.
 int io(const Arguments& arguments) {
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
   IoAsked asked;
@@ -195,7 +195,7 @@ std::vector<std::string> settings_asked(const Arguments& arguments, const Settin
   return {bench.find(asked->second).name};
 }
 
-// Returns the bench of a strategy, or of a key.
+// Returns the bench of the given strategy, or of a key.
 SettingBench bench_asked(const Arguments& arguments, const std::vector<SearchPlace>& places) {
   const std::string& word = arguments.words[0];
   if (word == "settings") return bench_of(arguments.values.at("--key"), arguments.values.at("--values"));
@@ -215,7 +215,7 @@ int settings(const Arguments& arguments) {
       bench_asked(arguments, plugin_places(arguments.words[1], arguments.sets, arguments.plugin_paths));
   const Opened opened = open_recipe(arguments, arguments.words[1], asked_rank());
   const std::int64_t steps = arguments.number("--steps", 20);
-  constexpr std::int64_t fewest = 3;  // of which one is measured
+  constexpr std::int64_t fewest = 3;  // at least one of them is measured
   if (steps < fewest)
     throw_error(ErrorCode::bad_input, "--steps takes at least ", fewest, " steps here, not ", steps);
   const std::vector<std::string> asked = settings_asked(arguments, bench);

@@ -25,7 +25,7 @@ constexpr CommKind measured[] = {CommKind::all_reduce, CommKind::all_gather, Com
 constexpr std::int64_t smallest = 1024;
 constexpr int batches = 5;
 
-// Returns as many as take some milliseconds.
+// Returns a number of repeats that takes some milliseconds.
 int repeats(std::int64_t bytes) {
   return static_cast<int>(std::clamp<std::int64_t>((4 << 20) / bytes, 1, 50));
 }
@@ -67,11 +67,11 @@ class OwnedCommunicator {
   Communicator handle_;
 };
 
-// Is one rank's part: it has a communicator of all ranks and, of the first two, one of these, as a pipeline
+// Is one rank's part: it has a communicator of all ranks and, for the first two, one of these, as a pipeline
 // has it.
 class BenchRank {
  public:
-  // Is collective.
+  // This is collective.
   BenchRank(const Recipe& recipe, PluginHost& plugins, int rank, const Exchange& exchange,
             std::int64_t largest)
       : largest_(largest),
@@ -112,7 +112,7 @@ class BenchRank {
   }
 
  private:
-  // Has no communicator where this rank is none of its members.
+  // It has no communicator where this rank is none of its members.
   struct Line {
     OwnedCommunicator communicator;
     std::size_t members;
@@ -121,7 +121,7 @@ class BenchRank {
 
   Communicator communicator(CommMembers of, const Exchange& exchange) {
     raise(device_->make_current());
-    of.groups = 2;  // all, and the pair
+    of.groups = 2;  // counts all, and the pair
     const bool takes_part = std::find(of.members.begin(), of.members.end(), rank_) != of.members.end();
     return takes_part || info_.splits ? make_communicator(*comm_, of, exchange) : nullptr;
   }
@@ -195,9 +195,9 @@ class BenchRank {
   const DeviceInfo device_info_;
   const std::shared_ptr<CommInterface> comm_;
   const CommInfo info_;
-  DeviceMemory memory_;  // what goes in, and behind it what comes out
+  DeviceMemory memory_;  // holds operands, and behind them results
   SideQueue queue_;
-  OwnedCommunicator world_;  // where the plugin splits
+  OwnedCommunicator world_;  // is used where the plugin splits
   Line all_, pair_;
   AttachedMemory attached_;
 };
@@ -225,7 +225,7 @@ std::vector<double> numbers_of(const std::string& answer) {
   return numbers;
 }
 
-// The slowest member's time counts; of the batches, the lower quartile: what else runs only ever adds.
+// The slowest member's time counts; of the batches, the lower quartile: other programs only ever add time.
 CostTable table_of(const std::vector<std::vector<double>>& seconds, const std::string& device,
                    std::int64_t largest) {
   CostTable table;

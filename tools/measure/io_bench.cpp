@@ -19,10 +19,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::int64_t call_bytes = std::int64_t{128} << 20;  // that a queue is asked for at once
-constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;  // of one copy
+constexpr std::int64_t call_bytes = std::int64_t{128} << 20;  // is what a queue is given at once
+constexpr std::int64_t piece_bytes = std::int64_t{16} << 20;  // is one copy's
 
-// Returns a recipe of only a tier.
+// Returns a recipe of nothing but a tier.
 Recipe recipe_of_drives(const IoAsked& asked, const IoCase& one, PluginHost& plugins) {
   std::string paths;
   for (const std::filesystem::path& folder : asked.folders)
@@ -87,7 +87,7 @@ class Way {
   DeviceInterface& tier_;
   Pinned memory_;
   Queue queue_ = nullptr;
-  std::deque<std::vector<std::array<Tensor, 2>>> operands_;  // outlive the works
+  std::deque<std::vector<std::array<Tensor, 2>>> operands_;  // must outlive the works
   std::deque<std::vector<Launch>> launches_;
   std::vector<BoundWork> works_;
 };
@@ -153,7 +153,7 @@ void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates,
       plugins.create<DeviceInterface>("device", asked.tier.name, recipe_of_drives(asked, {}, plugins));
   DeviceInfo info;
   raise(tier->info(&info));
-  // The op counts what it reads and what it writes.
+  // The op counts the bytes it reads and the bytes it writes.
   const KernelFit fit{0, 0, 1 / rates.mix()};
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::u16})
     table.kernels[{"copy", type, std::string(info.name.view())}] = fit;

@@ -26,7 +26,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// After which no further steps of a recipe are timed, if there were two.
+// After this time no further steps of a recipe are timed, if there were two.
 constexpr double most_seconds = 30;
 
 double seconds_since(Clock::time_point begin) {
@@ -35,7 +35,7 @@ double seconds_since(Clock::time_point begin) {
 
 // ---------------------------------------------------------------- who computes beside it
 
-// Further ranks, each on a thread, that take steps until they are stopped.
+// Holds further ranks, each on a thread, that take steps until they are stopped.
 class Neighbours {
  public:
   Neighbours(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t count)
@@ -47,7 +47,7 @@ class Neighbours {
   void wait_until_busy() const {
     while (busy_ < static_cast<std::int64_t>(threads_.size())) std::this_thread::yield();
   }
-  // Raises what went wrong in one of them.
+  // Throws what one of them has thrown.
   void stop() {
     stopped_ = true;
     threads_.clear();
@@ -80,12 +80,12 @@ class Neighbours {
   std::atomic<std::int64_t> busy_{0};
   std::mutex mutex_;
   std::exception_ptr error_;
-  std::vector<std::jthread> threads_;  // last: they end first
+  std::vector<std::jthread> threads_;  // must be last: they end first
 };
 
 // ---------------------------------------------------------------- the grid
 
-// Writes what the models of the grid read: letters.
+// Writes the text that the models of the grid read: letters.
 class LetterFile {
  public:
   LetterFile() : folder_(fs::temp_directory_path() / ("prun-bench-" + std::to_string(getpid()))) {
@@ -159,7 +159,7 @@ std::vector<GridPart> grid_parts(bool quick) {
   return parts;
 }
 
-// Samples of one device, if it has none yet, and the fits that follow from them.
+// Takes samples of one device, if it has none yet, and the fits that follow from them.
 void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
                 const Say& say, bool quick) {
   const std::vector<GridPart> parts = grid_parts(quick);
@@ -201,7 +201,7 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   trainer.step();
   neighbours.wait_until_busy();
   timer.forget();
-  // It runs a step with each kernel by itself, and one as it is.
+  // Each pair is a step with each kernel by itself, and a step as usual.
   const auto pairs = [&trainer](std::int64_t count) { trainer.run(2 * count, [](const StepResult&) {}); };
   const Clock::time_point begin = Clock::now();
   pairs(1);
@@ -211,8 +211,8 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   return timer.result(assembly);
 }
 
-// What passes until a thread that waited long enough to sleep goes on, as one does for an exchange; and what
-// a call without kernels takes.
+// Measures how long a thread that waited long enough to sleep takes to go on, as one does for an exchange;
+// and how long a call without kernels takes.
 Overheads time_overheads(DeviceInterface& device) {
   constexpr std::uint64_t rounds = 200, calls = 10000;
   Counter counters[2] = {0, 0};
@@ -261,15 +261,15 @@ void bench_grid(PluginHost& plugins, CostTable& table, const Say& say, bool quic
 
 namespace {
 
-// One rank of each stage: all others do the same as one of them.
+// Returns one rank of each stage: all others do the same as one of them.
 std::vector<int> stages_of(const Recipe& recipe, PluginHost& plugins) {
   const Assembly assembly(recipe, plugins);
   if (!assembly.pipeline()) return {0};
   return assembly.mesh().group(0, assembly.pipeline()->axis);
 }
 
-// As they are, and what any other copy over a device's link takes by its bytes, of whatever type: which
-// tensors go over it changes with each setting of what uses it.
+// Keeps the times of kernels, and fits the time of any other copy over a device's link to its bytes, of
+// whatever type: which tensors go over it changes with each setting.
 class Measured {
  public:
   explicit Measured(CostTable& table) : table_(table) {}

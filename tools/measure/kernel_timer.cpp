@@ -91,7 +91,7 @@ double KernelTimer::alone(const Call& call) const {
   return seconds;
 }
 
-// Averages over a piece's calls. What takes no time was measured with the call after it.
+// Averages over a piece's calls. Calls that take no time were measured with the call after them.
 KernelTimer::Shares KernelTimer::shares() const {
   struct Mean {
     double sum = 0;
@@ -122,8 +122,8 @@ KernelTimer::Shares KernelTimer::shares() const {
   return shares;
 }
 
-// The simulation knows what then holds it up. Where the recipe's device computes on the host, so do others,
-// on the same cores: there all that was found in steps is the price.
+// The simulation knows what holds such a copy up. Where the recipe's device computes on the host, others do
+// as well, on the same cores: there the whole measured time is the price.
 bool KernelTimer::moves_beside_others(const Assembly& assembly, const PlannedStep& step) const {
   if (assembly.device_info().host_memory || assembly.device_infos().size() == 1) return false;
   std::vector<bool> on_host;

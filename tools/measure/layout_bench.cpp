@@ -16,7 +16,7 @@ class ExchangeTimer final : public Probe {
     double begin = 0, end = 0;
   };
 
-  // Measures `steps` steps, beyond which nothing is kept.
+  // Measures `steps` steps; later ones are not kept.
   ExchangeTimer(const Plan& plan, std::int64_t steps) : queues_(plan.queues.size()) {
     for (std::size_t q = 0; q < queues_.size(); ++q)
       queues_[q].times.reserve(exchanges_of(plan, q).size() * static_cast<std::size_t>(steps));
@@ -46,14 +46,14 @@ class ExchangeTimer final : public Probe {
     queue.begin = at;
   }
 
-  // Is called while no step runs.
+  // Must be called while no step runs.
   void forget() {
     for (Queue& queue : queues_) queue.times.clear();
   }
   const std::vector<Time>& times(std::size_t queue) const { return queues_[queue].times; }
 
  private:
-  struct alignas(64) Queue {  // written by one thread
+  struct alignas(64) Queue {  // is written by one thread
     std::vector<Time> times;
     double begin = 0;
   };
@@ -146,16 +146,16 @@ class LayoutTimer {
   std::map<std::int64_t, RankProbes> probes_;
 };
 
-// Is one exchange as one member had it.
+// Is one exchange as one member measured it.
 struct Attendance {
   PlannedExchange exchange;
   double begin = 0, end = 0;
 };
 
-// Holds the exchanges of one queue among the same members, a list for each, in the order of the queue: the
-// ones with the same number belong together.
+// Holds the exchanges of one queue among the same members, a list for each member, in the order of the queue:
+// those with the same number belong together.
 using Attendances = std::vector<std::vector<Attendance>>;
-using Place = std::pair<std::string, std::vector<int>>;  // the queue's name, its members
+using Place = std::pair<std::string, std::vector<int>>;  // holds the queue's name, its members
 
 // Holds what follows from all ranks' answers.
 class LayoutTimes {
@@ -223,7 +223,7 @@ class LayoutTimes {
       const Attendance& one = list.at(number);
       last = std::max(last, one.begin);
       begins += one.begin;
-      // Whoever sends may be done before it has arrived.
+      // A sender may be done before the data has arrived.
       if (one.exchange.kind != CommKind::send) end = std::max(end, one.end);
     }
     const PlannedExchange& exchange = attendances.front().at(number).exchange;
@@ -233,7 +233,7 @@ class LayoutTimes {
     list.lateness.push_back(last - begins / static_cast<double>(attendances.size()));
   }
 
-  std::string device_;  // of the first, by which all are planned
+  std::string device_;  // is that of the first, by which all are planned
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
 };

@@ -12,7 +12,7 @@
 namespace prun {
 namespace {
 
-constexpr std::size_t elements = std::size_t{128} << 20;  // of each: half a GiB
+constexpr std::size_t elements = std::size_t{128} << 20;  // counts those of each: half a GiB
 constexpr std::size_t piece = std::size_t{1} << 20;
 constexpr int repeats = 5;
 
@@ -24,8 +24,8 @@ double seconds_of(auto&& body) {
 
 }  // namespace
 
-// Returns the fastest of some runs: what else runs here only slows down. A piece may have another thread each
-// time, as with updates.
+// Returns the rate of the fastest of some runs: other programs only slow them down. A piece may have another
+// thread each time, as with updates.
 double host_bandwidth() {
   const auto threads = static_cast<std::size_t>(this_machine().cores);
   const auto a = std::make_unique_for_overwrite<float[]>(elements),

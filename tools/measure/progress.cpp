@@ -14,8 +14,8 @@
 namespace prun {
 namespace {
 
-constexpr double said_every = 3;       // seconds
-constexpr double least_to_tell = 0.3;  // of a core: what a desktop does by itself is no matter
+constexpr double said_every = 3;       // counts seconds
+constexpr double least_to_tell = 0.3;  // a share of a core: what a desktop does by itself does not matter
 
 // Reads user, nice, system, idle, iowait, irq, softirq and steal of all cores together, in ticks.
 std::vector<double> ticks_in(std::string_view stat) {

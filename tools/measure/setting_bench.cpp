@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// So that even few steps have one whose exposed communication is measured, and most have none of its cost.
+// Even a few steps then have one whose exposed communication is measured, and most have none of its cost.
 constexpr const char* measured_every = "5";
 
 double median(std::vector<double> list) {

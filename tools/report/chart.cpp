@@ -21,7 +21,7 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // Room around a line that is flat, or nothing at all.
+  // Makes room around a line that is flat, or around nothing at all.
   void settle() {
     if (!(low <= high)) low = 0, high = 1;
     if (low == high) {
@@ -47,7 +47,7 @@ double y_of(const Range& range, double value) {
 
 std::string coordinate(double value) { return format("%.1f", value); }
 
-// Writes what has room to the left of the axis.
+// Writes a number so that it has room to the left of the axis.
 std::string tick_text(double value) {
   if (std::abs(value) >= 1e9) return number_text(value / 1e9) + "G";
   return std::abs(value) >= 1e6 ? number_text(value / 1e6) + "M" : number_text(value);
@@ -72,10 +72,10 @@ void add_axes(Html& page, const Range& steps, const Range& values) {
                  {{"x", coordinate(x_of(steps, at))}, {"y", coordinate(height - 8)}, {"class", "tick x"}});
 }
 
-// Lines end where a value is not finite, and go on behind it. A point between two such is a dash.
+// Lines end where a value is not finite, and go on behind it. A point between two such values is a dash.
 std::string path_of(const Curve& curve, const Range& steps, const Range& values) {
   std::string path;
-  int length = 0;  // of the line at hand
+  int length = 0;  // counts those of the line at hand
   const auto end_line = [&] {
     if (length == 1) path += "m-3 0h6";
     length = 0;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
 
-// Letters that show nothing, or turn others round.
+// Says whether a letter shows nothing, or turns others round.
 bool is_deceptive(char32_t letter) {
   return (is_control(letter) && letter != '\n' && letter != '\t') || letter == 0x200B;
 }

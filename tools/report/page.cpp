@@ -27,8 +27,8 @@ std::string source_of(std::string_view embedded) {
   return "'sha256-" + base64_of_hex(sha256_hex(embedded)) + "'";
 }
 
-// The browser's own word that nothing else of a page acts: were a text ever taken for markup, it could
-// neither run nor load anything.
+// Returns the browser's rule by which nothing else of a page can act: were a text ever taken for markup, it
+// could neither run nor load anything.
 std::string policy() {
   return "default-src 'none'; style-src " + source_of(page_style) + "; script-src " + source_of(page_script) +
          "; base-uri 'none'; form-action 'none'";

@@ -43,7 +43,7 @@ void open_drawing(Html& page, const std::string& id, double height, const std::s
 
 // ------------------------------------------------------------------- memory
 
-// Returns those of all these ranks, in their order.
+// Returns the purposes of all these ranks, in their order.
 std::vector<std::string> purposes_of(const Assembly& assembly, const std::vector<std::int64_t>& ranks) {
   std::vector<std::string> names;
   for (const std::int64_t rank : ranks)
@@ -87,7 +87,7 @@ void add_regions(Html& page, const Assembly& assembly) {
   add_table(page, assembly.pipeline() ? "of a rank of each stage" : "of a rank", heads, rows);
 }
 
-// Draws a stack from below: what is always there, what is kept for backward, scratch of the call.
+// Draws a stack from below: memory that is always used, what is kept for backward, scratch of the call.
 void draw_use(Html& page, const MemoryUse& use) {
   constexpr double height = 200, left = 70, bottom = 22, top = 10;
   std::int64_t most = 1;
@@ -119,7 +119,7 @@ void draw_use(Html& page, const MemoryUse& use) {
   page.close().close();
 }
 
-// Long steps are drawn by the most of each few calls.
+// Draws long steps by the most of each few calls.
 MemoryUse thinned(MemoryUse use) {
   const std::size_t every = use.moments.size() / most_moments + 1;
   if (every == 1) return use;
@@ -137,7 +137,7 @@ MemoryUse thinned(MemoryUse use) {
 
 void add_memory(Html& page, const Assembly& assembly) {
   open_section(page, "memory-section", "Memory");
-  std::int64_t rank = 0;  // that needs most
+  std::int64_t rank = 0;  // the one that needs most
   for (std::int64_t other = 0; other < std::min<std::int64_t>(assembly.mesh().world(), 4096); ++other)
     if (assembly.plan_of(other).layout.memory.total() > assembly.plan_of(rank).layout.memory.total())
       rank = other;
@@ -300,7 +300,7 @@ double peak_bytes(const LoggedFinish& finish) {
   return static_cast<double>(most);
 }
 
-// As the run had planned it, which may have been elsewhere, on other cores; else as it is planned here.
+// Returns what the run had planned, perhaps elsewhere, on other cores; else what is planned here.
 double most_planned(const Assembly& assembly, const RunLog* log) {
   std::int64_t most = 0;
   if (log && log->finish && !log->finish->memory.empty()) {

@@ -23,7 +23,7 @@ bool is_recipe(const std::string& word) {
   return extension == ".toml" || (fs::is_regular_file(word, ignored) && extension != ".jsonl");
 }
 
-// As the run's folder says it was; the choices that `auto` left open are made anew.
+// Plans as the run's folder says; the choices that `auto` left open are made anew.
 AddPlan plan_of_run(const Arguments& arguments, const fs::path& folder) {
   return [&arguments, folder](Html& page, const RunLog& log) {
     const Opened opened = open_recipe(arguments, (folder / "recipe.toml").string());
@@ -33,7 +33,7 @@ AddPlan plan_of_run(const Arguments& arguments, const fs::path& folder) {
   };
 }
 
-// The search whose first is taken where the recipe leaves its layout open: the same one, since it counts.
+// Returns the search whose first layout is taken where the recipe leaves it open: it is the same each time.
 std::optional<TuneResult> layouts_of(const Arguments& arguments, const std::string& file) {
   const Opened opened = open_unsettled(arguments, file);
   if (!leaves_layout_open(*opened.unsettled)) return {};

@@ -1,4 +1,4 @@
-// prun RECIPE: trains what it describes.
+// Implements prun RECIPE: it trains what the recipe describes.
 #include <cstdio>
 #include <cstdlib>
 
@@ -65,7 +65,7 @@ void preflight_quietly(const Assembly& assembly, PluginHost& plugins) {
   preflight(assembly, plugins);
 }
 
-// Starts one process a rank, each of which runs the same command. Problems of the recipe are reported here,
+// Starts one process for each rank, which runs the same command. Problems of the recipe are reported here,
 // once.
 int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
   opened.plugins->set_local({0, ranks, true, true});
@@ -132,7 +132,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
   });
 }
 
-// Nobody beside it says how to go on.
+// No launcher beside it says how to go on.
 int run_alone(const Assembly& assembly, const Opened& opened, const std::string& command) {
   try {
     return train_alone(assembly, *opened.plugins, command, *opened.flight);

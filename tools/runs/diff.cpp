@@ -74,7 +74,7 @@ bool same_bits(double a, double b) {
   return std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
 }
 
-// Steps that both have, in the order of their numbers.
+// Returns the steps that both runs have, in the order of their numbers.
 std::vector<std::pair<const LoggedStep*, const LoggedStep*>> common_steps(const RunLog& a, const RunLog& b) {
   std::vector<std::pair<const LoggedStep*, const LoggedStep*>> common;
   for (auto left = a.steps.begin(), right = b.steps.begin();

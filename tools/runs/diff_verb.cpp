@@ -1,4 +1,4 @@
-// prun diff: what two runs do not have in common.
+// Implements prun diff: it shows in what two runs differ.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::size_t chunk_bytes = std::size_t{1} << 20;
 constexpr std::size_t longest_line = std::size_t{16} << 20;
 
-// Returns, of an object of objects, the loss of each.
+// Returns the loss of each member of an object of objects.
 std::vector<std::pair<std::string, double>> losses_in(std::string_view text, const char* what) {
   std::vector<std::pair<std::string, double>> losses;
   if (text.empty()) return losses;
@@ -95,7 +95,7 @@ LoggedStart start_of(const LogLine& line) {
   return start;
 }
 
-// Older logs have what a second comes to at their start alone.
+// Older logs state the tokens and FLOPs of a second at their start alone.
 LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
   LoggedStep step;
   step.step = line.integer("step");
@@ -165,7 +165,7 @@ void take_start(LoggedStart start, RunLog& log) {
   log.parts.push_back({std::move(start), time});
 }
 
-// A line of a type that is not known here says nothing; one that is no record is counted.
+// A line of an unknown type is ignored; a line that is no record is counted.
 void take(std::string_view text, LogLine& line, RunLog& log) {
   if (text.empty()) return;
   if (!line.parse(text) || line.raw("type").empty()) {
@@ -186,7 +186,7 @@ void take(std::string_view text, LogLine& line, RunLog& log) {
   if (!log.parts.empty()) log.parts.back().end = line.number("time", log.parts.back().end);
 }
 
-// What a line holds may be anything: what cannot be read in it spoils no other.
+// A line may hold anything: a line that cannot be read must spoil no other.
 void take_guarded(std::string_view text, LogLine& line, RunLog& log) {
   try {
     take(text, line, log);
@@ -213,7 +213,7 @@ std::int64_t size_of(const FileDescriptor& file) {
 std::int64_t each_line(const FileDescriptor& file, const fs::path& path, std::int64_t at,
                        const std::function<void(std::string_view)>& body) {
   std::string buffer;
-  std::size_t held = 0;  // bytes of an unfinished line at the buffer's front
+  std::size_t held = 0;  // counts bytes of an unfinished line at the buffer's front
   for (;;) {
     buffer.resize(held + chunk_bytes);
     const ssize_t count = ::pread(file.get(), buffer.data() + held, chunk_bytes,
@@ -241,13 +241,13 @@ void take_first_start(const FileDescriptor& file, LogLine& line, RunLog& log) {
     take_start(start_of(line), log);
 }
 
-// Returns up to where it was read.
+// Returns the place up to which the file was read.
 std::int64_t read_tail(const fs::path& path, std::int64_t bytes, RunLog& log) {
   const FileDescriptor file = open_log(path);
   const std::int64_t size = size_of(file);
   LogLine line;
   if (size > bytes) take_first_start(file, line, log);
-  bool whole = size <= bytes;  // the first line of a tail is a part of one
+  bool whole = size <= bytes;  // the first line of a tail is part of one
   return each_line(file, path, std::max<std::int64_t>(0, size - bytes), [&](std::string_view text) {
     if (std::exchange(whole, true)) take_guarded(text, line, log);
   });

@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::size_t most_fields = 64;
 
-// Where the text ends that begins with the quote at `at`: behind its closing quote; 0: it does not.
+// Returns where the text ends that begins with the quote at `at`: behind its closing quote; 0: it does not
+// end.
 std::size_t end_of_text(std::string_view line, std::size_t at) {
   for (std::size_t i = at + 1; i < line.size(); ++i) {
     if (line[i] == '\\')

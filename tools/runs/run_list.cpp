@@ -44,7 +44,7 @@ RunRow row_of(const fs::path& folder) {
   return row;
 }
 
-// One that cannot be read stands among the others and says so.
+// A run that cannot be read stands among the others and says so.
 RunRow row_or_reason(const fs::path& folder) {
   try {
     return row_of(folder);

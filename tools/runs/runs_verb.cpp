@@ -1,4 +1,4 @@
-// prun runs: the runs of a folder, started here or elsewhere.
+// Implements prun runs: it lists the runs of a folder, started here or elsewhere.
 #include <cstdio>
 
 #include "cli/command_table.hpp"

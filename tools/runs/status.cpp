@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// Says what its last part ended with.
+// Says how its last part ended.
 std::string ending(const RunLog& log) {
   const double began = log.start() ? log.start()->time : 0;
   for (auto event = log.events.rbegin(); event != log.events.rend() && event->time >= began; ++event)

@@ -33,7 +33,7 @@ std::vector<std::int64_t> children_of(std::int64_t pid) {
   return children;
 }
 
-// Of what rank_title() gave the process as its first word; -1: it is no rank.
+// Returns the number in the first word that rank_title() gave the process, or -1 where it is no rank.
 int rank_number(std::int64_t pid) {
   const std::string line = proc_text(pid, "cmdline");
   int rank = -1, world = 0;
@@ -54,7 +54,7 @@ std::vector<double> values_of(const RunLog& log, Value&& value) {
   return values;
 }
 
-// Returns the median of the last fifty steps, so that it follows what changes.
+// Returns the median of the last fifty steps, so that it follows changes.
 double recent_step_seconds(const RunLog& log) {
   RunLog recent;
   const std::size_t count = std::min<std::size_t>(50, log.steps.size());

@@ -49,7 +49,7 @@ void watch_on_terminal(const std::filesystem::path& folder, LogFollower& followe
   }
 }
 
-// Where nobody sees a screen change, one look is what is wanted.
+// Where no screen shows changes, one look is enough.
 int watch_command(const Arguments& arguments) {
   const std::filesystem::path file = log_of(arguments.words[0]), folder = file.parent_path();
   LogFollower follower(file, watched_bytes);

@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What nobody can cut must fit into memory.
+// A piece that cannot be cut must fit into memory.
 constexpr std::size_t longest_piece = std::size_t{1} << 30;
 
 bool holds_lines(const fs::path& file) {
@@ -34,8 +34,8 @@ void DocumentReader::open(const fs::path& file) {
   at_end_ = false;
 }
 
-// Reads a piece, or as much as there is already, so that what cannot be cut is read a few times only. Returns
-// false at the file's end.
+// Reads a piece, or as much as there is already, so that text which cannot be cut is read a few times only.
+// Returns false at the file's end.
 bool DocumentReader::read_more() {
   const std::size_t had = buffer_.size(), wanted = std::max(had, piece_bytes_);
   buffer_.resize(had + wanted);

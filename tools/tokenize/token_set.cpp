@@ -1,5 +1,5 @@
-// The index: magic, version, token type, counts; each document's length; where it begins; which sequences are
-// documents: all.
+// Writes the index: magic, version, token type, counts; each document's length; where it begins; which
+// sequences are documents: all.
 #include "tokenize/token_set.hpp"
 
 #include <cstring>
@@ -91,7 +91,7 @@ void TokenSetWriter::commit() {
 }
 
 void TokenSetWriter::write_index() {
-  constexpr std::uint8_t i32 = 4, u16 = 8;  // as Megatron numbers types
+  constexpr std::uint8_t i32 = 4, u16 = 8;  // are Megatron's numbers of types
   idx_.write(std::string_view("MMIDIDX\0\0", 9));
   NumberWriter out(idx_);
   out.put(std::uint64_t{1});

@@ -87,7 +87,7 @@ class PieceEncoder {
     out.ends.push_back(out.tokens.size());
   }
 
-  // Returns the same, or the text with U+FFFD in the place of each broken byte.
+  // Returns the same text, or one with U+FFFD in the place of each broken byte.
   std::string_view readable(std::string_view text, EncodedPiece& out) {
     if (!request_.replace || valid_utf8(text)) return text;
     replaced_.clear();
@@ -154,7 +154,7 @@ class Job {
     return piece;
   }
 
-  // In its turn; false where that does not come, since something has failed.
+  // Writes in its turn; returns false where that does not come, since something has failed.
   bool write(std::uint64_t number, const EncodedPiece& piece) {
     std::unique_lock lock(writing_);
     turn_.wait(lock, [&] { return written_ >= number || failure_; });
@@ -176,7 +176,7 @@ class Job {
     return true;
   }
 
-  // It waits for its turn too, so that the first failure counts, as it would with one thread.
+  // This waits for its turn too, so that the first failure counts, as it would with one thread.
   void fail(std::uint64_t number) {
     std::unique_lock lock(writing_);
     turn_.wait(lock, [&] { return written_ >= number || failure_; });

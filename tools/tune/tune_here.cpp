@@ -21,10 +21,10 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-// A key that says nothing of speed, so that one setting of it is a recipe as it is.
+// Names a key that does not affect speed, so that one setting of it is the recipe itself.
 constexpr const char *key_of_trial = "run.compare_every", *value_of_trial = "0", *steps_of_trial = "8";
 
-// A recipe that ranks are started with.
+// Is a file of a recipe that ranks are started with.
 class RecipeFile {
  public:
   explicit RecipeFile(const std::string& text) {
@@ -78,7 +78,7 @@ class Here {
                   info.name.view(), "'; leave them out to plan for it");
   }
 
-  // Where this machine's own figures belong: what comes with prun is not written to.
+  // Returns the file for this machine's own figures: the table that comes with prun is not written to.
   fs::path table_file() const {
     std::error_code ignored;
     return here_.costs && fs::exists(*here_.costs, ignored) ? *here_.costs : default_costs_path();
@@ -86,7 +86,7 @@ class Here {
 
   double seconds_since_start() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
-  // What is measured may make others lead, which are measured then, as long as there is time.
+  // Measurements may make other layouts lead, which are measured then, as long as there is time.
   TuneResult measured(CostTable& costs, TuneResult result) {
     begin_ = Clock::now();
     const std::string before = result.best.front().text;
@@ -107,7 +107,7 @@ class Here {
     return result;
   }
 
-  // Measures the least known of the best, one after another. Returns whether anything was measured.
+  // Measures the least known of the best layouts, one after another. Returns whether anything was measured.
   bool measure(CostTable& costs, const TuneResult& result, CostTable& found) {
     bool any = false;
     while (seconds_since_start() < here_.measured_seconds) {
@@ -122,8 +122,8 @@ class Here {
     return any;
   }
 
-  // Measures exchanges among all ranks, where there are none of so many: those among fewer are worked out
-  // from them. Returns whether it did.
+  // Measures exchanges among all ranks, where there are no measured ones of so many: prices would be worked
+  // out from those among fewer. Returns whether it did.
   bool measure_exchanges(CostTable& costs, const TuneResult& result, CostTable& found) {
     if (result.ranks < 2 || result.ranks_of_host < result.ranks || found.exchanges.size() > 0) return false;
     if (seconds_since_start() >= here_.measured_seconds || has_exchanges(costs, result.ranks)) return false;
@@ -182,7 +182,7 @@ class Here {
         " steps each and are in the order of what these took: another time it may be another"));
   }
 
-  // Nothing where ranks cannot be started so, which may be this machine's fault.
+  // Returns nothing where ranks cannot be started so, which may be this machine's fault.
   std::optional<double> train(const TunedCandidate& one, std::string& failed) {
     const Recipe recipe = recipe_of(one, recipe_, plugins_);
     const RecipeFile file(tuned_toml(recipe, one.sets));
@@ -199,8 +199,8 @@ class Here {
   PluginHost& plugins_;
   const TuneRequest& request_;
   const HereRequest& here_;
-  std::set<std::pair<std::string, int>> seen_;  // whose kernels were measured, of which rank
-  Clock::time_point begin_;                     // of measuring
+  std::set<std::pair<std::string, int>> seen_;  // says whose kernels were measured, of which rank
+  Clock::time_point begin_;                     // is when measuring began
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// prun tune: what a recipe leaves out is searched, and the best is a recipe that says everything.
+// Implements prun tune: it searches what a recipe leaves out, and writes the best as a recipe that says
+// everything.
 #include <cstdio>
 
 #include "base/output_file.hpp"
