@@ -16,7 +16,7 @@ using Index = std::int64_t;
 
 // ---- Shapes ----
 
-// The register tile and the blocks around it, in the order of their reuse: a sliver of a (max_rows by
+// States the register tile and the blocks around it, in the order of their reuse: a sliver of a (max_rows by
 // max_depth) stays in the L1 cache while inner_columns of b pass it from L2, all slivers of a group pass
 // those, and the panel of b (block_columns wide) lies in L3.
 template <class T>

@@ -59,7 +59,7 @@ std::int32_t alignment_of(std::initializer_list<const void*> pointers);
 struct GemmOperands {
   const void* a;
   const void* b;
-  const void* c;     // is null where nothing is added; it may be d, which is not read otherwise
+  const void* c;     // null: nothing is added, and d not read; d itself: the product is added to it
   const void* bias;  // is null where the epilogue has none; so is aux
   void* d;
   void* workspace;

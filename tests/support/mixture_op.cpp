@@ -9,8 +9,7 @@
 namespace prun {
 namespace {
 
-// ---------------------------------------------------------------- y = sum over experts e of x * w[e] / (1 +
-// e)
+// ------------------------------------------------ y = sum over experts e of x * w[e] / (1 + e)
 
 struct Mixture {
   static constexpr const char* kind = "mixture";

@@ -19,7 +19,7 @@ class PlanBuilder {
     return static_cast<std::int32_t>(plan_.queues.size()) - 1;
   }
 
-  // Returns an event for calls that wait for it. A kernel's op is its time: see FixedPrices.
+  // Returns the wait of calls that need it. A kernel's op is its time: see FixedPrices.
   Wait kernel(std::int32_t queue, Id seconds, std::vector<Wait> waits = {}) {
     PlannedStep step;
     step.op = seconds;

@@ -39,14 +39,14 @@ inline constexpr Bytes element = 4, scalar = 8;
 
 // ---------------------------------------------------------------- exchanges
 
-// Exchanges `bytes` that each of n members has. A ring sends 2(n-1)/n of them; a small exchange goes to
-// everybody at once, which is (n-1) times all of it and the same in a group of two.
+// Returns what a member sends of `bytes` that each of n members has. A ring sends 2(n-1)/n of them; a small
+// exchange goes to all others at once, which is (n-1) times all of it and the same in a group of two.
 inline Bytes all_reduce(Bytes bytes, std::int64_t n) {
   const Bytes small = 32 * 1024;
   return bytes <= small ? (n - 1) * bytes : 2 * (n - 1) * bytes / n;
 }
 
-// Exchanges `bytes` that n members have together: an all-gather or reduce-scatter is half an all-reduce.
+// Returns it for `bytes` of n members together: an all-gather or reduce-scatter is half an all-reduce.
 inline Bytes half(Bytes bytes, std::int64_t n) { return (n - 1) * bytes / n; }
 
 // ---------------------------------------------------------------- parameters
@@ -108,7 +108,7 @@ inline Bytes bytes_whole_over_tp(const Parameters& list) {
   return elements * element;
 }
 
-// Packs as ZeRO does: a bucket has tensors that are updated alike and lie alike, each padded to 128 elements
+// Counts bytes as ZeRO packs: a bucket has tensors updated alike and lying alike, each padded to 128 elements
 // and the bucket to as many for each rank.
 inline Bytes packed(const Parameters& list, const Sizes& s) {
   const std::int64_t grain = 128;
@@ -136,15 +136,15 @@ inline Bytes tensor_layer(const Sizes& s, std::int64_t again = 0) {
                     : (4 + again) * all_reduce(activation(s), s.tp);
 }
 
-// Sums the looked-up rows, which leaves nothing to exchange backward; with sequence its result is scattered
-// and its gradient gathered.
+// Counts the sum of the looked-up rows, which leaves nothing to exchange backward; with sequence its result
+// is scattered and its gradient gathered.
 inline Bytes tensor_embedding(const Sizes& s) {
   return s.sequence ? 2 * half(activation(s), s.tp) : all_reduce(activation(s), s.tp);
 }
 
-// Sums the gradient of the input; and by row the largest logit, the sum of exponentials and the target's
-// logit. With sequence, the input is gathered and its gradient scattered; of the rows' numbers, the latter
-// two are scattered and the loss of a row gathered.
+// Counts the sum of the gradient of the input; and by row the largest logit, the sum of exponentials and the
+// target's logit. With sequence, the input is gathered and its gradient scattered; of the rows' numbers, the
+// latter two are scattered and the loss of a row gathered.
 inline Bytes tensor_head(const Sizes& s) {
   const Bytes rows = s.batch * s.seq * element;
   return s.sequence ? 2 * half(activation(s), s.tp) + all_reduce(rows, s.tp) + 3 * half(rows, s.tp)
@@ -186,8 +186,8 @@ inline Bytes pipeline(const Sizes& s, const Share& share) {
 
 // ---------------------------------------------------------------- data parallelism and ZeRO
 
-// Sums all gradients once a step, whatever the number of microbatches. The scalars are loss, number of
-// targets, and whether to stop.
+// Counts the sum of all gradients, once a step, whatever the number of microbatches. The scalars are loss,
+// number of targets, and whether to stop.
 inline Bytes data(const Sizes& s, const Share& share) {
   const auto sum = [&](const Parameters& list) { return all_reduce(bytes_of(list), s.dp); };
   return share.layers * sum(block(s)) + share.first * sum(embedding(s)) + share.last * sum(head(s, share)) +
@@ -268,8 +268,9 @@ inline Gathers gathers_of_whole(const Sizes& s) {
   return {2 * m * (s.layers - 1) + 1, m, m};
 }
 
-// A stage of two layers. The first one goes from its end to its beginning, needs its embedding beside either
-// layer, and keeps all it gathers. The last one turns at the head, which has the memory of its first layer.
+// Counts gathers of a stage of two layers. The first stage goes from its end to its beginning, needs its
+// embedding beside either layer, and keeps all it gathers. The last stage turns at the head, which has the
+// memory of its first layer.
 inline Gathers gathers_of_stage_of_two(const Sizes& s, const Share& share) {
   return share.last ? Gathers{s.microbatches + 2, 0, s.microbatches} : Gathers{2, 1, 0};
 }
@@ -299,16 +300,16 @@ inline Bytes zero3_bound(const Sizes& s, const Share& share, std::int64_t reduct
   return (2 * s.microbatches + reductions) * all + zero_scalars(s);
 }
 
-// Keeps a copy of the parameters among the `within` ranks of each host (ZeRO++'s hpZ, Wang et al., 2023): a
-// rank brings its share of that from the other hosts once a step, where ZeRO++ gathers all of it over all
-// ranks with each forward.
+// Counts, with a copy of the parameters among the `within` ranks of each host (ZeRO++'s hpZ, Wang et al.,
+// 2023): a rank brings its share of that from the other hosts once a step, where ZeRO++ gathers all of it
+// over all ranks with each forward.
 inline Bytes copied_between_hosts(const Sizes& s, const Share& share, std::int64_t within) {
   const auto brought = [&](const Parameters& list) { return half(packed(list, s) / within, s.dp / within); };
   return share.layers * brought(block(s)) + share.first * brought(embedding(s)) +
          share.last * brought(head(s, share));
 }
 
-// As many gathers as stage 3 has anyway are over those ranks alone.
+// Counts the gathers that stage 3 has anyway: they are over those ranks alone.
 inline Bytes gathered_within_hosts(const Sizes& s, const Share& share, std::int64_t within) {
   const Gathers gathers = gathers_of_whole(s);
   return gathers.layers * half(packed(block(s), s), within) +

@@ -94,7 +94,7 @@ class DimTrial {
         sums_(lists(rule.sums, dim)),
         maxes_(lists(rule.maxes, dim)) {}
 
-  // An operand that is each rank's own is the op's of the same rank: it is neither cut nor compared.
+  // An operand that is each rank's own is for the op of the same rank: it is neither cut nor compared.
   void run(const Operands& want) {
     if (reads_own()) return;
     Operands got = call_.operands;
@@ -129,7 +129,7 @@ class DimTrial {
         return true;
     return false;
   }
-  // Says whether an operand that all ranks have alike must count once.
+  // Says whether an operand is a summand that all ranks have alike, which must count once.
   bool counts_once(std::size_t i) const {
     if (!sums_ || has_dim(i)) return false;
     return call_.def->operands[i].access == Access::update || linear(i);

@@ -95,7 +95,7 @@ LoggedStart start_of(const LogLine& line) {
   return start;
 }
 
-// Older logs state the tokens and FLOPs of a second at their start alone.
+// Older logs have the tokens of a step at their start alone.
 LoggedStep step_of(const LogLine& line, const LoggedStart* start) {
   LoggedStep step;
   step.step = line.integer("step");

@@ -1,6 +1,5 @@
-// What a message is tagged with, so that it meets its own receive and no other:
-//   traffic (2 bits), number of the operation (30), sender (12), number of the message within the operation
-//   (20)
+// Tags messages, so that each meets its own receive and no other:
+//   traffic (2 bits), number of the operation (30), sender (12), number of the message within it (20)
 // Collectives are numbered for the whole group; sends and receives for each pair and direction, since the
 // other members know nothing of them. Numbers wrap, long after the operation that had them before is done.
 #pragma once

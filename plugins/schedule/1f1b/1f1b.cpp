@@ -1,4 +1,4 @@
-// 1F1B, one forward one backward: like gpipe, but a rank runs a backward as soon as one can be there. The
+// 1F1B, one forward one backward, is like gpipe, but a rank runs a backward as soon as one can be there. The
 // idle time is the same, (ranks - 1) * (forward + backward) a step; what it saves is memory.
 //
 //   warm-up    rank r runs ranks - 1 - r forwards: just enough that the microbatch it sent first has come

@@ -1,5 +1,5 @@
-// PipeDream-2BW (Narayanan et al., 2021): 1F1B that never drains. The weights that a step trains with are one
-// update old (the trait delay=1), so its first forwards need not wait for the last backwards of the step
+// PipeDream-2BW (Narayanan et al., 2021) is 1F1B that never drains. The weights that a step trains with are
+// one update old (the trait delay=1), so its first forwards need not wait for the last backwards of the step
 // before: a rank goes on with one forward and one backward for ever, and no rank is ever idle.
 //
 //   rank 0  F0-F1-F2-F3-B0----F0'B1----F1'B2----F2'B3----F3'B0'---     ' of the next step

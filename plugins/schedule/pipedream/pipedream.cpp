@@ -1,4 +1,4 @@
-// PipeDream (Narayanan et al., 2019): 1F1B that never drains, with an update behind the backward of each
+// PipeDream (Narayanan et al., 2019) is 1F1B that never drains, with an update behind the backward of each
 // microbatch. A stage goes on with the weights it has: those that a microbatch trains with on rank r of p are
 // p - 1 - r updates old when its own gradients are there (the trait delay=stages), and its backward uses the
 // version that its forward used, of which the rank keeps as many as microbatches are at work there.

@@ -1,4 +1,4 @@
-// ZB-V, the zero-bubble schedule on a V (Qi et al., 2024): each rank holds two half-length stages, and the
+// In ZB-V, the zero-bubble schedule on a V (Qi et al., 2024), each rank holds two half-length stages, and the
 // chain runs down the ranks and back up again. With 4 ranks:
 //
 //   rank 0   stage 0 . . . . . . 7      chunk 0 is the way down, chunk 1 the way up. The rank with the first
@@ -47,8 +47,8 @@ std::vector<ScheduleCall> full_order(std::int32_t ranks, std::int32_t microbatch
     list.input(chunk);
     list.weight(chunk);
   };
-  // It fills: as many as set out before the first microbatch is back up here, then one down for each one up
-  // until that microbatch has reached the last stage.
+  // The pipeline fills: as many go down as set out before the first microbatch is back up here, then one down
+  // for each one up until that microbatch has reached the last stage.
   for (std::int32_t i = 0; i < 2 * below - 1; ++i) list.forward(down);
   for (std::int32_t i = 0; i < rank; ++i) {
     list.forward(up);
@@ -56,14 +56,14 @@ std::vector<ScheduleCall> full_order(std::int32_t ranks, std::int32_t microbatch
   }
   // Input gradients come back through the upward arm, not yet through the downward one.
   for (std::int32_t i = 0; i < below; ++i) turn(up);
-  // It is steady: both chunks alternate, with a forward as long as there is one.
+  // The pipeline is steady: both chunks alternate, with a forward as long as there is one.
   while (list.count(Pass::forward, up) < microbatches) {
     if (list.count(Pass::forward, down) < microbatches) list.forward(down);
     list.input(down);
     list.weight(down);
     turn(up);
   }
-  // It drains: weight gradients wait, so that the ranks before get their input gradients at once.
+  // The pipeline drains: weight gradients wait, so that the ranks before get their input gradients at once.
   for (std::int32_t i = 0; i < rank; ++i) {
     list.input(down);
     list.input(up);

@@ -1,4 +1,4 @@
-// LoRA: beside chosen weights two small matrices are trained in their place, and everything else is frozen.
+// LoRA trains two small matrices beside chosen weights, in their place, and freezes everything else.
 //   y = W x   becomes   y = W x + factor * up (down dropout(x)),   factor = alpha / rank
 // `up` begins as zero, so training begins with the model as it was. Weights are chosen by the names that the
 // model's own libraries have for them: queries, keys and values that lie packed here are three there, with

@@ -193,8 +193,7 @@ Work bind_product_with_codes(Launches launches, Libraries& libraries, Stream str
   });
 }
 
-// ---------------------------------------------------------------- an activation's gradient and both of a
-// product
+// ---------------------------------------------------- an activation's gradient and both of a product
 
 std::optional<Activation> activation_of_gradient(std::string_view op) {
   constexpr std::string_view end = "_grad";
