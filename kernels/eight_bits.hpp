@@ -40,7 +40,7 @@ PRUN_BITS float power_of_two(int exponent) {
 // Returns the scale of a block with this largest number: the power of two that leaves it below what the
 // largest code stands for. The scale of a block of zeros is 0.
 PRUN_BITS float block_scale(float largest) {
-  constexpr std::uint32_t fraction = 0x7fffffu, most = 0x700000u;  // is that of 1.875
+  constexpr std::uint32_t fraction = 0x7fffffu, most = 0x700000u;  // that of 1.875
   if (!(largest > 0)) return 0.0f;
   const std::uint32_t bits = bits_of(largest);
   const std::uint32_t exponent = (bits >> 23) + ((bits & fraction) > most ? 1u : 0u);

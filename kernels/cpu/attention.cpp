@@ -46,7 +46,7 @@ struct ForwardBuffers {
 
 template <class T>
 struct Forward {
-  Layout layout;  // is that of the queries
+  Layout layout;  // that of the queries
   HeadViews<const T> from;
   Heads<T> y;
   Compute<T>* lse;

@@ -54,7 +54,7 @@ struct Biased {
 // Holds a head's rows: which bucket each distance has, scores, and their gradients.
 template <class C>
 struct BiasedRows {
-  std::int64_t* of_distance;  // has the shape [2 seq - 1], by key - query + seq - 1
+  std::int64_t* of_distance;  // [2 seq - 1], by key - query + seq - 1
   C *scores, *row, *dtable;
   C *dk, *dv;  // [seq, width]
 

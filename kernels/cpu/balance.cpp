@@ -19,10 +19,10 @@ struct Sizes {
 // Holds the sums of a sequence whose positions have been visited.
 template <class C>
 struct Sequence {
-  double* counts;       // is by expert
-  double* mean_scores;  // is by expert too
-  double* squares;      // has the shape [1]: the mean of logsumexp^2
-  C* scores;            // is that of one position
+  double* counts;       // by expert
+  double* mean_scores;  // by expert too
+  double* squares;      // [1]: the mean of logsumexp^2
+  C* scores;            // that of one position
 
   Sequence(Scratch& scratch, std::int64_t routes)
       : counts(scratch.take<double>(routes)),

@@ -133,7 +133,7 @@ struct Block {
   Matrix<C> c;
   Strip<A> a;
   Panel<T> b;
-  const T* bias;      // is null if there is none, or not at this step
+  const T* bias;      // null if there is none, or not at this step
   Matrix<T> partial;  // data is null if the sums between steps live in c
   T* groups;          // has one group of slivers of a for each task
   Index group_elements;

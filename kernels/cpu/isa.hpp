@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #ifndef PRUN_ISA
-#define PRUN_ISA generic  // is for editors; the build always sets it
+#define PRUN_ISA generic  // for editors; the build always sets it
 #endif
 
 #define PRUN_ISA_PASTE(a, b) a##b

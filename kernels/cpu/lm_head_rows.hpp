@@ -33,9 +33,9 @@ struct RowChunks {
 // Divides the workspace of one launch.
 template <class C>
 struct LogitBuffers {
-  std::int64_t stride;  // is that of the logits' rows
+  std::int64_t stride;  // that of the logits' rows
   C* logits;
-  double* losses;  // are those of the chunk's rows
+  double* losses;  // those of the chunk's rows
   void* gemm;
 
   // `gradients` says that dx and dweight are computed too.

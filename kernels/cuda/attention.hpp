@@ -61,7 +61,7 @@ struct AttentionForward {
   AttentionShape shape;
   Heads<const T> q, k, v;
   Heads<T> y;
-  Compute<T>* lse;            // has the shape [batch, heads, queries, seq]
+  Compute<T>* lse;            // [batch, heads, queries, seq]
   void* workspace = nullptr;  // is not needed here
   // It has the shape [batch, seq] and holds the first key that each position sees, under a causal mask; it
   // never falls along the sequence. Null means the first of all.
@@ -79,7 +79,7 @@ struct AttentionBackward {
   const Compute<T>* lse;
   Heads<T> dq, dk, dv;
   void* workspace;                          // has attention_backward_workspace bytes
-  const std::int32_t* documents = nullptr;  // are those of forward
+  const std::int32_t* documents = nullptr;  // those of forward
 };
 
 template <class T>

@@ -15,7 +15,7 @@ template <class T>
 struct AttentionAt {
   std::int64_t batch, seq, kept, heads, queries, head_dim;
   const T *q, *k, *v;
-  const double* position;  // is on the device
+  const double* position;  // on the device
   T *kept_k, *kept_v, *y;
   Compute<T>* lse;
   std::int64_t window = 0;  // 0: all keys are seen

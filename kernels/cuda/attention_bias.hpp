@@ -34,7 +34,7 @@ struct Biases {
 // Holds the parts of the table's gradient: by block of queries, the sums of its scores' gradients by bucket.
 struct TableParts {
   BucketBounds bounds;
-  float* parts = nullptr;  // has the shape [tiles, samples, heads, queries, buckets]
+  float* parts = nullptr;  // [tiles, samples, heads, queries, buckets]
 };
 
 }  // namespace prun::cuda

@@ -6,7 +6,7 @@
 namespace prun::cuda {
 
 struct AttentionPieces {
-  std::int64_t samples, heads;  // are those of one piece
+  std::int64_t samples, heads;  // those of one piece
   bool by_group;                // says that each group of queries is a sample of its own; then samples is 1
 };
 

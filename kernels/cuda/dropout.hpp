@@ -11,7 +11,7 @@ struct DropoutShape {
   std::int64_t first_position = 0, first_channel = 0;  // say where this shard begins in the whole tensor
   double p;
   std::int64_t layer, stream;
-  const std::int32_t* positions = nullptr;  // is by row of seq, on the device; null: in order
+  const std::int32_t* positions = nullptr;  // by row of seq, on the device; null: in order
 };
 
 // Shapes are x, y [batch, seq, width]; the samples' numbers [batch] and the seed lie on the device. y may be

@@ -55,7 +55,7 @@ struct PositionRows {
   const T* table;
   const double* first;
   std::int64_t last;
-  const std::int32_t* rows = nullptr;  // are by place; null: they follow each other
+  const std::int32_t* rows = nullptr;  // by place; null: they follow each other
 
   __device__ const T* at(std::int64_t row, std::int64_t width) const {
     if (!first) return table + (rows ? rows[row] : row) * width;

@@ -58,7 +58,7 @@ __global__ __launch_bounds__(placing_warps* warp_size) void place_kernel(const s
                                                                          std::int64_t each,
                                                                          std::int64_t first_expert,
                                                                          Rows rows) {
-  __shared__ int totals[2][placing_warps];  // are by warp; they take turns, so that one barrier is enough
+  __shared__ int totals[2][placing_warps];  // by warp; they take turns, so that one barrier is enough
   const std::int64_t expert = first_expert + blockIdx.x;
   const int lane = static_cast<int>(threadIdx.x) % warp_size,
             warp = static_cast<int>(threadIdx.x) / warp_size;

@@ -174,7 +174,7 @@ std::int32_t alignment_of(std::initializer_list<const void*> pointers) {
 struct GemmPlan::State {
   Product product;
   Owned<cublasLtMatmulDesc_t> operation;
-  Owned<cublasLtMatrixLayout_t> a, b, d;  // are those of our operands
+  Owned<cublasLtMatrixLayout_t> a, b, d;  // those of our operands
   cublasLtMatmulAlgo_t algorithm;
   bool bias_in_front;  // says that the library cannot add it: it is written to d before
 };

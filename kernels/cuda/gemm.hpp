@@ -40,12 +40,12 @@ struct Product {
   std::int64_t m, n, k;
   bool transpose_a = false;    // says that a lies as [k, m]
   bool transpose_b = false;    // says that b lies as [n, k]
-  DType input = DType::bf16;   // is that of a and b
-  DType output = DType::bf16;  // is that of c, d, bias and aux: the input's, or fp32 for 16-bit types
+  DType input = DType::bf16;   // that of a and b
+  DType output = DType::bf16;  // that of c, d, bias and aux: the input's, or fp32 for 16-bit types
   Epilogue epilogue = Epilogue::none;
   std::int64_t a_stride = 0, b_stride = 0, d_stride = 0;  // lead from row to row, in elements; 0: dense
   std::int64_t batch = 1;  // counts products of matrices, each dense and behind the one before; no epilogue
-  std::int32_t alignment = 256;  // is that of all operands, in bytes
+  std::int32_t alignment = 256;  // that of all operands, in bytes
   bool fp8 = false;
 };
 
@@ -60,11 +60,11 @@ struct GemmOperands {
   const void* a;
   const void* b;
   const void* c;     // null: nothing is added, and d not read; d itself: the product is added to it
-  const void* bias;  // is null where the epilogue has none; so is aux
+  const void* bias;  // null where the epilogue has none; so is aux
   void* d;
   void* workspace;
   void* aux = nullptr;
-  const float *a_scales = nullptr, *b_scales = nullptr;  // are those of fp8
+  const float *a_scales = nullptr, *b_scales = nullptr;  // those of fp8
 };
 
 // Is a product with its algorithm, to run on the device of the Gemm that made it, by one thread at a time.
@@ -88,7 +88,7 @@ class GemmPlan {
 // States what tuning found.
 struct Tuning {
   int candidates;
-  double first_seconds;  // is that of the algorithm that the library's heuristic names first
+  double first_seconds;  // that of the algorithm that the library's heuristic names first
   double best_seconds;
 };
 

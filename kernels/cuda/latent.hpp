@@ -9,10 +9,10 @@ namespace prun::cuda {
 struct LatentShape {
   std::int64_t batch, seq, heads, head_dim, turned, values;
   bool interleaved = true;                  // says which channels make a pair in the operand
-  std::int64_t first_position = 0;          // is that of the first row of seq
+  std::int64_t first_position = 0;          // that of the first row of seq
   RopeTurn turn = {};                       // query_scale is for whole queries, key_scale for what turns
   const double* position = nullptr;         // is added to it, on the device; null: nothing
-  const std::int32_t* positions = nullptr;  // is by row of seq, on the device; null: in order
+  const std::int32_t* positions = nullptr;  // by row of seq, on the device; null: in order
 
   std::int64_t latent() const { return head_dim - turned + values; }
 };

@@ -14,8 +14,8 @@ namespace prun::cuda {
 
 struct LinearShape {
   std::int64_t rows, in, out;
-  bool bias = false;             // is that of linear
-  std::int32_t alignment = 256;  // is that of all operands, in bytes
+  bool bias = false;             // that of linear
+  std::int32_t alignment = 256;  // that of all operands, in bytes
 };
 
 template <class T>

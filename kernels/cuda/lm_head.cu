@@ -335,7 +335,7 @@ struct Holding {
   }
 };
 
-inline constexpr int streaming_threads = 512;  // is for kernels that read a row once
+inline constexpr int streaming_threads = 512;  // for kernels that read a row once
 
 // Takes a warp for each row of the weight and of the batch.
 template <int N, class T>

@@ -25,11 +25,11 @@ inline constexpr std::int64_t most_logit_bytes = std::int64_t{512} << 20;
 struct HeadShape {
   std::int64_t rows, width;
   std::int64_t vocab;            // the weight's: where it is split, this part's
-  bool gradients = true;         // is set for lm_head and lm_head_grad; lm_head_scan has none
+  bool gradients = true;         // set for lm_head and lm_head_grad; lm_head_scan has none
   bool dweight = true;           // is among the gradients
   bool bias = false;             // is added to logits
   bool dbias = false;            // is among the gradients
-  std::int32_t alignment = 256;  // is that of all operands, in bytes
+  std::int32_t alignment = 256;  // that of all operands, in bytes
   std::int64_t most_bytes = most_logit_bytes;
 };
 
@@ -47,7 +47,7 @@ struct HeadInput {
 
 template <class T, class S = Compute<T>>
 struct HeadGradients {
-  const double* scale;  // is on the device
+  const double* scale;  // on the device
   S* dweight;           // [vocab, width]; null where the shape has none
   bool first;           // says that dweight holds nothing yet and is not read
   T* dx;                // [rows, width]

@@ -199,7 +199,7 @@ template <class T, int N, int K, bool centered>
 __global__ __launch_bounds__(backward_threads,
                              backward_blocks<K>) void norm_backward_kernel(NormBackward<T> norm) {
   using C = Compute<T>;
-  extern __shared__ uint4 stages[];  // is [stage][dy, x, residual][K][thread of the block]
+  extern __shared__ uint4 stages[];  // [stage][dy, x, residual][K][thread of the block]
   __shared__ C scratch[2][2][32];
   const C count = static_cast<C>(norm.width);
   const int threads = static_cast<int>(blockDim.x * blockDim.y);

@@ -13,14 +13,14 @@ struct NormForward {
   const T* residual;  // may be null
   T* sum;             // is x + residual, rounded; it may be x or residual
   const T* gain;
-  const T* bias;  // is layernorm's only; may be null
+  const T* bias;  // layernorm's only; may be null
   T* y;
-  Compute<T>* mean;  // is layernorm's only
+  Compute<T>* mean;  // layernorm's only
   Compute<T>* rstd;
   std::int64_t rows;
   std::int64_t width;
   double eps;
-  double offset = 0;  // is rmsnorm's only: it multiplies by offset + gain
+  double offset = 0;  // rmsnorm's only: it multiplies by offset + gain
 };
 
 template <class T>
@@ -35,16 +35,16 @@ struct NormBackward {
   const T* dy;
   const T* x;
   const T* gain;           // is not read where dx is null
-  const Compute<T>* mean;  // is layernorm's only
+  const Compute<T>* mean;  // layernorm's only
   const Compute<T>* rstd;
   const T* residual;  // may be null, or dx
   T* dx;
   Sum<S> dgain;
-  Sum<S> dbias;  // is layernorm's only
+  Sum<S> dbias;  // layernorm's only
   std::int64_t rows;
   std::int64_t width;
   void* workspace;    // has norm_backward_workspace bytes, aligned to 16; unread without dgain and dbias
-  double offset = 0;  // is that of forward
+  double offset = 0;  // that of forward
 };
 
 template <class T>

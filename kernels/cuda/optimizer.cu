@@ -24,7 +24,7 @@ inline constexpr int most_tensors = std::min<int>(384, 32000 / (sizeof(Tensor) +
 template <class Tensor>
 struct Table {
   Tensor tensor[most_tensors<Tensor>];
-  std::int32_t first_piece[most_tensors<Tensor> + 1];  // is by tensor; at the end stands the number of pieces
+  std::int32_t first_piece[most_tensors<Tensor> + 1];  // by tensor; at the end stands the number of pieces
   std::int32_t count;
   std::int32_t wide;  // says that all tensors may be accessed in 16-byte chunks
 };

@@ -26,12 +26,12 @@ void sum_squares(std::span<const Values<T>> tensors, double* sum, void* workspac
 std::int64_t sum_squares_workspace();
 
 struct ClipFactor {
-  const double* sum;  // is that of squares
+  const double* sum;  // that of squares
   const double* loss;
   const double* halt;
   double* norm;
   double* clip;                   // is limit / norm where that is below 1, otherwise 1, over the scale
-  double* keep;                   // is 0 where norm or loss is not finite or halt is not 0, otherwise 1
+  double* keep;                   // 0 where norm or loss is not finite or halt is not 0, otherwise 1
   const double* scale = nullptr;  // the loss's, which the norm is without; null: none
 };
 
@@ -68,7 +68,7 @@ struct AdamTensor {
 
 struct AdamSettings {
   double beta1, beta2, eps;
-  const double *lr, *step, *clip, *keep;  // are on the device; with keep 0 nothing is written
+  const double *lr, *step, *clip, *keep;  // on the device; with keep 0 nothing is written
   const double* seed = nullptr;           // may be null where nothing rounds by chance
 };
 

@@ -9,10 +9,10 @@ namespace prun::cuda {
 
 struct RopeShape {
   std::int64_t batch, seq, heads, packed, head_dim;
-  std::int64_t first_position = 0;  // is that of the first row of seq
+  std::int64_t first_position = 0;  // that of the first row of seq
   RopeTurn turn = {};
   const double* position = nullptr;         // is added to it, on the device; null: nothing
-  const std::int32_t* positions = nullptr;  // is by row of seq, on the device; null: in order
+  const std::int32_t* positions = nullptr;  // by row of seq, on the device; null: in order
 };
 
 // Shapes are x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim], k, v

@@ -34,7 +34,7 @@ struct Place {
   int lane = thread_modulo(32), warp = thread_over(32);
   int group = thread_over(32 * Form::row_warps);
   int strip = thread_modulo(32 * Form::row_warps) / 32 * 16;  // says where its 16 rows begin in the block's
-  int row = thread_modulo(32) / 4;                            // is in a tile of 8; the other is next to it
+  int row = thread_modulo(32) / 4;                            // in a tile of 8; the other is next to it
   int column = thread_modulo(4) * 2;                          // of a tile of 8; the other one is next to it
 };
 

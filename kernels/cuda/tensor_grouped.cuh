@@ -24,7 +24,7 @@ __device__ __forceinline__ int over(int extent, int size) { return (extent + siz
 // ---------------------------------------------------------------- what there is to do
 struct Tile {
   int group, begin, end;  // are rows of the group
-  int row, column;        // are those of the group's outputs
+  int row, column;        // those of the group's outputs
   int apart;              // counts rows from one half's first to the other's
   int steps;
 
@@ -35,7 +35,7 @@ struct Tile {
 // blocks takes two below each other: then each has every other half, so that both have as much to do at a
 // group's end.
 struct Schedule {
-  std::int32_t* begin;  // is that of each group's rows, and the end
+  std::int32_t* begin;  // that of each group's rows, and the end
   std::int32_t* first;  // the first tile of each group, and how many there are
   int groups, sharers;
 

@@ -43,7 +43,7 @@ inline void expect_equals_one_rank(const Recipe& recipe, int steps) {
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
 
-using Numbers = std::vector<std::vector<double>>;  // are by rank
+using Numbers = std::vector<std::vector<double>>;  // by rank
 
 // Returns losses of some steps and the parameters behind them.
 inline Numbers trained(const Recipe& recipe, int steps, bool saves = false) {

@@ -67,7 +67,7 @@ inline Parameters block(const Sizes& s) {
                      {h * h / t, true, StatePlaces::heads},
                      {up * h / t, true, StatePlaces::ffn},
                      {h * s.ffn / t, true, StatePlaces::ffn}};
-  const std::int64_t norms_and_biases = s.llama ? 2 : 6;  // are as wide as the residual stream
+  const std::int64_t norms_and_biases = s.llama ? 2 : 6;  // as wide as the residual stream
   list.insert(list.end(), static_cast<std::size_t>(norms_and_biases), {h, false, StatePlaces::whole});
   if (s.llama) return list;
   list.push_back({qkv / t, false, StatePlaces::heads});

@@ -26,7 +26,7 @@ struct CheckpointVerdict {
   std::filesystem::path checkpoint;
   std::int64_t tensors = 0;
   std::int64_t bytes = 0;             // counts bytes of the tensors
-  std::vector<std::string> troubles;  // is empty where all is as it was written
+  std::vector<std::string> troubles;  // empty where all is as it was written
 };
 std::vector<CheckpointVerdict> verify_checkpoints(const std::filesystem::path& where);
 std::string to_json(const std::vector<CheckpointVerdict>& verdicts);

@@ -12,9 +12,9 @@
 namespace prun {
 
 struct Arguments {
-  std::vector<std::string> all;    // are as given, the program's name first
+  std::vector<std::string> all;    // as given, the program's name first
   std::string verb;                // is "run" where only a recipe is given
-  std::vector<std::string> words;  // are those behind the verb
+  std::vector<std::string> words;  // those behind the verb
   std::vector<std::string> sets;   // such as --set a.b=c
   std::vector<std::filesystem::path> plugin_paths;
   std::set<std::string> flags;                // such as "--json", "--program"

@@ -22,7 +22,7 @@ struct Command {
   std::string_view name;   // such as "check", "bench kernels"
   std::string_view words;  // follow it: "RECIPE", "[RECIPE]", "FILE..."
   std::string_view help;
-  std::vector<CommandOption> options;  // are those besides common_options()
+  std::vector<CommandOption> options;  // those besides common_options()
   int (*run)(const Arguments& arguments);
 };
 

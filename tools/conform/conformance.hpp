@@ -33,7 +33,7 @@ struct TriedPlugin {
   const std::filesystem::path& path;
   // Makes one more object, with these options.
   std::function<std::shared_ptr<void>(const OptionsApi& options)> create;
-  const OptionsApi& options;  // are those that `object` was made with
+  const OptionsApi& options;  // those that `object` was made with
   Doing doing;
 };
 

@@ -9,7 +9,7 @@
 namespace prun {
 
 struct IsolatedResult {
-  std::string output;     // is all that `body` said, also when it died afterwards
+  std::string output;     // all that `body` said, also when it died afterwards
   std::string ending;     // the process's end, to end a sentence with: "crashed with SIGSEGV (...)"
   bool returned = false;  // says that `body` came back
 };

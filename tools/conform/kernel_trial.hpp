@@ -28,7 +28,7 @@ constexpr bool is_real(DType type) { return is_float(type); }
 struct KernelCall {
   const OpDef* def = nullptr;
   std::vector<Attr> attrs;
-  std::vector<TrialOperand> operands;  // are as before the launch; those that are written hold nothing
+  std::vector<TrialOperand> operands;  // as before the launch; those that are written hold nothing
   std::uint32_t begins = 0;            // bit i says that the sum in operand i begins here
 
   OpShape shape() const;

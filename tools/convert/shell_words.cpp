@@ -160,7 +160,7 @@ class ShellReader {
   ShellVariables variables_;
   WordReader words_;
   int depth_ = 0;
-  bool started_ = false;  // is set by a .py file
+  bool started_ = false;  // set by a .py file
   ShellCommand command_;
   Words loose_;  // are words of lines that begin with --
 };

@@ -10,8 +10,8 @@
 namespace prun::convert {
 
 struct ShellCommand {
-  std::vector<std::string> launcher;   // are those before the name of the .py file, such as torchrun's
-  std::vector<std::string> arguments;  // are those behind it; all words where there is no such name
+  std::vector<std::string> launcher;   // those before the name of the .py file, such as torchrun's
+  std::vector<std::string> arguments;  // those behind it; all words where there is no such name
   std::vector<std::string>
       branched;  // stand between `if` and `fi`, or in a loop or function, and were not read
 };

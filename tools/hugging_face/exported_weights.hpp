@@ -35,7 +35,7 @@ class ExportedWeights {
   const Weights which_;
   Id kept_ = none;
   std::int64_t kept_layer_ = 0;
-  std::vector<float> numbers_;  // are those of the tensor that is kept
+  std::vector<float> numbers_;  // those of the tensor that is kept
 };
 
 }  // namespace prun

@@ -14,9 +14,9 @@ namespace prun {
 
 struct Conversion {
   std::filesystem::path from, to;                   // `to` must not be there yet
-  std::optional<DType> type;                        // is that of the weights; nothing: as they are
+  std::optional<DType> type;                        // that of the weights; nothing: as they are
   std::int64_t file_bytes = std::int64_t{5} << 30;  // limits a file of an exported directory
-  std::vector<std::string> sets;                    // are those of the model: "model.plugin=mine"
+  std::vector<std::string> sets;                    // those of the model: "model.plugin=mine"
   Weights weights = Weights::trained;               // says which are exported
 };
 

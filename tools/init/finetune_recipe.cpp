@@ -27,7 +27,7 @@ struct FinetuneDraft {
 // Holds what the first conversations tell about all.
 struct FirstChats {
   std::int64_t longest = 0;
-  std::vector<bool> holds;  // is by token
+  std::vector<bool> holds;  // by token
 };
 
 constexpr std::int64_t looked_at = 2000;

@@ -13,8 +13,8 @@ namespace {
 // Describes the memory of one device.
 struct AssumedMemory {
   std::size_t device = 0;
-  std::optional<std::int64_t> bytes;  // are those of a rank; nothing: any amount
-  std::string key;                    // is that of the recipe that sets it, or would; empty: none does
+  std::optional<std::int64_t> bytes;  // those of a rank; nothing: any amount
+  std::string key;                    // that of the recipe that sets it, or would; empty: none does
 };
 
 std::vector<AssumedMemory> assumed_memory(const Assembly& assembly) {

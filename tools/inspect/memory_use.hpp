@@ -13,7 +13,7 @@ namespace prun {
 struct MemoryMoment {
   std::string call;          // such as "backward block.3 mb 1"
   std::int64_t saved = 0;    // is what forward keeps for backward and hands on, of microbatches alive
-  std::int64_t scratch = 0;  // is that of this call
+  std::int64_t scratch = 0;  // that of this call
 };
 
 struct PeakTensor {
@@ -25,7 +25,7 @@ struct MemoryUse {
   std::int64_t always = 0;  // is there in every moment: parameters, gradients, state, buffers used in turn
   std::vector<MemoryMoment> moments;
   std::size_t peak = 0;             // the moment with most in use
-  std::vector<PeakTensor> tensors;  // are those that the call at the peak works with, the largest first
+  std::vector<PeakTensor> tensors;  // those that the call at the peak works with, the largest first
 
   std::int64_t at(std::size_t moment) const {
     return always + moments[moment].saved + moments[moment].scratch;

@@ -11,7 +11,7 @@ namespace prun {
 struct PurposeBytes {
   std::string name;
   bool stays = false;                  // says that it has a home, which may lie in several ranges
-  std::vector<std::int64_t> by_range;  // is by range of the layout
+  std::vector<std::int64_t> by_range;  // by range of the layout
 
   std::int64_t all() const;
 };

@@ -21,7 +21,7 @@ struct TrafficMatrix {
   // Bytes are by sender and receiver. Those for a group are shared out evenly among its other members: which
   // of them a link leads to is up to the comm plugin.
   std::vector<std::vector<double>> bytes;
-  std::vector<Link> links;  // are those of the ranks with a row
+  std::vector<Link> links;  // those of the ranks with a row
 };
 
 TrafficMatrix traffic_matrix(const Assembly& assembly, PluginHost& plugins, std::int64_t most_rows);

@@ -17,10 +17,10 @@ struct Difference {
 
 // Holds the largest differences, of one rank or of all.
 struct LayoutDifferences {
-  Difference loss;       // is relative
-  Difference grad_norm;  // is relative
+  Difference loss;       // relative
+  Difference grad_norm;  // relative
   Difference gradient;   // of step 1, against the norm of the tensor's gradient, or a part of all gradients'
-  Difference parameter;  // is absolute, after the last step
+  Difference parameter;  // absolute, after the last step
   Difference unequal;    // counts whole numbers of step 1 that are not those of one rank
 
   std::vector<Difference*> all() { return {&loss, &grad_norm, &gradient, &parameter, &unequal}; }
@@ -29,7 +29,7 @@ struct LayoutDifferences {
 
 struct VerifyOptions {
   std::int64_t steps = 3;
-  std::optional<double> bound;     // is set by the precision otherwise
+  std::optional<double> bound;     // set by the precision otherwise
   std::vector<std::string> exact;  // names values of whole numbers, by patterns
 };
 

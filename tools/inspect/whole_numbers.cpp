@@ -59,7 +59,7 @@ std::vector<std::string> names_of(const Program& program, const std::map<Id, int
 std::int64_t in_order(const Program& program, const Value& value, std::int64_t at) {
   const SequenceOrder order = program.requests().sequence_order;
   if (!order.permutes()) return at;
-  const Name seq = program.value(program.inputs().front()).dims[1].name;  // is that of the tokens
+  const Name seq = program.value(program.inputs().front()).dims[1].name;  // that of the tokens
   std::int64_t inner = 1;
   for (std::size_t d = value.dims.size(); d-- > 0; inner *= value.dims[d].extent) {
     if (value.dims[d].name != seq) continue;

@@ -30,7 +30,7 @@ std::vector<IoCase> io_cases(const TierPlugin& tier);
 // States bytes a second.
 struct IoRates {
   double read = 0, write = 0;
-  double mix_read = 0, mix_write = 0;  // are those of both at a time
+  double mix_read = 0, mix_write = 0;  // those of both at a time
 
   double mix() const { return mix_read + mix_write; }
 };
@@ -39,7 +39,7 @@ struct IoAsked {
   TierPlugin tier;
   std::vector<std::filesystem::path> folders;
   std::int64_t bytes = std::int64_t{512} << 20;  // counts those of all files together
-  double seconds = 1;                            // is for each way
+  double seconds = 1;                            // for each way
 };
 IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one);
 

@@ -15,7 +15,7 @@ struct KernelTime {
   std::string device;  // is its name
   std::string op;
   DType type = DType::f32;
-  std::string shape;  // is that of shape_key()
+  std::string shape;  // that of shape_key()
   OpCost cost;
   double seconds = 0;      // is its share of a call, of trimmed means
   bool over_link = false;  // says that it goes between the recipe's device and the host's memory each time
@@ -64,10 +64,10 @@ class KernelTimer final : public Probe {
            ByShape& by_shape) const;
 
   const Plan& plan_;
-  std::vector<double> began_;              // is by queue
-  std::vector<std::size_t> first_;         // is by function, within times_
-  std::vector<Times> times_;               // is by step of all functions
-  std::vector<std::vector<Times>> calls_;  // is by queue and position
+  std::vector<double> began_;              // by queue
+  std::vector<std::size_t> first_;         // by function, within times_
+  std::vector<Times> times_;               // by step of all functions
+  std::vector<std::vector<Times>> calls_;  // by queue and position
 };
 
 }  // namespace prun

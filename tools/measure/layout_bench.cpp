@@ -233,7 +233,7 @@ class LayoutTimes {
     list.lateness.push_back(last - begins / static_cast<double>(attendances.size()));
   }
 
-  std::string device_;  // is that of the first, by which all are planned
+  std::string device_;  // that of the first, by which all are planned
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
 };

@@ -16,7 +16,7 @@ struct CurvePoint {
 struct Curve {
   std::string run;
   std::vector<CurvePoint> points;                       // are few enough to draw
-  double first = 0, last = 0, least = 0, greatest = 0;  // are those of all points that are finite
+  double first = 0, last = 0, least = 0, greatest = 0;  // those of all points that are finite
   double least_at = 0, greatest_at = 0;                 // are steps
   std::int64_t count = 0;                               // counts all points
   std::int64_t not_finite = 0;                          // counts those that are not finite

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t buckets = 400;  // is for a curve; several runs share them
+constexpr std::size_t buckets = 400;  // for a curve; several runs share them
 constexpr std::size_t most_events = 200, longest_name = 60;
 constexpr std::int64_t most_failures = 64 << 10;
 

@@ -39,7 +39,7 @@ struct LoggedStep {
   double watts = 0, clock_mhz = 0, joules_per_token = 0;  // 0: not known
   double loss_scale = 0;                                  // 0: none
   bool kept = true;
-  std::vector<std::pair<std::string, double>> losses = {};  // is by set and role, where the run told them
+  std::vector<std::pair<std::string, double>> losses = {};  // by set and role, where the run told them
   std::vector<LoggedTally> tallies = {};
 };
 
@@ -58,7 +58,7 @@ struct LoggedEvent {
 
 struct LoggedFinish {
   double time = 0, save_seconds = 0;
-  std::vector<RankMemory> memory;  // is by rank
+  std::vector<RankMemory> memory;  // by rank
 };
 
 // Goes from a start to the last line before the next one.
@@ -72,7 +72,7 @@ struct RunLog {
   std::vector<LoggedStep> steps;  // have rising numbers: of a step that was done again the later line counts
   std::vector<LoggedEvaluation> evaluations;
   std::vector<LoggedEvent> events;
-  std::optional<LoggedFinish> finish;  // is that of the last part
+  std::optional<LoggedFinish> finish;  // that of the last part
   std::int64_t redone_steps = 0;       // counts steps that gave way to later lines
   double redone_seconds = 0;
   std::int64_t unreadable = 0;   // counts lines

@@ -21,7 +21,7 @@ class LogLine {
   double number(std::string_view key, double fallback) const { return number(key).value_or(fallback); }
   std::int64_t integer(std::string_view key, std::int64_t fallback = 0) const;
   bool flag(std::string_view key, bool fallback) const;
-  std::string text(std::string_view key) const;  // is empty where it is no text
+  std::string text(std::string_view key) const;  // empty where it is no text
   bool is(std::string_view key, std::string_view plain_text) const;
   // Calls body(key, value) for each field that is an object.
   template <class Body>

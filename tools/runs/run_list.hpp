@@ -11,7 +11,7 @@ struct RunRow {
   std::filesystem::path folder;
   std::string name, state;
   std::int64_t step = 0, steps = 0;
-  double loss = 0, tokens_per_second = 0;  // are those of the last step; 0 tokens: not known
+  double loss = 0, tokens_per_second = 0;  // those of the last step; 0 tokens: not known
   double said_at = 0;                      // the last line's time; 0: it has said nothing yet
 };
 

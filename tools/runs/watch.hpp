@@ -13,7 +13,7 @@ namespace prun {
 struct RankSeen {
   int rank = 0;
   std::int64_t pid = 0;
-  char state = '?';  // is as in /proc
+  char state = '?';  // as in /proc
   std::int64_t resident_bytes = 0;
 };
 std::vector<RankSeen> ranks_seen(const RunHolder& holder);

@@ -42,7 +42,7 @@ class DocumentReader {
   const Tokenizer& tokenizer_;
   std::size_t piece_bytes_;
   std::size_t file_ = 0;            // the next one
-  std::optional<TextReader> text_;  // is that of the file under way
+  std::optional<TextReader> text_;  // that of the file under way
   bool lines_ = false, at_end_ = true;
   std::string buffer_;  // holds bytes that were read and not handed out
   std::uint64_t position_ = 0;

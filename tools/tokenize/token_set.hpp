@@ -35,7 +35,7 @@ class TokenSetWriter {
   bool narrow_;
   DurableFile bin_, idx_;
   std::vector<std::byte> buffer_;
-  std::vector<std::int32_t> lengths_;  // are those of documents
+  std::vector<std::int32_t> lengths_;  // those of documents
   std::int64_t tokens_ = 0, length_ = 0;
 };
 

@@ -8,9 +8,9 @@
 namespace prun {
 
 struct TokenizeRequest {
-  std::vector<std::filesystem::path> files;  // are as for DocumentReader
-  std::filesystem::path prefix;              // is that of the .bin and the .idx
-  std::string key = "text";                  // is that of the text in a line of JSON
+  std::vector<std::filesystem::path> files;  // as for DocumentReader
+  std::filesystem::path prefix;              // that of the .bin and the .idx
+  std::string key = "text";                  // that of the text in a line of JSON
   TokenId end_of_text = 0;                   // ends each document
   bool replace = false;  // turns bytes that are not UTF-8 into U+FFFD one by one; else they are refused
   int threads = 1;

@@ -11,7 +11,7 @@
 namespace prun {
 
 struct HereRequest {
-  std::optional<std::filesystem::path> costs;  // is as for known_costs()
+  std::optional<std::filesystem::path> costs;  // as for known_costs()
   double measured_seconds = 0;                 // 0: nothing is measured
   std::size_t tried = 0;                       // counts the best that are trained
   std::string program;                         // the one by which ranks are started

@@ -69,7 +69,7 @@ class GroupMember {
   std::string name_;
   std::int32_t rank_, size_;
   std::mutex mutex_;
-  ncclComm_t comm_ = nullptr;  // is null once the communicator was aborted
+  ncclComm_t comm_ = nullptr;  // null once the communicator was aborted
   bool aborted_ = false;
   void* enrolled_ = nullptr;
   // Graphs are keyed by the address of their first operation. NCCL waits until they are gone before it ends a

@@ -25,7 +25,7 @@ __attribute__((constructor)) void give_signals_back() {
 
 struct Setting {
   const char* variable;
-  const char* name;  // is for ucp_config_modify: a transport's own settings go without its prefix there
+  const char* name;  // for ucp_config_modify: a transport's own settings go without its prefix there
   const char* value;
 };
 

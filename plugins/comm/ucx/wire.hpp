@@ -27,7 +27,7 @@ class TransferListener {
 // Describes one message; it must stay where it is until its listener has been told that it is done.
 struct Transfer {
   TransferListener* listener = nullptr;
-  void* request = nullptr;  // is set while the message is under way
+  void* request = nullptr;  // set while the message is under way
 };
 
 class Wire {
@@ -39,7 +39,7 @@ class Wire {
 
   std::vector<std::byte> address() const;
   struct Remote {
-    std::vector<std::byte> address;  // is empty for the member itself
+    std::vector<std::byte> address;  // empty for the member itself
     // Says whether somebody else finds out when this member ends. If not, UCX must, and then it does without
     // shared memory: that cannot tell, and UCX 1.13 leaves it out.
     bool watched = false;

@@ -71,11 +71,11 @@ class Libraries {
   Settings settings_;
   std::optional<Gemm> gemm_;
   TunedAlgorithms tuned_;
-  std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // are keyed by the product's text
+  std::map<std::string, std::shared_ptr<const GemmPlan>> plans_;  // keyed by the product's text
   std::optional<CudnnAttention> cudnn_;
   bool cudnn_missing_ = false;
   std::map<std::pair<Stream, std::string>, std::shared_ptr<const CudnnPlan>>
-      graphs_;  // are keyed by the layout's text
+      graphs_;  // keyed by the layout's text
 };
 
 }  // namespace prun::cuda

@@ -140,7 +140,7 @@ void CudaQueue::run_branched(Stretch& stretch, const std::vector<Branch>& branch
     cuda::check(cudaStreamWaitEvent(waits, event.get(), 0), "meeting a branch");
   };
   meet(side_, stream_, ends.back());
-  int met[2] = {-1, -1};  // is by line: the last work of the other line that it has waited for
+  int met[2] = {-1, -1};  // by line: the last work of the other line that it has waited for
   for (std::size_t i = 0; i < works.size(); ++i) {
     const auto [beside, after] = branches[i];
     Stream own = beside ? side_ : stream_;

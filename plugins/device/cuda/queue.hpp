@@ -93,9 +93,9 @@ class CudaQueue {
   Stream stream_ = nullptr, side_ = nullptr;
   void* side_workspace_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
-  std::map<std::string, Form> known_;          // is keyed by the kinds of the works
+  std::map<std::string, Form> known_;          // keyed by the kinds of the works
   std::set<std::string> tried_;                // holds kinds
-  std::map<std::string, bool> kernels_alone_;  // is keyed by the kind of a work
+  std::map<std::string, bool> kernels_alone_;  // keyed by the kind of a work
   std::map<Form, int> forms_;
   std::atomic<Clock::rep> asked_{0};
 };

@@ -25,7 +25,7 @@ enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, 
 
 struct Family {
   std::string_view option;        // of model.family
-  std::string_view model_type;    // is that of a config.json
+  std::string_view model_type;    // that of a config.json
   std::string_view architecture;  // the class of transformers that computes it
   HeadNorm head_norm = HeadNorm::absent;
   NormPlace norms = NormPlace::before;

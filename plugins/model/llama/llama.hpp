@@ -92,7 +92,7 @@ class Llama final : public Model {
   std::int64_t positions_;
   bool tied_;
   Rope rope_;
-  double rope_base_window_;  // is that of windowed layers; 0: they turn as the others
+  double rope_base_window_;  // that of windowed layers; 0: they turn as the others
   double query_scalar_;      // scores are divided by its root; 0: head_dim
   WindowedLayers windows_;
   ExpertLayers experts_;

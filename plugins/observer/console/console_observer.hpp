@@ -44,7 +44,7 @@ class ConsoleObserver final : public Observer {
   std::int64_t seen_ = 0;
   double first_loss_ = 0;
   std::optional<StepInfo> last_;
-  std::optional<double> exposed_share_;  // is that of the step that was measured last
+  std::optional<double> exposed_share_;  // that of the step that was measured last
   bool last_shown_ = false;
   double drawn_at_ = 0;  // is StepInfo::elapsed when the bar was last drawn
   std::string outcome_ = "done";
