@@ -36,7 +36,7 @@ __device__ __forceinline__ Best<C> better(const Best<C>& a, const Best<C>& b) {
   return second ? b : a;
 }
 
-// A taken number becomes NaN; NaN that is there already counts as the least number.
+// A number that is taken will become NaN, so a NaN that is there already becomes the least number.
 template <class C>
 __device__ __forceinline__ void make_ranks(C* values, int n, int lane) {
   for (int i = lane; i < n; i += warp_size)

@@ -9,7 +9,7 @@ namespace {
 
 using Ids = std::vector<Id>;
 
-// Is an op whose last operand is its result, which one other op of its function alone reads, and that op.
+// Holds an op whose last operand is its result, and the op of its function that alone reads this.
 struct Pair {
   Id first = none, second = none;
   Ids from, to;  // are their operands

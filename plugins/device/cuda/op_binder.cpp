@@ -91,7 +91,7 @@ NamedWork OpBinder::bind_work(CudaQueue& queue, Launches launches) {
                     [this, &op, &queue](Launches some) { return op.bind(some, libraries_, queue.stream()); });
 }
 
-// Says whether the launches add to sums rather than make what later works need, in the side workspace.
+// Says whether launches add to sums, rather than make what later works need, within the side workspace.
 bool OpBinder::adds_to_sums(Launches launches) const {
   return std::ranges::all_of(launches, [&](const Launch& launch) {
     return ops_.find(launch.op.view())->second.def.writes_first != 0 &&

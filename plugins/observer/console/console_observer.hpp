@@ -46,7 +46,7 @@ class ConsoleObserver final : public Observer {
   std::optional<StepInfo> last_;
   std::optional<double> exposed_share_;  // that of the step that was measured last
   bool last_shown_ = false;
-  double drawn_at_ = 0;  // is StepInfo::elapsed when the bar was last drawn
+  double drawn_at_ = 0;  // StepInfo::elapsed when the bar was last drawn
   std::string outcome_ = "done";
 };
 

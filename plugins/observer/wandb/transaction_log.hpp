@@ -15,7 +15,7 @@ namespace prun::wandb {
 
 struct RunFacts {
   std::string id, project, name, group, host;
-  double time = 0;                                          // is when the run began, in seconds since 1970
+  double time = 0;                                          // when the run began, in seconds since 1970
   std::vector<std::pair<std::string, std::string>> config;  // has values as JSON
 };
 
