@@ -15,8 +15,8 @@
 
 namespace prun {
 
-// Parts of ranks begin and end at multiples of it. Tensors of other lengths, or of fewer elements than
-// `least`, travel as they are.
+// Parts of ranks begin and end at multiples of the block. Tensors of other lengths, or of fewer elements than
+// the least, travel as they are.
 inline constexpr std::int64_t code_block = 128, code_least = 4096;
 
 enum class Codes : std::uint8_t { int8, int4, sign, e4m3 };

@@ -21,14 +21,14 @@ struct CommOp {
   CommKind kind = CommKind::barrier;
   Reduction reduction = Reduction::sum;
   DType dtype = DType::f32;
-  std::int32_t peer = -1;  // a member's number within the group
+  std::int32_t peer = -1;  // number of a member within the group
   const void* in = nullptr;
   void* out = nullptr;
-  std::int64_t count = 0;  // elements, as each kind says
+  std::int64_t count = 0;  // number of elements, as each kind counts them
 };
 
-// Members of a group find each other through this: everybody gives `bytes` and gets all contributions in the
-// order of the members. The call blocks; all members call it in the same order.
+// Lets members of a group find each other: each member gives `bytes` and gets all contributions in the order
+// of the members. The call blocks; all members call it in the same order.
 struct ExchangeApi {
   std::uint64_t struct_size;
   void* context;
@@ -38,41 +38,42 @@ struct ExchangeApi {
 using Communicator = void*;
 
 struct CommGroup {
-  Text name;              // "dp.reduce[0,2]": for messages
-  std::int32_t rank = 0;  // of this process within the group
+  Text name;              // name that messages use: "dp.reduce[0,2]"
+  std::int32_t rank = 0;  // rank of this process within the group
   std::int32_t size = 1;
-  const ExchangeApi* exchange = nullptr;  // among the members; valid during create() only
-  // The number of this plugin's groups that a rank is in and that exchange: the largest of any rank, so that
-  // it is the same everywhere.
+  const ExchangeApi* exchange = nullptr;  // exchange among the members; valid during create() only
+  // This counts the plugin's groups with exchanges that a rank is in: it is the largest count of any rank, so
+  // that it is the same everywhere.
   std::int32_t groups = 1;
-  // A plugin that splits gets its communicator of all ranks, or null while that is made, and the number of
-  // this group among those made of it by the same call; a rank in none of them gets -1, and rank -1.
+  // A plugin that splits gets its communicator of all ranks here, or null while that one is made, and the
+  // number of this group among those made from it by the same call; a rank in none of them gets -1, and rank
+  // -1.
   Communicator parent = nullptr;
   std::int32_t color = -1;
 };
 
 struct CommInfo {
   Text name;                   // "ucx 1.13: shared memory, tcp"
-  bool host_memory = false;    // which memory operations may lie in
-  bool device_memory = false;  // of the device that the queue belongs to
+  bool host_memory = false;    // whether operations may use host memory
+  bool device_memory = false;  // whether they may use memory of the queue's device
   // start() only enqueues, on the stream of an asynchronous device's queue; finish() is never called.
   bool enqueues = false;
   // The plugin makes its groups from one communicator of all ranks, which is created first. All ranks then
   // call create() for every name of a group; those that are in no group of that name get null.
   bool splits = false;
-  // For a plugin that enqueues: a rank can have this many of start()'s pieces under way at a time over all
-  // communicators, those that wait for a peer included; 0 means any number. On a rank with more communicators
-  // than that, each begins once the one started before it, by whatever communicator, has begun.
+  // A rank of a plugin that enqueues can have this many of start()'s pieces under way at a time over all
+  // communicators, including those that wait for a peer; 0 means any number. On a rank with more
+  // communicators than that, each begins once the one started before it, by any communicator, has begun.
   std::int64_t resident = 0;
-  // The plugin takes this much host memory itself: once for the process, and for each communicator beside
+  // The plugin itself takes this much host memory: once for the process, and for each communicator beside
   // what its operations need.
   std::int64_t process_bytes = 0;
   std::int64_t communicator_bytes = 0;
   // It takes this much of the device's memory, which counts with the plan's.
   std::int64_t process_device_bytes = 0;
   std::int64_t communicator_device_bytes = 0;
-  // Limits of the system apply to these: threads of the process, files that a communicator has open, and what
-  // it takes of the memory that a host shares (/dev/shm).
+  // The system limits these: threads of the process, files that a communicator has open, and memory that it
+  // takes of what a host shares (/dev/shm).
   std::int64_t threads = 0;
   std::int64_t communicator_descriptors = 0;
   std::int64_t communicator_shared_bytes = 0;
@@ -80,11 +81,11 @@ struct CommInfo {
 
 // States what an operation takes of a member.
 struct CommNeeds {
-  std::uint64_t bytes_sent = 0;   // payload: what its counters will say
-  std::int64_t memory_bytes = 0;  // host memory of the plugin's own while it is under way
+  std::uint64_t bytes_sent = 0;   // payload, as the plugin's counters will count it
+  std::int64_t memory_bytes = 0;  // host memory that the plugin takes while the operation is under way
 };
 
-// Counts what a communicator has moved so far, by its own count: payload bytes this rank put on the wire.
+// Counts the payload bytes that this rank has sent so far, as the communicator itself counts them.
 struct CommCounters {
   std::uint64_t operations = 0;
   std::uint64_t bytes_sent = 0;
@@ -95,45 +96,46 @@ class Comm {
  public:
   virtual ~Comm() = default;
   virtual CommInfo info() = 0;
-  // This is collective over the group. On failure every member gets an error or learns of it by the exchange.
+  // Creates a communicator; this is collective over the group. On failure every member gets an error or
+  // learns of it by the exchange.
   virtual Communicator create(const CommGroup& group) = 0;
-  // This is local; nothing started may be pending, unless it was aborted.
+  // Ends a communicator. This is local; nothing started may be pending, unless it was aborted.
   virtual void destroy(Communicator communicator) = 0;
-  // This is collective: it gives the plan's memory that operations will use; where they are staged in the
-  // host's memory, once for each program of a run. Members may give different numbers of bytes. abort() ends
-  // it.
+  // Gives the communicator the plan's memory that operations will use, once for each program of a run; where
+  // operations are staged, that is host memory. It is collective. Members may give different numbers of
+  // bytes. abort() ends it.
   virtual void attach_memory(Communicator, void* /*base*/, std::int64_t /*bytes*/) {}
-  // This is local and comes before any of that memory is released; nothing started may be pending, unless it
-  // was aborted.
+  // Takes that memory back before any of it is released. This is local; nothing started may be pending,
+  // unless it was aborted.
   virtual void detach_memory(Communicator) {}
-  // This is collective: it gets what start() will be given, one operation of each kind, type, size and peer,
-  // once for each program of a run. It makes the connections, plans and buffers that they need: no operation
-  // makes one later. A plugin that enqueues may overwrite their memory. `stream` is as for start(). abort()
-  // ends it.
+  // Shows what start() will be given: one operation of each kind, type, size and peer. This is collective,
+  // once for each program of a run. It makes all connections, plans and buffers needed: no operation makes
+  // one later. A plugin that enqueues may overwrite their memory. `stream` is as for start(). abort() ends
+  // it.
   virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
-  // This is collective: it gets one list of operations that start() will be given, again and again, at this
-  // address, so that they can be made ready once. It comes after connect(), in the order of the first step.
+  // Shows one list of operations that start() will be given, again and again, at this address, so that they
+  // can be made ready once. This is collective. It comes after connect(), in the order of the first step.
   // abort() ends it.
   virtual void prepare(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
   // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
-  // as far as they do not touch the same memory. Neither allocates nor locks once every kind and size has
+  // as far as they do not touch the same memory. It neither allocates nor locks once every kind and size has
   // been seen. `stream` is the queue's, for devices that have one; a plugin that enqueues gets all operations
   // of a piece at once.
   virtual void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) = 0;
-  // Holds the calling thread until everything started is done; sleeps rather than spins for long. It throws
-  // comm_failed when a peer is gone or the communicator was aborted.
+  // Blocks the calling thread until everything started is done; it does not spin for long but sleeps. It
+  // throws comm_failed when a peer is gone or the communicator was aborted.
   virtual void finish(Communicator communicator) = 0;
-  // Any thread may call this: start() and finish() of it fail soon, now and later, and so does what was
-  // enqueued.
+  // Makes start() and finish() of this communicator fail soon, now and later, and what was enqueued as well.
+  // Any thread may call it.
   virtual void abort(Communicator communicator) = 0;
   virtual CommCounters counters(Communicator communicator) = 0;
-  // Throws what has gone wrong with enqueued operations, if anything has. Any thread may call it; it is for
-  // plugins that enqueue.
+  // Throws what has gone wrong with enqueued operations, if anything has. Any thread may call it; only
+  // plugins that enqueue need it.
   virtual void check(Communicator) {}
   // Returns the needs of member `rank` of a group of that size. It reads the kind, type, count and peer of
   // `op`, and whether in and out are the same.
   virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
-  // This does as Device::examine(): it opens what groups of ranks would need.
+  // Reports as Device::examine() does: it opens what groups of ranks would need.
   virtual std::string examine() { return {}; }
 };
 
@@ -155,7 +157,7 @@ class CommInterface {
   virtual Status counters(Communicator communicator, CommCounters* counters) noexcept = 0;
   virtual Status check(Communicator communicator) noexcept = 0;
   virtual Status needs(const CommOp& op, std::int32_t rank, std::int32_t size, CommNeeds* needs) noexcept = 0;
-  // The text is good until it is asked for again.
+  // The text is valid until the next call.
   virtual Status examine(Text* lines) noexcept = 0;
 
  protected:

@@ -8,22 +8,23 @@
 namespace prun {
 
 struct DataInfo {
-  std::int64_t samples = 0;  // how many sequences of the asked length there are
-  std::int64_t tokens = 0;   // in all
-  std::int64_t vocab = 0;    // smallest vocabulary that holds every token; 0: not known without reading all
+  std::int64_t samples = 0;  // number of sequences of the requested length
+  std::int64_t tokens = 0;   // number of all tokens
+  std::int64_t vocab = 0;    // smallest vocabulary that holds every token; 0: unknown without reading
+                             // everything
 };
 
 class Data {
  public:
   virtual ~Data() = default;
-  // This is called once, before anything else.
+  // Opens the data. It is called once, before anything else.
   virtual DataInfo open(std::int64_t seq) = 0;
   // Fills `seq` tokens and targets of sample `index` in [0, samples). A negative target does not count. It is
   // called from one thread at a time, which need not be the one that called open().
   virtual void read(std::int64_t index, std::int32_t* tokens, std::int32_t* targets) = 0;
-  // Fills in, for data whose trait `roles` names some ("user,assistant"), which of them each of the `seq`
-  // targets of a sample belongs to, by its number there; a target that does not count has any. It is called
-  // after read() of the same sample, where somebody asks.
+  // Fills in, for data whose trait `roles` names roles ("user,assistant"), the number of the role that each
+  // of the `seq` targets of a sample belongs to; for a target that does not count, it may be any. It is
+  // called after read() of the same sample, if losses by role are asked for.
   virtual void roles(std::int64_t, std::uint8_t*) {}
 };
 

@@ -24,34 +24,36 @@ namespace prun {
 
 struct DeviceInfo {
   Text name;  // "cpu: 2 threads, avx512"
-  Text kind;  // what op plugins name their kernels by: "cpu", "cuda"
-  // This option decides on the bits of results; it is stated with its value as in a recipe: `isa = "avx512"`.
-  // Ranks must have the same. When empty, nothing about the device changes them.
+  Text kind;  // name that op plugins give for their kernels: "cpu", "cuda"
+  // This option affects the bits of results; it is stated with its value as in a recipe: `isa = "avx512"`.
+  // All ranks must have the same. When it is empty, nothing about the device changes the bits.
   Text arithmetic;
-  std::int32_t threads = 1;  // what KernelDef::workspace is asked with
+  std::int32_t threads = 1;  // number of threads that KernelDef::workspace gets
   std::int64_t memory_bytes = 0;
-  // These state in advance what a rank's process needs for the device beside what it allocates there: of the
-  // host's memory, and of the device's (a driver's context, libraries).
+  // These state in advance what a rank's process needs for the device beside its allocations there: memory of
+  // the host, and of the device (a driver's context, libraries).
   std::int64_t process_bytes = 0;
   std::int64_t process_device_bytes = 0;
-  double peak_flops = 0;  // 0: not known
-  // The device is not on this machine: plans are made for one that has it, of which nothing else is known.
+  double peak_flops = 0;  // 0: unknown
+  // The device is not on this machine: plans are made for a machine that has it, of which nothing else is
+  // known.
   bool absent = false;
-  bool host_memory = false;   // the host may read and write Space::device itself
-  bool asynchronous = false;  // its queues take work and run it later
-  // Such a queue takes this many pieces of work before it holds its feeder: a wait, a record, a counter to
-  // write, a stamp and each start() of a comm plugin is one, a run() as many as it was bound from. 0 means
-  // any number.
+  bool host_memory = false;   // whether the host may read and write Space::device itself
+  bool asynchronous = false;  // whether its queues take work and run it later
+  // Such a queue takes this many pieces of work before it blocks its feeder: a wait, a record, a counter to
+  // write, a stamp and each start() of a comm plugin count as one, a run() as many as it was bound from. 0
+  // means any number.
   std::int64_t queue_depth = 0;
-  // It is a tier: memory_bytes is what this rank may put there; kind, threads and host_memory say nothing.
+  // The device is a tier: memory_bytes is what this rank may put there; kind, threads and host_memory mean
+  // nothing.
   bool tier = false;
   // Ranks must be processes: one cannot be a thread beside another.
   bool one_process_each = false;
-  // No other rank may use this unit, which is named so that no host has another of that name: "GPU-4f21b0".
-  // When empty, any rank may share the device.
+  // No other rank may use this unit. Its name differs from those of all other hosts: "GPU-4f21b0". When it is
+  // empty, any rank may share the device.
   Text unit;
-  // This process can see so many units, of which a rank takes one. 0 means that any number of ranks may share
-  // it.
+  // This process can see so many units, and a rank takes one of them. 0 means that any number of ranks may
+  // share the device.
   std::int32_t units = 0;
 };
 
@@ -61,10 +63,10 @@ struct Launch {
   Text op = {};
 };
 
-// Reports what a device draws, as means over about the last second. 0 means not known.
+// Reports what a device draws, as means over about the last second. 0 means unknown.
 struct DeviceMeter {
-  double watts = 0;      // of what this rank has of the device
-  double clock_mhz = 0;  // of what computes
+  double watts = 0;      // power of this rank's part of the device
+  double clock_mhz = 0;  // clock of its computing units
 };
 
 using Queue = void*;
@@ -73,12 +75,11 @@ using QueueEvent = void*;
 using Stamp = void*;
 using Counter = std::atomic<std::uint64_t>;
 
-// What an op needs is known before there is memory: its kernel and how much workspace that takes at most
-// (kernel()); no driver is needed for it. A call's launches are then bound to memory, once, into a piece of
-// work that the device may make ready as it likes; the loop runs that.
-//
-// run, record, wait, stamp and the calls on counters come from the one thread that feeds the queue. None of
-// them allocates or locks; of an asynchronous device, they may hold that thread while the queue is full.
+// A device says what an op needs before there is memory: its kernel and the most workspace that it takes
+// (kernel()); it needs no driver for that. A call's launches are then bound to memory, once, into a piece of
+// work that the device may prepare as it likes; the training loop runs that piece.  run, record, wait, stamp
+// and the calls on counters come from the one thread that feeds the queue. None of them allocates or locks;
+// of an asynchronous device, they may block that thread while the queue is full.
 class Device {
  public:
   virtual ~Device() = default;
@@ -86,76 +87,76 @@ class Device {
   // Returns zeroed, resident memory aligned to 4096 bytes. Throws for a space that the device does not serve.
   virtual void* allocate(Space space, std::int64_t bytes) = 0;
   virtual void release(Space space, void* memory, std::int64_t bytes) = 0;
-  // These copy between the host and Space::device, or Space::disk of a tier: any bytes of what was allocated,
-  // while no queue uses them. Any thread may call them.
+  // Copies between the host and Space::device, or Space::disk of a tier, as does the next function: any bytes
+  // of what was allocated, while no queue uses them. Any thread may call them.
   virtual void upload(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
   // Zeroes bytes there, under the same conditions.
   virtual void clear(void* device, std::int64_t bytes) = 0;
   // Returns the bytes of Space::device in use, by any process, as the driver counts them. 0 means that they
-  // are not known, or are the host's.
+  // are unknown, or that they are the host's.
   virtual std::int64_t memory_in_use() { return 0; }
-  // Returns null where this device has no such kernel.
+  // Returns this device's kernel for an op, or null if there is none.
   virtual const KernelDef* kernel(std::string_view op) = 0;
-  // Puts ops that it has kernels for in the place of several (prun/lowering.hpp), once strategies have
-  // written the program and before it is planned. It is shown the functions that it runs. The numbers that a
-  // step computes stay the same.
+  // Replaces several ops by ones that it has kernels for (prun/lowering.hpp), once strategies have written
+  // the program and before it is planned. It is shown the functions that it runs. The numbers that a step
+  // computes stay the same.
   virtual void lower(ProgramRef) {}
 
-  // `workers` says that this queue computes, rather than only copies.
+  // Creates a queue; `workers` says that it computes, rather than only copies.
   virtual Queue create_queue(std::string_view name, bool workers) = 0;
-  // The queue is empty, or has failed.
+  // Ends a queue, which is empty or has failed.
   virtual void destroy_queue(Queue queue) = 0;
-  // A thread calls this before comm plugins make their groups on it: it makes this the driver's current
-  // device.
+  // Makes this the driver's current device, for a thread on which comm plugins are to make their groups.
   virtual void make_current() {}
-  // The thread that feeds the queue from now on calls this.
+  // Tells the queue that the calling thread feeds it from now on.
   virtual void attach(Queue queue) = 0;
-  // Makes launches ready that the queue is to run in this order, again and again: it may merge them, try
-  // which way is the fastest, keep plans. They, their operands and attributes outlive the work, which ends
+  // Prepares launches that the queue is to run in this order, again and again: it may merge them, try which
+  // way is the fastest, keep plans. The launches, their operands and attributes outlive the work, which ends
   // with the queue. It is called while no step runs; an asynchronous device may overwrite the memory.
   virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
   virtual void run(Queue queue, BoundWork work) = 0;
-  // Returns what bind() has chosen by measuring and bits depend on, as lines for prefer() of another run.
+  // Returns as lines what bind() has chosen by measuring and bits depend on, for prefer() of another run.
   virtual std::string choices() { return {}; }
   // Takes such lines of another run, before anything is bound: bind() makes the same choices again where it
   // can, whatever it would measure today.
   virtual void prefer(std::string_view) {}
 
-  // Called before queues are made, where queues of this rank wait for what this device does not provide by
-  // itself: another rank, another device, a drive. From then on, work that was given to one queue and waits
-  // there must not keep work of another queue from running, since that may be what the first one waits for.
-  // `copied_by_threads`: threads of the host carry what is exchanged, by upload() and download() while queues
-  // work; nor must these be held up.
+  // Announces, before queues are made, that queues of this rank wait for what this device does not provide by
+  // itself: another rank, another device, a drive. From then on, work that waits in one queue must not keep
+  // work of another queue from running, since the first may wait for just that work. `copied_by_threads` says
+  // that threads of the host carry what is exchanged, by upload() and download() while queues work; nothing
+  // may delay these either.
   virtual void waits_for_others(bool copied_by_threads) { static_cast<void>(copied_by_threads); }
-  // Returns what was sampled beside the work: this call asks no driver and holds up no queue. Any thread may
+  // Returns what was sampled beside the work: this call asks no driver and delays no queue. Any thread may
   // call it.
   virtual DeviceMeter meter() { return {}; }
 
   // Returns what it finds of this machine beyond its name, for `prun doctor`: a line each,
-  // `good|what|found|mend`, or slow or broken in the place of good; `mend` may be empty. Throws where a run
+  // `good|what|found|mend`, or slow or broken in place of good; `mend` may be empty. It throws where a run
   // would.
   virtual std::string examine() { return {}; }
 
   // The functions below are for asynchronous devices only.
 
-  // Comm plugins enqueue on this stream, and kernels get it as KernelContext::stream.
+  // Returns the stream that comm plugins enqueue on, and that kernels get as KernelContext::stream.
   virtual void* stream(Queue) { return nullptr; }
   virtual QueueEvent create_event() { refuse(); }
   virtual void destroy_event(QueueEvent) { refuse(); }
-  // The event stands for everything that the queue was given up to now.
+  // Makes the event stand for everything that the queue was given up to now.
   virtual void record(Queue, QueueEvent) { refuse(); }
-  // The queue goes on once the event as last recorded has been reached. It never waits for a later record.
+  // Makes the queue wait until the event as last recorded has been reached. It never waits for a later
+  // record.
   virtual void wait(Queue, QueueEvent) { refuse(); }
-  // The queue writes the counter once it has done everything given to it up to now.
+  // Makes the queue write the counter once it has done everything given to it up to now.
   virtual void write_counter(Queue, Counter*, std::uint64_t) { refuse(); }
-  // The queue goes on once the counter is at least that.
+  // Makes the queue wait until the counter is at least that.
   virtual void wait_counter(Queue, const Counter*, std::uint64_t) { refuse(); }
   virtual Stamp create_stamp() { refuse(); }
   virtual void destroy_stamp(Stamp) { refuse(); }
-  // The queue notes the time once it has done everything given to it up to now.
+  // Makes the queue note the time once it has done everything given to it up to now.
   virtual void stamp(Queue, Stamp) { refuse(); }
-  // Returns what was noted last, in seconds of a clock that all stamps of the device share. Any thread may
+  // Returns the last time noted, in seconds of a clock that all stamps of the device share. Any thread may
   // call it once the queue has passed the stamp.
   virtual double read(Stamp) { refuse(); }
   // Throws what has gone wrong with work that the queue has taken, if anything has. Any thread may call it.
@@ -184,10 +185,10 @@ class DeviceInterface {
   virtual Status attach(Queue queue) noexcept = 0;
   virtual Status bind(Queue queue, const Launch* launches, std::int64_t count, BoundWork* work) noexcept = 0;
   virtual Status run(Queue queue, BoundWork work) noexcept = 0;
-  // The text is good until it is asked for again.
+  // The text is valid until the next call.
   virtual Status choices(Text* lines) noexcept = 0;
   virtual Status prefer(Text lines) noexcept = 0;
-  // The text is good until it is asked for again.
+  // The text is valid until the next call.
   virtual Status examine(Text* lines) noexcept = 0;
   virtual Status stream(Queue queue, void** stream) noexcept = 0;
   virtual Status create_event(QueueEvent* event) noexcept = 0;

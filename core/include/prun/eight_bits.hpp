@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// Ranks' parts begin and end at multiples of it, and tensors of other lengths, or of few elements, are not
-// kept so.
+// Ranks' parts begin and end at multiples of the block; tensors of other lengths, or of few elements, are not
+// kept in eight bits.
 inline constexpr std::int64_t eight_bit_block = 128, eight_bit_least = 4096;
 
 }  // namespace prun

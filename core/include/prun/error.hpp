@@ -10,10 +10,10 @@
 
 namespace prun {
 
-// Says what kind of trouble it is; exit_code() maps it to what the shell sees.
+// Says what kind of error it is; exit_code() maps it to what the shell sees.
 enum class ErrorCode : std::int32_t {
   ok = 0,
-  bad_input,  // recipe, data, checkpoint or plugin the user can mend
+  bad_input,  // wrong recipe, data, checkpoint or plugin, which the user can correct
   not_found,
   unsupported,  // a combination that cannot work
   storage,      // file system or device I/O
@@ -21,7 +21,7 @@ enum class ErrorCode : std::int32_t {
   rank_died,    // a process of the run ended before its time
   hang,         // a rank did not reach a collective within the limit
   comm_failed,  // a peer or a link is gone
-  internal,     // a broken promise of ours
+  internal,     // broken promise of prun itself
 };
 
 inline int exit_code(ErrorCode code) {
@@ -64,7 +64,8 @@ std::string concat(const Parts&... parts) {
 }
 }  // namespace detail
 
-// throw_error(ErrorCode::bad_input, "data/train.bin: header says ", n, " tokens, the file has ", m)
+// An example: throw_error(ErrorCode::bad_input, "data/train.bin: header says ", n, " tokens, the file has ",
+// m)
 template <class... Parts>
 [[noreturn]] void throw_error(ErrorCode code, const Parts&... parts) {
   throw Error(code, detail::concat(parts...));

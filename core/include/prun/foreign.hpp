@@ -22,7 +22,7 @@
 
 namespace prun {
 
-// Is the core's half of ConfigWriter.
+// This is the core's half of ConfigWriter.
 struct ConfigWriterApi {
   std::uint64_t struct_size;
   void* values;
@@ -35,8 +35,8 @@ struct ConfigWriterApi {
   Status (*null)(void* values, Text key);
 };
 
-// Takes what a model says: options of its own, or members of a config.json, where "rope_scaling.factor" is a
-// member of a member.
+// Takes what a model writes: options of its own, or members of a config.json, where "rope_scaling.factor" is
+// a member of a member.
 class ConfigWriter {
  public:
   explicit ConfigWriter(const ConfigWriterApi& api) : api_(api) {}
@@ -58,7 +58,7 @@ class ConfigWriter {
     const std::vector<Text> texts(list.begin(), list.end());
     raise(api_.texts(api_.values, key, {texts.data(), texts.size()}));
   }
-  // A member of a config.json that is there and says nothing, where others take its absence for a number.
+  // Writes a null member of a config.json, where others take the member's absence for a number.
   void set_null(std::string_view key) { raise(api_.null(api_.values, key)); }
 
  private:
@@ -66,7 +66,7 @@ class ConfigWriter {
 };
 
 // A config.json is read as options are: Options::has() says whether a member is there and not null. These
-// refuse, by name, what the model does not compute; a member that is not there says nothing.
+// functions refuse, by name, what the model does not compute; an absent member is accepted.
 inline void expect_flag(const Options& config, std::string_view key, bool value) {
   if (config.has(key) && config.flag(key) != value)
     throw_error(ErrorCode::bad_input, "'", key, "' is ", value ? "false" : "true",
@@ -87,20 +87,20 @@ inline void expect_absent(const Options& config, std::string_view key, std::stri
                 ", which this model does not compute");
 }
 
-// A tensor of such a directory: one of the model's parameters, or some rows of it, with its dimensions in
-// another order or put together. Several of one parameter that have one name are one tensor there: they
-// follow each other along its first dimension.
+// Describes a tensor of such a directory: one of the model's parameters, or some rows of it, with its
+// dimensions in another order or put together. Several entries of one parameter that have one name are one
+// tensor there: they follow each other along its first dimension.
 struct ForeignTensor {
-  std::string parameter;  // "block.qkv.weight": segment and name
+  std::string parameter;  // segment and name: "block.qkv.weight"
   std::string name;       // "model.layers.*.self_attn.q_proj.weight", where * is the layer
   // Names the parameter's dimensions as they are stored here, the slowest first, with a comma between this
   // tensor's: "heads packed head_dim, hidden". When empty, they are as in the parameter.
   std::string dims = {};
-  // It has elements [begin, end) of this dimension only; when empty, it has all.
+  // The tensor has only elements [begin, end) of this dimension; when this is empty, it has all.
   std::string part = {};
   std::int64_t begin = 0, end = 0;
-  std::int64_t first_layer = 0;  // the number here of the segment's first layer
-  // This does as `part`, for one more dimension.
+  std::int64_t first_layer = 0;  // number of the segment's first layer in the directory
+  // Restricts one more dimension, as `part` does.
   struct Part {
     std::string dim = {};
     std::int64_t begin = 0, end = 0;
@@ -108,15 +108,15 @@ struct ForeignTensor {
 };
 
 struct ForeignWeights {
-  // Names may begin with any of these in the place of the first: {"transformer.", ""}.
+  // Names may begin with any of these instead of the first: {"transformer.", ""}.
   std::vector<std::string> prefixes = {};
-  // Together they have every element of every parameter once.
+  // Together these have every element of every parameter once.
   std::vector<ForeignTensor> tensors = {};
   // Names that match these patterns may be there as well and are ignored.
   std::vector<std::string> ignored = {};
 };
 
-// These are the same as they cross the plugin border.
+// These hold the same values as they cross the plugin border.
 struct ForeignTensorView {
   Text parameter, name, dims, part;
   std::int64_t begin, end, first_layer;
@@ -147,7 +147,7 @@ inline ForeignWeights copy_of(const ForeignWeightsView& view) {
   return weights;
 }
 
-// Owns what a view looks at.
+// Owns the memory that a view points to.
 class KeptForeignWeights {
  public:
   explicit KeptForeignWeights(ForeignWeights weights) : weights_(std::move(weights)) {

@@ -17,8 +17,8 @@ namespace prun {
 
 inline constexpr std::int64_t fp8_block = 128, fp8_grain = 16;
 
-// Says whether the dimensions [from, to) of a tensor, as one of a matrix, come in blocks, of which none
-// crosses the bounds of a rank's part.
+// Says whether the dimensions [from, to) of a tensor, taken as one dimension of a matrix, come in blocks, of
+// which none crosses the bounds of a rank's part.
 inline bool comes_in_blocks(const OperandShape& part, const OperandShape& whole, int from, int to) {
   std::int64_t run = 1;
   bool split = false;
@@ -31,7 +31,7 @@ inline bool comes_in_blocks(const OperandShape& part, const OperandShape& whole,
   return split ? run % fp8_block == 0 : run >= fp8_block && run % fp8_grain == 0;
 }
 
-// Says whether a launch of an op multiplies so, by its attributes from number `fp8` on: fp8, and of the
+// Says whether a launch of an op multiplies in fp8, by its attributes from number `fp8` on: fp8, and of the
 // layers of the segment the first one that does, fp8_from, and the first one behind those that do, fp8_until,
 // where that is not 0.
 inline bool multiplies_in_fp8(const KernelArgs& args, int fp8) {

@@ -19,7 +19,7 @@ struct Fp8Squares {
   std::int64_t rows = 0, columns = 0;
 
   constexpr std::int64_t across() const { return (columns + fp8_block - 1) / fp8_block; }
-  // Scales from one 128 columns to the next.
+  // Returns how many scales lie from one group of 128 columns to the next.
   constexpr std::int64_t stride() const { return (rows / fp8_block + 3) / 4 * 4; }
   std::uint8_t* codes(const Tensor& tensor) const { return tensor.as<std::uint8_t>(); }
   float* scales(const Tensor& tensor) const {
@@ -27,8 +27,8 @@ struct Fp8Squares {
   }
 };
 
-// Returns the codes of a value with so many dimensions in a row; absent where it does not come in whole
-// squares.
+// Returns the codes of a value with so many dimensions in a row; they are absent where the value does not
+// come in whole squares.
 inline OperandShape fp8_squares_of(const OperandShape& x, int in_dims) {
   const int lead = x.rank - in_dims;
   OperandShape codes;

@@ -11,7 +11,7 @@ namespace prun {
 // is the global index of the shard's first element along each dimension: positions, vocabulary shards and
 // randomness are keyed by it, so that no kernel needs to know about ranks.
 struct Tensor {
-  void* data = nullptr;  // null: an optional operand that is absent
+  void* data = nullptr;  // null if an optional operand is absent
   DType dtype = DType::f32;
   std::int32_t rank = 0;
   std::int64_t dim[max_dims] = {};
@@ -39,15 +39,15 @@ struct Tensor {
   }
 };
 
-// Neighbouring elements of an operand that belong to one tensor of the model, and their numbers in all of it:
-// what randomness is keyed by, however the tensor is split and whatever it is packed with.
+// Describes neighbouring elements of an operand that belong to one tensor of the model, and their numbers in
+// that whole tensor: randomness is keyed by these numbers, however the tensor is split or packed with others.
 struct TensorElements {
-  std::uint64_t name = 0;             // a hash of the tensor's name and layer
-  std::int64_t begin = 0, count = 0;  // of the operand's elements
+  std::uint64_t name = 0;             // hash of the tensor's name and layer
+  std::int64_t begin = 0, count = 0;  // range of the operand's elements
   // The numbers go up one by one in runs, of which each begins `stride` after the one before.
   std::int64_t base = 0;  // where the first run begins
   std::int64_t run = 0, stride = 0;
-  std::int64_t skipped = 0;  // elements of the runs in front of the first one
+  std::int64_t skipped = 0;  // elements of the runs before the first one listed
 
   constexpr std::int64_t number(std::int64_t i) const {
     const std::int64_t at = skipped + i;
@@ -55,18 +55,18 @@ struct TensorElements {
   }
 };
 
-// Bound once per call before the first step; the loop only passes it on.
+// These are bound once per call before the first step; the loop only passes them on.
 struct KernelArgs {
-  const Tensor* operands = nullptr;  // in the order of the op's operand list
-  const Attr* attrs = nullptr;       // in the order of the op's attribute list
-  void* workspace = nullptr;         // as many bytes as the kernel's workspace() asked for
-  std::int64_t layer = 0;            // which repetition of the segment runs
+  const Tensor* operands = nullptr;  // operands in the order of the op's operand list
+  const Attr* attrs = nullptr;       // attributes in the order of the op's attribute list
+  void* workspace = nullptr;         // memory of as many bytes as the kernel's workspace() returned
+  std::int64_t layer = 0;            // number of the segment's repetition that runs
   std::int32_t operand_count = 0;
-  // Bit i: the sum in operand i begins here. Its bytes hold nothing yet: write them all, read none. Never set
-  // for what KernelDef::writes_first does not name.
+  // Bit i says that the sum in operand i begins here. Its bytes hold nothing yet: write them all, read none.
+  // It is never set for what KernelDef::writes_first does not name.
   std::uint32_t first = 0;
-  // For an op of `update`, this says what its operand 0 holds, if that is a parameter or a part of some that
-  // are packed together, where elements that are not listed are padding; -1: it is neither.
+  // For an op of `update`, this describes operand 0, if that is a parameter or a part of several packed
+  // together, where elements that are not listed are padding; -1 means that it is neither.
   const TensorElements* updates = nullptr;
   std::int32_t update_count = -1;
   std::uint32_t changes = 0;  // bit i: operand i is written or updated, rather than read alone
@@ -78,8 +78,8 @@ struct KernelArgs {
 
 // Holds what the device lends for one launch.
 struct KernelContext {
-  const Workers* workers = nullptr;  // CPU devices
-  void* stream = nullptr;            // CUDA devices
+  const Workers* workers = nullptr;  // set by CPU devices
+  void* stream = nullptr;            // set by CUDA devices
 };
 
 using Kernel = void (*)(const KernelArgs&, const KernelContext&);
@@ -87,7 +87,7 @@ using Kernel = void (*)(const KernelArgs&, const KernelContext&);
 inline constexpr int max_operands = 14;
 inline constexpr int max_marks = 8;
 
-// Describes one operand as rules see it: its extents are local or global, depending on who asks.
+// Describes one operand as rules see it: the caller decides whether its extents are local or global.
 struct OperandShape {
   bool present = false;
   DType dtype = DType::f32;
@@ -110,10 +110,10 @@ struct KernelDef {
   // Returns the kernel for these operand types and shapes, or null: then the planner refuses, naming op and
   // types.
   Kernel (*select)(const OpShape& shape) = nullptr;
-  // Bytes of workspace one launch needs with `threads` workers; null: none.
+  // Returns the bytes of workspace that one launch needs with `threads` workers; null means none.
   std::int64_t (*workspace)(const OpShape& shape, std::int32_t threads) = nullptr;
-  // Bit i: of operand i, which is updated, the kernel can be the first contribution, as KernelArgs::first
-  // asks. All other sums are cleared before they are added to.
+  // Bit i says that the kernel can write the first contribution to operand i, which is updated, as
+  // KernelArgs::first asks. All other sums are cleared before they are added to.
   std::uint32_t writes_first = 0;
 };
 

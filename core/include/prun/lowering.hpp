@@ -16,7 +16,7 @@
 
 namespace prun {
 
-// It shows the segment as it was when this was made.
+// Shows who uses the values of a segment as it was when this object was made.
 class Uses {
  public:
   explicit Uses(const Segment& segment) {
@@ -36,8 +36,7 @@ class Uses {
     const auto found = readers_.find(value);
     return found == readers_.end() ? nobody : found->second;
   }
-  // Says whether the segment before or after reads it, or a function that another device runs has to do with
-  // it.
+  // Says whether a segment before or after reads the value, or a function of another device uses it.
   bool handed_on(Id value) const { return value != none && handed_on_.count(value) != 0; }
 
  private:

@@ -11,11 +11,11 @@
 namespace prun {
 
 struct ModelContext {
-  std::int64_t batch = 0;  // sequences of one microbatch, all data-parallel ranks together
+  std::int64_t batch = 0;  // sequences of one microbatch over all data-parallel ranks
   std::int64_t seq = 0;    // tokens of one sequence
 };
 
-// An author derives from this; the constructor takes `const Options&`.
+// An author derives a model from this; the constructor takes `const Options&`.
 class Model {
  public:
   virtual ~Model() = default;
@@ -31,7 +31,7 @@ class ModelInterface {
  public:
   virtual Status build(const ModelContext& context, const ProgramApi* api, void* program) noexcept = 0;
   virtual Status write_config(const ModelContext& context, const ConfigWriterApi* config) noexcept = 0;
-  // Lives as long as the object, or until the next call.
+  // The view is valid as long as the object lives, or until the next call.
   virtual Status foreign_weights(ForeignWeightsView* weights) noexcept = 0;
 
  protected:

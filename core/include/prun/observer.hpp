@@ -11,9 +11,9 @@ struct RunInfo {
   std::int64_t steps = 0;       // last step of the run
   std::int64_t first_step = 1;  // > 1 after a resume
   std::int64_t parameters = 0;
-  std::int64_t tokens_per_step = 0;  // once the batch is full, where it grows
+  std::int64_t tokens_per_step = 0;  // samples of a step once the batch is full, where it grows
   double flops_per_token = 0;        // causal model FLOPs: 6 N + 6 layers heads head_dim seq
-  double peak_flops = 0;             // of all devices together; 0: not known, so no MFU
+  double peak_flops = 0;             // sum over all devices; 0: unknown, so that there is no MFU
   std::int64_t plan_bytes = 0;
 };
 
@@ -27,7 +27,7 @@ struct TallyInfo {
 
 // Holds the loss of some of the targets by themselves.
 struct EvaluatedLoss {
-  Text name;        // of a set, "validation.0"
+  Text name;        // name of a set: "validation.0"
   double loss = 0;  // mean over the targets that count
   std::int64_t targets = 0;
 };
@@ -37,23 +37,24 @@ struct StepInfo {
   double loss = 0;  // mean over the targets that count
   double grad_norm = 0;
   double lr = 0;
-  bool kept = true;  // false: the update was masked (a non-finite gradient, skipped by recipe)
+  bool kept = true;  // false if the update was masked (a non-finite gradient, skipped by recipe)
   std::int64_t targets = 0;
   double seconds = 0;
-  double elapsed = 0;  // since the first step of this process began
-  // Communication held up the first rank's computing for so long; negative: not measured in this step.
+  double elapsed = 0;  // time since the first step of this process began
+  // Communication made the first rank's computing wait for so long; negative: not measured in this step.
   double exposed_seconds = -1;
-  // Training paused for so long since the step before, beside evaluations: to copy what a save writes, and to
-  // compare replicas.
+  // Training paused for so long since the step before, apart from evaluations: to copy what a save writes,
+  // and to compare replicas.
   double save_seconds = 0, compare_seconds = 0;
-  // The first rank's device draws so much and its clock is so fast, over about the last second; the devices
-  // of all ranks took so much energy for this step, were they all like that one. 0: not known.
+  // These are the power and clock of the first rank's device over about the last second, and the energy that
+  // the devices of all ranks took for this step if all are like that one. 0 means unknown.
   double watts = 0, clock_mhz = 0, joules = 0;
   Array<TallyInfo> tallies;
-  double loss_scale = 0;  // what gradients of this step were multiplied by; 0: the recipe scales none
-  // These count the samples of this step, which are fewer while the batch grows, and all of the run up to it.
+  double loss_scale = 0;  // factor of this step's gradients; 0: the recipe scales none
+  // These count the samples of this step, of which there are fewer while the batch grows, and of the whole
+  // run up to it.
   std::int64_t tokens = 0, all_tokens = 0;
-  Array<EvaluatedLoss> losses = {};  // of this step by set and role, where the recipe asks for them
+  Array<EvaluatedLoss> losses = {};  // losses of this step by set and role, if the recipe asks for them
 };
 
 // Holds the loss on data that is not trained on, with the parameters as they are after a step.
@@ -63,23 +64,23 @@ struct EvaluationInfo {
   std::int64_t targets = 0;
   double seconds = 0;
   bool averaged = false;           // whether averages of the weights were evaluated as well
-  double averaged_loss = 0;        // on the same batches
-  Array<EvaluatedLoss> sets = {};  // each set by itself, where the recipe asks for it
+  double averaged_loss = 0;        // mean loss of the averages on the same batches
+  Array<EvaluatedLoss> sets = {};  // loss of each set, if the recipe asks for it
 };
 
 // Reports one rank's process: its part of the host's memory, and of the device's where that is separate.
 struct RankMemory {
-  std::int64_t plan_bytes = 0;     // its arena
-  std::int64_t process_bytes = 0;  // what the rest was said to need, in advance
-  std::int64_t peak_bytes = 0;     // most that was resident at a time; 0: the system does not say
+  std::int64_t plan_bytes = 0;     // bytes of its arena
+  std::int64_t process_bytes = 0;  // estimate, made in advance, of what the rest needs
+  std::int64_t peak_bytes = 0;     // largest resident size; 0: the system does not say
   std::int64_t device_plan_bytes = 0;
   std::int64_t device_process_bytes = 0;
-  std::int64_t device_bytes = 0;  // in use at the end, by whomever; 0: the driver does not say
+  std::int64_t device_bytes = 0;  // bytes in use at the end by all processes; 0: the driver does not say
 };
 
 struct FinishInfo {
   Array<RankMemory> memory;  // by rank
-  double save_seconds = 0;   // since the last step, until the last save was in place
+  double save_seconds = 0;   // time from the last step until the last save was in place
 };
 
 enum class EventKind : std::uint8_t { note, warning, saved, stopped, failed };

@@ -36,22 +36,22 @@ enum class Access : std::uint8_t {
 struct OperandDef {
   const char* name;
   Access access = Access::read;
-  // A result that is optional is left out until a gradient asks for it (Gradient::keep).
+  // An optional result is left out until a gradient asks for it (Gradient::keep).
   bool optional = false;
-  // The numbers in this operand pick rows (the first dimension) of that table; -1: none. Where those are
-  // tokens or targets, data must have no token beyond the table.
+  // The numbers in this operand select rows (the first dimension) of that table; -1 means none. If those
+  // numbers are tokens or targets, data must have no token beyond the table.
   std::int32_t rows_by = -1;
 };
 
 struct AttrDef {
   const char* name;
-  bool real;  // double, or std::int64_t
-  // The op had kernels and plans before it had this attribute: at its fallback it is as if it were not there,
-  // and a plan's fingerprint passes it over.
+  bool real;  // whether it is a double, rather than a std::int64_t
+  // The op had kernels and plans before it had this attribute: at its fallback value the attribute has no
+  // effect, and a plan's fingerprint leaves it out.
   bool later = false;
   Attr fallback;  // its value when the program gives none
 
-  // Says whether an op with this value is one without the attribute.
+  // Says whether an op with this value equals one without the attribute.
   constexpr bool says_nothing(const Attr& value) const { return later && value.i == fallback.i; }
 };
 
@@ -69,15 +69,15 @@ constexpr AttrDef later(AttrDef attr) {
 // Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.
 enum class Effect : std::uint8_t {
   pure,  // only its outputs matter
-  // Changes something that outlives the function: it never runs again in backward, and is asked for its
-  // gradient even where nothing flows back to it, as a loss must be.
+  // The op changes something that outlives the function: it never runs again in backward, and must give its
+  // gradient even where none flows back to it, as a loss must.
   update,
 };
 
-// Describes what the ranks of a mesh axis do together instead of running a kernel: a comm plugin does it. The
-// axis is the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its
-// only one. Along which dimensions, its rule marks as whole: of an all_to_all, the one that was in parts,
-// then the one that comes to be.
+// Describes what the ranks of a mesh axis do together in place of a kernel: a comm plugin does it. The axis
+// is the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its only
+// one. The op's rule marks as whole the dimensions that it runs along: of an all_to_all, first the one that
+// was in parts, then the one that becomes so.
 struct OpExchange {
   CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter, all_to_all
   Reduction reduction = Reduction::sum;
@@ -85,12 +85,12 @@ struct OpExchange {
 
 struct OpCost {
   double flops = 0;
-  double bytes = 0;  // moved, operands read and written once unless the op says otherwise
-  // These of the flops are done and counted by another op as well: they are no model FLOPs.
+  double bytes = 0;  // bytes moved: operands read and written once unless the op says otherwise
+  // Another op does and counts these flops as well: they are no model FLOPs.
   double repeated = 0;
 };
 
-// Holds what a rule reads (operands, attrs) and fills (outputs, and what it marks).
+// Holds what a rule reads (operands, attrs) and what it fills (outputs, and its marks).
 struct OpShape {
   std::int32_t count = 0;
   OperandShape operand[max_operands] = {};
@@ -101,7 +101,7 @@ struct OpShape {
   Name maxes[max_marks] = {};
   Name preferred[max_marks] = {};
   std::uint32_t monotone = 0;  // bit i: operand i passes partial maxima through
-  std::uint32_t own = 0;       // bit i: operand i is each rank's own
+  std::uint32_t own = 0;       // bit i: each rank has an operand i of its own
 
   void output(int i, DType dtype, const Dim* dims, int rank) {
     operand[i].present = true;
@@ -114,7 +114,7 @@ struct OpShape {
   void sum(const Name& name) { mark(sums, name); }
   void max(const Name& name) { mark(maxes, name); }
   void whole(const Name& name) { mark(wholes, name); }
-  // The one that is marked first comes first.
+  // Marks a preferred name; the one that is marked first comes first.
   void prefer(const Name& name) { mark(preferred, name); }
   // Marks the dimensions [from, to) of operand i.
   void sum(int i, int from, int to) {
@@ -133,7 +133,7 @@ struct OpShape {
     for (int i : operands) monotone |= 1u << i;
   }
   void keep_own(int i) { own |= 1u << i; }
-  // Type of the statistics kept beside values of type t.
+  // Returns the type of the statistics kept beside values of type t.
   static DType statistics(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
  private:
@@ -160,19 +160,19 @@ struct AttrValue {
 // Says which part of backward an op belongs to: a schedule may move them apart.
 enum class Part : std::uint8_t { input, weight };
 
-// The host's side of a gradient: out-of-line calls on a handle.
+// This is the host's side of a gradient: out-of-line calls on a handle.
 struct GradientApi {
   std::uint64_t struct_size;
   void* context;
   Id (*operand)(void* context, std::int32_t index);
-  // Gradient that has arrived for output `index`; none: nothing flows back through it.
+  // Returns the gradient that has arrived for output `index`; none: nothing flows back through it.
   Id (*arrived)(void* context, std::int32_t index);
   // Says whether the gradient of operand `index` is needed.
   bool (*wanted)(void* context, std::int32_t index);
-  // Returns, for a parameter, the accumulator its gradient is added into.
+  // Returns, for a parameter, the accumulator that its gradient is added to.
   Id (*accumulator)(void* context, std::int32_t index);
   Status (*emit)(void* context, Part part, Text kind, Array<Id> operands, Array<AttrValue> attrs);
-  // Makes a value for the next emit() to write: all asked for since the last one are its last operands, in
+  // Makes a value for the next emit() to write: all values made since the last one are its last operands, in
   // order.
   Id (*fresh)(void* context, Text name);
   Status (*contribute)(void* context, std::int32_t index, Id gradient);
@@ -183,16 +183,16 @@ struct GradientApi {
   Status (*keep)(void* context, std::int32_t index, Id* result);
 };
 
-// The host's side of split(): out-of-line calls on a handle.
+// This is the host's side of split(): out-of-line calls on a handle.
 struct SplitApi {
   std::uint64_t struct_size;
   void* context;
-  const OpShape* shape;  // of whole operands
+  const OpShape* shape;  // shape of the whole operands
   Name dim;
   Array<std::int32_t> axes;
   Id (*operand)(void* context, std::int32_t index);
-  // With results, `operands` are those the op does not write, and the others are created. Without, they are
-  // all, in the order of its definition.
+  // Emits an op. With results, `operands` are those the op does not write, and the others are created.
+  // Without results, they are all, in the order of its definition.
   Status (*emit)(void* context, Text kind, Array<Id> operands, Array<AttrValue> attrs, Id* results,
                  std::uint64_t result_count);
 };
@@ -206,49 +206,51 @@ struct OpDef {
   const AttrDef* attrs = nullptr;
   std::uint64_t attr_count = 0;
   Effect effect = Effect::pure;
-  bool clears = false;  // what it writes becomes zero: sums begin there
-  // The same numbers in another type and nothing else: a pass may leave it out, or put `cast` in its place.
+  bool clears = false;  // whether what it writes becomes zero: sums begin there
+  // The result holds the same numbers in another type: a pass may leave the op out, or put `cast` in its
+  // place.
   bool converts = false;
-  // The same bytes elsewhere and nothing else: a device that reaches both sides does it, whoever computes.
+  // The result holds the same bytes elsewhere: a device that reaches both sides does it, whichever device
+  // computes.
   bool copies = false;
   // Its results include gradients, and its cost is that of all three passes.
   bool gradient_in_forward = false;
-  // The attribute that is 0 where nothing is trained, such as a dropout's probability; null: none.
+  // This attribute is 0 where nothing is trained, such as a dropout's probability; null: the op has none.
   const char* noise = nullptr;
   // For a head, this names the op that gives the logits themselves, from its first three operands (values,
-  // table, targets) and those that both call alike, at the position of each row whose target counts; null:
-  // none does.
+  // table, targets) and those that both ops name alike, at the position of each row whose target counts;
+  // null: there is none.
   const char* logits = nullptr;
   // This names the op that does the same for some positions of a sequence, some of which may come after it:
-  // operands by the names of this one's, beside `position`, the first one's number, and what it keeps:
-  // `kept_x`, updated, is x of all positions up to them. This op's own kind where it does the same at every
-  // position. null: none is known, and text is generated from whole sequences.
+  // its operands have the names of this one's, beside `position`, the first one's number, and what it keeps:
+  // `kept_x`, updated, is x of all positions up to them. It is this op's own kind where the op does the same
+  // at every position. null: none is known, and text is generated from whole sequences.
   const char* at_position = nullptr;
-  const OpExchange* exchange = nullptr;  // null: a kernel runs it
-  // Where ranks have the same, one may do it for all: its operand 1, `part`, may be left out, and where its
-  // attribute `ranks` is not 0, its results are zero but on one rank in that many, by what part has to say of
-  // where it lies (Tensor::start) and by (first + KernelArgs::layer) % ranks.
+  const OpExchange* exchange = nullptr;  // null if a kernel runs the op
+  // Where ranks have the same, one may compute it for all: operand 1, `part`, may be left out, and where its
+  // attribute `ranks` is not 0, its results are zero except on one rank in that many, chosen by the place
+  // that part has (Tensor::start) and by (first + KernelArgs::layer) % ranks.
   bool dealt = false;
   Status (*rule)(OpShape* shape) noexcept = nullptr;
-  Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null: not differentiable
+  Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null if it is not differentiable
   Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
   // Null means that there is no other way to compute it.
   Status (*split)(const SplitApi* api) noexcept = nullptr;
-  // This names the op that does the same where ranks share out the sequence: operands and attributes by the
+  // This names the op that does the same where ranks share out the sequence: operands and attributes have the
   // names of this one's; `all_x` is x of all positions, in order, whose sequence has the dimension `context`.
-  // Where sequences have another order its attributes `chunk` and `chunks` say which. null: it gets them
-  // whole.
+  // If sequences have another order, its attributes `chunk` and `chunks` say which. null: the op gets
+  // sequences whole.
   const char* across = nullptr;
   // For an op that wants a dimension of its operand `x` whole, this names the op that does the same where its
-  // slots come in two values, those in front of the last two as `x_first` and these as `x_last`, so that one
-  // may be split without the other. null: it cannot.
+  // slots come in two values, those before the last two as `x_first` and these as `x_last`, so that one may
+  // be split without the other. null: there is none.
   const char* apart = nullptr;
-  // This is for an op that wants a sequence whole: its positions count alike, so that operands whose
+  // An op that wants a sequence whole sets this if its positions count alike, so that operands whose
   // positions all have another order give the same results, in that order. It need not know the order.
   bool any_order = false;
   // Says, for an op with an attribute `fp8`, which multiplies in blocks of fp8 (prun/fp8_blocks.hpp) where
-  // that is 1, whether no block crosses the bounds of a rank's part. Asked of the whole as its own part,
-  // whether it comes in blocks at all: the op is left as it is where it does not. null: its products are
+  // that is 1, whether no block crosses the bounds of a rank's part. With the whole as its own part, it says
+  // whether the op comes in blocks at all: if it does not, the op is left as it is. null: its products are
   // never in fp8.
   bool (*in_blocks)(const OpShape* part, const OpShape* whole) noexcept = nullptr;
 };
@@ -281,11 +283,11 @@ class Gradient {
       if (const int target = targets.begin()[i]; wanted(target))
         raise(api_.contribute(api_.context, target, results[i]));
   }
-  // Fills an operand that the forward op left out: for an op that computes a gradient in forward already.
+  // Fills an operand that the forward op left out, for an op that computes a gradient in forward already.
   void bind(int i, Id value) const { raise(api_.bind(api_.context, i, value)); }
-  // Result i, which the forward op leaves out unless it is asked for: what it has computed, for this gradient
-  // alone, as an operand that is optional there too. Where memory is to be spared, it is left out after all,
-  // and whoever reads it computes it again.
+  // Returns result i, which the forward op leaves out unless it is kept: what it has computed, for this
+  // gradient alone, as an operand that is optional there too. Where memory is scarce, it is left out after
+  // all, and the op that reads it computes it again.
   Id keep(int i) const {
     Id result = none;
     raise(api_.keep(api_.context, i, &result));
@@ -297,7 +299,7 @@ class Gradient {
     if (wanted(i)) raise(api_.contribute(api_.context, i, gradient));
   }
   // Emits an op of backward's weight part that adds into the accumulator of each listed operand, appended in
-  // that order; an accumulator nobody wants is `none`.
+  // that order; an accumulator that is not needed is `none`.
   void weight(std::initializer_list<int> targets, const char* kind, std::initializer_list<Id> operands,
               std::initializer_list<AttrValue> attrs = {}) const {
     Id sums[max_operands];
@@ -322,9 +324,9 @@ class Gradient {
   const GradientApi& api_;
 };
 
-// An op that wants dimension `dim` whole, while the mesh axes `axes` are asked to split it, for the author of
-// split(): writes the same in ops that can be split. An op that cannot along this dimension emits nothing,
-// and stays.
+// Shows an op that wants dimension `dim` whole, while the mesh axes `axes` are to split it, to the author of
+// split(), who writes the same in ops that can be split. An op that cannot be split along this dimension
+// emits nothing, and stays.
 class OpSplit {
  public:
   explicit OpSplit(const SplitApi& api) : api_(api) {}
@@ -334,7 +336,7 @@ class OpSplit {
   Array<std::int32_t> axes() const { return api_.axes; }
   Id operand(int i) const { return api_.operand(api_.context, i); }
 
-  // An op on the way; its results are created.
+  // Emits an op between others; its results are created.
   template <std::size_t results>
   std::array<Id, results> create(const char* kind, std::initializer_list<Id> inputs,
                                  std::initializer_list<AttrValue> attrs = {}) const {
@@ -343,7 +345,8 @@ class OpSplit {
                     made.data(), results));
     return made;
   }
-  // An op on values that exist, all its operands listed: for what the op that is split writes.
+  // Emits an op on values that exist, all its operands listed: this writes the results of the op that is
+  // split.
   void emit(const char* kind, std::initializer_list<Id> operands,
             std::initializer_list<AttrValue> attrs = {}) const {
     raise(api_.emit(api_.context, kind, {operands.begin(), operands.size()}, {attrs.begin(), attrs.size()},

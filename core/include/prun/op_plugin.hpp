@@ -8,21 +8,21 @@
 namespace prun {
 
 struct DeviceKernel {
-  const char* device;  // DeviceInfo::kind
+  const char* device;  // device's kind, DeviceInfo::kind
   KernelDef kernel;
 };
 
 // Describes an operand of an example.
 struct ExampleOperand {
   enum class Kind : std::uint8_t { absent, values, numbers, scalar, statistics, sums } kind = Kind::absent;
-  DType dtype = DType::i32;  // of numbers
+  DType dtype = DType::i32;  // type of numbers
   std::int32_t rank = 0;
   Dim dims[max_dims] = {};
-  double low = 0, high = 0;  // what is drawn; numbers include both ends
+  double low = 0, high = 0;  // range of drawn values; numbers include both ends
 };
 
 // Gives operands that an op can be tried with, for `prun plugins check` and `prun explain`. Extents are small
-// and even: dimensions are split in two. Ops emitted as the gradient are tried with what reaches them.
+// and even: dimensions are split in two. An op emitted as a gradient is tried with what reaches it.
 //   OpExample("rows").numbers(0, {{"batch", 2}, {"seq", 4}}, 0, 9).values(1, {{"vocab", 10}, {"hidden", 6}})
 class OpExample {
  public:
@@ -41,15 +41,16 @@ class OpExample {
         {ExampleOperand::Kind::numbers, type, 0, {}, static_cast<double>(low), static_cast<double>(high)},
         dims);
   }
-  // Does as values() for the type of statistics: fp32, or fp64 where the recipe computes in that.
+  // Adds an operand as values() does, in the type of statistics: fp32, or fp64 where the recipe computes in
+  // that.
   OpExample& statistics(int operand, std::initializer_list<Dim> dims, double low = -1, double high = 1) {
     return set(operand, {ExampleOperand::Kind::statistics, DType::f64, 0, {}, low, high}, dims);
   }
-  // Sums in fp64 that a step has one set of, from zero on.
+  // Adds sums in fp64, of which a step has one set and which start at zero.
   OpExample& sums(int operand, std::initializer_list<Dim> dims) {
     return set(operand, {ExampleOperand::Kind::sums, DType::f64, 0, {}, 0, 0}, dims);
   }
-  // Adds a number in fp64 of which a step has one, such as a seed.
+  // Adds a number in fp64, of which a step has one, such as a seed.
   OpExample& scalar(int operand, double value) {
     return set(operand, {ExampleOperand::Kind::scalar, DType::f64, 0, {}, value, value}, {});
   }
@@ -58,7 +59,7 @@ class OpExample {
     attrs_[attr_count_++] = {name, value};
     return *this;
   }
-  // Operands that gradients come back to, where it is not the first alone that the op writes.
+  // Names the operands that gradients come back to, unless that is only the first one that the op writes.
   OpExample& results(std::initializer_list<int> operands) {
     for (int i : operands) results_ |= 1u << i;
     return *this;
@@ -91,7 +92,7 @@ class OpExample {
   ExampleOperand operands_[max_operands];
   AttrValue attrs_[8] = {};
   std::uint64_t attr_count_ = 0;
-  std::uint32_t results_ = 0;  // bit i: operand i; 0: the first that is written
+  std::uint32_t results_ = 0;  // bit i: operand i; 0: the first written one
   std::int32_t loss_ = -1, loss_scale_ = -1;
 };
 
@@ -101,7 +102,7 @@ class OpPlugin {
   // The core borrows the definitions for the life of the plugin.
   virtual std::vector<OpDef> ops() = 0;
   virtual std::vector<DeviceKernel> kernels() = 0;
-  // Without one, an op is checked only where another's gradient runs it.
+  // Gives examples of the ops; an op without one is checked only where another op's gradient runs it.
   virtual std::vector<OpExample> examples() { return {}; }
 };
 

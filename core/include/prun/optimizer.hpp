@@ -20,18 +20,18 @@ struct UpdateContext {
   // This is the copy in precision.master, or none where the parameter itself has that type. A u16 holds the
   // low half of the float whose rounding the parameter is in bf16 (prun/split_master.hpp).
   Id master = none;
-  // This is the sum over the step's targets, divided by their number. Where the recipe scales the loss, so is
-  // this: it is the gradient once it is multiplied by `clip`, and nothing else is.
+  // This is the sum over the step's targets, divided by their number. Where the recipe scales the loss, the
+  // sum is scaled too: it becomes the gradient once it is multiplied by `clip`, and by nothing else.
   Id gradient = none;
-  Array<Id> states;  // in the order of states()
+  Array<Id> states;  // states in the order of states()
   Id lr = none;
-  Id step = none;  // updates done before this one, this one included: 1, 2, ...
+  Id step = none;  // number of this update: 1, 2, ...
   Id clip = none;  // factor for the gradient: what clipping leaves of it, over the scale of the loss
-  Id keep = none;  // 0: leave everything as it is
+  Id keep = none;  // 0 if everything must stay as it is
   double lr_scale = 1;
-  double weight_decay = -1;  // of the parameter's group; negative: the optimizer's own
+  double weight_decay = -1;  // decay of the parameter's group; negative: the optimizer's own
   bool decay = false;        // whether weight decay applies to this parameter
-  Id seed = none;            // of what rounds stochastically; none where nothing is kept in bf16
+  Id seed = none;            // seed of stochastic rounding; none where nothing is kept in bf16
   // Each state that is kept in 8 bits has its scales here, by blocks of eight_bit_block elements
   // (prun/eight_bits.hpp); others have none.
   Array<Id> scales;
@@ -41,48 +41,49 @@ struct UpdateContext {
 struct ParameterShape {
   Array<Dim> dims;
   Matrices matrices;
-  DType sums = DType::f32;  // what sums over its gradient are in
+  DType sums = DType::f32;  // type in which its gradient is summed
 };
 
 // Describes a tensor that is kept for a parameter.
 struct StateSpec {
   Text name;
-  bool shaped = false;  // as `dims` say, rather than like the parameter
-  bool typed = false;   // of `dtype`, rather than in precision.moments
+  bool shaped = false;  // has dimensions `dims`, rather than the parameter's
+  bool typed = false;   // has type `dtype`, rather than precision.moments
   DType dtype = DType::f32;
   Array<Dim> dims;
 };
 
 struct State {
   std::string name;
-  // These are its own dimensions; those named as the parameter's are sharded as they are. Without them it has
-  // the parameter's.
+  // These are the state's own dimensions; those named as the parameter's are sharded as they are. Without
+  // them the state has the parameter's dimensions.
   std::optional<std::vector<Dim>> dims;
-  std::optional<DType> dtype;  // nothing: precision.moments
+  std::optional<DType> dtype;  // without one: precision.moments
 };
 
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  // Names of the tensors it keeps per parameter, shaped like it, in precision.moments.
+  // Names the tensors that it keeps for each parameter, shaped like it, in precision.moments.
   virtual std::vector<std::string> states() { return {}; }
-  // Lists the states of one parameter, with shapes and types of their own: for rules of whole tensors.
+  // Lists the states of one parameter, with shapes and types of their own: this is for rules of whole
+  // tensors.
   virtual std::vector<State> states_of(const ParameterShape&) {
     std::vector<State> list;
     for (std::string& name : states()) list.push_back({std::move(name), {}, {}});
     return list;
   }
-  // Appends to the segment's `update` function.
+  // Appends the update of one parameter to the segment's `update` function.
   virtual void update(Segment segment, const UpdateContext& context) = 0;
 };
 
 class OptimizerInterface {
  public:
-  // The names are borrowed until the next call.
+  // The names are valid until the next call.
   virtual Status states(Array<Text>* names) noexcept = 0;
   virtual Status update(const ProgramApi* api, void* program, Id segment,
                         const UpdateContext& context) noexcept = 0;
-  // The specs are borrowed until the next call.
+  // The specs are valid until the next call.
   virtual Status states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept = 0;
 
  protected:

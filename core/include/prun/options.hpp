@@ -16,7 +16,7 @@ struct OptionsApi {
   Status (*integer)(void* section, Text key, std::int64_t* value);
   Status (*number)(void* section, Text key, double* value);
   Status (*flag)(void* section, Text key, bool* value);
-  Status (*text)(void* section, Text key, Text* value);  // lives as long as the recipe
+  Status (*text)(void* section, Text key, Text* value);  // the text lives as long as the recipe
   Status (*list_size)(void* section, Text key, std::uint64_t* size);
   Status (*list_number)(void* section, Text key, std::uint64_t index, double* value);
   Status (*list_text)(void* section, Text key, std::uint64_t index, Text* value);
@@ -25,8 +25,8 @@ struct OptionsApi {
   std::int32_t local_ranks = 1;
 };
 
-// options.integer("layers"): a key that the plugin did not declare, or declared with another type, is an
-// error.
+// Reads a plugin's options, as in options.integer("layers"): a key that the plugin did not declare, or
+// declared with another type, is an error.
 class Options {
  public:
   explicit Options(const OptionsApi& api) : api_(api) {}
@@ -44,9 +44,9 @@ class Options {
   std::vector<std::string> texts(std::string_view key) const {
     return list<std::string, Text>(key, api_.list_text, [](Text t) { return std::string(t.view()); });
   }
-  // These say which of this host's ranks the process is, and how many there are, whoever started them: where
-  // a host has several units of a device, a rank takes the one of its number among those it can see. 0 of 1
-  // where nobody has started any.
+  // These say which of this host's ranks the process is, and how many ranks the host has, however they were
+  // started: if a host has several units of a device, a rank takes the one of its number among those it can
+  // see. They are 0 and 1 where no launcher has started any.
   std::int32_t local_rank() const { return api_.local_rank; }
   std::int32_t local_ranks() const { return api_.local_ranks; }
 

@@ -26,7 +26,7 @@
 
 namespace prun {
 
-// Grows with every change of an interface in these headers.
+// The epoch grows with every change of an interface in these headers.
 inline constexpr std::uint32_t plugin_epoch = 9;
 inline constexpr std::string_view sdk_version = "0.1.0";
 
@@ -37,7 +37,7 @@ inline constexpr std::string_view sdk_version = "0.1.0";
 #else
 #error "prun runs on x86_64 and aarch64"
 #endif
-// The family, not the compiler's version: libraries of one family can be mixed.
+// This is the family, not the compiler's version: libraries of one family can be mixed.
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 inline constexpr std::string_view abi_tag = "linux-" PRUN_ARCHITECTURE "-itanium-libstdcxx11";
 #else
@@ -75,11 +75,11 @@ inline constexpr std::string_view interface_methods =
 
 struct PluginDescriptor;
 
-// Given to the entry; lives as long as the process. Grows at the end only.
+// The entry gets this; it lives as long as the process. It grows at the end only.
 struct HostApi {
   std::uint64_t struct_size;
   std::uint32_t epoch;
-  void (*log)(const PluginDescriptor* from, Text message);  // from any thread
+  void (*log)(const PluginDescriptor* from, Text message);  // any thread may call it
 };
 
 inline constexpr std::uint64_t layout_hash =
@@ -115,7 +115,7 @@ inline constexpr std::uint64_t descriptor_magic = 0x31305f6e75727000u;
 using PluginEntry = const PluginDescriptor* (*)(const HostApi* host);
 inline constexpr const char* entry_symbol = "prun_plugin_v1";
 
-// Defined by the SDK library; its name carries epoch and ABI family, so that a library built for another
+// The SDK library defines this; its name carries epoch and ABI family, so that a library built for another
 // cannot even be loaded.
 extern "C" __attribute__((visibility("default"))) const char prun_sdk_epoch_9_itanium_libstdcxx11[];
 
@@ -133,8 +133,8 @@ inline const PluginDescriptor* attach(const HostApi* api, const PluginDescriptor
 
 }  // namespace detail
 
-// A line for whoever runs prun, under the plugin's name: the run's observers get it at its start or after the
-// step, stderr where there is no run. From any thread; it allocates and locks.
+// Logs a line for the user, under the plugin's name: the run's observers get it at its start or after the
+// step, stderr where there is no run. Any thread may call it; it allocates and locks.
 template <class... Parts>
 void log_line(const Parts&... parts) {
   if (const HostApi* const host = detail::host.load())
@@ -232,7 +232,7 @@ inline constexpr auto layout_text = hex(layout_hash);
 #define PRUN_PLUGIN(kind, Author, name, version, help, traits, options) \
   PRUN_PLUGIN_AS(kind, PRUN_KIND_##kind, Author, name, version, help, traits, options)
 
-// Expands the interface and adapter of the kind.
+// Expands to the interface and adapter of the kind.
 #define PRUN_PLUGIN_AS(kind, pair, ...) PRUN_PLUGIN_WITH(kind, pair, __VA_ARGS__)
 
 #define PRUN_PLUGIN_WITH(kind, Interface, Adapter, Author, name, version, help, traits, options)           \

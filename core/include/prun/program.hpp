@@ -16,28 +16,28 @@
 namespace prun {
 
 enum class FunctionKind : std::uint8_t {
-  load,    // step segment: bring a microbatch's tokens in
-  begin,   // step segment: reset what a step accumulates
-  zero,    // clear gradient accumulators
-  gather,  // parameters that the ranks keep in parts come together
-  clear,   // gradients that are summed over the ranks more than once a step, before each time
+  load,    // step segment: loads a microbatch's tokens
+  begin,   // step segment: resets what a step accumulates
+  zero,    // clears gradient accumulators
+  gather,  // gathers parameters that the ranks keep in parts
+  clear,   // clears gradients that are summed over the ranks more than once a step, before each time
   forward,
   backward,          // input gradients; weight gradients too unless the program splits backward
-  backward_weight,   // weight gradients, where split
-  reduce,            // gradients summed over the ranks that hold summands
-  norm,              // sum of squares of the gradients
-  finish,            // step segment: global norm, clip factor, keep
-  diagnose,          // where keep is 0: whose gradients are not finite
+  backward_weight,   // weight gradients, if the program splits backward
+  reduce,            // sums gradients over the ranks that hold summands
+  norm,              // sums the squares of the gradients
+  finish,            // step segment: computes global norm, clip factor, keep
+  diagnose,          // finds, where keep is 0, the parameters whose gradients are not finite
   update,            // optimizer
-  report,            // step segment: losses and norms out to the host
-  tie,               // gradients of a parameter that two stages of a pipeline hold, summed over the two
-  send,              // made by the planner, between stages on different ranks: what an instance hands on,
-  receive,           // its arrival,
-  send_gradient,     // the gradient of what came in, back to the stage before,
-  receive_gradient,  // and its arrival
-  put_away,          // made by the planner: what backward reads of forward leaves the device meanwhile,
-  bring_back,        // and returns
-  renew              // copies of parameters are made anew that few ranks gather from (copy_within)
+  report,            // step segment: copies losses and norms to the host
+  tie,               // sums gradients of a parameter that two stages of a pipeline hold, over the two
+  send,              // made by the planner, between ranks' stages: sends what an instance hands on,
+  receive,           // receives it,
+  send_gradient,     // sends the gradient of what came in back to the stage before,
+  receive_gradient,  // and receives that
+  put_away,          // made by the planner: moves what backward reads of forward off the device meanwhile,
+  bring_back,        // and moves it back
+  renew              // makes anew the copies of parameters that few ranks gather from (copy_within)
 };
 inline constexpr int function_kinds = 22;
 
@@ -74,12 +74,12 @@ enum class Role : std::uint8_t {
   state,     // optimizer state: master copy, moments
   input,     // tokens, targets, sample numbers of one microbatch
   runtime,   // scalar that changes from step to step: learning rate, norm, keep, ...
-  staging,   // host side of `load` and `report`
-  view,      // several parameters or gradients, side by side, as one flat value
-  fetched,   // a copy of a parameter that lies elsewhere, in the device's memory for as long as it is used
+  staging,   // memory of the host for `load` and `report`
+  view,      // several parameters or gradients, one after another, as one flat value
+  fetched,   // copy of a parameter that lies elsewhere, in the device's memory for as long as it is used
 };
 
-// How a parameter starts. Element values depend on (seed, name, index) alone, never on the layout.
+// Says how a parameter starts. Element values depend on (seed, name, index) alone, never on the layout.
 struct Init {
   enum class Kind : std::uint8_t { constant, normal } kind = Kind::constant;
   double value = 0;  // the constant, or the standard deviation
@@ -97,7 +97,7 @@ struct ValueInfo {
   bool frozen = false;
   bool decay = false;
   double lr_scale = 1;
-  Text name;  // lives as long as the program
+  Text name;  // the name lives as long as the program
 };
 
 struct OpInfo {
@@ -105,63 +105,63 @@ struct OpInfo {
   Id segment = none;
   FunctionKind function = FunctionKind::forward;
   Part part = Part::input;
-  Array<Id> operands;          // lives until the next edit
-  const OpDef* def = nullptr;  // lives as long as the program
+  Array<Id> operands;          // the array lives until the next edit
+  const OpDef* def = nullptr;  // the definition lives as long as the program
 };
 
 struct SegmentInfo {
   Text name;
   std::int64_t repeat = 1;
-  // What comes in from the segment before and is handed on to the next, and their gradients, which go the
-  // other way; none: there is none, or not yet.
+  // These are what the segment before hands over and what this one hands on, and their gradients, which go
+  // the other way; none: there is none, or not yet.
   Id incoming = none, outgoing = none;
   Id incoming_gradient = none, outgoing_gradient = none;
 };
 
-// What a segment's backward computes again instead of keeping it from forward.
+// Says what a segment's backward computes again instead of keeping it from forward.
 enum class RecomputeMode : std::uint8_t {
   nothing,
-  full,    // everything that follows from what comes in
+  full,    // everything that follows from the segment's input
   ops,     // results of ops of the given kinds
-  budget,  // whatever the planner needs to make the plan fit the device's memory
+  budget,  // as much as the planner needs to make the plan fit the device's memory
 };
 
-// Which part of each sequence a rank has.
+// Says which part of each sequence a rank has.
 enum class SequenceBalance : std::uint8_t {
-  in_order,  // the next one after that of the rank before
-  zigzag,    // a chunk from the front and one from the back, which is as much under a causal mask for all
+  in_order,  // the part behind that of the rank before
+  zigzag,    // a chunk from the front and one from the back, which is equal work for all under a causal mask
 };
 
-// How the ranks of an axis share out sequences.
+// Says how the ranks of an axis share out sequences.
 struct SequenceShares {
   SequenceBalance balance = SequenceBalance::zigzag;
-  // What ops look at of all positions comes together in so many pieces along `heads`, each while they run on
-  // the one before.
+  // Ops that read all positions get them gathered in so many pieces along `heads`, each piece while they run
+  // on the one before.
   std::int64_t pieces = 1;
 };
 
-// What the ranks of an axis keep in parts beside optimizer state, rather than each of them whole.
+// Says what the ranks of an axis keep in parts beside optimizer state, rather than each rank whole.
 struct KeptInParts {
-  // Then they are summed over the ranks as soon as no microbatch has given only some of its contributions,
-  // else once a step.
+  // If set, gradients are summed over the ranks as soon as no microbatch has given only some of its
+  // contributions, otherwise once a step.
   bool gradients = false;
-  bool parameters = false;  // then they are gathered ahead of each use
+  bool parameters = false;  // if set, they are gathered before each use
 };
 
-// What has a part of what a segment's backward reads of its forward, in per cent of the bytes.
+// Gives one place a share of what a segment's backward reads of its forward, in per cent of the bytes.
 struct SavedShare {
   MemoryPlace place;
   std::int32_t percent = 100;
 };
 
-// Where a dimension that is asked to lie on an axis does.
+// Says where a dimension that is requested to lie on an axis does so.
 enum class SplitScope : std::uint8_t {
   everywhere,
-  // In parameters and ops, as a choice among several: what a microbatch brings in and is counted over goes by
-  // the first of the others.
+  // The axis splits the dimension in parameters and ops, as one choice among several: a microbatch's inputs,
+  // and what is counted over them, follow the first request with another scope.
   weights,
-  // In ops alone: parameters stay whole. An op takes it where it wants another dimension whole on which an
-  // operand lies, and the next op that can goes back to that one.
+  // The axis splits the dimension in ops alone: parameters stay whole. An op takes it where it wants another
+  // dimension whole on which an operand lies, and the next op that can goes back to that one.
   ops,
 };
 
@@ -169,33 +169,34 @@ struct ParameterSpec {
   Text name;
   Array<Dim> dims;
   Init init;
-  bool decay = false;  // weight decay applies (matrices)
+  bool decay = false;  // whether weight decay applies (matrices)
 };
 
-// How a parameter is made of matrices, for optimizers that update each of them whole. Its dimensions are, in
-// this order, those that number matrices, those that number rows, and those that number columns.
+// Says how a parameter is made of matrices, for optimizers that update each of them whole. Its dimensions
+// are, in this order, those that number matrices, those that number rows, and those that number columns.
 struct Matrices {
-  std::int32_t batch = 0;    // how many of the first
-  std::int32_t columns = 0;  // how many of the last; 0: it is no matrix
-  // Where the first dimension of rows is cut: each piece has matrices of its own. 0: no more cuts.
+  std::int32_t batch = 0;    // number of leading dimensions that number matrices
+  std::int32_t columns = 0;  // number of trailing dimensions that number columns; 0: it is no matrix
+  // The first dimension of rows is cut here: each piece has matrices of its own. 0: no more cuts.
   std::int64_t cuts[3] = {};
 };
 
-// Two small matrices that are trained in the place of a frozen weight, whose ops a strategy has written: the
-// model computes as if the weight were weight + factor * up * down. What is saved, exported and read from
-// others goes by it.
+// Describes two small matrices that are trained in place of a frozen weight, whose ops a strategy has
+// written: the model computes as if the weight were weight + factor * up * down. Saves, exports and foreign
+// weights go by this.
 struct LowRank {
   Id weight = none;
-  Id down = none;  // [rank, what the weight sums over: its last dimensions]
+  Id down = none;  // [rank, the dimensions that the weight sums over: its last ones]
   Id up = none;    // [the weight's other dimensions, rank]
-  // Of the weight's other dimensions, `up` has elements [begin, end) of this one only; empty: it has all.
+  // Of the weight's other dimensions, `up` has elements [begin, end) of this one only; if it is empty, `up`
+  // has all.
   Text part;
   std::int64_t begin = 0, end = 0;
   double factor = 1;
-  double dropout = 0;  // the probability that training drops what comes in to `down` with
+  double dropout = 0;  // probability that training drops an element of the input of `down`
 };
 
-// The core's half: every call is checked and says what was wrong.
+// This is the core's half: every call is checked and says what was wrong.
 struct ProgramApi {
   std::uint64_t struct_size;
   Status (*segment)(void* program, Text name, std::int64_t repeat, Id* result);
@@ -205,8 +206,8 @@ struct ProgramApi {
   Status (*runtime)(void* program, Text name, Id* result);
   Status (*incoming)(void* program, Id segment, Id* result);
   Status (*outgoing)(void* program, Id segment, Id value);
-  // `before`: an op of that function, or none for the end. Outputs (operands the op writes) are created and
-  // returned in order.
+  // Inserts an op before `before`, an op of that function, or at the end if that is none. Outputs (operands
+  // the op writes) are created and returned in order.
   Status (*op)(void* program, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
                Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count);
   Status (*replace_operand)(void* program, Id op, std::int32_t index, Id value);
@@ -219,95 +220,97 @@ struct ProgramApi {
   Status (*op_info)(void* program, Id op, OpInfo* info);
   Status (*segment_info)(void* program, Id segment, SegmentInfo* info);
   std::uint64_t (*segment_count)(void* program);
-  // Ops of one function in order; borrowed until the next edit. A device that lowers the program is shown
-  // none of functions that another device runs.
+  // Lists ops of one function in order; the array is valid until the next edit. A device that lowers the
+  // program is shown no functions that another device runs.
   Status (*ops)(void* program, Id segment, FunctionKind function, Array<Id>* result);
   Status (*values)(void* program, Id segment, Array<Id>* result);
-  // Phase `shard`: dimension `dim` lies on a mesh axis wherever the ops allow it; the core derives the
-  // placement of every value and what has to be exchanged. Of several dimensions on one axis, each op and
-  // parameter takes the first asked for that it can; a microbatch's inputs know only the very first.
+  // Phase `shard`: puts dimension `dim` on a mesh axis wherever the ops allow it; the core derives the
+  // placement of every value and what has to be exchanged. Of several dimensions requested for one axis, each
+  // op and parameter takes the first that it can; a microbatch's inputs know only the very first.
   Status (*split)(void* program, Text dim, Text axis);
   Status (*axis_extent)(void* program, Text axis, std::int64_t* extent);
-  // Phase `state`: the ranks of an axis keep optimizer state, and what else is said, in equal parts of flat
-  // buckets.
+  // Phase `state`: has the ranks of an axis keep optimizer state, and what `kept` adds, in equal parts of
+  // flat buckets.
   Status (*keep_in_parts)(void* program, Text axis, KeptInParts kept);
-  // Phase `memory`: what follows from the rest is not kept but computed again in backward. `kinds` with mode
-  // `ops` only.
+  // Phase `memory`: says what backward computes again from the rest instead of keeping it. `kinds` is for
+  // mode `ops` only.
   Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
-  // Phase `partition`: the chain of instances is cut into stages, `chunks` for each rank of an axis, which
-  // run in the order that a schedule plugin gives. `layers`: instances of each stage, first to last; empty:
-  // cut so that the costliest stage costs least.
+  // Phase `partition`: cuts the chain of instances into stages, `chunks` for each rank of an axis, which run
+  // in the order that a schedule plugin gives. `layers` counts the instances of each stage, first to last; if
+  // it is empty, the cut makes the costliest stage cost least.
   Status (*pipeline)(void* program, Text axis, Text schedule, std::int32_t chunks,
                      Array<std::int64_t> layers);
-  // Another op in its place, on values that exist: all operands, in the order of its definition. What the one
-  // before wrote and this one does not, nobody may read any more.
+  // Puts another op in an op's place, on values that exist: `operands` are all, in the order of its
+  // definition. No op may read any more what the old one wrote and the new one does not.
   Status (*replace_op)(void* program, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs);
-  // Phase `memory`: each rank has one more device, beside the recipe's, which is number 0. Values lie in
-  // spaces of devices, functions of a segment run on one: an op's operands must lie where the device that
-  // runs its function reaches them; a `copy` is done by a device that reaches both its sides. Exchanges are
-  // device 0's. What segments hand on lies in its own memory. A parameter that lies elsewhere is fetched
-  // ahead of each use, and a gradient leaves as soon as it is complete: the core adds what moves them when
-  // the phase is over. Of what ranks keep in parts, a place is each rank's part's.
+  // Phase `memory`: gives each rank one more device, beside the recipe's, which is number 0. Values lie in
+  // spaces of devices, and each function of a segment runs on one: an op's operands must lie where the device
+  // that runs its function reaches them; a `copy` is done by a device that reaches both its sides. Exchanges
+  // are device 0's. What segments hand on lies in its own memory. A parameter that lies elsewhere is fetched
+  // before each use, and a gradient leaves as soon as it is complete: the core adds the moves when the phase
+  // is over. If ranks keep a value in parts, its place is that of each rank's part.
   Status (*device)(void* program, Text plugin, std::int32_t* number);
   Status (*place)(void* program, Id value, MemoryPlace place);
   Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);
-  // Whether an op that is not shown reads or writes the value.
+  // Says whether an op that is not shown reads or writes the value.
   Status (*used_elsewhere)(void* program, Id value, bool* used);
-  // Phase `memory`: what backward reads of the segment's forward lies there in between, behind what is
-  // computed again. It leaves as forward goes on and returns ahead of its backward.
+  // Phase `memory`: says where that lies in between which backward reads of the segment's forward and does
+  // not compute again. It leaves as forward goes on and returns before its backward.
   Status (*keep_saved)(void* program, Id segment, MemoryPlace place);
-  // Which of several ways, said in words, cheapest first: the first with which the plan fits all memory. The
-  // planner writes the program anew for each, and passes over those that are refused. Where several
-  // strategies ask, they go on together.
+  // Chooses one of several ways, described in words, cheapest first: the first with which the plan fits all
+  // memory. The planner writes the program anew for each, and passes over those that are refused. If several
+  // strategies call this, they take the next way together.
   Status (*choose_to_fit)(void* program, Array<Text> ways, std::uint64_t* chosen);
-  // As keep_saved, in several places whose per cent come to 100: whole values, the largest first, each where
-  // most is missing. What falls to the recipe's device's own memory stays there.
+  // Does as keep_saved, in several places whose per cent come to 100: whole values, the largest first, each
+  // where most is missing. The share of the recipe's device's own memory stays there.
   Status (*share_saved)(void* program, Id segment, Array<SavedShare> shares);
-  // As split, but for where: of several requests for the same, the widest.
+  // Does as split, and says where the split applies: of several requests for the same, the widest counts.
   Status (*split_in)(void* program, Text dim, Text axis, SplitScope scope);
-  // As keep_in_parts, over several axes together: parameters that are updated alike are kept in parts over
-  // those of the axes that sum their gradients, and the others must have them in parts already.
+  // Does as keep_in_parts, over several axes together: parameters that are updated alike are kept in parts
+  // over those of the axes that sum their gradients, and the others must have them in parts already.
   Status (*keep_in_parts_over)(void* program, Array<Text> axes, KeptInParts kept);
-  // As device, of a tier by its plugin's name (DeviceInfo::tier): any other is refused.
+  // Does as device, for a tier by its plugin's name (DeviceInfo::tier): any other device is refused.
   Status (*tier)(void* program, Text plugin, std::int32_t* number);
-  // Plugins of the tiers that the recipe has tables for, [tier.NAME], in its order; until the next edit. A
-  // strategy that asks may use any of them: the recipe's tables are not idle then.
+  // Lists the plugins of the tiers that the recipe has tables for, [tier.NAME], in its order; the array is
+  // valid until the next edit. A strategy that calls this may use any of them: the recipe's tables are not
+  // idle then.
   Status (*tiers)(void* program, Array<Text>* plugins);
-  // Phase `model`: what a parameter is made of. Whoever says nothing has parameters that are no matrices.
+  // Phase `model`: says what matrices a parameter is made of. Without this call it is no matrix.
   Status (*set_matrices)(void* program, Id parameter, const Matrices* matrices);
   Status (*matrices)(void* program, Id parameter, Matrices* matrices);
-  // A parameter that no gradient trains and no optimizer moves, in the type of statistics: fp32, or fp64
+  // Adds a parameter that no gradient trains and no optimizer moves, in the type of statistics: fp32, or fp64
   // where that is computed in. Ops of `update` may change it. Every rank has all of it.
   Status (*untrained)(void* program, Id segment, const ParameterSpec* spec, Id* result);
-  // A sum in fp64 that ops of a segment's forward add to, with a row for each layer of it in front. It is
-  // zero as a step begins, complete and of all ranks from `finish` on, and told to observers as
+  // Adds a sum in fp64 that ops of a segment's forward add to, with a row for each layer of the segment in
+  // front. It is zero as a step begins, is summed over all ranks from `finish` on, and observers get it as
   // "segment.name".
   Status (*tally)(void* program, Id segment, Text name, Array<Dim> dims, Id* result);
-  // Phase `model`: the parameters `down` and `up`, which the strategy has added, stand for a change of a
-  // weight that it has frozen.
+  // Phase `model`: says that the parameters `down` and `up`, which the strategy has added, stand for a change
+  // of a weight that it has frozen.
   Status (*low_rank)(void* program, const LowRank* change);
-  // What the model says of weights of others, so that those can be named as their libraries name them; lives
-  // as long as the program.
+  // Returns how the model maps foreign weights, so that those can be named as their libraries name them; it
+  // lives as long as the program.
   Status (*foreign_weights)(void* program, ForeignWeightsView* weights);
-  // Phase `shard`: the ranks of an axis share out sequences. Ops that look at all of a sequence do so across
-  // ranks (OpDef::across); where parts are not in order, ops with an operand `positions`, i32 [seq], are told
-  // which one lies where, and batches come in that order.
+  // Phase `shard`: has the ranks of an axis share out sequences. Ops that read all of a sequence do so across
+  // ranks (OpDef::across); if parts are not in order, ops with an operand `positions`, i32 [seq], learn which
+  // position lies where, and batches come in that order.
   Status (*share_sequence)(void* program, Text axis, SequenceShares shares);
-  // It splits as split_in does, over an axis that may have more ranks than the dimension has parts: beyond
-  // those, ranks split dimension `within` of what has both, and what has the first alone they have alike.
+  // Splits as split_in does, over an axis that may have more ranks than the dimension has parts: beyond
+  // those, ranks split dimension `within` of values that have both, and have values with the first alone
+  // alike.
   Status (*split_beyond)(void* program, Text dim, Text within, Text axis, SplitScope scope);
-  // Phase `model`: a result of a segment that does not repeat becomes one that ops of all segments behind it
-  // may read, beside what is handed on from each to the next: see Segment::carry.
+  // Phase `model`: makes a result of a segment that does not repeat one that ops of all segments behind it
+  // may read, beside what each segment hands on to the next: see Segment::carry.
   Status (*carry)(void* program, Id segment, Id value);
-  // Phase `state`, behind keep_in_parts_over: of parameters that lie in parts over several axes, the ranks of
-  // these of them, the last ones, have a copy among them. It is made anew once a step, and whoever uses a
-  // parameter gathers it from the copy, over these axes alone.
+  // Phase `state`, behind keep_in_parts_over: has the ranks of these axes, the last of those over which
+  // parameters lie in parts, keep a copy of the parameters among them. It is made anew once a step, and an op
+  // that uses a parameter gathers it from the copy, over these axes alone.
   Status (*copy_within)(void* program, Array<Text> axes);
 };
 
 class Segment;
 
-// A handle, cheap to copy; the core owns the program.
+// This is a handle, cheap to copy; the core owns the program.
 class ProgramRef {
  public:
   ProgramRef(const ProgramApi* api, void* program) : api_(api), program_(program) {}
@@ -443,38 +446,38 @@ class Segment {
     return info;
   }
 
-  // A matrix: weight decay applies to it.
+  // Adds a matrix: weight decay applies to it.
   Id weight(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return parameter(name, {dims.begin(), dims.size()}, init, true);
   }
   Id weight(std::string_view name, const std::vector<Dim>& dims, Init init) const {
     return parameter(name, {dims.data(), dims.size()}, init, true);
   }
-  // What a weight is made of, for optimizers that update whole matrices; returns it.
+  // Says what matrices a weight is made of, for optimizers that update whole matrices; returns the weight.
   Id matrix(Id weight, const Matrices& made) const {
     raise(api().set_matrices(handle(), weight, &made));
     return weight;
   }
-  // A gain or a bias: it does not.
+  // Adds a gain or a bias: weight decay does not apply to it.
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return parameter(name, {dims.begin(), dims.size()}, init, false);
   }
-  // One that no gradient trains: see ProgramApi::untrained.
+  // Adds a parameter that no gradient trains: see ProgramApi::untrained.
   Id untrained(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     const ParameterSpec spec{name, {dims.begin(), dims.size()}, init, false};
     return call([&](Id* r) { return api().untrained(handle(), id_, &spec, r); });
   }
-  // A sum of each step, [layer, dims...]: see ProgramApi::tally.
+  // Adds a sum of each step, [layer, dims...]: see ProgramApi::tally.
   Id tally(std::string_view name, std::initializer_list<Dim> dims) const {
     return call([&](Id* r) { return api().tally(handle(), id_, name, {dims.begin(), dims.size()}, r); });
   }
-  // The same parameter as in another, unrepeated segment: one storage, gradients summed.
+  // Adds the same parameter as in another, unrepeated segment: they share storage, and gradients are summed.
   Id tie(Id parameter) const {
     return call([&](Id* r) { return api().tie(handle(), id_, parameter, r); });
   }
 
   Id tokens() const { return input("tokens"); }    // i32 [batch, seq]
-  Id targets() const { return input("targets"); }  // i32 [batch, seq]; negative: does not count
+  Id targets() const { return input("targets"); }  // i32 [batch, seq]; a negative target does not count
   Id samples() const { return input("samples"); }  // i64 [batch]: global sample numbers
   Id runtime(std::string_view name) const { return program_.runtime(name); }
 
@@ -491,7 +494,7 @@ class Segment {
     raise(api().share_saved(handle(), id_, {shares.data(), shares.size()}));
   }
 
-  // What the previous segment hands over, and what this one hands on.
+  // Returns what the previous segment hands over; the next function sets what this one hands on.
   Id incoming() const {
     return call([&](Id* r) { return api().incoming(handle(), id_, r); });
   }
@@ -499,7 +502,7 @@ class Segment {
 
   // Lets ops of all segments behind this one, which does not repeat, read a result of it, by the same id,
   // whatever its shape. A rank has it once a microbatch, however many layers read it; stages of a pipeline
-  // pass it on. The gradients that its readers give are added up in the order of backward, the last reader's
+  // pass it on. The gradients that its readers give are summed in the order of backward, the last reader's
   // first, and come back to this segment. Returns the value.
   Id carry(Id value) const {
     raise(api().carry(handle(), id_, value));
@@ -512,12 +515,12 @@ class Segment {
                       std::initializer_list<AttrValue> attrs = {}) const {
     return insert(FunctionKind::forward, none, kind, inputs, outputs, attrs);
   }
-  // The common case: the first result.
+  // Appends an op in the common case, and returns its first result.
   Id op(std::string_view kind, std::initializer_list<Id> inputs,
         std::initializer_list<AttrValue> attrs = {}) const {
     return ops(kind, inputs, 1, attrs)[0];
   }
-  // As insert, of forward, with as many operands and attributes as there are.
+  // Does as insert, in forward, with any number of operands and attributes.
   std::vector<Id> insert_forward(Id before, std::string_view kind, const std::vector<Id>& inputs, int outputs,
                                  const std::vector<AttrValue>& attrs = {}) const {
     std::vector<Id> results(static_cast<std::size_t>(outputs), none);
@@ -525,7 +528,7 @@ class Segment {
                    {attrs.data(), attrs.size()}, results.data(), results.size()));
     return results;
   }
-  // Inserts before `before` (none: at the end) of any function.
+  // Inserts an op before `before` (none: at the end) of any function.
   std::vector<Id> insert(FunctionKind function, Id before, std::string_view kind,
                          std::initializer_list<Id> inputs, int outputs,
                          std::initializer_list<AttrValue> attrs = {}) const {

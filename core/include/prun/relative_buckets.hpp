@@ -12,12 +12,12 @@
 namespace prun {
 
 struct RelativeBuckets {
-  std::int64_t count;     // of a table
-  std::int64_t distance;  // from which on all keys are in the last bucket of their direction
+  std::int64_t count;     // number of buckets of a table
+  std::int64_t distance;  // distance from which on all keys are in the last bucket of their direction
   bool causal;
 
   std::int64_t each() const { return causal ? count : count / 2; }
-  // That of keys so far away, among those of one direction.
+  // Returns the bucket of keys so far away, among those of one direction.
   std::int64_t of_distance(std::int64_t away) const {
     const std::int64_t exact = each() / 2;
     if (away < exact) return away;

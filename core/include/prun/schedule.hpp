@@ -30,7 +30,7 @@ constexpr const char* name_of(Pass pass) {
 
 struct ScheduleCall {
   Pass pass = Pass::forward;
-  std::int32_t chunk = 0;  // of the rank
+  std::int32_t chunk = 0;  // chunk of the rank
   std::int32_t microbatch = 0;
   friend bool operator==(const ScheduleCall&, const ScheduleCall&) = default;
 };
@@ -38,13 +38,13 @@ struct ScheduleCall {
 struct ScheduleShape {
   std::int32_t ranks = 1;
   std::int32_t microbatches = 1;
-  std::int32_t chunks = 1;  // stages a rank holds
+  std::int32_t chunks = 1;  // stages that a rank holds
 };
 
-// States the idle share of a step, all ranks together, where forward, input gradients and weight gradients
-// take one unit each and transfers none.
+// States the idle share of a step, over all ranks together, where forward, input gradients and weight
+// gradients take one unit each and transfers none.
 struct Bubble {
-  std::string formula;  // in p ranks, m microbatches, v chunks: "(p-1)/(m+p-1)"
+  std::string formula;  // formula in p ranks, m microbatches, v chunks: "(p-1)/(m+p-1)"
   double share = 0;
 };
 // Returns the bubble of a schedule that leaves each rank idle for that many units.
@@ -56,27 +56,28 @@ inline Bubble bubble_of_idle(double units, const ScheduleShape& shape, std::stri
 class Schedule {
  public:
   virtual ~Schedule() = default;
-  // Why this shape cannot be scheduled, in a sentence that says what to change; empty: it can.
+  // Says why this shape cannot be scheduled, in a sentence that says what to change; the text is empty if it
+  // can.
   virtual std::string problem(const ScheduleShape&) { return {}; }
   // Returns which of the ranks * chunks stages of the chain is `chunk` of `rank`. Every stage has one place.
   virtual std::int32_t stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk) {
     return chunk * shape.ranks + rank;
   }
   virtual std::vector<ScheduleCall> order(const ScheduleShape& shape, std::int32_t rank) = 0;
-  // Returns what theory says of this order, or nothing where there is no closed form. It is shown beside the
-  // order's own bubble.
+  // Returns the bubble that theory gives for this order, or nothing if there is no closed form. It is shown
+  // beside the order's own bubble.
   virtual std::optional<Bubble> bubble(const ScheduleShape&) { return std::nullopt; }
 };
 
 class ScheduleInterface {
  public:
-  // Empty text means no problem. It is borrowed until the next call, like the array of order().
+  // Empty text means no problem. It is valid until the next call, like the array of order().
   virtual Status problem(const ScheduleShape& shape, Text* text) noexcept = 0;
   virtual Status stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk,
                        std::int32_t* stage) noexcept = 0;
   virtual Status order(const ScheduleShape& shape, std::int32_t rank,
                        Array<ScheduleCall>* calls) noexcept = 0;
-  // Empty formula: nothing is known.
+  // An empty formula means that nothing is known.
   virtual Status bubble(const ScheduleShape& shape, Text* formula, double* share) noexcept = 0;
 
  protected:

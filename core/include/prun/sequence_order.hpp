@@ -10,8 +10,8 @@
 namespace prun {
 
 struct SequenceOrder {
-  std::int64_t chunk = 0;   // positions of a chunk; 0: a place is the position
-  std::int64_t chunks = 0;  // of a sequence, two for each rank
+  std::int64_t chunk = 0;   // positions of a chunk; 0 if a place is the position
+  std::int64_t chunks = 0;  // chunks of a sequence, two for each rank
 
   constexpr bool permutes() const { return chunk > 0; }
   constexpr std::int64_t position(std::int64_t place) const {

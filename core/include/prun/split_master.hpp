@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Returns the bits of the float; for NaN, those of one that is still NaN once it is rounded.
+// Returns the bits of the float; for a NaN, those of a float that is still NaN once it is rounded.
 constexpr std::uint32_t master_bits(float value) {
   return value != value ? 0x7fc00000u : std::bit_cast<std::uint32_t>(value);
 }

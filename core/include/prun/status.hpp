@@ -29,7 +29,7 @@ struct Status {
 };
 static_assert(sizeof(Status) == 512 && std::is_trivially_copyable_v<Status>);
 
-// The two halves of the border: guard() turns exceptions into a Status before they leave a library,
+// These are the two halves of the border: guard() turns exceptions into a Status before they leave a library,
 // raise() turns a Status back into an exception on the caller's side.
 template <class Body>
 Status guard(Body&& body) noexcept {

@@ -47,7 +47,7 @@ constexpr const char* name_of(DType t) {
   return "?";
 }
 
-// Storage only: arithmetic happens in float. Rounds to nearest even; NaN stays NaN.
+// This type is for storage only: arithmetic happens in float. It rounds to nearest even; NaN stays NaN.
 struct bf16 {
   std::uint16_t bits = 0;
 
@@ -125,14 +125,14 @@ constexpr const char* name_of(Space space) {
   return names[static_cast<int>(space)];
 }
 
-// A space of a device of the rank: 0 is the recipe's.
+// Names a space of a device of the rank: device 0 is the recipe's.
 struct MemoryPlace {
   std::int32_t device = 0;
   Space space = Space::device;
   friend constexpr bool operator==(const MemoryPlace&, const MemoryPlace&) = default;
 };
 
-// Holds a short name by value: of a dimension, an axis, a value's role. Longer text is an error and never
+// Holds a short name by value: of a dimension, an axis, a value's role. Longer text is an error and is never
 // cut.
 struct Name {
   char text[24] = {};

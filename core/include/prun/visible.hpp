@@ -20,7 +20,7 @@ struct Letter {
   bool valid = true;
 };
 
-// Returns the length of the sequence that a byte begins, or 0 where it begins none.
+// Returns the length of the sequence that a byte begins, or 0 if it begins none.
 inline std::size_t sequence_length(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead >= 0xC2 && lead < 0xE0) return 2;
@@ -49,8 +49,8 @@ inline Letter first(std::string_view text) {
   return {value, length, true};
 }
 
-// Controls are those of ASCII and ISO 6429, and what turns letters round, ends lines or paragraphs, shows
-// nothing or hides text. Joiners are none: languages are written with them.
+// Controls are those of ASCII and ISO 6429, and what changes the direction of letters, ends lines or
+// paragraphs, shows nothing or hides text. Joiners are none: languages are written with them.
 inline bool is_control(char32_t value) {
   if (value < 0xA0) return value < 0x20 || value >= 0x7F;
   return value == 0x061C || value == 0x200E || value == 0x200F || (value >= 0x2028 && value <= 0x202E) ||
@@ -88,11 +88,10 @@ inline std::string written(std::string_view text, std::string_view kept) {
 
 }  // namespace letters
 
-// It is for a place within a line: line ends and tabs are written out too, as
-//  and \t.
+// Writes text for a place within a line: line ends and tabs are written out too, as \n and \t.
 inline std::string visible(std::string_view text) { return letters::written(text, ""); }
 
-// It is for whole texts: line ends and tabs stay.
+// Writes whole texts: line ends and tabs stay.
 inline std::string visible_lines(std::string_view text) { return letters::written(text, "\n\t"); }
 
 }  // namespace prun

@@ -23,8 +23,8 @@ inline void pause_core() {
 #endif
 }
 
-// Spins before a sleep, for one waiting thread. A thread that spins on a core others want is put off it for a
-// whole time slice, and what it waits for waits for it; a thread that sleeps is put back at once. So a
+// Spins before a sleep, for one waiting thread. A thread that spins on a core that others need is put off it
+// for a whole time slice, and delays what it waits for; a thread that sleeps is put back at once. So a
 // spinner that finds its core contended does not spin for its next waits.
 class Spinner {
  public:
@@ -75,7 +75,7 @@ static_assert(sizeof(FutexWord) == 4 && FutexWord::is_always_lock_free);
 inline void futex(const FutexWord& word, int operation, std::uint32_t value) noexcept {
   ::syscall(SYS_futex, &word, operation, value, nullptr, nullptr, 0);
 }
-// Sleeps while `word` holds `expected`; may wake for no reason, so callers ask again.
+// Sleeps while `word` holds `expected`; it may wake for no reason, so callers check again.
 inline void futex_sleep(const FutexWord& word, std::uint32_t expected) noexcept {
   futex(word, FUTEX_WAIT_PRIVATE, expected);
 }

@@ -11,13 +11,13 @@ namespace prun {
 struct Workers {
   void* pool;
   std::int32_t count;  // threads, the caller included; at least 1
-  // Runs body(context, index) for every index in [0, tasks), returns when all are done. Indices are dealt
+  // Runs body(context, index) for every index in [0, tasks) and returns when all are done. Indices are dealt
   // statically (index i runs on thread i % count), so that what each thread does never depends on timing. It
   // neither allocates nor locks and is not reentrant. `body` must not throw.
   void (*run)(void* pool, std::int64_t tasks, void (*body)(void* context, std::int64_t index), void* context);
 };
 
-// parallel(workers, n, [&](std::int64_t i) { ... })
+// An example: parallel(workers, n, [&](std::int64_t i) { ... })
 template <class Body>
 void parallel(const Workers& workers, std::int64_t tasks, Body&& body) {
   using Plain = std::remove_reference_t<Body>;
@@ -26,7 +26,7 @@ void parallel(const Workers& workers, std::int64_t tasks, Body&& body) {
       const_cast<void*>(static_cast<const void*>(&body)));
 }
 
-// Splits [0, n) into one contiguous range a thread, each a multiple of `grain` but the last.
+// Splits [0, n) into one contiguous range per thread, each a multiple of `grain` but the last.
 template <class Body>
 void parallel_ranges(const Workers& workers, std::int64_t n, std::int64_t grain, Body&& body) {
   if (n <= 0) return;
