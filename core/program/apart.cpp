@@ -1,7 +1,7 @@
-// Packed projections taken apart: where ranks beyond the groups of heads share out each group's queries, its
+// Takes packed projections apart: where ranks beyond the groups of heads share out each group's queries, its
 // key and value, which they have alike, cannot be in one tensor with these. An op that takes such a
 // projection (OpDef::apart) then gets it in two, and what wrote it is written twice, of parts of its
-// parameters: whatever leaves the packed dimension unmarked gives a part of it of such parts alone.
+// parameters: an op that leaves the packed dimension unmarked gives a part of it from such parts alone.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -64,7 +64,7 @@ class TakingApart {
     program_.replace_op(id, def.kind, std::move(operands), attrs);
   }
 
-  // Returns what the op wants whole of x and none of its results has.
+  // Returns the dimension that the op wants whole of x and that none of its results has.
   Dim packed_dim(const Op& op, std::size_t x) const {
     const OpShape shape = rule_of(op);
     for (const Dim& dim : program_.value(op.operands[x]).dims) {
@@ -112,7 +112,7 @@ class TakingApart {
     return program_.add_value(std::move(value));
   }
 
-  // Cuts of the packed dimension within a part of it, counted from there.
+  // Returns the cuts of the packed dimension within a part of it, counted from where the part begins.
   static Matrices matrices_of(Matrices whole, std::size_t at, const Slots& part) {
     if (whole.columns == 0 || at != static_cast<std::size_t>(whole.batch)) return whole;
     Matrices of_part{whole.batch, whole.columns, {}};
@@ -150,7 +150,7 @@ class TakingApart {
     return none;
   }
 
-  // Says whether the op has one result, each part of which needs the same parts of its operands alone.
+  // Says whether the op has one result, each part of which needs only the same parts of its operands.
   bool is_separable(const Op& op, const Name& packed) const {
     const OpShape shape = rule_of(op);
     int results = 0;
@@ -159,7 +159,7 @@ class TakingApart {
            !lists(shape.sums, packed) && !lists(shape.maxes, packed);
   }
 
-  // Erases what was written of the whole, which nothing reads any more.
+  // Erases the ops on the whole value, which no op reads any more.
   void erase_unread() {
     for (bool erased = true; erased;) {
       erased = false;
@@ -213,7 +213,7 @@ class TakingApart {
   const Name within_;
   Id segment_ = 0;
   std::map<std::pair<Id, std::int64_t>, Id> parts_;  // by whole value and where the part begins
-  std::set<Id> cut_;                                 // parameters
+  std::set<Id> cut_;                                 // parameters that have been cut
 };
 
 }  // namespace

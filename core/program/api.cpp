@@ -1,4 +1,4 @@
-// The plugin's side of Program: every call guarded, nothing thrown across the border.
+// This is the plugin's side of Program: every call is guarded, and nothing is thrown across the border.
 #include <algorithm>
 
 #include "program/passes.hpp"
@@ -78,7 +78,7 @@ Status get_attr(void* p, Id op, Text name, double* value) {
   return guard([&] { *value = of(p).attr(op, name.view()); });
 }
 
-// Afterwards the ops that these decide about are written.
+// Refuses a change after backward is written: the ops that depend on it exist by then.
 void check_not_differentiated(const Program& program, const Value& parameter) {
   const std::vector<Id> all = program.parameters();
   if (std::any_of(all.begin(), all.end(), [&](Id id) { return program.value(id).gradient != none; }))

@@ -14,7 +14,8 @@ Status AveragedOptimizer::states(Array<Text>* names) noexcept {
   });
 }
 
-// In the precision of sums, whatever moments are kept in: a bf16 would not move by a thousandth of the way.
+// The average has the precision of sums, whatever type moments have: a bf16 would not move by a thousandth of
+// the way.
 Status AveragedOptimizer::states_of(const ParameterShape& parameter, Array<StateSpec>* states) noexcept {
   return guard([&] {
     Array<StateSpec> own;

@@ -1,5 +1,5 @@
-// Differentiates each segment in reverse mode: forward's ops are visited in reverse, and each is asked for
-// its gradient ops.
+// Differentiates each segment in reverse mode: forward's ops are visited in reverse, and each gives its
+// gradient ops.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -26,7 +26,7 @@ class SegmentBackward {
 
   Id operand(int i) const { return program_.op(current_).operands[static_cast<std::size_t>(i)]; }
 
-  // Sums what has arrived so far, in the order of arrival.
+  // Sums the gradients that have arrived so far, in the order of arrival.
   Id arrived(int i) {
     const Id value = operand(i);
     return value == none ? none : total(value);
@@ -53,7 +53,8 @@ class SegmentBackward {
     return program_.value(id).gradient;
   }
 
-  // `operands` end with the values of fresh() since the last emit(): their shapes are inferred here.
+  // Emits an op; `operands` end with the values of fresh() since the last emit(): their shapes are inferred
+  // here.
   void emit(Part part, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs) {
     require(operands.size() >= fresh_.size() && std::equal(fresh_.rbegin(), fresh_.rend(), operands.rbegin()),
             "a gradient emits the fresh values it asked for as the last operands");
@@ -92,7 +93,8 @@ class SegmentBackward {
   double attr(std::string_view name) const { return program_.attr(current_, name); }
 
  private:
-  // Finds everything whose gradient is needed: what a trained parameter or the incoming value flows into.
+  // Finds every value whose gradient is needed: those that a trained parameter or the incoming value flows
+  // into.
   void find_wanted() {
     for (Id id : program_.parameters())
       if (!program_.value(id).frozen) wanted_.insert(id);
@@ -113,7 +115,7 @@ class SegmentBackward {
         wanted_.insert(op.operands[i]);
   }
 
-  // The next segment writes it, even where nothing of this one is trained.
+  // The next segment writes this gradient, even where nothing of this segment is trained.
   void seed() {
     const Id out = program_.segment(segment_).outgoing;
     if (out == none) return;
@@ -124,7 +126,7 @@ class SegmentBackward {
     if (wanted_.count(out)) contributions_[out].push_back(id);
   }
 
-  // What the segments behind have added up comes first.
+  // The sum of the gradients from the segments behind comes first.
   void seed_carried() {
     for (const CarriedValue& carried : program_.carried())
       if (program_.value(carried.value).segment == segment_ && wanted_.count(carried.value) != 0)
@@ -161,8 +163,8 @@ class SegmentBackward {
     return parts[0];
   }
 
-  // A parameter used as it is (added, scaled, ...) gets its gradient as a value: add that into its
-  // accumulator.
+  // Adds the gradient of a parameter that an op uses as it is (added, scaled, ...), a plain value, into the
+  // parameter's accumulator.
   void accumulate_plain_uses() {
     for (Id id : program_.parameters())
       if (const Id gradient = contributions_.count(id) ? total(id) : none; gradient != none)
@@ -171,7 +173,7 @@ class SegmentBackward {
   }
 
   // Adds to the gradient for the earlier segment that carries the value: in a schedule's backward of inputs,
-  // since that segment's own waits for it.
+  // since that segment's own backward waits for it.
   void add_to_carried() {
     const std::vector<CarriedValue> all = program_.carried();
     for (const CarriedValue& carried : all)
@@ -180,7 +182,7 @@ class SegmentBackward {
                         {total(carried.value), carried.gradient}, {});
   }
 
-  // The gradient of what came in goes to the segment before; it needs a value of its own to live in.
+  // The gradient of the segment's input goes to the segment before; it needs a value of its own.
   void close() {
     accumulate_plain_uses();
     add_to_carried();
@@ -237,7 +239,7 @@ class SegmentBackward {
 
 namespace {
 
-// Adds gradients of values that can have one.
+// Adds a gradient to each carried value that can have one.
 void add_carried_gradients(Program& program) {
   for (CarriedValue& carried : program.carried()) {
     Value gradient = program.value(carried.value);
@@ -247,7 +249,7 @@ void add_carried_gradients(Program& program) {
   }
 }
 
-// The sum must have a summand: nobody else writes it.
+// Checks that each sum has a summand: no other op writes it.
 void check_carried_gradients(const Program& program) {
   std::set<Id> added;
   for (Id id = 0; id < program.segment_count(); ++id)

@@ -1,14 +1,14 @@
-// Weights of some updates before. Each parameter that updates change gets states beside it, NAME.before for
-// what it was one update before, NAME.before2 and so on, of which passes read the oldest in its place; an
+// Keeps weights of some updates before. Each parameter that updates change gets states beside it, NAME.before
+// for its value one update before, NAME.before2 and so on, of which passes read the oldest in its place; an
 // update first moves each version into the place of the next older one and then changes the parameter. So the
-// newest always lies where it would without a delay, for whoever saves, evaluates or exports it, and a step
+// newest always lies where it would without a delay, for all that save, evaluate or export it, and a step
 // that is not kept leaves W(t+1) = W(t). Where instances have different delays, functions are planned for
 // each of them: such that a pass reads the version of its instance, and updates move no older ones
 // (Program::is_updated_with).
 //
-// The alternatives: parameters that change places with every step, for which all that looks at parameters
-// between steps would have to know where the newest lies; a copy more, which passes alone read; and segments
-// of their own for layers of another delay, whose names would no longer be the model's.
+// The alternatives were: parameters that change places with every step, for which all code that reads
+// parameters between steps would have to know where the newest lies; a copy more, which passes alone read;
+// and segments of their own for layers of another delay, whose names would no longer be the model's.
 #include <algorithm>
 #include <set>
 #include <string>
@@ -53,7 +53,7 @@ void check_lie_whole(const Program& program, const Refusal& refuse) {
            "take precision.compute = \"bf16\", or another schedule");
 }
 
-// Of two segments, or of two ranks: its updates would have to come together.
+// Refuses a parameter of two segments, or of two ranks: its updates would have to come together.
 void check_is_not_tied(const Program& program, const Refusal& refuse) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
     for (const FunctionKind kind : passes)
@@ -66,7 +66,7 @@ void check_is_not_tied(const Program& program, const Refusal& refuse) {
                    "schedule");
 }
 
-// What the end of a step makes for updates is there too late for them.
+// Refuses updates that need what the end of a step makes: it is there too late for them.
 void check_needs_nothing_of_all(const Program& program, const Refusal& refuse) {
   std::set<Id> late;
   for (const FunctionKind kind : {FunctionKind::finish, FunctionKind::report})
@@ -113,7 +113,7 @@ void read_instead(Program& program, Id parameter, Id before) {
           if (program.op(op).operands[i] == parameter) program.replace_operand(op, i, before);
 }
 
-// The oldest first: each version into the place of the one before it.
+// Copies each version into the place of the one before it, the oldest first.
 void copy_first(Program& program, Id parameter) {
   const Id segment = program.value(parameter).segment;
   const std::vector<Id>& updates = program.segment(segment).ops(FunctionKind::update);
@@ -123,7 +123,7 @@ void copy_first(Program& program, Id parameter) {
                    {program.as_before(parameter, age - 1), program.as_before(parameter, age)}, {}, first);
 }
 
-// Whether a function runs while the step before may not be done.
+// Says whether a function may run while the step before is not done.
 bool is_early(const Program& program, FunctionKind kind) {
   return kind != FunctionKind::begin && kind != FunctionKind::finish && kind != FunctionKind::diagnose &&
          (kind != FunctionKind::update || program.delays().at_once) && kind != FunctionKind::report;
@@ -141,7 +141,7 @@ void insert_operands(const Program& program, Id op, std::set<Id>& values) {
     if (operand != none) values.insert(operand);
 }
 
-// Values that must be there before a step ends.
+// Returns the values that must be there before a step ends.
 std::set<Id> touched_early(const Program& program) {
   std::set<Id> values;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
@@ -152,7 +152,7 @@ std::set<Id> touched_early(const Program& program) {
   return values;
 }
 
-// What follows from how the step before ends, and what no pass reads, is for the end of a step: then its
+// Moves to the end of a step what follows from how the step before ends and what no pass reads: then a step's
 // passes may begin before that is known.
 void put_off_to_finish(Program& program) {
   SegmentData& step = program.segment(program.step_segment());

@@ -1,4 +1,4 @@
-// How old the weights are that passes train with.
+// States how old the weights are that passes train with.
 #pragma once
 
 #include <algorithm>
@@ -7,10 +7,10 @@
 
 namespace prun {
 
-// How many updates old the weights of each instance of the chain are.
+// States how many updates old the weights of each instance of the chain are.
 struct Delays {
   std::vector<std::int32_t> of;
-  // A stage is updated as soon as its own gradients are complete, whatever the norm of all.
+  // If set, a stage is updated as soon as its own gradients are complete, whatever the norm of all is.
   bool at_once = false;
 
   std::int32_t at(std::size_t instance) const { return of.empty() ? 0 : of.at(instance); }

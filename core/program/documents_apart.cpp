@@ -1,4 +1,4 @@
-// Documents that are kept apart: every op that has an operand for it learns where each position's begins.
+// Keeps documents apart: every op that has an operand for it learns where each position's document begins.
 #include <string_view>
 
 #include "program/passes.hpp"
@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-// Returns the operand `documents` of an op, or the number of its operands where it has none.
+// Returns the index of an op's operand `documents`, or the number of its operands if it has none.
 std::size_t documents_operand(const OpDef& def) {
   std::size_t i = 0;
   while (i < def.operand_count && std::string_view(def.operands[i].name) != "documents") ++i;

@@ -5,8 +5,7 @@
 
 namespace prun {
 
-// Returns the model FLOPs of one step's forward and backward, recomputation not counted: three times
-// forward's.
+// Returns the model FLOPs of one step's forward and backward, without recomputation: three times forward's.
 double model_flops(const Program& program);
 // Returns the same for one repetition of a segment.
 double segment_flops(const Program& program, Id segment);

@@ -1,4 +1,4 @@
-// A program that trains nothing, cut out of one that does: so parameters, their parts and their exchanges are
+// Cuts a program that trains nothing out of one that does: so parameters, their parts and their exchanges are
 // those of training, whatever strategies and passes made of them.
 #include <algorithm>
 #include <set>
@@ -45,7 +45,7 @@ class ForwardOnly {
       }
   }
 
-  // Until no op makes what another one that stays reads.
+  // Keeps ops until no other op makes what one that stays reads.
   void find_kept() {
     for (bool grown = true; grown;) {
       grown = false;
@@ -56,7 +56,7 @@ class ForwardOnly {
     }
   }
 
-  // Parameters come together for whatever reads the members of their bucket.
+  // Parameters are gathered for all ops that read the members of their bucket.
   bool makes_needed(const Op& op) const {
     if (op.function == FunctionKind::gather || op.function == FunctionKind::renew) return true;
     for (std::size_t i = 0; i < op.operands.size(); ++i)
@@ -72,7 +72,7 @@ class ForwardOnly {
     return true;
   }
 
-  // An op that stays, without gradients, what is for gradients alone, and noise.
+  // Leaves out of an op that stays all gradients, results that only gradients need, and noise.
   void still(Id id) {
     Op& op = program_.op(id);
     for (std::size_t i = 0; i < op.operands.size(); ++i) {

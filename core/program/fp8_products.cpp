@@ -43,7 +43,7 @@ void check_keeps_blocks(const Program& program, const Op& op, const OpShape& who
   refuse_cut(program, op, "would have parts of one");
 }
 
-// Sequences in another order are cut into blocks as they lie.
+// Sequences in another order are cut into blocks in the order in which they lie.
 void check_order(const Program& program) {
   const SequenceOrder& order = program.requests().sequence_order;
   if (order.permutes() && order.chunk % fp8_block != 0)
@@ -60,7 +60,7 @@ std::vector<Id> ops_in_fp8(const Program& program, Id segment) {
   return ops;
 }
 
-// Of the segment's layers, those in between go on.
+// Has the products of the segment's layers in [from, until) alone multiply in fp8.
 void leave_layers(Program& program, Id segment, std::int64_t from, std::int64_t until) {
   const std::int64_t all = program.segment(segment).repeat;
   for (const Id id : ops_in_fp8(program, segment)) {

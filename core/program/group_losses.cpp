@@ -3,7 +3,7 @@
 namespace prun {
 namespace {
 
-// Its operands are the largest logits, sums, hits, targets and the loss.
+// The op's operands are the largest logits, sums, hits, targets and the loss.
 bool is_loss_of_split_head(const Op& op) {
   return op.kind() == "lm_head_loss" || op.kind() == "lm_head_regularized_loss";
 }

@@ -8,16 +8,17 @@
 
 namespace prun {
 
-// The input that says which group each target is of, and the sum by group, [1, groups, 2], beside that of
-// all.
+// These name the input that says which group each target is of, and the sum by group, [1, groups, 2], beside
+// that of all.
 inline constexpr const char* groups_input = "groups";
 inline constexpr const char* group_sums = "step.losses";
 
-// Is called before add_step().
+// Declares the groups; it is called before add_step().
 void declare_loss_groups(Program& program, std::int64_t groups);
 
-// Once the model's heads stand in the ops of their split form, before placement: what adds to the loss adds
-// to the sums as well. Throws unsupported where an op adds to the loss that has no such form.
+// Has every op that adds to the loss add to the sums as well. It is called once the model's heads stand in
+// the ops of their split form, before placement. Throws unsupported where an op adds to the loss that has no
+// such form.
 void sum_loss_by_group(Program& program);
 
 }  // namespace prun

@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-constexpr std::size_t most_pieces = 8;  // that join_pieces takes
+constexpr std::size_t most_pieces = 8;  // the most that join_pieces takes
 
 std::optional<std::size_t> heads_of(const Program& program, Id value) {
   const std::vector<Dim>& dims = program.value(value).dims;

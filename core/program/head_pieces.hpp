@@ -1,4 +1,4 @@
-// Values cut into pieces of their heads, so that each piece may travel while an op runs on the one before.
+// Cuts values into pieces of their heads, so that each piece may travel while an op runs on the one before.
 #pragma once
 
 #include <map>
@@ -17,13 +17,13 @@ class HeadPieces {
   HeadPieces(Program& program, std::int64_t count) : program_(program), count_(count) {}
 
   std::int64_t count() const { return count_; }
-  // What has been taken in the function before is not there.
+  // Forgets the pieces of the function before, which are not there in this one.
   void begin_function() { taken_.clear(); }
-  // Once in a function; a value without heads is its own piece.
+  // Returns a piece, cut out once in a function; a value without heads is its own piece.
   Id taken(Id value, std::int64_t piece, Id before);
-  // Adds a value for a piece of what becomes that one.
+  // Adds a value for a piece of this future value.
   Id piece_like(Id value);
-  // Puts the pieces together, as `op` computes them, in front of `before`.
+  // Puts the pieces together, as `op` computes them, before `before`.
   void join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before);
 
  private:

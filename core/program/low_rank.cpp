@@ -1,4 +1,4 @@
-// Changes of low rank beside frozen weights: what strategies say of them, held against the program.
+// Checks changes of low rank beside frozen weights: what strategies say of them must match the program.
 #include <algorithm>
 
 #include "program/step_program.hpp"

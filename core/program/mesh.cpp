@@ -6,8 +6,8 @@
 namespace prun {
 namespace {
 
-// Folded axes are a set of bits under one that no axis of a mesh has as its number. An op's attribute, a
-// double on its way, holds it.
+// Folded axes are a set of bits under a bit that no axis of a mesh has as its number. An op's attribute,
+// which is passed as a double, holds it.
 constexpr AxisId fold_mark = AxisId{1} << 32;
 constexpr AxisId most_folded = 32;
 

@@ -16,14 +16,14 @@ using AxisId = std::size_t;
 inline constexpr AxisId no_axis = std::numeric_limits<AxisId>::max();
 
 // Returns several axes as one, whose ranks are those that differ along any of them, row by row. Exchanges and
-// parts know it; a value's placement is stated for each axis. For a single axis it is that axis; for none,
-// that of a rank alone.
+// parts know it; a value's placement is stated for each axis. A single axis gives itself; no axis gives that
+// of a rank alone.
 AxisId folded(const std::vector<AxisId>& axes);
-// Returns the axes that it is made of, in the order of the mesh.
+// Returns the axes that this one is made of, in the order of the mesh.
 std::vector<AxisId> axes_of(AxisId axis);
 
 struct Axis {
-  std::string name;  // as the recipe has it; behind a point, which part of it
+  std::string name;  // name in the recipe; behind a point, which part of it
   std::int64_t extent = 1;
 };
 
@@ -35,20 +35,20 @@ class Mesh {
 
   const std::vector<Axis>& axes() const { return axes_; }
   std::size_t size() const { return axes_.size(); }
-  // Returns the name; a folded axis has one such as "dp+cp".
+  // Returns the axis's name; a folded axis has one such as "dp+cp".
   std::string name(AxisId axis) const;
   std::int64_t extent(AxisId axis) const;
   std::int64_t world() const;
-  // Says whether the mesh has the axis or, for a folded one, all that it is made of.
+  // Says whether the mesh has the axis or, for a folded one, all axes that it is made of.
   bool has(AxisId axis) const;
   // Returns all ranks, in order.
   std::vector<int> ranks() const;
   // Returns the axis of that name, or no_axis.
   AxisId find(std::string_view name) const;
-  // Returns what the recipe has as one axis of that name: it, or those that it is made of (factored).
+  // Returns what the recipe has as one axis of that name: the axis, or those that it is made of (factored).
   std::vector<AxisId> all_of(std::string_view name) const;
-  // It returns a mesh of the same ranks that has an axis of the recipe's as two: one of `parts` ranks and one
-  // of what is left of its extent, which is called "tp.queries" and comes behind it, or in front.
+  // Returns a mesh of the same ranks that has an axis of the recipe's as two: one of `parts` ranks and one
+  // with the rest of its extent, which is called "tp.queries" and comes behind it, or in front.
   Mesh factored(std::string_view name, std::int64_t parts, std::string_view rest, bool in_front) const;
   // Returns a rank's coordinate along an axis.
   std::int64_t coordinate(std::int64_t rank, AxisId axis) const;
@@ -67,7 +67,7 @@ struct AxisPlacement {
     replicated,  // the same everywhere
     sharded,     // each coordinate has its part of dimension `dim`
     partial,     // each coordinate has a summand
-    maximum,     // each coordinate has what it found largest: as good as the same everywhere where it is
+    maximum,     // each coordinate has the largest that it found: the same as replicated where it is equal
   };
   Kind kind = Kind::replicated;
   Name dim;
@@ -79,7 +79,7 @@ struct AxisPlacement {
   bool is_replicated() const { return kind == Kind::replicated; }
   bool is_partial() const { return kind == Kind::partial; }
   bool is_maximum() const { return kind == Kind::maximum; }
-  // Says whether the ranks' must be put together before it is what it is.
+  // Says whether the ranks' values must be combined before the value is complete.
   bool is_incomplete() const { return is_partial() || is_maximum(); }
   bool is_sharded() const { return kind == Kind::sharded; }
   friend bool operator==(const AxisPlacement&, const AxisPlacement&) = default;
@@ -87,7 +87,7 @@ struct AxisPlacement {
 
 std::string to_text(const AxisPlacement& placement);
 
-// Is what a strategy asks for: dimension `dim` is sharded on an axis wherever an op allows it.
+// States a strategy's request: dimension `dim` is sharded on an axis wherever an op allows it.
 struct Split {
   Name dim;
   AxisId axis = 0;

@@ -17,27 +17,28 @@
 
 namespace prun {
 
-// Whether ranks sum what this optimizer makes of the parameter's gradient, in signs, and never the gradient.
+// Says whether ranks sum what this optimizer makes of the parameter's gradient, in signs, and never the
+// gradient.
 bool sums_in_update(const Program& program, Id parameter, const NamedOptimizer& optimizer);
 
-// Attributes of the op `cast`.
+// Returns the attributes of the op `cast`.
 inline std::array<AttrValue, 2> cast_attrs(DType from, DType to) {
   return {AttrValue{"to", static_cast<double>(to)}, AttrValue{"from", static_cast<double>(from)}};
 }
 
-// Lets no position see what lies before its document, of which each ends with that token: ops that have an
+// Lets no position see what lies before its document, each of which ends with that token: ops that have an
 // optional operand `documents` get it. The model has written forward. Throws bad_input where there is no such
 // op.
 void keep_documents_apart(Program& program, std::int64_t end_of_text);
 
-// Has ops that take packed projections get them in two (OpDef::apart), the slots in front of the last two in
-// dimension `within`, so that ranks may split it. Before add_backward.
+// Has ops that take packed projections get them in two (OpDef::apart), the slots before the last two in
+// dimension `within`, so that ranks may split it. It runs before add_backward.
 void take_packed_apart(Program& program, std::string_view within);
 
-// The ranks of an axis have a part of each sequence. Asks for that to be split, and has ops that look at all
-// of it do so across ranks. After add_backward, before placement.
+// Gives each rank of an axis a part of each sequence: splits that dimension, and has ops that read all of it
+// do so across ranks. It runs after add_backward, before placement.
 void share_out_sequence(Program& program, std::string_view axis, SequenceShares shares);
-// Refuses axes in an order that would gather sequences over that axis for exchanges over others.
+// Refuses an order of axes that would gather sequences over that axis for exchanges over others.
 void check_sequence_axes(const Program& program);
 
 // Derives backward from forward, op by op in reverse. Input and weight gradients are separate ops.
@@ -46,57 +47,58 @@ void add_backward(Program& program);
 // Moves the weight gradients into a function of their own, so that a schedule may run them later.
 void split_backward(Program& program);
 
-// Optimizer state and ops for every parameter that is not frozen.
+// Adds optimizer state and ops for every parameter that is not frozen.
 void add_update(Program& program, const Optimizers& optimizers);
 
-// Has passes train with parameters as they were so many updates before: W(t+1) = W(t) - rate * grad
-// f(W(t-1)), say. Behind all strategies. Throws unsupported where parameters are fetched or gathered for each
-// use and, of delays whose updates come at once, where an update needs what all stages have. Nothing happens
-// where there are no delays.
+// Has passes train with parameters of so many updates before: W(t+1) = W(t) - rate * grad f(W(t-1)), say. It
+// runs behind all strategies. Throws unsupported where parameters are fetched or gathered for each use and,
+// of delays whose updates come at once, where an update needs what all stages have. It does nothing if there
+// are no delays.
 void delay_weights(Program& program, const Delays& delays);
 
-// What a parameter of so many updates before is called behind its own name: ".before", ".before2".
+// Returns what a parameter of so many updates before has behind its own name: ".before", ".before2".
 std::string name_of_before(std::int64_t updates);
 
-// What the update of a parameter is told beside the values that are its own.
+// Returns what the update of a parameter gets beside the values that are its own.
 UpdateContext update_context(Program& program, Id parameter);
 
 // Gives `user`, a segment that uses a parameter of another one, a copy of it of its own: the same start, the
 // same updates, edited as those of the parameter are, and the two gradients summed (function tie) over two
-// ranks of `axis`. Its norm counts once. After add_update, before placement.
+// ranks of `axis`. Its norm counts once. It runs after add_update, before placement.
 void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizers& optimizers);
 
 // Makes sequences a few positions long, of which the staged `position` says which one is the first; ops keep
-// what they need of those before (OpDef::at_position). Before placement, of a program that makes text. False,
-// and nothing is changed, where an op cannot, or where ranks share out the sequence.
+// what they need of those before (OpDef::at_position). It runs before placement, on a program that makes
+// text. Returns false, and changes nothing, if an op cannot, or if ranks share out the sequence.
 bool step_by_positions(Program& program);
 
 // Takes out of a finished program what does not lead to these staged results: gradients, the optimizer and
-// its state. Parameters and how they lie stay; noise is off. Refused where an op cannot do without a
+// its state. Parameters and their placement stay; noise is off. Throws where an op cannot do without a
 // gradient.
 void keep_forward(Program& program, std::span<const Id> results);
 
-// A gradient of the whole model: of a parameter in one repetition of its segment.
+// Names a gradient of the whole model: of a parameter in one repetition of its segment.
 struct TrainedTensor {
   Id parameter = none;
   std::int64_t layer = 0;
 };
-// All of them in the order of the chain, whatever the layout; `non_finite` counts each one's elements.
+// Returns all of them in the order of the chain, whatever the layout; `non_finite` counts each one's
+// elements.
 std::vector<TrainedTensor> trained_tensors(const Program& program);
 
-// The runtime value with a count for each of them.
+// Returns the runtime value with a count for each of them.
 Id non_finite_counts(Program& program);
 
-// "block.3.qkv.weight" (a copy goes by its original's name): how a value is called in files and messages.
+// Returns what files and messages call a value: "block.3.qkv.weight" (a copy has its original's name).
 std::string full_name(const Program& program, Id value, std::int64_t layer);
 
 // Throws an Error that names segment, op and value at the first broken rule.
 void verify(const Program& program);
 
-// Whether two stages of a pipeline hold the parameter of that gradient.
+// Says whether two stages of a pipeline hold the parameter of that gradient.
 bool is_tied(const Program& program, Id gradient);
 
-// One line an op, one paragraph a function.
+// Writes the program as text: one line for an op, one paragraph for a function.
 std::string to_text(const Program& program);
 
 }  // namespace prun

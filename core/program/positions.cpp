@@ -9,8 +9,8 @@
 namespace prun {
 namespace {
 
-// Few enough that a token takes about as long as one position alone would, since the parameters are read
-// once, and enough that a prompt need not be read like that.
+// This is few enough that a token takes about as long as one position alone would, since the parameters are
+// read once, and enough that a prompt need not be read position by position.
 constexpr std::int64_t at_a_time = 8;
 
 class FewPositions {
@@ -37,7 +37,7 @@ class FewPositions {
                        [&](const Dim& dim) { return dim.name == name; });
   }
 
-  // Says whether positions are split over the ranks, or in what stays between steps.
+  // Says whether ranks split positions, or split what stays between steps.
   bool is_split() const {
     const auto over_ranks = [&](const Split& split) { return split.dim == seq_.name; };
     const auto stays = [&](Id parameter) { return has(program_.value(parameter), seq_.name); };
@@ -56,7 +56,7 @@ class FewPositions {
     return true;
   }
 
-  // A head stands beside what gives its logits, and goes with the training.
+  // A head stands beside the op that gives its logits, and goes with the training.
   bool can_step(const Op& op) const {
     if (op.def->logits) return true;
     if (!op.def->at_position) return false;
@@ -102,7 +102,7 @@ class FewPositions {
     return none;
   }
 
-  // Adds what an operand is at all positions, with those that the last one of the sequence brings along.
+  // Adds the value of an operand at all positions, with those that the last one of the sequence adds.
   Id keep(const Value& of, const OperandDef& operand, Id op) {
     Value kept;
     kept.name = detail::concat(operand.name, ".", op);
@@ -116,7 +116,7 @@ class FewPositions {
     return program_.add_value(std::move(kept));
   }
 
-  // All at once: an op is checked against its rule when it is put in place.
+  // All ops change at once: an op is checked against its rule when it is put in place.
   void shorten() {
     for (Id id = 0; id < program_.value_count(); ++id)
       for (Dim& dim : program_.value(id).dims)

@@ -21,7 +21,7 @@ std::string reference(const Program& program, Id id) {
   return value.role == Role::activation ? "%" + std::to_string(id) : "@" + value.name;
 }
 
-// A result that is left out is not.
+// Says whether an operand is listed: a result that is left out is not.
 bool is_listed(const Op& op, std::size_t i, bool written) {
   return (op.access(i) == Access::write) == written && !(written && op.operands[i] == none);
 }
@@ -32,7 +32,7 @@ std::size_t count_of(const Op& op, bool written) {
   return count;
 }
 
-// Each by its name in the op's definition; the only result needs none.
+// Prints each by its name in the op's definition; the only result needs none.
 void print_operands(std::ostream& out, const Program& program, const Op& op, bool written) {
   const bool named = !written || count_of(op, written) > 1;
   const char* separator = "";

@@ -12,8 +12,8 @@ namespace {
 
 constexpr FunctionKind after_forward[] = {FunctionKind::backward, FunctionKind::backward_weight};
 
-// Returns what changes while microbatches run: an op that has to do with it may find something else the
-// second time.
+// Returns the values that change while microbatches run: an op that uses one may find another value when it
+// runs again.
 std::set<Id> changing_values(const Program& program) {
   std::set<Id> changing;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
@@ -43,7 +43,7 @@ class Selection {
 
   bool again(Id value) const { return again_.count(value) != 0; }
   Id writer(Id value) const { return writer_.at(value); }
-  // Returns what its op need not write, since its readers can do without: each with its op.
+  // Returns the results that their ops need not write, since their readers can do without: each with its op.
   const std::map<Id, Id>& left_out() const { return left_out_; }
 
   RecomputeEstimate estimate() const {
@@ -63,7 +63,7 @@ class Selection {
   }
 
  private:
-  // Adds what a reader does more where it gets nothing of what is left out.
+  // Adds the cost of what a reader does in addition if it does not get what is left out.
   void add_cost_without(Id id, OpCost& cost) const {
     const Op& op = program_.op(id);
     const OpShape with = program_.local_shape(op);
@@ -75,7 +75,7 @@ class Selection {
     cost.bytes += std::max(0.0, after.bytes - before.bytes);
   }
 
-  // Both its op and all that read it name it as optional.
+  // Says whether both the value's op and all that read it name it as optional.
   bool may_be_left_out(Id op, Id value) const {
     if (!names_optional(op, value) || !may_run_again(program_.op(op))) return false;
     for (const std::vector<Id>& function : segment_.functions)
@@ -91,7 +91,7 @@ class Selection {
     return true;
   }
 
-  // It is there anyway.
+  // Says whether the value is kept anyway.
   bool is_handed_on(Id value) const { return value == segment_.outgoing || program_.is_carried(value); }
 
   template <class Body>
@@ -118,17 +118,18 @@ class Selection {
                         [&](Id value) { return changing_.count(value) != 0; });
   }
 
-  // Also where ranks share out sequences, and another op stands for it.
+  // Says whether the op has that kind, also if ranks share out sequences and another op stands for it.
   bool is_meant(const Op& op, const std::string& kind) const {
     if (op.kind() == kind) return true;
     const char* const across = program_.registry().find(kind).across;
     return across && op.kind() == across;
   }
 
-  // Each value is an edge that costs its bytes to cut. What an op writes that may not run again comes from
-  // the source, what is read after forward flows to the sink: on every way between lies a value that is kept.
+  // Cuts a graph in which each value is an edge that costs its bytes to cut. What an op that may not run
+  // again writes comes from the source, what is read after forward flows to the sink: on every way between
+  // them lies a value that is kept.
   void cut() {
-    std::map<Id, std::size_t> entry;  // of a value's edge; it leaves at the next node
+    std::map<Id, std::size_t> entry;  // node of a value's edge, which leaves at the next node
     for (const auto& [value, op] : writer_) entry.emplace(value, 2 + 2 * entry.size());
     constexpr std::size_t source = 0, sink = 1;
     FlowGraph graph(2 + 2 * entry.size());
@@ -174,7 +175,7 @@ void leave_out(Program& program, Id segment, Id value, Id writer) {
   program.forget_value(value);
 }
 
-// Clones into one function what it reads and does not find.
+// Clones into one function the ops whose results it reads and does not find.
 class Cloning {
  public:
   Cloning(Program& program, Id segment, FunctionKind function, const Selection& selection)
@@ -219,8 +220,8 @@ class Cloning {
   std::map<Id, Id> clones_;
 };
 
-// What a function computes both again and for itself, such as the gathered input of a layer, it computes
-// once: the first time, for all.
+// Computes once what a function computes both again and for itself, such as the gathered input of a layer:
+// the first time, for all.
 class Merging {
  public:
   Merging(Program& program, Id segment, FunctionKind function)
@@ -295,7 +296,7 @@ void check_choice(const Program& program, Id segment, const RecomputeChoice& cho
                   "' changes something that outlives it, so it cannot run again");
 }
 
-// Sums all repetitions of the segments that leave the choice to the planner.
+// Sums over all repetitions of the segments that leave the choice to the planner.
 struct Total {
   double kept = 0, price = 0;
 };

@@ -27,19 +27,19 @@ void recompute(Program& program, Id segment, const RecomputeChoice& choice);
 // Estimates what a choice would mean for one repetition of a segment, on one rank.
 struct RecomputeEstimate {
   std::int64_t kept_bytes = 0;
-  OpCost cost;  // of what runs again
+  OpCost cost;  // cost of what runs again
 };
 RecomputeEstimate estimate_recompute(const Program& program, Id segment, const RecomputeChoice& choice);
 
-// Says whether a segment leaves it to the planner.
+// Says whether a segment leaves the choice to the planner.
 bool chooses_recompute(const Program& program);
-// Ways to make a program fit whose segments leave it to the planner: none, then kinds of ops, those first
-// that free most bytes for their cost, then full.
+// Returns ways to make a program fit whose segments leave the choice to the planner: none, then kinds of ops,
+// those first that free most bytes for their cost, then full.
 std::vector<RecomputeChoice> recompute_choices(const Program& program);
 
 // Returns what runs again, such as "gelu, layernorm in block", or "nothing".
 std::string recomputed_text(const Program& program);
-// Returns its FLOPs in one microbatch, on all ranks.
+// Returns the FLOPs of what runs again in one microbatch, on all ranks.
 double recomputed_flops(const Program& program);
 
 }  // namespace prun

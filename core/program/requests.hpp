@@ -1,5 +1,5 @@
-// What strategies ask the core for instead of editing the program themselves: passes of the core, and the
-// planner, do it when a phase is over.
+// Holds what strategies request from the core instead of editing the program themselves: passes of the core,
+// and the planner, do it when a phase is over.
 #pragma once
 
 #include <cstdint>
@@ -15,85 +15,88 @@
 
 namespace prun {
 
-// What a segment's backward computes again instead of keeping it from forward.
+// Says what a segment's backward computes again instead of keeping it from forward.
 struct RecomputeChoice {
   enum class Kind : std::uint8_t { nothing, full, ops } kind = Kind::nothing;
-  std::vector<std::string> op_kinds;  // with Kind::ops
+  std::vector<std::string> op_kinds;  // kinds of ops, with Kind::ops
 };
 
-// The ranks of axes keep state, and what else is said, in equal parts.
+// Requests that the ranks of axes keep state, and what `kept` adds, in equal parts.
 struct PartsRequest {
   std::vector<AxisId> axes;
   KeptInParts kept;
-  // Of parameters, these have a copy among them, by which each use gathers them; empty: there is none.
+  // The ranks of these axes have a copy of parameters among them, by which each use gathers them; if it is
+  // empty, there is none.
   std::vector<AxisId> copy_axes = {};
 };
 
-// The chain is cut into stages that the ranks of an axis share out.
+// Requests that the chain is cut into stages that the ranks of an axis share out.
 struct PipelineRequest {
   AxisId axis = 0;
   std::string schedule;
   std::int32_t chunks = 1;
-  std::vector<std::int64_t> layers;  // of each stage; empty: cut by cost
+  std::vector<std::int64_t> layers;  // instances of each stage; empty: cut by cost
 };
 
-// What the recipe and plugins say of tiers, for strategies that ask.
+// Holds what the recipe and plugins say of tiers, for strategies that read it.
 struct KnownTiers {
-  // By plugin: throws an Error that says so where it is no tier.
+  // Throws an Error if the plugin is no tier.
   std::function<void(std::string_view plugin)> check;
-  // Those of the recipe's tables, in its order.
+  // Lists the plugins of the recipe's tables, in its order.
   std::function<std::vector<std::string>()> of_recipe;
 };
 
-// An axis as two: `parts` ranks of it split one dimension, and the rest of them another, `within`.
+// Makes an axis two: `parts` ranks of it split one dimension, and the rest of them another, `within`.
 struct FactoredAxis {
   std::string axis;
   std::int64_t parts = 1;
   std::string within;
-  // Weights are split likewise, not ops alone. Where these change from one dimension to two, the rest comes
-  // in front: what has the first dimension alone changes to it before the rest have it alike.
+  // If set, weights are split likewise, not ops alone. Where weights change from one dimension to two, the
+  // rest comes in front: values with the first dimension alone change to it before the rest have them alike.
   bool weights = true;
   friend bool operator==(const FactoredAxis&, const FactoredAxis&) = default;
 };
 
 struct Requests {
-  // Each throws an Error where it cannot be.
+  // Each of these three throws an Error where the request cannot be met.
   void keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked);
   void copy_within(const Mesh& mesh, const std::vector<std::string_view>& axes);
   void lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule, std::int32_t chunks,
                     std::vector<std::int64_t> layers);
-  // One more device of each rank, by its plugin; returns its number.
+  // Adds one more device of each rank, by its plugin; returns its number.
   std::int32_t add_device(std::string_view plugin);
-  // The same of a tier.
+  // Does the same for a tier.
   std::int32_t add_tier(std::string_view plugin);
   Array<Text> tiers_of_recipe();
-  // The number of the way to go, of those said in words; that beyond the last is the last.
+  // Returns the number of the way to take, of those described in words; a number beyond the last means the
+  // last.
   std::size_t choose_to_fit(const std::vector<std::string>& ways);
 
-  // Dimensions on axes: core/placement works out the rest. Earlier ones come first where a value has several.
+  // Puts dimensions on axes: core/placement derives the rest. Earlier ones come first where a value has
+  // several.
   std::vector<Split> splits;
   std::vector<PartsRequest> parts;  // core/placement/pack makes them
-  // An axis that the mesh must have as two before the program is written.
+  // Names an axis that the mesh must have as two before the program is written.
   std::optional<FactoredAxis> factored;
   // These of `splits` stand for exchanges that a strategy wants: ops take another dimension for them
   // (split_beyond).
   std::vector<Split> exchanged;
   std::optional<PipelineRequest> pipeline;
-  // Whose ranks share out sequences, and how these lie then.
+  // The ranks of this axis share out sequences, which then lie in this order.
   std::optional<AxisId> sequence_axis;
   SequenceOrder sequence_order;
-  // Plugins of the devices beside the recipe's: those numbered 1, 2, ...
+  // Names the plugins of the devices beside the recipe's: those numbered 1, 2, ...
   std::vector<std::string> more_devices;
   KnownTiers known_tiers;  // set before strategies run
-  // Those of the recipe's tables: nothing where no strategy has asked for them.
+  // Lists the tiers of the recipe's tables, once a strategy has read them.
   std::optional<std::vector<std::string>> tiers;
-  std::vector<Text> tier_texts;  // the same, as they were last handed out
+  std::vector<Text> tier_texts;  // the same, as it was last returned
 
-  // What segments compute again that leave it to the planner, and which of the ways that strategies leave to
-  // it they go: set before strategies run.
+  // These say what segments compute again that leave it to the planner, and which of the strategies' ways the
+  // plan takes: they are set before strategies run.
   RecomputeChoice planned_recompute;
   std::size_t way_to_fit = 0;
-  // How many ways there are to choose from, and what was chosen, in the words of those who asked.
+  // These say how many ways there are to choose from, and which were chosen, in the words of the strategies.
   std::size_t ways_to_fit = 1;
   std::vector<std::string> said_to_fit;
 };

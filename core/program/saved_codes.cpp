@@ -21,7 +21,7 @@ OperandShape shape_of(const Value& value) {
   return shape;
 }
 
-// The attributes of an op that reads codes.
+// Returns the attributes of an op that reads codes.
 std::vector<AttrValue> attrs_with_codes(const Program& program, Id op) {
   std::vector<AttrValue> attrs;
   for (std::uint64_t i = 0; i < program.op(op).def->attr_count; ++i) {
@@ -31,7 +31,7 @@ std::vector<AttrValue> attrs_with_codes(const Program& program, Id op) {
   return attrs;
 }
 
-// Has the values of one segment kept in codes.
+// Keeps the values of one segment in codes.
 class SegmentCodes {
  public:
   SegmentCodes(Program& program, Id segment) : program_(program), segment_(segment) {}
@@ -74,7 +74,8 @@ class SegmentCodes {
     return readers;
   }
 
-  // The value as its operand 0 and nowhere else, multiplied in fp8 in all layers; its rule has the last word.
+  // Says whether an op takes codes: it has the value as its operand 0 and nowhere else, multiplied in fp8 in
+  // all layers; its rule has the last word.
   bool takes_codes(Id id, Id value) const {
     const Op& op = program_.op(id);
     if (!op.def->in_blocks || !op.has_attr("in_dims") || program_.attr(id, "fp8") != 1) return false;
@@ -93,7 +94,7 @@ class SegmentCodes {
     return shape.operand[0].present && op.def->rule(&shape).ok();
   }
 
-  // On each axis it is there, and split along a dimension of the codes.
+  // Says whether, on each axis, the value is complete, and whole or split along a dimension of the codes.
   bool lies_as(const Value& value, const OperandShape& codes) const {
     return std::all_of(value.placement.begin(), value.placement.end(), [&](const AxisPlacement& at) {
       if (at.is_incomplete()) return false;
@@ -102,7 +103,7 @@ class SegmentCodes {
     });
   }
 
-  // Behind the first op of forward that reads it.
+  // Adds the op that makes the codes, behind the first op of forward that reads the value.
   Id encode(Id value, const OperandShape& shape, double in_dims) {
     Value codes;
     codes.name = program_.value(value).name + ".codes";

@@ -1,7 +1,7 @@
-// Sequences that ranks share out. What treats positions alike needs nothing; an op that looks at all of them
-// (OpDef::across) gets what it looks at whole, in a dimension of its own, and keeps its part of the rest. In
-// backward that comes together once more: what is kept for it lies in parts. Where parts are not in order,
-// ops that do something else at each position learn which one is where.
+// Rewrites a program for sequences that ranks share out. An op that treats positions alike needs nothing; one
+// that reads all of them (OpDef::across) gets that operand whole, in a dimension of its own, and keeps its
+// part of the rest. Backward gathers it once more: what is kept for backward lies in parts. Where parts are
+// not in order, ops that do something else at each position learn which one is where.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -51,7 +51,7 @@ class SharingOut {
       check_order(id);
   }
 
-  // An op that wants all of a sequence and is not told the order would take places for positions.
+  // Refuses an op that wants all of a sequence and is not told the order: it would take places for positions.
   void check_order(Id id) const {
     const Op& op = program_.op(id);
     if (op.def->any_order) return;
@@ -81,7 +81,7 @@ class SharingOut {
     look_in_pieces(id, def, attrs);
   }
 
-  // An attribute that the other op does not know must say nothing.
+  // Passes an attribute on, and refuses one that the other op does not know unless it has its fallback value.
   void carry_over(Id id, const AttrDef& attr, const OpDef& to, std::vector<AttrValue>& attrs) const {
     const double value = program_.attr(id, attr.name);
     const bool known = std::any_of(to.attrs, to.attrs + to.attr_count, [&](const AttrDef& other) {
@@ -96,10 +96,10 @@ class SharingOut {
                   "ranks cannot share these out");
   }
 
-  // All pieces are taken first, so that each may travel while the op runs on the one before.
+  // Gathers all pieces first, so that each may travel while the op runs on the one before.
   void look_in_pieces(Id id, const OpDef& def, const std::vector<AttrValue>& attrs) {
     const Op op = program_.op(id);
-    std::vector<std::vector<Id>> parts(def.operand_count);  // by operand and piece
+    std::vector<std::vector<Id>> parts(def.operand_count);  // values by operand and piece
     for (std::size_t i = 0; i < def.operand_count; ++i) {
       const Id value = operand_of(op, def.operands[i]);
       for (std::int64_t piece = 0; piece < pieces_.count(); ++piece)
@@ -110,7 +110,7 @@ class SharingOut {
       std::vector<Id> operands;
       for (std::size_t i = 0; i < def.operand_count; ++i)
         operands.push_back(operand_for(parts[i][static_cast<std::size_t>(piece)], def.operands[i], id, id));
-      // The op goes after what brings its operands together, and before what its results become.
+      // The op goes behind what gathers its operands, and before what makes parts of its results.
       program_.add_op(op.segment, op.function, op.part, def.kind, operands, attrs,
                       first_reader(operands, def, id));
     }
@@ -120,7 +120,7 @@ class SharingOut {
     program_.erase_op(id);
   }
 
-  // Returns the as_seq of what the op will write, or else `otherwise`.
+  // Returns the as_seq of what the op will write, or `otherwise` if there is none.
   Id first_reader(const std::vector<Id>& operands, const OpDef& def, Id otherwise) const {
     const Op& place = program_.op(otherwise);
     for (const Id op : program_.segment(place.segment).ops(place.function)) {
@@ -134,7 +134,8 @@ class SharingOut {
 
   static constexpr std::string_view all = "all_";
 
-  // The operand of the op that looks at whole sequences which that one is.
+  // Returns the operand of the op that reads whole sequences which corresponds to that operand of the other
+  // op.
   static Id operand_of(const Op& op, const OperandDef& wanted) {
     const std::string_view name = wanted.name;
     const std::size_t i = operand_called(*op.def, name.starts_with(all) ? name.substr(all.size()) : name);
@@ -157,7 +158,7 @@ class SharingOut {
                                                        std::span(&value, 1), order_attrs(), before)[0];
   }
 
-  // Returns what the op writes for all positions; after it that becomes `value`.
+  // Returns the op's result for all positions; an op behind it turns that into `value`.
   Id given_back(Id value, const Op& op, Id next) {
     Value whole = program_.value(value);
     whole.name += ".all";
@@ -187,7 +188,7 @@ class SharingOut {
   HeadPieces pieces_;
   const Name seq_;
   Id segment_ = 0;
-  // Belongs to this function.
+  // These belong to the function at hand.
   std::map<Id, Id> contexts_;
   Id positions_ = none;
 };
@@ -219,7 +220,7 @@ void share_out_sequence(Program& program, std::string_view axis, SequenceShares 
 
 namespace {
 
-// What lies along a dimension in parts of parts comes together before it is exchanged for another.
+// Refuses a dimension in parts of parts that would have to be gathered before it is exchanged for another.
 void check_exchanged(const Program& program) {
   const Mesh& mesh = program.mesh();
   for (const Split& wish : program.requests().exchanged)

@@ -1,6 +1,6 @@
-// What frames a step. Everything that changes from step to step enters and leaves through staging buffers in
-// host memory, so that nobody writes into live memory: `load` copies a microbatch in, `begin` the scalars and
-// clears the sums, `report` copies the results out.
+// Adds what frames a step. Everything that changes from step to step enters and leaves through staging
+// buffers in host memory, so that no one writes into live memory: `load` copies a microbatch in, `begin` the
+// scalars and clears the sums, `report` copies the results out.
 #include "program/step.hpp"
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 namespace prun {
 namespace {
 
-// `counted` (targets that count) and `stop` are a rank's own; the others every rank knows.
+// Each rank has its own `counted` (targets that count) and `stop`; all ranks know the others.
 constexpr const char* scalars_in[] = {"seed", "counted", "stop"};
-// What follows from the number of updates so far, or from whether the step before counts at all. A step may
-// be staged before that is known: each is staged for both outcomes, and the step takes what `keep` of the
-// step before says.
+// These follow from the number of updates so far, or from whether the step before counts at all. A step may
+// be staged before that is known: each is staged for both outcomes, and the step takes the one that `keep` of
+// the step before selects.
 constexpr const char* outcomes_in[] = {"lr", "step", "halt"};
 constexpr const char* results[] = {"loss_sum", "grad_norm", "clip", "keep", "counted", "stop", "non_finite"};
 
@@ -25,7 +25,7 @@ std::vector<Name> counted_over(std::string_view scalar) {
   return {};
 }
 
-// Of programs that weigh sequences alike, however many of their targets count.
+// Programs that weigh sequences alike, however many of their targets count, read this number.
 constexpr const char* sequences_in = "inv_sequences";
 
 constexpr const char *in = ".staged", *in_masked = ".staged.masked", *out = ".reported";
@@ -45,7 +45,7 @@ void add_copy(Program& program, FunctionKind function, Id from, Id to) {
   program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
 }
 
-// What ops have counted is of all ranks once the step is finished, and the host is told it then.
+// Sums what ops have counted over all ranks once the step is finished, and reports it to the host then.
 void add_tally(Program& program, Id tally) {
   const Id step = program.step_segment();
   program.add_op(step, FunctionKind::begin, Part::input, "zero", {tally}, {});
@@ -85,7 +85,8 @@ bool changes(const Op& op, Id value) {
   return false;
 }
 
-// The head's first three, and of what else that op reads, the operand of the head's that has its name.
+// Returns the head's first three operands, and for each other one that the op reads, the head's operand of
+// that name.
 std::vector<Id> operands_of_logits(const Program& program, const Op& head) {
   constexpr std::size_t common = 3;
   const OpDef& wanted = program.registry().find(head.def->logits);
@@ -116,7 +117,7 @@ bool makes_gradients(const Op& op) {
   return op.function != FunctionKind::forward || op.def->gradient_in_forward;
 }
 
-// Says whether the op makes another number of those it reads, and all who read that make gradients.
+// Says whether the op makes another number of those it reads, and all ops that read that one make gradients.
 bool is_factor_of_gradients(const Program& program, const Op& op) {
   if (op.def->effect != Effect::pure || op.access(op.operands.size() - 1) != Access::write) return false;
   const Id made = op.operands.back();
@@ -133,8 +134,8 @@ bool is_factor_of_gradients(const Program& program, const Op& op) {
 
 }  // namespace
 
-// Ops that make gradients get a number that the scale of the loss is a factor of; who reads the number for
-// another purpose has it as it is.
+// Gives ops that make gradients a number that the scale of the loss is a factor of; an op that reads the
+// number for another purpose has it unscaled.
 void scale_gradients(Program& program, const char* name, Id loss_scale) {
   const Id number = program.find_runtime(name);
   if (number == none) return;
@@ -217,7 +218,7 @@ void update_before_norm(Program& program) {
 
 namespace {
 
-// It takes what is staged for the case that the step before is kept.
+// Has the program take what is staged for the case that the step before is kept.
 void stage_as_kept(Program& program, Id scalar) {
   for (const Id id : program.segment(program.step_segment()).ops(FunctionKind::begin)) {
     const Op& op = program.op(id);
@@ -228,7 +229,8 @@ void stage_as_kept(Program& program, Id scalar) {
   }
 }
 
-// Elements that are not finite are counted behind the norm of all, when gradients are those of another step.
+// Takes out the counts of non-finite elements: they come behind the norm of all, when gradients are those of
+// another step.
 void count_none(Program& program, Id counts) {
   std::vector<Id> erased;
   for (Id segment = 0; segment < program.segment_count(); ++segment) {
@@ -241,7 +243,7 @@ void count_none(Program& program, Id counts) {
   for (const Id id : erased) program.erase_op(id);
 }
 
-// Whether one op must come in front of another, by the values that they touch.
+// Says whether one op must come before another, by the values that they touch.
 bool comes_first(const Op& first, const Op& second) {
   for (std::size_t i = 0; i < first.operands.size(); ++i)
     for (std::size_t j = 0; j < second.operands.size(); ++j)
@@ -251,8 +253,8 @@ bool comes_first(const Op& first, const Op& second) {
   return false;
 }
 
-// Ranks reach the end of a step at different times. What they exchange for it they exchange at one place in
-// their order, `finish`; what comes of that, and all else, is `report`.
+// Moves exchanges into `finish`. Ranks reach the end of a step at different times. Their exchanges for it
+// stand at one place in their order, `finish`; what follows from these, and all else, is `report`.
 void exchange_in_finish(Program& program) {
   SegmentData& step = program.segment(program.step_segment());
   std::vector<Id>&finish = step.ops(FunctionKind::finish), &report = step.ops(FunctionKind::report);

@@ -1,4 +1,4 @@
-// What frames a step, and the values through which it meets the host.
+// Adds what frames a step, and the values through which the host and a step exchange data.
 #pragma once
 
 #include <string>
@@ -10,62 +10,63 @@ namespace prun {
 
 struct StepOptions {
   double clip = 0;           // global norm limit; 0: none
-  bool scales_loss = false;  // by the runtime number `loss_scale`
+  bool scales_loss = false;  // whether the runtime number `loss_scale` scales it
 };
 void add_step(Program& program, const StepOptions& options);
 
-// A runtime number that the host stages before each step; what each rank `counted` for itself is a partial
-// sum.
+// Adds a runtime number that the host stages before each step; a number that each rank `counted` for itself
+// is a partial sum.
 Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted);
 
-// Lets the host see the logits that each head gives: before placement. Throws unsupported where none does.
+// Lets the host see the logits that each head gives. It runs before placement. Throws unsupported where no
+// head gives any.
 void add_logits(Program& program);
 
-// Whether a rank is the first of an axis: a staged scalar, where a program asks for it.
+// Adds a staged scalar that says whether a rank is the first of an axis, for a program that reads it.
 Id add_first_of_axis(Program& program, const std::string& axis);
 
-// A number as it is to be where the step before was kept, and where it was masked.
+// Holds a number for the case that the step before was kept, and for the case that it was masked.
 struct StagedOutcome {
   Id kept = none, masked = none;
 };
 
-// The staging buffers of a step; none where the program has no use for one.
+// Holds the staging buffers of a step; none where the program has no use for one.
 struct StagedValues {
-  // In, one a microbatch.
+  // These go in, one set a microbatch.
   Id tokens = none, targets = none, samples = none;
-  Id groups = none;  // of targets, where their losses are told apart
-  // In, fp64 scalars. `counted` (targets that count) and `stop` are a rank's own; the others every rank
-  // knows. `step` counts updates; where `halt` is not 0, the step is masked whatever it finds.
+  Id groups = none;  // groups of targets, if each group has its own loss
+  // These go in as fp64 scalars. Each rank has its own `counted` (targets that count) and `stop`; all ranks
+  // know the others. `step` counts updates; where `halt` is not 0, the step is masked whatever it finds.
   StagedOutcome lr, step, halt;
-  StagedOutcome go;  // 0 where `halt` is not, else 1: of a program whose updates do not wait for the norm
-  StagedOutcome loss_scale;  // of a program that scales the loss
+  StagedOutcome go;          // 0 where `halt` is not, else 1: set if updates do not wait for the norm
+  StagedOutcome loss_scale;  // set if the program scales the loss
   Id seed = none, counted = none, stop = none;
-  Id inv_sequences = none;  // 1 / sequences of the step, where a program asks for it
-  // Out, fp64 scalars, of all ranks.
+  Id inv_sequences = none;  // 1 / sequences of the step, if the program reads it
+  // These come out as fp64 scalars, over all ranks.
   Id loss_sum = none, grad_norm = none, keep = none, all_counted = none, any_stop = none;
-  // Out, by trained tensor: how many elements of its gradient are not finite, where keep is 0.
+  // This comes out by trained tensor: how many elements of its gradient are not finite, where keep is 0.
   Id non_finite = none;
-  // Out, of a program that generates: by row and token of the vocabulary.
+  // These come out of a program that generates: by row and token of the vocabulary.
   Id logits = none;
-  // Out: what ops have counted (ProgramApi::tally), of all ranks.
+  // This comes out: what ops have counted (ProgramApi::tally), over all ranks.
   struct Tally {
     Id sum = none, reported = none;
   };
   std::vector<Tally> tallies;
-  Id losses = none;    // Out: the loss of each group of targets and their number, of all ranks
-  Id position = none;  // none: sequences are whole
-  // By axis.
+  Id losses = none;    // comes out: the loss of each group of targets and their number, over all ranks
+  Id position = none;  // first position; none: sequences are whole
+  // These scalars are listed by axis.
   std::vector<Id> first;
 };
 StagedValues staged_values(const Program& program);
 
-// What updates on another device are told instead of `keep` and `clip`, where nothing is clipped and a step
-// that is not finite ends the run: then a layer's need not wait for the norm of all.
+// Replaces `keep` and `clip` for updates on another device, if nothing is clipped and a step that is not
+// finite ends the run: then a layer's update need not wait for the norm of all.
 void update_before_norm(Program& program);
-// The same of all updates: none waits for what a step ends with, nor does the next step for whether this one
-// is kept. A step that is not finite ends the run, which does not tell then in which tensor.
+// Does the same for all updates: none waits for the end of a step, nor does the next step wait for whether
+// this one is kept. A step that is not finite ends the run, which then does not say in which tensor.
 void update_at_once(Program& program);
-// Whether they do: of a step that is not finite, parameters may have been updated.
+// Says whether updates do so: then a step that is not finite may have updated parameters.
 bool updates_before_norm(const Program& program);
 
 }  // namespace prun

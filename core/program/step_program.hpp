@@ -1,5 +1,5 @@
-// The step as data: values, ops, functions and segments. Models write it, passes and strategies rewrite it,
-// the planner turns it into offsets and calls. Nothing here knows a device or a rank.
+// Holds the step as data: values, ops, functions and segments. Models write it, passes and strategies rewrite
+// it, the planner turns it into offsets and calls. Nothing here knows a device or a rank.
 #pragma once
 
 #include <array>
@@ -20,26 +20,26 @@
 
 namespace prun {
 
-// What the recipe's [precision] says.
+// Holds what the recipe's [precision] says.
 struct Precision {
-  DType compute = DType::f32;    // parameters and activations
-  DType master = DType::f32;     // the weights that are updated
-  DType moments = DType::f32;    // what the optimizer keeps beside them
-  DType gradient = DType::f32;   // accumulators
-  DType reduce = DType::f32;     // what travels when gradients are summed over ranks
-  bool split = false;            // of a master copy the low half is kept, and the parameter is the other
-  std::int64_t reduce_bits = 0;  // they travel in codes of so many (prun/block_codes.hpp); 0: as they are
-  std::int64_t gather_bits = 0;  // and so do parameters that come together
-  bool gather_fp8 = false;       // by codes that are numbers in e4m3, not whole ones
-  bool eight_bits = false;       // moments of tensors that come in blocks (prun/eight_bits.hpp)
+  DType compute = DType::f32;    // type of parameters and activations
+  DType master = DType::f32;     // type of the weights that are updated
+  DType moments = DType::f32;    // type of what the optimizer keeps beside them
+  DType gradient = DType::f32;   // type of accumulators
+  DType reduce = DType::f32;     // type in which gradients travel when they are summed over ranks
+  bool split = false;            // only the low half of a master copy is kept; the parameter is its high half
+  std::int64_t reduce_bits = 0;  // bits of the codes gradients travel in (prun/block_codes.hpp); 0: uncoded
+  std::int64_t gather_bits = 0;  // bits of the codes in which gathered parameters travel; 0: uncoded
+  bool gather_fp8 = false;       // whether these codes are numbers in e4m3, rather than whole ones
+  bool eight_bits = false;       // whether moments that come in blocks have 8 bits (prun/eight_bits.hpp)
 
   bool has_master() const { return compute != master; }
   DType kept_master() const { return split ? DType::u16 : master; }
   bool rounds_by_chance() const { return master == DType::bf16 || moments == DType::bf16 || eight_bits; }
 };
 
-// Of what has a part of a tensor of the model, which other values have the rest of: the tensor's own name,
-// and from where on it has one dimension, which is called so and of that extent there.
+// Describes a value's part of a tensor of the model, whose rest is in other values: the tensor's name, and
+// where the part begins along one dimension, whose name and extent in the tensor are `whole`.
 struct TensorPart {
   std::string tensor;
   std::size_t dim = 0;
@@ -54,121 +54,125 @@ struct Value {
   std::vector<Dim> dims;
   Id segment = none;
 
-  // Parameters only.
+  // These are for parameters only.
   Init init;
   bool frozen = false;
   bool decay = false;
   double lr_scale = 1;
-  double weight_decay = -1;  // of its group; negative: the optimizer's own
+  double weight_decay = -1;  // decay of its group; negative: the optimizer's own
   Matrices matrices;
-  std::int32_t optimizer = 0;  // which of the recipe's (program/optimizers.hpp)
+  std::int32_t optimizer = 0;  // number of its optimizer in the recipe (program/optimizers.hpp)
   Id gradient = none;
   Id master = none;
-  std::vector<Id> states;  // in the optimizer's order; where it is in a bucket, those that are not
+  std::vector<Id> states;  // in the optimizer's order; for a parameter in a bucket, those outside it
 
-  std::vector<Id> scales;  // beside each state its blocks' scales, where it is kept in 8 bits, or none
+  std::vector<Id> scales;  // scales of each state's blocks, or none for a state that is not kept in 8 bits
 
-  // Of state: its shape is its own, not its parameter's.
+  // For a state, this says that its shape is its own, not its parameter's.
   bool own_shape = false;
-  // Of state that may begin anew, from zeros, where a run goes on in another layout: the key of the recipe
-  // that `run.changed` must name for that.
+  // For a state that may begin anew, from zeros, where a run goes on in another layout, this is the key of
+  // the recipe that `run.changed` must name for that.
   std::string starts_anew = {};
-  // Of scales: how many of its parameter's elements, in their order, each of its own stands for.
+  // For scales, this says how many of the parameter's elements, in their order, each scale stands for.
   std::int64_t block = 1;
 
-  // By mesh axis; empty until placement, which means replicated on all. An accumulator's says how its
-  // contributions arrive, before they are summed over the ranks.
+  // This is listed by mesh axis; it is empty until placement, which means replicated on all. An accumulator's
+  // says how its contributions arrive, before they are summed over the ranks.
   std::vector<AxisPlacement> placement;
-  // Dimensions that a staged number counts over, if each rank counts for its own part of them: it is a
-  // partial sum on the axes that split one of these. "*": on every axis.
+  // A staged number counts over these dimensions, if each rank counts for its own part of them: it is a
+  // partial sum on the axes that split one of these. "*" means every axis.
   std::vector<Name> counted;
 
-  // Of a parameter, its gradient and its state.
+  // A parameter, its gradient and its state have this if they are a part of a tensor.
   std::optional<TensorPart> part;
 
-  // Of a parameter: the one of an earlier segment that it is another rank's copy of.
+  // For a parameter that is another rank's copy, this is the original, of an earlier segment.
   Id copy_of = none;
 
-  // Of a parameter that the model's plugin knows nothing of: the section of the strategy that added it,
-  // "strategy.1".
+  // For a parameter that the model's plugin knows nothing of, this is the section of the strategy that added
+  // it, "strategy.1".
   std::string added_by;
 
-  // Of a parameter whose last updates passes do not see yet: states that have it as it was one update before,
-  // two, and so on.
+  // For a parameter whose last updates passes do not see yet, these are states with its value one update
+  // before, two, and so on.
   std::vector<Id> before;
-  // Of such a state: how many updates ago, and whose.
+  // For such a state, these say how many updates old it is, and of which parameter.
   std::int32_t age = 0;
   Id before_of = none;
 
-  // Of a parameter: no gradient trains it, ops of `update` may change it, and every rank has all of it.
+  // A parameter has this set if no gradient trains it, ops of `update` may change it, and every rank has all
+  // of it.
   bool untrained = false;
-  // Of a runtime value: a sum of a step with a row for each layer of a segment, told to observers.
+  // A runtime value has this set if it is a sum of a step with a row for each layer of a segment, which
+  // observers get.
   bool tally = false;
-  // Of a frozen parameter: it is what `model.init` names, which checkpoints say the digest of, and so they do
-  // not hold it.
+  // A frozen parameter has this set if it comes from what `model.init` names: checkpoints hold the digest of
+  // that, not the parameter.
   bool in_base = false;
 
-  // Of a runtime value: a step reads what the step before left, before it writes it. Of state: it is what a
-  // text leaves from step to step, and belongs to no parameter.
+  // A runtime value has this set if a step reads what the step before left, before it writes it. A state has
+  // it set if a text leaves it from step to step, and it belongs to no parameter.
   bool carried = false;
 
-  std::int32_t bucket = -1;  // that a parameter, its gradient or a view belongs to
+  std::int32_t bucket = -1;  // bucket of a parameter, its gradient or a view
 
-  // Of a gradient's sum, and of what backward reads of forward: its memory is the instance's until it is
-  // complete and has left, or from when it has returned.
+  // A gradient's sum, or what backward reads of forward, has this set if its memory is the instance's until
+  // it is complete and has left, or from when it has returned.
   bool in_turn = false;
 
-  // Nothing: the recipe's device's own memory or, of what dies in the function that writes it, that of the
-  // device that runs it; staged values lie in pinned memory.
+  // Without a place, the value lies in the recipe's device's own memory or, if it dies in the function that
+  // writes it, in that of the device that runs it; staged values lie in pinned memory.
   std::optional<MemoryPlace> place;
 
   AxisPlacement on(AxisId axis) const {
     return axis < placement.size() ? placement[axis] : AxisPlacement::replicated();
   }
-  // Those of the tensor that it is a part of, or its own.
+  // Returns the dimensions of the tensor that the value is a part of, or its own.
   std::vector<Dim> tensor_dims() const;
-  // Of the whole value.
+  // Returns the elements of the whole value.
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
 };
 
-// Parameters of one segment that are updated alike, packed into a flat range that the ranks of an axis share
+// Packs parameters of one segment that are updated alike into a flat range that the ranks of an axis share
 // out: each owns an equal part of it. Every member begins at a multiple of bucket_grain elements, in all
 // types.
 struct Bucket {
   Id segment = none;
   AxisId axis = 0;
-  KeptInParts kept;    // beside the optimizer state
-  bool coded = false;  // parameters or gradients travel in codes: as Precision says
-  // Of one whose gradients are never summed, but what the update makes of them: the axis that does that.
+  KeptInParts kept;    // what is kept in parts beside the optimizer state
+  bool coded = false;  // whether parameters or gradients travel in codes, as Precision says
+  // If gradients are never summed, but what the update makes of them is, this is the axis that sums that.
   std::optional<AxisId> summed_in_update = {};
   std::vector<Id> parameters;
-  std::vector<std::int64_t> offsets;  // elements
-  std::int64_t elements = 0;          // padding included; of one rank of the other axes
-  // Flat values [parts, packed] over all of it and [packed] over the own part: views where the whole is kept,
-  // else a value of its own.
+  std::vector<std::int64_t> offsets;  // counted in elements
+  std::int64_t elements = 0;          // padding included; those of one rank of the other axes
+  // These are flat values [parts, packed] over all of it and [packed] over the own part: views where the
+  // whole is kept, otherwise values of their own.
   Id all_parameters = none, own_parameters = none;
   Id all_gradients = none, own_gradients = none;
-  // The own part of a microbatch's sum over the ranks, a view where that comes to lie in the microbatch's own
-  // gradients, which are spent: none where it lies elsewhere.
+  // This is the own part of a microbatch's sum over the ranks: a view if it comes to lie in the microbatch's
+  // own gradients, which are spent; none if it lies elsewhere.
   Id own_sums = none;
-  // What parameters travel in, where that is codes: of all of them, and of the own part in its place there.
+  // These are what parameters travel in, if that is codes: for all of them, and for the own part in its place
+  // there.
   Id all_codes = none, own_codes = none;
-  // What ranks of some of the axes have of all parameters, as these travel, where each use gathers them from
-  // there: parts from all ranks of the other axes, which `renew` brings.
+  // This is what ranks of some of the axes have of all parameters, as these travel, if each use gathers them
+  // from there: parts from all ranks of the other axes, which `renew` brings.
   Id copy = none;
-  AxisId copied_from = 0;  // these other axes
-  // The own part in its place among the parameters that come together: of one that lies elsewhere until then.
+  AxisId copied_from = 0;  // those other axes
+  // This is the own part in its place among the gathered parameters, if it lies elsewhere until then.
   Id own_fetched = none;
-  // Views of what lies between the gradients and behind the last one: zero, since ranks sum it with them.
+  // Holds views of what lies between the gradients and behind the last one: it is zero, since ranks sum it
+  // with them.
   struct Padding {
     Id view = none;
-    std::int64_t offset = 0;  // elements
+    std::int64_t offset = 0;  // counted in elements
   };
   std::vector<Padding> padding;
   Id master = none;
   std::vector<Id> states;
-  std::vector<Id> scales;  // as the members have them
+  std::vector<Id> scales;  // scales, as the members have them
 };
 inline constexpr std::int64_t bucket_grain = 128;
 
@@ -177,8 +181,8 @@ struct Op {
   Id segment = none;
   FunctionKind function = FunctionKind::forward;
   Part part = Part::input;
-  std::vector<Id> operands;  // in the order of def->operands; none: absent
-  std::vector<Attr> attrs;   // in the order of def->attrs
+  std::vector<Id> operands;  // operands in the order of def->operands; none: absent
+  std::vector<Attr> attrs;   // attributes in the order of def->attrs
   bool again = false;        // computes in backward what forward has computed already
 
   std::string_view kind() const { return def->kind; }
@@ -186,21 +190,22 @@ struct Op {
   Access access(std::size_t i) const { return def->operands[i].access; }
   const OpExchange* exchange() const { return def->exchange; }
   bool exchanges_in_place() const { return exchange() && operands.size() == 1; }
-  // Of operands of this shape: whole tensors, or one rank's part.
+  // Returns the cost for operands of this shape: whole tensors, or one rank's part.
   OpCost cost(const OpShape& shape) const;
 };
 
-// A number by which the recipe sizes the model: {"model.kv_heads", 8}.
+// Names a number by which the recipe sizes the model: {"model.kv_heads", 8}.
 struct RecipeSize {
   std::string key;
   std::int64_t value = 0;
 };
 
-// LowRank, as the core keeps it.
+// Holds a LowRank as the core keeps it.
 struct LowRankChange {
   Id weight = none, down = none, up = none;
-  std::size_t in_dims = 1;  // of the weight, its last ones
-  // The dimension of the weight that `up` has only elements [begin, end) of, or its number of dimensions.
+  std::size_t in_dims = 1;  // number of the weight's last dimensions that it sums over
+  // This is the dimension of the weight of which `up` has only elements [begin, end), or the weight's number
+  // of dimensions.
   std::size_t part = 0;
   std::int64_t begin = 0, end = 0;
   double factor = 1, dropout = 0;
@@ -208,8 +213,8 @@ struct LowRankChange {
   friend bool operator==(const LowRankChange&, const LowRankChange&) = default;
 };
 
-// A piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next (or
-// its own next repetition) takes in.
+// Holds a piece of the model that repeats or stands alone. Segments form a chain: what one hands on, the next
+// (or its own next repetition) takes in.
 struct SegmentData {
   std::string name;
   std::int64_t repeat = 1;
@@ -218,11 +223,11 @@ struct SegmentData {
   Id incoming_gradient = none;
   Id outgoing_gradient = none;
   std::array<std::vector<Id>, function_kinds> functions;
-  std::array<std::int32_t, function_kinds> devices{};  // which run them
+  std::array<std::int32_t, function_kinds> devices{};  // devices that run the functions
   std::vector<Id> values;
-  bool recompute_to_fit = false;   // what it computes again is the planner's choice
+  bool recompute_to_fit = false;   // whether the planner chooses what it computes again
   std::set<std::string> left_out;  // kinds of ops whose gradients compute again what they could have kept
-  // Where what backward reads of forward lies meanwhile; empty: on the device.
+  // This says where what backward reads of forward lies meanwhile; if it is empty, on the device.
   std::vector<SavedShare> saved;
 
   std::vector<Id>& ops(FunctionKind kind) { return functions[static_cast<std::size_t>(kind)]; }
@@ -230,11 +235,11 @@ struct SegmentData {
   std::int32_t device_of(FunctionKind kind) const { return devices[static_cast<std::size_t>(kind)]; }
 };
 
-// A result of a segment that ops of all segments behind it may read: its home is one for all of them. Each
-// adds to the gradient in its backward, which only the value's own segment reads.
+// Describes a result of a segment that ops of all segments behind it may read: its home is one for all of
+// them. Each adds to the gradient in its backward, which only the value's own segment reads.
 struct CarriedValue {
   Id value = none;
-  Id gradient = none;  // none: of a program without backward, or a value that has none
+  Id gradient = none;  // none if the program has no backward, or the value no gradient
 
   friend bool operator==(const CarriedValue&, const CarriedValue&) = default;
 };
@@ -245,38 +250,40 @@ class Program {
 
   // --- writing ---
   void set_mesh(Mesh mesh) { mesh_ = std::move(mesh); }
-  // So that a refusal can speak of what the user wrote.
+  // A refusal uses these to speak of what the user wrote.
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
-  // The recipe's section whose plugin writes from now on; empty: the model's.
+  // Sets the recipe's section whose plugin writes from now on; empty means the model's.
   void set_writer(std::string section) { writer_ = std::move(section); }
-  // How old the weights are that passes of each instance train with (delay_weights() writes that).
+  // Sets how old the weights are that passes of each instance train with (delay_weights() writes that).
   void set_delays(Delays delays) { delays_ = std::move(delays); }
   const Delays& delays() const { return delays_; }
   std::int64_t delay() const { return delays_.longest(); }
-  // A parameter as it was so many updates ago; 0: as it is.
+  // Returns a parameter as it was so many updates ago; for 0, the parameter itself.
   Id as_before(Id parameter, std::int64_t updates) const {
     return updates == 0 ? parameter : value(parameter).before.at(static_cast<std::size_t>(updates) - 1);
   }
-  // Whether the update of an instance with that delay has the op: it keeps no versions that no pass reads.
+  // Says whether the update of an instance with that delay has the op: it keeps no versions that no pass
+  // reads.
   bool is_updated_with(Id op, std::int64_t delay) const;
-  // Asks for a dimension to lie on an axis: core/placement works out the rest. Earlier ones come first where
+  // Requests that a dimension lies on an axis: core/placement derives the rest. Earlier ones come first where
   // a value has several.
   void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere);
   void split(std::string_view dim, AxisId axis, SplitScope scope = SplitScope::everywhere);
-  // The same over an axis of more ranks than the dimension has parts: the rest of it splits `within`.
+  // Does the same over an axis of more ranks than the dimension has parts: the rest of it splits `within`.
   void split_beyond(std::string_view dim, std::string_view within, std::string_view axis,
                     SplitScope scope = SplitScope::everywhere);
-  // What else strategies ask for. Splits come by split(), which checks that there is such a dimension.
+  // Returns what else strategies request. Splits come by split(), which checks that there is such a
+  // dimension.
   Requests& requests() { return requests_; }
-  // A value lies there; a function of a segment runs there.
+  // Says where a value lies; the next function says where a function of a segment runs.
   void set_place(Id value, MemoryPlace place);
   void run_on(Id segment, FunctionKind function, std::int32_t device);
   void share_saved(Id segment, std::vector<SavedShare> shares);
-  // Plugins are shown the functions that this device runs; nothing: all.
+  // Shows plugins only the functions that this device runs; without a device, all.
   void show_functions_of(std::optional<std::int32_t> device) { shown_ = device; }
-  // What the model says of weights of others.
+  // Sets how the model maps foreign weights.
   void set_foreign_weights(ForeignWeights weights);
-  // Refuses what is no such change.
+  // Adds a change of low rank, or refuses what is none.
   void add_low_rank(const LowRank& change);
   Id add_segment(std::string_view name, std::int64_t repeat);
   Id add_value(Value value);
@@ -289,35 +296,35 @@ class Program {
   Id runtime(std::string_view name);
   Id incoming(Id segment);
   void set_outgoing(Id segment, Id value);
-  // Of a segment that does not repeat.
+  // Carries a value of a segment that does not repeat.
   void carry(Id segment, Id value);
   std::vector<CarriedValue>& carried() { return carried_; }
   const std::vector<CarriedValue>& carried() const { return carried_; }
-  // Whether it is one of them, and whether it is the gradient of one.
+  // Says whether it is a carried value; the next function says whether it is the gradient of one.
   bool is_carried(Id value) const;
   bool is_carried_gradient(Id value) const;
-  // Appends (before == none) or inserts; every operand given, in the order of the op's definition. Shapes are
-  // checked against the op's rule.
+  // Appends an op (before == none) or inserts it; every operand is given, in the order of the op's
+  // definition. Shapes are checked against the op's rule.
   Id add_op(Id segment, FunctionKind function, Part part, std::string_view kind, std::vector<Id> operands,
             std::span<const AttrValue> attrs, Id before = none);
-  // As add_op, but the operands the op writes are left out of `inputs`, created, and returned.
+  // Does as add_op, but the operands the op writes are left out of `inputs`, created, and returned.
   std::vector<Id> add_op_creating(Id segment, FunctionKind function, Part part, std::string_view kind,
                                   std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
   void replace_operand(Id op, std::size_t index, Id value);
   void replace_kind(Id op, std::string_view kind);
-  // Another op in its place, every operand given. Where the program is placed, they must lie as it needs
-  // them.
+  // Puts another op in an op's place, with every operand given. In a placed program, they must lie as it
+  // needs them.
   void replace_op(Id op, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs);
   void erase_op(Id op);
   void set_attr(Id op, std::string_view name, double value);
-  // Has an op write a result that it may leave out and does.
+  // Has an op write a result that it may leave out and has left out.
   Id add_result(Id op, std::size_t index);
-  // The opposite, for whoever writes or reads it.
+  // Does the opposite, for an op that writes or reads the value.
   void leave_out(Id op, Id value);
-  // The same op on other operands.
+  // Adds the same op on other operands.
   Id add_copy(Id op, FunctionKind function, std::vector<Id> operands, Id before);
   double attr(Id op, std::string_view name) const;
-  // Along which an op exchanges: see axis_attr.
+  // Returns the axis along which an op exchanges: see axis_attr.
   AxisId axis_of(Id op) const { return static_cast<AxisId>(attr(op, "axis")); }
 
   // --- reading ---
@@ -331,35 +338,36 @@ class Program {
   Id value_count() const { return static_cast<Id>(values_.size()); }
   Numbered<Bucket>& buckets() { return buckets_; }
   const Numbered<Bucket>& buckets() const { return buckets_; }
-  // For a pass that puts others in their place.
+  // Forgets a value, for a pass that puts others in its place.
   void forget_value(Id id);
-  Id step_segment() const { return 0; }  // load, begin, finish, report
+  Id step_segment() const { return 0; }  // its functions: load, begin, finish, report
   const std::vector<LowRankChange>& low_ranks() const { return low_ranks_; }
   ForeignWeightsView foreign_weights() const;
   const OpRegistry& registry() const { return *registry_; }
   const Precision& precision() const { return precision_; }
   const ModelContext& context() const { return context_; }
-  std::vector<Id> parameters() const;  // in registration order
+  std::vector<Id> parameters() const;  // parameters in registration order
   std::vector<Id> inputs() const;
   std::vector<Id> runtimes() const;
   std::vector<Id> tallies() const;
   Id find_runtime(std::string_view name) const;
-  // Operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's part.
+  // Returns operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's
+  // part.
   OpShape shape(const Op& op) const;
   OpShape local_shape(const Op& op) const;
   const Mesh& mesh() const { return mesh_; }
   const Requests& requests() const { return requests_; }
-  // What the recipe gave a dimension its extent by: the key of the dimension's name, or one that ends in it
-  // ("kv_heads" of "heads"). Null: nothing that fits.
+  // Returns what the recipe gave a dimension its extent by: the key of the dimension's name, or one that ends
+  // in it ("kv_heads" of "heads"). Null means that no key fits.
   const RecipeSize* recipe_size(const Dim& dim) const;
   bool is_shown(Id segment, FunctionKind function) const;
-  // By an op of a function that is not shown.
+  // Says whether an op of a function that is not shown uses the value.
   bool is_used_elsewhere(Id value) const;
-  // One rank's part of a value.
+  // Returns the dimensions of one rank's part of a value.
   std::vector<Dim> local_dims(Id id) const;
   std::int64_t local_elements(Id id) const;
   std::int64_t local_bytes(Id id) const { return local_elements(id) * size_of(value(id).dtype); }
-  // Index within the whole value of the first element of a rank's part, by dimension.
+  // Returns the index, within the whole value, of the first element of a rank's part, by dimension.
   std::vector<std::int64_t> starts(Id id, std::int64_t rank) const;
 
  private:
@@ -395,10 +403,10 @@ class Program {
   std::vector<SegmentData> segments_;
 };
 
-// An axis as an op's attribute: a number.
+// Returns an axis as an op's attribute: a number.
 inline AttrValue axis_attr(AxisId axis) { return {"axis", static_cast<double>(axis)}; }
 
-// The table of out-of-line calls that plugins edit a program through; the handle is a Program*.
+// Returns the table of out-of-line calls that plugins edit a program through; the handle is a Program*.
 const ProgramApi& program_api();
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Of class Program: its ops, each checked against its rule when it is added or changed.
+// Implements class Program: its ops, each checked against its rule when it is added or changed.
 #include <algorithm>
 
 #include "base/require.hpp"
@@ -32,8 +32,8 @@ const OpDef& find_op(const OpRegistry& registry, std::string_view kind, const Se
               "; one of an op plugin is there where the recipe names that: [plugins] ops = [\"...\"]");
 }
 
-// Optional operands at the end may be left out of a list, and none may be listed where an op has no such one:
-// so an op stands in for another that takes more.
+// Makes the list of operands fit the definition: optional operands at the end may be left out, and none may
+// be listed where an op has no such one, so that an op can stand in for another that takes more.
 void fit(Op& op) {
   const OpDef& def = *op.def;
   std::vector<Id>& list = op.operands;
@@ -115,7 +115,7 @@ Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_
   return place(std::move(op), before);
 }
 
-// Returns what the rule says.
+// Returns the shapes as the rule fills them in.
 OpShape Program::check_shapes(const Op& op) const {
   const OpShape given = shape(op), right = infer(op);
   for (int i = 0; i < given.count; ++i) {
@@ -127,7 +127,7 @@ OpShape Program::check_shapes(const Op& op) const {
   return right;
 }
 
-// What placement would have seen to, had the op been there before.
+// Checks what placement would have ensured if the op had been there before.
 void Program::check_lies_right(const Op& op, const OpShape& rule) const {
   const auto refuse = [&](AxisId axis, std::size_t i) {
     throw_error(ErrorCode::bad_input, "op '", op.kind(), "' cannot stand in for another: operand '",

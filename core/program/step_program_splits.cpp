@@ -28,7 +28,7 @@ void Program::split(std::string_view dim, AxisId axis, SplitScope scope) {
     known->scope = std::min(known->scope, scope);
 }
 
-// A program is written over a mesh that has the axis as two already, or once more over such a one.
+// A program is written over a mesh that already has the axis as two, or is written once more over such a one.
 void Program::split_beyond(std::string_view dim, std::string_view within, std::string_view axis,
                            SplitScope scope) {
   const std::vector<AxisId> found = mesh_.all_of(axis);
@@ -38,7 +38,7 @@ void Program::split_beyond(std::string_view dim, std::string_view within, std::s
   }
   const std::int64_t others = ranks_that_split(dim), all = common_extent(dim),
                      left = all % others == 0 ? all / others : all;
-  split(dim, axis, scope);  // refuses what is not there
+  split(dim, axis, scope);  // refuses an unknown name
   split_for(dim, found.front(), scope);
   const std::int64_t ranks = mesh_.extent(found.front()), parts = std::gcd(left, ranks);
   if (parts < ranks && common_extent(within) % (ranks / parts) == 0)
@@ -59,7 +59,7 @@ std::int64_t Program::common_extent(std::string_view dim) const {
   return std::max<std::int64_t>(common, 1);
 }
 
-// Counts the ranks of all axes together that have been asked to so far.
+// Counts the ranks of all axes together that split it so far.
 std::int64_t Program::ranks_that_split(std::string_view dim) const {
   std::int64_t ranks = 1;
   for (const Split& split : requests_.splits)

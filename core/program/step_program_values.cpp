@@ -24,7 +24,7 @@ Id Program::add_segment(std::string_view name, std::int64_t repeat) {
 
 Id Program::add_value(Value value) {
   require(value.dims.size() <= max_dims, "value '", value.name, "' has more than ", max_dims, " dimensions");
-  constexpr std::int64_t most_elements = std::int64_t{1} << 52;  // whose bytes can be counted and added
+  constexpr std::int64_t most_elements = std::int64_t{1} << 52;  // most elements whose bytes can be added
   std::int64_t elements = 1;
   for (std::size_t i = 0; i < value.dims.size(); ++i) {
     const Dim& dim = value.dims[i];

@@ -1,5 +1,5 @@
-// What follows the gradients: their accumulators cleared, measured and looked through, and the optimizer's
-// ops per parameter.
+// Adds what follows the gradients: their accumulators are cleared, measured and searched for non-finite
+// elements, and the optimizer's ops are added for each parameter.
 #include <algorithm>
 
 #include "program/passes.hpp"
@@ -13,9 +13,9 @@ namespace {
 struct WantedState {
   std::string name;
   DType type = DType::f32;
-  std::optional<std::vector<Dim>> dims;  // nothing: the parameter's
+  std::optional<std::vector<Dim>> dims;  // without dimensions: the parameter's
   std::int64_t block = 1;
-  bool moment = false;  // as precision.moments says: of 8 bits, if those are
+  bool moment = false;  // whether it has the type of precision.moments: 8 bits, if that says so
 };
 
 Id add_state(Program& program, Id parameter, const WantedState& wanted) {
@@ -55,7 +55,7 @@ void add_diagnosis(Program& program, Id parameter, Id gradient) {
                  {gradient, program.runtime("keep"), non_finite_counts(program)}, attrs);
 }
 
-// They are part of the names of tensors in checkpoints.
+// Checks a state's name, which is part of the names of tensors in checkpoints.
 void check_state_name(const std::string& name, const std::vector<std::string>& before) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -96,8 +96,8 @@ std::vector<WantedState> states_of(Program& program, Id parameter, const NamedOp
   return wanted;
 }
 
-// The shape of the scales of a tensor of that shape: its dimensions but for the last ones, whose elements
-// make up whole blocks. Nothing: it does not come in blocks.
+// Returns the shape of the scales of a tensor of that shape: its dimensions but for the last ones, whose
+// elements make up whole blocks. Returns nothing if it does not come in blocks.
 std::optional<std::vector<Dim>> dims_of_scales(const std::vector<Dim>& dims) {
   std::int64_t inner = 1, all = 1;
   for (const Dim& dim : dims) all *= dim.extent;
@@ -112,7 +112,7 @@ std::optional<std::vector<Dim>> dims_of_scales(const std::vector<Dim>& dims) {
   return {};
 }
 
-// With scales, where it is a moment that is kept in 8 bits.
+// Adds a state, with scales if it is a moment that is kept in 8 bits.
 void add_optimizer_state(Program& program, Id parameter, WantedState wanted) {
   const auto scales = wanted.moment && program.precision().eight_bits
                           ? dims_of_scales(program.value(parameter).dims)
@@ -145,7 +145,7 @@ bool sums_in_update(const Program& program, Id parameter, const NamedOptimizer& 
 
 namespace {
 
-// An optimizer that does nothing with scales would take codes for numbers.
+// Refuses an optimizer that does nothing with scales: it would take codes for numbers.
 void check_reads_scales(const Program& program, Id parameter, const NamedOptimizer& optimizer) {
   const Value& value = program.value(parameter);
   const auto reads = [&](Id scale) {
@@ -192,7 +192,7 @@ void add_parameter_update(Program& program, Id parameter, const Optimizers& opti
   check_reads_scales(program, parameter, optimizer);
 }
 
-// A value of `segment` that is otherwise as another one.
+// Adds a value of `segment` that is otherwise the same as another one.
 Id add_copy(Program& program, Id original, Id segment) {
   Value copy = program.value(original);
   copy.name += ".copy";

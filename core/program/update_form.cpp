@@ -11,7 +11,7 @@ Id number_in(const std::vector<Id>& own, Id value) {
   return found == own.end() || value == none ? none : static_cast<Id>(found - own.begin());
 }
 
-// The op of the segment's `update` that writes a value; none: it comes from elsewhere.
+// Returns the op of the segment's `update` that writes a value, or none if it comes from elsewhere.
 Id writer_of(const Program& program, Id value) {
   for (Id id : program.segment(program.value(value).segment).ops(FunctionKind::update))
     for (std::size_t i = 0; i < program.op(id).operands.size(); ++i)
@@ -21,7 +21,7 @@ Id writer_of(const Program& program, Id value) {
 
 class UpdateReader {
  public:
-  // `members`: what updates of whole tensors have of each parameter of a bucket, beside what it packs.
+  // `members` are what updates of whole tensors have of each parameter of a bucket, beside what it packs.
   UpdateReader(const Program& program, std::vector<Id> own, std::vector<Id> members = {})
       : program_(program), members_(std::move(members)) {
     update_.own = std::move(own);

@@ -1,5 +1,5 @@
-// What the update of a parameter is, whichever value it updates: by this, edits that strategies made of one
-// update are found, and made of another that stands in for it or beside it.
+// Describes the update of a parameter independently of the value it updates: by this, edits that strategies
+// made to one update are found, and made to another that stands in for it or beside it.
 #pragma once
 
 #include <string>
@@ -12,22 +12,24 @@ namespace prun {
 struct Update {
   std::vector<Id> ops;
   std::vector<Id> own;  // values that it shares with no other update
-  std::string form;     // equal texts: the same update, of other values
+  std::string form;     // equal texts mean the same update, of other values
 };
 
 // Returns the update of a parameter, or of the bucket that it is packed in: all ops of its segment's `update`
-// that touch what is its own, or follow from it.
+// that touch its own values, or follow from them.
 Update update_of(const Program& program, Id parameter);
 Update update_of(const Program& program, const Bucket& bucket);
 
 // Refuses a trained parameter that no op of its update changes.
 void check_updates(const Program& program);
 
-// Refuses one that does not take the scale of the loss off, where there is one: that is in the clip factor.
+// Refuses an update that does not remove the scale of the loss, where there is one: the clip factor does
+// that.
 void check_scaled_updates(const Program& program);
 
-// Makes of `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`: other
-// numbers in its attributes, other scalars as operands. Refuses what cannot be done to the ops of `fresh`.
+// Applies to `fresh`, as the optimizer wrote it, what strategies have made of the update of `parameter`:
+// other numbers in its attributes, other scalars as operands. Refuses edits that cannot be made to the ops of
+// `fresh`.
 void carry_edits(Program& program, Id parameter, const Update& edited, const Update& fresh);
 // Carries attributes alone, where `fresh` has no exchanges yet, and may do without those of `edited`.
 void carry_attributes(Program& program, Id parameter, const Update& edited, const Update& fresh);

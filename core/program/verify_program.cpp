@@ -1,4 +1,4 @@
-// Rules every program keeps, whoever edited it last.
+// Checks the rules that every program keeps, whichever pass or plugin edited it last.
 #include <set>
 
 #include "program/passes.hpp"
@@ -77,7 +77,7 @@ class Verifier {
     }
   }
 
-  // Forward reads what a segment in front carries, and backward adds to its gradient.
+  // Forward reads what an earlier segment carries, and backward adds to its gradient.
   void check_carried(const Op& op, std::size_t i, const std::string& where) const {
     const Id id = op.operands[i];
     const bool adds = op.function == FunctionKind::backward && op.access(i) == Access::update;
@@ -170,7 +170,7 @@ class Verifier {
                       : update_of(program_, program_.buckets()[bucket]).form;
   }
 
-  // A parameter that is edited after it has become two must stay one.
+  // Checks that a parameter that is edited after it has become two stays one.
   void check_copies() {
     for (Id id : program_.parameters()) {
       const Value& copy = program_.value(id);
