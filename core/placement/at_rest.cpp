@@ -6,7 +6,8 @@
 namespace prun {
 namespace {
 
-// What ops of forward would rather split than what was asked for first: what stays lies as they use it.
+// Returns what ops of forward would rather split than the first request: values that stay lie as these ops
+// use them.
 std::vector<Name> preferred_by_forward(const AxisState& axis) {
   const Program& program = axis.program();
   std::vector<Name> list;
@@ -31,7 +32,7 @@ std::vector<Split> by_preference(const AxisState& axis) {
 }
 
 // Returns a placement sharded on the first dimension of `order` that the value has. A microbatch's inputs
-// come in parts only if their dimension is the first that was asked for everywhere: what needs weights in
+// come in parts only if their dimension is the first that was requested everywhere: what needs weights in
 // parts may need inputs whole.
 AxisPlacement resting(const AxisState& axis, const Value& value, const std::vector<Split>& order) {
   const bool input = value.role == Role::input || value.role == Role::staging;
@@ -56,7 +57,7 @@ bool counts_over(const AxisState& axis, const Value& value) {
 void place_what_stays(AxisState& axis) {
   const Program& program = axis.program();
   const std::vector<Split> order = by_preference(axis);
-  std::map<Id, Id> parameters;  // of such state
+  std::map<Id, Id> parameters;  // parameters of such state
   for (Id id = 0; id < program.value_count(); ++id)
     for (const Id state : program.value(id).states)
       if (program.value(state).own_shape) parameters[state] = id;

@@ -6,8 +6,9 @@
 
 namespace prun {
 
-// Shards them on the first requested dimension; those that forward's ops prefer to split come first. State of
-// another shape than its parameter's is sharded only where the parameter is: it may lack those dimensions.
+// Shards these values on the first requested dimension; those that forward's ops prefer to split come first.
+// State of another shape than its parameter's is sharded only where the parameter is: it may lack those
+// dimensions.
 void place_what_stays(AxisState& axis);
 
 }  // namespace prun

@@ -45,8 +45,8 @@ Id AxisExchanges::reduced_in_parts(Id id, const AxisPlacement& wanted) {
   return along(along(id, "block", wanted.dim, axis_.now(id)), kind, wanted.dim, wanted);
 }
 
-// Moves it from the dimension on which it is sharded to another: each rank has blocks of the latter, one for
-// each rank, and gets blocks of the former.
+// Moves a value from the dimension on which it is sharded to another: each rank has blocks of the latter, one
+// for each rank, and gets blocks of the former.
 Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
   const Name from = axis_.now(id).dim;
   const Id blocks = along(id, "block", wanted.dim, axis_.now(id));
@@ -58,7 +58,8 @@ Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
   return along(insert(blocks, "all_to_all", std::span(&blocks, 1), attrs, wanted), "unblock", from, wanted);
 }
 
-// Inserts an op whose result has the stated placement on this axis, and that of its operand on the others.
+// Inserts an op whose result has the stated placement on this axis, and its operand's placement on the
+// others.
 Id AxisExchanges::insert(Id id, const char* kind, std::span<const Id> operands,
                          std::span<const AttrValue> attrs, const AxisPlacement& result) {
   const Id made = program_.add_op_creating(place_.segment, place_.function, Part::input, kind, operands,
@@ -79,7 +80,7 @@ Id AxisExchanges::counted_once(Id id) {
   return insert(id, "gate", operands, {}, AxisPlacement::partial());
 }
 
-// The same for exchanges along a dimension; blocks have one dimension more, in front.
+// Does the same for exchanges along a dimension; blocks have one dimension more, in front.
 Id AxisExchanges::along(Id id, const char* kind, const Name& dim, const AxisPlacement& result) {
   const std::string_view from = kind;
   const bool blocks = from == "unblock" || from.starts_with("reduce_scatter");

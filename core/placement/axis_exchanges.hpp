@@ -9,21 +9,22 @@
 
 namespace prun {
 
-// What is the same everywhere is the largest that any rank has.
+// Says whether a placement serves as the wanted one: what is the same everywhere is the largest that any rank
+// has.
 bool serves(const AxisPlacement& have, const AxisPlacement& wanted);
 
 class AxisExchanges {
  public:
   explicit AxisExchanges(AxisState& axis) : axis_(axis), program_(axis.program()) {}
 
-  // What has been exchanged in the function before is not there.
+  // Forgets what has been exchanged in the function before, which is not there in this one.
   void begin_function() { exchanged_.clear(); }
   // Returns the same value with the wanted placement; it is exchanged once a function. A value sharded on
   // another dimension is as large, so what forward has exchanged so is kept for backward.
   Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before);
 
  private:
-  using Exchanged = std::vector<std::pair<Id, Id>>;  // value, the same lying otherwise
+  using Exchanged = std::vector<std::pair<Id, Id>>;  // pairs of a value and its copy with another placement
 
   Id exchange(Id id, const AxisPlacement& wanted);
   Id reduced_in_parts(Id id, const AxisPlacement& wanted);
@@ -41,9 +42,9 @@ class AxisExchanges {
     Id segment = none;
     FunctionKind function = FunctionKind::forward;
     Id before = none;
-  } place_;                          // where exchanges are inserted
-  Exchanged exchanged_;              // in this function
-  std::map<Id, Exchanged> swapped_;  // likewise by a segment's forward, along another dimension
+  } place_;                          // place where exchanges are inserted
+  Exchanged exchanged_;              // exchanged in this function
+  std::map<Id, Exchanged> swapped_;  // exchanged by a segment's forward, along another dimension
 };
 
 }  // namespace prun

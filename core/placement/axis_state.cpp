@@ -55,7 +55,7 @@ void AxisState::refuse_blocks(const Value& scales) const {
               " elements; take another type, such as precision.moments = \"bf16\", or fewer ranks there");
 }
 
-// The refusal is in the recipe's words where it gave the extent.
+// Refuses in the recipe's words if the recipe gave the extent.
 void AxisState::refuse_parts(const Value& value, const Dim& dim, std::int64_t parts,
                              const std::string& axes) const {
   if (value.block > 1) refuse_blocks(value);

@@ -21,22 +21,23 @@ class AxisState {
   AxisId axis() const { return axis_; }
   std::string name() const { return program_.mesh().name(axis_); }
   std::int64_t extent() const { return program_.mesh().extent(axis_); }
-  // Returns the dimensions to shard on this axis, first come first; those of ops alone come last.
+  // Returns the dimensions to shard on this axis in the order of requests; those of ops alone come last.
   const std::vector<Split>& splits() const { return splits_; }
 
   AxisPlacement now(Id id) const {
     const auto found = now_.find(id);
     return found == now_.end() ? program_.value(id).on(axis_) : found->second;
   }
-  // Says whether it is sharded as only ops that want another dimension whole have it.
+  // Says whether the value is sharded in a way that only ops that want another dimension whole use.
   bool is_away(Id id) const;
-  // From here on; memory stays laid out as it was.
+  // Changes the placement from here on; memory stays laid out as it was.
   void change(Id id, const AxisPlacement& placement) { now_[id] = placement; }
-  // Records it for good: memory is laid out by it.
+  // Records the placement for good: memory is laid out by it.
   void settle(Id id, const AxisPlacement& placement);
   // Throws an Error unless the axis splits that dimension of the value into equal parts.
   void check_divides(const Value& value, const Name& name) const;
-  // Throws an Error where it is in blocks of 8 bits that the op wants its dimensions whole, and says so.
+  // Throws an Error that says so if the op wants its dimensions whole because its operands come in blocks of
+  // 8 bits.
   void refuse_split_blocks(const Op& op) const;
 
   template <class... Parts>

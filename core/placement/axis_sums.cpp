@@ -12,7 +12,7 @@ void AxisSums::sum_in_place(Id id, const Op& op, Id before) {
   summed_.insert(id);
   axis_.change(id, AxisPlacement::replicated());
   if (const auto twin = twins_.find(id); twin != twins_.end()) {
-    // What every rank had counted alike comes on top.
+    // What all ranks had counted alike is added at the end.
     program_.add_op(op.segment, op.function, Part::input, "accumulate", {twin->second, id}, {}, before);
     twins_.erase(twin);
   }
@@ -62,7 +62,7 @@ void AxisSums::accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlace
   }
 }
 
-// Sums and maxima do not go together.
+// Refuses to add sums to maxima, or maxima to sums.
 void AxisSums::check_joins(const Op& op, std::size_t i, const AxisPlacement& placement) const {
   const Value& value = program_.value(op.operands[i]);
   const bool begins = op.def->clears || op.access(i) == Access::write || cleared_.count(op.operands[i]) != 0;
@@ -73,7 +73,8 @@ void AxisSums::check_joins(const Op& op, std::size_t i, const AxisPlacement& pla
                  lies.is_maximum() ? to_text(lies) : "a sum");
 }
 
-// The largest of what all ranks have is the same, whether some of it is alike on all of them or not.
+// Folds into a maximum: the largest of what all ranks have is the same, whether some of it is alike on all of
+// them or not.
 void AxisSums::fold(const Op& op, std::size_t i, const AxisPlacement& placement, bool folds) {
   const Id id = op.operands[i];
   cleared_.erase(id);
@@ -100,13 +101,13 @@ Id AxisSums::twin_of(Id id) {
   return twins_[id] = twin;
 }
 
-// Each of the two holds a summand of the axis before this one.
+// Sums the twin too: each of the two holds a summand of the axis before this one.
 void AxisSums::sum_twin_alike(const Op& op, Id id) {
   if (const auto twin = twins_.find(op.operands[0]); twin != twins_.end())
     program_.add_copy(id, op.function, {twin->second}, id);
 }
 
-// Everything that has been added to `id` so far goes to `twin` instead, and whoever read it reads that.
+// Has everything that has been added to `id` so far go to `twin` instead, and its readers read that.
 void AxisSums::redirect(Id id, Id twin) {
   for (Id op_id : placed_)
     for (std::size_t i = 0; i < program_.op(op_id).operands.size(); ++i) {

@@ -1,7 +1,7 @@
-// Sums and maxima over the ranks of an axis: what each op adds to, and when what has come together is summed.
+// Keeps sums and maxima over the ranks of an axis: what each op adds to, and when a complete value is summed.
 //
 // What every rank adds alike and what each adds of its own must not meet in one sum: the former goes to a
-// twin, which is added when the sum is complete. Whoever reads the sum reads both.
+// twin, which is added when the sum is complete. An op that reads the sum reads both.
 #pragma once
 
 #include <map>
@@ -17,16 +17,16 @@ class AxisSums {
   explicit AxisSums(AxisState& axis) : axis_(axis), program_(axis.program()) {}
 
   bool has_twin(Id id) const { return twins_.count(id) != 0; }
-  // An op has been placed.
+  // Notes an op that has been placed.
   void note_placed(Id op) { placed_.push_back(op); }
-  // By an exchange of the program: nothing may be added to one rank's copy alone.
+  // Notes that an exchange of the program sums the value: nothing may be added to one rank's copy alone.
   void note_summed(Id id) { summed_.insert(id); }
-  // Operand i is written or accumulated into, as `placement`; `folds`: the largest of what is there and what
-  // comes.
+  // Notes that operand i is written or accumulated into, with that placement; `folds` says that the op takes
+  // the larger of the old and the new value.
   void produce(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement, bool folds);
-  // Makes a value whole in front of an op that reads it.
+  // Makes a value whole before an op that reads it.
   void sum_in_place(Id id, const Op& op, Id before);
-  // Sums over another axis, where each of the two holds a summand of it.
+  // Sums the twin over another axis, if each of the two holds a summand of it.
   void sum_twin_alike(const Op& op, Id id);
 
  private:
@@ -39,9 +39,9 @@ class AxisSums {
   AxisState& axis_;
   Program& program_;
   std::set<Id> cleared_;
-  std::set<Id> summed_;     // in place: nothing may be added to one rank's copy alone
+  std::set<Id> summed_;     // values summed in place: nothing may be added to one rank's copy alone
   std::map<Id, Id> twins_;  // runtime sums: the part that is alike on every rank
-  std::vector<Id> placed_;  // ops
+  std::vector<Id> placed_;  // ops placed so far
 };
 
 }  // namespace prun

@@ -27,7 +27,8 @@ bool BucketGroups::is_packed(Id parameter) const {
   return !(packing_.is_alone() || packing_.sums_in_update()) || travels_in_codes(parameter);
 }
 
-// What two stages hold must be summed in the same order on both: by itself, as nothing else there is alike.
+// A parameter that two stages hold must be summed in the same order on both: it is alone in its bucket, as
+// nothing else is alike on the two.
 BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) const {
   const Value& value = program_.value(parameter);
   const bool frozen = value.gradient == none;
@@ -63,7 +64,7 @@ Id BucketGroups::norm_of(Id gradient, Id segment) const {
   return none;
 }
 
-// All gradients of a bucket are summed over further axes as a whole, or none.
+// Says over which further axes all gradients of a bucket are summed: as a whole, or none.
 std::string BucketGroups::summed_behind(Id parameter, AxisId axis) const {
   const Value& value = program_.value(parameter);
   Bucket bucket;
@@ -87,7 +88,7 @@ std::vector<AxisId> BucketGroups::axes_of_frozen(const Value& parameter) const {
   return axes;
 }
 
-// A parameter that lies in parts along an axis has its state in parts there as well.
+// Returns the axes: a parameter that lies in parts along an axis has its state in parts there as well.
 std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
   std::vector<AxisId> axes;
   if (packing_.is_alone() && !packing_.sums_in_update()) return packing_.axes;
@@ -104,7 +105,7 @@ std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
   return axes;
 }
 
-// What stays as it is must not be summed with those that are summed after each microbatch.
+// Refuses gradients that are not summed together with those that are summed after each microbatch.
 void BucketGroups::check_is_whole(const Value& parameter) const {
   if (!packing_.kept.gradients) return;
   for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce)) {

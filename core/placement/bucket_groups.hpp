@@ -1,4 +1,4 @@
-// Tells which parameters of a segment make a bucket together: those that the same ops can update and ranks
+// Finds which parameters of a segment make a bucket together: those that the same ops can update and ranks
 // sum alike.
 #pragma once
 
@@ -14,8 +14,8 @@ namespace prun {
 
 enum class Travels : std::uint8_t { as_it_is, in_codes };
 
-// Parameters of equal keys share a bucket. `norm`: the accumulator that the norm of a gradient goes to; none:
-// of a copy, which its original counts.
+// Parameters of equal keys share a bucket. `norm` is the accumulator that the norm of a gradient is added to;
+// it is none for a copy, which its original counts.
 struct BucketKey {
   std::int32_t optimizer;
   bool decay;

@@ -64,9 +64,9 @@ void BucketValues::add_state() {
   for (const Id id : first.scales) bucket_.scales.push_back(id == none ? none : add_scales(first, id));
 }
 
-// A row for each rank's part of the bucket or, of a rank alone, for each summand.
+// Makes a row for each rank's part of the bucket or, on a rank alone, for each summand.
 void BucketValues::lay_in_rows() {
-  for (const Id id : bucket_.parameters)  // each rank's own, of which no sum is to be taken
+  for (const Id id : bucket_.parameters)  // each rank has its own, which must not be summed
     for (AxisPlacement& lies : program_.value(program_.value(id).gradient).placement)
       if (lies.is_partial()) lies = AxisPlacement::replicated();
   const bool alone = program_.mesh().extent(*bucket_.summed_in_update) == 1;
@@ -78,7 +78,7 @@ void BucketValues::lay_in_rows() {
   }
 }
 
-// One for each block of the bucket: parts and members begin with one.
+// Adds one scale for each block of the bucket: parts and members begin with a block.
 Id BucketValues::add_scales(const Value& parameter, Id of_one) {
   const Value one = program_.value(of_one);
   const Id flat = add_flat(one.name.substr(parameter.name.size() + 1).c_str(), Role::state, one.dtype, true);

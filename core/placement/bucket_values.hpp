@@ -1,5 +1,5 @@
-// Adds the values of a bucket: its members side by side, the part of it that is a rank's own, and what an
-// update keeps of that part.
+// Adds the values of a bucket: its members one after another, the part of it that is a rank's own, and what
+// an update keeps of that part.
 #pragma once
 
 #include "placement/packing.hpp"
@@ -8,8 +8,7 @@ namespace prun {
 
 class BucketValues {
  public:
-  // The bucket is to be the program's next. `summands`: of what updates make, a rank's part each or a row
-  // each.
+  // The bucket is the program's next. `summands` counts what updates make: a rank's part each or a row each.
   BucketValues(const Packing& packing, Bucket& bucket, std::int64_t summands)
       : packing_(packing),
         program_(packing.program),
@@ -17,13 +16,13 @@ class BucketValues {
         number_(static_cast<std::int32_t>(packing.program.buckets().size())),
         summands_(summands) {}
 
-  // Lays members side by side, each from a whole grain on.
+  // Lays members one after another, each from a whole grain on.
   void lay_side_by_side(const std::vector<Id>& members);
 
   void add_parameters();
   // Adds what an update needs beside the parameters.
   void add_state();
-  // Forgets the members' own state, but for what has a shape of its own.
+  // Forgets the members' own state, except state with a shape of its own.
   void forget_single_state();
 
  private:

@@ -14,7 +14,8 @@ std::array<AttrValue, 2> decode_attrs(std::int64_t bits, DType to) {
   return {bits_attr(bits), {"to", static_cast<double>(to)}};
 }
 
-// Neighbours within a rank's part are neighbours in the tensor as far as the split dimension goes.
+// Checks that neighbours within a rank's part are neighbours in the tensor as far as the split dimension
+// goes.
 void check_keeps_blocks(const Program& program, Id parameter) {
   const Value& value = program.value(parameter);
   const std::string name = program.segment(value.segment).name + "." + value.name;

@@ -9,20 +9,20 @@
 
 namespace prun {
 
-// In another place than the memory of the device that computes with it; `none` is nowhere.
+// Says whether a value lies outside the memory of the device that computes with it; `none` does not.
 bool is_elsewhere(const Program& program, Id id);
 
-// Returns the place that all of them have, and takes it from them.
+// Returns the place that all members have, and takes it from them.
 MemoryPlace place_taken(Program& program, const std::vector<Id>& members);
 
-// Returns "'block.attention.qkv.weight'", for a refusal.
+// Returns a text such as "'block.attention.qkv.weight'", for a refusal.
 std::string described(const Program& program, Id id);
 
-// Appends a copy to a function, or puts it before an op of it. What comes from a disk or goes there passes
-// through pinned memory.
+// Appends a copy to a function, or puts it before an op of it. A copy from or to a disk passes through pinned
+// memory.
 void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id to, Id before = none);
 
-// Replaces the old value by the fresh one throughout the function.
+// Replaces the old value with the fresh one throughout the function.
 void use_instead(Program& program, Id segment, FunctionKind function, Id old, Id fresh);
 
 }  // namespace prun

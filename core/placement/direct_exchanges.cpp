@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// A piece of so much on a rank is sent on its own in less time than it takes to copy.
+// A rank sends a piece of this size on its own in less time than it takes to copy it.
 constexpr std::int64_t least_bytes = std::int64_t{1} << 20;
 
 class Rewriter {
@@ -13,7 +13,7 @@ class Rewriter {
   explicit Rewriter(Program& program) : program_(program) {}
 
   void run(Id segment) {
-    std::map<Id, std::vector<Id>> users;  // of a value: ops, who writes it first
+    std::map<Id, std::vector<Id>> users;  // users of a value: ops, the one that writes it first
     for (const std::vector<Id>& function : program_.segment(segment).functions)
       for (const Id op : function)
         for (const Id value : program_.op(op).operands)
@@ -23,7 +23,7 @@ class Rewriter {
   }
 
  private:
-  // Says whether a value that these ops know of is the blocks of an exchange, and nothing else.
+  // Says whether a value that these ops use is only the blocks of an exchange.
   bool is_between(const std::vector<Id>& ops) const {
     if (ops.size() != 2) return false;
     const Op &writer = program_.op(ops[0]), &reader = program_.op(ops[1]);
@@ -49,7 +49,7 @@ class Rewriter {
     program_.forget_value(blocks);
   }
 
-  // Judges by the part of one rank.
+  // Says whether the blocks lie well, judged by the part of one rank.
   bool lies_well(Id part, std::size_t dim) const {
     const std::vector<Dim> dims = program_.local_dims(part);
     std::int64_t pieces = 1;

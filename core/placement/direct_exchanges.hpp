@@ -1,5 +1,5 @@
-// Exchanges along a dimension work on blocks, one for each rank. Where a block is contiguous anyway, or in
-// few large pieces that travel as operations of one exchange, no copy is needed.
+// Saves copies into blocks, one for each rank, which exchanges along a dimension work on. Where a block is
+// contiguous anyway, or in few large pieces that travel as operations of one exchange, no copy is needed.
 #pragma once
 
 #include "program/step_program.hpp"

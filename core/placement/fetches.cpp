@@ -5,7 +5,7 @@
 namespace prun {
 namespace {
 
-// In front of which all is fetched that a segment's gather brings.
+// Returns the op before which everything is fetched that a segment's gather collects.
 Id first_exchange(const Program& program, Id segment) {
   for (const Id op : program.segment(segment).ops(FunctionKind::gather))
     if (program.op(op).exchange()) return op;

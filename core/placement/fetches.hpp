@@ -1,15 +1,16 @@
-// Parameters that lie elsewhere are fetched by the function `gather`, ahead of each use, into memory that
-// instances have in turn; where ranks keep them in parts, each fetches its own before they come together.
+// Fetches parameters that lie elsewhere in the function `gather`, before each use, into memory that instances
+// have in turn; if ranks keep them in parts, each fetches its own part before they are gathered.
 #pragma once
 
 #include "program/step_program.hpp"
 
 namespace prun {
 
-// A parameter of its own, which lies elsewhere.
+// Fetches a parameter outside buckets, which lies elsewhere.
 void fetch_parameter(Program& program, Id parameter);
 
-// Those of a bucket, which are to lie there. Throws an Error where each rank has all of them.
+// Fetches those of a bucket, whose parts are to lie at `place`. Throws an Error where each rank has all of
+// them.
 void fetch_part(Program& program, Bucket& bucket, MemoryPlace place);
 
 }  // namespace prun

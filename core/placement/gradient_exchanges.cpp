@@ -30,7 +30,7 @@ void GradientExchanges::add(std::span<const SummedBucket> summed) const {
   for (const SummedBucket& each : summed) gather_updated(each.bucket);
 }
 
-// Gives what a rank has of the sum, as it travels.
+// Returns what a rank has of the sum, as it travels.
 Id GradientExchanges::blocks_of(const Bucket& bucket) const {
   const DType kept = program_.precision().gradient, travels = packing_.travels();
   if (packing_.sums_codes(bucket))
@@ -38,8 +38,8 @@ Id GradientExchanges::blocks_of(const Bucket& bucket) const {
   return travels == kept ? bucket.all_gradients : cast(bucket, bucket.all_gradients, kept, travels);
 }
 
-// The rank's part of the sum: in its place within the blocks or, where these are of another type, a value
-// of its own. Of codes, all ranks' summands of that part.
+// Returns the rank's part of the sum: in its place within the blocks or, if these are of another type, a
+// value of its own. With codes, it returns all ranks' summands of that part.
 Id GradientExchanges::scatter(const Bucket& bucket, Id blocks) const {
   const std::int64_t parts = packing_.parts(bucket);
   if (packing_.sums_codes(bucket)) return CodedExchanges(program_, parts).swap_gradients(bucket, blocks);
@@ -62,7 +62,7 @@ Id GradientExchanges::sum_codes(const Bucket& bucket, Id summands) const {
   return part;
 }
 
-// Each rank sums its part: of codes, since each rounds what it has itself.
+// Has each rank sum its part: this is for codes, since each rank rounds its own summand.
 void GradientExchanges::sum_behind(const SummedBucket& summed, Id part) const {
   for (const AxisId axis : summed.further_axes) {
     const AttrValue attr = axis_attr(axis);
@@ -86,7 +86,7 @@ void GradientExchanges::gather_updated(const Bucket& bucket) const {
            {bucket.own_parameters, bucket.all_parameters}, along(bucket, parts));
 }
 
-// It lies in its place within the blocks.
+// Returns the rank's part of the sum, which lies in its place within the blocks.
 Id GradientExchanges::part_of_sum(const Bucket& bucket) const {
   return packing_.kept.gradients ? bucket.own_sums : bucket.own_gradients;
 }

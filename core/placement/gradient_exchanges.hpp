@@ -10,16 +10,16 @@ namespace prun {
 
 struct SummedBucket {
   Bucket bucket;
-  std::vector<AxisId> further_axes;  // over which the sum of its own axis is summed again
+  std::vector<AxisId> further_axes;  // axes over which the sum of its own axis is summed again
 };
 
 class GradientExchanges {
  public:
   explicit GradientExchanges(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // The buckets stand side by side, with nothing computed between them, so that they travel at the same time.
-  // Gradients are summed, each rank its part, in the type that travels; where parts are kept, microbatches
-  // add up in the part.
+  // Adds the sums of buckets that travel at the same time: they stand one after another, with nothing
+  // computed between them. Each rank sums its part of the gradients, in the type that travels; where parts
+  // are kept, microbatches add up in the part.
   void add(std::span<const SummedBucket> summed) const;
 
  private:

@@ -34,7 +34,7 @@ void sum_gradient(AxisState& axis, Id id) {
   const Id known = first_in_reduce(
       program, segment, [&](const Op& op) { return op.def->converts && op.operands.front() == id; });
   if (known != none) {
-    // It has been summed over another axis: the sum of those sums is what comes back.
+    // The gradient has been summed over another axis: the sum of those sums is what is cast back.
     const Id narrow = program.op(known).operands.back();
     add_sum(axis, segment, FunctionKind::reduce, narrow, first_in_reduce(program, segment, casts_back));
     axis.change(narrow, AxisPlacement::replicated());

@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// What backward adds to is there in turn; the parameter's gradient is what arrives.
+// Backward adds to memory that instances have in turn; the parameter's gradient is the copy that arrives.
 void LeavingGradients::take_away(Id parameter) {
   const Id sum = program_.value(parameter).gradient;
   check_stays_in_turn(sum);
@@ -22,7 +22,7 @@ void LeavingGradients::take_away(Id parameter) {
   leaving_[sum] = {sum, arrived};
 }
 
-// The rank's part of the sum comes to lie in the blocks that it is a sum of, or in a value of its own.
+// The rank's part of the sum lies in the blocks that it is a sum of, or in a value of its own.
 void LeavingGradients::take_part_away(Bucket& bucket, MemoryPlace place) {
   check_stays_in_turn(program_.value(bucket.parameters.front()).gradient);
   if (bucket.kept.gradients) check_summed_once(bucket);
@@ -71,7 +71,7 @@ Id LeavingGradients::in_kept_type(const Bucket& bucket, Id sum, Id before) {
   return made;
 }
 
-// Added up elsewhere, microbatch by microbatch, it would be another sum.
+// Refuses a gradient whose microbatches would be added up elsewhere one by one: that would be another sum.
 void LeavingGradients::check_stays_in_turn(Id gradient) const {
   if (parts_ != GradientParts::far_apart) return;
   throw_error(
@@ -90,7 +90,8 @@ void LeavingGradients::check_summed_once(const Bucket& bucket) const {
       "stage = 3 with reduce = \"step\", or stage = 1)");
 }
 
-// In the order in which they stood, and gradients that stay are measured there too: a norm is a sum.
+// Has gradients leave in the order in which they stood; gradients that stay are measured there too, since a
+// norm is a sum.
 void LeavingGradients::leave(Id segment) {
   const std::vector<Id> norms = program_.segment(segment).ops(FunctionKind::norm),
                         diagnoses = program_.segment(segment).ops(FunctionKind::diagnose);
@@ -115,7 +116,8 @@ bool LeavingGradients::reads_what_leaves(Id op) const {
   return std::any_of(operands.begin(), operands.end(), [&](Id id) { return leaving_.count(id) != 0; });
 }
 
-// Whether the step will be kept is not known yet: all are looked through, unless the step is masked anyway.
+// Whether the step will be kept is not known yet: all gradients are searched, unless the step is masked
+// anyway.
 void LeavingGradients::move_op(Id id) {
   const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");
   std::vector<Id> operands = program_.op(id).operands;

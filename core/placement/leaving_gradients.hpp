@@ -1,5 +1,5 @@
-// A gradient that is stored elsewhere is summed in memory that instances reuse and leaves by the function
-// `reduce`: after the sum over the ranks, and after the ops that measure it and look through it, so that
+// Moves a gradient that is stored elsewhere: it is summed in memory that instances reuse and leaves by the
+// function `reduce`: after the sum over the ranks, and after the ops that measure and search it, so that
 // their bits are those of a gradient that stays.
 #pragma once
 
@@ -11,9 +11,9 @@ namespace prun {
 
 // States how the microbatches of a step add to a layer's gradients.
 enum class GradientParts : std::uint8_t {
-  one,        // there is one
-  in_a_row,   // nothing else adds to others meanwhile
-  far_apart,  // in between, each adds to those of all layers
+  one,        // there is one microbatch
+  in_a_row,   // no microbatch adds to other layers' gradients in between
+  far_apart,  // in between, each microbatch adds to those of all layers
 };
 
 class LeavingGradients {
@@ -25,7 +25,7 @@ class LeavingGradients {
   // Moves the rank's part of a bucket's gradients, which are stored at `place`.
   void take_part_away(Bucket& bucket, MemoryPlace place);
   bool any() const { return !leaving_.empty(); }
-  // Adds, once all are taken, the ops by which those of a segment leave.
+  // Adds, once all are taken, the ops by which gradients of a segment leave.
   void leave(Id segment);
 
  private:
@@ -39,13 +39,13 @@ class LeavingGradients {
   void move_op(Id id);
 
   struct Move {
-    Id sum = none;      // complete, in the device's memory
-    Id arrived = none;  // where it leaves to
+    Id sum = none;      // complete sum, in the device's memory
+    Id arrived = none;  // value in the place that it leaves for
   };
 
   Program& program_;
   const GradientParts parts_;
-  std::map<Id, Move> leaving_;  // by what the ops of a gradient that stays read
+  std::map<Id, Move> leaving_;  // moves by the value that ops on a gradient that stays would read
 };
 
 }  // namespace prun

@@ -29,8 +29,8 @@ class Moves {
   }
 
  private:
-  // The step's own `update` brings to another device what all updates read. What ranks keep in parts they
-  // exchange with updates, at the end of the step.
+  // Says whether whole gradients are updated elsewhere: the step's own `update` copies to another device what
+  // all updates read. What ranks keep in parts they exchange with updates, at the end of the step.
   bool whole_are_updated_elsewhere() const {
     return !program_.segment(program_.step_segment()).ops(FunctionKind::update).empty() &&
            program_.buckets().empty();
@@ -56,7 +56,7 @@ class Moves {
     stay_ |= !gradients.empty() && !leave;
   }
 
-  // Requires that all of a bucket's are, or none.
+  // Requires that all of a bucket's members lie elsewhere, or none.
   bool are_elsewhere(const std::vector<Id>& members) const {
     const bool any =
         std::any_of(members.begin(), members.end(), [&](Id id) { return is_elsewhere(program_, id); });
@@ -69,7 +69,7 @@ class Moves {
 
   Program& program_;
   LeavingGradients gradients_;
-  bool stay_ = false;  // some gradients do that are not measured as they are complete
+  bool stay_ = false;  // some gradients stay that are not measured as they are complete
 };
 
 }  // namespace

@@ -6,9 +6,9 @@
 
 namespace prun {
 
-// Is called after strategies of phase `memory`. `free_updates` says that a layer's update need not wait for
-// the norm, and it does not where all gradients leave. Throws an Error that says what cannot be stored where
-// it is requested, and why.
+// Derives the moves, after strategies of phase `memory`. `free_updates` says that a layer's update need not
+// wait for the norm; it does not wait if all gradients leave. Throws an Error that says what cannot be stored
+// where it is requested, and why.
 void derive_moves(Program& program, GradientParts parts, bool free_updates);
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// What becomes of one op on an axis: the dimension that it is split along, or the partial sums or maxima that
-// it hands on as they are.
+// Decides how one op is placed on an axis: the dimension that it is split along, or the partial sums or
+// maxima that it hands on as they are.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// Says whether what the ranks have of operand i may be put together behind the op.
+// Says whether the ranks' values of operand i may be combined behind the op.
 bool passes(const OpShape& shape, const AxisPlacement& incomplete, std::size_t i);
 
 class OpChoice {
@@ -18,9 +18,9 @@ class OpChoice {
 
   // Returns the split that the op itself prefers, then the requested one.
   std::optional<Name> split(const Op& op, const OpShape& shape) const;
-  // Partial sums, or maxima, that the op hands on as they are; else replicated.
+  // Returns partial sums, or maxima, if the op hands them on as they are; otherwise replicated.
   AxisPlacement passed_on(const Op& op, const OpShape& shape) const;
-  // Returns what an op that is split along a dimension makes of results that lack it.
+  // Returns the placement that an op split along a dimension gives results that lack it.
   AxisPlacement left_by(const Op& op, const OpShape& shape, const Name& split) const;
 
  private:

@@ -15,8 +15,8 @@
 namespace prun {
 namespace {
 
-// Groups the parameters of each segment into buckets, and puts a bucket's values, ops and exchanges in the
-// place of those of its members.
+// Groups the parameters of each segment into buckets, and puts a bucket's values, ops and exchanges in place
+// of those of its members.
 class Packer {
  public:
   Packer(const Packing& packing, std::vector<AxisId> copy_axes)
@@ -39,7 +39,7 @@ class Packer {
   }
 
  private:
-  // Whoever names an axis means that something is shared out over it.
+  // Refuses an axis that is named in the request and shares out nothing.
   void check_shared_out() const {
     for (const AxisId axis : packing_.axes)
       if (std::none_of(program_.buckets().begin(), program_.buckets().end(),
@@ -88,7 +88,7 @@ class Packer {
     return bucket;
   }
 
-  // Of what updates make: one of each rank or, of a rank alone, of each microbatch.
+  // Returns how many results updates make: one of each rank or, on a rank alone, of each microbatch.
   std::int64_t summands_of(AxisId axis) const {
     if (!packing_.sums_in_update()) return 1;
     const std::int64_t ranks = program_.mesh().extent(axis);
@@ -123,7 +123,7 @@ class Packer {
       add(bucket, FunctionKind::reduce, "keep_summand", {bucket.all_gradients, bucket.own_gradients});
   }
 
-  // What the ops of an update hand to each other is as long as a rank's part.
+  // Says that what the ops of an update hand to each other is as long as a rank's part.
   void split_what_it_makes(const Bucket& bucket) {
     const Value& own = program_.value(bucket.own_parameters);
     for (Id op : program_.segment(bucket.segment).ops(FunctionKind::update))
@@ -133,7 +133,7 @@ class Packer {
           program_.value(operand).placement = own.placement;
   }
 
-  // What looked through a gradient looks through its stretch of the own part.
+  // Has each op that searched a gradient search its stretch of the own part.
   void redirect_diagnosis(const Bucket& bucket, std::int64_t summands) {
     for (const Id id : std::vector<Id>(program_.segment(bucket.segment).ops(FunctionKind::diagnose))) {
       const Op op = program_.op(id);
@@ -150,7 +150,7 @@ class Packer {
     }
   }
 
-  // A rank alone that holds several summands has a row for each.
+  // Adds a count for each further row: a rank alone that holds several summands has a row for each.
   void count_further_rows(const Bucket& bucket, Id count, std::int64_t offset, std::int64_t summands) {
     const bool in_rows = bucket.summed_in_update && bucket.kept.gradients;
     for (std::int64_t row = 1; in_rows && row < summands; ++row) {
@@ -160,8 +160,8 @@ class Packer {
     }
   }
 
-  // Padding stays zero where it is in nobody else's memory meanwhile: all that is ever written to it is the
-  // ranks' sum of it.
+  // Clears sums. Padding stays zero if it is in no other value's memory meanwhile: all that is ever written
+  // to it is the ranks' sum of it.
   void add_zeros(const Bucket& bucket) {
     const bool kept = bucket.kept.gradients;
     const FunctionKind begins = kept ? FunctionKind::clear : FunctionKind::zero;
@@ -184,7 +184,7 @@ class Packer {
 
   using Sums = std::set<std::pair<Id, AxisId>>;
 
-  // Each rank has the squares and counts of its parts only.
+  // Sums over the parts, since each rank has the squares and counts of its parts only.
   void sum_over_parts(FunctionKind function, const Sums& sums) {
     const std::vector<Id>& ops = program_.segment(program_.step_segment()).ops(function);
     Id before = none;

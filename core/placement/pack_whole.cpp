@@ -11,15 +11,15 @@ namespace {
 
 bool marks_any(const Name (&names)[max_marks]) { return !names[0].empty(); }
 
-// Says whether ranks have the same elements of both: a gradient is a sum that has been taken.
+// Says whether ranks have the same elements of both values: a gradient counts as a sum that has been taken.
 bool lie_alike(const Program& program, const Value& a, const Value& b) {
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if ((a.on(axis).is_sharded() || b.on(axis).is_sharded()) && a.on(axis) != b.on(axis)) return false;
   return a.dims == b.dims;
 }
 
-// Says whether it does the same to each element of the parameter and of what lies like it, by numbers that
-// are the same for all parameters.
+// Says whether an op does the same to each element of the parameter and of values placed like it, by numbers
+// that are the same for all parameters.
 bool is_flat(const Program& program, Id parameter, Id id) {
   const Op& op = program.op(id);
   if (op.exchange() || op.has_attr("axis")) return false;
@@ -31,7 +31,7 @@ bool is_flat(const Program& program, Id parameter, Id id) {
     if (operand == none) return true;
     const Value& value = program.value(operand);
     if (value.role == Role::runtime) return value.dims.empty();
-    if (value.own_shape) return false;  // whatever that is: it is not in parts
+    if (value.own_shape) return false;  // whatever it holds: it is not in parts
     return value.block > 1 || lie_alike(program, value, whole);
   });
 }
@@ -64,9 +64,9 @@ class WholeUpdates {
     Id parameter = none;
     std::vector<Id> ops;
     std::size_t next = 0;
-    std::map<Id, Id> flat;      // what the rank has of them in its part
-    std::map<Id, Id> together;  // what of that has been taken out, whole, by the former
-    std::map<Id, bool> dealt;   // results of whole ops: whether one rank alone has them
+    std::map<Id, Id> flat;      // flat value of the rank's part for each of the first member's values
+    std::map<Id, Id> together;  // whole values that have been taken out of those, by the member's own
+    std::map<Id, bool> dealt;   // results of whole ops: whether only one rank has them
   };
 
   std::size_t number_of(const Member& member) const {
@@ -130,7 +130,8 @@ class WholeUpdates {
         "behind, in an op that is alike for all elements");
   }
 
-  // What a member's value is once all ranks' parts of it are together. Parameters that are kept whole are.
+  // Returns a member's value once all ranks' parts of it are together. Parameters that are kept whole already
+  // are.
   Id whole(Member& member, Id value) {
     const Id flat = member.flat.at(value);
     if (value == member.parameter && !bucket_.kept.parameters) return value;
@@ -164,7 +165,7 @@ class WholeUpdates {
 
   // ------------------------------------------------------------- ops that are alike for all elements
 
-  // Adds one op in the place of the members' next ones.
+  // Adds one op in place of the members' next ones.
   void add_flat() {
     const Op op = program_.op(members_.front().ops[members_.front().next]);
     std::vector<Id> operands(op.operands.size(), none);

@@ -1,5 +1,5 @@
-// What the parts of the packer (pack.cpp) ask about a packing: of gradients that ranks sum, or of what
-// updates make of gradients.
+// Describes a packing to the parts of the packer (pack.cpp): of gradients that ranks sum, or of what updates
+// make of gradients.
 #pragma once
 
 #include <algorithm>
@@ -12,18 +12,18 @@ namespace prun {
 struct Packing {
   Program& program;
   const Optimizers& optimizers;
-  std::vector<AxisId> axes;  // each of several ranks
+  std::vector<AxisId> axes;  // axes of several ranks each
   KeptInParts kept;
-  std::int64_t microbatches = 0;  // 0: what is summed is gradients
+  std::int64_t microbatches = 0;  // 0 if gradients are summed
 
   // Where no axis sums what updates make, each microbatch is taken for a rank's.
   bool sums_in_update() const { return microbatches > 0; }
 
-  // One rank rounds what several would send in codes, its microbatches one by one as if each were another
-  // rank's, and has everything else as it would without parts.
+  // Says whether there is one rank: it rounds what several would send in codes, its microbatches one by one
+  // as if each were another rank's, and has everything else as it would without parts.
   bool is_alone() const { return program.mesh().extent(folded(axes)) == 1; }
 
-  // Gradients that do not travel in codes travel in this type.
+  // Returns the type in which gradients that are not coded travel.
   DType travels() const { return is_alone() ? program.precision().gradient : program.precision().reduce; }
 
   bool sums_codes(const Bucket& bucket) const {

@@ -28,7 +28,7 @@ std::vector<AxisId> ParameterGathers::axes_with_copy(const Bucket& bucket) const
   return axes;
 }
 
-// Where all ranks that have parts have a copy among them, their parts are that.
+// If all ranks that have parts have a copy among them, their parts are the copy.
 void ParameterGathers::add_copy(Bucket& bucket) {
   const std::vector<AxisId> inner = axes_with_copy(bucket);
   std::vector<AxisId> outer = axes_of(bucket.axis);
@@ -46,7 +46,8 @@ void ParameterGathers::add_copy(Bucket& bucket) {
   bucket.copy = program_.add_value(std::move(copy));
 }
 
-// From the rank's own part, by the copy if there is one: ranks have equal stretches of each of its parts.
+// Gathers from the rank's own part, by the copy if there is one: ranks have equal stretches of each of its
+// parts.
 void ParameterGathers::gather(const Bucket& bucket, Id own, Id all) {
   const auto along = [&](AxisId axis, int dim, bool direct) {
     return std::vector<AttrValue>{axis_attr(axis),

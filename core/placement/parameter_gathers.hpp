@@ -18,7 +18,7 @@ namespace prun {
 
 class ParameterGathers {
  public:
-  // `copy_axes`: of the ranks that have a copy among them; empty: there is none.
+  // `copy_axes` are the axes whose ranks have a copy among them; if they are empty, there is none.
   ParameterGathers(Program& program, std::vector<AxisId> copy_axes)
       : program_(program), copy_axes_(std::move(copy_axes)) {}
 
@@ -26,8 +26,8 @@ class ParameterGathers {
   void add(Bucket& bucket, bool in_codes);
 
  private:
-  // These are the first op of a function that exchanges, and the first behind all that do. A segment's
-  // exchanges stand side by side, with what encodes in front of them and what decodes behind.
+  // Names the first op of a function that exchanges, and the first behind all that do. A segment's exchanges
+  // stand one after another, with ops that encode before them and ops that decode behind.
   struct Exchanges {
     Id first = none, behind = none;
   };
@@ -45,7 +45,7 @@ class ParameterGathers {
 
   Program& program_;
   const std::vector<AxisId> copy_axes_;
-  std::map<std::pair<Id, FunctionKind>, Exchanges> exchanges_;  // by segment and function
+  std::map<std::pair<Id, FunctionKind>, Exchanges> exchanges_;  // exchanges by segment and function
 };
 
 }  // namespace prun

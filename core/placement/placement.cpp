@@ -59,7 +59,7 @@ class AxisPass {
     handed_on_ = wanted;
   }
 
-  // All who read it find it whole, as what is handed on is.
+  // Makes a carried value whole for all its readers, as the value handed on is.
   void complete(CarriedValue& carried) {
     const Id before = carried.value, segment = program_.value(before).segment;
     const Id whole = exchanges_.converted(before, handed_on(before), segment, FunctionKind::forward, none);
@@ -72,9 +72,9 @@ class AxisPass {
             if (program_.op(op).operands[i] == before) program_.replace_operand(op, i, whole);
   }
 
-  // The gradient of a carried value has its placement. Where every rank has it alike, the first summand, the
-  // last reader's, says whether ranks have a summand each: then it stays so until the value's own segment
-  // reads it.
+  // Says whether the op adds to the gradient of a carried value, which has the value's placement. If every
+  // rank has the value alike, the first summand, the last reader's, says whether ranks have a summand each:
+  // then it stays so until the value's own segment reads it.
   bool adds_to_carried(const Op& op) const {
     return op.function == FunctionKind::backward && program_.is_carried_gradient(op.operands.back());
   }
@@ -90,7 +90,7 @@ class AxisPass {
     sums_.note_placed(id);
   }
 
-  // Gradients of what is handed on have its placement.
+  // Visits backward: gradients of what is handed on have its placement.
   void visit_backward(Id id) {
     const SegmentData& segment = program_.segment(id);
     if (segment.outgoing_gradient != none)
@@ -102,7 +102,7 @@ class AxisPass {
     visit(id, FunctionKind::backward_weight);
   }
 
-  // Returns how a value is handed on: a partial sum is summed first, in parts where it can be.
+  // Returns how a value is handed on: a partial sum is summed first, in parts if that is possible.
   AxisPlacement handed_on(Id id) const {
     if (!axis_.now(id).is_incomplete() && !axis_.is_away(id)) return axis_.now(id);
     for (const Split& split : axis_.splits())
@@ -116,7 +116,8 @@ class AxisPass {
     for (Id op : ops) place(op);
   }
 
-  // The gradients of a parameter that two stages hold are added up before either is summed over this axis.
+  // Checks that the gradients of a parameter that two stages hold are added up before either is summed over
+  // this axis.
   void check_copies() const {
     for (const Id id : program_.parameters()) {
       const Value& copy = program_.value(id);
@@ -142,7 +143,7 @@ class AxisPass {
       standing_.meet(op, shape, sums_);
       return;
     }
-    if (op.exchanges_in_place()) {  // of another axis: here it changes nothing
+    if (op.exchanges_in_place()) {  // an exchange over another axis: here it changes nothing
       sums_.sum_twin_alike(op, id);
       sums_.note_placed(id);
       return;
@@ -154,7 +155,7 @@ class AxisPass {
     if (split) left = choice_.left_by(op, shape, *split);
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) != Access::read) continue;
-      // What is linear and added to a partial sum must count once.
+      // A linear operand that is added to a partial sum must count once.
       const bool joins = left.is_incomplete() && passes(shape, left, i);
       check_own(op, shape, i, split);
       need(op, id, i, under(split, op.operands[i], joins ? left : AxisPlacement::replicated()));
@@ -171,7 +172,7 @@ class AxisPass {
 
   static bool is_own(const OpShape& shape, std::size_t i) { return (shape.own >> i & 1u) != 0; }
 
-  // What is each rank's own is of use to an op that is split as the one was that made it.
+  // Checks that a value of each rank's own is read by an op that is split as the op that made it was.
   void check_own(const Op& op, const OpShape& shape, std::size_t i, const std::optional<Name>& split) const {
     const auto made = own_split_.find(op.operands[i]);
     if (made == own_split_.end()) return;
@@ -180,8 +181,8 @@ class AxisPass {
                    "' is each rank's own, and the op that made it is split otherwise; recompute that op");
   }
 
-  // Returns the placement of an operand when the op is split along that dimension; one that lacks it has the
-  // stated one.
+  // Returns the placement of an operand when the op is split along that dimension; an operand without it has
+  // the other placement given.
   AxisPlacement under(const std::optional<Name>& split, Id id, const AxisPlacement& else_where) const {
     return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : else_where;
   }
@@ -191,7 +192,7 @@ class AxisPass {
            kind == FunctionKind::backward_weight;
   }
 
-  // Operand i is read as `wanted`. `op` is a copy: the program grows.
+  // Ensures that operand i is read with the wanted placement. `op` is a copy: the program grows.
   void need(const Op& op, Id id, std::size_t i, const AxisPlacement& wanted) {
     const Id operand = op.operands[i];
     const AxisPlacement have = axis_.now(operand);
@@ -222,7 +223,7 @@ class AxisPass {
   AxisExchanges exchanges_;
   AxisSums sums_;
   OpChoice choice_;
-  std::map<Id, std::optional<Name>> own_split_;  // how the op is split that made each rank's own
+  std::map<Id, std::optional<Name>> own_split_;  // split of the op that made each rank's own value
   AxisPlacement handed_on_;
   std::set<Id> carried_begun_;  // gradients that a reader has added to
 };

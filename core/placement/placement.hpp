@@ -15,7 +15,8 @@
 
 namespace prun {
 
-// Needs the mesh and the splits. Throws an Error that names what does not divide or cannot be exchanged.
+// Places all values; it needs the mesh and the splits. Throws an Error that names what does not divide or
+// cannot be exchanged.
 void place_on_mesh(Program& program);
 
 }  // namespace prun

@@ -42,7 +42,7 @@ class SavedMoves {
         made_.insert(id);
   }
 
-  // What one of them changes, the other finds.
+  // Leaves out values that one of these ops changes: the others would find the change.
   void leave_what_changes(FunctionKind kind) {
     for (Id id : program_.segment(segment_).ops(kind))
       for (std::size_t i = 0; i < program_.op(id).operands.size(); ++i)
@@ -61,7 +61,8 @@ class SavedMoves {
     return found == moves_.end() ? nullptr : &*found;
   }
 
-  // The largest first, each where most is missing; what stays on the device is no move.
+  // Shares values out, the largest first, each where most is missing; a value that stays on the device is no
+  // move.
   void share_out() {
     std::vector<Move*> largest_first;
     double all = 0;
@@ -106,8 +107,8 @@ class SavedMoves {
     return program_.add_value(std::move(copy));
   }
 
-  // What has the longer way, by way of memory to a drive, leaves first, and returns behind what waits for no
-  // drive.
+  // Adds the copies. A value with the longer way, through memory to a drive, leaves first, and returns behind
+  // values that wait for no drive.
   void add_copies() {
     const auto copy = [&](bool drives, FunctionKind function, Id Move::*from, Id Move::*to) {
       for (const Move& move : moves_)
@@ -128,8 +129,8 @@ class SavedMoves {
 
   Program& program_;
   const Id segment_;
-  std::set<Id> made_;        // by forward, or by the one before
-  std::vector<Move> moves_;  // of those that backward reads, in that order
+  std::set<Id> made_;        // values made by forward, or by the function before
+  std::vector<Move> moves_;  // moves of those that backward reads, in that order
 };
 
 }  // namespace

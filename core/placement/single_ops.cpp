@@ -9,7 +9,7 @@ std::set<Id> gradients_of(const Program& program, const Bucket& bucket) {
   return gradients;
 }
 
-// A copy, which the removal of ops leaves as it is.
+// Returns a copy, which the removal of ops leaves as it is.
 std::vector<Id> ops_of(const Program& program, const Bucket& bucket, FunctionKind function) {
   return program.segment(bucket.segment).ops(function);
 }
@@ -38,7 +38,7 @@ std::set<AxisId> SingleOps::remove(const Bucket& bucket) const {
   return behind;
 }
 
-// Those that are as expected, one for each gradient.
+// Removes the ops, which must be as expected, one for each gradient.
 template <class Expected>
 void SingleOps::remove_each(const Bucket& bucket, FunctionKind function, Expected&& expected) const {
   const std::set<Id> gradients = gradients_of(program_, bucket);
@@ -65,7 +65,8 @@ void SingleOps::check_sums_or_casts(Id id, const std::set<Id>& gradients) const 
   if (gradient != none && !op.exchanges_in_place() && !op.def->converts) refuse(id, gradient);
 }
 
-// With the casts around it, where the gradient travels in another type. Returns whether it is one of these.
+// Removes a sum with the casts around it, if the gradient travels in another type. Returns whether it is a
+// sum of one of these gradients.
 bool SingleOps::remove_sum(Id sum, const std::set<Id>& gradients) const {
   const Id segment = program_.op(sum).segment, summed = program_.op(sum).operands[0];
   bool ours = gradients.count(summed) != 0;

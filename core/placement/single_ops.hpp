@@ -1,4 +1,4 @@
-// Removes the ops of single gradients that a bucket's take the place of.
+// Removes the ops of single gradients that a bucket's ops replace.
 #pragma once
 
 #include <set>
@@ -11,12 +11,11 @@ class SingleOps {
  public:
   explicit SingleOps(const Packing& packing) : packing_(packing), program_(packing.program) {}
 
-  // Leaves sums over other axes. Returns those axes behind the bucket's over which what was removed had
-  // summed.
+  // Removes the ops, but leaves sums over other axes. Returns those axes behind the bucket's over which the
+  // removed ops had summed.
   std::set<AxisId> remove(const Bucket& bucket) const;
 
-  // Refuses an op of somebody's who works on a gradient: it would find parts where it was written for the
-  // whole.
+  // Refuses a strategy's op on a gradient: it would find parts where it was written for the whole.
   [[noreturn]] void refuse(Id op, Id gradient) const;
 
  private:

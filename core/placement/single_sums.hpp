@@ -1,4 +1,4 @@
-// The sums of single gradients over ranks, with the casts around them, of which a bucket's take the place.
+// Finds the sums of single gradients over ranks, with the casts around them, which a bucket's sum replaces.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ class SingleSums {
   // Returns the further axes over which the bucket is to be summed for that gradient, in words.
   std::string summed_behind(const Bucket& bucket, Id gradient) const;
 
-  // Returns the casts to and from what is summed, where a gradient travels in another type.
+  // Returns the casts to and from what is summed, if a gradient travels in another type.
   std::vector<Id> casts_around(Id sum) const;
 
  private:

@@ -30,7 +30,7 @@ class OpSplitter {
  public:
   OpSplitter(Program& program, Id op) : program_(program), id_(op), op_(program.op(op)) {}
 
-  // Says whether the op could be split.
+  // Splits the op if it can be split, and says whether it could.
   bool run(const Wish& wish) {
     const OpShape shape = program_.shape(op_);
     SplitApi api{};
@@ -75,7 +75,7 @@ class OpSplitter {
   bool emitted_ = false;
 };
 
-// Returns the axes that are asked to split a dimension, or none.
+// Returns the axes that are requested to split a dimension, or none.
 Wish wish_for(const Program& program, const Name& dim) {
   for (Wish& wish : wishes_of(program))
     if (wish.dim == dim) return std::move(wish);

@@ -9,8 +9,8 @@ namespace prun {
 // Is called after add_backward and before place_on_mesh's axes. The ops still write the same values.
 void split_ops(Program& program);
 
-// Likewise each op that computes its gradients in forward, along whatever it wants whole: so that its loss
-// can be had without them.
+// Rewrites likewise each op that computes its gradients in forward, along any dimension that it wants whole:
+// so that its loss can be computed without them.
 void take_heads_apart(Program& program);
 
 }  // namespace prun

@@ -32,7 +32,7 @@ void StandingExchanges::meet(const Op& op, const OpShape& shape, AxisSums& sums)
         op,
         "its rule does not mark both the dimension that was in parts and the one that comes to be as "
         "whole (s.whole)");
-  // An op may have called what it found largest a sum that is not one.
+  // An op may have called the largest that it found a sum, although it is none.
   const AxisPlacement from = kind == CommKind::all_gather || swaps       ? parts
                              : largest && axis_.now(before).is_maximum() ? AxisPlacement::maximum()
                                                                          : AxisPlacement::partial();

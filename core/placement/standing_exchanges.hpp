@@ -14,14 +14,14 @@ class StandingExchanges {
   explicit StandingExchanges(AxisState& axis);
 
   // Adds to what the op wants whole: an all-to-all over an axis before this one needs dimensions whole here.
-  // Its blocks are better made of what is whole, and put together as they lie.
+  // Its blocks are better made from whole values, and combined as they lie.
   void want_whole(const Op& op, OpShape& shape) const;
-  // One over this axis must find what it changes.
+  // Places an exchange over this axis, which must find the placement that it changes.
   void meet(const Op& op, const OpShape& shape, AxisSums& sums);
 
  private:
   AxisState& axis_;
-  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // of all-to-alls
+  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // blocks of all-to-alls
 };
 
 }  // namespace prun

@@ -46,7 +46,7 @@ Id SummandExchanges::sum_of(Id summand, Id before) {
   return add("decode", {codes}, decoded, before);
 }
 
-// What a step that is not kept leaves out is left out for good, as the step is.
+// What codes leave out of a step that is not kept is lost for good, as the step is.
 Id SummandExchanges::encoded(Id numbers, Id error, Id before) {
   return add("encode_onward", {numbers, error, program_.runtime("keep")}, std::span(&signs, 1), before);
 }
@@ -57,7 +57,7 @@ Id SummandExchanges::add(const char* kind, std::initializer_list<Id> inputs, std
                                   std::span(inputs.begin(), inputs.size()), attrs, before)[0];
 }
 
-// `of_ranks`: each rank has one of its own.
+// Adds a value for what codes leave out; `of_ranks` says that each rank has one of its own.
 Id SummandExchanges::add_error(const char* name, Id like, bool of_ranks) {
   Value error;
   error.name = detail::concat("bucket.", number_, ".", name);

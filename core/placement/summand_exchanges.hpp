@@ -1,11 +1,12 @@
 // Sums over ranks, in signs (prun/block_codes.hpp), what a bucket's update makes of each rank's own summand
-// of the gradients. Each rank encodes what it has and what codes left out before, one all-to-all brings every
+// of the gradients. Each rank encodes its value and what codes left out before, one all-to-all gives every
 // rank the codes of its part, it adds them up in the order of the ranks, encodes the sum likewise, and the
 // parts are gathered. What codes leave out is state: one for each rank, and one for each part of the sum.
 //
-// Two other designs. Signs in the place of the gradient's all-reduce would be one exchange among others, but
-// the second moment needs gradients, and momentum is what signs with feedback are good for. A comm plugin
-// that compresses would have the errors in its own memory, where no plan counts and no checkpoint has them.
+// There are two other designs. Signs in place of the gradient's all-reduce would be one exchange among
+// others, but the second moment needs gradients, and momentum is what signs with feedback are good for. A
+// comm plugin that compresses would have the errors in its own memory, where no plan counts and no checkpoint
+// has them.
 #pragma once
 
 #include "program/step_program.hpp"
