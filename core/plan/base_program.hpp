@@ -1,4 +1,4 @@
-// Two programs over one memory: the plan of one is made over that of the other.
+// Puts two programs over one memory: the plan of one is made over that of the other.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -13,10 +13,10 @@ struct BaseProgram {
   const Plan& plan;
 
   // Says whether the program over it is the same, for a step of other microbatches: what the host and the
-  // step hand over to each other lies there as well, and what a save reads is read as the plan beneath says.
+  // step exchange lies there as well, and what a save reads is read as the plan beneath says.
   bool is_of(const Program& above) const { return &program == &above; }
 };
-// Lets a plan have as much memory as one that was made over it.
+// Gives a plan as much memory as one that was made over it.
 void make_room(Plan& plan, const Plan& above);
 
 }  // namespace prun

@@ -5,11 +5,11 @@
 namespace prun {
 namespace {
 
-// An allocator keeps so much with each block, beside its bytes.
+// An allocator keeps so many bytes with each block, beside the block's own.
 constexpr std::int64_t of_block = 16;
-// A call takes so much besides, for its waits, stamps and edges, by side, and for how it is found.
+// A call takes so many bytes besides, for its waits, stamps and edges, by side, and for its lookup.
 constexpr std::int64_t of_call = 640;
-// A launch stands with its piece, in the work of its queue, and with the device.
+// A launch is kept with its piece, in the work of its queue, and with the device.
 constexpr std::int64_t launch_copies = 3;
 
 std::int64_t bytes_of(const PlannedStep& step, FunctionKind kind) {

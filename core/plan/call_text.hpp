@@ -1,4 +1,4 @@
-// A call in words, for flight records, traces and messages.
+// Writes a call in words, for flight records, traces and messages.
 #pragma once
 
 #include <string>

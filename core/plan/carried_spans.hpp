@@ -1,5 +1,5 @@
-// Over which part of the chain each carried value is needed: from the instance of its segment to the last one
-// that reads it or adds to its gradient.
+// Finds over which part of the chain each carried value is needed: from the instance of its segment to the
+// last one that reads it or adds to its gradient.
 #pragma once
 
 #include <vector>
@@ -12,14 +12,14 @@ struct CarriedSpan {
   CarriedValue of;
   std::int32_t from = 0, last = 0;  // instances of the chain
 
-  // Says whether it crosses the border before an instance of the chain.
+  // Says whether the value crosses the border before an instance of the chain.
   bool crosses(std::int32_t instance) const { return from < instance && instance <= last; }
-  // Says whether instances [begin, end) of the chain have to do with it, or pass it on.
+  // Says whether instances [begin, end) of the chain use the value, or pass it on.
   bool meets(std::int32_t begin, std::int32_t end) const { return from < end && begin <= last; }
 
-  // Says whether it comes with what comes in to a chunk, and goes with what that hands on: to ranks that have
-  // it not yet. Its gradient goes the other way over every border between ranks, so that summands come in the
-  // order of backward.
+  // Says whether the value comes with a chunk's input, and goes with its output: to ranks that do not have it
+  // yet. Its gradient goes the other way over every border between ranks, so that summands come in the order
+  // of backward.
   bool arrives(const Work& work, const ChunkWork& chunk) const {
     return gradient_leaves(work, chunk) && chunk.held <= from;
   }

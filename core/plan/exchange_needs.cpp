@@ -20,7 +20,7 @@ bool is_staged(const DeviceInfo& device, const CommInfo& comm) {
 
 namespace {
 
-// One of the operations of an exchange, as far as it is known before there is memory.
+// Returns one of the operations of an exchange, as far as it is known before there is memory.
 CommOp operation_of(const PlannedExchange& exchange) {
   CommOp op;
   op.kind = exchange.kind;
@@ -54,7 +54,7 @@ class AskedNeeds {
     CommNeeds needs;
     CommOp op = operation_of(exchange);
     const StagedChunks chunks(op, size_);
-    const std::int64_t others = staged_ ? chunks.count() - 1 : 0;  // all alike, before the last
+    const std::int64_t others = staged_ ? chunks.count() - 1 : 0;  // all of one size, before the last
     if (others > 0) {
       op.count = chunks.elements(0);
       add(op, others * exchange.pieces, needs);
@@ -75,7 +75,7 @@ class AskedNeeds {
   CommInterface& comm_;
   const std::int32_t place_, size_;
   const bool staged_;
-  // Layers have the same exchanges, and a plugin may have to count each message of one.
+  // Layers have the same exchanges, and a plugin may have to count each message of one, so needs are kept.
   std::map<std::tuple<CommKind, DType, std::int64_t, std::int32_t>, CommNeeds> asked_;
 };
 
@@ -85,7 +85,7 @@ CommNeeds planned_needs(const Mesh& mesh, const Plan& plan, std::int64_t rank, C
                         std::size_t queue, bool staged) {
   const std::vector<int> members = plan.queues[queue].members(mesh, rank);
   AskedNeeds asked(comm, place_among(members, rank), narrow<std::int32_t>(members.size()), staged);
-  std::map<const PlannedStep*, CommNeeds> known;  // many calls run the same step
+  std::map<const PlannedStep*, CommNeeds> known;  // needs by step, since many calls run the same step
   CommNeeds total;
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;

@@ -17,7 +17,7 @@ std::int32_t add_instance(const Instance& instance, Plan& plan, std::vector<std:
   return at;
 }
 
-// For what another rank's segment carries to a chunk of this one, or over it.
+// Adds stubs for what another rank's segment carries to a chunk of this one, or over it.
 void add_carried_stubs(const Program& program, const Work& work, Plan& plan) {
   for (const CarriedSpan& span : carried_spans(program)) {
     const Id segment = program.value(span.of.value).segment;
@@ -47,7 +47,7 @@ Numbered<Instance> chain_of(const Program& program) {
   return chain;
 }
 
-// Chunks by stage, so that one lies behind the one it goes on from.
+// Lists chunks by stage, so that one lies behind the one it goes on from.
 std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan) {
   std::vector<std::int32_t> first_instance(program.segment_count(), -1);
   const auto add = [&](const Instance& instance) { return add_instance(instance, plan, first_instance); };

@@ -12,10 +12,11 @@ namespace prun {
 // Returns all repetitions of all segments of the model.
 Numbered<Instance> chain_of(const Program& program);
 
-// Fills plan.instances and plan.chunks. Returns the first instance of each segment; -1: this rank has none.
+// Fills plan.instances and plan.chunks. Returns the first instance of each segment, or -1 if this rank has
+// none.
 std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan);
 
-// Returns those of the chain that a rank holds, without receive stubs.
+// Returns those instances of the chain that a rank holds, without receive stubs.
 std::vector<std::int32_t> held_instances(const Plan& plan);
 
 }  // namespace prun

@@ -10,7 +10,7 @@ bool of_microbatch(FunctionKind kind) {
 }
 
 struct Launches {
-  std::int64_t each = 0, once = 0;  // of a microbatch, and beside them
+  std::int64_t each = 0, once = 0;  // launches of a microbatch, and those outside microbatches
 };
 
 Launches count(const Program& program) {

@@ -5,10 +5,10 @@
 
 namespace prun {
 
-// Bytes that an operation among `members` ranks is about: what each has of the larger of `in` and `out`.
+// Returns the bytes of an operation among `members` ranks: what each has of the larger of `in` and `out`.
 std::int64_t exchange_bytes(const PlannedExchange& exchange, std::int64_t members);
 
-// Says whether a step is a copy from the recipe's device's own memory to what is beside it, or back.
+// Says whether a step is a copy from the recipe's device's own memory to other memory, or back.
 enum class Direction : std::uint8_t { stays, to_host, to_device };
 Direction direction_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
@@ -20,14 +20,14 @@ struct MovedBytes {
 };
 MovedBytes moved_bytes(const Program& program, const Plan& plan);
 
-// Returns the link that a copy goes over, by number: one each way between the recipe's device and what is
-// beside it, and between each tier and memory; -1: none.
+// Returns the number of the link that a copy goes over: there is one each way between the recipe's device and
+// other memory, and between each tier and memory; -1: none.
 std::int32_t link_of(const Program& program, const Plan& plan, const PlannedStep& step);
 
-// Counts bytes that a step moves through memory of the host: of a copy, each side that is there; of what a
-// further device computes on the host's cores, all that the op reads and writes. What the recipe's device
-// computes there finds much of it in caches, and is left out. `on_host` says by device whether its memory is
-// the host's.
+// Counts bytes that a step moves through host memory: for a copy, each side that is there; for what a further
+// device computes on the host's cores, all that the op reads and writes. What the recipe's device computes
+// there finds much of it in caches, and is left out. `on_host` says by device whether its memory is the
+// host's.
 double host_bytes(const Program& program, const Plan& plan, const PlannedStep& step,
                   const Numbered<bool>& on_host);
 

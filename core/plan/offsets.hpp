@@ -14,7 +14,7 @@ constexpr std::int64_t align(std::int64_t bytes, std::int64_t unit = alignment) 
 // Transfers of drives are aligned to this, on the drive and in memory.
 inline constexpr std::int64_t drive_alignment = 4096;
 
-// Lists, for each thing, those that need their memory while it does; each pair is added once.
+// Lists, for each thing, those that need their memory at the same time; each pair is added once.
 class Conflicts {
  public:
   explicit Conflicts(std::size_t things) : with_(things) {}
@@ -28,7 +28,7 @@ class Conflicts {
 
 struct Offsets {
   std::vector<std::int64_t> of;
-  std::int64_t bytes = 0;  // of all together
+  std::int64_t bytes = 0;  // bytes of all things together
 };
 
 // Returns offsets such that no two things that conflict overlap: the largest comes first, each at the lowest
@@ -44,10 +44,10 @@ struct Lifetime {
   std::int64_t offset = -1;
 };
 
-// Gives each an offset, a multiple of `unit`, such that no two that live at once overlap; returns the bytes
-// needed.
+// Gives each lifetime an offset, a multiple of `unit`, such that no two that live at once overlap; returns
+// the bytes needed.
 std::int64_t assign_offsets(std::vector<Lifetime>& lifetimes, std::int64_t unit = alignment);
-// Places them side by side, as they come.
+// Places them one after another, in the given order.
 std::int64_t assign_offsets_in_order(std::vector<Lifetime>& lifetimes);
 
 }  // namespace prun

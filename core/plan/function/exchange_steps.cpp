@@ -16,7 +16,7 @@ std::int64_t ranks_of(const Program& program, const Op& op, Id id) {
   return ranks;
 }
 
-// A comm plugin reads and writes as much as the kind says.
+// Checks the sizes: a comm plugin reads and writes as much as the kind says.
 void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const OperandShape& in,
                  const OperandShape& out) {
   const CommKind kind = op.exchange()->kind;
@@ -28,7 +28,8 @@ void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const
               "; exchange a value that lies as it needs");
 }
 
-// What is exchanged as it lies, along a dimension, is as many pieces as there are places before that.
+// Returns the number of pieces: a value that is exchanged as it lies, along a dimension, has as many as there
+// are places before that dimension.
 std::int64_t pieces_of(const Program& program, const Op& op, Id id, const OperandShape& in) {
   std::int64_t pieces = 1;
   if (op.has_attr("direct") && program.attr(id, "direct") != 0)
@@ -49,8 +50,8 @@ bool holds_sums(Region region) {
 bool follows(const Program& program, const PlannedStep& a, const PlannedStep& b, std::int64_t fence) {
   if (!a.exchange || !b.exchange || program.axis_of(a.op) != program.axis_of(b.op)) return false;
   if (!sums_in_place(program, a) || !sums_in_place(program, b)) return false;
-  // What two stages hold must be summed in the same order on both, which goes by the place within an
-  // exchange.
+  // A value that two stages hold must be summed in the same order on both, which depends on the place within
+  // an exchange.
   if (is_tied(program, a.operands.back().value) || is_tied(program, b.operands.front().value)) return false;
   const Address &x = a.exchange->in, &y = b.exchange->in;
   return a.exchange->dtype == b.exchange->dtype && x.region == y.region && holds_sums(x.region) &&
@@ -66,7 +67,7 @@ std::optional<PlannedExchange> exchange_of(const Program& program, Id id, const 
   if (!exchange) return std::nullopt;
   const OperandShape &in = shape.operand[0], &out = shape.operand[shape.count - 1];
   check_sizes(program, op, ranks_of(program, op, id), in, out);
-  // A reduce-scatter counts what is left of it, an all-to-all what goes to each, the others what goes in.
+  // A reduce-scatter counts its output, an all-to-all what goes to each rank, the others their input.
   const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
   const std::int64_t parts = exchange->kind == CommKind::all_to_all ? ranks_of(program, op, id) : 1;
   return PlannedExchange{.kind = exchange->kind,

@@ -18,8 +18,8 @@ bool depends(const Op& later, const Op& earlier) {
   return false;
 }
 
-// An exchange for a piece begins in front of the op that looks across parts for the piece before: it travels
-// while that op runs, in memory that the op does not free for it.
+// Moves exchanges for pieces ahead: one begins before the op that reads across parts for the piece before,
+// and travels while that op runs, in memory that the op does not free for it.
 std::vector<Id> with_pieces_ahead(const Program& program, const std::vector<Id>& ops) {
   std::vector<Id> ordered;
   for (const Id id : ops) {

@@ -9,10 +9,10 @@ namespace prun {
 
 // Returns the program's order, with two exceptions. The functions that frame a step exchange all they can at
 // once, after all that they can compute before, since each handoff between queues takes time. Exchanges of
-// pieces begin one op that looks across ranks ahead, and travel beside it.
+// pieces begin one op that reads across ranks earlier, and travel beside it.
 std::vector<Id> ordered_ops(const Program& program, Id segment, FunctionKind kind);
 
-// It says whether the op looks at parts of sequences that other ranks have (OpDef::across).
+// Says whether the op reads parts of sequences that other ranks have (OpDef::across).
 bool looks_across(const Program& program, Id op);
 
 }  // namespace prun

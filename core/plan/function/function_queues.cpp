@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-// The one of that name; added if there is none.
+// Returns the queue of that name, which is added if there is none.
 std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
   const auto found = std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& other) {
     return other.name == queue.name && other.axis == queue.axis;
@@ -20,7 +20,8 @@ std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
   return at;
 }
 
-// Exchanges that should not wait for each other have communicators of their own.
+// Returns the purpose of a communicator: exchanges that should not wait for each other have communicators of
+// their own.
 const char* purpose_of(FunctionKind kind) {
   if (kind == FunctionKind::reduce) return ".reduce";
   if (kind == FunctionKind::tie) return ".tie";
@@ -29,7 +30,7 @@ const char* purpose_of(FunctionKind kind) {
   return "";
 }
 
-// Whether it is a copy of what is fetched, of what leaves or for an update elsewhere.
+// Says whether a step copies a value that is fetched, leaves, or is updated elsewhere.
 bool moves(const Program& program, const Reach& reach, FunctionKind kind, const PlannedStep& step) {
   const Op& op = program.op(step.op);
   return op.def->copies &&
@@ -37,8 +38,9 @@ bool moves(const Program& program, const Reach& reach, FunctionKind kind, const 
           kind == FunctionKind::bring_back || (kind == FunctionKind::update && reach.crosses(op)));
 }
 
-// Copies that a device does for another's function, and those of what is fetched and of what leaves, have a
-// queue each way: a link carries both at once, and neither may hold up what is loaded.
+// Returns the queue of a kernel. Copies that a device does for another's function, and copies of what is
+// fetched or leaves, have a queue each way: a link carries both at once, and neither may delay what is
+// loaded.
 QueueInfo queue_of_kernel(const Program& program, const Reach& reach, FunctionKind kind,
                           const PlannedStep& step) {
   const bool own = step.device == reach.device() && !moves(program, reach, kind, step),
@@ -58,7 +60,7 @@ QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const Pla
   return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
 }
 
-// A piece ends with a step that takes at least so long.
+// Returns the time of a step that ends a piece: such a step takes at least so long.
 double much_of(const Program& program, const PlannedFunction& function) {
   constexpr double part = 1.0 / 16;
   double all = 0;
@@ -81,8 +83,8 @@ std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                  : queue_of_kernel(program, reach, function.kind, step),
                    queues);
     const auto at = static_cast<std::int32_t>(i);
-    // An op that looks across ranks and stands right behind an exchange needs nothing of it: the exchange is
-    // for what follows, which waits for it by itself.
+    // An op that reads across ranks right behind an exchange does not need that one's result: the exchange is
+    // for later ops, which wait for it themselves.
     const bool apart = (pieces.size() > 1 && looks_across(program, function.steps[pieces.back().first].op)) ||
                        (i > 0 && nominal_seconds(program, function.steps[i - 1]) >= much);
     if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});

@@ -1,4 +1,4 @@
-// Which queues a function's steps run in.
+// Decides which queues a function's steps run in.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace prun {
 
 // Cuts the steps where the queue changes, and `finely` also behind each step that takes a good part of the
-// function's time, so that calls of others can stand in between. Adds to `queues` those that there are not
+// function's time, so that calls of others can stand in between. Adds to `queues` those that are not there
 // yet.
 std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
                                    const PlannedFunction& function, bool finely,

@@ -15,7 +15,7 @@ void FunctionScratch::add_workspace(MemoryPlace place, std::int64_t bytes, std::
     among_[at] = add_lifetime(place, bytes, at);
     return;
   }
-  // No two are in use at once.
+  // Workspaces share these bytes: no two are in use at once.
   const std::int32_t range = range_of(layout_, place);
   const auto number = static_cast<std::size_t>(range);
   if (apart_.size() <= number) apart_.resize(number + 1);

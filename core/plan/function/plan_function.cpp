@@ -14,8 +14,8 @@
 namespace prun {
 namespace {
 
-// A reduction runs beside other functions, and so does an update on another device, or the copies for one:
-// they share no scratch with them.
+// Returns the region of a function's scratch. A reduction runs beside other functions, and so does an update
+// on another device, or the copies for one: they share no scratch with them.
 Region scratch_region(const Program& program, const Reach& reach, Id segment, FunctionKind kind) {
   if (kind == FunctionKind::reduce) return Region::bucket;
   if (kind != FunctionKind::update) return Region::scratch;
@@ -58,7 +58,7 @@ class FunctionPlanner {
       add_step(op);
       if (looks_across(program_, op)) keep_what_travels();
     }
-    // What travels together must lie together.
+    // Values that travel together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
     function_.scratch_bytes = scratch_.assign(reduces);
     function_.workspace_bytes = scratch_.workspace_bytes();
@@ -69,7 +69,7 @@ class FunctionPlanner {
   }
 
  private:
-  // Calls of several lanes need it one after the other.
+  // Returns the region of workspaces: calls of several lanes need it one after the other.
   Region workspace_region(const Program& program, Id segment, FunctionKind kind) const {
     const Region scratch = scratch_region(program, reach_, segment, kind);
     return plan_.lanes > 1 && scratch == Region::scratch ? Region::workspace : scratch;
@@ -95,15 +95,15 @@ class FunctionPlanner {
     function_.steps.push_back(std::move(step));
   }
 
-  // The last step must not wait for the exchanges right in front of it: what they read stays where nothing of
-  // that step lies.
+  // Keeps what the exchanges right before the last step read: that step must not wait for them, so none of
+  // its values may lie there.
   void keep_what_travels() {
     const auto now = narrow<std::int32_t>(function_.steps.size()) - 1;
     for (std::int32_t at = now - 1; at >= 0 && function_.steps[at].exchange; --at)
       operand_of(function_.steps[at].operands.front().value, now);
   }
 
-  // With its address, where it has one already.
+  // Returns a value as operand, with its address if it has one already.
   PlannedOperand operand_of(Id value, std::int32_t at) {
     if (value == none) return {};
     const auto home = plan_.homes.find(value);
@@ -131,7 +131,7 @@ class FunctionPlanner {
     step.exchange->out = step.operands.back().address;
   }
 
-  // Values that lie side by side have no room between them: the fences are those of all of them.
+  // Adds fences: values that lie side by side have no room between them, so they share the outer ones.
   void fence(PlannedStep& step) const {
     if (!step.kernel) return;
     for (std::size_t i = 0; i < step.operands.size(); ++i) {

@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Serves the ops of a function that one device runs. It needs the homes of values that outlive it.
+// Answers for the ops of a function that one device runs. It needs the homes of values that outlive it.
 class Reach {
  public:
   Reach(const Program& program, const Lowering& lowering, const Plan& plan, std::int32_t device)
@@ -22,7 +22,8 @@ class Reach {
 
   // Says whether an op copies from one memory to another.
   bool crosses(const Op& op) const;
-  // The function's device; of a copy that this cannot do, one that can: rather one that does it meanwhile.
+  // Returns the function's device or, for a copy that it cannot do, one that can: preferably one that does
+  // the copy meanwhile.
   std::int32_t runner_of(const Op& op) const;
   // Throws an Error naming an operand that the device does not reach.
   void check(const Op& op, std::int32_t device) const;

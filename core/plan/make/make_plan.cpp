@@ -23,8 +23,8 @@
 namespace prun {
 namespace {
 
-// Steps of one microbatch that are updated at once are as many as stages come behind, each with slots of its
-// own; the others have a gradient that outlasts the step.
+// Sets the sides of steps. Steps of one microbatch that are updated at once are as many as stages come
+// behind, each with slots of its own; for the others, a gradient outlasts the step.
 void take_sides(const Period& period, Plan& plan) {
   plan.running = period.running;
   if (period.at_once) {
@@ -39,7 +39,7 @@ void take_sides(const Period& period, Plan& plan) {
   plan.input_slots = plan.sides * plan.microbatches;
 }
 
-// With the queues and ranges that every plan has.
+// Begins a plan, with the queues and ranges that every plan has.
 Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t rank, const Work& work,
                 const BaseProgram* base_program) {
   Plan plan;
@@ -50,7 +50,8 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   plan.microbatches = microbatches;
   plan.lanes = work.lanes;
   plan.overlaps = !work.period.passes.empty();
-  // A pipeline comes back to each of them later. Those that go side by side come before the next ones.
+  // A pipeline comes back to each instance later. Microbatches that go side by side come before the next
+  // ones.
   if (work.interleaves())
     plan.input_slots = work.lanes > 1 ? std::min<std::int64_t>(microbatches, 2 * work.lanes) : microbatches;
   if (plan.overlaps) take_sides(work.period, plan);
@@ -61,8 +62,8 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   return plan;
 }
 
-// Returns the delays of a segment's instances here, each once: a function is planned for each. -1: one is
-// planned for all.
+// Returns the delays of a segment's instances on this rank, each once: a function is planned for each. -1
+// means that one is planned for all.
 std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id segment, FunctionKind kind) {
   const bool by_delay = kind == FunctionKind::forward || kind == FunctionKind::backward ||
                         kind == FunctionKind::backward_weight || kind == FunctionKind::update;
@@ -73,7 +74,7 @@ std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id
   return {delays.begin(), delays.end()};
 }
 
-// Each segment's, but for those of which other ranks hold all instances.
+// Plans the functions of each segment, except for segments of which other ranks hold all instances.
 void plan_functions(const Program& program, const Lowering& lowering, const Homes& around,
                     std::span<const std::int32_t> first_instance, Plan& plan) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)

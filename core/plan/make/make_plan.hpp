@@ -13,19 +13,20 @@
 
 namespace prun {
 
-// Throws an Error naming what does not fit.
+// Makes the plan. Throws an Error naming what does not fit.
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                std::int64_t rank = 0);
-// Unproven, a plan is one of many that are compared, and nobody may run it.
+// An unproven plan is one of many that are compared, and must not be run.
 enum class Proof : std::uint8_t { whole, left_out };
 Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches, std::int64_t rank,
                const Work& work, const BaseProgram* base_program = nullptr, Proof proof = Proof::whole);
 
-// What a plan begins with, before any call has a place: functions with their steps, and what each instance of
-// a segment keeps. It costs what the program's size does, however many layers and microbatches there are.
+// Holds what a plan begins with, before any call has a place: functions with their steps, and what each
+// instance of a segment keeps. Making it costs what the program's size does, however many layers and
+// microbatches there are.
 struct PlanOutline {
   Plan plan;
-  std::vector<RegionBytes> sizes;  // by segment
+  std::vector<RegionBytes> sizes;  // listed by segment
 };
 PlanOutline outline_plan(const Program& program, const Lowering& lowering, std::int64_t microbatches,
                          std::int64_t rank, const Work& work);

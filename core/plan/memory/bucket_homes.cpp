@@ -21,7 +21,7 @@ class BucketHomes {
     place_codes();
     place_copy();
     if (bucket_.own_fetched != none) place_part(bucket_.own_fetched, parameters, bucket_.axis);
-    if (bucket_.all_gradients == none) return;  // frozen
+    if (bucket_.all_gradients == none) return;  // frozen parameters
     std::vector<Id> gradients;
     for (Id id : bucket_.parameters) gradients.push_back(program_.value(id).gradient);
     const Address whole = place_members(bucket_.kept.gradients ? Region::unreduced : Region::gradient,
@@ -32,7 +32,7 @@ class BucketHomes {
   }
 
  private:
-  // The bytes of all of them.
+  // Places the members, and returns the bytes of all of them.
   Address place_members(Region region, const std::vector<Id>& members, Id all, Id own) {
     const Address whole = place_whole(region, all);
     for (std::size_t i = 0; i < members.size(); ++i)
@@ -41,7 +41,8 @@ class BucketHomes {
     return whole;
   }
 
-  // For as long as what they stand for. The rank's own lie in their place in the copy, where there is one.
+  // Places codes for as long as the values they stand for. The rank's own lie in their place in the copy, if
+  // there is one.
   void place_codes() {
     if (bucket_.all_codes == none) return;
     const Address whole = place_whole(Region::gathered, bucket_.all_codes);

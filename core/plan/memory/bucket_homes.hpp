@@ -1,4 +1,4 @@
-// Where the members of a bucket lie, side by side, and the views over them.
+// Decides where the members of a bucket lie, side by side, and the views over them.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// What is not kept whole lies in memory that instances have in turn. `around`: of values that lie side by
-// side, the bytes of all of them.
+// Places a bucket; values that are not kept whole lie in memory that instances have in turn. `around` gets,
+// for values that lie side by side, the bytes of all of them.
 void place_bucket(const Program& program, const Bucket& bucket, std::int32_t first_instance, HomeRoom& room,
                   Homes& homes, Homes& around);
 

@@ -1,4 +1,4 @@
-// Gives values room in their regions, one beside the other.
+// Gives values room in their regions, one behind the other.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace prun {
 
 class HomeRoom {
  public:
-  // `base_program`: where what lasts lies already; null: nowhere.
+  // `base_program` says where values that last lie already; null: nowhere.
   HomeRoom(const Program& program, const Lowering& lowering, const BaseProgram* base_program, Layout& layout)
       : program_(program),
         lowering_(lowering),
@@ -21,10 +21,10 @@ class HomeRoom {
         layout_(layout),
         sizes_(program.segment_count()) {}
 
-  // Takes room for one repetition of a segment, to which the address belongs.
+  // Takes room for one repetition of the segment that the address belongs to.
   Address take(Id value, Region region, Id segment);
 
-  // Returns what has been taken so far, by segment.
+  // Returns the bytes taken so far, by segment.
   std::vector<RegionBytes> sizes() && { return std::move(sizes_); }
 
  private:

@@ -28,22 +28,22 @@ Region region_of_saved(const Value& value, FunctionKind writer) {
   return writer == FunctionKind::forward ? Region::leaving : Region::returned;
 }
 
-// Whether a staged value is a microbatch's; the others are a step's.
+// Says whether a staged value is a microbatch's; the others are a step's.
 bool is_loaded(const Program& program, Id staged) {
   const std::vector<Id>& loads = program.segment(program.step_segment()).ops(FunctionKind::load);
   return std::any_of(loads.begin(), loads.end(),
                      [&](Id op) { return program.op(op).operands.front() == staged; });
 }
 
-// Gradients in the order of their parameters, whatever the order in which backward needed them first: a
-// reduction packs them as they lie.
+// Returns gradients in the order of their parameters, whatever the order in which backward needed them first:
+// a reduction packs them as they lie.
 std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>& values) {
   std::vector<Id> ordered;
   for (Id id : values) {
     const Value& value = program.value(id);
     const bool in_bucket = value.bucket >= 0;
     if (value.role == Role::view || (value.role == Role::parameter && in_bucket)) continue;
-    if (value.role == Role::fetched && in_bucket) continue;  // a copy, which lies as its bucket says
+    if (value.role == Role::fetched && in_bucket) continue;  // a copy whose place its bucket decides
     if (value.role != Role::activation && (value.role != Role::gradient || value.in_turn))
       ordered.push_back(id);
     if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
@@ -51,7 +51,7 @@ std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>
   return ordered;
 }
 
-// What lies with others cannot lie elsewhere.
+// Refuses a place elsewhere for a value that lies with others.
 void check_places(const Program& program, const Plan& plan) {
   for (const auto& [id, address] : plan.homes) {
     const Value& value = program.value(id);
@@ -65,13 +65,14 @@ void check_places(const Program& program, const Plan& plan) {
   }
 }
 
-// Of two steps that overlap, these functions of the one are done before those of the other begin.
+// Says whether the function ends a step: of two steps that overlap, these functions of the one are done
+// before those of the other begin.
 bool ends_step(const Program& program, FunctionKind kind) {
   return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::report ||
          (kind == FunctionKind::update && !program.delays().at_once);
 }
 
-// The oldest parameters that passes of a segment's instances here read: so many updates.
+// Returns how many updates old the oldest parameters are that passes of a segment's instances here read.
 std::int32_t oldest_here(const Plan& plan, Id segment) {
   std::int32_t oldest = 0;
   for (const Instance& instance : plan.instances)
@@ -98,7 +99,7 @@ class HomePlanner {
   }
 
  private:
-  // Persistent values, and activations that outlive the function that writes them.
+  // Places persistent values, and activations that outlive the function that writes them.
   void place_values(Id segment_id) {
     const SegmentData& segment = program_.segment(segment_id);
     for (const Bucket& bucket : program_.buckets())
@@ -120,7 +121,7 @@ class HomePlanner {
     return homes_[value] = room_.take(value, region, segment);
   }
 
-  // One for all who read it.
+  // Places a carried value once for all its readers.
   void place_carried(const CarriedValue& carried, Id segment) {
     for (const Id id : {carried.value, carried.gradient}) {
       if (id == none) continue;
@@ -141,15 +142,16 @@ class HomePlanner {
       return;
     }
     Address& address = place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment);
-    // Unrepeated segments' values may be used by others (tied weights): name their instance.
+    // Values of unrepeated segments may be used by others (tied weights), so their instance is named.
     if (program_.segment(segment).repeat == 1) {
       address.whose = Whose::fixed;
       address.instance = first_instance_[segment];
     }
   }
 
-  // Where steps overlap, what functions touch that may run while the step before ends: of updates at once all
-  // that a step does not take over, since one is measured before others are told.
+  // Says whether a value is in flight: where steps overlap, functions touch it that may run while the step
+  // before ends. Where updates come at once, these are all values that a step does not take over, since one
+  // step is measured before others are told.
   bool is_in_flight(Id id) const {
     const Value& value = program_.value(id);
     const bool own = value.role == Role::runtime && !value.carried && program_.delays().at_once;
@@ -166,7 +168,7 @@ class HomePlanner {
                 touched_early_.insert(operand);
   }
 
-  // Where the instance before has what it hands on.
+  // Places what comes in where the instance before has its output.
   void place_incoming(Id value, Region region) {
     if (value != none)
       homes_[value] = {region, Whose::previous, -1, lowering_.fence, program_.local_bytes(value)};

@@ -1,4 +1,4 @@
-// Where values lie that outlive the function that writes them.
+// Decides where values lie that outlive the function that writes them.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace prun {
 
 struct PlacedHomes {
-  Homes around;                    // of values that lie side by side with others: the range of all of them
-  std::vector<RegionBytes> sizes;  // by segment
+  Homes around;                    // for values that lie side by side with others, the range of all of them
+  std::vector<RegionBytes> sizes;  // listed by segment
 };
 
 // Fills plan.homes, and adds the ranges that they lie in. `first_instance`: of each segment. `base_program`:

@@ -9,7 +9,7 @@ bool is_backward(FunctionKind kind) {
   return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
 }
 
-// Sums of a microbatch die when they are handed to the sum over the ranks.
+// Marks sums of a microbatch as dead when they are handed to the sum over the ranks.
 void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) {
   PlannedStep* last = nullptr;
   for (PlannedFunction& function : plan.functions)
@@ -23,7 +23,7 @@ void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) 
     last->dead_after.push_back(plan.home(program.value(bucket.parameters[m]).gradient));
 }
 
-// A copy is the last to read one.
+// Marks values that instances have in turn: a copy is the last to read one.
 void mark_dead_in_turn(const Program& program, Plan& plan) {
   for (PlannedFunction& function : plan.functions)
     for (PlannedStep& step : function.steps)
@@ -45,8 +45,8 @@ bool is_sum_of_step(const Program& program, Id id) {
   return bucket.kept.gradients ? id == bucket.own_gradients : value.role == Role::gradient;
 }
 
-// Those of the step before die when the next begins, since the host may look at them in between; not those
-// that updates on another device have copies of, for which the next would have to wait.
+// Marks sums of the step before as dead when the next begins, since the host may read them in between; not
+// those that updates on another device have copies of, for which the next step would have to wait.
 void mark_dead_sums_of_step(const Program& program, Plan& plan) {
   PlannedStep* const begin = first_of_step(plan);
   if (!begin) return;
@@ -72,7 +72,7 @@ void mark_dead_sums(const Program& program, Plan& plan) {
   mark_dead_sums_of_step(program, plan);
 }
 
-// A saved value dies with its last reader in backward (or backward_weight).
+// Marks saved values: one dies with its last reader in backward (or backward_weight).
 void mark_dead_slots(const Program& program, Plan& plan) {
   for (Id segment = 0; segment < program.segment_count(); ++segment) {
     std::map<Id, PlannedStep*> last;

@@ -6,9 +6,9 @@
 
 namespace prun {
 
-// Marks sums of gradients. Needs plan.functions and plan.instances.
+// Marks sums of gradients. It needs plan.functions and plan.instances.
 void mark_dead_sums(const Program& program, Plan& plan);
-// Marks what a microbatch's forward keeps for its backward. Needs plan.functions.
+// Marks what a microbatch's forward keeps for its backward. It needs plan.functions.
 void mark_dead_slots(const Program& program, Plan& plan);
 
 }  // namespace prun

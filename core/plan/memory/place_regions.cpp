@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// More than there are addresses for stays so, and is refused where it is to have a place.
+// Multiplies; a product beyond all addresses stays the largest number, and is refused when it is placed.
 std::int64_t times(std::int64_t count, std::int64_t bytes) {
   return saturated_product(static_cast<std::uint64_t>(count), static_cast<std::uint64_t>(bytes));
 }
@@ -21,7 +21,7 @@ class Regions {
         again_(base_program && base_program->is_of(program)),
         plan_(plan) {}
 
-  // What stays between steps lies first.
+  // Places all regions: what stays between steps lies first.
   void place(const SharedInTime& in_turn) {
     for (range_ = 0; range_ < static_cast<std::int32_t>(plan_.layout.ranges.size()); ++range_) {
       here().begin = end_ = range_ * range_distance;
@@ -76,7 +76,7 @@ class Regions {
     }
   }
 
-  // What follows has nothing of what stays.
+  // Keeps what follows clear of what stays.
   void keep_clear_of(const Layout::Range& under) {
     const std::int64_t left = here().begin + under.kept - end_;
     PRUN_CHECK(left >= 0, "range ", range_, ": a step keeps ", -left, " bytes more than the plan beneath");
@@ -113,14 +113,14 @@ class Regions {
     for (const std::int64_t offset : time_slots.offsets.of) placed(region).push_back({base + offset, 0});
   }
 
-  // Each lane has its own, where there are several.
+  // Places scratch: each lane has its own, if there are several.
   void place_scratch() {
     const std::int64_t each = align(needs_.most_scratch(range_), plan_.layout.alignment_in(here()));
     here().scratch = {take(Region::scratch, plan_.lanes * each), plan_.lanes > 1 ? each : 0};
   }
 
-  // From where scratch begins, and beyond it as far as they need; behind that of several lanes, which may all
-  // be in use at any time.
+  // Places gradients of microbatches from where scratch begins, and beyond it as far as they need; behind the
+  // scratch of several lanes, which may all be in use at any time.
   void place_unreduced(const TimeSlots& time_slots) {
     const std::int64_t base = plan_.lanes > 1 ? end_ : here().scratch.base;
     take(Region::unreduced, std::max<std::int64_t>(0, base + time_slots.offsets.bytes - end_));
@@ -128,7 +128,7 @@ class Regions {
       placed(Region::unreduced).push_back({base + offset, 0});
   }
 
-  // Buffers for all instances, each with so many slots.
+  // Places buffers for all instances, each with so many slots.
   void place_in_turn(Region region, std::int64_t bytes, std::size_t buffers, std::int64_t slots) {
     const auto size = times(slots, bytes),
                base = take(region, times(static_cast<std::int64_t>(buffers), size));
@@ -136,7 +136,7 @@ class Regions {
       placed(region).push_back({base + static_cast<std::int64_t>(i % buffers) * size, slots > 1 ? bytes : 0});
   }
 
-  // What leaves and what returns have the same memory.
+  // Places what leaves and what returns in the same memory.
   void place_saved_in_turn() {
     const std::int64_t leaving = needs_.most_of(Region::leaving, range_),
                        returned = needs_.most_of(Region::returned, range_),
@@ -146,8 +146,8 @@ class Regions {
       placed(region).assign(plan_.instances.size(), Layout::Strided{base, bytes});
   }
 
-  // Backward reads the gradient of one boundary and writes that of the one before, of all microbatches where
-  // they pass an instance one after the other.
+  // Places gradients of boundaries: backward reads that of one boundary and writes that of the one before,
+  // for all microbatches where they pass an instance one after the other.
   void place_boundary_gradients() {
     const std::vector<std::int64_t> bytes = needs_.bytes_of(Region::boundary_gradient, range_);
     std::int64_t largest = 0;
@@ -180,10 +180,10 @@ class Regions {
 
   const RegionNeeds needs_;
   const Layout* const base_program_;
-  const bool again_;  // over a plan of the same program
+  const bool again_;  // whether it is over a plan of the same program
   Plan& plan_;
   std::int32_t range_ = 0;
-  std::int64_t end_ = 0;  // of what has a place
+  std::int64_t end_ = 0;  // end of what has a place
 };
 
 }  // namespace

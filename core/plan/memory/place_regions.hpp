@@ -11,14 +11,14 @@
 
 namespace prun {
 
-// What instances have in turn.
+// Holds what instances have in turn.
 struct SharedInTime {
   const TimeSlots &gathered, &unreduced;
   const std::vector<Bundle>& reduced;
   bool far_ahead;  // see Lowering
 };
-// Fills plan.layout, whose ranges have their places. Needs plan.calls, plan.chunks and plan.functions.
-// `base_program`: what it is over; null: nothing.
+// Fills plan.layout, whose ranges have their places. It needs plan.calls, plan.chunks and plan.functions.
+// `base_program` is what the plan is made over; null: nothing.
 void place_regions(const Program& program, const Work& work, std::span<const RegionBytes> sizes,
                    const SharedInTime& in_turn, const BaseProgram* base_program, Plan& plan);
 

@@ -17,9 +17,9 @@ struct RegionBytes {
   std::int64_t of(Region region, std::int32_t range) const;
 };
 
-// Says that a rank would need more memory than there are addresses for.
+// Throws an Error that says that a rank would need more memory than there are addresses for.
 [[noreturn]] void refuse_more_than_addresses();
-// Refuses what is so much that sums over the instances could not be counted, before any is taken.
+// Refuses sizes so large that sums over the instances could not be counted, before any sum is taken.
 void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes);
 
 // Returns the bytes of each instance of a plan; `sizes` are by segment. A receive stub needs only what passes

@@ -1,4 +1,4 @@
-// Finds what one of a microbatch's functions leaves for a later one.
+// Finds what one of a microbatch's functions keeps for a later one.
 #pragma once
 
 #include <vector>

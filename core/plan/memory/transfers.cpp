@@ -41,8 +41,8 @@ class Transfers {
     return values;
   }
 
-  // Adds the transfer of what stage `stage` hands on, or of its gradient, and of what is carried beside it;
-  // -1 where there is none.
+  // Adds the transfer of the output of stage `stage`, or of its gradient, and of what is carried beside it;
+  // returns -1 if there is none.
   std::int32_t add(std::int32_t instance, FunctionKind kind, std::int32_t stage, std::int64_t peer,
                    const std::vector<Id>& beside) {
     const Id segment = plan_.instances[instance].segment;

@@ -1,4 +1,4 @@
-// Functions that hand on from stage to stage what passes between two instances that different ranks hold.
+// Plans functions that pass values from stage to stage, between two instances that different ranks hold.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -6,10 +6,10 @@
 
 namespace prun {
 
-// Adds the queue for the exchange with the rank that holds the other copy of a parameter, where there is one.
+// Adds the queue for the exchange with the rank that holds the other copy of a parameter, if there is one.
 void add_tie_queue(const Program& program, const Work& work, Plan& plan);
-// Each way between two stages has a queue of its own, so that nothing waits for what it does not need. Needs
-// plan.chunks, plan.instances and plan.homes.
+// Plans transfers; each way between two stages has a queue of its own, so that nothing waits for what it does
+// not need. It needs plan.chunks, plan.instances and plan.homes.
 void plan_transfers(const Program& program, const Work& work, Plan& plan);
 
 }  // namespace prun

@@ -9,14 +9,14 @@
 
 namespace prun {
 
-// What comes behind the exchange of `begin` is put off until a pass touches the same values: none waits for
+// Puts off what comes behind the exchange of `begin` until a pass touches the same values: no pass waits for
 // it before.
 class BeginCalls {
  public:
   BeginCalls(const Plan& plan, CallList& calls) : plan_(plan), calls_(calls) {}
 
   void begin();
-  // Is called before a call of a pass.
+  // Adds what this call needs; it is called before a call of a pass.
   void finish_for(const PassCall& call);
   void finish();
 
@@ -26,7 +26,7 @@ class BeginCalls {
   const Plan& plan_;
   CallList& calls_;
   std::vector<InstancePiece> put_off_;
-  std::set<Id> values_;  // that these touch
+  std::set<Id> values_;  // values that the delayed ops touch
 };
 
 }  // namespace prun

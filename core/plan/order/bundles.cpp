@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t usual_bytes = std::int64_t{32} << 20, usual_share = 4;
 
-// What it exchanges or, where it exchanges nothing, what it moves by another queue than that which computes:
-// but for what only passes through on its way to a disk or back.
+// Returns what a function exchanges or, if it exchanges nothing, what it moves by another queue than the
+// compute queue: without what only passes through on its way to a disk or back.
 std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) {
   std::int64_t exchanged = 0, moved = 0;
   for (const Piece& piece : function.pieces)
@@ -25,7 +25,7 @@ std::int64_t exchanged_bytes(const Plan& plan, const PlannedFunction& function) 
   return exchanged > 0 ? exchanged : moved;
 }
 
-// Addresses name the instance that a call would.
+// Makes addresses name the instance that a call would.
 PlannedStep for_instance(PlannedStep step, std::int32_t instance) {
   const auto fix = [instance](Address& address) {
     PRUN_CHECK(address.whose != Whose::previous, "an exchange of what the instance before has");

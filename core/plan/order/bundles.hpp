@@ -1,29 +1,29 @@
-// Makes one call of the exchanges of several instances: small ones that follow each other would each take
-// what an exchange takes at least. What travels together arrives together, so a bundle has few bytes.
+// Makes one call of the exchanges of several instances: small ones that follow each other would each take the
+// least time of an exchange. What travels together arrives together, so a bundle has few bytes.
 #pragma once
 
 #include "plan/plan.hpp"
 
 namespace prun {
 
-using Bundle = std::vector<std::int32_t>;  // instances
+using Bundle = std::vector<std::int32_t>;  // numbers of instances
 
-// Decides how many instances do the exchanges of their functions of a kind together.
+// Decides how many instances do their functions' exchanges of one kind together.
 class Bundling {
  public:
-  // A bundle has up to `most` bytes. Without it, it has up to 32 MiB, but no more than a quarter of all that
-  // these functions exchange, so that most of it is under way while something is computed.
+  // A bundle has up to `most` bytes. Without that, it has up to 32 MiB, but no more than a quarter of all
+  // that these functions exchange, so that most of it is under way while something is computed.
   Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64_t> most);
 
-  // Says whether it is small enough, or of one.
+  // Says whether the bundle is small enough, or has one instance.
   bool takes(const Bundle& bundle) const;
   std::int64_t bytes(const Bundle& bundle) const;
   std::int64_t most() const { return most_; }
-  // Bundles of consecutive ones.
+  // Returns bundles of consecutive instances.
   std::vector<Bundle> of(std::span<const std::int32_t> instances) const;
 
  private:
-  Numbered<std::int64_t> bytes_;  // by instance
+  Numbered<std::int64_t> bytes_;  // bytes by instance
   std::int64_t most_ = 0;
 };
 
@@ -34,7 +34,8 @@ struct Exchanges {
 };
 Exchanges exchanges_of(const Plan& plan, std::int32_t function);
 
-// The function that does these, which are for one queue, as one piece: made if there is none.
+// Returns the function that does these pieces, which are for one queue, as one piece; it is made if there is
+// none.
 std::int32_t joint_function(Plan& plan, const std::vector<InstancePiece>& pieces);
 
 }  // namespace prun

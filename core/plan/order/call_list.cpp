@@ -53,7 +53,7 @@ void CallList::add_behind_exchanges(FunctionKind kind, const Bundle& bundle) {
 }
 
 void CallList::add_exchanges(FunctionKind kind, const Bundle& bundle) {
-  std::vector<std::vector<InstancePiece>> left;  // by instance, the next one last
+  std::vector<std::vector<InstancePiece>> left;  // pieces by instance, the next one last
   for (const std::int32_t i : bundle) {
     const std::int32_t function = plan_.find(kind, i);
     const Exchanges exchanges = exchanges_of(plan_, function);

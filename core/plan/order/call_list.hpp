@@ -14,18 +14,18 @@ class CallList {
  public:
   explicit CallList(Plan& plan) : plan_(plan) {}
 
-  // Sets what the microbatch has that the next calls are for.
+  // Sets the slots of the microbatch that the next calls are for.
   void hold(const Slots::Taken& held) { held_ = held; }
   const Slots::Taken& held() const { return held_; }
   void hold_carried(std::int32_t slot) { carried_ = slot; }
 
-  // Adds one call for each piece of the function; none where the segment has no such function.
+  // Adds one call for each piece of the function, or none if the segment has no such function.
   void add(FunctionKind kind, std::int32_t instance, std::int32_t microbatch = -1);
   void add_function(std::int32_t function, std::int32_t instance, std::int32_t microbatch);
   void add_piece(const InstancePiece& piece, std::int32_t microbatch = -1);
 
-  // Add what a function computes before its exchanges, and, for each instance of a bundle, what comes after
-  // them.
+  // Adds what a function computes before its exchanges; the next function adds, for each instance of a
+  // bundle, what comes after them.
   void add_before_exchanges(FunctionKind kind, std::int32_t instance);
   void add_behind_exchanges(FunctionKind kind, const Bundle& bundle);
   // Adds each queue's exchanges at once, in an order that is right for every instance.

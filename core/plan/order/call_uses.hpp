@@ -15,9 +15,9 @@ struct ByteUse {
 
 // Finds what a call reads and writes; adjacent uses are merged, and writes come first. `side` is the step's
 // parity. The host's side of the staging area is left out: a step is started after the host has written it
-// and read after the step is done. For all ranks it leaves out workspaces, whose bytes depend on a rank's
-// threads and which steps of one queue use one after the other, and takes all parts of a flat range instead
-// of the rank's own.
+// and read after the step is done. For all ranks, workspaces are left out, whose bytes depend on a rank's
+// threads and which steps of one queue use one after the other, and all parts of a flat range are taken
+// instead of the rank's own.
 enum class UsesOf : std::uint8_t { this_rank, all_ranks };
 void find_uses(const Program& program, const Plan& plan, const Call& call, int side, UsesOf whose,
                std::vector<ByteUse>& uses);

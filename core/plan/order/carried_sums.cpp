@@ -46,7 +46,7 @@ class CarriedSums {
 
   const Program& program_;
   Plan& plan_;
-  std::set<std::pair<Id, std::int32_t>> begun_;  // sum, microbatch
+  std::set<std::pair<Id, std::int32_t>> begun_;  // pairs of sum and microbatch
 };
 
 }  // namespace

@@ -11,19 +11,19 @@
 
 namespace prun {
 
-// The function that empties an instance's gradients as they begin, where their memory is its only for a time;
-// -1: they have memory of their own, and are emptied when the step begins.
+// Returns the function that empties an instance's gradients as they begin, if their memory is the instance's
+// only for a time; -1: they have memory of their own, and are emptied when the step begins.
 std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance);
 
 // Says when the gradients of an instance begin and are complete. Those that a function `clear` empties are
 // summed over the ranks as soon as no microbatch has given only some of its contributions; all others after
-// the last one of the step. What is tied to another stage is complete at the end only, which is not stated
-// here.
+// the last one of the step. A gradient that is tied to another stage is complete at the end only, which is
+// not stated here.
 class Contributions {
  public:
   Contributions(const Plan& plan, const Work& work);
-  // To be called around each call of a pass, in order: which instances' gradients begin with it, and which
-  // are complete after it.
+  // Returns the instances whose gradients begin with a call of a pass; the next function returns those whose
+  // gradients are complete after it. They are called around each call, in order.
   std::vector<std::int32_t> begun_by(const PassCall& call);
   std::vector<std::int32_t> completed_by(const PassCall& call, std::int32_t microbatch);
 
@@ -34,11 +34,11 @@ class Contributions {
   struct Progress {
     bool each = false, in_turn = false, tied = false, begun = false;
     std::int64_t left = 0;                            // contributions of the step
-    std::map<std::int32_t, Microbatch> microbatches;  // those that go side by side are one
-    std::int64_t partial = 0;  // microbatches of which some contributions have come, not all
+    std::map<std::int32_t, Microbatch> microbatches;  // microbatches; those that go side by side count as one
+    std::int64_t partial = 0;  // microbatches that have given some of their contributions, not all
   };
   TouchedRegions touched_;
-  Numbered<Progress> progress_;  // by instance
+  Numbered<Progress> progress_;  // progress by instance
   std::int32_t lanes_;
 };
 

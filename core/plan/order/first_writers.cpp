@@ -14,15 +14,15 @@ class FirstWriters {
 
   void run() {
     for (std::size_t c = 0; c < plan_.calls.size(); ++c) follow(c);
-    for (const auto& [sum, clear] : begun_) needed_.insert(clear);  // nobody adds to it
+    for (const auto& [sum, clear] : begun_) needed_.insert(clear);  // no call adds to it
     for (const First& first : firsts_)
       if (needed_.count(first.clear) == 0) tell(first);
     remove_clears();
   }
 
  private:
-  using Place = std::pair<std::int32_t, std::int32_t>;     // function, step
-  using Sum = std::tuple<Id, std::int32_t, std::int32_t>;  // value, instance, of how many steps before
+  using Place = std::pair<std::int32_t, std::int32_t>;     // function and step
+  using Sum = std::tuple<Id, std::int32_t, std::int32_t>;  // value, instance, and age in steps
 
   struct First {
     Place clear;
@@ -62,7 +62,7 @@ class FirstWriters {
     cleared_.insert(clear);
   }
 
-  // The first to touch a sum decides.
+  // Notes that a step touches a sum: the first one decides.
   void touch(std::size_t c, std::size_t s) {
     const Call& call = plan_.calls[c];
     const PlannedStep& step = plan_.steps(call)[s];
@@ -95,7 +95,7 @@ class FirstWriters {
   PlannedFunction& planned(std::int32_t function) const { return plan_.functions[function]; }
 
   void remove_clears() {
-    Numbered<std::int32_t> kept;  // by function: its new number; -1: nothing is left of it
+    Numbered<std::int32_t> kept;  // new number by function; -1: nothing is left of it
     Numbered<Numbered<std::int32_t>> pieces;
     Numbered<PlannedFunction> functions;
     for (std::size_t f = 0; f < plan_.functions.size(); ++f) {
@@ -123,7 +123,7 @@ class FirstWriters {
     for (Call& call : plan_.calls) call.position = plan_.queues[call.queue].calls++;
   }
 
-  // Returns the new number of each piece; -1: nothing is left of it.
+  // Returns the new number of each piece, or -1 if nothing is left of it.
   std::vector<std::int32_t> remove_steps(std::int32_t f) {
     PlannedFunction& function = planned(f);
     std::vector<PlannedStep> steps;
@@ -146,7 +146,7 @@ class FirstWriters {
 
   const Program& program_;
   Plan& plan_;
-  std::map<Sum, Place> begun_;  // cleared, and not touched since
+  std::map<Sum, Place> begun_;  // sums cleared and not touched since
   std::set<Place> cleared_;     // all steps that clear
   std::set<Place> needed_;      // those of them that must stay
   std::vector<First> firsts_;

@@ -15,7 +15,8 @@ void GatherCalls::gather_for(const PassCall& call) {
   calls_of_use_ = 0;
 }
 
-// A copy has memory of its own, so all are under way as a step begins, in the order in which they are used.
+// Copies have memory of their own, so all are under way as a step begins, in the order in which they are
+// used.
 void GatherCalls::renew() {
   for (const Bundle& bundle : renewed_) {
     for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::renew, i);
@@ -24,7 +25,7 @@ void GatherCalls::renew() {
   }
 }
 
-// What nobody has overwritten since is not gathered again.
+// Gathers only what has been overwritten since the last gather.
 void GatherCalls::gather(Bundle bundle) {
   std::erase_if(bundle, [&](std::int32_t i) { return !holds_.insert(i).second; });
   for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::gather, i);
@@ -34,7 +35,7 @@ void GatherCalls::gather(Bundle bundle) {
   coming_.insert(bundle.begin(), bundle.end());
 }
 
-// What follows an exchange would hold up what is computed meanwhile, were it not left until its use.
+// What follows an exchange would delay what is computed meanwhile, so it is left until its use.
 void GatherCalls::finish(Bundle bundle) {
   std::erase_if(bundle, [&](std::int32_t i) { return coming_.erase(i) == 0; });
   calls_.add_behind_exchanges(FunctionKind::gather, bundle);

@@ -1,4 +1,4 @@
-// Calls that gather parameters kept in parts, one use ahead.
+// Adds calls that gather parameters kept in parts, one use ahead.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class GatherCalls {
               const TimeSlots& time_slots, CallList& calls)
       : uses_(uses), renewed_(renewed), time_slots_(time_slots), calls_(calls), touched_(plan) {}
 
-  // What this call uses, and ahead of it what the next use does.
+  // Gathers what this call uses, and ahead of it what the next use does.
   void gather_for(const PassCall& call);
 
  private:
@@ -30,10 +30,10 @@ class GatherCalls {
   const TimeSlots& time_slots_;
   CallList& calls_;
   const TouchedGathered touched_;
-  std::size_t used_ = 0;           // uses before the one at hand
-  std::int64_t calls_of_use_ = 0;  // of the one at hand
+  std::size_t used_ = 0;           // number of uses before the one at hand
+  std::int64_t calls_of_use_ = 0;  // calls of the one at hand
   std::set<std::int32_t> holds_;   // instances whose parameters are gathered
-  std::set<std::int32_t> coming_;  // and those of them that are not finished
+  std::set<std::int32_t> coming_;  // instances whose gathers are not finished
 };
 
 }  // namespace prun

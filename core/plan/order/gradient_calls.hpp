@@ -1,4 +1,4 @@
-// Calls that sum gradients over the ranks and take their norm, as they are complete.
+// Adds calls that sum gradients over the ranks and take their norm, as they are complete.
 #pragma once
 
 #include <cstdint>
@@ -17,18 +17,18 @@ class GradientCalls {
   GradientCalls(const Plan& plan, const Work& work, std::span<const Bundle> bundles, CallList& calls,
                 UpdateCalls& updates);
 
-  // When the step begins: empties those that nobody empties later.
+  // Empties, when the step begins, the gradients that are not emptied later.
   void clear();
   // These frame each call of a pass.
   void before(const PassCall& call, Pass pass);
   void behind(const PassCall& call, std::int32_t microbatch);
 
-  // Is called after all passes. Two ranks exchange what is tied, each after its own last pass: at the end,
-  // where neither holds the other up.
+  // Sums tied gradients after all passes. Two ranks exchange them, each after its own last pass: at the end,
+  // where neither delays the other.
   void sum_tied();
-  // Is called after that.
+  // Completes tied gradients; it is called after sum_tied().
   void complete_tied();
-  // Those that were summed first come first: they do not wait for the last.
+  // Measures the gradients that were summed first first: they do not wait for the last.
   void measure();
 
  private:
@@ -40,9 +40,9 @@ class GradientCalls {
   CallList& calls_;
   UpdateCalls& updates_;
   Contributions contributions_;
-  std::vector<std::int32_t> summed_;  // all instances; later ones are further behind
-  std::size_t next_ = 0;              // of the bundles
-  Bundle pending_;                    // the rest of its reduction
+  std::vector<std::int32_t> summed_;  // summed instances; later ones are further behind
+  std::size_t next_ = 0;              // number of the next bundle
+  Bundle pending_;                    // bundle whose reduction is not finished
 };
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Pairs of instances that need their memory at the same time.
+// Finds pairs of instances that need their memory at the same time.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace prun {
 
-// What needs none is in nobody's way. A pair is found once a microbatch: those that come again are dropped
-// before they take much memory.
+// Collects these pairs; an instance that needs no memory conflicts with none. A pair is found once a
+// microbatch: repeated ones are dropped before they take much memory.
 class NeededTogether {
  public:
-  // Bytes of each; what is beyond them needs memory as well.
+  // `bytes` are those of each instance; a thing with a number beyond them needs memory as well.
   explicit NeededTogether(std::span<const std::int64_t> bytes);
 
   void add(std::int32_t a, std::int32_t b);

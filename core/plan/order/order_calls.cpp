@@ -65,11 +65,11 @@ class CallOrder {
   static constexpr std::int32_t step_instance = 0;
 
   bool updates_at_once() const { return work_.period.at_once; }
-  // Gradients of one step are there at a time: where passes of several steps are at work, none is a
-  // forward's.
+  // Returns the first call that gradients may begin with. Gradients of only one step are there at a time:
+  // where passes of several steps are at work, no forward begins any.
   std::size_t first_with_gradients() const { return work_.period.steps() > 1 ? 1 : 0; }
 
-  // What stands behind its exchanges, which wait for all ranks, begins another group.
+  // Adds a function whose part behind its exchanges, which wait for all ranks, begins another group.
   void add_behind(FunctionKind kind, CallGroup::Kind group) {
     const std::int32_t function = plan_.find(kind, step_instance);
     const std::int32_t pieces = function >= 0 ? piece_count(plan_, function) : 0,
@@ -80,7 +80,8 @@ class CallOrder {
       calls_.add_piece({function, piece, step_instance});
   }
 
-  // Ranks that are at different steps by then exchange all of it at one place in their order.
+  // Returns the piece behind a function's exchanges: ranks that are at different steps by then exchange all
+  // of it at one place in their order.
   std::int32_t behind_exchanges(std::int32_t function) const {
     if (!updates_at_once()) return exchanges_of(plan_, function).last;
     std::int32_t behind = piece_count(plan_, function);
@@ -103,7 +104,7 @@ class CallOrder {
     const std::vector<PassCall> functions = functions_of(plan_, call);
     for (std::size_t at = 0; at < functions.size(); ++at) {
       const PassCall& next = functions[at];
-      // First what this call reads, where both take the same way.
+      // Brings back first what this call reads, where both take the same way.
       if (!forward) saved_.bring_back_for(number, std::span(functions).subspan(at));
       gathers_.gather_for(next);
       begin_.finish_for(next);

@@ -1,4 +1,4 @@
-// Steps that overlap: the calls of one step are put in order as if it stood alone, in groups, and these are
+// Makes steps overlap: the calls of one step are put in order as if it stood alone, in groups, and these are
 // then dealt out over two rounds, its last ones among the first of the step after it.
 #pragma once
 
@@ -10,28 +10,28 @@
 
 namespace prun {
 
-// What calls of a step stand with.
+// Says what calls of a step belong together.
 struct CallGroup {
   enum class Kind : std::uint8_t {
-    begun,     // ahead of all passes
-    pass,      // one pass
-    summed,    // behind all of them: sums that other stages have a part in
-    measured,  // norms, and the exchange that tells each rank the one of all
-    updated,   // what that exchange decides
-    reported,  // what the host is told, which ranks sum
+    begun,     // calls before all passes
+    pass,      // calls of one pass
+    summed,    // calls behind all of them: sums that other stages have a part in
+    measured,  // norms, and the exchange that tells each rank the global one
+    updated,   // calls that depend on that exchange
+    reported,  // calls that report to the host what ranks sum
   };
   using enum Kind;
   Kind kind = begun;
-  std::size_t number = 0;  // of the pass
+  std::size_t number = 0;  // number of the pass
   std::size_t first = 0;   // its first call; it ends where the next group begins
 };
 
-// The groups of the calls that a plan has so far.
+// Holds the groups of the calls that a plan has so far.
 class CallGroups {
  public:
   explicit CallGroups(const Plan& plan) : plan_(plan) {}
 
-  // What comes next is of that group.
+  // Begins a group, which the next calls belong to.
   void begin(CallGroup::Kind kind) { groups_.push_back({kind, 0, plan_.calls.size()}); }
   void begin_pass(std::size_t number) { groups_.push_back({CallGroup::pass, number, plan_.calls.size()}); }
   const std::vector<CallGroup>& all() const { return groups_; }
@@ -42,13 +42,14 @@ class CallGroups {
 };
 
 // Puts the plan's calls in the order of work.period: the groups of a step that it has behind the first pass
-// of the next step, and all that follows passes, are calls of steps before (Call::behind).
+// of the next step, and all that follow passes, are calls of steps before (Call::behind).
 void overlap_steps(const Work& work, const CallGroups& groups, Plan& plan);
 
-// A pass wants parameters as they were a number of updates before its step, which is its instance's delay.
-// Where they lie depends on how many updates come between: while steps follow each other always as many, and
-// fewer in the first rounds of a row. So a call of a pass becomes several, of functions that differ in an
-// address: one for each of those rounds, and one for all that follow.
+// Makes passes read the parameters that are there. A pass wants parameters as they were a number of updates
+// before its step, which is its instance's delay. Where they lie depends on how many updates come between:
+// while steps follow each other always as many, and fewer in the first rounds of a row. So a call of a pass
+// becomes several, of functions that differ in an address: one for each of those rounds, and one for all that
+// follow.
 void read_what_is_there(const Program& program, Plan& plan);
 
 }  // namespace prun

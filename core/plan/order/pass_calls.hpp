@@ -16,7 +16,8 @@ struct PassCall {
   std::int32_t function = -1;
   std::int32_t instance = 0;
 };
-// Returns them in order. The backward pass of a program whose backward is split has both its functions.
+// Returns a pass's functions in order. The backward pass of a program whose backward is split has two
+// functions.
 std::vector<PassCall> functions_of(const Plan& plan, const ScheduleCall& call);
 
 // Finds which instances' memory in a region the calls of each function touch.
@@ -27,11 +28,11 @@ class TouchedRegions {
 
  private:
   using Target = std::pair<Whose, std::int32_t>;
-  Numbered<std::vector<Target>> targets_;  // by function
+  Numbered<std::vector<Target>> targets_;  // targets by function
 };
 
-// Tells whose parameters have to be gathered for a call: those that it touches where gathered ones lie or, in
-// a program that has none there and gathers parameters all the same, where they always are
+// Finds whose parameters have to be gathered for a call: those that it touches in the region of gathered ones
+// or, in a program that has none there and gathers parameters all the same, where they always are
 // (ProgramWriter::gather_ahead).
 class TouchedGathered {
  public:

@@ -41,8 +41,8 @@ class PersistentBytes {
     std::int64_t begin = 0, end = 0;
     std::size_t value = 0;
   };
-  std::vector<Range> ranges_;        // by where they begin
-  std::vector<std::int64_t> reach_;  // the furthest end of them up to here
+  std::vector<Range> ranges_;        // ranges by where they begin
+  std::vector<std::int64_t> reach_;  // furthest end of all ranges up to here
 };
 
 class SaveReads {
@@ -62,7 +62,7 @@ class SaveReads {
   }
 
  private:
-  // The list has both halves of a float that is stored in two.
+  // Lists persistent values: the list has both halves of a float that is stored in two.
   std::vector<PersistentValue> list(std::int64_t rank) {
     std::vector<PersistentValue> values;
     for (const HeldSlice& held : held_slices(program_, plan_.instances, rank)) {
@@ -97,7 +97,7 @@ class SaveReads {
     }
   }
 
-  // Halves are read together: before either is overwritten.
+  // Finds the first writer of each value. Halves are read together: before either is overwritten.
   void find_first_writers() {
     first_.assign(values_.size(), nobody);
     for (std::size_t c = 0; c < plan_.calls.size(); ++c)
@@ -110,7 +110,7 @@ class SaveReads {
     }
   }
 
-  // What nobody overwrites comes last.
+  // Makes the reads; values that are never overwritten come last.
   void make_reads() {
     std::map<std::int32_t, SaveRead> by_writer;
     for (std::size_t i = 0; i < values_.size(); ++i) by_writer[first_[i]].push_back(values_[i]);
@@ -125,7 +125,7 @@ class SaveReads {
         read_of_[number(value)] = narrow<std::int32_t>(i);
   }
 
-  // By queue and call, the latest read that is known to be done when it begins.
+  // Keeps, by queue and call, the latest read that is known to be done when the call begins.
   void make_waits() {
     Numbered<Numbered<std::int32_t>> known;
     for (const QueueInfo& queue : plan_.queues) known.emplace_back(queue.calls, -1);
@@ -143,9 +143,9 @@ class SaveReads {
   const Program& program_;
   Plan& plan_;
   std::vector<std::pair<PersistentValue, PersistentValue>> halves_;
-  const std::vector<PersistentValue> values_;  // sorted
+  const std::vector<PersistentValue> values_;  // values in sorted order
   const PersistentBytes bytes_;
-  std::vector<std::int32_t> first_, read_of_;  // by value: the call, the read
+  std::vector<std::int32_t> first_, read_of_;  // first call and read, by value
 };
 
 }  // namespace

@@ -27,7 +27,7 @@ void SavedCalls::bring_back_ahead(std::int32_t instance, const ScheduleCall& cal
   calls_.hold(held);
 }
 
-// Returns which of the two buffers has it.
+// Returns which of the two buffers the value is in.
 std::int64_t SavedCalls::bring_back(std::int32_t instance, const ScheduleCall& call) {
   const std::int64_t turn = plan_.turn_of(instance, calls_.held().slot);
   const Saved saved{instance, call.microbatch};
