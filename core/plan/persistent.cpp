@@ -9,16 +9,16 @@
 namespace prun {
 namespace {
 
-// A tensor, and the value that has elements of it.
+// Pairs a tensor with the value that has elements of it.
 struct Persistent {
   std::string name;
-  Id tensor = none;  // whose dimensions are the tensor's: the value itself or, in a bucket, the parameter
+  Id tensor = none;  // value with the tensor's dimensions: the value itself or, in a bucket, the parameter
   Id value = none;
   std::int32_t instance = 0;
   Id rounded = none;
   bool copy = false, moment = false;
-  Id parameter = none;       // that it belongs to, if it does
-  std::string of_parameter;  // its name
+  Id parameter = none;       // parameter that it belongs to, if any
+  std::string of_parameter;  // name of that parameter
 };
 
 // Calls body(Lasting) for all that outlives a step on the rank that has these instances.
@@ -97,7 +97,7 @@ class Lister {
   const Program& program_;
   const Body& body_;
   std::set<Id> owned_;   // states of parameters
-  Id parameter_ = none;  // whose tensors are listed
+  Id parameter_ = none;  // parameter whose tensors are listed
   std::string of_parameter_;
   std::int32_t instance_ = 0;
   std::int64_t layer_ = 0;
@@ -133,7 +133,7 @@ HeldSlice held_slice(const Program& program, std::int64_t rank, const Persistent
   return held;
 }
 
-// Ranks that hold the same elements of a tensor, which one saves or all save a part of.
+// Holds the ranks that have the same elements of a tensor, which one saves or all save a part of.
 class Shares {
  public:
   Shares(const Program& program, const InstancesOf& instances_of, std::int64_t rank)
@@ -179,12 +179,12 @@ class Shares {
                              [&](std::int64_t a, std::int64_t b) { return load_[a] < load_[b]; });
   }
 
-  static constexpr std::int64_t least_elements = 1 << 16;  // that are worth a part of their own
+  static constexpr std::int64_t least_elements = 1 << 16;  // fewest that are worth a part of their own
 
   const Program& program_;
   const InstancesOf& instances_of_;
   const std::int64_t rank_;
-  Numbered<std::int64_t> load_;  // of each rank, with what is saved whole
+  Numbered<std::int64_t> load_;  // load of each rank, with what is saved whole
 };
 
 }  // namespace
@@ -229,7 +229,7 @@ std::vector<PersistentTensor> persistent_tensors(const Program& program,
   std::vector<PersistentTensor> list;
   const auto add = [&](const Persistent& persistent) {
     const Value& tensor = program.value(persistent.tensor);
-    const bool listed = tensor.part && tensor.part->begin > 0;  // by the part in front
+    const bool listed = tensor.part && tensor.part->begin > 0;  // the part in front has listed it
     if (!persistent.copy && !listed)
       list.push_back({persistent.name, type_of(program, persistent), shape_of(tensor.tensor_dims()),
                       persistent.moment, persistent.of_parameter,

@@ -1,4 +1,4 @@
-// What outlives a step, as whole tensors whose names and shapes are the same in every layout, and which
+// Lists what outlives a step, as whole tensors whose names and shapes are the same in every layout, and which
 // elements of them a rank holds: parameters, master copies, optimizer state.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// The box of a value that is a rank's part of it.
+// Returns the box of a value that is a rank's part of it.
 Slice slice_of(const Program& program, Id value, std::int64_t rank);
 
 // Elements [first, first + count) of the rank's part of a packed parameter are elements [at, at + count) of
@@ -29,16 +29,18 @@ struct HeldSlice : TensorSlice {
   // For the low halves of master copies this is the value whose bf16 they complete, from the same element on.
   // The tensor has whole floats.
   Id rounded = none;
-  bool copy = false;    // what another stage of the pipeline holds as well, and updates alike
-  bool moment = false;  // what an optimizer keeps beside a parameter
-  Id parameter = none;  // whose numbers they are; none: of none
+  bool copy = false;    // whether another stage of the pipeline holds it as well, and updates it alike
+  bool moment = false;  // whether an optimizer keeps it beside a parameter
+  Id parameter = none;  // parameter that it belongs to, or none
 };
 
-// Everything that a rank holds, which has these instances, but for what is not its own (Value::in_base).
+// Returns everything that a rank with these instances holds, except for values that are not its own
+// (Value::in_base).
 std::vector<HeldSlice> held_slices(const Program& program, const std::vector<Instance>& instances,
                                    std::int64_t rank);
 
-// Returns what a rank saves of it: over all ranks each element once, ranks that hold the same share the work.
+// Returns what a rank saves of that: over all ranks each element once; ranks that hold the same share the
+// work.
 using InstancesOf = std::function<const std::vector<Instance>&(std::int64_t rank)>;
 std::vector<HeldSlice> saved_slices(const Program& program, const InstancesOf& instances_of,
                                     std::int64_t rank);
@@ -48,16 +50,16 @@ struct PersistentTensor {
   DType type = DType::f32;
   Extents shape;
   bool moment = false;
-  // The parameter's own tensor, and the strategy's section that added it (Value::added_by); empty where there
-  // is none.
+  // These are the parameter's own tensor, and the strategy's section that added it (Value::added_by); they
+  // are empty if there is none.
   std::string of_parameter, added_by;
-  std::string starts_anew = {};  // Value::starts_anew
+  std::string starts_anew = {};  // key of the recipe, Value::starts_anew
 };
-// Returns those of a chain's instances, each once: of the whole model, or of a stage.
+// Returns the tensors of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<PersistentTensor> persistent_tensors(const Program& program,
                                                  const std::vector<Instance>& instances);
 
-// Returns what they take in a checkpoint.
+// Returns the bytes that they take in a checkpoint.
 std::int64_t persistent_bytes(const Program& program, const std::vector<Instance>& instances);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// States what planning has to know of a rank's devices, and what the recipe leaves to it.
+// States what planning needs to know of a rank's devices, and what the recipe leaves to planning.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace prun {
 
 struct OfferedKernel {
-  const KernelDef* def = nullptr;  // null: there is none
-  std::string by;                  // "op plugin 'squared-relu'"
+  const KernelDef* def = nullptr;  // null if there is none
+  std::string by;                  // who brings it: "op plugin 'squared-relu'"
 };
 
-// What is to be known of a device of the rank: where its kernels come from, how many threads their workspaces
-// are for, and what it reaches.
+// Describes a device of the rank: where its kernels come from, how many threads their workspaces are for, and
+// which memory it reaches.
 struct PlanDevice {
   std::function<OfferedKernel(std::string_view op)> kernel;
   std::int32_t threads = 1;
@@ -29,21 +29,21 @@ struct PlanDevice {
 };
 
 struct Lowering {
-  Numbered<PlanDevice> devices;  // the first is the recipe's
-  // Bytes up to which instances exchange together, 0: each does alone; nothing: see plan/bundles.hpp.
+  Numbered<PlanDevice> devices;  // devices; the first is the recipe's
+  // Instances exchange together up to so many bytes; 0: each exchanges alone; nothing: see plan/bundles.hpp.
   std::optional<std::int64_t> bundle;
-  // What updates need of drives may take more memory than it must, so that drives wait for nothing: see
-  // take_update_turns().
+  // Copies that updates need of drives may take more memory than necessary, so that drives wait for nothing:
+  // see take_update_turns().
   bool far_ahead = false;
   // Saves are read beside the steps that follow them: see derive_save_reads().
   bool saves_beside = false;
-  // Bytes kept free in front of every value and workspace, and as many behind it: 0 or a multiple of the
-  // alignment.
+  // So many bytes are kept free in front of every value and workspace, and as many behind it: 0 or a multiple
+  // of the alignment.
   std::int64_t fence = 0;
 
-  // No kernel computes with what is on a disk.
+  // Returns the fence in a space: no kernel computes with what is on a disk.
   std::int64_t fence_in(Space space) const { return space == Space::disk ? 0 : fence; }
 };
-inline constexpr std::int64_t fence_bytes = 1024;  // where there are any
+inline constexpr std::int64_t fence_bytes = 1024;  // size of a fence, if there are any
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Parts of the arena by purpose, and what is to be known of each.
+// Lists the parts of the arena by purpose, and the facts about each.
 #pragma once
 
 #include <array>
@@ -15,47 +15,47 @@ enum class Region : std::uint8_t {
   runtime,
   in_flight,          // runtime values of a step that begins before the one before it ends
   input,              // tokens, targets, samples of a microbatch
-  boundary,           // what an instance hands on
-  slot,               // what its forward keeps for its backward
-  leaving,            // the same, where it lies elsewhere meanwhile, until it has left
-  returned,           // and once it is back
-  boundary_gradient,  // gradient of what it hands on
-  scratch,            // shared by all calls of the compute queue
+  boundary,           // output of an instance
+  slot,               // values that its forward keeps for its backward
+  leaving,            // such values that lie elsewhere meanwhile, until they have left
+  returned,           // such values once they are back
+  boundary_gradient,  // gradient of its output
+  scratch,            // memory shared by all calls of the compute queue
   gathered,           // parameters kept in parts, while they are used
   unreduced,          // gradients of one microbatch, until they are summed over the ranks
   bucket,             // gradients on their way, where they travel in another type than they are kept in
   update,             // copies that updates on another device work with
   batch,              // staged microbatches of a step
   scalars,            // staged runtime values
-  workspace,          // of kernels, where it lies apart from scratch
-  carried,            // what segments carry for all behind them, and the gradients of that
-  others,             // of other programs over what lasts here: see BaseProgram
+  workspace,          // workspaces of kernels, if they lie apart from scratch
+  carried,            // values that segments carry for all behind them, and their gradients
+  others,             // memory of other programs over what lasts here: see BaseProgram
 };
 
 // Says which part of a call decides where bytes of a region are placed.
 enum class IndexedBy : std::uint8_t {
-  nothing,     // no call reaches them
-  range,       // only whose range it is: all calls share them
-  lane,        // and its microbatch's lane, where several go side by side
-  instance,    // whose it is; gradients of steps that overlap, by step as well
-  turn,        // and which of two buffers its microbatch has
-  slot,        // and its microbatch's slot
-  input_slot,  // its microbatch, however many instances there are
-  carried,     // whose it is, and its microbatch's slot of what is carried
-  microbatch,  // its microbatch, and the side of the staging area
+  nothing,     // nothing: no call reaches the bytes
+  range,       // only the range: all calls share them
+  lane,        // the range, and the microbatch's lane, if several go side by side
+  instance,    // the instance; for gradients of steps that overlap, the step as well
+  turn,        // the instance, and which of two buffers the microbatch has
+  slot,        // the instance, and the microbatch's slot
+  input_slot,  // the microbatch, however many instances there are
+  carried,     // the instance, and the microbatch's slot of what is carried
+  microbatch,  // the microbatch, and the side of the staging area
   side,        // that side alone
-  step,        // which of two steps that overlap has it
+  step,        // the one of two overlapping steps
 };
 
 struct RegionFacts {
   Region region;
   const char* name;
   IndexedBy indexed_by;
-  bool lasts = false;       // what lies there is there from step to step
-  bool is_scratch = false;  // laid out as a rank's threads need it: ranks that do the same may differ there
-  bool may_be_placed = false;  // no exchange, neighbour in the chain or other instance's turn asks for it
+  bool lasts = false;       // values stay there from step to step
+  bool is_scratch = false;  // its layout depends on a rank's threads: ranks that do the same may differ there
+  bool may_be_placed = false;  // no exchange, neighbour in the chain or other instance's turn needs it
   bool is_staged = false;      // the host writes it, in memory that both reach
-  bool is_handed_on = false;   // from one instance to the next, or back
+  bool is_handed_on = false;   // its values pass from one instance to the next, or back
 };
 
 // The table is in the order of the enumerators.
@@ -111,7 +111,7 @@ constexpr const char* name_of(Region region) { return facts_of(region).name; }
 constexpr bool lasts(Region region) { return facts_of(region).lasts; }
 constexpr bool is_scratch(Region region) { return facts_of(region).is_scratch; }
 
-// Holds one entry for each region; entries go by the regions' numbers where all are visited.
+// Holds one entry for each region; they are visited in the order of the regions' numbers.
 template <class T>
 struct ByRegion : std::array<T, regions> {
   using std::array<T, regions>::operator[];

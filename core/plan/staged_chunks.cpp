@@ -3,8 +3,8 @@
 namespace prun {
 namespace {
 
-// This counts the larger side. With less, the least time of an operation shows; with more, the copies that
-// nothing overlaps do: the first chunk's and the last one's.
+// This counts the larger side. With less, the least time of an operation shows; with more, the time of the
+// copies that nothing overlaps: the first chunk's and the last one's.
 constexpr std::int64_t chunk_bytes = std::int64_t{4} << 20;
 constexpr std::int64_t alignment = 64;
 
@@ -53,7 +53,7 @@ std::int64_t StagedChunks::in_at(std::int64_t part) const {
   return in_parts_ == 0 ? 0 : own_ >= 0 ? own_ * part : align(out_parts_ * part);
 }
 
-// A sum may be where its summand is.
+// Returns where output begins: a sum may be where its summand is.
 std::int64_t StagedChunks::out_at(std::int64_t part) const {
   if (out_parts_ > in_parts_ || op_.kind == CommKind::all_reduce || op_.kind == CommKind::broadcast) return 0;
   return own_ >= 0 ? own_ * part : align(in_parts_ * part);

@@ -19,12 +19,13 @@ class StagedChunks {
   std::int64_t elements(std::int64_t chunk) const {
     return std::min(elements_, op_.count - chunk * elements_);
   }
-  // Returns the bytes of pinned memory that suffice for any of them.
+  // Returns the bytes of pinned memory that suffice for any chunk.
   std::int64_t bytes() const;
   // Returns the operation of a chunk there: it is in place where the whole operation is.
   CommOp at(std::int64_t chunk, std::byte* pinned) const;
 
-  // Calls body(bytes of the device, bytes there, how many) for each piece that a chunk reads, or writes.
+  // Calls body(bytes of the device, bytes there, how many) for each piece that a chunk reads; the next
+  // function does so for each that it writes.
   template <class Body>
   void each_read(std::int64_t chunk, std::byte* pinned, Body&& body) const {
     each(chunk, op_.kind == CommKind::broadcast ? op_.out : op_.in, in_parts_,
@@ -37,7 +38,7 @@ class StagedChunks {
 
  private:
   std::int64_t part_bytes(std::int64_t chunk) const { return elements(chunk) * size_of(op_.dtype); }
-  // Where what goes in begins, and what comes out, where a part has so many bytes.
+  // Returns where input begins, if a part has so many bytes; the next function returns where output begins.
   std::int64_t in_at(std::int64_t part) const;
   std::int64_t out_at(std::int64_t part) const;
 
@@ -52,13 +53,13 @@ class StagedChunks {
 
   CommOp op_;
   std::int64_t in_parts_ = 0, out_parts_ = 0;
-  std::int64_t own_ = -1;      // the part of the larger side that is the smaller one; -1: they lie apart
-  std::int64_t elements_ = 0;  // of a part, in each chunk but the last
+  std::int64_t own_ = -1;      // part of the larger side that is the smaller one; -1: they lie apart
+  std::int64_t elements_ = 0;  // elements of a part, in each chunk but the last
   std::int64_t count_ = 1;
 };
 
-// Describes pinned memory for any of a list of operations: as many slots as chunks are there at a time, of
-// `bytes` each.
+// Describes pinned memory for any of a list of operations: it has as many slots as chunks are there at a
+// time, of `bytes` each.
 struct StagingSlots {
   std::int64_t count = 1, bytes = 0;
 

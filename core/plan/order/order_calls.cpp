@@ -65,8 +65,8 @@ class CallOrder {
   static constexpr std::int32_t step_instance = 0;
 
   bool updates_at_once() const { return work_.period.at_once; }
-  // Returns the first call that gradients may begin with. Gradients of only one step are there at a time:
-  // where passes of several steps are at work, no forward begins any.
+  // Returns the first pass of a step that has gradients. Gradients of one step are there at a time: where
+  // passes of several steps are at work, a forward has none.
   std::size_t first_with_gradients() const { return work_.period.steps() > 1 ? 1 : 0; }
 
   // Adds a function whose part behind its exchanges, which wait for all ranks, begins another group.

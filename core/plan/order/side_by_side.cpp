@@ -36,7 +36,7 @@ class Precedence {
   struct Users {
     std::int64_t end = 0;
     CallNumber writer = -1;
-    std::vector<CallNumber> readers;  // since that write
+    std::vector<CallNumber> readers;  // reads since that write
   };
   using Place = Stretches<Users>::Place;
 
@@ -70,8 +70,8 @@ class Precedence {
   std::vector<std::vector<CallNumber>> before_;
 };
 
-// Runs the step on nominal times. Of the calls that a queue could begin with first, it takes the one that
-// comes soonest to an exchange, so that this travels while the queue does the others.
+// Runs the step on nominal times. Of the calls that a queue could begin with first, it takes the one with the
+// shortest way to an exchange, so that this travels while the queue does the others.
 class SideBySide {
  public:
   SideBySide(const Program& program, const Plan& plan, std::span<const Call> calls)
@@ -107,15 +107,15 @@ class SideBySide {
  private:
   struct Queue {
     double free_at = 0;
-    std::set<std::pair<double, CallNumber>> later;  // by when all before them are done
-    std::set<std::pair<double, CallNumber>> now;    // could begin at once: by their way to an exchange
+    std::set<std::pair<double, CallNumber>> later;  // calls by the time when all before them are done
+    std::set<std::pair<double, CallNumber>> now;    // calls that could begin, by way to an exchange
 
     double next_begin() const {
       if (!now.empty()) return free_at;
       if (later.empty()) return std::numeric_limits<double>::infinity();
       return std::max(free_at, later.begin()->first);
     }
-    // All that could begin when the next one does, which comes first.
+    // Moves all calls that could begin when the next one does, which comes first.
     void advance(const Numbered<double>& ways) {
       free_at = next_begin();
       for (; !later.empty() && later.begin()->first <= free_at; later.erase(later.begin()))
@@ -176,14 +176,14 @@ class SideBySide {
   const Plan& plan_;
   const std::span<const Call> calls_;
   Numbered<std::vector<CallNumber>> before_, behind_;
-  Numbered<std::size_t> left_;  // of those before each
+  Numbered<std::size_t> left_;  // calls left before each
   Numbered<double> ready_at_, seconds_, ways_;
   Numbered<Queue> queues_;
 };
 
 }  // namespace
 
-// What follows the passes is the step's, not a microbatch's, and keeps its order.
+// Keeps the order of what follows the passes, which is the step's, not a microbatch's.
 void order_side_by_side(const Program& program, Plan& plan) {
   const auto follows = [&](const Call& call) {
     const FunctionKind kind = plan.functions[call.function].kind;

@@ -6,9 +6,9 @@
 namespace prun {
 
 // Puts the calls of a plan, which are in a valid order with all memory placed, into one in which the compute
-// queue has work while exchanges travel. What touches the same bytes keeps its order, so that sums are added
-// up as before. The same on all ranks that run the same program: it goes by nominal times, and does not look
-// at what depends on a rank's threads.
+// queue has work while exchanges travel. Calls that touch the same bytes keep their order, so that sums are
+// added up as before. The order is the same on all ranks that run the same program: it uses nominal times,
+// and ignores what depends on a rank's threads.
 void order_side_by_side(const Program& program, Plan& plan);
 
 }  // namespace prun

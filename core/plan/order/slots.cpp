@@ -36,20 +36,20 @@ void Slots::count_alive(const Work& work) {
 
 namespace {
 
-// Of a microbatch among so many, that those go round by which are alive at the same time: it is in one of
-// several rows of microbatches, as long as each other but for one, and has its place there.
+// Returns a microbatch's place in its row. Slots go round among so many microbatches as are alive at the same
+// time: each microbatch is in one of several rows, as long as each other but for one.
 std::int32_t place_in_row(std::int32_t microbatch, std::int32_t microbatches, std::int32_t rows) {
   const std::int32_t length = microbatches / rows, longer = microbatches % rows;
   const std::int32_t in_longer = longer * (length + 1);
   return microbatch < in_longer ? microbatch % (length + 1) : (microbatch - in_longer) % length;
 }
 
-// Positions in a period, of which a microbatch's last pass may lie in the next.
+// Holds positions in a period, of which a microbatch's last pass may lie in the next.
 struct Alive {
   std::int32_t first = -1, last = -1;
 };
 
-// Whether two of them are alive at a time, in any of the steps.
+// Says whether two microbatches are alive at the same time, in any of the steps.
 bool meet(const Alive& a, const Alive& b, std::int32_t period) {
   for (const std::int32_t shift : {-period, 0, period})
     if (a.first <= b.last + shift && b.first + shift <= a.last) return true;
@@ -82,7 +82,7 @@ std::int32_t most_at_once(const std::vector<Alive>& alive, std::int32_t period) 
   return most;
 }
 
-// Of as few slots as can be had by rows, each microbatch's.
+// Returns each microbatch's slot, with as few slots as rows allow.
 std::vector<std::int32_t> slots_in_rows(const std::vector<Alive>& alive, std::int32_t period,
                                         std::int32_t more) {
   const auto count = static_cast<std::int32_t>(alive.size());
@@ -105,7 +105,7 @@ void Slots::share_out_over_steps(Plan& plan, const Work& work) {
   const auto period = static_cast<std::int32_t>(work.period.passes.size());
   for (std::size_t c = 0; c < plan.chunks.size(); ++c) {
     const auto chunk = static_cast<std::int32_t>(c);
-    if (work.period.at_once) {  // of one microbatch, whose sides are apart
+    if (work.period.at_once) {  // steps of one microbatch, whose sides are apart
       fixed_[{chunk, 0}] = {};
       continue;
     }

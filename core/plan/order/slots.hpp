@@ -1,4 +1,4 @@
-// Where in a chunk's memory a microbatch lies.
+// Decides where in a chunk's memory a microbatch lies.
 #pragma once
 
 #include <deque>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// A microbatch has a slot of its chunk from its forward to its last backward. Chunks that go on from each
-// other share slots, so that one finds what the other left. What comes in has one slot more, taken in turn:
+// Gives a microbatch a slot of its chunk from its forward to its last backward. Chunks that go on from each
+// other share slots, so that one finds what the other left. A chunk's input has one slot more, taken in turn:
 // while the oldest microbatch is still at work, the next one can arrive.
 class Slots {
  public:
@@ -21,12 +21,13 @@ class Slots {
   struct Taken {
     std::int32_t slot = 0, stub = 0;
   };
-  // For each call of the work in turn: what its microbatch has; and that it is done.
+  // Returns what a call's microbatch has; the next function says that the call is done. They are called for
+  // each call of the work in turn.
   Taken of(const ScheduleCall& call);
   void done(const ScheduleCall& call);
 
  private:
-  using Key = std::pair<std::int32_t, std::int32_t>;  // chunk, microbatch
+  using Key = std::pair<std::int32_t, std::int32_t>;  // chunk and microbatch
 
   std::int32_t root_of(std::int32_t chunk) const;
   Key key_of(const ScheduleCall& call) const { return {root_of(call.chunk), call.microbatch}; }
@@ -35,11 +36,11 @@ class Slots {
 
   const Plan& plan_;
   std::map<Key, std::int32_t> left_;            // passes that are still to come
-  std::map<std::int32_t, std::int32_t> alive_;  // by chunk: microbatches at once, at most
+  std::map<std::int32_t, std::int32_t> alive_;  // most microbatches alive at once, by chunk
   std::map<std::int32_t, std::set<std::int32_t>> free_;
-  std::map<std::int32_t, std::deque<std::int32_t>> free_stubs_;  // longest free first
+  std::map<std::int32_t, std::deque<std::int32_t>> free_stubs_;  // free slots, longest free first
   std::map<Key, Taken> held_;
-  std::map<Key, Taken> fixed_;  // where steps overlap
+  std::map<Key, Taken> fixed_;  // slots where steps overlap
 };
 
 }  // namespace prun

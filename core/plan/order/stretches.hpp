@@ -1,4 +1,4 @@
-// Stretches of bytes and who used each of them.
+// Keeps stretches of bytes and the users of each.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ class Stretches : public std::map<std::int64_t, Users> {
  public:
   using Place = typename std::map<std::int64_t, Users>::iterator;
 
-  // Returns the first stretch in the bytes used, whose borders none crosses afterwards. Most are used whole.
+  // Returns the first stretch in the bytes used; afterwards none crosses their borders. Most stretches are
+  // used whole.
   Place in(const ByteUse& use) {
     const Place whole = this->lower_bound(use.begin);
     if (whole != this->end() && whole->first == use.begin && whole->second.end == use.end) return whole;

@@ -16,27 +16,27 @@ namespace prun {
 
 // Says where each instance's part of a region is placed.
 struct TimeSlots {
-  std::vector<std::int64_t> bytes;  // by instance
+  std::vector<std::int64_t> bytes;  // bytes by instance
   Offsets offsets;
 
   bool overlap(std::int32_t a, std::int32_t b) const;
 };
-// While gathered parameters are used, those of the next use can be gathered.
+// Places gathered parameters: while they are used, those of the next use can be gathered.
 TimeSlots gathered_time_slots(const GatheredUses& uses, std::vector<std::int64_t> bytes);
-// While the gradients of a bundle are summed, the next can contribute. Offsets count from where scratch
-// begins: that of functions which do not run meanwhile is theirs as well.
+// Places gradients of microbatches: while those of a bundle are summed, the next can contribute. Offsets
+// count from where scratch begins: they also use the scratch of functions that do not run meanwhile.
 TimeSlots unreduced_time_slots(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
                                std::vector<std::int64_t> bytes);
-// While those of a bundle travel in another type, the next ones are converted.
+// Places gradients on their way: while those of a bundle travel in another type, the next ones are converted.
 TimeSlots bucket_time_slots(std::span<const Bundle> reduced, std::vector<std::int64_t> bytes);
-// Needs plan.calls. While one instance is updated on another device, the next one's gradients come there and
-// the parameters of the one before go back. More at a time would hide nothing more. Where each comes in three
-// pieces or more, the next one's first piece comes when this one's first has gone, and both have the same
-// memory.
+// Places copies for updates; it needs plan.calls. While one instance is updated on another device, the next
+// one's gradients come there and the parameters of the one before go back. More at a time would hide nothing
+// more. Where each comes in three pieces or more, the next one's first piece comes when this one's first has
+// gone, and both have the same memory.
 //
-// What comes from drives takes as long as it is large, each way. Behind one that is much larger than others
-// three of those are soon there, and nothing more can come until it is back. Far ahead, others may come for
-// as long as that takes, and for the next step as well: drives wait for nothing.
+// A transfer from or to drives takes time in proportion to its size. Behind an instance that is much larger
+// than others three of those are soon there, and nothing more can come until it is back. Far ahead, others
+// may come for as long as that takes, and for the next step as well: drives wait for nothing.
 TimeSlots update_time_slots(const Plan& plan, Numbered<std::int64_t> bytes, bool far_ahead);
 
 }  // namespace prun

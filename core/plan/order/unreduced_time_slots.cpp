@@ -16,8 +16,8 @@ bool is_pass(FunctionKind kind) {
          kind == FunctionKind::backward_weight;
 }
 
-// As what embedding and head do: what the layers of the pass before have left has arrived by then, so that
-// nobody waits for that memory.
+// Says whether a function runs once a pass, as those of embedding and head do: the gradients that the layers
+// of the pass before have left have arrived by then, so that it does not wait for that memory.
 bool is_once_a_pass(const Plan& plan, const PlannedFunction& function) {
   return is_pass(function.kind) &&
          std::count_if(plan.instances.begin(), plan.instances.end(), [&](const Instance& instance) {
@@ -25,7 +25,7 @@ bool is_once_a_pass(const Plan& plan, const PlannedFunction& function) {
          }) == 1;
 }
 
-// A function's scratch is one more thing behind the instances.
+// Collects what needs memory together: a function's scratch is one more thing behind the instances.
 class UnreducedTogether {
  public:
   UnreducedTogether(const Plan& plan, const Work& work, std::span<const Bundle> reduced,
@@ -65,7 +65,7 @@ class UnreducedTogether {
   }
 
   void begin(const Bundle& all_begun, Pass pass) {
-    // They come back before forward begins others: see order_calls().
+    // Gradients are back before forward begins others: see order_calls().
     if (pass == Pass::forward && !all_begun.empty()) travelling_.clear();
     for (const std::int32_t begun : all_begun) {
       open_.push_back(begun);
@@ -74,7 +74,7 @@ class UnreducedTogether {
     }
   }
 
-  // The scratch of a function that many instances have may be in use at any time.
+  // Keeps the scratch of a function that many instances have apart: it may be in use at any time.
   void keep_apart(std::int32_t number) {
     const PlannedFunction& function = plan_.functions[number];
     const bool scratch = function.scratch == Region::scratch && !function.scratch_bytes.empty();

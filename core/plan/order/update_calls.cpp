@@ -24,8 +24,9 @@ UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool
   left_.insert(updated_.begin(), updated_.end());
 }
 
-// Then an instance's comes as soon as its gradients are complete: where they touch nothing that `finish`
-// does, nobody meets for them, and gradients leave when they are complete or updates are another device's.
+// Says whether updates need nothing of the norm. Then an instance's update comes as soon as its gradients are
+// complete: the updates touch nothing that `finish` does, ranks do not exchange in them, and gradients leave
+// when they are complete or updates are another device's.
 bool UpdateCalls::need_nothing_of_the_norm() const {
   std::set<Id> of_finish, of_updates;
   add_values_of(plan_, FunctionKind::finish, step_instance, of_finish);
@@ -43,9 +44,9 @@ bool UpdateCalls::need_nothing_of_the_norm() const {
                               [&](Id value) { return of_finish.contains(value); });
 }
 
-// Updates on another device go on under the next step's forward pass, which takes a quarter of the time that
-// both passes do: where one in four is left for then, the others keep up with backward, and what forward
-// needs first does not wait for what it needs last.
+// Says whether an update is put off. Updates on another device go on under the next step's forward pass,
+// which takes a quarter of the time of both passes: if one in four is left for then, the others keep up with
+// backward, and what forward needs first does not wait for what it needs last.
 bool UpdateCalls::is_put_off(std::int32_t instance) const {
   constexpr std::ptrdiff_t one_in = 4;
   const std::ptrdiff_t place = std::find(updated_.begin(), updated_.end(), instance) - updated_.begin();
@@ -62,7 +63,7 @@ bool UpdateCalls::is_updated_elsewhere(std::int32_t instance) const {
   });
 }
 
-// Of what no instance has a home for.
+// Says whether an update exchanges values that no instance has a home for.
 bool UpdateCalls::exchanges_scratch(std::int32_t instance) const {
   const std::int32_t function = plan_.find(FunctionKind::update, instance);
   if (function < 0) return false;
@@ -90,12 +91,13 @@ void UpdateCalls::update_the_rest() {
     for (const Bundle& bundle : bundles_) update(bundle);
 }
 
-// What all of them read comes to their device.
+// Copies what all of them read to their device.
 void UpdateCalls::begin() {
   if (!std::exchange(begun_, true)) calls_.add(FunctionKind::update, step_instance);
 }
 
-// What computes behind an exchange of scratch would find what another instance has put there meanwhile.
+// Updates a bundle. What computes behind an exchange of scratch would find what another instance has put
+// there meanwhile.
 void UpdateCalls::update(const Bundle& bundle) {
   if (std::any_of(bundle.begin(), bundle.end(), [&](std::int32_t i) { return exchanges_scratch(i); })) {
     for (const std::int32_t i : bundle) calls_.add(FunctionKind::update, i);

@@ -1,4 +1,4 @@
-// Calls of updates: behind the norm, or as gradients are complete where updates need nothing of it.
+// Adds calls of updates: behind the norm, or as gradients are complete if updates need nothing of it.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace prun {
 
 class UpdateCalls {
  public:
-  // `bundles`: instances that exchange together as they are updated, as forward passes them. `together`: none
-  // is updated before update_the_rest().
+  // `bundles` lists instances that exchange together as they are updated, in the order of forward. `together`
+  // says that none is updated before update_the_rest().
   UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool together, CallList& calls);
 
-  // The gradients of these are complete.
+  // Says that the gradients of these instances are complete.
   void complete(const Bundle& bundle);
-  // At the end of the step.
+  // Updates the others, at the end of the step.
   void update_the_rest();
 
  private:
@@ -32,7 +32,7 @@ class UpdateCalls {
   std::span<const Bundle> bundles_;
   CallList& calls_;
   const bool are_free_;
-  Bundle updated_;  // as forward passes them
+  Bundle updated_;  // instances in the order of forward
   std::set<std::int32_t> left_;
   bool begun_ = false;
 };

@@ -61,7 +61,7 @@ TimeSlots update_time_slots(const Plan& plan, Numbered<std::int64_t> bytes, bool
   for (const std::int32_t i : order) pieces.push_back(is_updated_in_pieces(plan, i));
   const bool far = far_ahead && std::none_of(pieces.begin(), pieces.end(), std::identity());
   const std::int64_t window = far ? window_of(plan, order, bytes) : 0;
-  std::vector<std::size_t> need_memory;  // places in that order
+  std::vector<std::size_t> need_memory;  // places in `order`
   for (std::size_t i = 0; i < order.size(); ++i)
     if (bytes[order[i]] > 0) need_memory.push_back(i);
   NeededTogether together(bytes);

@@ -16,8 +16,8 @@ Bundle both_of(Bundle bundle, const Bundle& more) {
   return bundle;
 }
 
-// What is used together may grow as long as it and what is used before or after it have no more memory than
-// two bundles, or than the largest two need that follow each other.
+// Lists uses. Instances that are used together may grow as long as they and those used before or after them
+// have no more memory than two bundles, or than the largest two uses that follow each other.
 class Uses {
  public:
   Uses(std::vector<Bundle> calls, const Bundling& bundling)
@@ -47,7 +47,7 @@ class Uses {
     return bundling_.takes(both) && bytes(before, both) <= room_ && bytes(both, after) <= room_;
   }
 
-  std::vector<Bundle> calls_;  // what each touches
+  std::vector<Bundle> calls_;  // instances that each call touches
   const Bundling& bundling_;
   std::int64_t room_;
 };

@@ -1,5 +1,5 @@
-// Which instances exchange together: those whose parameters are used one after the other, and those whose
-// gradients are complete one after the other.
+// Decides which instances exchange together: those whose parameters are used one after the other, and those
+// whose gradients are complete one after the other.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 
 namespace prun {
 
-// Consecutive calls for which parameters are gathered together.
+// Holds consecutive calls for which parameters are gathered together.
 struct GatheredUse {
   Bundle instances;
   std::int64_t calls = 0;
 };
 using GatheredUses = std::vector<GatheredUse>;
-// Instances of whose parameters there is a copy, in the order in which they are first used.
+// Returns instances whose parameters have a copy, in the order in which they are first used.
 std::vector<std::int32_t> renewed_in_order(const Plan& plan, const GatheredUses& uses);
 GatheredUses gathered_uses(const Plan& plan, const Work& work, const Bundling& bundling);
 
-// Instances whose gradients are summed over the ranks together, in the order in which they are complete:
-// within a pass, and last what is tied.
+// Returns instances whose gradients are summed over the ranks together, in the order in which they are
+// complete: within a pass, and tied ones last.
 std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const Bundling& bundling);
 
 }  // namespace prun

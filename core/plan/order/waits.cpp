@@ -8,12 +8,12 @@
 namespace prun {
 namespace {
 
-// Latest tickets that used a stretch of bytes.
+// Holds the latest tickets that used a stretch of bytes.
 struct Stretch {
   std::int64_t end = 0;
-  std::int32_t writer = -1;  // queue
+  std::int32_t writer = -1;  // queue of the last write
   std::int64_t written = -1;
-  Numbered<std::int64_t> reads;  // by queue, -1: none since the write
+  Numbered<std::int64_t> reads;  // latest reads by queue; -1: none since the write
 };
 
 class Waits {
@@ -28,8 +28,8 @@ class Waits {
       history_.emplace_back(static_cast<std::size_t>(steps_ * queue.calls) * queues_, -1);
   }
 
-  // Two steps: the second one's waits hold for every step; those it has on the first are on the step before.
-  // Where steps overlap, memory has sides, and so one step more looks at what the first has left.
+  // Visits two steps: the second one's waits hold for every step; its waits for the first are for the step
+  // before. Where steps overlap, memory has sides, and so one more step sees what the first has left.
   void run() {
     for (step_ = 0; step_ < steps_; ++step_)
       for (Call& call : plan_.calls) visit(call);
@@ -51,7 +51,7 @@ class Waits {
     needed.assign(queues_, -1);
     for (const ByteUse& use : uses_) require(use, needed);
     call.waits.clear();
-    // Latest first: what one wait implies, the next need not ask for.
+    // Waits are added latest first: what one wait implies, the next need not repeat.
     for (;;) {
       std::size_t best = queues_;
       for (std::size_t q = 0; q < queues_; ++q)
@@ -67,12 +67,12 @@ class Waits {
     for (const ByteUse& use : uses_) record(use, call.queue, now);
   }
 
-  // Whether a wait for ticket `a` of queue q makes one for ticket `b` of queue p needless.
+  // Says whether a wait for ticket `a` of queue q makes one for ticket `b` of queue p needless.
   bool implies(std::size_t q, std::int64_t a, std::size_t p, std::int64_t b) {
     return known_by(q, a)[p] >= b;
   }
 
-  // What is known to be done once that ticket of a queue is.
+  // Returns what is known to be done once that ticket of a queue is.
   std::span<std::int64_t> known_by(std::size_t queue, std::int64_t ticket) {
     return std::span(history_[queue]).subspan(static_cast<std::size_t>(ticket) * queues_, queues_);
   }
@@ -126,7 +126,7 @@ class Waits {
     if (covered < use.end) add_reader(covered, use.end, queue, now);
   }
 
-  // Bytes that nobody wrote in these two steps: parameters before the first update.
+  // Adds a reader of bytes that were not written in these two steps: parameters before the first update.
   void add_reader(std::int64_t begin, std::int64_t end, std::int32_t queue, std::int64_t now) {
     Stretch fresh{end, -1, -1, Clock(queues_, -1)};
     fresh.reads[queue] = now;
@@ -139,8 +139,8 @@ class Waits {
   const std::int64_t steps_;
   std::int64_t step_ = 0;
   std::vector<Clock> clocks_;
-  std::vector<Clock> history_;  // by queue: of each ticket, a number for each queue
-  std::vector<ByteUse> uses_;   // of the call that is looked at, as the next
+  std::vector<Clock> history_;  // by queue and ticket: a number for each queue
+  std::vector<ByteUse> uses_;   // uses of the call at hand
   Clock needed_;
   Stretches<Stretch> memory_;
 };

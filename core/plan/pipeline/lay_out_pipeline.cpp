@@ -28,14 +28,14 @@ std::set<Id> users_of(const Program& program, Id parameter) {
   return users;
 }
 
-// Where the instances of a segment that does not repeat are.
+// Returns the rank that holds the instances of a segment that does not repeat.
 std::int64_t holder_of(const PipelineLayout& layout, const std::vector<Instance>& chain, Id segment) {
   for (std::size_t i = 0; i < chain.size(); ++i)
     if (chain[i].segment == segment) return layout.holder(layout.stage_of(static_cast<std::int32_t>(i)));
   return -1;
 }
 
-// Whatever two ranks use, each of them keeps.
+// Gives each of two ranks that use a parameter a copy of its own.
 void untie_across_ranks(Program& program, const PipelineLayout& layout, const Optimizers& optimizers) {
   const std::vector<Instance> chain = chain_of(program);
   std::set<std::pair<std::int64_t, std::int64_t>> pairs;
@@ -73,7 +73,8 @@ class StageSums {
       for (const Id op : program.segment(program.step_segment()).ops(function)) follow(program.op(op));
   }
 
-  // In front of what the sum must be complete for. Every stage knows who adds to it in that function.
+  // Adds a sum before the ops that need it complete. Every stage knows which stages add to it in that
+  // function.
   void add(Id sum, FunctionKind function) {
     const AttrValue attr = axis_attr(axis_);
     const char* const kind = largest_.count(sum) != 0 ? "all_reduce_max_update" : "all_reduce_update";
@@ -83,7 +84,7 @@ class StageSums {
     check_twins(sum, function);
   }
 
-  // Adds the sums of others, where the step uses them.
+  // Adds the sums of other functions, if the step uses them.
   void add_others() {
     for (const Id sum : program_.runtimes()) {
       if (of_stages_.count(sum) == 0 || done_.count(sum) != 0 || is_twin(sum)) continue;
@@ -105,15 +106,15 @@ class StageSums {
     }
   }
 
-  // Placement has ranks add what they count alike to twins, "sum@dp", each of which comes on top of another
-  // or of the sum itself.
+  // Returns the name of the sum. Placement has ranks add what they count alike to twins, "sum@dp", each of
+  // which is added to another or to the sum itself.
   std::string_view sum_of(Id id) const {
     const std::string_view name = program_.value(id).name;
     return name.substr(0, name.find('@'));
   }
   bool is_twin(Id id) const { return sum_of(id) != program_.value(id).name; }
 
-  // Says whether a twin comes on top of what the op updates.
+  // Says whether the op adds a twin to what it updates.
   bool adds_twin(const Op& op) const {
     const Id from = op.operands.front(), to = op.operands.back();
     return op.operands.size() == 2 && from != none && to != none && is_twin(from) &&
@@ -124,12 +125,12 @@ class StageSums {
     if (adds_twin(op) && of_stages_.count(op.operands[0]) != 0) of_stages_.insert(op.operands[1]);
   }
 
-  // A twin that stages have added to is part of the sum.
+  // Says whether the op completes a sum: a twin that stages have added to is part of the sum.
   bool completes(const Op& op) const {
     return op.exchanges_in_place() || (adds_twin(op) && of_stages_.count(op.operands[0]) != 0);
   }
 
-  // What every stage counts alike would be summed with what each counts for its own.
+  // Refuses a twin: what every stage counts alike would be summed with what each counts for its own.
   void check_twins(Id sum, FunctionKind function) const {
     for (const Id id : program_.segment(program_.step_segment()).ops(function)) {
       const Op& op = program_.op(id);

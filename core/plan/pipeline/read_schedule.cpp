@@ -10,8 +10,8 @@
 namespace prun {
 namespace {
 
-constexpr std::int32_t extent_limit = 1 << 20;  // of ranks, microbatches and chunks, each
-constexpr std::int64_t piece_limit = 1 << 24;   // microbatches of stages in a step
+constexpr std::int32_t extent_limit = 1 << 20;  // limit of ranks, microbatches and chunks each
+constexpr std::int64_t piece_limit = 1 << 24;   // limit of microbatches of stages in a step
 
 std::string counted(std::int32_t count, const char* one, const char* many) {
   return detail::concat(count, ' ', count == 1 ? one : many);
@@ -32,7 +32,7 @@ void check_status(const Status& status, const std::string& title, const char* fu
                 "() failed: ", printable(status.message, 500));
 }
 
-// One rank's list, call by call.
+// Checks one rank's list, call by call.
 class RankCheck {
  public:
   RankCheck(const ScheduleShape& shape, bool split, std::int32_t rank, const std::string& title)
@@ -113,7 +113,7 @@ class RankCheck {
   bool split_;
   std::int32_t rank_;
   const std::string& title_;
-  std::vector<std::int32_t> position_;  // in the rank's list, by pass, chunk and microbatch
+  std::vector<std::int32_t> position_;  // position in the rank's list, by pass, chunk and microbatch
 };
 
 struct Place {
@@ -149,8 +149,8 @@ std::int32_t rank_of_stage(const PipelineOrder& order, std::int32_t stage) {
   throw_error(ErrorCode::internal, "stage ", stage, " has no rank");
 }
 
-// A rank that waits forever, and what for. Whoever holds that does so too, so after as many steps along the
-// chain as there are ranks we are among those that wait for each other.
+// Reports a rank that waits forever, and what for. The rank that holds this waits forever too, so after as
+// many steps along the chain as there are ranks the chain has reached those that wait for each other.
 [[noreturn]] void report_deadlock(const PipelineOrder& order, const Numbered<std::vector<CallTime>>& times,
                                   std::int32_t rank, const std::string& title) {
   const auto next_call = [&](std::int32_t of) { return order.calls[of][times[of].size()]; };

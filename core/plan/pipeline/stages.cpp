@@ -22,10 +22,10 @@ std::vector<double> chain_costs(const Program& program) {
 
 namespace {
 
-// The best cut of the first instances into some number of stages: smaller is better.
+// Holds the best cut of the first instances into some number of stages: smaller is better.
 struct Cut {
   double largest = 0, squares = 0;
-  std::int32_t begin = -1;  // of its last stage
+  std::int32_t begin = -1;  // begin of its last stage
 
   bool better_than(const Cut& other) const {
     return largest != other.largest ? largest < other.largest : squares < other.squares;
@@ -114,7 +114,7 @@ std::int64_t other_holder(const Program& program, const PipelineLayout& layout, 
   return *holders.begin();
 }
 
-// Where what a rank holds in front of that stage ends.
+// Returns where the rank's last stage before that stage ends.
 std::int32_t held_before(const PipelineLayout& layout, std::int64_t coordinate, std::int32_t stage) {
   std::int32_t end = 0;
   for (const std::int32_t held : layout.order.stages[static_cast<std::size_t>(coordinate)])

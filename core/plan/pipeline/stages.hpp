@@ -31,11 +31,11 @@ std::vector<Stage> cut_as_requested(std::span<const std::int64_t> counts, std::i
 // Describes how a program runs as a pipeline.
 struct PipelineLayout {
   AxisId axis = 0;
-  bool split = false;  // backward is two functions
+  bool split = false;  // whether backward is two functions
   PipelineOrder order;
   Numbered<Stage> stages;
 
-  // Returns which rank of the axis has a stage.
+  // Returns the rank of the axis that has a stage.
   std::int64_t holder(std::int32_t stage) const;
   // Returns the stage that an instance of the chain belongs to.
   std::int32_t stage_of(std::int32_t instance) const;

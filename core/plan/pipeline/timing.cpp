@@ -51,7 +51,7 @@ class VirtualRun {
     return (backward ? backward_end_ : forward_end_)[index];
   }
 
-  // When what the call waits for is there, or not_yet.
+  // Returns when what the call waits for is there, or not_yet.
   double ready(std::int32_t rank, const ScheduleCall& call) {
     const std::optional<Awaited> awaited = awaited_by(order_, rank, call);
     if (!awaited) return 0;
@@ -85,8 +85,8 @@ class VirtualRun {
   const PipelineOrder& order_;
   const PassCosts& costs_;
   std::int32_t stages_;
-  Numbered<double> forward_end_, backward_end_;  // by stage and microbatch
-  Numbered<std::int32_t> rank_of_;               // by stage
+  Numbered<double> forward_end_, backward_end_;  // ends by stage and microbatch
+  Numbered<std::int32_t> rank_of_;               // ranks by stage
   Numbered<std::vector<CallTime>> times_;
   std::vector<std::int32_t> may_go_on_;  // ranks to look at again
 };
@@ -129,8 +129,8 @@ void draw_call(std::string& row, const CallTime& time, double scale, const std::
   const auto begin = static_cast<std::size_t>(std::lround(time.begin * scale));
   const auto end = static_cast<std::size_t>(std::lround(time.end * scale));
   if (begin >= end) return;
-  // Half a number would be another number, and so would one that runs into the next cell's chunk: where there
-  // is no room, the letter stands alone.
+  // Half a number would be another number, and so would one that runs into the next cell's chunk: if there is
+  // no room, the letter stands alone.
   const std::size_t letter = text.find_first_of("FBW");
   const std::size_t needed = text.size() + (letter > 0 ? 1 : 0);
   const std::string shown = needed <= end - begin ? text : text.substr(letter, 1);

@@ -1,5 +1,5 @@
-// Runs a pipeline's calls in virtual time: how long a step takes, which ranks are idle, how much is alive;
-// and draws them.
+// Runs a pipeline's calls in virtual time: it finds how long a step takes, which ranks are idle and how much
+// is alive; and draws the calls.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct PassCosts {
   double forward = 1;
   double backward_input = 1;
   double backward_weight = 1;
-  double transfer = 0;  // from one rank to another; computing goes on meanwhile
+  double transfer = 0;  // time from one rank to another; computing goes on meanwhile
 };
 
 struct CallTime {
@@ -24,10 +24,10 @@ struct CallTime {
 
 struct PipelineTiming {
   double makespan = 0;
-  std::vector<double> idle;               // by rank, over the makespan
-  std::vector<double> inner_idle;         // by rank, between its first call and its last
-  std::vector<std::int32_t> peak;         // by rank: forwards whose backward has not ended, at most
-  Numbered<std::vector<CallTime>> times;  // by rank and call
+  std::vector<double> idle;               // idle share by rank, over the makespan
+  std::vector<double> inner_idle;         // idle share by rank, between its first call and its last
+  std::vector<std::int32_t> peak;         // most forwards whose backward has not ended, by rank
+  Numbered<std::vector<CallTime>> times;  // times by rank and call
 };
 
 PipelineTiming time_schedule(const PipelineOrder& order, const PassCosts& costs);

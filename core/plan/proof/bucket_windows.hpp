@@ -20,7 +20,7 @@ class BucketWindows {
   BucketWindows(const Program& program, const Plan& plan) : program_(program), plan_(plan) {}
 
   // Calls `body` with each window into the bytes of `content`, which are at `at`. A view shows what its
-  // members hold, and that of gradients the padding between them.
+  // members hold, and a view of gradients the padding between them too.
   template <class Body>
   void each(const Content& content, const Address& address, std::int64_t at, Body&& body) const {
     const Value& value = program_.value(content.value);

@@ -20,7 +20,7 @@ void check_called(const Program& program, const PlannedFunction& function, std::
     fail_check("function ", name_of(function.kind), " has steps that no call runs");
 }
 
-// It has the ops of all that it joins.
+// Checks that a joint function has the ops of all that it joins.
 void check_joined(const Plan& plan, const PlannedFunction& joint) {
   std::size_t at = 0;
   for (const InstancePiece& of : joint.joins) {
@@ -32,7 +32,8 @@ void check_joined(const Plan& plan, const PlannedFunction& joint) {
   }
 }
 
-// Sums that are begun by a write need not be cleared; where one is not, reads of it fail.
+// Says whether an op may be left out: sums that are begun by a write need not be cleared; reads of one that
+// is not fail.
 bool may_be_left_out(const Op& op) {
   return op.def->clears && (op.function == FunctionKind::zero || op.function == FunctionKind::clear);
 }

@@ -1,4 +1,4 @@
-// Checks whether a plan calls all that its program asks for.
+// Checks whether a plan calls all ops of its program.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace prun {
 
-using CalledPieces = std::set<std::pair<std::int32_t, std::int32_t>>;  // function, piece
+using CalledPieces = std::set<std::pair<std::int32_t, std::int32_t>>;  // function and piece
 
-// Each piece of each function is called, and has the ops that the program has there.
+// Checks that each piece of each function is called, and has the ops that the program has there.
 void check_effects(const Program& program, const Plan& plan, const CalledPieces& called);
 
 }  // namespace prun

@@ -4,8 +4,8 @@
 namespace prun {
 namespace {
 
-// A program beside another one that has memory of its own, or the same program with other microbatches, which
-// has all that stays in common with it.
+// Checks a program over another one: either it has memory of its own, or it is the same program with other
+// microbatches, which has all that stays in common with the other.
 class OverlayCheck {
  public:
   OverlayCheck(const Program& program, const Plan& plan, const BaseProgram& base_program)
@@ -27,17 +27,17 @@ class OverlayCheck {
   }
 
  private:
-  // Parameters that ranks hold whole come together where they are, of parts that are the same in both
-  // programs.
+  // Says whether ranks gather in place: parameters that they hold whole are gathered where they are, from
+  // parts that are the same in both programs.
   bool gathers_in_place(const Call& call, const PlannedStep& step) const {
     return plan_.functions[call.function].kind == FunctionKind::gather &&
            step.exchange->out.region == Region::parameter;
   }
-  // Both make copies of parameters anew ahead of their use.
+  // Says whether a call renews copies: both programs make copies of parameters anew before their use.
   bool renews(const Call& call, const Address& address) const {
     return plan_.functions[call.function].kind == FunctionKind::renew && address.region == Region::parameter;
   }
-  // Of what both programs have in the same place.
+  // Says whether both programs have a region in the same place.
   bool is_common(Region region) const {
     return base_program_.is_of(program_) && (lasts(region) || region == Region::runtime ||
                                              region == Region::batch || region == Region::scalars);
@@ -54,7 +54,8 @@ class OverlayCheck {
     }
   }
 
-  // A save that steps of one go on beside, those of the other hold back by the same counter.
+  // Checks the saves: while a save goes on beside steps of one program, calls of the other wait for it by the
+  // same counter.
   void check_saves() const {
     if (plan_.save_reads != base_program_.plan.save_reads)
       fail_check("a save is not read as beneath the plan is said");

@@ -1,4 +1,4 @@
-// The plan's proof: steps replayed over shadow memory until it repeats.
+// Proves a plan: steps are replayed over shadow memory until it repeats.
 #include "plan/proof/check_plan.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace prun {
 namespace {
 
-// The saver's queue comes behind those of the plan.
+// Returns the calls of each queue; the saver's queue comes behind those of the plan.
 std::vector<std::int64_t> calls_by_queue(const Plan& plan) {
   std::vector<std::int64_t> calls;
   for (const QueueInfo& queue : plan.queues) calls.push_back(queue.calls);
@@ -42,10 +42,10 @@ class Replay {
         memory_(program, plan, clocks_),
         sums_(static_cast<std::size_t>(plan.sides), SumsOverRanks(program)) {}
 
-  // What a step leaves as the one before did, the next will as well: what is known to be done only grows from
-  // step to step, since the waits are the same. Staging has two sides, which nobody but the host reads: each
-  // is written once at least. Steps that overlap have sides of more than that, so what repeats is as many of
-  // them; that then the last ones end, others follow, and these end.
+  // A step that leaves memory as the one before did is repeated by the next: what is known to be done only
+  // grows from step to step, since the waits are the same. Staging has two sides, which only the host reads:
+  // each is written once at least. Steps that overlap have more sides than that, so as many of them must
+  // repeat; then the last ones end, others follow, and these end.
   void run() {
     if (!plan_.overlaps) {
       repeat(0);
@@ -69,10 +69,10 @@ class Replay {
     memory_.forget_what_is_not_kept();
   }
 
-  // From a step on, until memory is as it was before.
+  // Repeats steps from this one on, until memory is as it was before.
   void repeat(std::int64_t first) {
     const std::int64_t most_steps = std::max(8, 3 * plan_.sides);
-    const std::size_t alike = plan_.overlaps ? static_cast<std::size_t>(plan_.sides) : 1;  // steps
+    const std::size_t alike = plan_.overlaps ? static_cast<std::size_t>(plan_.sides) : 1;  // number of steps
     std::deque<ProofState> before;
     for (step_ = first;; ++step_) {
       if (step_ == first + most_steps)
@@ -101,13 +101,13 @@ class Replay {
     return now;
   }
 
-  // The step that the call at hand is of.
+  // Returns the step that the call at hand is of.
   std::int64_t now() const { return memory_.step(); }
   SumsOverRanks& sums_of(std::int64_t step) { return sums_[static_cast<std::size_t>(plan_.side_of(step))]; }
   SumsOverRanks& sums() { return sums_of(now()); }
 
-  // A save may be begun before any step, when all before are done. It reads what they left, while the step
-  // runs.
+  // Replays a save, which may be begun before any step, when all before are done. It reads what they left,
+  // while the step runs.
   void replay_save() {
     clocks_.begin_step(step_);
     memory_.begin_step(step_);
@@ -158,7 +158,7 @@ class Replay {
   const ContentVersions& versions() const { return memory_.versions(); }
   FunctionKind kind_of(const Call& call) const { return plan_.functions[call.function].kind; }
 
-  // From another rank, or to it. That both mean the same is for plan/check_ranks.
+  // Replays a transfer from another rank, or to it. That both mean the same is checked by plan/check_ranks.
   void replay_transfer(const Call& call, const PlannedStep& step) {
     const PlannedOperand& operand = step.operands.front();
     if (step.exchange->kind == CommKind::send)
@@ -167,13 +167,14 @@ class Replay {
       memory_.receive(call, operand);
   }
 
-  // Reads its first operand and writes its last, which are one where it works in place; and so on for what
-  // travels with it.
+  // Reads the first operand and writes the last, which are one if the exchange works in place; and likewise
+  // for what travels with it.
   void replay_exchange(const Call& call, const PlannedStep& step) {
     const Op& op = program_.op(step.op);
     const FunctionKind kind = kind_of(call);
     const bool carries = versions().carries_parameters(op);
-    // Of what it carries; where a rank's part is padding alone, nothing there says so.
+    // This is the version of what it carries; if a rank's part is padding alone, nothing there states a
+    // version.
     std::int64_t version = kind == FunctionKind::update ? now() + 1 : now();
     for (std::size_t i = 0; i < step.operands.size(); ++i) {
       const PlannedOperand& operand = step.operands[i];
@@ -191,7 +192,7 @@ class Replay {
     }
   }
 
-  // Bit i of `first`: the step begins the sum in operand i.
+  // Replays a kernel; bit i of `first` says that the step begins the sum in operand i.
   void replay_kernel(const Call& call, const PlannedStep& step, std::uint32_t first) {
     const Op& op = program_.op(step.op);
     check_can_begin(op, step, first);
@@ -207,7 +208,7 @@ class Replay {
     if (step.workspace.bytes > 0) memory_.spoil(call, step.workspace, {none, -2, -2}, "workspace");
   }
 
-  // Returns the version of parameters that are copies of what it read.
+  // Returns the version of parameters that are copies of what the step read.
   std::int64_t read_operands(const Call& call, const PlannedStep& step, std::uint32_t first) {
     const Op& op = program_.op(step.op);
     const FunctionKind kind = kind_of(call);
@@ -234,10 +235,10 @@ class Replay {
   const Plan& plan_;
   QueueClocks clocks_;
   OperandMemory memory_;
-  std::vector<SumsOverRanks> sums_;  // by side of a step
+  std::vector<SumsOverRanks> sums_;  // sums by side of a step
   CalledPieces called_;
-  std::int64_t step_ = 0;    // the one that the round is of
-  std::int64_t rounds_ = 0;  // so far, where steps overlap
+  std::int64_t step_ = 0;    // step that the round is of
+  std::int64_t rounds_ = 0;  // rounds so far, if steps overlap
   Round round_;
 };
 

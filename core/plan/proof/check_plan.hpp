@@ -1,4 +1,4 @@
-// Proves a plan, whoever made it: nothing of what made it is asked.
+// Proves a plan, whatever made it: the proof uses nothing of the planner.
 #pragma once
 
 #include "plan/base_program.hpp"
@@ -10,8 +10,8 @@ namespace prun {
 // means, written before on its own queue or across queues behind a wait; no live bytes are overwritten; sums
 // begin once; every op of the program with an effect is called.
 void check_plan(const Program& program, const Plan& plan);
-// One that was made over another: what lasts lies where it does there, and nothing of what stays there is
-// written, but by a plan of the same program what both keep in one place.
+// Proves a plan that was made over another: what lasts lies where it does there, and nothing of what stays
+// there is written, except by a plan of the same program in values that both keep in one place.
 void check_over(const Program& program, const Plan& plan, const BaseProgram& base_program);
 
 }  // namespace prun

@@ -8,14 +8,14 @@
 namespace prun {
 namespace {
 
-// One exchange as a member asks for it.
+// Describes one exchange as a member requests it.
 struct Asked {
   CommKind kind;
   Reduction reduction;
   DType dtype;
   std::int64_t count;
-  std::int32_t microbatch;  // of what goes from stage to stage; else -1
-  std::int32_t step;        // of those in a row
+  std::int32_t microbatch;  // microbatch of a transfer between stages, otherwise -1
+  std::int32_t step;        // step in the row
   friend bool operator==(const Asked&, const Asked&) = default;
 };
 
@@ -27,7 +27,7 @@ std::string to_text(const Asked& asked) {
 
 bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
 
-// A send meets a receive, everything else its like.
+// Says whether two match: a send meets a receive, everything else its like.
 bool meet(const Asked& mine, const Asked& theirs) {
   if (!is_pair(mine.kind)) return mine == theirs;
   Asked mirror = theirs;
@@ -35,10 +35,10 @@ bool meet(const Asked& mine, const Asked& theirs) {
   return is_pair(theirs.kind) && mine == mirror;
 }
 
-// What a plan asks of its communicators: each one's exchanges in order.
+// Holds what a plan requests from its communicators: each one's exchanges in order.
 struct Demands {
-  std::map<std::string, std::vector<Asked>> of;  // by queue
-  std::map<std::string, QueueInfo> queues;       // by name
+  std::map<std::string, std::vector<Asked>> of;  // exchanges by queue
+  std::map<std::string, QueueInfo> queues;       // queues by name
 };
 
 void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& demands) {
@@ -50,8 +50,8 @@ void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& d
   }
 }
 
-// Those of a step or, where steps overlap, of so many in a row: with as many rounds more as the last one
-// takes to end.
+// Returns the exchanges of a step or, where steps overlap, of so many in a row: with as many rounds more as
+// the last one takes to end.
 Demands demands_of(const Plan& plan, std::int32_t steps) {
   Demands demands;
   for (const QueueInfo& queue : plan.queues)
@@ -64,7 +64,7 @@ Demands demands_of(const Plan& plan, std::int32_t steps) {
   return demands;
 }
 
-// So many that steps in the middle have nothing of the row's ends in them.
+// Returns so many steps that those in the middle contain nothing of the row's ends.
 std::int32_t steps_looked_at(std::span<const RankPlan> ranks) {
   std::int32_t depth = 0;
   for (const RankPlan& rank : ranks) depth = std::max(depth, rank.plan->depth());
@@ -172,7 +172,7 @@ void add_function(Fingerprint& print, const Program& program, const PlannedFunct
 
 namespace {
 
-// Bit by bit: where a row begins, goes on and ends; and what tells its first rounds apart.
+// Writes bit by bit the rounds where a row begins, goes on and ends; and what distinguishes its first rounds.
 std::string rounds_of(const Call& call) {
   int rounds = 0, bit = 1;
   for (const Round& round : {Round::beginning, Round::going_on, Round::ending}) {

@@ -8,12 +8,12 @@
 
 namespace prun {
 
-// Says which content a value has: of which instance, for which microbatch, as of which step.
+// Says which content a value has: its instance, its microbatch, and its step.
 struct Content {
   Id value = none;
   std::int32_t instance = -1;
   std::int32_t microbatch = -1;
-  // The step it was written in; of what updates change, how many of them it has seen.
+  // This is the step it was written in or, for what updates change, how many of them it has seen.
   std::int64_t version = 0;
 
   bool same_but_version(const Content& other) const {
@@ -23,9 +23,9 @@ struct Content {
 
 // Says what a value's version counts.
 enum class Counts : std::uint8_t {
-  steps,    // it is made anew in each
-  updates,  // parameters, masters, moments, and their copies
-  nothing,  // it stays as it is, or nobody says when it changes
+  steps,    // steps: it is made anew in each
+  updates,  // updates: parameters, masters, moments, and their copies
+  nothing,  // nothing: it stays as it is, or it is unknown when it changes
 };
 
 // States the versions that a reader may find.

@@ -31,7 +31,7 @@ void ContentVersions::find_what_changes(const Op& op) {
   }
 }
 
-// What a function that gathers makes of parameters is as old as they are.
+// Finds copies: what a function that gathers makes of parameters is as old as they are.
 void ContentVersions::find_copies(const Op& op) {
   const Id copy = op.operands.back();
   const Role role = program_.value(copy).role;
@@ -54,7 +54,7 @@ bool ContentVersions::carries_parameters(const Op& op) const {
   return false;
 }
 
-// Itself, or what it is a view of.
+// Says whether the value itself, or what it is a view of, counts updates.
 bool ContentVersions::holds_updated(Id id) const {
   const Value& value = program_.value(id);
   if (value.role != Role::view) return counts_updates(id);

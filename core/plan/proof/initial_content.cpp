@@ -8,7 +8,7 @@ void put_content(const Plan& plan, Id value, const Address& home, std::int32_t i
   memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1, version});
 }
 
-// Of gradients of steps that overlap, all sides.
+// Puts padding on all sides of gradients of steps that overlap.
 void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMemory& memory) {
   Call call;
   call.instance = instance;
@@ -29,8 +29,8 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
   for (Id id : program.segment(plan.instances[instance].segment).values) {
     const auto home = plan.homes.find(id);
     if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
-    if (program.value(id).role == Role::fetched) continue;                 // made anew by each step
-    if (program.value(id).age > plan.instances[instance].delay) continue;  // nobody keeps it
+    if (program.value(id).role == Role::fetched) continue;                 // each step makes it anew
+    if (program.value(id).age > plan.instances[instance].delay) continue;  // no instance keeps it
     const Region region = home->second.region;
     if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
       put_content(plan, id, home->second, instance, memory, -versions.delay_of(id));
@@ -46,7 +46,7 @@ void put_initial_content(const Program& program, const Plan& plan, const Content
   for (std::size_t i = 0; i < plan.instances.size(); ++i)
     if (!plan.instances[i].receive_stub)
       put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
-  // What a step takes over from the one before; the first one's is as good as any.
+  // A step takes this over from the one before; the first step may find any content.
   for (Id id : program.segment(program.step_segment()).values)
     if (program.value(id).carried)
       memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});

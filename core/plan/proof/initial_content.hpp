@@ -1,4 +1,4 @@
-// What memory holds before the first step.
+// Puts into memory what it holds before the first step.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// Parameters and optimizer state exist before step one, and memory that nobody has written is zero, as
-// padding must be; both sides of the staging area are the host's.
+// Puts this content: parameters and optimizer state exist before step one, and memory that has not been
+// written is zero, as padding must be; both sides of the staging area are the host's.
 void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
                          ShadowMemory& memory);
 

@@ -1,5 +1,5 @@
-// What the operands of a plan's steps find in memory and leave there, by windows of one content each, while
-// steps are replayed.
+// Tracks what the operands of a plan's steps find in memory and leave there, by windows of one content each,
+// while steps are replayed.
 #pragma once
 
 #include "plan/proof/bucket_windows.hpp"
@@ -8,19 +8,19 @@
 
 namespace prun {
 
-// All that a step's replay depends on, relative to the step.
+// Holds all that a step's replay depends on, relative to the step.
 using ProofState = std::vector<std::int64_t>;
 
 class OperandMemory {
  public:
-  // Holds what is there before the first step. Whoever reads or writes is the call at hand of `clocks`.
+  // Begins with what is there before the first step. The reader or writer is the call at hand of `clocks`.
   OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks);
 
   const ContentVersions& versions() const { return versions_; }
-  // The step that the next calls are of.
+  // Sets the step that the next calls are of.
   void begin_step(std::int64_t step) { step_ = step; }
   std::int64_t step() const { return step_; }
-  // What the layout does not keep from step to step, others may have overwritten.
+  // Forgets what the layout does not keep from step to step: others may have overwritten it.
   void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
 
   template <class Body>
@@ -37,15 +37,15 @@ class OperandMemory {
   void write(const Window& window, std::int64_t updates, std::string_view op) {
     memory_.write(window.at, window.bytes, versions_.written(window.content, step_, updates), op);
   }
-  // Whoever begins a sum must find none there.
+  // Checks that an op that begins a sum finds none there.
   void check_begins(const Window& window, std::string_view op);
-  // To another rank, and from it.
+  // Replays a transfer to another rank, and from it.
   void send(const Call& call, const PlannedOperand& operand);
   void receive(const Call& call, const PlannedOperand& operand);
-  // From here on nobody may read what is there.
+  // Says that these bytes must not be read from here on.
   void spoil(const Call& call, const Address& address, const Content& by, std::string_view op);
 
-  // But for staging, whose sides take turns.
+  // Returns the state of memory without staging, whose sides take turns.
   ProofState state() const;
 
  private:
@@ -61,7 +61,7 @@ class OperandMemory {
     const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
     return {id, instance, of_microbatch ? call.microbatch : -1};
   }
-  // The side of the step that the round is of.
+  // Returns the side of the step that the round is of.
   int side_of(const Call& call) const { return plan_.side_of(step_ + call.behind); }
   Content passed_on(const Call& call, const PlannedOperand& operand) const;
   bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }

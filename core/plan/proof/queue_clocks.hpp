@@ -20,7 +20,7 @@ struct When {
 // that began, is done when it begins.
 class QueueClocks {
  public:
-  // Takes the number of calls a step, by queue.
+  // Takes the number of calls in a step, by queue.
   explicit QueueClocks(std::vector<std::int64_t> calls);
 
   void begin_step(std::int64_t step);
@@ -29,7 +29,7 @@ class QueueClocks {
 
   // Returns the current call.
   const When& now() const { return now_; }
-  // Says whether it is known to be done.
+  // Says whether that call is known to be done.
   bool is_done(const When& earlier) const {
     return earlier.ticket < 0 || clocks_[now_.queue][earlier.queue] >= earlier.ticket;
   }
@@ -37,7 +37,7 @@ class QueueClocks {
   std::int64_t first_ticket(std::int32_t queue) const { return step_ * calls_[queue]; }
 
  private:
-  using Clock = Numbered<std::int64_t>;  // the latest ticket that is known to be done, by queue
+  using Clock = Numbered<std::int64_t>;  // latest ticket that is known to be done, by queue
 
   void join(Clock& clock, const Wait& wait);
   Clock& clock_at(std::int32_t queue, std::int64_t ticket);
@@ -45,8 +45,8 @@ class QueueClocks {
   Numbered<std::int64_t> calls_;
   std::int64_t step_ = 0;
   When now_;
-  Numbered<Clock> clocks_;             // by queue
-  Numbered<Numbered<Clock>> history_;  // by queue and ticket
+  Numbered<Clock> clocks_;             // clocks by queue
+  Numbered<Numbered<Clock>> history_;  // clocks by queue and ticket
 };
 
 }  // namespace prun

@@ -103,8 +103,8 @@ void ShadowMemory::assign(std::int64_t at, std::int64_t size, const Content& con
   stretch.reads.clear();
 }
 
-// Returns the first of the stretches in [begin, end), whose borders none crosses afterwards. Most are used
-// whole.
+// Returns the first of the stretches in [begin, end); afterwards none crosses these borders. Most stretches
+// are used whole.
 ShadowMemory::Stretches::iterator ShadowMemory::stretches_in(std::int64_t begin, std::int64_t end) {
   const auto whole = stretches_.lower_bound(begin);
   if (whole != stretches_.end() && whole->first == begin && whole->second.end == end) return whole;

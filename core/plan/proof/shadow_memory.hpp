@@ -1,5 +1,5 @@
-// Remembers of each byte what it holds, who wrote that and who has read it since; the proof of a plan replays
-// steps over it.
+// Remembers of each byte what it holds, which call wrote that and which calls have read it since; the proof
+// of a plan replays steps over it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace prun {
 
-// It throws an Error that names the op and the content. Bytes that nothing has written hold nothing.
+// Checks each access, and throws an Error that names the op and the content. Bytes that nothing has written
+// hold nothing.
 class ShadowMemory {
  public:
   // Describes consecutive bytes that were written at once and read alike.
@@ -23,10 +24,10 @@ class ShadowMemory {
     std::int64_t end = 0;
     Content content;
     When written;
-    std::vector<When> reads;  // the latest of each queue since it was written: the earlier ones are before it
+    std::vector<When> reads;  // latest read of each queue since the write: earlier ones are before it
   };
 
-  // Whoever reads or writes is the call at hand of `clocks`. `describe` says in words what bytes hold.
+  // The reader or writer is the call at hand of `clocks`. `describe` says in words what bytes hold.
   ShadowMemory(const Layout& layout, const QueueClocks& clocks,
                std::function<std::string(const Content&)> describe)
       : layout_(layout), clocks_(clocks), describe_(std::move(describe)) {}
@@ -34,18 +35,19 @@ class ShadowMemory {
   // Puts what was there before the first step.
   void put(std::int64_t at, std::int64_t size, const Content& content);
 
-  // All of the bytes must hold that content, of such a version, which a call wrote that is known to be done.
-  // Returns the oldest version found.
+  // Checks that all of the bytes hold that content, in such a version, written by a call that is known to be
+  // done. Returns the oldest version found.
   std::int64_t read(std::int64_t at, std::int64_t size, const Content& content, const Versions& versions,
                     std::string_view op);
 
-  // All who wrote or read what was there must be known to be done, and the bytes must be the layout's.
+  // Checks that all calls that wrote or read these bytes are known to be done, and that the bytes are the
+  // layout's.
   void write(std::int64_t at, std::int64_t size, const Content& content, std::string_view op);
 
-  // None of the bytes may hold that content in that version: a sum begins there.
+  // Checks that none of the bytes holds that content in that version: a sum begins there.
   void check_begins(std::int64_t at, std::int64_t size, const Content& content, std::string_view op);
 
-  // What the layout does not keep from step to step, others may have overwritten.
+  // Forgets what the layout does not keep from step to step: others may have overwritten it.
   void forget_what_is_not_kept();
 
   // Returns stretches by the address that each begins at.

@@ -12,7 +12,7 @@ void SumsOverRanks::touch(FunctionKind kind, const Op& op, std::size_t i, bool f
   if (op.def->clears || first) begin(op, first, content);
   if (op.def->clears) return;
   follow_parts(kind, op.access(i), content);
-  if (kind == FunctionKind::reduce && op.access(i) == Access::write)  // the sum, back in its own type
+  if (kind == FunctionKind::reduce && op.access(i) == Access::write)  // the sum, cast back to its own type
     summed_.insert({content.value, content.instance});
   else
     check_use(kind, op, op.access(i), content);
@@ -25,7 +25,7 @@ void SumsOverRanks::begin(const Op& op, bool first, const Content& content) {
   summed_.erase({content.value, content.instance});
 }
 
-// Says whether ranks exchange what it makes.
+// Says whether ranks exchange the op's result.
 bool SumsOverRanks::is_sent(const Op& op) const {
   const std::vector<Id>& ops = program_.segment(op.segment).ops(op.function);
   return std::any_of(ops.begin(), ops.end(), [&](Id id) {
@@ -33,7 +33,7 @@ bool SumsOverRanks::is_sent(const Op& op) const {
   });
 }
 
-// A gradient that is a partial sum of each rank is summed once, after its last contribution.
+// Checks a gradient that is a partial sum of each rank: it is summed once, after its last contribution.
 void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const {
   const bool summed = summed_.count({content.value, content.instance}) != 0;
   if (access == Access::update && summed)
@@ -55,8 +55,8 @@ void SumsOverRanks::exchange(FunctionKind kind, Access access, const Content& co
   follow_parts(kind, access, content);
 }
 
-// Gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared, and
-// before the step needs it.
+// Follows gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared,
+// and before the step needs it.
 void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content& content) {
   const std::int32_t bucket = program_.value(content.value).bucket;
   if (bucket < 0 || !program_.buckets()[bucket].kept.gradients) return;

@@ -14,18 +14,19 @@ class SumsOverRanks {
  public:
   explicit SumsOverRanks(const Program& program) : program_(program) {}
 
-  // An op of a function of that kind touches what operand `i` shows; `first`: it begins the sum there.
+  // Notes that an op of a function of that kind touches what operand `i` shows; `first` says that it begins
+  // the sum there.
   void touch(FunctionKind kind, const Op& op, std::size_t i, bool first, const Content& content);
-  // Ranks exchange it.
+  // Notes that ranks exchange the content.
   void exchange(FunctionKind kind, Access access, const Content& content);
-  // Before norms are taken: nothing is left that ranks have not summed.
+  // Checks, before norms are taken, that ranks have summed everything.
   void check_complete() const;
 
-  // All that is to be known of it for the next step.
+  // Appends all that the next step depends on.
   void append_state(std::vector<std::int64_t>& state) const;
 
  private:
-  using Sum = std::pair<Id, std::int32_t>;  // gradient, instance
+  using Sum = std::pair<Id, std::int32_t>;  // gradient and instance
 
   bool is_sent(const Op& op) const;
   void begin(const Op& op, bool first, const Content& content);
@@ -34,7 +35,7 @@ class SumsOverRanks {
 
   const Program& program_;
   std::set<Sum> summed_;
-  std::set<Sum> unsummed_;  // of those kept in parts
+  std::set<Sum> unsummed_;  // sums of gradients kept in parts
 };
 
 }  // namespace prun
