@@ -1,4 +1,4 @@
-// A plan's calls bound to memory: what is launched or exchanged, ready to be passed on.
+// Binds a plan's calls to memory: what is launched or exchanged, ready to be passed on.
 #pragma once
 
 #include <deque>
@@ -18,8 +18,8 @@ struct BoundPiece {
   // Holds the operations of the plan's exchanges one after the other; those of exchange i end at ends[i].
   std::vector<CommOp> exchanges;
   std::vector<std::size_t> ends;
-  // These hold, by launch or exchange and where asked for, bytes that nothing reads again, and the plan's
-  // fences around what the kernel is given.
+  // These hold, by launch or exchange and where requested, bytes that are not read again, and the plan's
+  // fences around what the kernel gets.
   std::vector<std::vector<std::span<std::byte>>> dead, fences;
 
   std::span<const CommOp> exchange(std::size_t i) const {
@@ -30,11 +30,11 @@ struct BoundPiece {
 
 class Binding {
  public:
-  // All of them must outlive it. `poison`: whether to say what is dead and fenced.
+  // All of these must outlive the binding. `poison` says whether to list what is dead and fenced.
   Binding(const Program& program, const Plan& plan, const PlanMemory& memory, std::int64_t rank, bool poison)
       : program_(program), plan_(plan), memory_(memory), rank_(rank), poison_(poison) {}
 
-  // Calls that differ in nothing share one. It lives as long as the binding.
+  // Binds a call; calls that differ in nothing share one piece. It lives as long as the binding.
   const BoundPiece& bind(const Call& call, int side);
 
  private:

@@ -27,7 +27,7 @@ void BlockingQueues::run(QueueRun& queue) {
     }
 }
 
-// A queue that has failed goes on handing out tickets, so that nobody waits for ever.
+// A queue that has failed goes on handing out tickets, so that no thread waits for ever.
 void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   const Call& call = *bound.call;
   const std::int64_t step = steps_.run(round).step;

@@ -1,5 +1,5 @@
-// The queues that block (the CPU's kernels, exchanges that hold their caller): each has a thread of its own,
-// which goes through the queue's calls of a step.
+// Runs the queues that block (the CPU's kernels, exchanges that block their caller): each has a thread of its
+// own, which goes through the queue's calls of a step.
 #pragma once
 
 #include <optional>
@@ -16,13 +16,13 @@ namespace prun {
 
 class BlockingQueues {
  public:
-  // All of them must outlive it.
+  // All of these must outlive the queues.
   BlockingQueues(RankQueues& queues, const Steps& steps, const Watchers& watchers,
                  const std::optional<Poison>& poison, SaveGate* saves)
       : queues_(queues), steps_(steps), watchers_(watchers), poison_(poison), saves_(saves) {}
 
   void start();
-  // Is called once no more steps come.
+  // Joins the threads; it is called once no more steps come.
   void join();
 
  private:

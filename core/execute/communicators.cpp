@@ -38,7 +38,7 @@ constexpr std::size_t not_here = static_cast<std::size_t>(-1);
 
 struct Named {
   AxisId axis = no_axis;
-  std::size_t own = not_here;  // this rank's queue of that name
+  std::size_t own = not_here;  // number of this rank's queue of that name
 };
 
 // Returns the queues that communicate, of all ranks.
@@ -96,7 +96,7 @@ Communicator make_communicator(CommInterface& comm, const CommMembers& of, const
   return made;
 }
 
-// Groups are made in the order of the names, as is all that takes all members.
+// Groups are made in the order of the names, like everything that takes all members.
 Communicators::Communicators(const CommMaking& making)
     : queues_(making.plan_of(making.rank).queues.size()), members_(queues_.size()) {
   raise(making.device.make_current());
@@ -124,7 +124,7 @@ void Communicators::destroy() {
     if (plugin.world) plugin.comm->destroy(plugin.world);
 }
 
-// Made at its first use, which comes at the same name everywhere.
+// The plugin is made at its first use, which comes at the same name everywhere.
 Communicators::Plugin& Communicators::plugin_of(const CommMaking& making, const std::string& axis) {
   const std::string name = making.plugin_of_axis(axis);
   Plugin& plugin = plugins_[name];

@@ -14,12 +14,12 @@
 
 namespace prun {
 
-// How ranks meet before they can communicate: every member gives a text, each gets all of them in the order
-// of the members. Blocking; `channel` names the occasion.
+// Lets ranks meet before they can communicate: every member gives a text, each gets all of them in the order
+// of the members. The call blocks; `channel` names the occasion.
 using Exchange = std::function<std::vector<std::string>(std::string_view channel,
                                                         std::span<const int> members, std::string_view mine)>;
 
-// Describes a group of ranks as one of its members makes it, or any rank where it is split from one of all
+// Describes a group of ranks as one of its members makes it, or any rank if it is split from one of all
 // ranks.
 struct CommMembers {
   std::string name;
@@ -35,9 +35,9 @@ Communicator make_communicator(CommInterface& comm, const CommMembers& of, const
 struct CommMaking {
   const Mesh& mesh;
   std::int64_t rank = 0;
-  std::function<const Plan&(std::int64_t rank)> plan_of;  // of all ranks
-  DeviceInterface& device;                                // whose memory is exchanged
-  // Return the name of the comm plugin that carries an axis' traffic, and a plugin of that name.
+  std::function<const Plan&(std::int64_t rank)> plan_of;  // returns the plan of any rank
+  DeviceInterface& device;                                // device whose memory is exchanged
+  // These return the name of the comm plugin that carries an axis' traffic, and a plugin of that name.
   std::function<std::string(const std::string& axis)> plugin_of_axis;
   std::function<std::shared_ptr<CommInterface>(const std::string& plugin)> make_plugin;
   const Exchange& exchange;
@@ -45,33 +45,34 @@ struct CommMaking {
 
 class Communicators {
  public:
-  // This is collective over all ranks of the mesh. Nothing of `making` is needed after it.
+  // Makes the communicators; this is collective over all ranks of the mesh. Nothing of `making` is needed
+  // after it.
   explicit Communicators(const CommMaking& making);
   ~Communicators();
   Communicators(const Communicators&) = delete;
   Communicators& operator=(const Communicators&) = delete;
 
-  // Returns communicators by queue; an entry is empty where a queue does not communicate.
+  // Returns communicators by queue; an entry is empty if a queue does not communicate.
   const std::vector<QueueComm>& queues() const { return queues_; }
-  // Names and members, by queue.
+  // Returns the members by queue.
   const std::vector<std::vector<int>>& members() const { return members_; }
   CommCounters counters(std::size_t queue) const;
-  // From any thread: whoever waits for a peer gives up.
+  // Makes every thread that waits for a peer give up. Any thread may call it.
   void abort();
 
  private:
   struct Plugin {
     std::shared_ptr<CommInterface> comm;
     CommInfo info;
-    Communicator world = nullptr;  // of all ranks, where the plugin splits
-    std::int32_t groups = 0;       // that a rank is in, the most of any
+    Communicator world = nullptr;  // communicator of all ranks, if the plugin splits
+    std::int32_t groups = 0;       // groups that a rank is in: the most of any
   };
 
   Plugin& plugin_of(const CommMaking& making, const std::string& axis);
   void make(const CommMaking& making, std::size_t queue, const Plugin& plugin);
   void destroy();
 
-  std::map<std::string, Plugin> plugins_;  // by name
+  std::map<std::string, Plugin> plugins_;  // plugins by name
   std::vector<QueueComm> queues_;
   std::vector<std::vector<int>> members_;
 };

@@ -1,4 +1,4 @@
-// Counters that a device reaches, a cache line each.
+// Holds counters that a device reaches, each on a cache line of its own.
 #pragma once
 
 #include <cstddef>

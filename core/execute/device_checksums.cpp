@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view op_kind = "checksum";
 
-// Returns shapes as the op sees them: what is summed, and the sums.
+// Returns shapes as the op sees them: the elements that are summed, and the sums.
 OpShape shape_of(const OpDef& def, DType type, std::int64_t count) {
   OpShape shape;
   shape.count = 2;
@@ -52,7 +52,7 @@ class DeviceChecksums::OfDevice {
     sums_each_ = shape.operand[1].elements();
   }
 
-  // Says whether the device may have tried the work.
+  // Binds the work; says whether the device may have tried it.
   bool bind() {
     const auto each = static_cast<std::size_t>(sums_each_);
     sums_.emplace(device_, static_cast<std::int64_t>(launches_.size() * each * sizeof(std::uint64_t)));
@@ -99,7 +99,7 @@ class DeviceChecksums::OfDevice {
 
   DeviceInterface& device_;
   const OpDef& def_;
-  std::vector<std::size_t> numbers_;  // of the parts
+  std::vector<std::size_t> numbers_;  // numbers of the parts
   std::deque<std::array<Tensor, 2>> operands_;
   std::vector<Launch> launches_;
   std::int64_t sums_each_ = 0;
@@ -108,7 +108,7 @@ class DeviceChecksums::OfDevice {
   BoundWork work_ = nullptr;
 };
 
-// Ranks that compare what they hold alike hold it on the same tier.
+// Computes checksums on a tier. Ranks that compare equal values hold them on the same tier.
 class DeviceChecksums::OfTier {
  public:
   explicit OfTier(DeviceInterface& tier) : tier_(tier) {}
@@ -168,7 +168,7 @@ DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memor
   }
   bool tried = false;
   for (const auto& of : devices_) tried |= of->bind();
-  if (tried) memory.clear();  // that may have spoilt it
+  if (tried) memory.clear();  // trying may have overwritten it
 }
 
 DeviceChecksums::~DeviceChecksums() = default;

@@ -18,7 +18,7 @@ struct PersistentPart {
 
 class DeviceChecksums {
  public:
-  // Before anything that lasts is written. All of them must outlive it.
+  // It is made before anything that lasts is written. All of these must outlive it.
   DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
                   const std::vector<PersistentPart>& parts);
   ~DeviceChecksums();

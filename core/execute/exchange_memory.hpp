@@ -11,8 +11,8 @@ namespace prun {
 
 class ExchangeMemory {
  public:
-  // This is collective and comes before the first step, like all that may hold up the device. `known` says
-  // that the communicators know the memory already.
+  // Attaches the memory; this is collective and comes before the first step, like all that may block the
+  // device. `known` says that the communicators know the memory already.
   void attach(const RankQueues& queues, const PlanMemory& memory, bool known, const Watchers& watchers);
 
  private:

@@ -9,8 +9,8 @@
 namespace prun {
 namespace {
 
-// The host's wait for a device that runs its work later, as if it were a call: one that gets no further is
-// found as a plugin is that does not come back.
+// Makes the host's wait for a device that runs its work later look like a call: a wait that gets no further
+// is found as a plugin is that does not return.
 class WaitForDevice {
  public:
   explicit WaitForDevice(const std::string& device) : device_(device) {}
@@ -65,12 +65,12 @@ void Executor::bind() {
   works_.bind_waits(queues_);
   works_.bind_works(queues_);
   exchange_memory_.attach(queues_, memory_, options_.base_program != nullptr, watchers_);
-  if (!queues_.fed().empty()) memory_.clear();  // trying work has spoilt it
+  if (!queues_.fed().empty()) memory_.clear();  // trying the work has overwritten it
   works_.bind_stamps(queues_);
   late_probes_.set_clocks();
 }
 
-// All of them or none: threads that run must not outlive what they use.
+// Starts all threads or none: threads that run must not outlive what they use.
 void Executor::start_threads() {
   try {
     blocking_.start();
@@ -83,7 +83,7 @@ void Executor::start_threads() {
 
 Executor::~Executor() { stop(); }
 
-// What the queues have been given they finish.
+// Stops the queues, which finish what they have been given.
 void Executor::stop() {
   steps_.end();
   blocking_.join();
@@ -95,7 +95,7 @@ void Executor::stop() {
 
 void Executor::start_step(Round round) { steps_.start(round); }
 
-// What goes wrong in the step behind it is not its own.
+// Finishes a step: what goes wrong in the step behind it does not count as its own.
 std::optional<double> Executor::finish_step() {
   const std::int64_t round = steps_.finish(), last = round + depth_;
   PRUN_CHECK(last < steps_.started(), "step ", steps_.run(round).step, " goes on until another one begins");
@@ -122,8 +122,8 @@ void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t round) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   std::optional<WaitForDevice> wait;
-  // A device that fails may write no ticket any more: it must be asked. The next step has been started, so
-  // nothing is lost where this one's end is seen a little later; looking takes a core's time.
+  // A device that fails may not write any ticket: it must be asked. The next step has been started, so
+  // nothing is lost if the end of this one is seen a little later; looking takes a core's time.
   while (queue.asynchronous && !queue.ticket.reached(last)) {
     Status status = queue.device.check(queue.handle);
     if (status.ok() && queue.comm.comm) status = queue.comm.comm->check(queue.comm.communicator);

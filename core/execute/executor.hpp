@@ -22,16 +22,17 @@
 namespace prun {
 
 struct ExecutorOptions {
-  // Fills bytes with NaN as soon as the plan says nobody reads them again, and looks after every kernel
-  // whether it has left the plan's fences and those of the memory alone: for tests, and devices whose memory
-  // the host can write.
+  // If set, bytes are filled with NaN as soon as the plan says that they are not read again, and after every
+  // kernel the plan's fences and those of the memory are checked: this is for tests, and for devices whose
+  // memory the host can write.
   bool poison = false;
   std::int64_t rank = 0;
-  // Steps from one whose exposed communication is measured to the next; 0: none is.
+  // The exposed communication of every step of this number is measured; 0: of none.
   std::int64_t measure_every = 0;
-  // That of the plan which this one is over; the communicators know it. Null: it gets memory of its own.
+  // This is the memory of the plan that this one is made over; the communicators know it. Null: the plan gets
+  // memory of its own.
   const PlanMemory* base_program = nullptr;
-  // What calls that wait for reads of a save wait at. Null: nobody saves beside steps.
+  // Calls that wait for reads of a save wait here. Null: no save goes on beside steps.
   SaveGate* saves = nullptr;
 };
 
@@ -44,17 +45,18 @@ class Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Only while no step runs, but for reading what calls wait to overwrite (SaveGate); staged values of a step
-  // as soon as the one two before it is done.
+  // Returns the memory. It may be used only while no step runs, except for reading what calls wait to
+  // overwrite (SaveGate); staged values of a step as soon as the one two before it is done.
   const PlanMemory& memory() const { return memory_; }
 
-  // Lets the queues run step 0, 1, 2, ... in turn. At most Plan::sides may be started and not finished: that
-  // many have what is staged. Where steps overlap, `round` says where it stands in their row: depth() rounds
-  // behind a step's own, in which others are started or none, must be started before it is finished.
+  // Lets the queues run step 0, 1, 2, ... in turn. At most Plan::sides steps may be started and not finished:
+  // that many have staged values. Where steps overlap, `round` says where it stands in their row: depth()
+  // rounds behind a step's own, in which others are started or none, must be started before it is finished.
   void start_step(Round round = Round::going_on);
   std::int32_t depth() const { return depth_; }
-  // Holds the caller until the earliest step that is not finished is done; raises what went wrong in it. Its
-  // exposed communication in seconds (sim/events.hpp), where that is measured and there is any communication.
+  // Blocks the caller until the earliest step that is not finished is done; raises what went wrong in it.
+  // Returns its exposed communication in seconds (sim/events.hpp), if that is measured and there is any
+  // communication.
   std::optional<double> finish_step();
 
  private:
@@ -67,17 +69,17 @@ class Executor {
   void stop();
 
   const Plan& plan_;
-  const std::int32_t depth_;  // of the plan
+  const std::int32_t depth_;  // depth of the plan
   const ExecutorOptions options_;
   const Watchers watchers_;
   PlanMemory memory_;
   Binding binding_;
   std::optional<Poison> poison_;
-  Counters counters_;  // by queue
+  Counters counters_;  // counters by queue
   std::optional<Gates> gates_;
   ExchangeMemory exchange_memory_;
   QueueWorks works_;
-  // What stands above outlives the queues.
+  // The members above outlive the queues.
   RankQueues queues_;
   Steps steps_;
   LateProbes late_probes_;

@@ -7,11 +7,11 @@
 namespace prun {
 namespace {
 
-// The watcher looks so often, and opens a gate that it has seen closed twice: this is many times what feeding
-// a call takes.
+// The watcher checks this often, and opens a gate that it has seen closed twice: this is many times what
+// feeding a call takes.
 constexpr std::chrono::milliseconds between{50};
 
-// Not where it has been opened meanwhile.
+// Opens a gate unless it has been opened meanwhile.
 void open_once(Counter& opened, std::uint64_t times) {
   std::uint64_t before = times - 1;
   opened.compare_exchange_strong(before, times);

@@ -1,9 +1,9 @@
-// What holds the works of a call in their queue until all of them are there. Of what a device notes then,
-// nothing is the host's time for the next launch.
+// Holds the works of a call back in their queue until all of them are there: then the times that a device
+// notes contain nothing of the host's time for the next launch.
 //
 // A device may not take all of a call while none of it runs: its queue has less room than it says, or a work
 // waits for those before it as it is given. So a gate that stays closed is opened all the same: that call's
-// times are less exact, and nobody waits for ever.
+// times are less exact, and no queue waits for ever.
 #pragma once
 
 #include <condition_variable>
@@ -24,7 +24,7 @@ class Gates {
 
   struct Closed {
     const Counter* counter;
-    std::uint64_t opens_at;  // the queue is to wait until the counter says so
+    std::uint64_t opens_at;  // counter value that the queue waits for
   };
   // The queue's feeder calls this, and opens the gate before closing it again.
   Closed close(std::size_t queue);
@@ -34,8 +34,8 @@ class Gates {
   void watch(std::stop_token stop);
 
   Counters opened_;
-  std::vector<Counter> closed_;  // by queue: how often
-  std::jthread watcher_;         // last: it ends first
+  std::vector<Counter> closed_;  // how often each queue's gate was closed
+  std::jthread watcher_;         // declared last, so that it ends first
 };
 
 }  // namespace prun

@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// The clock of the queue's device against the probes': the closest of some tries.
+// Returns the clock of the queue's device relative to the probes': the closest of some tries.
 double clock_of(QueueRun& queue) {
   DeviceInterface& device = queue.device;
   const OwnedStamp stamp(device);
@@ -63,7 +63,7 @@ void LateProbes::report_call(QueueRun& queue, const BoundCall& bound, std::int64
   auto stamp = side.stamps.begin();
   double& at = queue.told;
   const auto next = [&] {
-    if (stamp == side.stamps.end()) return;  // it is done with the call that follows
+    if (stamp == side.stamps.end()) return;  // the queue is done with the call that follows
     raise(queue.device.read(*stamp++, &at));
     at += clock;
   };
@@ -99,7 +99,7 @@ void LateProbes::report_progress() {
       }
 }
 
-// Whether there was something to tell.
+// Reports progress; says whether there was any.
 bool LateProbes::report_progress(QueueRun& queue) const {
   const auto calls = static_cast<std::int64_t>(queue.calls.size());
   const std::int64_t round = queue.ended / calls;

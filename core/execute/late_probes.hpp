@@ -1,5 +1,5 @@
-// Reports to probes on queues that run their work later. No thread is there when it runs: the device notes
-// times, which are reported once a step is done, and its tickets say how far a queue has come.
+// Reports to probes on queues that run their work later. No thread of the host is present when it runs: the
+// device notes times, which are reported once a step is done, and its tickets say how far a queue has come.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace prun {
 
 class LateProbes {
  public:
-  // All of them must outlive it.
+  // All of these must outlive the probes.
   LateProbes(const RankQueues& queues, const Steps& steps, const Watchers& watchers)
       : queues_(queues), steps_(steps), watchers_(watchers) {}
 
-  // Is called before the first step, once stamps are bound.
+  // Sets the clocks; it is called before the first step, once stamps are bound.
   void set_clocks();
   // Reports progress, while steps run, to probes that are live.
   void report_progress();
@@ -31,7 +31,7 @@ class LateProbes {
   const RankQueues& queues_;
   const Steps& steps_;
   const Watchers& watchers_;
-  std::map<const DeviceInterface*, double> clocks_;  // of probes, where a device's is 0
+  std::map<const DeviceInterface*, double> clocks_;  // clock of probes at the moment when a device's is 0
 };
 
 // Returns the exposed seconds of a measured step that is done, as simulate/events.hpp defines them.

@@ -1,5 +1,5 @@
-// Communicators of a rank that runs without the others, for measuring: each exchange leaves numbers of the
-// right size behind. A gather repeats the rank's own part, a sum is what it gave itself, and what only
+// Gives communicators to a rank that runs without the others, for measuring: each exchange leaves numbers of
+// the right size behind. A gather repeats the rank's own part, a sum is what it gave itself, and what only
 // another rank could send are small numbers of no meaning.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace prun {
 
 class Loopback final : public CommInterface {
  public:
-  // Has one communicator for each queue of the plan that communicates.
+  // Makes one communicator for each queue of the plan that communicates.
   Loopback(const Plan& plan, const Mesh& mesh, std::int64_t rank);
 
   std::vector<QueueComm> queues();
@@ -35,7 +35,7 @@ class Loopback final : public CommInterface {
   Status examine(Text*) noexcept override { return {}; }
 
  private:
-  std::vector<std::int64_t> members_;  // by queue; a communicator points to its number
+  std::vector<std::int64_t> members_;  // members by queue; a communicator points to its number
 };
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// Where ranks that are threads of one process meet before they can communicate.
+// Lets ranks that are threads of one process meet before they can communicate.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,7 @@ namespace prun {
 
 class Meetings {
  public:
-  // Every member gives a text and gets all of them, in the order of the members.
+  // Gathers texts: every member gives one and gets all of them, in the order of the members.
   std::vector<std::string> all_gather(std::string_view channel, std::span<const int> members, int me,
                                       std::string_view mine) {
     std::unique_lock lock(mutex_);

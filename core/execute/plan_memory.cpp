@@ -36,7 +36,7 @@ PlanMemory::PlanMemory(const Program& program, const Plan& plan, const PlanMemor
     PRUN_CHECK(plan.layout.ranges[i].bytes() <= base_program.plan_.layout.ranges.at(i).bytes(), "range ", i);
 }
 
-// The last one that begins there or before it.
+// Returns the last range that begins there or before.
 const PlanMemory::Range& PlanMemory::range_of(std::int64_t offset) const {
   const std::vector<Layout::Range>& planned = plan_.layout.ranges;
   const auto behind = std::find_if(planned.begin() + 1, planned.end(),

@@ -17,7 +17,7 @@ using Devices = Numbered<DeviceInterface*>;
 
 class PlanMemory {
  public:
-  // All of them must outlive it. `fenced` puts unused room around each range.
+  // All of these must outlive the memory. `fenced` puts unused room around each range.
   PlanMemory(const Program& program, const Plan& plan, const Devices& devices, bool fenced = false);
   // Uses the memory of another plan, over which this one is made.
   PlanMemory(const Program& program, const Plan& plan, const PlanMemory& base_program);
@@ -27,7 +27,7 @@ class PlanMemory {
   // Returns the address of an offset of the line, for kernels and exchanges.
   std::byte* at(std::int64_t offset) const { return range_of(offset).at(offset); }
 
-  // Zeroes all of it: as it was when it was new.
+  // Zeroes all of it, so that it is as it was when it was new.
   void clear() const;
   // Returns all of the first range.
   std::span<std::byte> of_device() const {
@@ -37,8 +37,8 @@ class PlanMemory {
   // Returns the room around the ranges, if there is any.
   const std::vector<std::span<std::byte>>& fences() const { return fences_; }
 
-  // Read and write bytes of a value of one instance that outlives the step (parameter, gradient, state), from
-  // `first` on.
+  // Reads bytes of a value of one instance that outlives the step (parameter, gradient, state), from `first`
+  // on; the next function writes them.
   void read(Id value, std::int32_t instance, std::int64_t first, std::span<std::byte> to) const;
   void write(Id value, std::int32_t instance, std::int64_t first, std::span<const std::byte> from) const;
   // Says where such a value is stored, for kernels of the device of that number.
@@ -73,7 +73,7 @@ class PlanMemory {
 
     const Layout::Range& planned_;
     const std::int64_t fence_;
-    std::byte* base_ = nullptr;  // behind the fence
+    std::byte* base_ = nullptr;  // begin, behind the fence
   };
 
   const Range& range_of(std::int64_t offset) const;
@@ -81,7 +81,7 @@ class PlanMemory {
 
   const Program& program_;
   const Plan& plan_;
-  std::vector<std::shared_ptr<Range>> ranges_;  // of the layout
+  std::vector<std::shared_ptr<Range>> ranges_;  // ranges of the layout
   std::vector<std::span<std::byte>> fences_;
 };
 

@@ -41,7 +41,7 @@ void Poison::spoil(const BoundPiece& piece, std::size_t index) {
   for (const std::span<std::byte> dead : piece.dead[index]) std::memset(dead.data(), 0xff, dead.size());
 }
 
-// A null `fence` stands for those around all memory.
+// Reports a write into a fence; a null `fence` stands for those around all memory.
 Status Poison::trespass(const Call& call, std::size_t index, const Fence* fence) const {
   const Op& op = program_.op(plan_.steps(call)[index].op);
   std::string where = "outside the arena";

@@ -1,5 +1,5 @@
-// What run.poison does around each kernel: fences that must stay as they are, and NaN in what nobody reads
-// again. The host must be able to write the device's memory.
+// Does what run.poison adds around each kernel: fences that must stay as they are, and NaN in bytes that are
+// not read again. The host must be able to write the device's memory.
 #pragma once
 
 #include "execute/binding.hpp"
@@ -8,12 +8,12 @@ namespace prun {
 
 class Poison {
  public:
-  // All of them must outlive it; the fences of the memory are put up.
+  // All of these must outlive it; the fences of the memory are filled.
   Poison(const Program& program, const Plan& plan, const PlanMemory& memory);
 
-  // The plan's waits cover fences too, so nothing else touches them meanwhile.
+  // Fills the fences of a kernel. The plan's waits cover fences too, so nothing else touches them meanwhile.
   void before(const BoundPiece& piece, std::size_t index) const;
-  // Returns an error where the kernel has written into one of its fences, or into the memory's.
+  // Returns an error if the kernel has written into one of its fences, or into the memory's.
   Status after(const Call& call, const BoundPiece& piece, std::size_t index) const;
   // Overwrites dead bytes of a launch or exchange.
   static void spoil(const BoundPiece& piece, std::size_t index);

@@ -16,14 +16,15 @@ struct QueueComm {
   Communicator communicator = nullptr;
   bool enqueues = false;
   std::int64_t members = 1;
-  bool staged = false;  // moves the host's memory alone, and the device's is not
+  bool staged = false;  // the plugin moves only host memory, and the device's is not
 };
 
-// What takes all members of a communicator is done by the names of the queues: all ranks go by them, so
-// nobody waits for somebody who waits for them: whoever is not here yet is at one of an earlier name.
+// Returns the queues by name. Work that takes all members of a communicator is done in the order of the
+// queues' names on all ranks, so no two ranks wait for each other: a rank that is not here yet is at a queue
+// of an earlier name.
 std::vector<std::size_t> by_name(const std::vector<QueueInfo>& queues);
 
-// Communicators that know the memory of their operations, for as long as this lives.
+// Makes memory known to communicators, for as long as this lives.
 class AttachedMemory {
  public:
   AttachedMemory() = default;
@@ -31,9 +32,9 @@ class AttachedMemory {
   AttachedMemory(const AttachedMemory&) = delete;
   AttachedMemory& operator=(const AttachedMemory&) = delete;
 
-  // This is collective. `ops` is what the queue exchanges in a step, within that memory.
+  // Attaches memory; this is collective. `ops` is what the queue exchanges in a step, within that memory.
   void attach(const QueueComm& queue, std::span<std::byte> memory, std::span<const CommOp> ops, void* stream);
-  // Connects for operations in memory that it knows.
+  // Connects for operations in memory that the communicator knows.
   static void connect(const QueueComm& queue, std::span<const CommOp> ops, void* stream);
 
  private:

@@ -24,8 +24,9 @@ void QueueFeeder::run() {
     for (const auto& [queue, bound] : queues_.fed()) feed_call(*queue, *bound, round);
 }
 
-// Whether works can wait in the queue until all of a call are there: what the device notes then is its own
-// time, and not the host's for the next launch. All of them, stamps and waits must find room beside it.
+// Says whether works can wait in the queue until all of a call are there: then the times that the device
+// notes are its own, and contain nothing of the host's for the next launch. All works, stamps and waits must
+// find room beside the gate.
 bool QueueFeeder::may_hold(const QueueRun& queue, const BoundCall& bound, const BoundSide& side) {
   const auto entries = static_cast<std::int64_t>(2 * (side.works->size() + bound.waits.size()) + 4);
   return !side.works->empty() && (queue.depth == 0 || entries <= queue.depth / 2);
@@ -33,7 +34,7 @@ bool QueueFeeder::may_hold(const QueueRun& queue, const BoundCall& bound, const 
 
 namespace {
 
-// One call's way into its queue: what goes wrong first ends it.
+// Feeds one call to its queue: the first error ends it.
 class CallFeed {
  public:
   CallFeed(QueueRun& queue, const BoundCall& bound, const BoundSide& side, bool measured)
@@ -68,7 +69,7 @@ class CallFeed {
 
 }  // namespace
 
-// Everything of a failed queue's call is left out: its device does nothing any more.
+// Leaves out all of a failed queue's call: its device does nothing any more.
 void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   if (queue.has_failed()) return;
   const std::int64_t step = steps_.run(round).step;

@@ -1,7 +1,8 @@
-// The queues of asynchronous devices, which only take work: one thread, the feeder, fills all of them in the
-// order of the plan, which puts every call behind those it waits for. So it never waits for a ticket: it
-// tells the queue to wait. It does wait for a save that is under way, which waits for no queue: who reads the
-// device's memory for it needs its driver, which a queue that waits and is full would hold.
+// Fills the queues of asynchronous devices, which only take work: one thread, the feeder, fills all of them
+// in the order of the plan, which puts every call behind those it waits for. So it never waits for a ticket:
+// it tells the queue to wait. It does wait for a save that is under way, which waits for no queue: the thread
+// that reads the device's memory for the save needs its driver, which a queue that waits and is full would
+// hold.
 #pragma once
 
 #include <optional>
@@ -17,14 +18,14 @@ namespace prun {
 
 class QueueFeeder {
  public:
-  // All of them must outlive it. `gates`: there are some where watchers are told of each kernel.
+  // All of these must outlive the feeder. `gates` exist where watchers are told of each kernel.
   QueueFeeder(RankQueues& queues, const Steps& steps, const Watchers& watchers, std::optional<Gates>& gates,
               SaveGate* saves)
       : queues_(queues), steps_(steps), watchers_(watchers), gates_(gates), saves_(saves) {}
 
-  // Where there is something to feed.
+  // Starts the thread, if there is something to feed.
   void start();
-  // Once no more steps come.
+  // Joins it, once no more steps come.
   void join();
 
  private:

@@ -1,4 +1,4 @@
-// A queue of a plan as it runs: its calls, bound to memory and to a device, and how far it has come.
+// Holds a queue of a plan as it runs: its calls, bound to memory and to a device, and how far it has come.
 #pragma once
 
 #include <atomic>
@@ -19,20 +19,20 @@ namespace prun {
 struct QueueRun;
 struct BoundCall;
 
-// A wait as its queue carries it out: by an event, or by the other queue's ticket.
+// Holds a wait as its queue carries it out: by an event, or by the other queue's ticket.
 struct BoundWait {
   const Wait* wait = nullptr;
   QueueRun* other = nullptr;
   const BoundCall* event_of = nullptr;
 };
 
-// By the side of the step.
+// Holds what differs by the side of the step.
 struct BoundSide {
   const BoundPiece* piece = nullptr;
-  const std::vector<BoundWork>* works = nullptr;  // one of all launches, or of each
-  bool is_done_later = false;                     // by a call behind it
-  QueueEvent event = nullptr;                     // where an asynchronous queue waits for the call
-  // Of an asynchronous queue: as QueueFeeder notes them, and at the edges of what is exposed.
+  const std::vector<BoundWork>* works = nullptr;  // one work of all launches, or one of each
+  bool is_done_later = false;                     // a call behind this one does its work
+  QueueEvent event = nullptr;                     // event, if an asynchronous queue waits for the call
+  // An asynchronous queue notes these: as QueueFeeder needs them, and at the edges of what is exposed.
   std::vector<Stamp> stamps, edges;
 };
 
@@ -40,8 +40,8 @@ struct BoundCall {
   const Call* call = nullptr;
   std::vector<BoundSide> sides;
   std::vector<BoundWait> waits;
-  std::vector<bool> edges;  // as edges_of_exposure() says
-  bool signals = false;     // somebody waits for its ticket
+  std::vector<bool> edges;  // edges, from edges_of_exposure()
+  bool signals = false;     // whether another thread or queue waits for its ticket
 
   BoundSide& side(std::int64_t step) { return sides[static_cast<std::size_t>(step) % sides.size()]; }
   const BoundSide& side(std::int64_t step) const {
@@ -60,26 +60,26 @@ struct QueueRun {
   const QueueInfo& info;
   DeviceInterface& device;
   const bool asynchronous;
-  const std::string device_text;  // "device 'cuda: NVIDIA H200'"
-  const std::int64_t depth;       // as DeviceInfo has it
+  const std::string device_text;  // text such as "device 'cuda: NVIDIA H200'"
+  const std::int64_t depth;       // queue_depth of DeviceInfo
   std::int32_t index = 0;
   Queue handle = nullptr;
   void* stream = nullptr;
   QueueComm comm;
-  Staging* staging = nullptr;  // where the comm plugin needs it
+  Staging* staging = nullptr;  // set if the comm plugin needs it
   Numbered<BoundCall> calls;
-  // The last call of a step, where that comes so many rounds after its own; position -1: it does not.
+  // These give the last call of a step, if that comes so many rounds after its own; position -1: it does not.
   std::int32_t last_behind = -1, rounds_behind = 0;
-  // By pieces, and whether each launch is a work.
+  // Works are kept by pieces, and by whether each launch is a work.
   std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
   Ticket ticket;
-  // What live probes have been told: calls that have ended, and whether the next one has begun.
+  // This is what live probes have been told: calls that have ended, and whether the next one has begun.
   std::int64_t ended = 0;
   bool begun = false;
-  double told = 0;                             // what timed probes have been told last of
-  std::vector<double> exposed;                 // of a blocking queue, by the side of the step
-  Status status;                               // whoever sees that it has failed may read it
-  std::atomic<std::int64_t> failed_in{never};  // a step; set once
+  double told = 0;                             // last time told to timed probes
+  std::vector<double> exposed;                 // exposed seconds of a blocking queue, by the side of the step
+  Status status;                               // readable by every thread that sees that the queue has failed
+  std::atomic<std::int64_t> failed_in{never};  // number of a step; set once
 
   double& exposed_of(std::int64_t step) { return exposed[static_cast<std::size_t>(step) % exposed.size()]; }
   bool failed_by(std::int64_t step) const { return failed_in.load() <= step; }
@@ -88,7 +88,7 @@ struct QueueRun {
   std::uint64_t ticket_of(std::int64_t step, std::int32_t position) const {
     return static_cast<std::uint64_t>(step * info.calls + position + 1);
   }
-  // The last call of a round hands it out; the queue has calls.
+  // Returns the last ticket of a round, which its last call hands out; the queue has calls.
   std::uint64_t last_ticket(std::int64_t round) const {
     return ticket_of(round, calls.back().call->position);
   }
@@ -96,7 +96,7 @@ struct QueueRun {
   std::uint64_t last_ticket_of_step(std::int64_t round) const {
     return last_behind >= 0 ? ticket_of(round + rounds_behind, last_behind) : last_ticket(round);
   }
-  // Also where nobody waits for its tickets any more.
+  // Says whether the step is done, also if no thread waits for its tickets any more.
   bool is_done(std::int64_t step) const {
     return calls.empty() || ticket.counter().load() >= last_ticket_of_step(step);
   }

@@ -25,8 +25,8 @@ void QueueWorks::bind_works(const RankQueues& queues) {
     for (int side = 0; side < queues.plan().sides; ++side) bind_works(*queue, side);
 }
 
-// Whether a device may take the two calls, of which the second follows the first, as one: nobody waits
-// between them, and nobody asks what happens there.
+// Says whether a device may take the two calls, of which the second follows the first, as one: no other queue
+// waits between them, and no probe watches there.
 bool QueueWorks::are_one(const QueueRun& queue, const BoundCall& first, const BoundCall& second,
                          int side) const {
   const bool awaited =
@@ -39,14 +39,14 @@ bool QueueWorks::are_one(const QueueRun& queue, const BoundCall& first, const Bo
          second.waits.empty();
 }
 
-// The work of calls that are one is that of the last of them.
+// Binds works: calls that are one share a work, which is kept with the last of them.
 void QueueWorks::bind_works(QueueRun& queue, int side) {
   static const std::vector<BoundWork> none_here;
   for (auto first = queue.calls.begin(); first != queue.calls.end();) {
     auto last = first;
     bool held = last->call->save_read >= 0;
     while (last + 1 != queue.calls.end() && are_one(queue, *last, *(last + 1), side)) {
-      // What a save holds back is not given with what it does not.
+      // A call that a save delays is not given together with one that it does not.
       const bool holds = (last + 1)->call->save_read >= 0;
       if (holds && !held) break;
       held |= holds;
@@ -66,7 +66,7 @@ void QueueWorks::bind_works(QueueRun& queue, int side) {
   }
 }
 
-// Calls that share pieces share their works.
+// Returns the works of calls: those that share pieces share them.
 const std::vector<BoundWork>& QueueWorks::works_of(QueueRun& queue,
                                                    const std::vector<const BoundPiece*>& pieces,
                                                    bool one_by_one) {
@@ -85,7 +85,7 @@ const std::vector<BoundWork>& QueueWorks::works_of(QueueRun& queue,
   return entry->second;
 }
 
-// Before its waits, after each of them, and after each of its works or exchanges.
+// Binds stamps before a call's waits, after each of them, and after each of its works or exchanges.
 void QueueWorks::bind_stamps(const RankQueues& queues) {
   for (auto& queue : queues.all()) stamp_edges(queues.plan(), *queue);
   if (watchers_.timed().empty()) return;

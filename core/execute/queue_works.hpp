@@ -1,4 +1,4 @@
-// What queues are given of their calls: works of launches, events for waits, stamps for whoever measures. It
+// Holds what queues are given of their calls: works of launches, events for waits, stamps for measuring. It
 // owns what devices keep of them, and must outlive the queues, which may still hold work that needs it.
 #pragma once
 
@@ -13,10 +13,10 @@ namespace prun {
 
 class QueueWorks {
  public:
-  // `apart`: each launch is a work, whoever watches.
+  // `apart` says that each launch is a work, whatever watches.
   QueueWorks(const Watchers& watchers, bool apart) : watchers_(watchers), apart_(apart) {}
 
-  // In this order; the queues' calls are bound.
+  // These are called in this order; the queues' calls are bound.
   void bind_waits(const RankQueues& queues);
   void bind_works(const RankQueues& queues);
   void bind_stamps(const RankQueues& queues);
@@ -30,7 +30,7 @@ class QueueWorks {
 
   const Watchers& watchers_;
   const bool apart_;
-  std::deque<std::vector<Launch>> launches_;  // of calls that became one
+  std::deque<std::vector<Launch>> launches_;  // launches of calls that became one
   std::deque<OwnedEvent> events_;
   std::deque<OwnedStamp> stamps_;
 };

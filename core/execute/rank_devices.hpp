@@ -1,4 +1,4 @@
-// Holds what the devices of a rank are to an executor together.
+// Answers questions about the devices of a rank together, for an executor.
 #pragma once
 
 #include <vector>
@@ -10,11 +10,11 @@ namespace prun {
 
 DeviceInfo info_of(DeviceInterface& device);
 
-// Whose memory counters lie in: asynchronous queues write and await them; the others reach any memory of the
-// host.
+// Returns the device whose memory counters lie in: asynchronous queues write and await them; the others reach
+// any host memory.
 DeviceInterface& keeper_of_counters(const Devices& devices);
 
-// Throws where the host cannot write a device's memory, as run.poison does.
+// Throws if the host cannot write a device's memory, as run.poison does.
 void check_poison(const Devices& devices);
 
 // Tells devices which of their queues wait for others': those that exchange wait for other ranks, and any may

@@ -1,4 +1,4 @@
-// The queues of a rank as they run.
+// Holds the queues of a rank as they run.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,26 @@ namespace prun {
 
 class RankQueues {
  public:
-  // The plan must outlive it.
+  // The plan must outlive the queues.
   explicit RankQueues(const Plan& plan) : plan_(plan) {}
 
-  // Is called once, before anything else. `counters` and `comms` are by queue.
+  // Creates the queues; it is called once, before anything else. `counters` and `comms` are by queue.
   void create(const Devices& devices, const Counters& counters, const std::vector<QueueComm>& comms);
-  // Calls of both sides.
+  // Binds calls for both sides.
   void bind(Binding& binding);
 
   const Plan& plan() const { return plan_; }
   const Numbered<std::unique_ptr<QueueRun>>& all() const { return queues_; }
   QueueRun& operator[](std::int32_t queue) const { return *queues_[queue]; }
-  // The calls of asynchronous queues, in the order of the plan.
+  // Returns the calls of asynchronous queues, in the order of the plan.
   const std::vector<std::pair<QueueRun*, const BoundCall*>>& fed() const { return fed_; }
 
-  // By all of them together: it grows for as long as any of them gets on.
+  // Counts the tickets of all queues: the number grows for as long as any of them advances.
   std::uint64_t tickets_written() const;
   bool have_failed() const;
-  // Whoever waits for what an asynchronous queue has not done goes on: nothing of this step counts. When a
-  // device says that it has failed, its queue may be in an earlier step than its feeder, or in a later one
-  // than the host.
+  // Notes a failure: threads that wait for what an asynchronous queue has not done go on, and nothing of this
+  // step counts. When a device says that it has failed, its queue may be in an earlier step than its feeder,
+  // or in a later one than the host.
   void fail(QueueRun& queue, const Status& status, std::int64_t step);
 
  private:

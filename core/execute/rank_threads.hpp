@@ -1,4 +1,4 @@
-// Ranks that are threads of one process: when one fails, all are made to give up.
+// Runs ranks that are threads of one process: when one fails, all are made to give up.
 #pragma once
 
 #include <exception>
@@ -13,11 +13,11 @@
 
 namespace prun {
 
-// `Rank` has abort(), for any thread to call.
+// `Rank` has abort(), which any thread may call.
 template <class Rank>
 class RankThreads {
  public:
-  // body(rank, exchange) on a thread each; raises the first error.
+  // Runs body(rank, exchange) on a thread each; raises the first error.
   template <class Body>
   void run(int ranks, const Body& body) {
     {
@@ -29,7 +29,7 @@ class RankThreads {
     if (error_) std::rethrow_exception(error_);
   }
 
-  // The body runs work() through this; another rank that fails ends it by the rank's abort().
+  // Runs work(), which the body calls through this; if another rank fails, it ends it by the rank's abort().
   template <class Work>
   void until_aborted(Rank& rank, Work&& work) {
     enter(rank);

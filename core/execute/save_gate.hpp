@@ -1,6 +1,6 @@
-// How far the save under way is: what holds back whoever would overwrite what it has not read yet. A save
-// takes as many steps as it takes, and those that it does not hold back are not looked at: so waits for it
-// count the saves that were begun, not steps.
+// Tracks how far the save under way is: calls that would overwrite what it has not read yet wait for it. A
+// save may go on for many steps, and steps that it does not delay are not counted: so waits for it count the
+// saves that were begun, not steps.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,28 @@ namespace prun {
 
 class SaveGate {
  public:
-  // `reads` are the plan's.
+  // `reads` counts the plan's reads.
   explicit SaveGate(std::size_t reads) : reads_(reads), ticket_(counter_, false) {}
   SaveGate(const SaveGate&) = delete;
   SaveGate& operator=(const SaveGate&) = delete;
 
   // Says whether steps may go on beside a save.
   bool holds_back() const { return reads_ > 0; }
-  // While no step runs, and once the save before has been let by: from now on nothing is read.
+  // Closes the gate, while no step runs and once the save before has let all pass: from now on nothing counts
+  // as read.
   void close() { ++begun_; }
-  // By the saver: this read and all before it are done. Reads grow.
+  // Notes that this read and all before it are done; the saver calls it. Reads grow.
   void pass(std::int32_t read) noexcept { ticket_.publish(ticket_of(read)); }
-  // Nothing is to be read any more.
+  // Opens the gate: nothing is to be read any more.
   void open() noexcept {
     if (begun_ > 0) ticket_.publish(begun_ * reads_);
   }
 
-  // By whoever runs queues: holds it until the read is done, if a save is under way.
+  // Blocks a thread that runs queues until the read is done, if a save is under way.
   void await(std::int32_t read) noexcept {
     if (begun_ > 0) ticket_.await(ticket_of(read));
   }
-  // It grows for as long as the save gets on.
+  // Returns a number that grows for as long as the save advances.
   std::uint64_t progress() const noexcept { return counter_.load(); }
 
  private:
@@ -40,7 +41,7 @@ class SaveGate {
   }
 
   const std::uint64_t reads_;
-  std::uint64_t begun_ = 0;  // written while no step runs: starting one tells its queues
+  std::uint64_t begun_ = 0;  // written while no step runs: starting a step tells its queues
   Counter counter_{0};
   Ticket ticket_;
 };

@@ -1,4 +1,4 @@
-// Is a queue of a device beside those of a plan.
+// Owns a queue of a device beside those of a plan.
 #pragma once
 
 #include <new>
@@ -26,14 +26,14 @@ class SideQueue {
   SideQueue(const SideQueue&) = delete;
   SideQueue& operator=(const SideQueue&) = delete;
 
-  // Is called by the thread that feeds it from now on.
+  // Attaches the calling thread, which feeds the queue from now on.
   void attach() { raise(device_.attach(handle_)); }
   bool asynchronous() const { return asynchronous_; }
   Queue handle() const { return handle_; }
   void* stream() const { return stream_; }
 
-  // Holds the feeder until all that the queue was given is done, and raises what went wrong. `also`() is
-  // asked meanwhile.
+  // Blocks the feeder until all that the queue was given is done, and raises what went wrong. It calls
+  // `also`() meanwhile.
   template <class Also>
   void await(Also&& also) {
     if (!asynchronous_) return;

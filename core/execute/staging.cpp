@@ -94,7 +94,7 @@ void Staging::copy_all() {
   }
 }
 
-// A slot is free once what was in it is back.
+// Copies chunks: a slot is free once what was in it is copied back.
 void Staging::copy(const StagedChunks& chunks) {
   const std::uint64_t before = brought_.counter.load();
   const auto then = [&](auto&& next) {

@@ -1,5 +1,5 @@
 // Exchanges memory that only a device reaches by a comm plugin that moves the host's, through pinned memory.
-// A chunk of a large one travels while a thread copies the next one there and the previous one back.
+// A chunk of a large exchange travels while a thread copies the next one there and the previous one back.
 #pragma once
 
 #include <atomic>
@@ -21,7 +21,7 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // Return the pinned memory, and the operations that are done there.
+  // Returns the pinned memory; the next function returns the operations that are done there.
   std::span<std::byte> memory() const { return memory_.bytes(); }
   std::vector<CommOp> operations(std::span<const CommOp> ops) const;
 
@@ -47,11 +47,11 @@ class Staging {
 
  private:
   std::byte* slot(std::int64_t chunk) const { return memory_.data() + chunk % slots_.count * slots_.bytes; }
-  // What a chunk reads is copied into its slot; what it wrote, back.
+  // Copies what a chunk reads into its slot; the next function copies back what it wrote.
   Status bring(const StagedChunks& chunks, std::int64_t chunk) const;
   Status take(const StagedChunks& chunks, std::int64_t chunk) const;
 
-  // The thread that calls exchange() runs these: chunks of one operation after the other.
+  // The thread that calls exchange() runs these, for chunks of one operation after the other.
   void begin(const StagedChunks& chunks);
   bool may_travel(std::int64_t chunk);
   void has_travelled(std::int64_t chunk, const Status& status);
@@ -72,10 +72,10 @@ class Staging {
   };
   Progress asked_, brought_, travelled_, done_;
   std::uint64_t operations_ = 0, chunks_before_ = 0;
-  const StagedChunks* chunks_ = nullptr;  // of the operation under way
-  std::atomic<bool> given_up_ = false;    // it, or all of them: nothing more is copied
-  Status status_;                         // of the copies
-  std::thread copier_;                    // where there are chunks
+  const StagedChunks* chunks_ = nullptr;  // chunks of the operation under way
+  std::atomic<bool> given_up_ = false;    // set if it, or all of them, gave up: nothing more is copied
+  Status status_;                         // status of the copies
+  std::thread copier_;                    // runs if there are chunks
 };
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// Which steps the queues of a rank may run. Between two of them whoever runs them sleeps, where the next has
-// not been started yet, on the word that says so.
+// Says which steps the queues of a rank may run. Between two steps a thread that runs queues sleeps, if the
+// next has not been started yet, on the word that says so.
 #pragma once
 
 #include <atomic>
@@ -10,39 +10,39 @@
 
 namespace prun {
 
-// Queues run rounds, which are numbered: each is a step's, or ends those that overlap.
+// Numbers the rounds that queues run: each is a step's, or ends steps that overlap.
 class Steps {
  public:
   struct Run {
     Round round;
-    std::int64_t step = 0;  // whose calls it has; of one that ends steps: the step that would come then
+    std::int64_t step = 0;  // step whose calls it has, or the next one if it ends steps
 
     // Says whether the step begins in this round, in which it is measured.
     bool begins_step() const { return round.ended == 0; }
   };
 
-  // So many steps at most may be started and not finished.
+  // At most so many steps may be started and not finished.
   explicit Steps(std::int64_t running) : running_(running), runs_(static_cast<std::size_t>(4 * running)) {}
 
-  // By the thread that holds the executor.
+  // Starts a round; the thread that holds the executor calls it.
   void start(Round round);
-  // The round of the earliest step that is not finished, which now is.
+  // Finishes the earliest step that is not finished, and returns its round.
   std::int64_t finish();
-  // No more will come.
+  // Says that no more steps will come.
   void end();
   std::int64_t started() const { return rounds_; }
 
-  // By whoever runs them: holds the caller until the round may run; false: it will not.
+  // Blocks a thread that runs queues until the round may run; returns false if it never will.
   bool may_run(std::int64_t round) const;
-  // The round must be one that may run, or that ran not long ago.
+  // Returns a round, which must be one that may run, or that ran not long ago.
   const Run& run(std::int64_t round) const { return runs_[static_cast<std::size_t>(round) % runs_.size()]; }
 
  private:
-  // Rounds the queues may run; its complement: and no more will come.
+  // This counts the rounds that queues may run; its complement means in addition that no more will come.
   std::atomic<std::int64_t> may_run_{0};
   const std::int64_t running_;
   std::vector<Run> runs_;
-  std::int64_t rounds_ = 0, looked_at_ = 0;  // those whose step is finished, and that had none
+  std::int64_t rounds_ = 0, looked_at_ = 0;  // rounds started; rounds that are finished
   std::int64_t steps_ = 0, finished_ = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// The own part of a bucket's flat range, cut to one member.
+// Cuts the own part of a bucket's flat range to one member.
 LocalPart cut(const Program& program, const Bucket& bucket, Id parameter, std::int64_t rank, Id own) {
   const BucketCut part = cut_of(program, bucket, parameter, rank);
   if (part.count == 0) return {};
@@ -17,7 +17,8 @@ LocalPart cut(const Program& program, const Bucket& bucket, Id parameter, std::i
   return {own, program.value(own).dtype, part.at / block, part.first / block, part.count / block};
 }
 
-// Elements [first, first + count) of the rank's part of a parameter, from element `at` of an operand on.
+// Lists elements [first, first + count) of the rank's part of a parameter, from element `at` of an operand
+// on.
 void list_elements(const Program& program, std::int64_t rank, const LocalPart& have, Id parameter,
                    std::int64_t layer, std::vector<TensorElements>& list) {
   if (have.count == 0) return;
@@ -38,7 +39,7 @@ void list_elements(const Program& program, std::int64_t rank, const LocalPart& h
   }
 }
 
-// What an update reads a copy of, where it runs elsewhere.
+// Returns the value that an update reads a copy of, if it runs elsewhere.
 Id copied_for_update(const Program& program, Id id) {
   for (Id op : program.segment(program.value(id).segment).ops(FunctionKind::update))
     if (program.op(op).def->copies && program.op(op).operands.back() == id)
@@ -70,7 +71,7 @@ LocalPart local_part(const Program& program, std::int64_t rank, Id id, Kept kept
                   : kept == Kept::gradient ? parameter.gradient
                                            : parameter.master);
   const Bucket& bucket = program.buckets()[parameter.bucket];
-  if (kept == Kept::gradient && bucket.summed_in_update) return {};  // each rank has another one
+  if (kept == Kept::gradient && bucket.summed_in_update) return {};  // each rank has another gradient
   if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients

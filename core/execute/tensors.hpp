@@ -1,4 +1,4 @@
-// Which elements of a parameter, its gradient and its optimizer state this rank holds, and where.
+// Finds which elements of a parameter, its gradient and its optimizer state this rank holds, and where.
 #pragma once
 
 #include <algorithm>
@@ -10,11 +10,12 @@
 
 namespace prun {
 
-// Of the rank's part of a value.
+// Returns the stretches of the rank's part of a value.
 std::vector<Stretch> stretches(const Program& program, Id value, std::int64_t rank);
 
-// Elements [first, first + count) of the rank's part of a parameter, which are elements [at, at + count) of a
-// value in the plan's memory. A packed parameter is held by several ranks, each some of it; `count` may be 0.
+// States that elements [first, first + count) of the rank's part of a parameter are elements [at, at + count)
+// of a value in the plan's memory. A packed parameter is held by several ranks, each some of it; `count` may
+// be 0.
 struct LocalPart {
   Id value = none;
   DType type = DType::f32;
@@ -23,23 +24,23 @@ struct LocalPart {
 
 enum class Kept : std::uint8_t { parameter, gradient, master, before };
 
-// What this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done), of its
-// master copy or of what it was before the last update (count 0: there is none).
+// Returns what this rank holds of a parameter, of its gradient (the sum over all ranks, once a step is done),
+// of its master copy or of its value before the last update (count 0: there is none).
 LocalPart local_part(const Program& program, std::int64_t rank, Id parameter, Kept kept);
 
 // Returns what the rank holds of the parameter as it was so many updates before.
 LocalPart held_before(const Program& program, Id parameter, std::int64_t updates);
 
-// And of its optimizer state, in the order of the optimizer.
+// Returns the same for its optimizer state, in the order of the optimizer.
 std::vector<LocalPart> local_states(const Program& program, std::int64_t rank, Id parameter);
 
-// What a kernel is told of the value that it updates, or a copy of; nothing where that is neither a parameter
-// nor a part of some that are packed.
+// Returns what a kernel is told of the value that it updates, or a copy of; nothing if that is neither a
+// parameter nor a part of several packed together.
 std::optional<std::vector<TensorElements>> updated_elements(const Program& program, std::int64_t rank,
                                                             Id value, std::int64_t layer);
 
-// A run of elements that is held: `whole` is where it begins in the whole parameter, `offset` its first byte
-// in a value of the plan's memory.
+// Describes a run of held elements: `whole` is where it begins in the whole parameter, `offset` its first
+// byte in a value of the plan's memory.
 struct HeldRun {
   Id value = none;
   std::int32_t instance = 0;
@@ -54,7 +55,7 @@ struct HeldRun {
   }
 };
 
-// Calls body(run) for each of them.
+// Calls body(run) for each run of held elements.
 template <class Body>
 void each_run(const Program& program, std::int64_t rank, Id parameter, std::int32_t instance,
               const LocalPart& have, Body&& body) {

@@ -1,5 +1,5 @@
-// A sleeper announces itself and then looks at the counter; publish() writes the counter and then looks for
-// sleepers. Both in one total order (seq_cst): at least one of them sees the other.
+// A thread that goes to sleep announces itself and then reads the counter; publish() writes the counter and
+// then checks for sleepers. Both are in one total order (seq_cst), so at least one of them sees the other.
 #include "execute/ticket.hpp"
 
 #include <thread>

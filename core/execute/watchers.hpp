@@ -1,4 +1,4 @@
-// Holds the probes that watch what an executor's queues do, and says in which steps how closely.
+// Holds the probes that watch what an executor's queues do, and says in which steps how closely they watch.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace prun {
 
 class Watchers {
  public:
-  // `measure_every` is as ExecutorOptions has it. The probes must outlive it.
+  // `measure_every` is that of ExecutorOptions. The probes must outlive it.
   Watchers(std::vector<Probe*> probes, std::int64_t measure_every)
       : probes_(std::move(probes)), measure_every_(measure_every) {
     for (Probe* probe : probes_) {
@@ -21,19 +21,20 @@ class Watchers {
     }
   }
 
-  // For queues that run their work later there are probes that get the progress of a queue, and those that
-  // get times once a step is done.
+  // Returns the probes that get the progress of queues that run their work later; others get times once a
+  // step is done.
   const std::vector<Probe*>& live() const { return live_; }
   const std::vector<Probe*>& timed() const { return timed_; }
   bool each_kernel() const { return each_kernel_; }
   // Says whether each launch of a step is a work, and is reported to probes.
   bool one_by_one(std::int64_t step) const { return each_kernel_ && step % 2 == 0; }
 
-  // Says whether exposed communication is measured, in any step or in this one.
+  // Says whether exposed communication is measured in any step; the next function says so of one step.
   bool measures() const { return measure_every_ > 0; }
   bool is_measured(std::int64_t step) const { return measures() && (step + 1) % measure_every_ == 0; }
 
-  // Into how many parts a piece's exchanges are enqueued: one of all, unless each is to be timed.
+  // Returns into how many parts a piece's exchanges are enqueued: one part, unless each exchange is to be
+  // timed.
   std::size_t parts_of(const BoundPiece& piece) const {
     return each_kernel_ ? piece.ends.size() : !piece.ends.empty();
   }
@@ -44,7 +45,7 @@ class Watchers {
     for (std::size_t part = 0; part < parts_of(piece); ++part) each(piece.exchange(part));
   }
 
-  // Blocking queues report these to all of them as they go.
+  // Has blocking queues report to all probes as they go.
   template <class Tell>
   void tell(Tell&& tell_one) const {
     if (probes_.empty()) return;

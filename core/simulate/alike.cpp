@@ -1,4 +1,4 @@
-// Begins with the plans and divides further until nothing changes.
+// Divides ranks by their plans first, and divides further until nothing changes.
 #include "simulate/alike.hpp"
 
 #include <map>
@@ -8,7 +8,7 @@
 namespace prun {
 namespace {
 
-// Sends and receives name a member: its place in the group matters.
+// Says whether the queue's exchanges name a member, as sends and receives do: its place in the group matters.
 bool names_members(const Plan& plan, std::size_t queue) {
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;

@@ -14,10 +14,10 @@ namespace prun {
 // members with the same numbers in the same order.
 std::vector<int> classes_of_ranks(std::span<const SimulatedRank> ranks);
 
-// Ranks by such classes, of which the first of each stands for all.
+// Divides ranks into such classes, of which the first rank of each stands for all.
 class RankClasses {
  public:
-  // The ranks must outlive it.
+  // The ranks must outlive the classes.
   explicit RankClasses(std::span<const SimulatedRank> ranks);
 
   std::size_t count() const { return first_.size(); }
@@ -31,7 +31,7 @@ class RankClasses {
   std::span<const SimulatedRank> ranks_;
   std::vector<const SimulatedRank*> first_;
   std::vector<std::int64_t> sizes_;
-  std::unordered_map<int, int> class_of_;  // by a rank's number
+  std::unordered_map<int, int> class_of_;  // class by a rank's number
 };
 
 }  // namespace prun

@@ -9,7 +9,7 @@ bool is_between_two(const PlannedExchange& exchange) {
 
 }  // namespace
 
-// Returns whether it is the last one.
+// Adds a lane; returns whether it is the last one.
 bool Channels::arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
                       Meeting& meeting) const {
   if (!meeting.exchange)
@@ -68,7 +68,8 @@ Channels::Channel Channels::make_channel(const std::vector<int>& group, int from
   return channel;
 }
 
-// Groups whose members are alike, one by one, are the same group as far as times go.
+// Returns the company of a group: groups whose members are alike, one by one, are the same group as far as
+// times go.
 std::size_t Channels::company_of(const std::vector<int>& group) {
   const auto [known, fresh] = company_by_group_.try_emplace(&group, 0);
   if (!fresh) return known->second;

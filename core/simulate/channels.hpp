@@ -1,5 +1,5 @@
-// Where simulated ranks meet: an exchange begins when all who take part have reached it, and a send meets the
-// receive that has the same number between the same two ranks.
+// Decides where simulated ranks meet: an exchange begins when all who take part have reached it, and a send
+// meets the receive that has the same number between the same two ranks.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +23,11 @@ class Channels {
   struct Company {
     std::int64_t members = 0;
     std::size_t classes = 0;
-    bool far = false;  // they are not all on one host
+    bool far = false;  // whether they are on more than one host
   };
-  // Says whether the next exchange of a lane is over for it; then it goes on at `now`. It is there from the
-  // first time on that it asks, at `now`; once all others are, they are woken, and the exchange takes as long
-  // as seconds(company) says.
+  // Says whether the next exchange of a lane is over for it; then the lane goes on at `now`. The lane is
+  // there from its first call of this on, at `now`; once all others are, they are woken, and the exchange
+  // takes as long as seconds(company) says.
   template <class Seconds>
   bool meet(std::size_t lane, const PlannedExchange& exchange, double& now, Seconds&& seconds) {
     Visitor& visitor = visitors_[lane];
@@ -51,21 +51,21 @@ class Channels {
   // Returns when all were there for the exchange that was over for the lane last.
   double met_at(std::size_t lane) const { return visitors_[lane].met_at; }
 
-  // Says whether a lane is at an exchange where others are not yet, and which ranks these are.
+  // Says whether a lane is at an exchange that others have not reached yet, and which ranks these are.
   bool waits(std::size_t lane) const { return visitors_[lane].waits; }
   std::vector<int> missing_at(std::size_t lane) const;
 
  private:
-  // Is an exchange that some have reached.
+  // Describes an exchange that some lanes have reached.
   struct Meeting {
     const PlannedExchange* exchange = nullptr;
-    std::vector<std::size_t> lanes;  // that are there
+    std::vector<std::size_t> lanes;  // lanes that are there
     double latest = 0;
     double end = -1;  // known once all are there
   };
-  // Is where the same ranks meet again and again.
+  // Describes where the same ranks meet again and again.
   struct Channel {
-    std::vector<int> classes;  // who takes part, each once
+    std::vector<int> classes;  // classes of the ranks that take part, each once
     std::int64_t members = 0;
     bool far = false;
     std::vector<Meeting> meetings;
@@ -74,8 +74,8 @@ class Channels {
   struct Visitor {
     bool waits = false;
     double met_at = 0;
-    std::size_t channel = 0;                 // where it waits
-    std::map<std::size_t, std::size_t> met;  // by channel: exchanges behind it
+    std::size_t channel = 0;                 // channel where it waits
+    std::map<std::size_t, std::size_t> met;  // finished exchanges by channel
   };
 
   bool arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
@@ -89,9 +89,9 @@ class Channels {
   const RankClasses& ranks_;
   Lanes& lanes_;
   const std::int64_t ranks_of_host_;
-  std::vector<Visitor> visitors_;  // by lane
+  std::vector<Visitor> visitors_;  // visitors by lane
   std::vector<Channel> channels_;
-  // By queue, company and, between two, who sends and who receives.
+  // These are keyed by queue, company and, between two, sender and receiver.
   std::map<std::tuple<std::string, std::size_t, int, int>, std::size_t> numbers_;
   std::unordered_map<const std::vector<int>*, std::size_t> company_by_group_;
   std::map<std::vector<int>, std::size_t> companies_;

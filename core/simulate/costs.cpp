@@ -19,8 +19,8 @@ namespace {
 constexpr std::size_t terms = 3;
 using Row = std::array<double, terms>;
 
-// Solves the least squares of rows x = 1 over some of the terms; returns nothing where they do not determine
-// each other.
+// Solves the least squares of rows x = 1 over some of the terms; returns nothing if the rows do not determine
+// them.
 std::optional<Row> solve(const std::vector<Row>& rows, unsigned chosen) {
   std::vector<std::size_t> used;
   for (std::size_t i = 0; i < terms; ++i)
@@ -69,7 +69,7 @@ double rounds(std::int64_t members) {
   return std::max(1.0, static_cast<double>(std::bit_width(static_cast<std::uint64_t>(members - 1))));
 }
 
-// What is measured among `from` members, among `to`: latency grows with the rounds, the rest with the share
+// Rescales a measurement among `from` members to `to`: latency grows with the rounds, the rest with the share
 // of the bytes that travels.
 double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, std::int64_t from,
                std::int64_t to) {
@@ -95,7 +95,7 @@ KernelFit fit_kernel(std::span<const KernelSample> samples) {
                       sample.cost.bytes / scale[2] / sample.seconds});
   Row best{};
   double least = std::numeric_limits<double>::infinity();
-  // Fewer terms first: more must be better by more than rounding.
+  // Fewer terms are tried first: more must be better by more than rounding.
   for (const unsigned chosen : {0b100u, 0b010u, 0b001u, 0b110u, 0b101u, 0b011u, 0b111u}) {
     const std::optional<Row> x = solve(rows, chosen);
     if (!x || any_negative(*x)) continue;
@@ -117,14 +117,14 @@ DType element_type(const OpShape& shape) {
 
 namespace {
 
-// 0 where it has none of that name.
+// Returns an attribute, or 0 if the op has none of that name.
 std::int64_t integer_attr(const OpDef& op, const OpShape& shape, std::string_view name) {
   for (std::uint64_t i = 0; i < op.attr_count; ++i)
     if (op.attrs[i].name == name) return shape.attrs[i].i;
   return 0;
 }
 
-// The attributes of an op that multiplies in fp8 in all layers, or in none.
+// Returns the attributes of an op that multiplies in fp8 in all layers, or in none.
 std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
   std::vector<Attr> attrs = op.attrs;
   for (std::size_t i = 0; i < attrs.size(); ++i) {
@@ -208,7 +208,7 @@ const DeviceRates* CostTable::rates_of(std::string_view device) const {
   return found == rates.end() ? nullptr : &*found;
 }
 
-// What exchanges take beside the least that any takes is what links carry.
+// Links carry what exchanges take beyond the least that any takes.
 CostTable CostTable::with_links(double times) const {
   CostTable other = *this;
   const auto quicker = [times](double seconds, double fixed) { return fixed + (seconds - fixed) / times; };
@@ -228,7 +228,7 @@ namespace {
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_of_word(char c) { return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9'); }
 
-// In letters of either case: "GH200" has no word h200.
+// Says whether a text has a word, in letters of either case: "GH200" has no word h200.
 bool has_word(std::string_view text, std::string_view word) {
   const auto same = [](char a, char b) { return lower(a) == lower(b); };
   for (auto at = text.begin();; ++at) {
@@ -260,7 +260,7 @@ double DeviceRates::seconds(const OpCost& cost, DType type) const {
 std::optional<double> DeviceRates::seconds_in_fp8(const OpDef& op, const OpShape& shape,
                                                   const OpCost& cost) const {
   if (!fp8_flops_per_second || bytes_per_second <= 0) return {};
-  double factors = 0;  // bytes
+  double factors = 0;  // counted in bytes
   for (int i = 0; i < shape.count && i < 2; ++i)
     if (op.operands[i].access == Access::read) factors += static_cast<double>(shape.operand[i].bytes());
   return fixed + std::max(cost.flops / *fp8_flops_per_second, cost.bytes / bytes_per_second) +
@@ -332,7 +332,7 @@ double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t membe
   return *seconds;
 }
 
-// Where nobody knows what goes between hosts, as on one.
+// Prices an exchange between hosts, where that is unknown, like one on a host.
 double TablePrices::far_exchange(const PlannedExchange& planned, std::int64_t members,
                                  std::string_view queue) {
   if (members <= 1) return 0;
@@ -341,7 +341,7 @@ double TablePrices::far_exchange(const PlannedExchange& planned, std::int64_t me
   return exchange(planned, members, queue);
 }
 
-// Returns no more than the smallest measured ones took.
+// Returns a fixed time, no more than the smallest measured exchanges took.
 double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members) {
   if (members <= 1) return 0;
   ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});
@@ -351,7 +351,8 @@ double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members)
   return alone(exact.kind, 0, exact.members).value_or(0);
 }
 
-// With nothing beside it; nothing where that was not measured among any number of ranks.
+// Prices an exchange with nothing beside it; returns nothing if that was not measured among any number of
+// ranks.
 std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members) {
   const std::string device = table_.has_exchanges_of(devices_.front()) ? devices_.front() : host_exchanges;
   const auto curve = table_.exchanges.find({kind, members, device});
@@ -367,8 +368,8 @@ std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std:
   return rescale(nearest->second, bytes, kind, nearest->first.members, members);
 }
 
-// What moves between the device and memory of the host is held up by their link. Of devices beside it that
-// have no rates of their own, the first one's say what its host does.
+// Prices a step by rates. Their link limits what moves between the device and host memory. For devices beside
+// it that have no rates of their own, the first one's say what its host does.
 std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
                                             const PlannedStep& step, const OpShape& shape) {
   const Op& op = program.op(step.op);
@@ -399,7 +400,7 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
   return seconds;
 }
 
-// An all-reduce passes each link twice.
+// Prices an exchange by links: an all-reduce passes each link twice.
 std::optional<double> TablePrices::by_links(const ExactExchange& exchange, bool far) {
   const DeviceRates* const rates = used(devices_.front());
   if (!rates) return {};
@@ -439,7 +440,7 @@ Overheads TablePrices::overheads() {
   return found == table_.overheads.end() ? Overheads{} : found->second;
 }
 
-// Between a device whose memory is the host's and that memory there is no link.
+// Returns the carried bytes: between a device whose memory is the host's and that memory there is no link.
 Carried TablePrices::carried(const Program& program, const Plan& plan, const PlannedStep& step) {
   if (on_host_.empty() || !step.kernel) return {};
   Carried carried;

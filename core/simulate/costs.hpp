@@ -1,5 +1,5 @@
-// States what kernels and exchanges take on a machine: measured (prun bench), or worked out for those that
-// were not.
+// States what kernels and exchanges take on a machine: measured (prun bench), or computed for those that were
+// not.
 #pragma once
 
 #include <compare>
@@ -17,9 +17,9 @@
 namespace prun {
 
 struct KernelKey {
-  std::string op;  // kernel_name()
+  std::string op;  // name from kernel_name()
   DType type = DType::f32;
-  std::string device;  // its name, which tells threads and instruction set: "cpu: 2 threads, avx512"
+  std::string device;  // name, which states threads and instruction set: "cpu: 2 threads, avx512"
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const KernelKey&, const KernelKey&) = default;  // NOLINT: no null in it
@@ -44,10 +44,11 @@ KernelFit fit_kernel(std::span<const KernelSample> samples);
 DType element_type(const OpShape& shape);
 // Says whether an op multiplies factors that it rounds to fp8 (prun/fp8_blocks.hpp).
 bool multiplies_in_fp8(const OpDef& op, const OpShape& shape);
-// Returns the op's kind; for one that multiplies in fp8, which takes another time, "linear in fp8".
+// Returns the op's kind; for one that multiplies in fp8, which takes another time, a name such as "linear in
+// fp8".
 std::string kernel_name(const OpDef& op, const OpShape& shape);
-// "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", and behind it the attributes that came later
-// and are not as if they were not there: ", window=512".
+// Returns a text such as "linear(fp32[2048,256], fp32[768,256], -, fp32[2048,768])", and behind it the later
+// attributes that are not at their fallback: ", window=512".
 std::string shape_key(const OpDef& op, const OpShape& shape);
 
 // Exchanges from and to any device's memory that is the host's have this name.
@@ -63,12 +64,12 @@ struct ExchangeKey {
 };
 
 struct ExchangePoint {
-  std::int64_t bytes = 0;  // as exchange_bytes() counts them
+  std::int64_t bytes = 0;  // as exchange_bytes() counts
   double seconds = 0;
 };
 
-// Points by growing size. Linear between two of them, constant before the first; beyond the last, the line
-// through the last two goes on.
+// Holds points by growing size. The curve is linear between two of them, constant before the first; beyond
+// the last, the line through the last two goes on.
 struct ExchangeCurve {
   std::vector<ExchangePoint> points;
 
@@ -77,7 +78,7 @@ struct ExchangeCurve {
 
 struct ExactKey {
   std::string device;
-  std::string shape;  // shape_key()
+  std::string shape;  // text from shape_key()
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const ExactKey&, const ExactKey&) = default;  // NOLINT: no null in it
@@ -85,87 +86,88 @@ struct ExactKey {
 
 // Describes one exchange of a layout as it is, with what is computed beside it.
 struct ExactExchange {
-  std::string device, queue;  // of the ranks that exchange
+  std::string device, queue;  // of the exchanging ranks
   CommKind kind = CommKind::barrier;
   std::int64_t members = 2;
-  std::int64_t bytes = 0;  // as exchange_bytes() counts them
+  std::int64_t bytes = 0;  // as exchange_bytes() counts
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const ExactExchange&, const ExactExchange&) = default;  // NOLINT: no null in it
 };
-// A receive counts as the send that it meets, and both as between two.
+// Returns the key of an exchange: a receive counts as the send that it meets, and both as between two.
 ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,
                              std::string_view queue);
 
 struct ExchangeTime {
-  double seconds = 0;   // from when the last member is there
-  double lateness = 0;  // how long the members wait for the last one, on average
+  double seconds = 0;   // time from the arrival of the last member
+  double lateness = 0;  // mean time for which the members wait for the last one
 };
 
 // States what exchanges take among ranks, by the bytes that each of them sends: (n-1)/n of an exchange's
 // size.
 struct LinkRates {
-  double bytes_per_second = 0;  // of a rank, each way; 0: nobody knows
-  double latency = 0;           // of each of the rounds that it takes
+  double bytes_per_second = 0;  // rate of a rank, each way; 0: unknown
+  double latency = 0;           // latency of each round of an exchange
 };
 
-// States the rates of a device whose kernels were not measured here: a data sheet's figures, or what others
-// measured.
+// States the rates of a device whose kernels were not measured here: a data sheet's figures, or measurements
+// of others.
 struct DeviceRates {
-  std::string device;                          // its name has this in it: "NVIDIA H200"
-  std::string short_name;                      // or this as a word, of whatever case: "h200"; empty: nothing
-  std::map<DType, double> flops_per_second;    // of types that it computes in; of others, the slowest
-  std::optional<double> fp8_flops_per_second;  // of products in blocks of fp8, what casts take left out
-  std::map<std::string, double, std::less<>> share_of;  // of those, what an op reaches; others all of it
-  double bytes_per_second = 0;                          // of its memory
-  double fixed = 0;                                     // of each kernel, in seconds
-  std::optional<double> peak_flops;                     // a second, that MFU is counted by
-  std::optional<double> host_bytes_per_second;          // of its link to memory of the host, each way
+  std::string device;                          // part of its name: "NVIDIA H200"
+  std::string short_name;                      // word in its name, in any case: "h200"; empty: none
+  std::map<DType, double> flops_per_second;    // rates by type; other types have the slowest
+  std::optional<double> fp8_flops_per_second;  // rate of products in blocks of fp8, without the casts
+  std::map<std::string, double, std::less<>> share_of;  // share that an op reaches; others reach all
+  double bytes_per_second = 0;                          // rate of its memory
+  double fixed = 0;                                     // seconds of each kernel beside its rates
+  std::optional<double> peak_flops;                     // rate by which MFU is counted
+  std::optional<double> host_bytes_per_second;          // rate of its link to host memory, each way
   // These are the rates of devices beside it, on the host's cores or as tiers, for a rank while all ranks of
   // its host use them.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
   // Its kernels reach this share of their rate while it exchanges beside them, by a comm plugin that
   // enqueues.
   std::optional<double> beside_exchanges;
-  LinkRates within, between;   // exchanges on a host, and between hosts
-  double least = 1, most = 1;  // a step may take from so many times the prediction to so many
-  std::string source;          // who says so
+  LinkRates within, between;   // rates of exchanges on a host, and between hosts
+  double least = 1, most = 1;  // range of times of a step, as factors of the prediction
+  std::string source;          // source of these rates
 
   double seconds(const OpCost& cost, DType type) const;
-  // Returns the time of a product in fp8, whose two factors are read and written as codes before; nothing
-  // where it is not known.
+  // Returns the time of a product in fp8, whose two factors are read and written as codes before; nothing if
+  // it is unknown.
   std::optional<double> seconds_in_fp8(const OpDef& op, const OpShape& shape, const OpCost& cost) const;
-  // It says whether a device of that name is one of these.
+  // Says whether a device of that name is one of these.
   bool is_of(std::string_view name) const;
 };
 
 struct CostTable {
   Machine machine;
-  std::vector<DeviceRates> rates;  // the first that a device's name fits
-  // All cores together read and write so much in memory of the host; nothing means not measured.
+  std::vector<DeviceRates> rates;  // rates; the first that a device's name fits is used
+  // All cores together read and write so much in host memory; nothing means that it was not measured.
   std::optional<double> host_gb_per_second;
-  std::map<std::string, Overheads> overheads;  // by device
+  std::map<std::string, Overheads> overheads;  // overheads by device
   std::map<KernelKey, KernelFit> kernels;
-  std::map<ExactKey, double> exact;  // seconds of one kernel; they take precedence
+  std::map<ExactKey, double> exact;  // seconds of single kernels; they take precedence
   std::map<ExchangeKey, ExchangeCurve> exchanges;
-  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // of the layout measured last; they take precedence
+  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // exchanges of the last measured layout; they take
+                                                          // precedence
 
-  // Whatever `newer` has replaces the same here; its exact exchanges replace all.
+  // Merges a table: whatever `newer` has replaces the same here; its exact exchanges replace all.
   void merge(const CostTable& newer);
-  // Says whether exchanges from and to that device's own memory were measured; else the host's are used for
-  // them.
+  // Says whether exchanges from and to that device's own memory were measured; otherwise the host's are used
+  // for them.
   bool has_exchanges_of(std::string_view device) const;
-  // It says whether anything was measured on that device.
+  // Says whether anything was measured on that device.
   bool has_kernels_of(std::string_view device) const;
-  // Null: it has none.
+  // Returns the rates of a device, or null if it has none.
   const DeviceRates* rates_of(std::string_view device) const;
   // Returns the same table with links between ranks that carry `times` as much.
   CostTable with_links(double times) const;
 };
 
 // Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for
-// what the table says nothing about. `on_host`: by device, whether its memory is the host's; where it says
-// nothing, neither links nor that memory hold anybody up.
+// what is not in the table. `on_host` says by device whether its memory is the host's; if it is empty,
+// neither links nor that memory delay any work.
 class TablePrices final : public Prices {
  public:
   TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
@@ -184,11 +186,11 @@ class TablePrices final : public Prices {
   // Says whether some exchange's price is that of one with nothing beside it.
   bool exchanges_alone() const { return exchanges_alone_; }
 
-  // Returns from how many times the predicted time to how many a step may take, where rates that were not
+  // Returns from how many times the predicted time to how many a step may take, if rates that were not
   // measured here are part of it.
   std::optional<std::pair<double, double>> range() const;
 
-  // What was not measured as it is but worked out from something near, in words.
+  // Returns in words what was not measured as it is but computed from similar measurements.
   std::vector<std::string> notes() const;
 
  private:
@@ -204,8 +206,8 @@ class TablePrices final : public Prices {
   std::int64_t measured_ = 0, fitted_ = 0;
   bool exchanges_alone_ = false;
   std::int64_t by_rates_ = 0;
-  std::vector<const DeviceRates*> used_;            // rates that prices rest on
-  std::map<std::string, std::string> other_sizes_;  // by exchange: from which group size
+  std::vector<const DeviceRates*> used_;            // rates used by prices
+  std::map<std::string, std::string> other_sizes_;  // group size used instead, by exchange
 };
 
 }  // namespace prun

@@ -15,12 +15,12 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t version = 3;
 constexpr JsonLimits limits{std::size_t{64} << 20, 2'000'000, 8};
-constexpr double fastest = 1e18;  // of FLOPs or bytes a second
-constexpr double longest = 1e9;   // seconds: a slip of the pen, not a measurement
+constexpr double fastest = 1e18;  // largest FLOPs or bytes a second
+constexpr double longest = 1e9;   // longest seconds: more is a typing error, not a measurement
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
                            DType::i32, DType::i64, DType::u8,   DType::u16};
 
-// One object of the file: every member is asked for once, none is left over.
+// Reads one object of the file: every member is read once, none is left over.
 class Fields {
  public:
   Fields(const JsonValue& value, std::string place) : place_(std::move(place)) {
@@ -152,7 +152,7 @@ class TableReader {
     fields.fail("names a type that there is not: ", in_quotes(name));
   }
 
-  // FLOPs a second by type are members of their own: "fp32", "bf16".
+  // Reads rates: FLOPs a second by type are members of their own: "fp32", "bf16".
   static DeviceRates rates(Fields& fields) {
     DeviceRates rates;
     rates.device = fields.text("device");
@@ -330,7 +330,7 @@ namespace {
 
 const OutputKind costs_kind{"a cost table of prun bench", R"({"prun_costs":)"};
 
-// A pipe, a device and an empty file take a table but hold none.
+// Returns the table before: a pipe, a device and an empty file take a table but hold none.
 std::optional<CostTable> table_before(const fs::path& file) {
   check_output(file, costs_kind);
   std::error_code ignored;

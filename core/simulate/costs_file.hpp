@@ -1,4 +1,4 @@
-// Cost tables as files: JSON, read strictly.
+// Reads and writes cost tables as files: JSON, read strictly.
 #pragma once
 
 #include <filesystem>
@@ -8,20 +8,21 @@
 
 namespace prun {
 
-// $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
+// Returns $XDG_CACHE_HOME/prun/costs.json, or ~/.cache/prun/costs.json.
 std::filesystem::path default_costs_path();
 
-// Throws bad_input: one sentence that names the place in the text. `source` stands for the text.
+// Parses a table. Throws bad_input: one sentence that names the place in the text. `source` stands for the
+// text.
 CostTable parse_costs(std::string_view text, const std::string& source);
 std::string to_json(const CostTable& table);
 
-// Returns nothing where there is no such file.
+// Returns nothing if there is no such file.
 std::optional<CostTable> read_costs(const std::filesystem::path& file);
 
-// Throws where the file's table cannot take figures of this machine, because it is of another one or damaged.
+// Throws if the file's table cannot take figures of this machine, because it is of another one or damaged.
 void check_can_merge(const std::filesystem::path& file, const Machine& here);
 
-// Adds what was measured on this machine to the file, which appears where there is none. A table of another
+// Adds what was measured on this machine to the file, which is created if there is none. A table of another
 // machine is refused.
 void merge_costs(const std::filesystem::path& file, const CostTable& measured);
 

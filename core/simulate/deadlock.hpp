@@ -1,4 +1,4 @@
-// Who waits for whom, where nobody can go on.
+// Describes which queues wait for which, when none can go on.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace prun {
 
-// Returns a line for each feeder and each queue that is held up, or for the first of them. `feeders` is null
-// where nothing but its waits holds a queue up.
+// Returns a line for each feeder and each queue that waits, or for the first of them. `feeders` is null if
+// queues wait only as their plans say.
 std::string deadlock_text(const RankClasses& ranks, const Lanes& lanes, const Channels& channels,
                           const Feeders* feeders = nullptr);
 

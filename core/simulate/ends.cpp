@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// 0: there is none.
+// Holds the least limits; 0: there is none.
 struct Least {
   std::int64_t depth = 0, resident = 0;
 };
@@ -16,9 +16,9 @@ class Trial {
  public:
   Trial(std::span<const SimulatedRank> ranks, const Limits& limits) : ranks_(ranks), limits_(limits) {}
 
-  // Why the steps do not end, or nothing.
+  // Says why the steps do not end, or returns nothing.
   std::optional<std::string> stuck() const { return standstill(ranks_, limits_); }
-  // Where limits are at least these.
+  // Says whether the steps end if limits are at least these.
   bool ends_with(Least least) const {
     const auto raised = [](std::int64_t own, std::int64_t to) {
       return own == 0 || to == 0 ? 0 : std::max(own, to);
@@ -52,7 +52,7 @@ class Trial {
   const Limits& limits_;
 };
 
-// Raises the number until it is enough, which some number is, and more than that as well.
+// Raises the number until it is enough, which some number is, and so is every larger one.
 template <class Enough>
 void raise_to_least(std::int64_t& number, Enough&& enough) {
   std::int64_t low = 0;
@@ -60,7 +60,7 @@ void raise_to_least(std::int64_t& number, Enough&& enough) {
     low = number;
     number *= 2;
   }
-  if (low == 0) return;  // it was enough as it stood
+  if (low == 0) return;  // the number was enough already
   for (std::int64_t high = number; high - low > 1;) {
     number = low + (high - low) / 2;
     (enough() ? high : low) = number;
@@ -68,7 +68,8 @@ void raise_to_least(std::int64_t& number, Enough&& enough) {
   }
 }
 
-// One limit alone, if that does; else the least depth, and what more must be allowed with it.
+// Returns one limit alone, if that is enough; otherwise the least depth, and what more must be allowed with
+// it.
 Least least_that_do(const Trial& trial, const Least& given) {
   Least least = given;
   const std::int64_t resident = trial.ends_with({0, given.resident}) ? given.resident : 0;

@@ -1,10 +1,10 @@
-// Proof that every step of a run ends, whatever holds its queues up: queues that take so many pieces of work
+// Proves that every step of a run ends, whatever delays its queues: queues that take so many pieces of work
 // and no more, and exchanges that compete for a place.
 //
-// Nobody chooses anything in a run: whoever waits, waits for something fixed, and goes on once it is there.
-// So either all orders of events end or none does, and one of them is tried. A piece of work waits for such
-// of its own step and of earlier ones only, and from the second step on all steps are alike: two are tried.
-// Deeper queues or more places never do harm.
+// No choice is made in a run: each queue waits for something fixed, and goes on once it is there. So either
+// all orders of events end or none does, and one of them is tried. A piece of work waits for such of its own
+// step and of earlier ones only, and from the second step on all steps are alike: two are tried. Deeper
+// queues or more places never do harm.
 #pragma once
 
 #include <span>
@@ -14,8 +14,8 @@
 
 namespace prun {
 
-// Throws unsupported: ranks, queues and calls that wait for each other, what is too small, and the least that
-// would do.
+// Throws unsupported if steps do not end: it names ranks, queues and calls that wait for each other, what is
+// too small, and the least that would be enough.
 void check_steps_end(std::span<const SimulatedRank> ranks, const Limits& limits);
 
 }  // namespace prun

@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// The saver's queue comes behind those of the plan.
+// Says whether this is the saver's queue, which comes behind those of the plan.
 bool is_saver(const Plan& plan, std::int32_t queue) {
   return static_cast<std::size_t>(queue) == plan.queues.size();
 }
@@ -33,7 +33,7 @@ namespace {
 
 using Interval = std::pair<double, double>;
 
-// Each begins behind the end of the one before.
+// Joins intervals, so that each begins behind the end of the one before.
 std::vector<Interval> joined(std::vector<Interval> intervals) {
   std::sort(intervals.begin(), intervals.end());
   std::vector<Interval> joined;

@@ -16,28 +16,28 @@
 
 namespace prun {
 
-// Is a call, or a wait before it. The saver's queue has the number behind those of the plan.
+// Describes a call, or a wait before it. The saver's queue has the number behind those of the plan.
 struct Event {
   std::int32_t queue = 0;
-  std::int32_t position = 0;    // of the call, within its queue
-  std::int32_t waits_for = -1;  // which queue is waited for; -1: it is the call
+  std::int32_t position = 0;    // position of the call in its queue
+  std::int32_t waits_for = -1;  // queue that is waited for; -1: this is the call
   std::int64_t step = 0;
-  double begin = 0, end = 0;  // seconds
+  double begin = 0, end = 0;  // in seconds
 };
 
 // Holds seconds of one step.
 struct StepTimes {
-  std::vector<double> busy;     // by queue: within its calls
-  std::vector<double> waiting;  // by queue: for other queues
+  std::vector<double> busy;     // time within its calls, by queue
+  std::vector<double> waiting;  // time waiting for other queues, by queue
   double exposed_communication = 0;
   double exposed_transfers = 0;
 };
 
-// Says whether a wait between these queues holds computing up for communication.
+// Says whether a wait between these queues makes computing wait for communication.
 bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for);
 
 // Says whether, before each of a call's waits and after the last one, those for queues that communicate begin
-// to hold up its queue or cease to.
+// to delay its queue or cease to.
 std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call);
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);

@@ -7,7 +7,7 @@ Feeders::Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits)
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) make_feeder(*ranks.first(rank).plan, rank);
 }
 
-// They are the lanes' own from then on.
+// Returns limits by lane; they are the lanes' own from then on.
 std::vector<QueueLimits> Feeders::limits_by_lane(const Limits& limits) {
   std::vector<QueueLimits> by_lane;
   for (std::size_t lane = 0; lane < lanes_.count(); ++lane) {

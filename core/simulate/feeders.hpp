@@ -1,5 +1,5 @@
-// What fills the asynchronous queues of simulated ranks, piece by piece in the order of the plan, and is held
-// by a queue that is full.
+// Fills the asynchronous queues of simulated ranks, piece by piece in the order of the plan; a queue that is
+// full blocks the feeder.
 #pragma once
 
 #include <optional>
@@ -14,23 +14,23 @@ namespace prun {
 
 class Feeders {
  public:
-  // The lanes must outlive it.
+  // The lanes must outlive the feeders.
   Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits);
 
-  // A feeder goes on for as long as the next queue has room.
+  // Feeds a rank's queues for as long as the next queue has room.
   void feed(std::size_t rank);
 
-  // Says whether a lane is fed; else it has a thread of its own.
+  // Says whether a lane is fed; otherwise it has a thread of its own.
   bool feeds(std::size_t lane) const { return fed_[lane].limits.asynchronous; }
-  // Says, of a lane that is fed, whether it has carried out all that it was handed over.
+  // Says whether a lane that is fed has carried out all that it was handed.
   bool is_empty(std::size_t lane) const { return fed_[lane].handed == fed_[lane].passed; }
   // Returns the next piece of its call, or null after the last one.
   const FedPiece* next_piece(std::size_t lane);
-  // It has been carried out, which makes room.
+  // Notes that the piece has been carried out, which makes room.
   void pass_piece(std::size_t lane);
 
-  // Says what a rank's feeder has not handed over yet: the next call, and the lane that it is for. It is
-  // empty once all is handed over.
+  // Says what a rank's feeder has not handed over yet: the next call, and its lane. It is empty once all is
+  // handed over.
   struct Held {
     const Call* call = nullptr;
     std::size_t lane = 0;
@@ -51,16 +51,16 @@ class Feeders {
     std::size_t piece = 0;
   };
   struct Feeder {
-    std::vector<const Call*> calls;  // of a step
-    std::size_t next = 0;            // of all steps
-    Progress progress;               // of the next one
+    std::vector<const Call*> calls;  // calls of a step
+    std::size_t next = 0;            // number of the next one, over all steps
+    Progress progress;               // progress of the next one
 
     std::int64_t step() const { return static_cast<std::int64_t>(next / calls.size()); }
   };
   struct Fed {
     QueueLimits limits;
-    std::int64_t handed = 0, passed = 0;  // pieces
-    Progress progress;                    // of the call under way
+    std::int64_t handed = 0, passed = 0;  // counts of pieces
+    Progress progress;                    // progress of the call under way
 
     bool is_full() const { return limits.depth > 0 && handed - passed == limits.depth; }
   };
@@ -71,8 +71,8 @@ class Feeders {
 
   Lanes& lanes_;
   FedPieces pieces_;
-  std::vector<Fed> fed_;         // by lane
-  std::vector<Feeder> feeders_;  // by rank
+  std::vector<Fed> fed_;         // fed lanes
+  std::vector<Feeder> feeders_;  // feeders by rank
   Places places_;
 };
 

@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-// Returns "model name : Intel..." of the first processor; where there is none, the architecture.
+// Returns "model name : Intel..." of the first processor or, if there is none, the architecture.
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {

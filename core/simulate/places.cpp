@@ -20,7 +20,7 @@ void Places::make_pools(std::size_t first, std::size_t behind, const std::vector
       by_name[limits[lane].pool].push_back(lane);
   for (const auto& [name, members] : by_name) {
     const std::int64_t most = limits[members.back()].resident;
-    if (static_cast<std::int64_t>(members.size()) <= most) continue;  // each has its place
+    if (static_cast<std::int64_t>(members.size()) <= most) continue;  // each exchange has its place
     for (const std::size_t lane : members) contenders_[lane].pool = pools_.size();
     pools_.push_back({most});
   }

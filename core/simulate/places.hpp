@@ -12,31 +12,32 @@ namespace prun {
 
 class Places {
  public:
-  // `limits` are by lane. The lanes must outlive it.
+  // `limits` are by lane. The lanes must outlive the places.
   Places(Lanes& lanes, const std::vector<QueueLimits>& limits);
 
   // Says whether a lane's exchanges compete with others'.
   bool compete(std::size_t lane) const { return contenders_[lane].pool != no_pool; }
-  // Nothing happens in these where they do not. The exchanges of a call are handed over to their queue,
-  // behind those that have been before.
+  // Hands the exchanges of a call over to their queue, behind earlier ones. This and the next functions do
+  // nothing for a lane that does not compete.
   void hand_over(std::size_t lane);
-  // Returns whether they have their place. Where that is taken or left, the rank's other lanes are woken.
+  // Takes a place; returns whether the exchanges have one. When one is taken or left, the rank's other lanes
+  // are woken.
   bool enter(std::size_t lane);
   void leave(std::size_t lane);
 
-  // Say, for one that competes, whether no place is left, and of how many.
+  // Says, for a lane that competes, whether no place is left; the next function says of how many.
   bool all_taken(std::size_t lane) const { return pool_of(lane).inside == pool_of(lane).most; }
   std::int64_t most(std::size_t lane) const { return pool_of(lane).most; }
 
  private:
   static constexpr std::size_t no_pool = static_cast<std::size_t>(-1);
-  // Is what exchanges of a rank compete for.
+  // Holds what exchanges of a rank compete for.
   struct Pool {
     std::int64_t most = 0, handed = 0, begun = 0, inside = 0;
   };
   struct Contender {
     std::size_t pool = no_pool;
-    std::deque<std::int64_t> order;  // of what was handed over: places in the pool's order
+    std::deque<std::int64_t> order;  // places in the pool's order, for exchanges handed over
     bool inside = false;
   };
 
@@ -45,7 +46,7 @@ class Places {
 
   Lanes& lanes_;
   std::vector<Pool> pools_;
-  std::vector<Contender> contenders_;  // by lane
+  std::vector<Contender> contenders_;  // contenders by lane
 };
 
 }  // namespace prun

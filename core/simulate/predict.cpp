@@ -5,7 +5,8 @@
 namespace prun {
 namespace {
 
-// The last of them is as all that follow: the more run at a time, the later that is so.
+// Sets the number of steps. The last of them must be like all that follow: the more run at a time, the later
+// that is so.
 SimulateOptions with_steps_for(std::span<const SimulatedRank> ranks, SimulateOptions options) {
   std::int64_t running = 2;
   for (const SimulatedRank& rank : ranks) running = std::max<std::int64_t>(running, rank.plan->running);
@@ -20,7 +21,7 @@ Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<bool> on_host) {
   const bool counts_host = !on_host.empty() && table.host_gb_per_second;
   TablePrices prices(table, std::move(devices), std::move(on_host));
-  // In this order: prices know what they rest on once they have been asked.
+  // The order matters: prices know which rates they use only once they have been computed.
   Prediction prediction{simulate(ranks, prices, with_steps_for(ranks, options)), prices.exchanges_alone(),
                         prices.notes()};
   prediction.range = prices.range();

@@ -1,4 +1,4 @@
-// What may hold queues up beside their waits.
+// States what may delay queues beside their waits.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 namespace prun {
 
 struct QueueLimits {
-  bool asynchronous = false;  // its rank's feeder fills it; else it has a thread of its own
-  // Pieces of work that it takes before it holds the feeder, as a device counts them; 0: any number.
+  bool asynchronous = false;  // whether its rank's feeder fills it; otherwise it has a thread of its own
+  // It takes so many pieces of work before it blocks the feeder, as a device counts them; 0: any number.
   std::int64_t depth = 0;
-  // Exchanges that a rank has under way at a time on all asynchronous queues with this word, which begin in
-  // the order of the plan where there are more such queues than that; 0: any number.
+  // A rank has at most so many exchanges under way at a time on all asynchronous queues with this word, which
+  // begin in the order of the plan if there are more such queues than that; 0: any number.
   std::int64_t resident = 0;
   std::string pool = {};
 };
 
 struct Limits {
   std::function<QueueLimits(const QueueInfo&)> of;
-  bool stamps = false;  // timed probes ask for them: the feeder hands them over as well
+  bool stamps = false;  // timed probes need stamps, which the feeder hands over as well
 };
 
 }  // namespace prun

@@ -13,17 +13,18 @@
 namespace prun {
 namespace {
 
-// A lane's call under way, and when those before it ended.
+// Holds a lane's call under way, and when those before it ended.
 struct LaneClock {
   double begin = 0, now = 0;
   bool begun = false;
-  bool moving = false, moved = false;  // bytes beside others: under way, over
-  bool enqueued = false;               // a call's exchanges are started together, on the device
-  std::vector<double> ended;           // by ticket
-  Numbered<double> saved;              // by position: what a save lets nobody begin before; none: it does
+  bool moving = false, moved = false;  // whether its bytes beside others are under way, or over
+  bool enqueued = false;               // whether a call's exchanges are started together, on the device
+  std::vector<double> ended;           // ends by ticket
+  Numbered<double> saved;              // by position: the time before which a save lets no call begin; empty
+                                       // without a save
 };
 
-// Steps that overlap run as many at a time at least as are at work.
+// Returns how many steps run at a time: steps that overlap need at least as many as are at work.
 std::int64_t running_of(const RankClasses& ranks, const SimulateOptions& options) {
   std::int64_t running = options.running;
   for (std::size_t rank = 0; rank < ranks.count(); ++rank)
@@ -67,7 +68,7 @@ class Simulator {
   }
 
  private:
-  // When the save lets each call of a rank begin.
+  // Computes when the save lets each call of a rank begin.
   void begin_save(std::size_t rank) {
     const Plan& plan = *ranks_.first(rank).plan;
     const Numbered<double> ends = options_.save_reads(ranks_.first(rank));
@@ -94,10 +95,10 @@ class Simulator {
     if (moved) lanes_.wake_rank(lane.rank);
   }
 
-  // When the host lets a step begin, or nothing yet.
+  // Returns when the host lets a step begin, or nothing yet.
   std::optional<double> started(const Lane& lane) const {
     if (lane.step() < running_) return 0;
-    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // steps
+    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // counts steps
     double latest = 0;
     for (std::size_t q = 0; q < lanes_.rank_of(lane).plan->queues.size(); ++q) {
       const std::size_t number = lanes_.of(lane.rank, static_cast<std::int32_t>(q));
@@ -109,7 +110,7 @@ class Simulator {
     return latest;
   }
 
-  // Whether all that the next call waits for is done; then its waits are over.
+  // Says whether all that the next call waits for is done; then its waits are over.
   bool begin_call(Lane& lane, LaneClock& clock) {
     if (clock.begun) return true;
     const std::optional<double> start = started(lane);
@@ -135,7 +136,7 @@ class Simulator {
     return clock.begun = true;
   }
 
-  // When a wait was over, which it is.
+  // Returns when a wait was over, which it is.
   double end_of(const Lane& lane, const Wait& wait) const {
     const std::int64_t step = lane.step() - wait.steps_ago;
     if (step < 0) return 0;
@@ -170,7 +171,7 @@ class Simulator {
     return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;
   }
 
-  // Whether it is over. What moves bytes beside others ends when those let it.
+  // Says whether a call is over. A call that moves bytes beside others ends when they let it.
   bool compute(const Lane& lane, LaneClock& clock, std::size_t number) {
     const CallCost& cost = costs_.of(lanes_.rank_of(lane), lane.call());
     if (!clock.moving) {
@@ -195,7 +196,7 @@ class Simulator {
 
   std::vector<Event>& events_of(const Lane& lane) { return result_.ranks[lane.rank].events; }
 
-  // False: there is none. Nobody else can go on, so none begins before.
+  // Ends the next move; returns false if there is none. No other lane can go on, so none begins before.
   bool end_next_move() {
     const std::optional<Sharing::Ended> ended = carriers_.next();
     if (!ended) return false;
@@ -223,9 +224,9 @@ class Simulator {
     result_.step_seconds += result_.slowed_by_exchanges();
   }
 
-  // Slower kernels make the step longer by that much, wherever they stand in it: a device that computes is
-  // what the others wait for. Calls that took turns with exchanges in virtual time would say the same for
-  // many times the work.
+  // Returns how much longer slower kernels make the step, wherever they stand in it: other ranks wait for a
+  // device that computes. Calls that took turns with exchanges in virtual time would give the same at many
+  // times the work.
   double slowed_by_exchanges(std::size_t number) const {
     const RankTimes& rank = result_.ranks[number];
     const double share = prices_.share_beside_exchanges();
@@ -239,14 +240,14 @@ class Simulator {
   const SimulateOptions& options_;
   const RankClasses ranks_;
   Lanes lanes_;
-  const std::int64_t running_;     // steps at a time
-  std::vector<LaneClock> clocks_;  // by lane
+  const std::int64_t running_;     // number of steps at a time
+  std::vector<LaneClock> clocks_;  // clocks by lane
   std::vector<std::vector<std::pair<double, double>>>
-      exchanging_;  // by class: from when to when, on the device
+      exchanging_;  // by class: intervals of exchanges on the device
   Channels channels_;
   CallCosts costs_;
   Carriers carriers_;
-  Simulation result_;  // its ranks: one a class, in the order of the classes
+  Simulation result_;  // result; its ranks are one a class, in the order of the classes
 };
 
 }  // namespace

@@ -18,47 +18,47 @@ struct SimulateOptions {
   std::int64_t steps = 3;
   // The host starts a step as soon as no more than so many are started and not done, as Trainer::run() does.
   std::int64_t running = 2;
-  // Ranks of a host, whose memory they share: those of consecutive numbers; 0: all.
+  // So many ranks of consecutive numbers are on a host, whose memory they share; 0: all.
   std::int64_t ranks_of_host = 0;
   // Says for which queues the comm plugin enqueues: it gets the exchanges of a call at once, and they run on
-  // the device beside its kernels. Without it there are none.
+  // the device beside its kernels. If it is empty, there are none.
   std::function<bool(const QueueInfo&)> enqueued = {};
   // Says, for a save that is begun with the first step, when its reads are done, by rank, in seconds from
-  // then. Without it there is no save.
+  // then. If it is empty, there is no save.
   std::function<std::vector<double>(const SimulatedRank&)> save_reads = {};
-  // Says which queues one thread fills for all of them in the order of the plan: what holds up one holds up
-  // what comes after it. Without it there are none.
+  // Says which queues one thread fills for all of them in the order of the plan: what blocks one delays what
+  // comes after it. If it is empty, there are none.
   std::function<bool(const QueueInfo&)> fed = {};
 };
 
 // Describes one rank, for all that are like it.
 struct RankTimes {
   int rank = 0;
-  std::int64_t alike = 1;  // how many there are, itself included
+  std::int64_t alike = 1;  // number of such ranks, itself included
   SimulatedRank simulated;
-  StepTimes times;            // of the last step
-  std::vector<Event> events;  // of all steps
+  StepTimes times;            // times of the last step
+  std::vector<Event> events;  // events of all steps
   // These are, for a step, the bytes that it moves through memory of the host, and how much longer its calls
   // took because others moved bytes through the same memory or link.
   double host_bytes = 0, slowed = 0;
-  // How much longer its kernels take in the step because it exchanges beside them: of that, no event knows.
+  // Its kernels take so much longer in the step because it exchanges beside them; events do not contain this.
   double slowed_by_exchanges = 0;
 };
 
 struct Simulation {
-  // From the end of the step before to the end of the last one, and what the rank that exchanges beside its
-  // kernels for longest loses by that.
+  // This is the time from the end of the step before to the end of the last one, with what the rank that
+  // exchanges beside its kernels for longest loses by that.
   double step_seconds = 0;
-  double all_seconds = 0;  // to the end of the last one
+  double all_seconds = 0;  // time to the end of the last one
   std::vector<RankTimes> ranks;
 
-  // Returns that of the rank with the most.
+  // Returns the exposed communication of the rank with the most.
   double exposed_communication() const;
   double slowed_by_exchanges() const;
 };
 
-// Throws an Error of code hang when nobody can go on, naming the ranks, queues and calls that wait for each
-// other. Programs and plans must outlive the result.
+// Simulates. Throws an Error of code hang when no queue can go on, naming the ranks, queues and calls that
+// wait for each other. Programs and plans must outlive the result.
 Simulation simulate(std::span<const SimulatedRank> ranks, Prices& prices,
                     const SimulateOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Describes a rank as simulations take it: its plan, and the ranks that its queues communicate with.
+// Describes a rank as simulations see it: its plan, and the ranks that its queues communicate with.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@
 
 namespace prun {
 
-// Ranks by number, in the order of the members.
+// Lists ranks by number, in the order of the members.
 using Group = std::shared_ptr<const std::vector<int>>;
 
 struct SimulatedRank {
   const Program* program = nullptr;
   const Plan* plan = nullptr;
   int rank = 0;
-  Numbered<Group> groups;  // by queue; null: it does not communicate
+  Numbered<Group> groups;  // groups by queue; null: the queue does not communicate
 };
 
 // Returns all ranks of the program's mesh, each with its plan.

@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// As many as run at a time.
+// Returns as many steps as run at a time.
 std::int64_t steps_tried(const RankClasses& ranks) {
   std::int64_t steps = 2;
   for (std::size_t rank = 0; rank < ranks.count(); ++rank)
@@ -44,7 +44,7 @@ class LimitedRun {
     if (moved) lanes_.wake_rank(lane.rank);
   }
 
-  // Whether the call is over.
+  // Carries the lane's call out; says whether it is over.
   bool carry_out(Lane& lane, std::size_t number) {
     if (feeders_.feeds(number)) return carry_out_pieces(lane, number);
     return waits_are_over(lane) && pass_exchanges(lane, number, exchanges_of(lane));
@@ -60,7 +60,7 @@ class LimitedRun {
     return true;
   }
 
-  // One after the other, so many at a time.
+  // Passes exchanges that have a place one after the other, so many at a time.
   bool pass_in_place(Lane& lane, std::size_t number, std::size_t until) {
     if (!feeders_.places().enter(number) || !pass_exchanges(lane, number, until)) return false;
     feeders_.places().leave(number);
@@ -77,7 +77,7 @@ class LimitedRun {
                        [&](const Wait& wait) { return lanes_.is_over(lane, wait); });
   }
 
-  // Those of its call up to this one.
+  // Passes the exchanges of its call up to this one.
   bool pass_exchanges(Lane& lane, std::size_t number, std::size_t until) {
     if (!lanes_.runs(lane)) return true;
     const std::span<const PlannedStep> steps = lanes_.rank_of(lane).plan->steps(lane.call());

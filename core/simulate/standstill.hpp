@@ -1,5 +1,5 @@
-// Whether steps end where queues and exchanges are limited: neither what things take is counted, nor what a
-// feeder hands over ahead of its step held back.
+// Finds whether steps end where queues and exchanges are limited: it ignores the times of things, and lets a
+// feeder hand over ahead of its step.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// Says, for two steps, which lane waits for which where they do not end; nothing where they do.
+// Says, for two steps, which lane waits for which if they do not end; returns nothing if they do.
 std::optional<std::string> standstill(std::span<const SimulatedRank> ranks, const Limits& limits);
 
 }  // namespace prun

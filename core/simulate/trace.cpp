@@ -64,7 +64,7 @@ RankTrace trace_of(const Program& program, const Plan& plan, int rank, std::span
   return trace;
 }
 
-// Times are written in the shortest digits that read back as the same number.
+// Writes times in the shortest digits that read back as the same number.
 std::string to_text(const RankTrace& trace) {
   std::string text = std::to_string(trace.rank) + " " + std::to_string(trace.queues.size()) + "\n";
   for (const std::string& queue : trace.queues) text += queue + "\n";
