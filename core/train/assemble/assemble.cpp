@@ -18,14 +18,14 @@ bool there_is_room(const Assembly& assembly) {
          hosts_have_room(assembly);
 }
 
-// The plan is exact, so what does not fit is known once it is made. What strategies leave to the planner is
-// tried in their order.
+// Searches for a plan that fits. The plan is exact, so whether it fits is known once it is made. What
+// strategies leave to the planner is tried in their order.
 class FittingSearch {
  public:
   explicit FittingSearch(PlanMaker& maker) : maker_(maker) {}
 
   Assembly run();
-  // This is of what was found: see Lowering.
+  // This belongs to the plan that was found: see Lowering.
   bool far_ahead() const { return far_ahead_; }
   const NotFitting& tried() const { return tried_; }
 
@@ -37,14 +37,15 @@ class FittingSearch {
   std::size_t ways() const { return made_->unlowered().requests().ways_to_fit; }
 
   PlanMaker& maker_;
-  std::optional<Assembly> made_;        // by the last try
-  bool far_ahead_ = true;               // of the last try
-  NotFitting tried_;                    // what was found while none fitted
-  std::optional<std::size_t> crowded_;  // the first way that fits each rank, and not all ranks of a host
+  std::optional<Assembly> made_;        // assembly of the last try
+  bool far_ahead_ = true;               // choice of the last try
+  NotFitting tried_;                    // findings while no plan fitted
+  std::optional<std::size_t> crowded_;  // first way that fits each rank, though not all ranks of a host
 };
 
-// What cannot be combined with the rest of the recipe is passed over. Where no way leaves hosts with room for
-// all their ranks, the first that fits each rank: who starts them knows how many a host has.
+// Tries the ways in turn, and passes over those that cannot be combined with the rest of the recipe. If no
+// way leaves hosts with room for all their ranks, it takes the first that fits each rank: the launcher knows
+// how many ranks a host has.
 Assembly FittingSearch::run() {
   if (fits_everywhere(0)) return std::move(*made_);
   for (std::size_t way = 1; way < ways(); ++way) {
@@ -66,8 +67,8 @@ bool FittingSearch::fits_everywhere(std::size_t way) {
   return false;
 }
 
-// Where the program leaves it to the planner what is computed again in backward, as little as will do; each
-// try starts from a fresh program: strategies after that see the choice.
+// Says whether a way fits. If the program leaves it to the planner what backward computes again, the least
+// that suffices is taken; each try starts from a fresh program: strategies after that see the choice.
 bool FittingSearch::fits_ranks(std::size_t way) {
   if (fits({{}, way})) return true;
   if (!chooses_recompute(made_->unlowered())) return false;
@@ -89,15 +90,15 @@ bool FittingSearch::fits(const PlannedChoice& choice) {
   return further.empty();
 }
 
-// Where drives are used, with memory for all that keeps them busy, if there is that much.
+// Makes the plan, if drives are used, with memory for all that keeps them busy, if there is that much.
 void FittingSearch::make_with_room(const PlannedChoice& choice) {
   maker_.make(choice, true, made_);
   far_ahead_ = !uses_drives(*made_) || there_is_room(*made_);
   if (!far_ahead_) maker_.make(choice, false, made_);
 }
 
-// Steps of fewer microbatches hardly ever need more memory than the full one, so what is taken is found
-// without them.
+// Adds the ramp. Steps of fewer microbatches hardly ever need more memory than the full one, so the plan is
+// found without them.
 void add_ramp(PlanMaker& maker, const FittingSearch& search, Assembly& assembly) {
   maker.plan_ramp(assembly, search.far_ahead());
   if (assembly.ramp().empty()) return;

@@ -7,8 +7,8 @@
 namespace prun {
 
 // Throws an Error that shows every combination that cannot work, or the first thing a plugin refused;
-// DoesNotFit where there is not the memory. The plan is that of one rank.
-// Unproven, it is there to be compared with others: nobody may run it.
+// DoesNotFit if there is not enough memory. The plan is that of one rank. Unproven, it may be compared with
+// others, but not run.
 Assembly assemble_unproven(Recipe recipe, PluginHost& plugins);
 Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose);
 

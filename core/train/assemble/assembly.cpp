@@ -19,7 +19,7 @@ Recipe checked(Recipe recipe, PluginHost& plugins, Purpose purpose) {
   return recipe;
 }
 
-// Where nobody named the device: one of those that need a driver, and plan without it.
+// Names, if the recipe leaves the device open, those that need a driver and can be planned for without it.
 std::string others_to_plan_for(const Recipe& recipe, PluginHost& plugins) {
   const recipe::Entry* const named = recipe.find("device.plugin");
   if (!named || !named->at.source || named->at.source->kind != recipe::Source::Kind::ours) return {};
@@ -114,7 +114,7 @@ std::string Assembly::fingerprint() const {
   return all;
 }
 
-// One rank alone waits for nobody: its own queues have been checked with the plan.
+// A single rank waits for no other: its own queues have been checked with the plan.
 void Assembly::check_steps_end(bool stamps) const {
   if (mesh().world() == 1) return;
   each_planned([&](const Program& program, const std::vector<Plan>& plans, bool over) {

@@ -1,4 +1,4 @@
-// A checked recipe with its program and its plan: what everybody who runs, checks or reports a step reads.
+// Holds a checked recipe with its program and its plan, for all code that runs, checks or reports a step.
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace prun {
 
-// What is planned: the same, whatever is tried so that it fits.
+// Holds what is planned: it stays the same, whatever is tried so that it fits.
 struct PlannedRecipe {
   // Throws an Error that shows every combination that cannot work.
   PlannedRecipe(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose purpose);
@@ -28,20 +28,20 @@ struct PlannedRecipe {
   Purpose purpose;
   BatchArithmetic batch;
   KnownOps ops;
-  ProgramWriter writer, evaluation_writer;  // whose ops programs point to
+  ProgramWriter writer, evaluation_writer;  // writers whose ops programs point to
 };
 
-// The plans of a step of the same program that has other microbatches, where the batch grows: over the plans
+// Holds the plans for a step of the same program with other microbatches, if the batch grows: over the plans
 // of the full step.
 struct RampPlans {
   std::int64_t accumulate = 1;
-  std::vector<Plan> plans;  // by the pipeline's coordinate
+  std::vector<Plan> plans;  // plans by the pipeline's coordinate
 };
 
-// A plain result, which assemble() makes (assemble/assemble.hpp): nothing of it changes any more.
+// Holds the result of assemble() (assemble/assemble.hpp): nothing in it changes any more.
 class Assembly {
  public:
-  // assemble() returns this.
+  // assemble() calls this.
   Assembly(Recipe recipe, PluginHost& plugins, std::int64_t rank = 0, Purpose purpose = Purpose::training);
   Assembly(Assembly&&) = default;
   Assembly& operator=(Assembly&&) = default;
@@ -51,27 +51,27 @@ class Assembly {
   std::int64_t rank() const { return of_->rank; }
   Purpose purpose() const { return of_->purpose; }
   const BatchArithmetic& batch() const { return of_->batch; }
-  // Returns what is planned and runs.
+  // Returns the program that is planned and runs.
   const Program& program() const { return *program_; }
-  // Returns the program as strategies left it, before the device put ops of its own in: model FLOPs are
+  // Returns the program as strategies left it, before the device put in ops of its own: model FLOPs are
   // counted on it.
   const Program& unlowered() const { return *unlowered_; }
   const Plan& plan() const { return plan_of(rank()); }
-  // Ranks that do the same share a plan: all but the stages of a pipeline.
+  // Returns the plan of a rank. Ranks that do the same share a plan: all but the stages of a pipeline.
   const Plan& plan_of(std::int64_t rank) const { return plans_[stage_of(rank)]; }
-  // Return, for its own rank, everything that it holds, and what it saves of that.
+  // These return, for its own rank, everything that it holds, and what it saves of that.
   std::vector<HeldSlice> held_slices() const;
   std::vector<HeldSlice> saved_slices() const;
   const std::vector<Plan>& plans() const { return plans_; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
-  // Where the batch grows, the numbers of microbatches that a step has before it has all; none for a size
-  // that padding alone tells from the full one.
+  // Returns, if the batch grows, the numbers of microbatches that a step has before it has all; it has none
+  // for a size that differs from the full one in padding alone.
   const std::vector<RampPlans>& ramp() const { return ramp_; }
   const Plan& plan_of(const RampPlans& ramp, std::int64_t rank) const { return ramp.plans[stage_of(rank)]; }
   // Returns this rank's plan of a step that is made of `accumulate` microbatches.
   const Plan& plan_for(std::int64_t accumulate) const;
-  // Where training evaluates now and then: the program and this rank's plan of it, which is over plan().
-  // Null: it does not.
+  // Returns, if training evaluates now and then, the program for that; the next function returns this rank's
+  // plan of it, which is over plan(). Null: training does not evaluate.
   const Program* evaluation() const { return evaluation_.get(); }
   const Plan& evaluation_plan() const { return evaluation_plan_of(rank()); }
   const Plan& evaluation_plan_of(std::int64_t rank) const { return evaluation_plans_[stage_of(rank)]; }
@@ -81,33 +81,34 @@ class Assembly {
   Numbered<DeviceInterface*> devices() const;
   const Numbered<DeviceInfo>& device_infos() const { return device_infos_; }
   const DeviceInfo& device_info() const { return device_infos_.front(); }
-  // Returns what a rank's process needs besides the plan's arena; by stage.
+  // Returns what a rank's process needs besides the plan's arena, by stage.
   const std::vector<ProcessNeed>& process_needs() const { return process_needs_; }
   std::int64_t process_bytes_of(std::int64_t rank) const { return process_needs_[stage_of(rank)].bytes; }
   std::int64_t process_bytes() const { return process_bytes_of(rank()); }
   const ProcessNeed& process_need_of(std::int64_t rank) const { return process_needs_[stage_of(rank)]; }
   const ProcessNeed& process_need() const { return process_need_of(rank()); }
-  // Returns what it needs of the device's memory besides: context, libraries, communicators.
+  // Returns what the process needs of the device's memory besides: context, libraries, communicators.
   std::int64_t process_device_bytes() const { return process_needs_[stage_of(rank())].device_bytes; }
-  // What of a plan lies in the memory of a device, of a tier on its disk. The host's memory is one, whichever
-  // device has what lies there; so is that of devices that are the same unit.
+  // Returns the bytes of a plan in the memory of a device or, for a tier, on its disk. Host memory counts as
+  // one, whichever device uses it; so does the memory of devices that are the same unit.
   std::int64_t bytes_in_memory_of(std::size_t device, const Plan& plan) const;
-  // The end of a refusal: how one says that the machine has more memory than the device found. Empty where
-  // the device has no option for that.
+  // Returns the end of a refusal: how to state that the machine has more memory than the device found. It is
+  // empty if the device has no option for that.
   std::string hint_of_more_memory(std::size_t device) const;
-  // Says whether the recipe says how much memory of a device plans count on, as for another machine, and by
-  // which key it does or would; no key: the device has no option for that.
+  // Says whether the recipe states how much memory of a device plans count on, as for another machine, and
+  // returns the key for that; no key: the device has no option for it.
   bool is_memory_stated(std::size_t device) const;
   std::string key_of_planned_memory(std::size_t device) const { return key_by_trait(device, "plan"); }
-  // Of another machine nothing is known but what the recipe says.
+  // Says whether the device's memory is known: of another machine only what the recipe says is.
   bool knows_memory_of(std::size_t device) const { return !device_info().absent || is_memory_stated(device); }
-  // By which key one says how many units a host of another machine has; empty: by none.
+  // Returns the key that states how many units a host of another machine has; it is empty if there is none.
   std::string key_of_planned_units() const { return key_by_trait(0, "plan_units"); }
-  // Throws an Error where ranks would wait for each other for ever, as deep as the device's queues are and as
-  // many exchanges as comm plugins allow. `stamps`: timed probes ask for them. assemble() has asked without.
+  // Throws an Error if ranks would wait for each other for ever, given how deep the device's queues are and
+  // how many exchanges comm plugins allow. `stamps` says that timed probes need them. assemble() has checked
+  // without.
   void check_steps_end(bool stamps) const;
-  std::int64_t parameters() const;  // numbers of the whole model, frozen ones included
-  // full_name() of program/passes.hpp for a value of one instance of this rank.
+  std::int64_t parameters() const;  // parameters of the whole model, frozen ones included
+  // Returns full_name() of program/passes.hpp for a value of one instance of this rank.
   std::string full_name(Id value, std::int32_t instance) const;
   // Calls body(value, instance) for every parameter of every instance that this rank holds, in registration
   // order.
@@ -133,10 +134,10 @@ class Assembly {
   Numbered<DeviceInfo> device_infos_;
   std::shared_ptr<const Program> unlowered_, program_, evaluation_;
   std::optional<PipelineLayout> pipeline_;
-  std::vector<Plan> plans_;                 // by the pipeline's coordinate
-  std::vector<Plan> evaluation_plans_;      // likewise
-  std::vector<RampPlans> ramp_;             // by accumulate
-  std::vector<ProcessNeed> process_needs_;  // likewise
+  std::vector<Plan> plans_;                 // plans by the pipeline's coordinate
+  std::vector<Plan> evaluation_plans_;      // plans likewise
+  std::vector<RampPlans> ramp_;             // plans by accumulate
+  std::vector<ProcessNeed> process_needs_;  // needs by the pipeline's coordinate
 };
 
 template <class Body>

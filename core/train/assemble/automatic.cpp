@@ -12,12 +12,12 @@
 namespace prun {
 namespace {
 
-// It stays open: whoever asks is about to use it.
+// Says whether a library can be opened. It stays open: the caller is about to use it.
 bool can_open(std::string_view library) {
   return library.empty() || ::dlopen(std::string(library).c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr;
 }
 
-// What the recipe says of the device and this one has no option for, or the empty text.
+// Returns an option of the recipe's device that this one does not have, or the empty text.
 std::string foreign_option(const Recipe& recipe, const PluginNote& device) {
   const Schema known = parse_schema(device.options, describe(device));
   for (const auto& entry : recipe.section("device").entries())
@@ -36,7 +36,7 @@ std::set<std::string> comms_of(const Recipe& recipe, PluginHost& plugins) {
 
 Recipe named(const Recipe& recipe, std::string_view device) { return recipe.with("device.plugin", device); }
 
-// Throws an Error that says what stands against this device here.
+// Throws an Error that says why this device cannot be used here.
 void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& device, LocalPlace local) {
   check_driver(plugins, device);
   const auto made = plugins.create<DeviceInterface>("device", recipe.section("device"));
@@ -48,7 +48,7 @@ void try_device(const Recipe& recipe, PluginHost& plugins, const std::string& de
   for (const std::string& comm : comms_of(recipe, plugins)) make_comm(recipe, info, plugins, comm);
 }
 
-// Why the recipe does not run on this device here, or nothing.
+// Says why the recipe does not run on this device here, or returns nothing.
 std::string problem_with(const Recipe& recipe, PluginHost& plugins, const std::string& device,
                          LocalPlace local) {
   try {
@@ -83,7 +83,7 @@ bool shares_units(const Recipe& recipe, PluginHost& plugins) {
   return !option.empty() && device.has(option) && device.flag(option);
 }
 
-// That of the device that runs everywhere; empty: there is none.
+// Returns the comm plugin of the device that runs everywhere; it is empty if there is none.
 std::string comm_of_last(PluginHost& plugins) {
   const std::vector<std::string> devices = plugins.automatic_devices();
   return devices.empty() ? "" : std::string(trait_of(plugins.note("device", devices.back()), "comm"));

@@ -10,25 +10,27 @@
 namespace prun {
 
 inline constexpr std::string_view automatic = "auto";
-// In which our launcher tells its ranks what it has chosen: none needs to ask a device that it will not use,
-// whose driver would stay in its memory.
+// Our launcher tells its ranks by this variable what it has chosen: none needs to ask a device that it will
+// not use, whose driver would stay in its memory.
 inline constexpr const char* chosen_device_variable = "PRUN_CHOSEN_DEVICE";
 
-// Throws unsupported where the driver that a device states cannot be opened here.
+// Throws unsupported if the driver that a device names cannot be opened here.
 void check_driver(PluginHost& plugins, const std::string& device);
 
-// The comm plugin that goes with a device: it says so, or it is that of the device that runs everywhere.
+// Returns the comm plugin that goes with a device: the one it names, or that of the device that runs
+// everywhere.
 std::string comm_of_device(PluginHost& plugins, const std::string& device);
-// With the recipe's, which is that of the device that runs everywhere where several ranks may have one unit.
+// Returns the comm plugin for the recipe's device, or that of the device that runs everywhere if several
+// ranks may have one unit.
 std::string automatic_comm(const Recipe& recipe, PluginHost& plugins);
 
 struct DeviceChoice {
-  Recipe recipe;     // which names its device
-  std::string said;  // what was chosen, and why: one line, or nothing where the recipe leaves nothing open
+  Recipe recipe;     // recipe that names its device
+  std::string said;  // the choice and its reason in one line; empty if the recipe leaves nothing open
 };
 
-// A device is taken where its driver is there, it has a unit for a rank in that place, knows
-// all that the recipe says of the device, and each axis has a comm plugin that goes with it.
+// Chooses a device: its driver must be there, it must have a unit for a rank in that place and know all
+// options that the recipe gives the device, and each axis must have a comm plugin that goes with it.
 DeviceChoice choose_device(const Recipe& recipe, PluginHost& plugins, LocalPlace local);
 
 }  // namespace prun

@@ -1,10 +1,10 @@
-// Holds the recipes that programs begin with where they are given none, and so the only place in the core
-// where plugins are named.
+// Holds the recipes that programs begin with if they are given none, and so the only place in the core where
+// plugins are named.
 #pragma once
 
 namespace prun {
 
-// Trains next to nothing, for what is measured without training: what is measured is added.
+// Trains next to nothing, for measurements without training: what is measured is added.
 inline constexpr const char* smallest_recipe = R"(
 [run]
 name = "nothing"
@@ -29,7 +29,7 @@ lr = 0.1
 plugin = "cpu"
 )";
 
-// Makes ranks of it that share out the batch and exchange from the host's memory.
+// Turns it into ranks that share out the batch and exchange from host memory.
 inline constexpr const char* ranks_of_smallest =
     "[comm]\ndefault = \"ucx\"\n[[strategy]]\nplugin = \"data\"\n";
 
@@ -49,7 +49,7 @@ plugin = "sgd"
 lr = 0.0
 )";
 
-// Around what a plugin is tried with: it lacks [model] and [data].
+// Surrounds what a plugin is tried with: it lacks [model] and [data].
 inline constexpr const char* around_a_trial = R"(
 [run]
 name = "trial"
@@ -79,7 +79,7 @@ inline constexpr BaseModel trial_models[] = {{"gpt", ""}, {"llama", "kv_heads = 
 inline constexpr const char* bytes_data = "text";
 inline constexpr const char* host_device = "cpu";
 
-// Models whose kernels are measured, each with an optimizer: together they use the ops.
+// Describes models whose kernels are measured, each with an optimizer: together they use all ops.
 struct BaseFamily {
   const char* model;
   const char* optimizer;

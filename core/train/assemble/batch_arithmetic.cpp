@@ -44,7 +44,7 @@ std::vector<std::string> axes_named(const RecipeSection& strategy) {
   return names ? *names : std::vector<std::string>();
 }
 
-// In the order they are written: the last axis varies fastest from rank to rank.
+// Axes keep the order in which they are written: the last axis varies fastest from rank to rank.
 Mesh mesh_of(const Recipe& recipe) {
   std::vector<Axis> axes;
   std::int64_t room = most_ranks;

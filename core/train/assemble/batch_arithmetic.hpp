@@ -10,31 +10,31 @@
 
 namespace prun {
 
-// The most ranks that a mesh may have.
+// A mesh may have at most so many ranks.
 inline constexpr std::int64_t most_ranks = 1 << 20;
-// Returns the mesh axis that a strategy's section names, if it has one; nothing where it names several.
+// Returns the mesh axis that a strategy's section names, if it has one; nothing if it names several.
 std::optional<std::string> axis_of(const RecipeSection& strategy);
-// Returns all axes that it names.
+// Returns all axes that the section names.
 std::vector<std::string> axes_named(const RecipeSection& strategy);
 // Returns the ranks that a recipe asks for.
 Mesh mesh_of(const Recipe& recipe);
 
-// global = micro x accumulate x data-parallel ranks, where it divides.
+// States that global = micro x accumulate x data-parallel ranks, where it divides.
 struct BatchArithmetic {
   std::int64_t global = 1, micro = 1, accumulate = 1, ranks = 1, seq = 1;
   bool vertical = false;   // all microbatches pass a layer before the next layer
   std::int32_t lanes = 1;  // microbatches that go through the layers side by side
 
-  // Counts all axes that a strategy splits the batch over, by its traits.
+  // Counts the ranks of all axes that a strategy splits the batch over, by its traits.
   static BatchArithmetic of(const Recipe& recipe, PluginHost& plugins);
 
   // Returns the arithmetic of a step of `sequences` sequences.
   BatchArithmetic with_global(std::int64_t sequences) const;
 
   std::int64_t tokens() const { return global * seq; }
-  // Sequences that fill the last microbatch up and do not count.
+  // Returns the number of sequences that fill up the last microbatch and do not count.
   std::int64_t padding() const { return micro * accumulate * ranks - global; }
-  // Returns "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step".
+  // Returns a text such as "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step".
   std::string text() const;
 };
 

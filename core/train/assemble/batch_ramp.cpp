@@ -114,7 +114,7 @@ std::optional<Wrong> wrong_size(const RampSettings& said, std::int64_t size, con
 
 }  // namespace
 
-// Size number i holds until i + 1 of so many equal parts of the samples are over.
+// Size number i lasts until i + 1 of so many equal parts of the samples are over.
 BatchRamp BatchRamp::even(std::int64_t start, std::int64_t increment, std::int64_t samples,
                           std::int64_t full) {
   BatchRamp ramp;
@@ -145,7 +145,7 @@ std::int64_t BatchRamp::global_at(std::int64_t samples) const {
   return full_;
 }
 
-// A step may take more samples than are left of its size, and of the next one.
+// Lists the stretches. A step may take more samples than are left of its size, and of the next one.
 std::vector<BatchRamp::Stretch> BatchRamp::stretches() const {
   std::vector<Stretch> all;
   std::int64_t samples = 0, step = 1;

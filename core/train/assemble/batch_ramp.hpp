@@ -15,32 +15,33 @@ namespace prun {
 
 class BatchRamp {
  public:
-  // Reads a recipe that check_ramp() has nothing against.
+  // Reads a recipe that has passed check_ramp().
   static BatchRamp of(const Recipe& recipe);
   // Makes a ramp from `start` to `full` by equal increments, evenly spread over `samples` samples.
   static BatchRamp even(std::int64_t start, std::int64_t increment, std::int64_t samples, std::int64_t full);
 
-  // Is a size of the batch, which holds until `until` samples were trained on.
+  // Describes a size of the batch, which lasts until `until` samples were trained on.
   struct Rung {
     std::int64_t global = 0, until = 0;
   };
-  // Returns those before the full batch, in order; empty means that every step has that.
+  // Returns the sizes before the full batch, in order; if there are none, every step has the full batch.
   const std::vector<Rung>& rungs() const { return rungs_; }
 
   // Returns the sequences of the step before which the run was trained on so many samples.
   std::int64_t global_at(std::int64_t samples) const;
 
-  // Consecutive steps of one size.
+  // Describes consecutive steps of one size.
   struct Stretch {
     std::int64_t global = 0;
     std::int64_t first_step = 1;
     std::int64_t first_sample = 0;
   };
-  // They begin with a run's first step; the last one has no end.
+  // Lists the stretches, which begin with a run's first step; the last one has no end.
   std::vector<Stretch> stretches() const;
   // Returns how many steps it takes until a run was trained on so many samples, or more.
   std::int64_t steps_for(std::int64_t samples) const;
-  // Returns "8 sequences a step, 16 from step 11 on, 32 from step 31 on", shortened where there are many.
+  // Returns a text such as "8 sequences a step, 16 from step 11 on, 32 from step 31 on", shortened if there
+  // are many.
   std::string text() const;
 
  private:
@@ -50,7 +51,7 @@ class BatchRamp {
 
 // Returns the recipe whose steps all have batch.global sequences.
 Recipe without_ramp(const Recipe& recipe);
-// Adds one problem where the ramp of a recipe cannot be climbed. `batch` is that of a full step.
+// Adds one problem if the ramp of a recipe cannot be climbed. `batch` is that of a full step.
 void check_ramp(const Recipe& recipe, const BatchArithmetic& batch, Diagnostics& problems);
 
 }  // namespace prun

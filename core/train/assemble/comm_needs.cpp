@@ -9,7 +9,7 @@ std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::s
   const RecipeSection section = recipe.section("comm");
   std::string first, plugin;
   for (const std::string_view one : split(axis, '+')) {
-    const std::string single(one.substr(0, one.find('.')));  // the recipe's name of it
+    const std::string single(one.substr(0, one.find('.')));  // the axis' name in the recipe
     std::string name = section.has(single) ? section.text(single) : section.text("default");
     if (name == automatic) name = automatic_comm(recipe, plugins);
     if (first.empty()) first = single, plugin = name;

@@ -1,4 +1,4 @@
-// Finds which comm plugin carries the traffic of an axis, and what each will send and need for a plan.
+// Finds which comm plugin carries the traffic of an axis, and what each plugin will send and need for a plan.
 #pragma once
 
 #include <map>
@@ -13,10 +13,11 @@
 
 namespace prun {
 
-// The comm plugin that carries an axis' traffic, by name; of several axes together ("dp+cp") one does.
+// Returns the name of the comm plugin that carries an axis' traffic; several axes together ("dp+cp") have
+// one.
 std::string comm_of_axis(const Recipe& recipe, PluginHost& plugins, const std::string& axis);
 
-// Refused where it does not move what the device's memory holds.
+// Makes a comm plugin; throws if it cannot move what is in the device's memory.
 std::shared_ptr<CommInterface> make_comm(const Recipe& recipe, const DeviceInfo& device, PluginHost& plugins,
                                          const std::string& name);
 

@@ -11,12 +11,14 @@
 
 namespace prun {
 
-// Returns those that take a folder in shared memory. One that the user has set is kept.
+// Returns the variables that name a folder in shared memory. One that the user has set is kept.
 std::vector<std::string> shared_folder_variables(const Recipe& recipe, PluginHost& plugins);
-// Returns where they make files in shared memory: what the user has set, else the system's folder.
+// Returns where the plugins make files in shared memory: what the user has set, otherwise the system's
+// folder.
 std::filesystem::path shared_memory_folder(const Recipe& recipe, PluginHost& plugins);
 
-// Returns those that take a log, each with a file of the folder: NAME.log, where NAME is the plugin's.
+// Returns the variables that name a log, each with a file of the folder: NAME.log, where NAME is the
+// plugin's.
 std::vector<std::pair<std::string, std::string>> log_variables(const Recipe& recipe, PluginHost& plugins,
                                                                const std::filesystem::path& folder);
 

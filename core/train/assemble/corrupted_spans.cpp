@@ -21,7 +21,7 @@ SpanSizes span_sizes(std::int64_t text, double share, double length) {
 
 namespace {
 
-// Returns the sizes of the longest text that comes to no more than a sample.
+// Returns the sizes of the longest text that makes no more than a sample.
 SpanSizes sizes_of(const Recipe& recipe) {
   const std::int64_t seq = recipe.integer("model.seq");
   SpanSizes sizes;
@@ -100,7 +100,7 @@ std::int64_t text_of_sample(const Recipe& recipe) {
 
 namespace {
 
-// The model cuts each sample where the data does.
+// Checks the sizes: the model must cut each sample where the data does.
 void check_sizes(const Recipe& recipe, std::string_view option, Diagnostics& problems) {
   const SpanSizes sizes = sizes_of(recipe);
   const std::int64_t seq = recipe.integer("model.seq"), whole = sizes.inputs() + sizes.outputs();

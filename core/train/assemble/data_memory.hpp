@@ -5,9 +5,9 @@
 
 namespace prun {
 
-// Counts what a rank of this recipe opens. Plugins that hold something for each token (trait token_bytes) are
-// opened to be asked how many they have; what cannot be opened counts as nothing here, and is refused when it
-// is opened to be read.
+// Counts the bytes of what a rank of this recipe opens. Plugins that hold something for each token (trait
+// token_bytes) are opened to find how many tokens they have; data that cannot be opened count as nothing
+// here, and are refused when they are opened to be read.
 std::int64_t data_bytes(const Recipe& recipe, PluginHost& plugins, std::int64_t seq, bool trains,
                         bool evaluates);
 

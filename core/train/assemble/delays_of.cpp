@@ -19,7 +19,7 @@ void check_told(const std::vector<std::int64_t>& told, std::size_t instances, bo
                 instances, ", embedding and head counted; list one number for each");
 }
 
-// Before other stages have measured theirs.
+// Refuses what updates cannot do before other stages have measured theirs.
 void check_updates_at_once(const std::string& schedule, const Recipe& recipe, const BatchArithmetic& batch) {
   const std::string why =
       detail::concat("schedule '", schedule, "' updates a stage behind each microbatch, ");

@@ -1,4 +1,4 @@
-// How old the weights are that each layer trains with, by the recipe's schedule and stages.
+// Finds how old the weights are that each layer trains with, by the recipe's schedule and stages.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// `pipeline`: the stages; nothing: one rank has them all, and is told by optimizer.delays. Throws where the
-// recipe asks for what cannot be had with such weights.
+// Returns the delays; `pipeline` has the stages; without it, one rank has them all, and optimizer.delays
+// gives the delays. Throws if the recipe needs something that is impossible with such weights.
 Delays delays_of(const Program& program, const std::optional<PipelineLayout>& pipeline, Delay delay,
                  const Recipe& recipe, const BatchArithmetic& batch);
 

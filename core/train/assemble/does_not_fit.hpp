@@ -1,5 +1,5 @@
-// Is the refusal of a plan that needs more memory than there is, distinct from others: something may be done
-// about it.
+// Distinguishes the refusal of a plan that needs more memory than there is from others: callers may try
+// something else.
 #pragma once
 
 #include "prun/error.hpp"

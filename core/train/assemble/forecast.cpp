@@ -13,7 +13,7 @@
 namespace prun {
 namespace {
 
-// Exchanges of host memory are work for a core as well.
+// Says whether the ranks leave no core free: exchanges of host memory are work for a core as well.
 bool leaves_no_core(const Assembly& assembly, const Machine& here) {
   const std::int64_t ranks = assembly.mesh().world();
   return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
@@ -26,7 +26,7 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-// Whose memory is the host's; of one device alone nobody asks who is beside it.
+// Returns by device whether its memory is the host's; a single device has no other beside it.
 Numbered<bool> devices_on_host(const Assembly& assembly) {
   Numbered<bool> on_host;
   if (assembly.device_infos().size() > 1)
@@ -34,7 +34,7 @@ Numbered<bool> devices_on_host(const Assembly& assembly) {
   return on_host;
 }
 
-// Queues of axes whose comm plugin enqueues.
+// Returns whether a queue's axis has a comm plugin that enqueues.
 std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, PluginHost& plugins) {
   std::vector<bool> by_axis;
   for (const Axis& axis : assembly.mesh().axes()) {
@@ -45,7 +45,7 @@ std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, 
                 ->info(&info));
     by_axis.push_back(info.enqueues);
   }
-  // One plugin carries what goes over several axes together.
+  // One plugin carries exchanges over several axes together.
   return [by_axis](const QueueInfo& queue) {
     return queue.communicates() && by_axis[axes_of(queue.axis).front()];
   };
@@ -63,7 +63,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
                  devices_on_host(assembly));
 }
 
-// Returns the same table, by which a device takes no time.
+// Returns the same table, but with a device that takes no time.
 CostTable without_time(CostTable table, std::string_view device) {
   for (auto& [key, fit] : table.kernels)
     if (key.device == device) fit = {};
@@ -72,8 +72,8 @@ CostTable without_time(CostTable table, std::string_view device) {
   return table;
 }
 
-// Where calls share links and memory, one that comes sooner may hold up another: then nothing of it is
-// exposed.
+// Returns the exposed time of drives: where calls share links and memory, one that comes sooner may delay
+// another, so the result may be nothing.
 std::optional<double> exposed_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                                      const Prediction& prediction) {
   for (const DeviceInfo& device : assembly.device_infos())
@@ -113,8 +113,8 @@ namespace {
 
 // ------------------------------------------------------------------- saves
 
-// Bytes a second: of a copy while nothing runs; that one thread reads of the host's memory or a device's
-// beside training and the thread that writes; that a drive gives.
+// These are in bytes a second: of a copy while nothing runs; of one thread that reads host memory or a
+// device's beside training and the thread that writes; of a drive.
 constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, drive_per_second = 2e9;
 
 double read_by_all(const Assembly& assembly, const Plan& plan) {
@@ -122,7 +122,7 @@ double read_by_all(const Assembly& assembly, const Plan& plan) {
          static_cast<double>(save_readers(plan, assembly.device_info(), assembly.mesh().world()));
 }
 
-// What each read of a rank's plan comes to: of what ranks hold alike each saves its share.
+// Returns the load of each read of a rank's plan: of what ranks hold alike each saves its share.
 std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
   const Program& program = *rank.program;
   const ProcessNeed& need = assembly.process_need_of(rank.rank);
@@ -206,7 +206,7 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
     forecast.ramp = forecast_ramp(assembly, plugins, known.table, forecast.prediction->simulation);
     return forecast;
   } catch (const Error& error) {
-    // A plan is worth showing without its prediction, unless that was asked for.
+    // A plan is worth showing without its prediction, unless the prediction was requested.
     if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
     return {std::nullopt, error.what()};
   }

@@ -1,4 +1,4 @@
-// The prediction for a recipe's plan, or why there is none.
+// Gives the prediction for a recipe's plan, or says why there is none.
 #pragma once
 
 #include <filesystem>
@@ -12,15 +12,15 @@ namespace prun {
 
 // Predicts one save, by run.save_rate.
 struct SaveForecast {
-  double seconds = 0;  // until all is on the disk
-  // The steps after it end so much later; nothing where no prediction says what they take. Training pauses
-  // for `still` of it, or at most so long where it goes on beside the save.
+  double seconds = 0;  // time until all is on the disk
+  // The steps after it end so much later; this is nothing if no prediction says what they take. Training
+  // pauses for `still` of it or, if it goes on beside the save, for at most so long.
   std::optional<double> delay = {};
   double still = 0;
   std::optional<Simulation> simulation = {};
 };
 
-// Describes steps before the batch is full, and the full ones, where it grows.
+// Describes the steps before the batch is full, and the full ones, if it grows.
 struct RampForecast {
   BatchRamp::Stretch stretch;
   std::optional<double> step_seconds = {};
@@ -28,12 +28,12 @@ struct RampForecast {
 
 struct Forecast {
   std::optional<Prediction> prediction;
-  std::string missing;  // where there is none: one sentence, with the command that helps
-  // A step is so much longer than if tiers took no time; nothing where there are none, or no prediction.
+  std::string missing;  // why there is none: one sentence, with the command that helps
+  // A step is so much longer than if tiers took no time; this is nothing if there are none, or no prediction.
   std::optional<double> exposed_drives = {};
-  std::optional<SaveForecast> save = {};  // where the recipe saves
-  std::vector<RampForecast> ramp = {};    // by size, in turn; empty where no batch grows
-  // Payload bytes this rank sends in a step, by queue, as its comm plugins count.
+  std::optional<SaveForecast> save = {};  // set if the recipe saves
+  std::vector<RampForecast> ramp = {};    // forecasts by size, in turn; empty if no batch grows
+  // This rank sends so many payload bytes in a step, by queue, as its comm plugins count.
   std::vector<std::uint64_t> sent = {};
 };
 
@@ -44,10 +44,10 @@ Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const Cos
 // Returns the payload bytes that the rank sends in a step, by queue, as its comm plugins count.
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
 
-// Whether rates that come with prun may stand for what nobody measured.
+// Says whether rates that come with prun may stand for what was not measured.
 enum class RatesUse : std::uint8_t { allowed, forbidden };
 
-// `costs`: the cost table that was named; nothing: the machine's own, which may be missing or damaged.
+// `costs` is the cost table that was named; nothing: the machine's own, which may be missing or damaged.
 Forecast forecast(const Assembly& assembly, PluginHost& plugins,
                   const std::optional<std::filesystem::path>& costs, RatesUse rates = RatesUse::allowed);
 

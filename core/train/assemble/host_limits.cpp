@@ -21,10 +21,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t unlimited = std::numeric_limits<std::int64_t>::max();
 
-// These are main, rendezvous, data, and the watch over plugins.
+// These threads are main, rendezvous, data, and the watch over plugins.
 constexpr std::int64_t own_threads = 4;
 constexpr std::int64_t own_descriptors = 24;
-// These are the launcher's own, and those that it has for each rank.
+// The launcher has so many descriptors of its own, and so many for each rank.
 constexpr std::int64_t launcher_descriptors = 24, descriptors_per_rank = 3;
 constexpr std::int64_t flight_record_bytes = 64 << 10;
 // A checkpoint's file has this header beside the values.
@@ -49,7 +49,7 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   std::size_t queues = plan.queues.size();
   for (const RampPlans& ramp : assembly.ramp()) queues += assembly.plan_of(ramp, rank).queues.size();
   needs.threads = own_threads + static_cast<std::int64_t>(queues) +
-                  std::max<std::int64_t>(1, assembly.device_info().threads);  // which make initial values
+                  std::max<std::int64_t>(1, assembly.device_info().threads);  // they make initial values
   needs.descriptors = own_descriptors;
   const auto bytes_of = [&](Region region) {
     return plan.layout.memory.bytes[static_cast<std::size_t>(region)];
@@ -75,7 +75,7 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
 
 std::int64_t number_in(const fs::path& file, std::int64_t otherwise) {
   std::int64_t number = 0;
-  return std::ifstream(file) >> number ? number : otherwise;  // "max": no limit
+  return std::ifstream(file) >> number ? number : otherwise;  // a file with "max" sets no limit
 }
 
 // Returns the room in a control group and all above it.
@@ -89,8 +89,8 @@ std::int64_t room_in_group(const fs::path& mount, std::string_view group) {
   }
 }
 
-// /proc/self/cgroup has "8:pids:/group" where each controller has a tree of its own, "0::/group" where they
-// share one.
+// Returns the room in all groups: /proc/self/cgroup has "8:pids:/group" where each controller has a tree of
+// its own, "0::/group" where they share one.
 std::int64_t room_in_groups(const fs::path& root) {
   std::int64_t room = unlimited;
   std::ifstream groups(root / "proc/self/cgroup");
@@ -125,7 +125,7 @@ std::int64_t threads_of_user(const fs::path& root, uid_t user) {
 std::int64_t room_for_user(const fs::path& root) {
   const std::int64_t limit = limit_of(RLIMIT_NPROC);
   const uid_t user = ::getuid();
-  if (limit == unlimited || user == 0) return unlimited;  // root is not held to it
+  if (limit == unlimited || user == 0) return unlimited;  // the limit does not apply to root
   return limit - threads_of_user(root, user);
 }
 
@@ -139,7 +139,7 @@ std::int64_t room_in_shared_memory(const fs::path& folder) {
 
 namespace {
 
-// Returns one rank of each kind: all others need what one of them does.
+// Returns one rank of each kind: all others need what one of these does.
 std::vector<int> kinds_of(const Assembly& assembly) {
   return assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
 }
@@ -151,7 +151,7 @@ HostShare needs_of_host(const Assembly& assembly, PluginHost& plugins) {
   const std::vector<int> kinds = kinds_of(assembly);
   const std::int64_t ranks_of_kind = world / static_cast<std::int64_t>(kinds.size());
   HostShare all;
-  all.threads = 2;  // which removes their shared memory, and who sees that it is there
+  all.threads = 2;  // one removes their shared memory, one checks that it is there
   all.descriptors = launcher_descriptors + descriptors_per_rank * world;
   all.shared_folder = shared_memory_folder(assembly.recipe(), plugins);
   for (const int rank : kinds) {
@@ -232,7 +232,7 @@ void make_room_for_threads(const Assembly& assembly, PluginHost& plugins) {
 
 void make_room_for_this_rank(const Assembly& assembly, PluginHost& plugins) {
   HostShare needs = needs_of_rank(assembly, plugins, assembly.rank());
-  needs.threads = needs.shared_bytes = 0;  // some of them run already, and others share the rest
+  needs.threads = needs.shared_bytes = 0;  // some threads run already, and others share the rest
   make_room(needs);
 }
 

@@ -30,7 +30,7 @@ PlanDevice KernelOffers::plan_device(const Assembly& next, std::size_t number) c
           info.tier};
 }
 
-// The device's own kernel comes before an op plugin's for its kind.
+// Returns the device's own kernel, or else an op plugin's for its kind.
 OfferedKernel KernelOffers::offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
                                     std::string_view op) const {
   const std::scoped_lock one_asks(asking_);

@@ -13,7 +13,8 @@ class KernelOffers {
  public:
   explicit KernelOffers(const PlannedRecipe& of) : of_(of) {}
 
-  // Serves plans of what was written, which must outlive it. Lowering explains `far_ahead`.
+  // Describes the devices to plans of a written program, which must outlive them. Lowering explains
+  // `far_ahead`.
   Lowering lowering(const Assembly& next, bool far_ahead) const;
 
  private:
@@ -22,7 +23,7 @@ class KernelOffers {
                         std::string_view op) const;
 
   const PlannedRecipe& of_;
-  mutable std::mutex asking_;  // plugins are asked by one thread at a time
+  mutable std::mutex asking_;  // only one thread at a time may call plugins
 };
 
 }  // namespace prun

@@ -20,7 +20,7 @@ std::vector<fs::path> shipped_files() {
   return files;
 }
 
-// Returns, where there is no file of that name, one of those that come with prun.
+// Returns the file or, if there is none of that name, one of those that come with prun.
 fs::path file_of(const fs::path& named) {
   std::error_code ignored;
   if (fs::exists(named, ignored) || named.has_parent_path()) return named;

@@ -1,5 +1,5 @@
-// The cost table that predictions go by: the one that was named, or this machine's own; and behind it the
-// rates that come with prun, for devices that nobody measured here.
+// Finds the cost table for predictions: the one that was named, or this machine's own; and behind it the
+// rates that come with prun, for devices that were not measured here.
 #pragma once
 
 #include <filesystem>
@@ -11,21 +11,21 @@
 
 namespace prun {
 
-// Returns where the tables are that come with prun: share/prun/costs beside the program's folder.
+// Returns the folder of the tables that come with prun: share/prun/costs beside the program's folder.
 std::filesystem::path shipped_costs_folder();
-// All of their rates, by the files' names. Throws bad_input for a damaged one.
+// Returns all of their rates, by the files' names. Throws bad_input for a damaged file.
 std::vector<DeviceRates> shipped_rates();
 
-// It lists the devices' names, the short ones where they have one: "a100, h100".
+// Lists the devices' names, the short ones where they have one: "a100, h100".
 std::string names_of_shipped();
 
-// `named`: a file, or a device whose rates come with prun, "h200" or "NVIDIA H200"; nothing: this machine's
-// own, which may be missing. Throws not_found where the named one is not there.
+// `named` is a file, or a device whose rates come with prun, "h200" or "NVIDIA H200"; nothing: this machine's
+// own table, which may be missing. Throws not_found if the named one is not there.
 struct KnownCosts {
   CostTable table;
-  bool measured = false;  // there is a table besides the rates that come with prun
+  bool measured = false;  // whether there is a table besides the rates that come with prun
 
-  // Says whether it has figures of a device.
+  // Says whether the costs have figures of a device.
   bool knows(std::string_view device) const { return measured || table.rates_of(device); }
 };
 KnownCosts known_costs(const std::optional<std::filesystem::path>& named);

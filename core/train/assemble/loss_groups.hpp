@@ -11,13 +11,13 @@
 
 namespace prun {
 
-// Each role of each set has a group of its own, in the order of sets and roles; data that know no roles have
-// one.
+// Gives each role of each set a group of its own, in the order of sets and roles; data that know no roles
+// have one group.
 class LossGroups {
  public:
   static LossGroups of(const Recipe& recipe, PluginHost& plugins);
 
-  // 0: nobody asks.
+  // Returns the number of groups; 0 means that no such losses are requested.
   std::int64_t count() const { return count_; }
   // Returns the first group of a set, by its number among those that are blended.
   std::int64_t first(std::size_t set) const { return sets_[set].first; }
@@ -26,12 +26,12 @@ class LossGroups {
 
   // Holds, for some groups together, the mean over the targets that count.
   struct Part {
-    std::string name;  // "data.blend.0", "role.assistant"
+    std::string name;  // name such as "data.blend.0", "role.assistant"
     double loss = 0;
     std::int64_t targets = 0;
   };
-  // What sums by group, each a loss and a number of targets, come to by set and by role, as far as the recipe
-  // asks; those of which no target counts are left out.
+  // Returns what sums by group, each a loss and a number of targets, give by set and by role, as far as the
+  // recipe asks; parts in which no target counts are left out.
   std::vector<Part> parts(std::span<const double> sums) const;
 
  private:

@@ -9,11 +9,11 @@
 namespace prun {
 namespace {
 
-// States what the rules of other systems differ in beyond numbers that a recipe gives. A rule is a line here
-// and a word of the schema; a recipe that names none has the first, if it computes in fp16.
+// States how the rules of other systems differ beyond numbers that a recipe gives. A rule is a line here and
+// a word of the schema; a recipe that names none has the first, if it computes in fp16.
 struct Rule {
   const char* name;
-  double initial;  // 0: the recipe must say it
+  double initial;  // 0 if the recipe must give it
   bool moves;
   bool ends_at_least;
   std::int64_t late;

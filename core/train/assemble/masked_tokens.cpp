@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// Returns what models and data state that they predict.
+// Returns what a model or data plugin states that it predicts.
 std::string_view predicted(PluginHost& plugins, const char* kind, const std::string& plugin) {
   return trait_of(plugins.note(kind, plugin), "predicts");
 }
@@ -36,7 +36,7 @@ std::optional<MaskedTokens> MaskedTokens::of(const Recipe& recipe, std::int64_t 
 void MaskedTokens::apply(std::int64_t number, std::span<std::int32_t> tokens,
                          std::span<std::int32_t> targets) const {
   const std::uint64_t stream = stream_id("data.mask", static_cast<std::uint64_t>(number));
-  bool counts = true;  // the target in front is that of this token
+  bool counts = true;  // whether the target of the position before, which is this token, counts
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const std::int32_t token = tokens[i];
     const bool may = counts && !is_never(token);

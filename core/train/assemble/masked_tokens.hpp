@@ -1,5 +1,5 @@
-// Tokens that a model predicts from those around them: which, and what it sees in their place, follows from
-// the seed, the sample's number and the position, so that it is the same in every layout and after a resume.
+// Chooses tokens that a model predicts from those around them: the seed, the sample's number and the position
+// decide which, and what it sees in their place, so that it is the same in every layout and after a resume.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace prun {
 
 class MaskedTokens {
  public:
-  // `never`: tokens that are not predicted and that none becomes, such as those that separate sentences.
+  // `never` lists tokens that are not predicted and that none becomes, such as those that separate sentences.
   MaskedTokens(double share, std::int32_t mask, std::vector<std::int64_t> never, std::int64_t vocab,
                std::uint64_t seed)
       : share_(share), mask_(mask), never_(std::move(never)), vocab_(vocab), seed_(seed) {}
-  // Nothing: the recipe masks none. Throws bad_input for tokens beyond the vocabulary.
+  // Returns nothing if the recipe masks none. Throws bad_input for tokens beyond the vocabulary.
   static std::optional<MaskedTokens> of(const Recipe& recipe, std::int64_t vocab);
 
-  // Of a sample that data gave: a position's target becomes its own token where that is chosen and no target
-  // says that it does not count; of those, eight in ten become the mask, and one any token but
-  // those of `never`.
+  // Masks a sample that data gave: a position's target becomes its own token if that is chosen and no target
+  // says that it does not count; of those, eight in ten become the mask, and one any token but those of
+  // `never`.
   void apply(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
 
  private:
@@ -37,7 +37,7 @@ class MaskedTokens {
   std::uint64_t seed_;
 };
 
-// What the model predicts and what the data has it predict are the same.
+// Checks that the model predicts what the data has it predict.
 void check_masks(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems);
 
 }  // namespace prun

@@ -20,7 +20,8 @@ std::int64_t most_needed(const Assembly& assembly, std::int64_t ProcessNeed::*ne
   return most;
 }
 
-// An op has its parameter whole, wherever that lies in between: the largest that is too large, in words.
+// Names the largest parameter that is too large alone, since an op has its parameter whole, wherever that
+// lies in between.
 std::string too_large_alone(const Program& program, std::int64_t limit) {
   Id largest = none;
   for (const Id id : program.parameters())
@@ -33,8 +34,8 @@ std::string too_large_alone(const Program& program, std::int64_t limit) {
       ", and whoever computes with it needs it whole: split it over ranks (strategy tensor)");
 }
 
-// What a save passes through; ranks of a stage share out what is saved. It comes to be when all that the run
-// starts from is read.
+// Adds the memory that a save passes through; ranks of a stage share out what is saved. It is allocated when
+// all that the run starts from has been read.
 void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessNeed& need) {
   const Recipe& recipe = assembly.recipe();
   const std::int64_t world = assembly.mesh().world();
@@ -49,7 +50,7 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
   // Floats of two halves are joined a piece at a time.
   if (recipe.text("precision.master") == "split")
     need.bytes += std::min(need.saved_bytes, checksum_chunk_bytes);
-  // What threads read from drives passes through memory of the tier.
+  // Bytes that threads read from drives pass through memory of the tier.
   if (has_drives(assembly.plan_of(rank)))
     need.bytes += std::min(need.saved_bytes, drive_readers * checksum_chunk_bytes);
   need.bytes += std::max(need.save_bytes, reading_bytes(recipe, assembly.device_info(), world));
@@ -62,7 +63,7 @@ void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& nee
   if (!saves(assembly.recipe()) || said.all || said.bytes) return;
   const std::optional<std::int64_t> left = left_on_hosts(assembly);
   for (ProcessNeed& need : needs) {
-    // Files are written through the system's cache, and it is not ours alone.
+    // Files are written through the system's cache, which other programs use too.
     const std::int64_t more = left ? std::max<std::int64_t>(*left, 0) / 4 * 3 : need.saved_bytes;
     const std::int64_t grown = std::min(need.saved_bytes, need.save_bytes + more);
     const std::int64_t reading =
@@ -115,7 +116,7 @@ std::int64_t bytes_needed(const Assembly& assembly) {
   return largest;
 }
 
-// What lies on them was placed there by a strategy: computing more again moves little of it.
+// Strategies placed what lies on these devices: computing more again moves little of it.
 std::string missing_further_memory(const Assembly& assembly) {
   for (std::size_t number = 1; number < assembly.device_infos().size(); ++number) {
     if (!assembly.knows_memory_of(number)) continue;

@@ -6,15 +6,15 @@
 
 namespace prun {
 
-// The ops there are: prun's and those of a recipe's op plugins.
+// Holds the known ops: prun's and those of a recipe's op plugins.
 struct KnownOps {
   std::shared_ptr<OpRegistry> registry;
   std::vector<std::shared_ptr<OpPluginInterface>> plugins;
 };
 KnownOps load_ops(const Recipe& recipe, PluginHost& plugins);
 
-// What reads recipes needs one that is whole: that of a run of which only `sets` are meant, such as
-// "model.plugin=gpt".
+// Returns a whole recipe, as the code that reads recipes needs: that of a run of which only `sets` are meant,
+// such as "model.plugin=gpt".
 Recipe model_recipe(PluginHost& plugins, const std::vector<std::string>& sets);
 
 struct ModelProgram {
@@ -28,8 +28,8 @@ ModelProgram write_model(const Recipe& recipe, PluginHost& plugins);
 
 ForeignWeights foreign_weights_of(ModelInterface& model);
 
-// Where adapters stand beside frozen parameters that start from `model.init`: these are its own, and no
-// checkpoint's.
+// Leaves parameters to the base: if adapters stand beside frozen parameters that start from `model.init`,
+// these come from there, and no checkpoint holds them.
 void leave_to_base(Program& program);
 
 }  // namespace prun

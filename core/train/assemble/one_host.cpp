@@ -19,12 +19,12 @@ void check_units(const DeviceInfo& device, std::int64_t ranks) {
 
 // States what ranks of one host need together of its memory, and what there is.
 struct HostMemory {
-  std::size_t device = 0;  // that tells how much there is
+  std::size_t device = 0;  // device that says how much there is
   std::int64_t needed = 0, there = 0;
   bool fits() const { return needed <= there; }
 };
 
-// Returns the memory of ranks [first, last); nothing where it is not known how much the host has.
+// Returns the memory of ranks [first, last), or nothing if it is unknown how much the host has.
 std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t first, std::int64_t last) {
   const std::vector<DeviceInfo>& devices = assembly.device_infos();
   const auto found = std::find_if(devices.begin(), devices.end(),

@@ -6,19 +6,21 @@
 namespace prun {
 
 // Returns how many ranks share a host's memory, as far as the device states: one for each of its units. For
-// another machine it is not known: then each rank has its own host. Ranks on the host's cores all share it.
+// another machine it is unknown: then each rank has its own host. Ranks on the host's cores all share it.
 std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
-// Says whether each host has memory for so many; true where nobody tells how much there is.
+// Says whether each host has memory for so many; true if it is unknown how much there is.
 bool hosts_have_room(const Assembly& assembly);
-// What a rank's share of that comes to beyond what it needs, where least is left; nothing where nobody tells.
+// Returns a rank's share of what hosts have beyond their needs, where least is left; nothing if that is
+// unknown.
 std::optional<std::int64_t> left_on_hosts(const Assembly& assembly);
 
-// Refuses ranks that all run on this machine where it has not the memory for all of them, or not as many
-// units of the device.
+// Refuses ranks that all run on this machine if it lacks the memory for all of them, or enough units of the
+// device.
 void check_fits_one_host(const Assembly& assembly);
 
-// Where the ranks of a host have more threads than it has cores: a sentence that says so; else empty.
+// Returns a sentence that says so if the ranks of a host have more threads than it has cores; otherwise an
+// empty text.
 std::string crowded_cores(const Assembly& assembly);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// The optimizers of a recipe: that of [optimizer], and those of its groups.
+// Makes the optimizers of a recipe: that of [optimizer], and those of its groups.
 #pragma once
 
 #include "program/optimizers.hpp"
@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// Makes them, in the order in which parameters are numbered by them (parameter_groups.hpp).
+// Returns them in the order in which parameters number them (parameter_groups.hpp).
 Optimizers optimizers_of(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

@@ -21,7 +21,7 @@ void check_lanes(const BatchArithmetic& batch, bool in_pipeline) {
 
 }  // namespace
 
-// The traits are known before the program, and the batch is counted by them.
+// Checks rows: the traits are known before the program, and the batch was counted by them.
 void check_rows(const Program& program, const BatchArithmetic& batch) {
   const std::int64_t rows = program.local_dims(program.inputs().front()).front().extent;
   if (rows != batch.micro)

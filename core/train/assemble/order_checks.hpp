@@ -1,4 +1,4 @@
-// Refuses batches that a program's layout cannot take through it.
+// Refuses batches whose order a program's layout does not allow.
 #pragma once
 
 #include "program/step_program.hpp"
@@ -6,9 +6,9 @@
 
 namespace prun {
 
-// Throws where a rank's part of a microbatch is not what the batch was counted by.
+// Throws if a rank's part of a microbatch differs from what was counted for the batch.
 void check_rows(const Program& program, const BatchArithmetic& batch);
-// Throws where the recipe's order of microbatches is not one that the layout leaves open.
+// Throws if the layout does not allow the recipe's order of microbatches.
 void check_order(const BatchArithmetic& batch, bool in_pipeline);
 
 }  // namespace prun

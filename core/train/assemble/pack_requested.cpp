@@ -20,7 +20,7 @@ void check_sums_in_update(PluginHost& plugins, const Optimizers& optimizers) {
               known, "), or a type that numbers are summed in, such as \"bf16\"");
 }
 
-// What travels in codes is what ranks keep in parts.
+// Checks codes: only what ranks keep in parts travels in codes.
 void check_codes(const Program& program, const Recipe& recipe, PluginHost& plugins,
                  const Optimizers& optimizers) {
   const Precision& precision = program.precision();
@@ -46,7 +46,7 @@ void check_codes(const Program& program, const Recipe& recipe, PluginHost& plugi
         "with stage = 1, 2 or 3, or choose a type that numbers are summed in, such as \"bf16\"");
 }
 
-// Whose wish they are.
+// Returns the strategy whose request this is.
 std::optional<RecipeSection> keeper_of(const Program& program, const Recipe& recipe, PluginHost& plugins,
                                        const PartsRequest& parts) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// Packs into flat buckets what strategies want kept in parts, and what ranks sum in codes.
+// Packs into flat buckets what strategies request to be kept in parts, and what ranks sum in codes.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace prun {
 
-// Throws where the recipe's formats, its optimizers or its stages do not go with that.
+// Throws if the recipe's formats, its optimizers or its stages do not go with that.
 void pack_requested(Program& program, const Recipe& recipe, PluginHost& plugins, const Optimizers& optimizers,
                     const std::optional<PipelineLayout>& pipeline, std::int64_t accumulate, Purpose purpose);
 

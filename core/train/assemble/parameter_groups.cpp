@@ -14,7 +14,7 @@ bool takes(const RecipeSection& group, const Value& value, const std::string& na
   return (of == "all" || (of == "matrices") == matrix) && glob_match(group.text("match"), name);
 }
 
-// Returns [optimizer]'s number where the group names none.
+// Returns the group's optimizer, or [optimizer]'s number if the group names none.
 std::int32_t optimizer_of(const std::vector<RecipeSection>& groups, std::size_t group) {
   if (groups[group].plugin().empty()) return 0;
   return 1 + static_cast<std::int32_t>(
@@ -53,7 +53,7 @@ void ParameterGroups::apply(Value& value, const std::string& name) {
     value.optimizer = optimizer_of(groups_, g);
     value.frozen = value.frozen || value.untrained || group.flag("frozen");
     value.lr_scale *= group.number("lr_scale");
-    // One that is only the plugin's default leaves alone what has no decay.
+    // A decay that is only the plugin's default does not apply to parameters without decay.
     if (group.has("weight_decay") && group.entry("weight_decay").at.source) {
       value.weight_decay = group.number("weight_decay");
       value.decay = value.weight_decay > 0;

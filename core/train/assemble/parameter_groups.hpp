@@ -11,17 +11,17 @@
 
 namespace prun {
 
-// Returns them in the recipe's order, which Value::optimizer counts from 1 on.
+// Returns these groups in the recipe's order, which Value::optimizer counts from 1 on.
 std::vector<RecipeSection> groups_with_optimizers(const Recipe& recipe);
 
-// The first group whose pattern matches a parameter's name ("block.qkv.weight") decides.
+// Applies groups: the first one whose pattern matches a parameter's name ("block.qkv.weight") decides.
 class ParameterGroups {
  public:
   explicit ParameterGroups(const Recipe& recipe)
       : recipe_(recipe), groups_(recipe.sections("optimizer.group")), used_(groups_.size(), false) {}
 
-  // To the parameters that have come since the last call: strategies of phase `model` see the groups of the
-  // model's, and add some of their own.
+  // Applies the groups to the parameters that were added since the last call: strategies of phase `model` see
+  // the groups of the model's, and add some of their own.
   void apply(Program& program);
   // Throws an Error for each group that no parameter belongs to.
   void check_used() const;

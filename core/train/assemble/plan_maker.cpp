@@ -78,7 +78,7 @@ void PlanMaker::leave_rest_to_saves(Assembly& taken) const {
 
 // ------------------------------------------------------------------- devices
 
-// Makes the recipe's device, and those that the program asks for beside it: these have its options where they
+// Makes the recipe's device, and those that the program requests beside it: these have its options if they
 // are of the same plugin.
 void PlanMaker::make_devices(Assembly& next) const {
   const RecipeSection section = of_->recipe.section("device");
@@ -92,7 +92,7 @@ void PlanMaker::make_devices(Assembly& next) const {
   }
 }
 
-// Each device lowers what it runs.
+// Lets each device lower what it runs.
 std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program& program) const {
   auto lowered = std::make_unique<Program>(program);
   for (std::size_t number = 0; number < next.devices_.size(); ++number) {
@@ -136,8 +136,8 @@ std::vector<int> PlanMaker::ranks_of_stages(const Assembly& made) const {
                         : std::vector<int>{static_cast<int>(of_->rank)};
 }
 
-// Several threads take the stages of a long step: a short one is planned sooner than they start, and each
-// keeps memory of the process.
+// Shares out stages: several threads take those of a long step; a short one is planned sooner than they
+// start, and each keeps memory of the process.
 void PlanMaker::share_out_stages(const Program& program, std::size_t stages,
                                  const std::function<void(std::size_t)>& body) const {
   const bool is_long = launches_of(program, of_->batch.accumulate) > launches_of_a_short_step;
@@ -145,7 +145,7 @@ void PlanMaker::share_out_stages(const Program& program, std::size_t stages,
             [&](std::size_t, std::size_t stage) { body(stage); });
 }
 
-// All are over those of the full step of training, once these are made.
+// Returns the plans; all are over those of the full step of training, once these are made.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
                                       const Microbatches& microbatches, bool far_ahead) const {
   const std::vector<int> ranks = ranks_of_stages(next);
@@ -179,7 +179,7 @@ void PlanMaker::plan_ramp(Assembly& taken, bool far_ahead) const {
   if (!taken.ramp_.empty()) taken.process_needs_ = process_needs_of(taken, of_->plugins, *data_bytes_);
 }
 
-// A schedule may not be able to do with so few microbatches.
+// Plans a ramp's size: a schedule may not work with so few microbatches.
 RampPlans PlanMaker::ramp_plans(const Assembly& taken, const BatchArithmetic& batch, bool far_ahead) const {
   try {
     std::optional<PipelineLayout> pipeline = taken.pipeline_;

@@ -13,25 +13,25 @@ namespace prun {
 
 class PlanMaker {
  public:
-  // Throws where the recipe's device computes nothing.
+  // Throws if the recipe's device computes nothing.
   explicit PlanMaker(std::shared_ptr<PlannedRecipe> of);
 
-  // `made` becomes what the choice comes to, whether it fits or not; devices and plans of what it was before
-  // go first. Lowering explains `far_ahead`. Stages differ, so each rank makes the plans of all of them: what
-  // they send must be what they expect. Nothing is proven of them yet.
+  // Turns `made` into the result of the choice, whether it fits or not; devices and plans of its previous
+  // state are freed first. Lowering explains `far_ahead`. Stages differ, so each rank makes the plans of all
+  // of them: what they send must be what they expect. Nothing is proven of them yet.
   void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
-  // What the choice comes to before anything is planned: programs and devices, and no plans.
+  // Returns the result of the choice before anything is planned: programs and devices, and no plans.
   Assembly write(const PlannedChoice& choice) const;
   // Returns the outlines of the plans of stages that differ most: the first, one in the middle and the last;
   // without a pipeline, that of the one plan.
   std::vector<PlanOutline> outlines(const Assembly& written) const;
-  // The plans of what is taken of steps before the batch is full, where it grows (batch.ramp), and the memory
-  // that they need beyond the others'.
+  // Plans, for the assembly that is taken, steps before the batch is full, if it grows (batch.ramp), and the
+  // memory that they need beyond the others'.
   void plan_ramp(Assembly& taken, bool far_ahead) const;
-  // Throws where a plan that was made is not right, or ranks expect what others do not send. It takes longer
-  // than planning does, so only what fits is proven, once.
+  // Throws if a plan is wrong, or ranks expect what others do not send. It takes longer than planning does,
+  // so only what fits is proven, once.
   void prove(const Assembly& taken) const;
-  // Is called at last for what is taken: see memory_fit.hpp.
+  // Leaves the rest to saves, at the end, for the assembly that is taken: see memory_fit.hpp.
   void leave_rest_to_saves(Assembly& taken) const;
 
  private:
@@ -58,13 +58,13 @@ class PlanMaker {
 
   const std::shared_ptr<PlannedRecipe> of_;
   const KernelOffers offers_;
-  const std::shared_ptr<DeviceInterface> device_;  // the recipe's, as it was found once
+  const std::shared_ptr<DeviceInterface> device_;  // device of the recipe, as it was found once
   DeviceInfo device_info_;
   // This belongs to the last way: it is the same for every choice of what backward computes again, since it
   // has no backward.
   std::shared_ptr<const Program> evaluation_;
   std::size_t evaluation_way_ = 0;
-  std::optional<std::int64_t> data_bytes_;  // they are asked for once: no choice changes them
+  std::optional<std::int64_t> data_bytes_;  // counted once: no choice changes them
 };
 
 }  // namespace prun

@@ -30,8 +30,8 @@ Schema PluginHost::schema_of(std::string_view kind, std::string_view name) {
   return parse_schema(known.options, describe(known));
 }
 
-// Until it is known which device it stands for, what any of them knows. A comm plugin has options of its own
-// under its name.
+// Returns, until it is known which device it stands for, what any of them knows. A comm plugin has options of
+// its own under its name.
 Schema PluginHost::automatic_schema(std::string_view kind) {
   std::vector<recipe::Option> all;
   if (kind == "comm") return Schema(all);
@@ -80,7 +80,7 @@ std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
   return options;
 }
 
-// A plugin that is refused reads nothing.
+// Names the plugin that reads a kind; a plugin that is refused reads nothing.
 std::string PluginHost::model_reading(const std::string& kind) {
   std::string known;
   for (const std::string& name : plugin_names(places_, "model")) try {

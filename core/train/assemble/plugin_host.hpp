@@ -1,4 +1,5 @@
-// The plugins of one run: found once, known by their notes, loaded when the recipe names them.
+// Holds the plugins of one run: they are found once, known by their notes, and loaded when the recipe names
+// them.
 #pragma once
 
 #include <map>
@@ -18,8 +19,9 @@ namespace prun {
 // Says which of the ranks of this host a process is.
 struct LocalPlace {
   int rank = 0, ranks = 1;
-  bool alike = true;  // all of them see the same devices: no launcher shows each its own
-  // It is still to be started, with its share of this process's cores: devices are made as if it had that.
+  bool alike = true;  // whether all of them see the same devices: no launcher shows each its own
+  // The rank is still to be started, with its share of this process's cores: devices are made as if it had
+  // that.
   bool planned = false;
 };
 
@@ -27,28 +29,28 @@ class PluginHost {
  public:
   explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
 
-  // What the recipe reader asks: schemas come from the notes, and no plugin code runs but where a config.json
-  // is to be read. The host must outlive it.
+  // Returns the catalog for the recipe reader: schemas come from the notes, and no plugin code runs except
+  // where a config.json is read. The host must outlive it.
   PluginCatalog catalog();
-  // The plugin a recipe means; an Error says why there is none.
+  // Returns the plugin a recipe means; an Error says why there is none.
   const PluginCandidate& find(std::string_view kind, std::string_view name);
   const PluginNote& note(std::string_view kind, std::string_view name) { return *find(kind, name).note; }
-  // Devices that say which comm plugin goes with them, which is what `auto` may stand for: those with a
-  // driver of their own, by name, and then those that need none. A plugin that is refused is none of them.
+  // Returns the devices that name the comm plugin that goes with them, which `auto` may stand for: those with
+  // a driver of their own, by name, and then those that need none. A plugin that is refused is left out.
   std::vector<std::string> automatic_devices();
-  // Those of a kind that can be used and state a trait so.
+  // Returns those of a kind that can be used and have that trait.
   std::vector<PluginNote> notes_with(std::string_view kind, std::string_view trait,
                                      std::string_view value) const;
   const std::vector<SearchPlace>& places() const { return places_; }
-  // What a config.json, or the one in a folder, says of a model plugin's options, as TOML by key; without a
-  // name, of the plugin that reads it, which is said with key `plugin`.
+  // Returns what a config.json, or the one in a folder, says of a model plugin's options, as TOML by key;
+  // without a name, of the plugin that reads it, which is given under key `plugin`.
   std::vector<std::pair<std::string, std::string>> model_options(std::string_view plugin,
                                                                  const std::filesystem::path& config);
-  // Plugins created from now on get this.
+  // Sets the place that plugins created from now on get.
   void set_local(LocalPlace local) { local_ = local; }
 
-  // Loads the section's plugin and creates its object with the section's options. What it says against them
-  // is shown at its place in the recipe.
+  // Loads the section's plugin and creates its object with the section's options. Its objections are shown at
+  // their place in the recipe.
   template <class Interface>
   std::shared_ptr<Interface> create(const std::string& kind, const RecipeSection& section);
   // Creates an object of a plugin that has no section: with the options of its table in the recipe, or its
@@ -69,7 +71,7 @@ class PluginHost {
     const CoresOfRank cores(local_.rank, kind == "device" && local_.planned ? local_.ranks : 1);
     return library(kind, name).template create<Interface>(told);
   }
-  // Libraries loaded so far, for the run record.
+  // Returns the libraries loaded so far, for the run record.
   const std::map<std::string, std::shared_ptr<const PluginLibrary>>& loaded() const { return libraries_; }
 
  private:
@@ -83,15 +85,15 @@ class PluginHost {
   LocalPlace local_;
   std::map<std::string, PluginCandidate> found_;
   std::map<std::string, std::shared_ptr<const PluginLibrary>> libraries_;
-  Schema asked_;  // what the catalog handed out last
+  Schema asked_;  // schema that the catalog handed out last
 };
 
-// Returns where a process looks for plugins: the command line's folders, the environment's, the recipe's own
-// (a recipe that cannot be read names none), the user's, prun's own.
+// Returns where a process searches for plugins: the command line's folders, the environment's, the recipe's
+// own (a recipe that cannot be read names none), the user's, prun's own.
 std::vector<SearchPlace> plugin_places(const std::filesystem::path& recipe, std::span<const std::string> sets,
                                        std::vector<std::filesystem::path> command_line);
 // Returns the same for a recipe that is no file: with the folders that it names. Paths that are not absolute
-// are left out, since it is not known what they are relative to.
+// are left out, since it is unknown what they are relative to.
 std::vector<SearchPlace> plugin_places_of(const std::vector<std::filesystem::path>& recipe_paths,
                                           std::vector<std::filesystem::path> command_line);
 

@@ -9,7 +9,7 @@ DType dtype_named(const std::string& name) {
   throw_error(ErrorCode::internal, "no number format '", name, "'");
 }
 
-// Of codes that numbers travel in; 0: they travel as they are.
+// Returns the bits of the codes that numbers travel in; 0 if they travel uncoded.
 std::int64_t bits_of(const std::string& format) {
   return format == "int8" || format == "fp8" ? 8 : format == "int4" ? 4 : format == "1bit" ? 1 : 0;
 }

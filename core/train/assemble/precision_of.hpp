@@ -1,4 +1,4 @@
-// The number formats that a recipe asks for.
+// Reads the number formats that a recipe requests.
 #pragma once
 
 #include "program/step_program.hpp"

@@ -13,7 +13,7 @@ ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> ot
   each_comm(rank, [&](const QueueTraffic& queue) {
     const CommInfo& info = queue.comm;
     const bool first = known.emplace(info.name.view()).second;
-    const std::int64_t communicators = first && info.splits ? 2 : 1;  // one of all ranks
+    const std::int64_t communicators = first && info.splits ? 2 : 1;  // one communicator more of all ranks
     all.bytes += (first ? info.process_bytes : 0) + communicators * info.communicator_bytes +
                  queue.needs.memory_bytes + queue.staging.bytes;
     all.device_bytes +=
@@ -47,8 +47,8 @@ std::size_t host_threads(const DeviceInfo& device, std::int64_t world) {
   return static_cast<std::size_t>(std::max<std::int64_t>(1, cores / ranks));
 }
 
-// This counts the piece as it is in the file, and as it is handed on; a split master counts as halves as
-// well, and what parameters start from as numbers and in the type that memory has.
+// Counts the piece as it is in the file, and as it is handed on; a split master counts as halves as well, and
+// a parameter's start both as numbers and in the type that memory has.
 std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world) {
   if (recipe.text("run.resume").empty() && recipe.text("model.init").empty()) return 0;
   const bool starts = recipe.text("run.resume").empty();

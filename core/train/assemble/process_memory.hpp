@@ -9,50 +9,51 @@
 
 namespace prun {
 
-// What every process has besides its arena, however long its step: code, libraries, stacks, the recipe, the
-// program and its functions. 12.7 to 14 MiB are measured of a build that compiles files together, of which
-// 11.3 to 11.8 are files: the system maps code in pieces as large as its cache happens to hold. What is
-// stated is the most.
+// Every process has so much besides its arena, however long its step: code, libraries, stacks, the recipe,
+// the program and its functions. 12.7 to 14 MiB are measured of a build that compiles files together, of
+// which 11.3 to 11.8 are files: the system maps code in pieces as large as its cache happens to hold. This
+// number is the most.
 inline constexpr std::int64_t base_process_bytes = std::int64_t{60} << 18;  // 15 MiB
-// Names, shapes and places of a tensor that lasts, as it is filled, saved and compared.
+// A tensor that lasts takes so much for its name, shape and places, as it is filled, saved and compared.
 inline constexpr std::int64_t bytes_of_tensor = 1024;
 
 struct ProcessNeed {
-  std::int64_t bytes = 0;         // of the host
-  std::int64_t device_bytes = 0;  // of the device
-  // A save passes through so much of the host's memory; the second is what it would take to have all of it
+  std::int64_t bytes = 0;         // bytes of host memory
+  std::int64_t device_bytes = 0;  // bytes of device memory
+  // A save passes through so much host memory; the second number is what it would take to have all of it
   // there at once.
   std::int64_t save_bytes = 0, saved_bytes = 0;
-  std::int64_t call_bytes = 0;    // and what it keeps of its plan's calls
-  std::int64_t tensor_bytes = 0;  // of the tensors that it fills, saves and compares
+  std::int64_t call_bytes = 0;    // bytes that it keeps of its plan's calls
+  std::int64_t tensor_bytes = 0;  // bytes for the tensors that it fills, saves and compares
 };
 
-// The least that a save passes through, unless all that is saved is less: four pieces on their way.
+// A save passes through at least so much, unless all that is saved is less: four pieces on their way.
 inline constexpr std::int64_t least_save_bytes = 4 * checksum_chunk_bytes;
 
-// Says whether a plan has anything on drives; each request to those is of one piece, so for saves as many
+// Says whether a plan has anything on drives; each request to drives is of one piece, so for saves as many
 // threads read at a time.
 bool has_drives(const Plan& plan);
 inline constexpr std::int64_t drive_readers = 4;
-// Threads of a rank that read what is saved: one copies a fraction of what memory gives, and training waits
-// for them; where cores are few they are training's.
+// Returns the threads of a rank that read what is saved: one thread copies at a fraction of the rate of
+// memory, and training waits for them; where cores are few, training needs them.
 std::int64_t save_readers(const Plan& plan, const DeviceInfo& device, std::int64_t world);
 
-// States what run.save_memory says.
+// Holds what run.save_memory says.
 struct SaveMemory {
-  bool all = false;                   // everything is copied before training goes on
-  std::optional<std::int64_t> bytes;  // nothing: what plans leave free
+  bool all = false;                   // whether everything is copied before training goes on
+  std::optional<std::int64_t> bytes;  // nothing: as much as plans leave free
 };
 SaveMemory save_memory(const Recipe& recipe);
 
-// Includes what the rank's devices and comm plugins state; `others` are its devices but the first.
+// Returns the need, including what the rank's devices and comm plugins state; `others` are its devices but
+// the first.
 ProcessNeed process_need(const RankTraffic& rank, std::span<const DeviceInfo> others);
 
-// The host's threads that a rank may use while no step runs: where the device does not compute on the host's
-// cores, all of them are idle, and the ranks of the host share them.
+// Returns the host's threads that a rank may use while no step runs: if the device does not compute on the
+// host's cores, all of them are idle, and the ranks of the host share them.
 std::size_t host_threads(const DeviceInfo& device, std::int64_t world);
-// Returns what threads read tensors of a checkpoint through before the first step, a piece each at a time; 0
-// where the recipe starts from none.
+// Returns the memory through which threads read tensors of a checkpoint before the first step, a piece each
+// at a time; 0 if the recipe starts from none.
 std::int64_t reading_bytes(const Recipe& recipe, const DeviceInfo& device, std::int64_t world);
 
 }  // namespace prun

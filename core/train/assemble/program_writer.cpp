@@ -39,7 +39,7 @@ ScheduleAnswer ask_schedule(const Recipe& recipe, PluginHost& plugins, const std
   return {read_schedule(*schedule, shape, traits, name), traits.split};
 }
 
-// The model's whole numbers.
+// Returns the model's options that are whole numbers.
 std::vector<RecipeSize> sizes_of(const Recipe& recipe) {
   std::vector<RecipeSize> sizes;
   const RecipeSection model = recipe.section("model");
@@ -110,12 +110,12 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
   return true;
 }
 
-// Text is made position by position, of which there are too few for blocks.
+// Says whether products are in fp8: text is made position by position, of which there are too few for blocks.
 bool ProgramWriter::in_fp8() const {
   return recipe_.text("precision.products") == "fp8" && !makes_text(purpose_);
 }
 
-// As the model plugin knows it: of one rank that has all.
+// Writes the model as its plugin knows it: for one rank that has all.
 void ProgramWriter::write_model(const PlannedChoice& choice) {
   pipeline_.reset();
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
@@ -136,7 +136,7 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
 }
 
-// Backward, updates, and what frames them.
+// Writes backward, updates, and what frames them.
 void ProgramWriter::write_step() {
   add_backward(*program_);
   optimizers_ = optimizers_of(recipe_, plugins_);
@@ -151,7 +151,7 @@ std::int64_t ProgramWriter::loss_groups() const {
   return purpose_ == Purpose::training ? LossGroups::of(recipe_, plugins_).count() : 0;
 }
 
-// What takes a tensor as a whole would take its parts for tensors.
+// Refuses parts for an optimizer of whole tensors: it would take parts of tensors for tensors.
 void ProgramWriter::check_parts_of_tensors() const {
   for (const Id id : program_->parameters()) {
     const Value& parameter = program_->value(id);
@@ -171,13 +171,13 @@ PipelineOrder ProgramWriter::order_of(const Program& program, std::int64_t micro
   return ask_schedule(recipe_, plugins_, asked.schedule, pipeline_shape(program, asked, microbatches)).order;
 }
 
-// One rank alone does as well: it is what all layouts are compared with.
+// Returns the delay. A single rank has it as well: all layouts are compared with it.
 Delay ProgramWriter::delay() const {
   const std::optional<PipelineRequest>& asked = program_->requests().pipeline;
   return asked ? schedule_traits(plugins_.note("schedule", asked->schedule)).delay : Delay::nothing;
 }
 
-// Over stages and the mesh.
+// Lays the program out over stages and the mesh.
 void ProgramWriter::lay_out() {
   const auto ask = [&](const std::string& name, const ScheduleShape& shape) {
     return ask_schedule(recipe_, plugins_, name, shape);
@@ -194,8 +194,8 @@ void ProgramWriter::lay_out() {
   if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
 }
 
-// Parameters that ranks hold whole and update in parts come together behind an update. Where averages take
-// the places of parts between two programs, they have to come together ahead of their use.
+// Gathers ahead. Parameters that ranks hold whole and update in parts are gathered behind an update. Where
+// averages take the places of parts between two programs, they must be gathered before their use.
 void ProgramWriter::gather_ahead() {
   for (const Bucket& bucket : program_->buckets()) {
     if (bucket.kept.parameters) continue;

@@ -1,5 +1,5 @@
-// From a recipe to the program of a step: the model writes forward, the core adds backward, update and step,
-// strategies rewrite it phase by phase.
+// Writes the program of a step from a recipe: the model writes forward, the core adds backward, update and
+// step, strategies rewrite it phase by phase.
 #pragma once
 
 #include <memory>
@@ -16,12 +16,12 @@
 
 namespace prun {
 
-// The token that ends a document, where the recipe keeps documents apart.
+// Returns the token that ends a document, if the recipe keeps documents apart.
 std::optional<std::int64_t> document_end_of(const Recipe& recipe);
-// What the note of a schedule plugin says of its order.
+// Returns what the note of a schedule plugin says of its order.
 ScheduleTraits schedule_traits(const PluginNote& note);
 
-// What strategies leave to the planner.
+// Holds what strategies leave to the planner.
 struct PlannedChoice {
   RecomputeChoice recompute;
   std::size_t way_to_fit = 0;
@@ -32,8 +32,8 @@ struct WrittenProgram {
   std::optional<PipelineLayout> pipeline;
 };
 
-// Can write the same program several times, with another choice of what strategies leave open. Its arguments
-// must outlive it, and it must outlive the programs: they point to the optimizer's ops.
+// Writes programs. It can write the same program several times, with another choice of what strategies leave
+// open. Its arguments must outlive it, and it must outlive the programs: they point to the optimizer's ops.
 class ProgramWriter {
  public:
   ProgramWriter(const Recipe& recipe, PluginHost& plugins, const BatchArithmetic& batch,
@@ -46,11 +46,11 @@ class ProgramWriter {
 
   // Throws an Error for what a plugin refuses, and for rewritings that do not fit together.
   WrittenProgram write(const PlannedChoice& choice);
-  // The order of the calls of a program's pipeline in a step of so many microbatches.
+  // Returns the order of the calls of a program's pipeline in a step of so many microbatches.
   PipelineOrder order_of(const Program& program, std::int64_t microbatches) const;
 
  private:
-  // False where the mesh must have an axis as two before the program is written.
+  // Returns false if the mesh must have an axis as two before the program is written.
   bool write_over_mesh(const PlannedChoice& choice);
   bool in_fp8() const;
   void write_model(const PlannedChoice& choice);

@@ -4,8 +4,8 @@
 
 namespace prun {
 
-// Token by token, each from those in front of it; of an encoder and a decoder, whole sequences, since what is
-// kept by position is all positions', and theirs are counted apart.
+// Checks that the model can make text: token by token, each from those before it; an encoder and a decoder do
+// so in whole sequences, since what is kept by position is all positions', and theirs are counted apart.
 void check_makes_text(const Recipe& recipe, PluginHost& plugins, Purpose purpose) {
   if (!makes_text(purpose)) return;
   const std::string& model = recipe.section("model").plugin();

@@ -1,4 +1,4 @@
-// What a program is for.
+// Says what a program is for.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace prun {
 
 enum class Purpose : std::uint8_t {
   training,
-  evaluation,  // the loss of a batch, and nothing changes
-  generation,  // what a head says of the next token, position by position where all ops can
-  windows,     // the same of whole sequences, which may be the end of a longer text
+  evaluation,  // computes the loss of a batch, and changes nothing
+  generation,  // computes a head's logits of the next token, position by position if all ops can
+  windows,     // does the same for whole sequences, which may be the end of a longer text
 };
 inline bool makes_text(Purpose purpose) {
   return purpose == Purpose::generation || purpose == Purpose::windows;

@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// What became of a way: a time, or why there is none.
+// Holds the result of a way: a time, or why there is none.
 struct TimedVariant {
   RecipeVariant variant;
   std::optional<double> step_seconds;
@@ -30,9 +30,9 @@ TimedVariant tried(RecipeVariant variant, PluginHost& plugins,
   return {std::move(variant), forecast.prediction->simulation.step_seconds, "", ""};
 }
 
-constexpr double rounding = 1e-9;  // of a sum of times: no gain
+constexpr double rounding = 1e-9;  // rounding of a sum of times: no gain
 
-// The quickest, or the first that is not refused where not all of them have a time.
+// Returns the quickest, or the first that is not refused if not all of them have a time.
 const TimedVariant& chosen_of(const std::vector<TimedVariant>& all) {
   const auto fits = [](const TimedVariant& one) { return one.refused.empty(); };
   auto chosen = std::find_if(all.begin(), all.end(), fits);

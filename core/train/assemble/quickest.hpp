@@ -10,13 +10,12 @@
 namespace prun {
 
 struct Quickest {
-  Recipe recipe;  // with everything settled
-  std::string
-      said;  // what was chosen, and the times: one line, or nothing where the recipe leaves nothing open
+  Recipe recipe;     // recipe with everything settled
+  std::string said;  // the choice and the times in one line; empty if the recipe leaves nothing open
 };
 
-// Plans each way, and returns the quickest of those that are not refused; it returns the usual one where some
-// cannot be predicted, and where all are refused, so that the next planning says why. `costs` as of
+// Plans each way, and returns the quickest of those that are not refused; it returns the usual one if some
+// cannot be predicted, and if all are refused, so that the next planning says why. `costs` is that of
 // forecast().
 Quickest choose_quickest(const Recipe& recipe, PluginHost& plugins,
                          const std::optional<std::filesystem::path>& costs = {});

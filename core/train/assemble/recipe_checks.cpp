@@ -17,7 +17,7 @@
 namespace prun {
 namespace {
 
-// One of the patterns in "tensor,zb-*".
+// Says whether any pattern in "tensor,zb-*" matches.
 bool any_matches(std::string_view patterns, std::string_view text) {
   for (const std::string_view pattern : split(patterns, ','))
     if (glob_match(trim(pattern), text)) return true;
@@ -47,7 +47,7 @@ void check_batch(const Recipe& recipe, PluginHost& plugins, Diagnostics& problem
                      "; or set batch.pad = true")));
 }
 
-// Where run.out says nothing, runs/NAME is the run's folder.
+// Checks the name: if run.out is not given, runs/NAME is the run's folder.
 void check_name(const Recipe& recipe, Diagnostics& problems) {
   constexpr std::size_t longest = 200;  // what stands beside the folder for a time has a longer name
   const std::string& name = recipe.text("run.name");
@@ -59,7 +59,8 @@ void check_name(const Recipe& recipe, Diagnostics& problems) {
                                    " bytes, no / and is not . or ..; run.out names a folder elsewhere")));
 }
 
-// The strategy whose own axis is called so, unless told otherwise; else one that splits the batch.
+// Returns the strategy whose own axis has that name, unless it is set otherwise; else one that splits the
+// batch.
 std::string strategy_for(PluginHost& plugins, const std::string& axis) {
   std::string of_batch;
   for (const PluginNote& note : usable_notes(plugins.places(), "strategy")) {
@@ -73,7 +74,7 @@ std::string strategy_for(PluginHost& plugins, const std::string& axis) {
   return of_batch;
 }
 
-// An axis that nobody uses would only do the same work several times.
+// Refuses an axis that no strategy uses: it would only do the same work several times.
 void check_mesh(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
   const Mesh mesh = mesh_of(recipe);
   const std::vector<RecipeSection> strategies = recipe.strategies();
@@ -119,13 +120,13 @@ void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& pr
   }
 }
 
-// A key that leaves it to precision.state passes the blame on.
+// Returns the key to blame: a key that leaves it to precision.state passes the blame on.
 std::string blamed(const Recipe& recipe, const std::string& key) {
   return recipe.text("precision." + key) == "state" ? "state" : key;
 }
 
-// What is kept beside parameters in fp16 is wider: nothing of bf16's range fits into it, nor is anything in
-// it rounded by chance.
+// Requires wider types for what is kept beside parameters in fp16: nothing of bf16's range fits into them,
+// nor is anything in them rounded stochastically.
 bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Diagnostics& problems) {
   if (precision.compute != DType::f16) return true;
   const auto refuse = [&](const char* key, DType type) {
@@ -139,7 +140,8 @@ bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Di
   return refuse("master", precision.master) && refuse("gradient", precision.gradient);
 }
 
-// What spares products in fp8, or is kept for them, needs some. The layers of a segment keep the same.
+// Checks keys of fp8: those that spare products in fp8, or are for them, need some. The layers of a segment
+// keep the same.
 void check_fp8(const Recipe& recipe, Diagnostics& problems) {
   const bool saves = recipe.text("precision.saved") == "fp8",
              any = recipe.text("precision.products") == "fp8";
@@ -194,7 +196,7 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
                      ", and others of master, moments and gradient are fp64; all of them are, or none")));
 }
 
-// Some data have a token of their own between documents.
+// Checks the token between documents: some data have one of their own.
 void check_document_end(const Recipe& recipe, const RecipeSection& section, PluginHost& plugins,
                         Diagnostics& problems) {
   const std::string key(trait_of(plugins.note("data", section.plugin()), "document_end"));
@@ -237,10 +239,10 @@ void check_save_memory(const Recipe& recipe, Diagnostics& problems) {
 
 }  // namespace
 
-// Each value is in its range by now; what is left is what several of them mean together.
+// Each value is in its range by now; these checks are about what several of them mean together.
 namespace {
 
-// Points that the learning rate is given by.
+// Says what is wrong with the points that the learning rate is given by.
 std::string wrong_points(const std::string& kind, const std::vector<std::int64_t>& at,
                          const std::vector<double>& factors) {
   if (at.empty())
@@ -283,7 +285,7 @@ void check_rate(const Recipe& recipe, Diagnostics& problems) {
                                   " are more steps than the ", end, " until the end"));
 }
 
-// What follows from evaluations needs some.
+// Checks that a recipe whose keys depend on evaluations has some.
 void check_evaluations(const Recipe& recipe, Diagnostics& problems) {
   if (recipe.flag("eval.average") && recipe.number("optimizer.average") == 0)
     problems.add(recipe.problem("eval.average",

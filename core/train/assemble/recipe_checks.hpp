@@ -1,18 +1,18 @@
-// What several values of a recipe mean together, checked before anything is made of them.
+// Checks what several values of a recipe mean together, before anything is made of them.
 #pragma once
 
 #include "train/assemble/program_writer.hpp"
 
 namespace prun {
 
-// Throws an Error that shows every combination that cannot work. Who makes text reads no data.
+// Throws an Error that shows every combination that cannot work. A purpose that makes text reads no data.
 void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpose);
 
-// State is kept in parts over an axis by that strategy: of others over it, one splits what gradients are
-// summed from.
+// Checks axes: that strategy keeps state in parts over an axis; of others over it, one splits what gradients
+// are summed from.
 void check_parts_axes(const Recipe& recipe, const RecipeSection& keeper);
 
-// Whether a run of the recipe saves of its own accord.
+// Says whether a run of the recipe saves without a request.
 bool saves(const Recipe& recipe);
 
 }  // namespace prun

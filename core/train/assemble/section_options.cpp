@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-// The plugin's author must mend these: errors of the plugin reach the user under its name.
+// Throws an error that the plugin's author must correct: it reaches the user under the plugin's name.
 template <class... Parts>
 [[noreturn]] void misread(std::string_view key, const Parts&... parts) {
   throw_error(ErrorCode::bad_input, "option ", in_quotes(key), " ", parts...);
@@ -16,7 +16,7 @@ template <class... Parts>
   misread(key, "is read by the plugin and not declared by it", did_you_mean(key, keys));
 }
 
-// Returns null where the key is optional and absent.
+// Returns null if the key is optional and absent.
 const recipe::Value* find_value(const RecipeSection& section, std::string_view key) {
   if (const recipe::Entry* const entry = section.find(key)) return entry->value ? &*entry->value : nullptr;
   std::vector<std::string> keys;

@@ -21,7 +21,7 @@ class DefaultSection {
   Schema schema_;
 };
 
-// What they are made from must outlive them.
+// Returns the options; what they are made from must outlive them.
 OptionsApi options_of(const RecipeSection& section);
 OptionsApi options_of(const DefaultSection& section);
 
@@ -32,7 +32,7 @@ class PluginOptions {
   explicit PluginOptions(RecipeSection table) : section_(std::move(table)) {}
   explicit PluginOptions(DefaultSection defaults) : section_(std::move(defaults)) {}
 
-  // Lives as long as this.
+  // Returns the options, which live as long as this.
   OptionsApi api() const {
     return std::visit([](const auto& section) { return options_of(section); }, section_);
   }

@@ -28,7 +28,7 @@ bool is_tier(const Recipe& recipe, PluginHost& plugins, const std::string& name)
   return info.tier;
 }
 
-// Those that a refusal can name without running them: their notes say so, or the recipe has a table.
+// Names tiers that a refusal can list without running them: their notes say so, or the recipe has a table.
 std::string named_tiers(const Recipe& recipe, PluginHost& plugins) {
   std::vector<std::string> names = tables_of(recipe);
   for (const PluginNote& note : usable_notes(plugins.places(), "device"))

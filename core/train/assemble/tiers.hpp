@@ -7,11 +7,11 @@
 
 namespace prun {
 
-// What strategies may ask; both must outlive the answers.
+// Returns what strategies may ask of tiers; both arguments must outlive the answers.
 KnownTiers known_tiers(const Recipe& recipe, PluginHost& plugins);
 
-// Throws where the recipe has a table [tier.NAME] that nothing of its training reads: whoever wrote it
-// believes that bytes lie there.
+// Throws if the recipe has a table [tier.NAME] that nothing in its training reads: its author believes that
+// bytes lie there.
 void refuse_idle_tiers(const Assembly& assembly);
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// Settings that a recipe may leave open by `auto`, to be settled by the time that a step is predicted to
-// take: batch.order, and the options that strategies name in their trait `timed`.
+// Lists settings that a recipe may leave open by `auto`, to be settled by the time that a step is predicted
+// to take: batch.order, and the options that strategies name in their trait `timed`.
 #pragma once
 
 #include <string>
@@ -11,24 +11,24 @@
 namespace prun {
 
 struct TimedSetting {
-  std::string path;                 // "strategy.0.update"
-  std::string value;                // that the recipe says
-  std::vector<std::string> values;  // that `auto` may stand for, the usual one first
+  std::string path;                 // path such as "strategy.0.update"
+  std::string value;                // value in the recipe
+  std::vector<std::string> values;  // values that `auto` may stand for, the usual one first
 };
 
-// Returns all that a recipe has, settled ones included.
+// Returns all such settings of a recipe, settled ones included.
 std::vector<TimedSetting> timed_settings(const Recipe& recipe, PluginHost& plugins);
 bool is_open(const TimedSetting& setting);
 
-// A recipe of which some settings that were open are settled.
+// Holds a recipe of which some settings that were open are settled.
 struct RecipeVariant {
   Recipe recipe;
-  std::vector<std::string> settled = {};  // as --set takes them: "strategy.0.update=host"
+  std::vector<std::string> settled = {};  // settings as --set takes them: "strategy.0.update=host"
 
   void settle(const TimedSetting& setting, const std::string& value);
   std::string said() const { return join(settled, " and "); }
 };
-// Returns all ways to settle it, the usual one first; the recipe alone where it leaves nothing open.
+// Returns all ways to settle the recipe, the usual one first; the recipe alone if it leaves nothing open.
 std::vector<RecipeVariant> variants_of(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

@@ -19,25 +19,26 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t most_shown = 3;
-// This time is for changes that there was no time for: they are tried one by one, the strongest first.
+// Changes that there was no time for get this time: they are tried one by one, the strongest first.
 constexpr std::chrono::seconds for_the_strongest{3};
-// One plan of a longer step takes as long as all the time there is.
+// One plan of a longer step takes all the time there is.
 constexpr std::int64_t most_launches_to_change = 1'000'000;
 
-// What the core itself can do without, the least missed first. Numbers are rounded otherwise than they were.
+// Lists what the core itself can do without, the least missed first. Numbers are rounded otherwise than they
+// were.
 struct Narrower {
   const char* key;
   const char* value;
 };
 constexpr std::array narrower = {Narrower{"precision.master", "split"}, Narrower{"precision.moments", "bf16"},
                                  Narrower{"precision.gradient", "bf16"}};
-// Ranks that a strategy gets along its axis, out of those that have the batch.
+// A strategy gets so many ranks along its axis, out of those that have the batch.
 constexpr std::array<std::int64_t, 3> splits = {2, 4, 8};
 
 struct Candidate {
   RecipeChange change;
   bool exact = true;
-  std::set<std::size_t> groups = {};  // that it is of
+  std::set<std::size_t> groups = {};  // groups that it belongs to
 };
 
 // Parses "stage:1, stage:2" of a trait.
@@ -51,7 +52,7 @@ std::vector<std::pair<std::string, std::string>> settings_in(std::string_view tr
   return settings;
 }
 
-// Collects candidates of a recipe in groups: what one thing can do, its weakest step first.
+// Collects candidates of a recipe in groups: each group has the steps of one thing, its weakest step first.
 class Candidates {
  public:
   Candidates(const Recipe& recipe, PluginHost& plugins)
@@ -63,7 +64,7 @@ class Candidates {
       if (recipe.text(each.key) != each.value) groups_.push_back({{{{each.key, each.value}}, false}});
   }
 
-  // Single steps, then two groups' strongest together, then more and more of them.
+  // Returns single steps, then two groups' strongest together, then more and more of them.
   std::vector<Candidate> all() const {
     std::vector<Candidate> all;
     for (std::size_t group = 0; group < groups_.size(); ++group)
@@ -82,7 +83,7 @@ class Candidates {
   }
 
  private:
-  // A group whose keys another has set already is left out.
+  // Adds the union of groups; a group whose keys another has set already is left out.
   void add_union(std::vector<Candidate>& all, const std::vector<std::size_t>& groups) const {
     Candidate together;
     std::set<std::string> keys;
@@ -100,7 +101,7 @@ class Candidates {
     all.push_back(std::move(together));
   }
 
-  // Strategies that are new to the recipe are numbered on.
+  // Appends a change; strategies that are new to the recipe get the next numbers.
   void append(RecipeChange& to, const RecipeChange& from, std::size_t& appended,
               std::set<std::string>& keys) const {
     const std::string fresh = detail::concat("strategy.", recipe_.strategies().size(), ".");
@@ -123,7 +124,7 @@ class Candidates {
     if (!group.empty()) groups_.push_back(std::move(group));
   }
 
-  // What backward reads for products in fp8, as the codes that it multiplies.
+  // Adds the change to keep what backward reads for products in fp8 as the codes that it multiplies.
   void saved() {
     const bool ends =
         recipe_.integer("precision.first_in_compute") > 0 || recipe_.integer("precision.last_in_compute") > 0;
@@ -131,7 +132,7 @@ class Candidates {
       groups_.push_back({{{{"precision.saved", "fp8"}}}});
   }
 
-  // Returns its place in the recipe, or the next one.
+  // Returns the strategy's place in the recipe, or the next one.
   std::string place_of(const std::string& name, bool& there) const {
     const auto strategies = recipe_.strategies();
     const auto found = std::find_if(strategies.begin(), strategies.end(),
@@ -150,7 +151,7 @@ class Candidates {
     }
   }
 
-  // Axes that the batch is split over.
+  // Returns the axes that the batch is split over.
   std::vector<std::string> batch_axes() const {
     std::vector<std::string> axes;
     for (const auto& each : recipe_.strategies())
@@ -167,7 +168,7 @@ class Candidates {
       start.emplace_back(at + "plugin", note.name);
       if (parse_schema(note.options, note.name).find("axis")) {
         const std::vector<std::string> axes = batch_axes();
-        if (axes.empty()) return;  // nobody to share with
+        if (axes.empty()) return;  // no other ranks to share with
         start.emplace_back(at + "axis", axes.front());
       }
     }
@@ -224,19 +225,19 @@ std::optional<FittingChange> planned(const Recipe& recipe, PluginHost& plugins, 
     if (forecast.prediction) found.step_seconds = forecast.prediction->simulation.step_seconds;
     return found;
   } catch (const Error&) {
-    return {};  // it does not fit either, or cannot be combined with what is there
+    return {};  // it does not fit either, or cannot be combined with the recipe
   }
 }
 
-// Changes that keep the numbers come first, and of them the fastest.
+// Orders changes: those that keep the numbers come first, and of them the fastest.
 bool cheaper(const FittingChange& a, const FittingChange& b) {
   if (a.exact != b.exact) return a.exact;
   if (a.step_seconds && b.step_seconds) return *a.step_seconds < *b.step_seconds;
   return false;
 }
 
-// Tries those that there was no time for, which free more and more, for the last that fits. Those that do not
-// go with the recipe are refused before they are planned, most of them, and cost little.
+// Tries changes that there was no time for, which free more and more, up to the last that fits. Most of those
+// that do not go with the recipe are refused before they are planned, and cost little.
 void try_strongest(const std::vector<const Candidate*>& left, Clock::time_point deadline, WhatFits& found,
                    const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits) {
@@ -301,7 +302,7 @@ std::string to_text(const RecipeChange& change) {
   return text;
 }
 
-// Says what the reader can try, where there was no time to.
+// Says what the reader can try, if there was no time to.
 std::string nothing_fits(const WhatFits& found) {
   if (found.planned == 0)
     return detail::concat(

@@ -1,5 +1,5 @@
-// What would make a recipe fit whose plan needs more memory than there is: changes that were planned, and
-// fit.
+// Finds what would make a recipe fit whose plan needs more memory than there is: changes that were planned,
+// and fit.
 #pragma once
 
 #include <chrono>
@@ -19,18 +19,18 @@ using RecipeChange = std::vector<std::pair<std::string, std::string>>;
 
 struct FittingChange {
   RecipeChange change;
-  std::int64_t bytes = 0;              // of the plan
-  std::optional<double> step_seconds;  // as predicted, where there is a cost table
-  bool exact = true;                   // the same numbers as without it, up to the order of sums
+  std::int64_t bytes = 0;              // bytes of the plan
+  std::optional<double> step_seconds;  // predicted time, if there is a cost table
+  bool exact = true;                   // whether the numbers stay the same, up to the order of sums
 };
 
 struct WhatFits {
-  std::vector<FittingChange> changes;  // the cheapest, fastest first
-  int planned = 0;                     // how many were tried
-  int left = 0;                        // how many were not, for lack of time
+  std::vector<FittingChange> changes;  // cheapest changes, fastest first
+  int planned = 0;                     // number of changes tried
+  int left = 0;                        // number of changes not tried, for lack of time
 };
 
-// `fits` throws an Error where a plan is not good enough for the command that asks.
+// `fits` throws an Error if a plan is not good enough for the calling command.
 WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
                    const std::function<void(const Assembly&)>& fits,
                    std::chrono::milliseconds limit = std::chrono::milliseconds(3000));
@@ -38,7 +38,7 @@ WhatFits what_fits(const Recipe& recipe, PluginHost& plugins,
 // Writes lines that follow the refusal.
 std::string to_text(const WhatFits& found);
 
-// Returns what `make` makes. Where that does not fit, its refusal says what would.
+// Returns what `make` returns. If that does not fit, its refusal says what would.
 template <class Make>
 auto or_what_fits(const Recipe& recipe, PluginHost& plugins, const std::function<void(const Assembly&)>& fits,
                   Make&& make) {
