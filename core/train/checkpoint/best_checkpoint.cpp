@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 constexpr const char* link_name = "best";
 constexpr const char* record_name = "best.json";
 
-// A link takes the place of another at once.
+// Puts a link in place of another at once.
 void put_link(const fs::path& run_folder, const std::string& target) {
   const fs::path link = run_folder / link_name, fresh = run_folder / ".best.new";
   std::error_code error;

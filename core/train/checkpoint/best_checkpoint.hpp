@@ -1,5 +1,5 @@
-// The checkpoint with the lowest validation loss of a run: `best` in its folder leads to it, so that it is
-// named as any other is, and best.json says which loss that is.
+// Keeps track of the checkpoint with the lowest validation loss of a run: `best` in its folder leads to it,
+// so that it is named as any other is, and best.json states that loss.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ struct BestCheckpoint {
   double loss = 0;
 };
 
-// Returns nothing where there is none, or none that was written whole.
+// Returns nothing if there is none, or none that was written whole.
 std::optional<BestCheckpoint> read_best(const std::filesystem::path& run_folder);
-// The checkpoint is in place. Throws bad_input where something else is called `best`.
+// Sets the best checkpoint, which is in place. Throws bad_input if something else is called `best`.
 void set_best(const std::filesystem::path& run_folder, const BestCheckpoint& best);
 
 }  // namespace prun

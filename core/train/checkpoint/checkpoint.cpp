@@ -11,7 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Calls body(); what it says of a file that cannot be trusted, or nothing. A disk that fails is no such file.
+// Calls body(), and returns what it says of a file that cannot be trusted, or nothing. A disk that fails is
+// no such file.
 template <class Body>
 std::string damage_in(Body&& body) {
   try {
@@ -54,7 +55,7 @@ LoadedCheckpoint check_checkpoint(const Assembly& assembly, const fs::path& wher
 
 namespace {
 
-// What the files do without: the first rank looks at every byte of it, all read their parts.
+// Takes what the files leave to the base: the first rank reads every byte of it, all read their parts.
 void take_base(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
                const StartValues* base) {
   if (!has_base(assembly.program())) return;
@@ -65,7 +66,7 @@ void take_base(const Assembly& assembly, const CheckpointFiles& files, const Pla
   initialize_base(assembly, memory, *base);
 }
 
-// `check`: throws where a checkpoint that can be trusted does not fit.
+// `check` throws if a checkpoint that can be trusted does not fit.
 template <class Check>
 LoadedCheckpoint load(const Assembly& assembly, const PlanMemory& memory, const fs::path& where,
                       const Announce& others, const StartValues* base, Weights which, Check&& check) {

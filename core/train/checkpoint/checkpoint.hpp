@@ -29,30 +29,30 @@ struct LoadedCheckpoint {
 
   Manifest manifest;
   std::filesystem::path folder;
-  std::filesystem::path run_folder;  // where the checkpoint lies, without links
-  std::vector<Damaged> damaged;      // those that came first and cannot be trusted
+  std::filesystem::path run_folder;  // folder of the checkpoint's run, without links
+  std::vector<Damaged> damaged;      // earlier candidates that cannot be trusted
   std::string note;                  // see note_without_latest()
 };
 
-// The checkpoint that this rank goes on from, its part of every tensor read; all ranks call it. `where` is a
-// checkpoint, or a run folder: then its latest or, where that is damaged for any rank, the one before it. An
-// Error says what cannot be trusted or does not fit the recipe, and nothing has been changed then but memory.
-// `base`: has what checkpoints leave to `model.init`, if they do.
+// Loads the checkpoint that this rank goes on from, its part of every tensor; all ranks call it. `where` is a
+// checkpoint, or a run folder: then its latest or, if that is damaged for any rank, the one before it. An
+// Error says what cannot be trusted or does not fit the recipe, and nothing but memory has been changed then.
+// `base` has what checkpoints leave to `model.init`, if they do.
 LoadedCheckpoint load_checkpoint(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others,
                                  const StartValues* base = nullptr);
 
-// Loads for an assembly that trains nothing: parameters are all that it takes, whatever data they are for.
+// Loads for an assembly that trains nothing: it takes only parameters, whatever data they are for.
 LoadedCheckpoint load_parameters(const Assembly& assembly, const PlanMemory& memory,
                                  const std::filesystem::path& where, const Announce& others,
                                  const StartValues* base = nullptr, Weights which = Weights::trained);
 
-// Throws where samples are counted among others than those of the checkpoint, and `run.changed` does not say
+// Throws if samples are counted in other sets than those of the checkpoint, and `run.changed` does not say
 // that this is meant.
 void check_sets(const LoadedCheckpoint& loaded, std::span<const SetSize> sets, const Recipe& recipe);
 
-// Throws what load_checkpoint would throw on some rank, as far as headers tell: for all ranks, before they
-// start. The one that they will go on from.
+// Checks before ranks start what load_checkpoint would throw on some rank, as far as headers tell, and throws
+// it. Returns the checkpoint that they will go on from.
 LoadedCheckpoint check_checkpoint(const Assembly& assembly, const std::filesystem::path& where);
 
 }  // namespace prun

@@ -107,13 +107,13 @@ SafetensorsFile open_file(const fs::path& path, const Manifest::File& record) {
 
 // ------------------------------------------------------------------- reading a slice
 
-// Elements that one piece has and a slice wants.
+// Names elements that one piece has and a slice wants.
 struct Copy {
   std::int64_t to = 0, from = 0, count = 0;
   std::size_t piece = 0;
 };
 
-// Both are in the order of the whole.
+// Adds the common elements; both lists are in the order of the whole.
 void add_common(const std::vector<Stretch>& wanted, const std::vector<Stretch>& had, std::size_t piece,
                 std::vector<Copy>& copies) {
   for (std::size_t w = 0, h = 0; w < wanted.size() && h < had.size();) {
@@ -136,7 +136,7 @@ std::vector<Copy> copies_of(const CheckpointFiles::Tensor& tensor, const Slice& 
   return copies;
 }
 
-// Says whether they give each element once.
+// Says whether the copies give each element once.
 bool covers(const std::vector<Copy>& copies, std::int64_t count) {
   std::int64_t end = 0;
   for (const Copy& copy : copies) {
@@ -146,7 +146,7 @@ bool covers(const std::vector<Copy>& copies, std::int64_t count) {
   return end == count;
 }
 
-// The bytes of a piece that copies begin and end within; none: both are 0.
+// Holds the bytes of a piece between which copies lie; with none, both are 0.
 struct Span {
   std::uint64_t first = 0, end = 0;
 };
@@ -233,7 +233,7 @@ std::string weights_of(const CheckpointFiles& files, const std::string& paramete
 
 CheckpointFiles::CheckpointFiles(fs::path folder)
     : folder_(std::move(folder)), manifest_(read_manifest(folder_)) {
-  files_.reserve(manifest_.files.size());  // pieces point into it
+  files_.reserve(manifest_.files.size());  // pieces point into this vector
   for (const Manifest::File& record : manifest_.files) {
     files_.push_back(open_file(folder_ / rank_file_name(files_.size()), record));
     add(files_.back());
@@ -264,7 +264,7 @@ void CheckpointFiles::add(const SafetensorsFile& file) {
   }
 }
 
-// Which elements they are is seen when they are read.
+// Checks a tensor; which elements its pieces have is checked when they are read.
 void CheckpointFiles::check_whole(const std::string& name, const Tensor& tensor) const {
   std::int64_t count = 0;
   for (const Piece& piece : tensor.pieces) count += piece.slice.count;

@@ -23,13 +23,13 @@ namespace prun {
 using WriteBytes = std::function<void(std::span<const std::byte>)>;
 using BytesOfSlice = std::function<void(std::size_t number, const WriteBytes& write)>;
 
-// One file of tensors with different names, whose pieces come in any order. It appears whole at finish() or
-// not at all.
+// Writes one file of tensors with different names, whose pieces come in any order. It appears whole at
+// finish() or not at all.
 class SlicesWriter {
  public:
   SlicesWriter(const std::filesystem::path& file, const std::vector<TensorSlice>& slices);
 
-  // Writes bytes of a slice, by its number, that have their own checksum.
+  // Writes bytes of a slice, by its number, which have a checksum of their own.
   void write_chunk(std::size_t slice, std::uint64_t chunk, std::span<const std::byte> bytes) {
     writer_.write_chunk(places_[slice], chunk, bytes);
   }
@@ -42,7 +42,7 @@ class SlicesWriter {
                const std::vector<std::string>& names);
 
   SafetensorsWriter writer_;
-  std::vector<std::size_t> places_;  // by slice: its number in the file
+  std::vector<std::size_t> places_;  // number in the file, by slice
 };
 
 // Does the same in one call.
@@ -52,8 +52,8 @@ void write_slices(const std::filesystem::path& file, const std::vector<TensorSli
 // Returns what the manifest says of a file that was written.
 Manifest::File file_record(const std::filesystem::path& file);
 
-// Is a checkpoint opened for reading. All its files' headers are checked: against the manifest, and that
-// together they have every element of each tensor.
+// Reads a checkpoint. All its files' headers are checked: against the manifest, and that together they have
+// every element of each tensor.
 class CheckpointFiles {
  public:
   struct Piece {
@@ -67,16 +67,16 @@ class CheckpointFiles {
     std::vector<Piece> pieces;
   };
 
-  // Throws bad_input or not_found where something is missing or damaged.
+  // Throws bad_input or not_found if something is missing or damaged.
   explicit CheckpointFiles(std::filesystem::path folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
-  // Throws bad_input where there is none.
+  // Returns a tensor; throws bad_input if there is none.
   const Tensor& tensor(std::string_view name) const;
-  // The elements of a slice, from whichever files have them, their checksums compared: bad_input where
-  // something is not as it was written.
+  // Reads the elements of a slice, from all files that have some, and compares their checksums: throws
+  // bad_input if something is not as it was written.
   void read(const TensorSlice& wanted, std::span<std::byte> to) const;
 
  private:
@@ -93,11 +93,11 @@ class CheckpointFiles {
 // (optimizer.average).
 enum class Weights : std::uint8_t { trained, averaged };
 
-// Returns the tensor that has a parameter's numbers best: its master copy, where there is one. What is not
-// trained has no average, and is its own.
+// Returns the tensor that has a parameter's numbers best: its master copy, if there is one. A parameter that
+// is not trained has no average, and stands for itself.
 std::string weights_of(const CheckpointFiles& files, const std::string& parameter,
                        Weights which = Weights::trained);
-// Throws bad_input where averages are meant and there is none.
+// Throws bad_input if averages are meant and there is none.
 void check_has(const CheckpointFiles& files, Weights which);
 
 }  // namespace prun

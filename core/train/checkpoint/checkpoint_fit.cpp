@@ -13,14 +13,15 @@
 namespace prun {
 namespace {
 
-// What says which samples there are and in which order, so that a number of samples means something.
+// Says whether a key decides which samples there are and in which order, so that a number of samples means
+// something.
 bool counts_samples(const std::string& key) {
   return key == "run.seed" || key == "model.seq" || key.starts_with("data.");
 }
 
 constexpr const char* moments_key = "precision.moments";
 
-// They would be trained on twice, or never, and nobody would see it.
+// Refuses other samples: some would be trained on twice, or never, without any sign of it.
 void check_samples(const Manifest& manifest, const std::filesystem::path& folder, const Recipe& recipe) {
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
   for (const Change& change : changes(manifest.recipe, settings_of(recipe)))
@@ -34,14 +35,15 @@ void check_samples(const Manifest& manifest, const std::filesystem::path& folder
 
 bool is_float_or_half(DType type) { return type == DType::f32 || type == DType::bf16; }
 
-// Whether moments are there in the other of two formats, which must be asked for: bf16 loses bits.
+// Says whether moments are there in the other of two formats; the recipe must allow that, since bf16 loses
+// bits.
 bool converts_moment(DType had, const PersistentTensor& wanted, const Recipe& recipe) {
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
   return wanted.moment && is_float_or_half(had) && is_float_or_half(wanted.type) &&
          std::find(allowed.begin(), allowed.end(), moments_key) != allowed.end();
 }
 
-// A parameter that a strategy has added since, and what belongs to it.
+// Says whether a strategy has added a parameter since, or what belongs to it.
 bool is_new(const CheckpointFiles& files, const PersistentTensor& wanted, const Recipe& recipe) {
   if (wanted.added_by.empty() || files.tensors().contains(wanted.of_parameter)) return false;
   if (!may_be_new(recipe, wanted.added_by))
@@ -50,7 +52,7 @@ bool is_new(const CheckpointFiles& files, const PersistentTensor& wanted, const 
   return true;
 }
 
-// What may begin anew where the files have none of it, or of another layout.
+// Says whether a state may begin anew, since the files have none of it, or of another layout.
 bool begins_anew(const CheckpointFiles& files, const PersistentTensor& wanted, const Recipe& recipe) {
   if (wanted.starts_anew.empty() || has_alike(files, wanted.name, wanted.type, wanted.shape)) return false;
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
@@ -63,7 +65,7 @@ bool begins_anew(const CheckpointFiles& files, const PersistentTensor& wanted, c
   return true;
 }
 
-// How many updates old the oldest weights of a parameter are: NAME.before, NAME.before2, ...
+// Returns how many updates old the oldest weights of a parameter are: NAME.before, NAME.before2, ...
 template <class Names>
 std::int64_t oldest_of(const Names& names, const std::string& parameter) {
   std::int64_t updates = 0;
@@ -71,7 +73,8 @@ std::int64_t oldest_of(const Names& names, const std::string& parameter) {
   return updates;
 }
 
-// What a parameter was before the last updates is there where the run trained with that, and not elsewhere.
+// Checks that the files have a parameter's values before the last updates if the run trains with those, and
+// only then.
 void check_delay(const CheckpointFiles& files, const std::vector<PersistentTensor>& wanted) {
   std::set<std::string> names;
   for (const PersistentTensor& one : wanted) names.insert(one.name);
@@ -129,7 +132,7 @@ std::vector<PersistentTensor> has_tensors(const Assembly& assembly, const Checkp
 
 namespace {
 
-// How many of the files' tensors begin anew.
+// Counts the files' tensors that begin anew.
 std::size_t left_out(const Assembly& assembly, const CheckpointFiles& files) {
   std::size_t count = 0;
   for (const PersistentTensor& one : persistent_tensors(assembly.program(), chain_of(assembly.program())))

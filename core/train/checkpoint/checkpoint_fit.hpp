@@ -1,4 +1,4 @@
-// Whether a checkpoint fits the recipe that goes on from it.
+// Checks whether a checkpoint fits the recipe that goes on from it.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,12 @@ namespace prun {
 // Says whether a checkpoint has a tensor of that type and shape.
 bool has_alike(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape);
 
-// Throws where a tensor that the assembly keeps is missing, or is of another shape or type. Returns those
-// that are there: all, unless run.changed names a strategy that has added parameters since.
+// Throws if a tensor that the assembly keeps is missing, or is of another shape or type. Returns those that
+// are there: all, unless run.changed names a strategy that has added parameters since.
 std::vector<PersistentTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files);
 
-// The same where there is more than these, samples are counted among others, or the checkpoint lies in the
-// folder of another step or run.
+// Throws likewise, and also if there is more than these, samples are counted in other sets, or the checkpoint
+// lies in the folder of another step or run.
 void check_fits(const Assembly& assembly, const CheckpointFiles& files);
 
 }  // namespace prun

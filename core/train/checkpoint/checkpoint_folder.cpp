@@ -35,7 +35,7 @@ struct Place {
   std::int64_t step = 0;
 };
 
-// Returns everything that is called like a checkpoint.
+// Returns everything that has the name of a checkpoint.
 std::vector<Place> places_in(const fs::path& run_folder) {
   std::vector<Place> places;
   std::error_code error;
@@ -50,7 +50,7 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path, ignored));
 }
 
-// Nothing where it is damaged or not there: whose it is cannot be said then.
+// Returns nothing if the manifest is damaged or missing: then it is unknown whose it is.
 std::optional<Manifest> manifest_in(const fs::path& folder) {
   try {
     return read_manifest(folder);
@@ -59,7 +59,7 @@ std::optional<Manifest> manifest_in(const fs::path& folder) {
   }
 }
 
-// Returns the number of its save; nothing where it is not a checkpoint that this run saved at that step.
+// Returns the number of its save, or nothing if it is not a checkpoint that this run saved at that step.
 std::optional<std::int64_t> own_save(const Place& place, const RunIdentity& run) {
   const std::optional<Manifest> manifest = is_folder(place.path) ? manifest_in(place.path) : std::nullopt;
   if (!manifest || manifest->run.id != run.id || manifest->progress.step != place.step) return std::nullopt;
@@ -100,8 +100,7 @@ void check_folder(const fs::path& where) {
                 " is not a folder; give the folder of a checkpoint or of a run");
 }
 
-// Returns the last whole checkpoint of the run that the folder belongs to or, where nothing says that, of any
-// run.
+// Returns the last whole checkpoint of the run that the folder belongs to or, if that is unknown, of any run.
 std::optional<fs::path> saved_last(const fs::path& run_folder) {
   const std::optional<RunIdentity> owner = owner_of(run_folder);
   std::optional<fs::path> last;
@@ -181,7 +180,7 @@ void check_belongs(const fs::path& checkpoint, const Manifest& manifest) {
   std::error_code ignored;
   const fs::path folder = fs::canonical(checkpoint, ignored);
   const std::optional<std::int64_t> step = step_of(folder);
-  if (!step) return;  // the user's own name for it
+  if (!step) return;  // the user named it
   if (*step != manifest.progress.step)
     throw_error(ErrorCode::bad_input, checkpoint.string(), " is a folder of step ", *step,
                 " and holds a checkpoint of step ", manifest.progress.step,

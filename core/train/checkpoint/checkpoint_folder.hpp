@@ -11,31 +11,32 @@
 
 namespace prun {
 
-// "runs/NAME/step-00000100"
+// Returns a path such as "runs/NAME/step-00000100".
 std::filesystem::path checkpoint_path(const std::filesystem::path& run_folder, std::int64_t step);
-// Returns the step of a folder by its name; nothing for "step-best".
+// Returns the step of a folder by its name, or nothing for "step-best".
 std::optional<std::int64_t> step_of(const std::filesystem::path& checkpoint);
-// The checkpoint that is meant by a checkpoint's or a run's folder: then its latest or, where the run was
-// killed before it could write which that is, the whole one that was saved last.
+// Returns the checkpoint that a checkpoint's or a run's folder means: for a run, its latest or, if the run
+// was killed before it could write which that is, the whole one that was saved last.
 std::filesystem::path find_checkpoint(const std::filesystem::path& where);
-// Returns a sentence for the user where that is so; empty otherwise.
+// Returns a sentence for the user if `latest` is missing; otherwise an empty text.
 std::string note_without_latest(const std::filesystem::path& where);
 
-// Those that a run may go on from, best first: the one that is named or, of a run's folder, its latest, those
-// whose manifest is damaged, so that they are noticed, and what the run saved before.
+// Returns the checkpoints that a run may go on from, best first: the one that is named or, for a run's
+// folder, its latest, those whose manifest is damaged, so that they are noticed, and what the run saved
+// before.
 std::vector<std::filesystem::path> checkpoints_from(const std::filesystem::path& where);
-// The manifest of the best of them of which it can be read.
+// Returns the manifest of the best of them whose manifest can be read.
 std::optional<Manifest> manifest_to_go_on_from(const std::filesystem::path& where);
 
-// Returns all that are in the folder of a run, damaged ones and those without a manifest included, those
+// Returns all that are in the folder of a run, including damaged ones and those without a manifest, those
 // saved last first; or the one that is named.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& where);
 
-// Throws bad_input where the folders that a checkpoint lies in are those of another step or run.
+// Throws bad_input if the folders of a checkpoint are those of another step or run.
 void check_belongs(const std::filesystem::path& checkpoint, const Manifest& manifest);
 
-// Throws bad_input where something stands in the place of a checkpoint that is not one of this run, so that
-// it could not be saved there: at this step, or at any from it on.
+// Throws bad_input if something that is not a checkpoint of this run stands in the place of one, so that it
+// could not be saved there: at this step, or at any from it on.
 void check_place(const std::filesystem::path& run_folder, const RunIdentity& run, std::int64_t step);
 void check_places_from(const std::filesystem::path& run_folder, const RunIdentity& run, std::int64_t step);
 
@@ -56,10 +57,10 @@ void set_aside(const std::filesystem::path& damaged, const std::filesystem::path
 
 // Says which checkpoints of a run stay beside those that `latest` and `best` name.
 struct Keep {
-  std::int64_t last = 0;   // this many, those saved last; 0: all
-  std::int64_t every = 0;  // and those whose step is a multiple of it; 0: no others
+  std::int64_t last = 0;   // number of those saved last; 0: all
+  std::int64_t every = 0;  // steps that are multiples of it stay too; 0: no others
 };
-// Removes the others; returns which.
+// Removes the other checkpoints; returns which.
 std::vector<std::filesystem::path> remove_old_checkpoints(const std::filesystem::path& run_folder,
                                                           const RunIdentity& run, Keep keep);
 

@@ -29,7 +29,7 @@ void check_finite(const CheckpointFiles& files, const HeldSlice& held, std::span
   }
 }
 
-// The other half has been read.
+// Reads one half of split floats; the other half has been read.
 void split(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory& memory,
            std::span<const std::byte> bytes) {
   std::vector<std::uint16_t> rounded(static_cast<std::size_t>(held.slice.count)), low(rounded.size());
@@ -48,7 +48,7 @@ void split(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory
   memory.write(held.value, held.instance, offset, std::as_bytes(std::span(low)));
 }
 
-// In the type that memory has; moments may lie in another one in the file.
+// Returns bytes in the type that memory has; moments may have another one in the file.
 std::vector<std::byte> bytes_of(const CheckpointFiles& files, const HeldSlice& held) {
   TensorSlice saved = held;
   saved.type = files.tensor(held.tensor).type;
@@ -79,7 +79,8 @@ void read_slices(const CheckpointFiles& files, std::span<const HeldSlice> list, 
   share_out(threads, list.size(), [&](std::size_t, std::size_t i) { read_slice(files, list[i], memory); });
 }
 
-// As long as what has a checksum in a file: what reading takes of memory does not grow with the tensors.
+// Cuts slices into pieces as long as those with a checksum in a file: the memory that reading takes does not
+// grow with the tensors.
 std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector<HeldSlice>& list) {
   std::vector<HeldSlice> pieces;
   for (const HeldSlice& held : list) {
@@ -94,7 +95,7 @@ std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector
   return pieces;
 }
 
-// Returns parameters that the files do not have, whose slices are taken from the list: the check that the
+// Returns parameters that the files do not have, and takes their slices from the list: the check that the
 // files fit has allowed them.
 std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, std::vector<HeldSlice>& list) {
   std::set<Id> taken;

@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// Reads the rank's part of every tensor, by all threads that the rank may use. Throws what cannot be trusted.
-// For an assembly that keeps parameters alone these may be averages.
+// Reads the rank's part of every tensor, by all threads that the rank may use. Throws if data cannot be
+// trusted. For an assembly that keeps parameters alone these may be averages.
 void read_all(const Assembly& assembly, const CheckpointFiles& files, const PlanMemory& memory,
               Weights which = Weights::trained);
 

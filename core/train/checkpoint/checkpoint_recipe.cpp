@@ -15,7 +15,8 @@ bool has(const Settings& settings, std::string_view key) {
                      [&](const auto& setting) { return setting.first == key; });
 }
 
-// A recipe must give these besides a model: parameters, their loss and their text depend on none of them.
+// Completes an import: a recipe must give these besides a model, but parameters, their loss and their text
+// depend on none of them.
 void complete_import(Settings& settings, const CheckpointFiles& files) {
   for (const auto& [key, value] : {std::pair("run.name", "'imported'"),
                                    {"run.steps", "1"},
@@ -34,8 +35,8 @@ void complete_import(Settings& settings, const CheckpointFiles& files) {
   }
 }
 
-// Says whether it is the plugin of a section ("data.", "strategy.0.") that reads a key, not the core, or
-// somebody in a section inside that one.
+// Says whether the plugin of a section ("data.", "strategy.0.") reads a key, rather than the core, or a
+// plugin of a section inside that one.
 bool is_read_by_plugin(const std::string& key, const std::string& section) {
   if (!key.starts_with(section)) return false;
   for (const recipe::SectionRule& rule : recipe::core_sections()) {
@@ -46,8 +47,8 @@ bool is_read_by_plugin(const std::string& key, const std::string& section) {
   return true;
 }
 
-// Where another plugin is set in a section, options of the previous one have no meaning; options of the core
-// keep theirs.
+// Forgets options of replaced plugins: where another plugin is set in a section, they have no meaning;
+// options of the core keep theirs.
 void forget_replaced_plugins(Settings& settings, const std::vector<std::string>& sets) {
   constexpr std::string_view plugin = "plugin";
   for (const std::string& set : sets) {
@@ -64,7 +65,7 @@ void forget_replaced_plugins(Settings& settings, const std::vector<std::string>&
   }
 }
 
-// Reads from a manifest, which anybody may have written.
+// Reads from a manifest, which may come from anywhere.
 std::string text_of(const Settings& settings, const std::string& manifest) {
   try {
     return to_toml(settings);

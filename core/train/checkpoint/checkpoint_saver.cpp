@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Takes as much of the disk as a save will.
+// Reserves as much of the disk as a save will take.
 void reserve(const fs::path& path, std::int64_t bytes) {
   DurableFile file(path);
   file.reserve(bytes);
@@ -39,7 +39,7 @@ CheckpointSaver::CheckpointSaver(const Assembly& assembly, const PlanMemory& mem
       state_(saved_state(assembly, memory, gate)) {}
 
 CheckpointSaver::~CheckpointSaver() {
-  thread_ = {};  // before what it works with
+  thread_ = {};  // ends before what it works with
 }
 
 std::vector<std::string> CheckpointSaver::meet(std::string_view channel, const std::string& mine) const {
@@ -49,7 +49,7 @@ std::vector<std::string> CheckpointSaver::meet(std::string_view channel, const s
 void CheckpointSaver::try_out(const fs::path& run_folder) {
   std::int64_t bytes = 0;
   for (const HeldSlice& held : assembly_.saved_slices()) bytes += held.bytes();
-  std::optional<DurableFolder> folder;  // never put in place
+  std::optional<DurableFolder> folder;  // a folder that is never put in place
   if (assembly_.rank() == 0) folder.emplace(run_folder / "trial-save");
   const fs::path staging = meet("trial save", folder ? folder->staging().string() : "").front();
   reserve(staging / rank_file_name(static_cast<std::size_t>(assembly_.rank())), bytes);
@@ -96,8 +96,8 @@ void CheckpointSaver::finish() {
   begun_ = false;
 }
 
-// Ranks meet again and again, so that nobody waits for long in silence: a disk may be slow, and only one that
-// writes nothing any more hangs.
+// Waits for all ranks. They meet again and again, so that none waits for long in silence: a disk may be slow,
+// and only one that writes nothing more counts as hanging.
 void CheckpointSaver::await_all() {
   using Clock = std::chrono::steady_clock;
   const std::chrono::seconds limit(assembly_.recipe().integer("run.hang_limit"));
@@ -166,7 +166,8 @@ void CheckpointSaver::put_in_place(const std::stop_token& stop) {
   in_place_ = folder_->target();
 }
 
-// Each appears whole. Returns false when it was asked to stop before they were there.
+// Waits for all files, each of which appears whole. Returns false if it was asked to stop before they were
+// there.
 bool CheckpointSaver::wait_for_files(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds pause{2};
   for (int rank = 1; rank < assembly_.mesh().world(); ++rank) {

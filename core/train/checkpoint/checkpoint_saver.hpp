@@ -1,6 +1,6 @@
-// Saving while training goes on: a thread brings a rank's part of the state, as it was between two steps,
-// into its file (saved_state.hpp). The first rank's thread puts the checkpoint in place once all ranks' files
-// are there.
+// Saves while training goes on: a thread writes a rank's part of the state, as it was between two steps, into
+// its file (saved_state.hpp). The first rank's thread puts the checkpoint in place once all ranks' files are
+// there.
 #pragma once
 
 #include <condition_variable>
@@ -23,35 +23,35 @@ namespace prun {
 struct SavePlace {
   std::filesystem::path run_folder;
   RunIdentity run;
-  std::int64_t save = 0;  // the number of this save within the run
+  std::int64_t save = 0;  // number of this save within the run
   Keep keep;
   std::vector<SetSize> sets;
-  std::string base = {};  // as the manifest has it
+  std::string base = {};  // text of the manifest's base
 };
 
 class CheckpointSaver {
  public:
-  // `plugins` as plugin_record() has them; `gate`: what steps wait at for what is to be read; `saving` may be
-  // empty, and is told from any thread that a save gets on.
+  // `plugins` is from plugin_record(); steps wait at `gate` for what is to be read; `saving` may be empty,
+  // and any thread calls it when a save advances.
   CheckpointSaver(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate, std::string plugins,
                   Announce others, std::function<void()> saving);
-  // What is being written is given up, and leaves nothing.
+  // Gives up what is being written, which leaves nothing.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // The memory that a save takes is there from now on.
+  // Allocates the memory that a save takes.
   void make_room() { state_->make_room(); }
-  // Every rank calls these three, in the same order.
-  // Room for a save is there, and may be written: found before the first step, not at the first save.
+  // Every rank calls these three, in the same order. This one finds out before the first step, not at the
+  // first save, whether there is room for a save that may be written.
   void try_out(const std::filesystem::path& run_folder);
   // Begins a save, while no step runs; steps may follow it. It waits for the save before. A checkpoint that
-  // the run saved at this step before is replaced; where there is something else, it is refused.
+  // the run saved at this step before is replaced; anything else there is refused.
   void begin(const SavePlace& place, const Progress& progress, const SavedSums& sums);
-  // Until what was begun is in place.
+  // Waits until what was begun is in place.
   void finish();
 
-  // Returns, on the first rank, what has come into place since the last call. Throws what went wrong.
+  // Returns, on the first rank, what has been put in place since the last call. Throws what went wrong.
   std::optional<std::filesystem::path> saved();
 
  private:
@@ -67,20 +67,20 @@ class CheckpointSaver {
   const std::string plugins_;
   const Announce others_;
   const std::function<void()> saving_;
-  const std::unique_ptr<SavedState> state_;  // of this rank
+  const std::unique_ptr<SavedState> state_;  // state of this rank
 
   // This belongs to the save that was begun last.
   SavePlace place_;
   Progress progress_;
-  KernelChoices choices_;                  // of all ranks
-  std::unique_ptr<DurableFolder> folder_;  // the first rank's
+  KernelChoices choices_;                  // choices of all ranks
+  std::unique_ptr<DurableFolder> folder_;  // folder, on the first rank
   std::filesystem::path staging_;
-  bool begun_ = false;  // and not finished
+  bool begun_ = false;  // whether a save was begun and not finished
 
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  bool written_ = false;     // this rank's file
-  std::int64_t pieces_ = 0;  // of it that are
+  bool written_ = false;     // whether this rank's file is written
+  std::int64_t pieces_ = 0;  // pieces of it that are written
   std::exception_ptr trouble_;
   std::optional<std::filesystem::path> in_place_;
   std::jthread thread_;

@@ -1,4 +1,4 @@
-// Copies the whole state into memory of the host: the simplest way, which the other one is compared with.
+// Copies the whole state into host memory: this is the simplest way, which the other one is compared with.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
-// What devices choose by trying, as the algorithms of matrix products: bits depend on it, so a run that goes
-// on is to choose as it did before, whatever trying finds today.
+// Keeps what devices choose by measuring, such as the algorithms of matrix products: bits depend on it, so a
+// run that goes on must choose as it did before, whatever measuring finds today.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ namespace prun {
 // end.
 std::string kernel_choices(const Assembly& assembly);
 
-// Tells the devices what the checkpoint that the recipe goes on from has of them, before they bind anything;
-// returns the assembly. Whatever is wrong with a checkpoint is said by who loads it.
+// Tells the devices, before they bind anything, what the checkpoint that the recipe goes on from has of them;
+// returns the assembly. What is wrong with a checkpoint is reported when it is loaded.
 const Assembly& with_kernel_choices(const Assembly& assembly);
 
 }  // namespace prun

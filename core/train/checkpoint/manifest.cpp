@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::int64_t format_version = 3;
-// What a double holds exactly, as steps are staged; sums of such numbers do not overflow.
+// A double holds so much exactly, as steps are staged; sums of such numbers do not overflow.
 constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 constexpr std::string_view seal_start = "\"crc32c\":\"", seal_end = "\"}\n";
 constexpr std::size_t checksum_digits = 8;
@@ -52,7 +52,7 @@ std::int64_t count_at(const JsonValue& json, std::string_view name) {
   return count;
 }
 
-// Manifests of before there were any have none.
+// Older manifests have no choices.
 KernelChoices choices_in(const JsonValue& json) {
   KernelChoices choices;
   const JsonValue* const found = json.as_object().find("choices");
@@ -67,7 +67,7 @@ KernelChoices choices_in(const JsonValue& json) {
   return choices;
 }
 
-// A manifest has none for a run that scales no loss.
+// A manifest has no scale for a run that scales no loss.
 LossScale loss_scale_in(const JsonValue& json) {
   const JsonValue* const found = json.find("loss_scale");
   if (!found) return {};

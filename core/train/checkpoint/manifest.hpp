@@ -14,11 +14,11 @@
 
 namespace prun {
 
-// What a run needs besides tensors to go on as if it had never stopped.
+// Holds what a run needs besides tensors to go on as if it had never stopped.
 struct Progress {
-  std::int64_t step = 0;     // steps done
-  std::int64_t updates = 0;  // of which the optimizer took
-  std::int64_t samples = 0;  // trained on so far
+  std::int64_t step = 0;     // number of steps done
+  std::int64_t updates = 0;  // number of those that the optimizer took
+  std::int64_t samples = 0;  // number of samples trained on so far
   LossScale loss_scale = {};
 };
 
@@ -26,9 +26,9 @@ struct Progress {
 // a rank's.
 struct KernelChoices {
   std::vector<std::string> texts;
-  std::vector<std::size_t> of;  // by rank; empty: nobody tried anything
+  std::vector<std::size_t> of;  // text number by rank; empty: no device measured anything
 
-  void add(const std::string& text);  // of the next rank
+  void add(const std::string& text);  // adds the text of the next rank
   // Returns, for a rank of any layout, its own lines, then those of all others, of which the first for a key
   // counts.
   std::string for_rank(std::size_t rank) const;
@@ -36,7 +36,7 @@ struct KernelChoices {
 
 // States how large a set of samples is: a sample's number means another sample in a larger or smaller one.
 struct SetSize {
-  std::string name;  // "data", "data.blend.0"
+  std::string name;  // name such as "data", "data.blend.0"
   std::int64_t samples = 0, tokens = 0;
 
   friend bool operator==(const SetSize&, const SetSize&) = default;
@@ -45,19 +45,20 @@ struct SetSize {
 struct Manifest {
   struct File {
     std::uint64_t bytes = 0;
-    std::string checksum;  // of its header
+    std::string checksum;  // checksum of its header
   };
 
   RunIdentity run;
-  std::int64_t save = 0;  // counts the saves of the run: going back to a step and on again gives a step twice
+  std::int64_t save = 0;  // number of the save in the run: going back to a step and on again gives a step
+                          // twice
   Progress progress;
-  std::string mesh;                     // "dp=2 tp=2"; empty: one rank
-  std::vector<std::string> arithmetic;  // what each device's bits depend on, as it says it
+  std::string mesh;                     // text such as "dp=2 tp=2"; empty: one rank
+  std::vector<std::string> arithmetic;  // what each device's bits depend on, in its words
   KernelChoices choices;
   Settings recipe;
-  std::string plugins;        // plugin_record()
-  std::vector<File> files;    // named by their number
-  std::vector<SetSize> sets;  // empty: it was saved by a prun that did not say
+  std::string plugins;        // text of plugin_record()
+  std::vector<File> files;    // files named by their number
+  std::vector<SetSize> sets;  // empty if an older prun saved it
   // This digests the weights that `model.init` names (StartValues::content), which the files lack; empty:
   // they have all.
   std::string base = {};
@@ -65,15 +66,16 @@ struct Manifest {
 
 inline constexpr const char* manifest_name = "manifest.json";
 
-// Returns "rank-00000.safetensors".
+// Returns a name such as "rank-00000.safetensors".
 std::string rank_file_name(std::size_t number);
 
 // Writes one line, sealed by its checksum.
 std::string to_text(const Manifest& manifest);
 
-// Throws bad_input for anything but a text that to_text() may give, its checksum aside. `source` names it.
+// Parses a manifest; throws bad_input for anything but a text that to_text() may give, its checksum aside.
+// `source` names it.
 Manifest parse_manifest(std::string_view text, std::string_view source);
-// Throws bad_input for anything but a manifest as it was written.
+// Reads a manifest; throws bad_input for anything but one as it was written.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
 // Returns the checksum of a manifest.
 std::string manifest_checksum(const Manifest& manifest);

@@ -19,8 +19,8 @@ PieceRing::PieceRing(std::span<std::byte> memory, std::vector<std::int64_t> byte
                " bytes in memory of ", memory_.size());
 }
 
-// A piece is placed after the one before it or, where too little is left there, at the beginning, before the
-// first that is not done with.
+// Returns the place of the next piece: after the one before it or, if too little is left there, at the
+// beginning, before the first that is still in use.
 std::optional<std::int64_t> PieceRing::place_of_next() const {
   const std::int64_t size = bytes_[begun_], all = static_cast<std::int64_t>(memory_.size());
   if (held_.empty()) return 0;

@@ -1,5 +1,5 @@
-// The way of what is saved through memory: threads that read get room for one piece after the other, and who
-// writes takes them out in that order. What is there at a time is as much as the memory holds.
+// Passes what is saved through memory: threads that read get room for one piece after the other, and the
+// thread that writes takes them out in that order. The memory limits how much is there at a time.
 #pragma once
 
 #include <condition_variable>
@@ -26,7 +26,7 @@ class PieceRing {
     std::span<std::byte> bytes;
   };
   // Waits for room for the next piece, and returns it; any number of threads may call it. It returns nothing
-  // where there is no further piece, or all was given up.
+  // if there is no further piece, or all was given up.
   std::optional<Room> next_room();
   void filled(const Room& room);
 
@@ -34,14 +34,14 @@ class PieceRing {
   // means the same as above.
   std::optional<Room> take();
 
-  // Nobody waits any more, and nothing is handed out.
+  // Gives all up: no thread waits any more, and nothing is handed out.
   void give_up();
-  // Holds the caller until the last piece has been read, or all was given up.
+  // Blocks the caller until the last piece has been read, or all was given up.
   void await_read();
 
  private:
   struct LocalPart {
-    std::int64_t begin = 0, end = 0;  // of the memory, with what is left free in front of it
+    std::int64_t begin = 0, end = 0;  // bytes of the memory, with what is left free in front of them
     bool is_filled = false;
   };
   std::optional<std::int64_t> place_of_next() const;
@@ -52,10 +52,10 @@ class PieceRing {
   const std::function<void(std::size_t)> read_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<LocalPart> held_;          // pieces from the first that is not done with on
-  std::size_t done_ = 0;                // with
+  std::deque<LocalPart> held_;          // pieces from the first one in use on
+  std::size_t done_ = 0;                // number of pieces that are done with
   std::size_t begun_ = 0, filled_ = 0;  // pieces that have room; the first so many are filled
-  bool taken_ = false;                  // the first of those held
+  bool taken_ = false;                  // whether the first held piece is taken
   bool given_up_ = false;
 };
 

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// Writes "optimizer.lr from 0.001 to 0.0005, ..."
+// Writes a text such as "optimizer.lr from 0.001 to 0.0005, ...".
 std::string to_text(const std::vector<Change>& list) {
   constexpr std::size_t most = 12;
   std::string text;
@@ -27,7 +27,7 @@ bool is_layout(const std::string& key) {
   return false;
 }
 
-// What changes nothing of what is computed.
+// Says whether a key is noted elsewhere: it changes nothing of what is computed.
 bool is_told(const std::string& key) {
   return !belongs_to_a_place(key) && (!key.starts_with("run.") || key == "run.steps" || key == "run.seed");
 }

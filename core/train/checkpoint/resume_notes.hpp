@@ -9,11 +9,11 @@
 namespace prun {
 
 // Says what a resumed run takes from the checkpoint, and what has changed since it was saved: a line each.
-// `plugins` as plugin_record() has them.
+// `plugins` is from plugin_record().
 std::vector<std::string> resume_notes(const Assembly& assembly, const LoadedCheckpoint& loaded,
                                       const std::string& plugins);
 
-// What is wrong with it, or with those that were to come before it.
+// Says what is wrong with the checkpoint, or with those that were to come before it.
 std::vector<std::string> resume_warnings(const LoadedCheckpoint& loaded);
 
 }  // namespace prun

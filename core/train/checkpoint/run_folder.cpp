@@ -31,8 +31,8 @@ constexpr const char* marks_of_a_run[] = {"recipe.toml", "plugins.json", "log.js
 struct Holder {
   std::string run, host;
   std::int64_t pid = 0;
-  std::int64_t started = 0;  // as /proc counts it; together with the pid it names one process
-  std::string command;       // that has it in the place of a run; empty: a run
+  std::int64_t started = 0;  // start time as /proc counts it; together with the pid it names one process
+  std::string command;       // command that has it in place of a run; empty: a run
 };
 
 std::string this_host() {
@@ -41,7 +41,8 @@ std::string this_host() {
   return name;
 }
 
-// The 22nd word of /proc/PID/stat; the second is in parentheses and may hold any byte. 0: there is none.
+// Returns the 22nd word of /proc/PID/stat; the second is in parentheses and may hold any byte. 0 means that
+// there is none.
 std::int64_t start_of_process(std::int64_t pid) {
   std::ifstream file(detail::concat("/proc/", pid, "/stat"));
   std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -61,7 +62,7 @@ std::string to_text(const Holder& holder) {
   return json.end_object().take() + "\n";
 }
 
-// Returns nothing where a process died before it had written all.
+// Returns nothing if a process died before it had written all.
 std::optional<Holder> read_holder(const FileDescriptor& lock, const fs::path& path) {
   char text[4096];
   const ssize_t count = lock.is_open() ? ::pread(lock.get(), text, sizeof text, 0) : 0;
@@ -80,13 +81,13 @@ bool is_alive(const Holder& holder) {
   return holder.started != 0 && start_of_process(holder.pid) == holder.started;
 }
 
-// Returns "the run 'first' (pid 17 on node3)".
+// Returns a text such as "the run 'first' (pid 17 on node3)".
 std::string text_of(const Holder& holder) {
   return detail::concat(holder.command.empty() ? "the run " + in_quotes(holder.run) : holder.command,
                         " (pid ", holder.pid, " on ", holder.host, ")");
 }
 
-// `instead`: what whoever wants the folder may do.
+// `instead` says what the user who wants the folder may do.
 [[noreturn]] void refuse_second(const fs::path& folder, const std::optional<Holder>& holder,
                                 std::string_view instead) {
   throw_error(ErrorCode::bad_input, folder.string(), " is in use by ",
@@ -107,14 +108,14 @@ constexpr std::string_view for_a_command =
 
 // ------------------------------------------------------------------- the folder
 
-// The user can mend these errors, but for a disk that is full or broken.
+// Throws an error that the user can correct, unless a disk is full or broken.
 [[noreturn]] void throw_cannot(const char* action, const fs::path& path, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EIO) throw_storage_error(action, path, error);
   throw_error(ErrorCode::bad_input, "cannot ", action, " the run folder ", path.string(), ": ",
               std::generic_category().message(error), "; choose another with run.out");
 }
 
-// Links followed, so that what is moved aside is the folder and not the link to it.
+// Follows links, so that what is moved aside is the folder and not the link to it.
 fs::path real_path(const fs::path& path) {
   std::error_code ignored;
   const fs::path real = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
@@ -171,7 +172,7 @@ bool can_be_resumed(const fs::path& folder) {
 
 bool has_other_names(const struct stat& file) { return S_ISREG(file.st_mode) && file.st_nlink > 1; }
 
-// Besides those with a name of prun's, all logs: observers and comm plugins have one each.
+// Returns, besides files with a name of prun's, all logs: observers and comm plugins have one each.
 std::vector<fs::path> appended_files(const fs::path& folder) {
   std::vector<fs::path> files;
   for (const char* name : appended_names) files.push_back(folder / name);
@@ -197,7 +198,7 @@ struct Locked {
   FileDescriptor folder, lock;
 };
 
-// Nothing when the folder was moved away under it: to be tried anew.
+// Returns nothing if the folder was moved away meanwhile: then the caller tries again.
 std::optional<Locked> lock_folder(const fs::path& folder, std::string_view instead) {
   std::error_code error;
   fs::create_directories(folder, error);
@@ -217,7 +218,7 @@ std::optional<Locked> lock_folder(const fs::path& folder, std::string_view inste
   return locked;
 }
 
-// Into the lock file that was just found to have no other name.
+// Writes into the lock file that was just found to have no other name.
 void write_holder(const FileDescriptor& lock, const std::string& run, const std::string& command,
                   const fs::path& folder) {
   struct stat facts {};
@@ -283,7 +284,7 @@ RunClaim::RunClaim(const Recipe& recipe) {
   lock_file_.emplace([&] { return folder / lock_name; });
 }
 
-// The system's lock on the folder itself is the queue of those that wait.
+// Processes that wait queue at the system's lock on the folder itself.
 RunClaim::RunClaim(const fs::path& shown, const std::string& command) {
   const fs::path folder = real_path(shown);
   folder_ = open_folder(folder);
@@ -295,7 +296,7 @@ RunClaim::RunClaim(const fs::path& shown, const std::string& command) {
   lock_file_.emplace([&] { return folder / lock_name; });
 }
 
-// The lock is removed in the folder that it was made in, wherever that is now.
+// Removes the lock in the folder that it was made in, wherever that is now.
 RunClaim::~RunClaim() {
   if (lock_file_) lock_file_->leave([&] { ::unlinkat(folder_.get(), lock_name, 0); });
 }

@@ -20,34 +20,34 @@ std::filesystem::path run_folder(const Recipe& recipe);
 
 void make_folder(const std::filesystem::path& folder);
 
-// Throws bad_input where the run's folder cannot be made or written. Makes nothing.
+// Throws bad_input if the run's folder cannot be made or written. It makes nothing.
 void check_run_folder(const Recipe& recipe);
 
 // Describes the run that works in a folder, as its lock shows it to a reader.
 struct RunHolder {
   std::string run, host;
-  std::int64_t pid = 0;  // of the launcher or, where there is none, of the first rank
-  bool here = false;     // on this host, where it can be asked
-  bool alive = false;    // as far as it can be asked
+  std::int64_t pid = 0;  // pid of the launcher or, without one, of the first rank
+  bool here = false;     // whether it is on this host, so that it can be checked
+  bool alive = false;    // whether it runs, as far as that can be checked
 };
-// Nothing where no run has left its lock there; a command that has it is no run.
+// Returns nothing if no run has left its lock there; a command that holds the lock is no run.
 std::optional<RunHolder> holder_of(const std::filesystem::path& folder);
 
-// Holds the right to write there, until the end. Throws bad_input where a name that prun writes under leads
-// to a file elsewhere.
+// Holds the right to write there, until the end. Throws bad_input if a name that prun writes under leads to a
+// file elsewhere.
 class RunClaim {
  public:
   // Makes the folder. Throws bad_input when another run works in it, or when it holds one that run.resume
   // does not continue; with run.fresh that one is moved aside.
   explicit RunClaim(const Recipe& recipe);
-  // Of a command that changes the folder of a run, which must be there: no run works in it meanwhile, and
-  // another such command waits. Throws bad_input when a run does.
+  // Claims the folder of a run, which must be there, for a command that changes it: no run works in it
+  // meanwhile, and another such command waits. Throws bad_input if a run does.
   RunClaim(const std::filesystem::path& folder, const std::string& command);
   ~RunClaim();
   RunClaim(const RunClaim&) = delete;
   RunClaim& operator=(const RunClaim&) = delete;
 
-  // Where the run that was in the folder is now, if it was moved.
+  // Returns where the run that was in the folder is now, if it was moved.
   const std::optional<std::filesystem::path>& moved_to() const { return moved_to_; }
 
  private:
@@ -60,7 +60,7 @@ class RunClaim {
 class FolderInPlace {
  public:
   explicit FolderInPlace(std::filesystem::path folder);
-  // Throws storage when it was removed, moved or replaced since.
+  // Throws storage if the folder was removed, moved or replaced since.
   void check() const;
 
  private:

@@ -32,7 +32,7 @@ void RunSaves::claim_folder(std::int64_t step) {
   run_ = run;
 }
 
-// Those of this folder, so that what comes next can be saved in their place.
+// Moves the damaged ones of this folder, so that later checkpoints can be saved in their place.
 void RunSaves::move_damaged() const {
   if (!from_) return;
   for (const LoadedCheckpoint::Damaged& damaged : from_->damaged)

@@ -12,18 +12,18 @@ namespace prun {
 
 class RunSaves {
  public:
-  // `from` is the checkpoint that the run goes on from, if it does. `sets` are of its samples, `plugins` as
-  // plugin_record() has them, `base` as the manifest does.
+  // `from` is the checkpoint that the run goes on from, if it does. `sets` describe its samples, `plugins` is
+  // from plugin_record(), `base` is that of the manifest.
   RunSaves(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate,
            const std::optional<LoadedCheckpoint>& from, std::vector<SetSize> sets, std::string plugins,
            Announce others, std::function<void()> saving, std::string base = {});
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::string& plugins() const { return plugins_; }
-  // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
-  // written there; `step`: done so far.
+  // Makes the run's folder its own; throws if it is another's. The first rank does so, before anything is
+  // written there; `step` counts the steps done so far.
   void claim_folder(std::int64_t step);
-  // These do as CheckpointSaver's.
+  // These do the same as CheckpointSaver's.
   void make_room() { saver().make_room(); }
   void try_out() { saver().try_out(folder_); }
   void begin(const Progress& progress, const SavedSums& sums);
@@ -44,9 +44,9 @@ class RunSaves {
   const Announce others_;
   const std::function<void()> saving_;
   const std::string base_;
-  RunIdentity run_;                       // the first rank's, once it has claimed the folder
-  std::int64_t saves_ = 0;                // of the run so far, likewise
-  std::optional<CheckpointSaver> saver_;  // once it is needed
+  RunIdentity run_;                       // set on the first rank, once it has claimed the folder
+  std::int64_t saves_ = 0;                // saves of the run so far, set likewise
+  std::optional<CheckpointSaver> saver_;  // made once it is needed
 };
 
 }  // namespace prun

@@ -14,12 +14,12 @@ namespace prun {
 struct SavedPiece {
   std::size_t slice = 0;
   std::uint64_t chunk = 0;
-  std::int64_t first = 0, count = 0;  // of the slice's elements
+  std::int64_t first = 0, count = 0;  // range of the slice's elements
   std::int64_t bytes = 0;
-  std::int32_t read = 0;  // of the plan, whose bytes it has
+  std::int32_t read = 0;  // read of the plan that has its bytes
 };
 
-// In the order in which they are to be read: that of the plan's reads, as far as there are any.
+// Returns pieces in the order in which they must be read: that of the plan's reads, as far as there are any.
 std::vector<SavedPiece> pieces_of(const std::vector<HeldSlice>& slices, const Plan& plan);
 
 // Reads the piece as it is stored: a float that is stored in two halves gives those, one after the other.

@@ -23,7 +23,7 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-// Returns where the name of a key's table ends, where there may be several of it: "strategy" of
+// Returns where the name of a key's table ends, if there may be several of it: "strategy" of
 // "strategy.0.plugin".
 std::size_t end_of_list(const std::string& key) {
   for (std::size_t dot = key.find('.'); dot != std::string::npos; dot = key.find('.', dot + 1)) {
@@ -35,7 +35,7 @@ std::size_t end_of_list(const std::string& key) {
 }
 
 struct Table {
-  std::string place, list;  // "strategy.0", "strategy"
+  std::string place, list;  // texts such as "strategy.0" and "strategy"
   std::vector<std::pair<std::string, recipe::Value>> values;
 };
 
@@ -45,8 +45,8 @@ void write(recipe::TomlWriter& out, const Table& table) {
 
 }  // namespace
 
-// "strategy.0.plugin" is the key `plugin` of the first [[strategy]], "optimizer.schedule.kind" the key
-// `schedule.kind` of [optimizer].
+// Writes settings as TOML: "strategy.0.plugin" is the key `plugin` of the first [[strategy]],
+// "optimizer.schedule.kind" the key `schedule.kind` of [optimizer].
 std::string to_toml(const Settings& settings) {
   std::vector<Table> tables, items;  // items of lists come behind the others
   for (const auto& [key, text] : settings) {

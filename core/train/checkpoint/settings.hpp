@@ -1,4 +1,4 @@
-// A recipe as keys and values, to be compared with another one.
+// Represents a recipe as keys and values, to be compared with another one.
 #pragma once
 
 #include <string>
@@ -22,7 +22,7 @@ std::string to_toml(const Settings& settings);
 bool belongs_to_a_place(std::string_view key);
 
 struct Change {
-  std::string key, before, now;  // "nothing" where there is no value
+  std::string key, before, now;  // values; "nothing" if there is none
 };
 // Returns changes in the order of the keys.
 std::vector<Change> changes(const Settings& before, const Settings& now);

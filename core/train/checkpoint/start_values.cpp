@@ -51,7 +51,7 @@ class CheckpointStart final : public StartValues {
         if (has(parameter)) check(parameter, layer);
   }
 
-  // What is there of some layers must be there of all.
+  // Says whether the weights have a parameter: one that is there for some layers must be there for all.
   bool has(Id parameter) const override {
     if (program_.value(parameter).added_by.empty()) return true;
     const std::int64_t layers = program_.segment(program_.value(parameter).segment).repeat;
@@ -71,7 +71,8 @@ class CheckpointStart final : public StartValues {
     load_floats(tensor.type, bytes, to);
   }
   std::string digest() const override { return manifest_checksum(files_.manifest()); }
-  // The manifest has checksums of what has those of all bytes, which are looked at as they are read.
+  // The manifest has checksums of the headers, which have those of all bytes; these are compared as bytes are
+  // read.
   std::string content(std::size_t) const override { return digest(); }
   const Manifest& manifest() const { return files_.manifest(); }
 
@@ -93,7 +94,7 @@ class CheckpointStart final : public StartValues {
 
 // ------------------------------------------------------------------- whether the model is the same
 
-// It takes the model section alone; `seq` is a choice of the training run.
+// Says whether a key of the model section describes the model; `seq` is a choice of the training run.
 bool describes_model(std::string_view key) {
   return key.starts_with("model.") && key != "model.seq" && key != "model.init" && key != "model.adapter" &&
          key != "model.config";
@@ -104,7 +105,8 @@ bool is_same(const Recipe& recipe, const std::string& key, const std::string& te
   return entry && entry->value == recipe::parse_value(entry->option.type, text);
 }
 
-// Weights in another model than they were trained in compute something else, and nobody would see it.
+// Checks the model: weights in another model than they were trained in compute something else, without any
+// sign of it.
 void check_model(const Recipe& recipe, const Settings& trained, const std::string& where) {
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
   const Settings now = settings_of(recipe);
@@ -118,7 +120,7 @@ void check_model(const Recipe& recipe, const Settings& trained, const std::strin
   }
 }
 
-// What begins by changing nothing may begin beside any weights.
+// Says whether a parameter begins by changing nothing: such a one may begin beside any weights.
 bool changes_nothing(const Program& program, Id parameter) {
   const Id copied = program.value(parameter).copy_of, original = copied == none ? parameter : copied;
   const std::vector<LowRankChange>& changes = program.low_ranks();
@@ -157,7 +159,7 @@ std::unique_ptr<StartValues> open_from(const fs::path& where, const Recipe& reci
   return start;
 }
 
-// Adapters of PEFT's, and beside them what else there is.
+// Starts from adapters of PEFT's, and beside them from other weights.
 class AdapterStart final : public StartValues {
  public:
   AdapterStart(const Program& program, const fs::path& folder, std::unique_ptr<StartValues> others)
@@ -179,7 +181,7 @@ class AdapterStart final : public StartValues {
   std::string content(std::size_t threads) const override { return others_ ? others_->content(threads) : ""; }
 
  private:
-  // What the folder says of itself is more than the shapes of its tensors do.
+  // Maps the folder: its own description says more than the shapes of its tensors do.
   static ForeignMap map_of(const Program& program, const fs::path& folder) {
     ForeignMap map = adapter_map(program);
     check_adapter_config(program, folder);

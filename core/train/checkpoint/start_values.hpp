@@ -1,5 +1,5 @@
-// Reads what parameters start from where that is not the seed (`model.init`): a directory that others wrote,
-// or a checkpoint, of which only the weights are taken.
+// Reads what parameters start from if that is not the seed (`model.init`): a foreign directory, or a
+// checkpoint, of which only the weights are taken.
 #pragma once
 
 #include <filesystem>
@@ -19,14 +19,14 @@ class StartValues {
   virtual bool has(Id parameter) const = 0;
   // Reads elements [first, first + to.size()) of a parameter of a layer.
   virtual void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const = 0;
-  // What ranks must have alike.
+  // Digests what all ranks must have alike.
   virtual std::string digest() const = 0;
   // Digests every byte, so that checkpoints can leave out what is there.
   virtual std::string content(std::size_t threads) const = 0;
 };
 
-// Returns null where the recipe names none. All headers have been read then: an Error says what is missing,
-// damaged or of another shape, and where the recipe's model is another one than the weights were trained in.
+// Returns null if the recipe names none. All headers have been read then: an Error says what is missing,
+// damaged or of another shape, or that the recipe's model is another one than the weights were trained in.
 // What a strategy added is missing too unless run.changed names that strategy.
 std::unique_ptr<StartValues> open_start_values(const Recipe& recipe, const Program& program,
                                                PluginHost& plugins);
@@ -34,11 +34,11 @@ inline std::unique_ptr<StartValues> open_start_values(const Assembly& assembly, 
   return open_start_values(assembly.recipe(), assembly.program(), plugins);
 }
 
-// Opens what `model.init` names, for a resumed run: values that its checkpoints leave to it. Returns null
-// where they hold all.
+// Opens what `model.init` names, for a resumed run: values that its checkpoints leave to it. Returns null if
+// they hold all.
 std::unique_ptr<StartValues> open_base(const Recipe& recipe, const Program& program, PluginHost& plugins);
 bool has_base(const Program& program);
-// Throws where it is not as it was when the checkpoint was saved.
+// Throws if the base is not as it was when the checkpoint was saved.
 void check_base(const StartValues& base, const std::string& content, const Recipe& recipe,
                 std::size_t threads);
 

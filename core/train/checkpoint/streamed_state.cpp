@@ -16,7 +16,7 @@ std::vector<std::int64_t> sizes_of(const std::vector<SavedPiece>& pieces) {
   return sizes;
 }
 
-// As much as was planned, and no more than can be used.
+// Returns as much as was planned, and no more than can be used.
 std::int64_t buffer_bytes(const Assembly& assembly, const std::vector<SavedPiece>& pieces) {
   std::int64_t all = 0, largest = 0;
   for (const SavedPiece& piece : pieces) {
@@ -48,7 +48,7 @@ void StreamedState::begin(const SavedSums& sums) {
   report_read(0);
 }
 
-// Reads of the plan of which this rank saves nothing are over with those before them.
+// Reports reads as done: those of the plan of which this rank saves nothing are done with those before them.
 void StreamedState::report_read(std::size_t pieces) {
   if (pieces == pieces_.size()) return gate_.open();
   if (const std::int32_t next = pieces_[pieces].read; next > 0) gate_.pass(next - 1);
@@ -58,7 +58,7 @@ void StreamedState::await_go_on() {
   if (!gate_.holds_back()) ring_->await_read();
 }
 
-// Where it ends early, nothing of it is kept, and nobody need wait for what is not read any more.
+// Writes the file. If it ends early, nothing of it is kept, and no call waits any more for what is not read.
 bool StreamedState::write(const std::filesystem::path& file, const std::stop_token& stop,
                           const std::function<void()>& wrote) {
   std::exception_ptr failed;

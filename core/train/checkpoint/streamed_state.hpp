@@ -47,7 +47,7 @@ class StreamedState final : public SavedState {
   std::optional<PieceRing> ring_;
   StreamedSums sums_;
   std::mutex mutex_;
-  std::exception_ptr trouble_;  // of a thread that reads
+  std::exception_ptr trouble_;  // error of a thread that reads
 };
 
 }  // namespace prun

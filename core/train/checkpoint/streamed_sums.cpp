@@ -34,7 +34,7 @@ StreamedSums::StreamedSums(const SavedSums& wanted, const std::vector<HeldSlice>
   for (const HeldSlice& slice : slices) sums_.push_back({0, slice.slice.count});
 }
 
-// Of two halves, the upper one is a tensor of its own.
+// Adds a piece: of two halves, the upper one is a tensor of its own.
 void StreamedSums::add(const HeldSlice& slice, const SavedPiece& piece, std::span<const std::byte> bytes) {
   if (wanted_.empty() || !wanted_[piece.slice]) return;
   const bool halves = slice.rounded != none;

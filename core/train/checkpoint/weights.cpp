@@ -15,8 +15,8 @@
 namespace prun {
 namespace {
 
-// Elements of a parameter, and where this rank holds them: in the parameter, in its master copy, in what
-// passes read in its place, or in several of these.
+// Names elements of a parameter, and where this rank holds them: in the parameter, in its master copy, in
+// what passes read in its place, or in several of these.
 struct Filling {
   Id parameter = none;
   std::int64_t layer = 0;
@@ -24,8 +24,8 @@ struct Filling {
   std::vector<HeldRun> places;
 };
 
-// Only what this rank holds is ever made, and that once: runs are cut where multiples of `most` elements lie
-// in the whole parameter, so that the pieces of both are the same ones.
+// Returns the fillings: only what this rank holds is made, and that once. Runs are cut where multiples of
+// `most` elements lie in the whole parameter, so that the pieces of both are the same.
 std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   std::vector<Filling> list;
   assembly.each_parameter([&](Id id, std::int32_t instance) {
@@ -53,7 +53,7 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   return list;
 }
 
-// Calls draw(filling, numbers): where a filling's numbers come from.
+// Calls draw(filling, numbers), which gives a filling's numbers.
 using Draw = std::function<void(const Filling& filling, std::span<float> numbers)>;
 
 Draw from_seed(const Assembly& assembly) {
@@ -68,10 +68,10 @@ Draw from_seed(const Assembly& assembly) {
   };
 }
 
-// What a thread has to fill parameters with: draws, converts and copies one piece at a time.
+// Holds what a thread needs to fill parameters: it draws, converts and copies one piece at a time.
 class Filler {
  public:
-  // For pieces of that many elements, and that many bytes of what they are converted to.
+  // Takes the number of elements of a piece, and of the bytes that they are converted to.
   Filler(DeviceInterface& device, std::int64_t elements, std::int64_t converted_bytes)
       : numbers_(device, elements * size_of(DType::f32)), converted_(device, converted_bytes) {}
 
@@ -99,7 +99,7 @@ class Filler {
 
 namespace {
 
-// All of them, or those that are chosen.
+// Fills all parameters, or those that are chosen.
 void fill(const Assembly& assembly, const PlanMemory& memory, const StartValues* start,
           const std::set<Id>* chosen) {
   // A piece stays in a core's cache; for a copy to a device it is long enough to be worth its start, and from

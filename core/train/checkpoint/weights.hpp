@@ -9,10 +9,10 @@
 
 namespace prun {
 
-// Fills parameters (and master copies) from `start` or, where there is none of it, from the seed and their
-// names; optimizer state starts at zero.
+// Fills parameters (and master copies) from `start` or, if that lacks them, from the seed and their names;
+// optimizer state starts at zero.
 void initialize(const Assembly& assembly, const PlanMemory& memory, const StartValues* start = nullptr);
-// Those parameters alone, from the seed, and what an optimizer keeps beside them is zero.
+// Fills only those parameters, from the seed, and zeroes what an optimizer keeps beside them.
 void initialize_new(const Assembly& assembly, const PlanMemory& memory, const std::set<Id>& parameters);
 // Initializes what no checkpoint holds (Value::in_base).
 void initialize_base(const Assembly& assembly, const PlanMemory& memory, const StartValues& base);

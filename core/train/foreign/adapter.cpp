@@ -17,8 +17,8 @@ constexpr const char* adapter_prefix = "base_model.model.";
 // Describes a matrix of the library's to which a change applies.
 struct Changed {
   const LowRankChange* change;
-  std::string path;                  // of its module
-  std::vector<std::string> out, in;  // dimensions of the weight, as they lie there
+  std::string path;                  // path of its module
+  std::vector<std::string> out, in;  // dimensions of the weight, in their order there
   bool inputs_first = false;
 };
 
@@ -27,7 +27,7 @@ std::string name_of_parameter(const Program& program, Id id) {
   return program.segment(value.segment).name + "." + value.name;
 }
 
-// Returns what a tensor says of its dimensions, by its own.
+// Returns the dimensions of a tensor in groups, one for each of its own.
 std::vector<std::vector<std::string>> groups_of(const Value& weight, std::string_view dims) {
   std::vector<std::vector<std::string>> groups;
   if (dims.empty())
@@ -49,7 +49,7 @@ bool is_of(const Program& program, const LowRankChange& change, const ForeignTen
          tensor.end == change.end;
 }
 
-// Whether all of a group are dimensions that the weight sums over, or none.
+// Says whether all of a group are dimensions that the weight sums over, or none are.
 std::optional<bool> are_inputs(const Value& weight, std::size_t in_dims,
                                const std::vector<std::string>& group) {
   std::size_t inputs = 0;
@@ -94,7 +94,7 @@ std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-// Its part of a dimension has another name in `up`.
+// Returns the dimensions of `up`, in which its part of a dimension has another name.
 std::vector<std::string> dims_of_up(const Program& program, const Changed& changed) {
   const Value &weight = program.value(changed.change->weight), &up = program.value(changed.change->up);
   std::vector<std::string> names = changed.out;
@@ -107,7 +107,7 @@ std::vector<std::string> dims_of_up(const Program& program, const Changed& chang
   return names;
 }
 
-// By this PEFT finds them among the model's: what follows the layer's number, or all.
+// Returns the name by which PEFT finds modules among the model's: what follows the layer's number, or all.
 std::string target_of(const std::string& path) {
   const std::size_t star = path.find("*.");
   return star == std::string::npos ? path : path.substr(star + 2);

@@ -13,7 +13,8 @@ constexpr JsonLimits limits{std::size_t{16} << 20, 1'000'000, 32};
 
 // ------------------------------------------------------------------- a config.json as Options
 
-// Returns null where it is absent, or null. A value that should be a table and is none would else be ignored.
+// Returns null if the member is absent, or null. A value that should be a table and is none would otherwise
+// be ignored.
 const JsonValue* find(const JsonValue& root, std::string_view key) {
   const JsonValue* value = &root;
   std::size_t end = 0;
@@ -27,7 +28,7 @@ const JsonValue* find(const JsonValue& root, std::string_view key) {
   return value;
 }
 
-// What is wrong here reaches the user under the plugin's name.
+// Reports an error here to the user under the plugin's name.
 template <class Get>
 Status read(void* config, Text key, const char* wanted, Get&& get) {
   return guard([&] {
@@ -140,7 +141,7 @@ ConfigWriterApi writer_to(ConfigValues& values) {
 std::string config_text(const ConfigValues& values) {
   JsonWriter json;
   json.begin_object();
-  std::string table;  // that is open
+  std::string table;  // name of the open table
   const auto open = [&](const std::string& name) {
     if (name == table) return;
     if (!table.empty()) json.end_object();

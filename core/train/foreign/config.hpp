@@ -23,7 +23,7 @@ class ConfigFile {
   const std::filesystem::path& path() const { return path_; }
   // Returns its model_type.
   const std::string& kind() const { return root_.at("model_type").as_string(); }
-  // As plugins read it; lives as long as this.
+  // Returns the members as plugins read them; they live as long as this.
   OptionsApi api() const;
 
  private:
@@ -33,14 +33,14 @@ class ConfigFile {
 
 // Holds what a model states, by key: its options, or members of a config.json.
 struct ConfigValues : std::vector<std::pair<std::string, recipe::Value>> {
-  std::vector<std::string> nulls;  // members that are there and say nothing
+  std::vector<std::string> nulls;  // members that are null
 };
 
-// Adds what a plugin says.
+// Returns a writer that adds what a plugin writes.
 ConfigWriterApi writer_to(ConfigValues& values);
 
-// Writes a config.json: "rope_scaling.factor" becomes a member of a member. Which tokens begin and end a text
-// stays open.
+// Writes a config.json: "rope_scaling.factor" becomes a member of a member. It does not state which tokens
+// begin and end a text.
 std::string config_text(const ConfigValues& values);
 
 }  // namespace prun

@@ -18,7 +18,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// Names of other files are no business of a directory's.
+// Says whether a name is plain: a directory must not name other files.
 bool is_plain_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
          name.find('\0') == std::string::npos;
@@ -90,7 +90,7 @@ const ForeignDirectory::Tensor* ForeignDirectory::find(std::string_view name) co
   return found == tensors_.end() ? nullptr : &found->second;
 }
 
-// A checksum for each tensor, in pieces so that threads share them and pages are let go.
+// Computes a checksum for each tensor, in pieces so that threads share them and pages are freed.
 std::string ForeignDirectory::content(std::size_t threads) const {
   constexpr std::uint64_t most = std::uint64_t{64} << 20;
   struct Piece {

@@ -29,7 +29,7 @@ class ForeignDirectory {
 
   const std::filesystem::path& folder() const { return folder_; }
   const std::map<std::string, Tensor, std::less<>>& tensors() const { return tensors_; }
-  // Returns nullptr when there is none.
+  // Returns a tensor, or nullptr if there is none.
   const Tensor* find(std::string_view name) const;
   // Digests all names, types, shapes and places, so that two directories can be distinguished without their
   // data.

@@ -39,7 +39,7 @@ bool holds(const ForeignPiece& piece, const Extents& index) {
   return true;
 }
 
-// Is a piece, opened for one layer.
+// Holds a piece, opened for one layer.
 struct Opened {
   const ForeignPiece* piece;
   const ForeignDirectory::Tensor* tensor;
@@ -47,7 +47,7 @@ struct Opened {
   Gather gather;
   std::int64_t size;
   Extents strides;
-  std::int64_t first = INT64_MAX, end = 0;  // elements that were read lie between these
+  std::int64_t first = INT64_MAX, end = 0;  // range of the elements that were read
 
   std::int64_t offset(const Extents& index) const {
     std::int64_t at = piece->offset();
@@ -58,7 +58,7 @@ struct Opened {
     first = std::min(first, offset);
     end = std::max(end, offset + (count - 1) * strides.back() + 1);
   }
-  // Its pages count as the process's while they are mapped in.
+  // Frees pages, which count as the process's while they are mapped in.
   void let_go() const {
     if (first < end)
       tensor->file->let_go(*tensor->entry, static_cast<std::uint64_t>(first * size),
@@ -113,7 +113,7 @@ void ForeignReader::check(const ForeignPiece& piece, std::int64_t layer) const {
 DType ForeignReader::type_of(Id parameter, std::int64_t layer) const {
   std::set<SafetensorsType> types;
   for (const ForeignPiece& piece : map_.pieces(parameter)) types.insert(tensor(piece, layer).entry->type);
-  // Runs keep fp16 only where they compute in it: fp32 holds all of it.
+  // Runs keep fp16 only if they compute in it: fp32 holds all of it.
   const DType common = types.size() == 1 ? to_dtype(*types.begin()).value_or(DType::f32) : DType::f32;
   return common == DType::f16 ? DType::f32 : common;
 }

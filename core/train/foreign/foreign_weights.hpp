@@ -10,15 +10,15 @@ namespace prun {
 
 class ForeignReader {
  public:
-  // Throws where the directory lacks a tensor of the program's parameters, has one of another shape, of a
-  // type that is not read, or one that nobody asks for. All must outlive this.
+  // Throws if the directory lacks a tensor of the program's parameters, has one of another shape, of a type
+  // that is not read, or one that the program does not need. All arguments must outlive this.
   ForeignReader(const Program& program, const ForeignMap& map, const ForeignDirectory& directory);
 
   // Reads elements [first, first + to.size()) of a parameter of a layer. Every number that fp32, bf16 and
-  // fp16 hold is a float exactly. Throws where one is not finite, naming tensor and element.
+  // fp16 hold is a float exactly. Throws if one is not finite, naming tensor and element.
   void read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const;
-  // Returns the type that all tensors of a parameter have; fp32 where they differ or prun does not compute
-  // with it.
+  // Returns the type that all tensors of a parameter have; fp32 if they differ or prun does not compute with
+  // it.
   DType type_of(Id parameter, std::int64_t layer) const;
 
  private:

@@ -76,7 +76,7 @@ class PieceReader {
   ForeignPiece piece_;
 };
 
-// Those of one name are one tensor, in the order in which they are listed.
+// Joins pieces of one name, which are one tensor, in the order in which they are listed.
 void join(std::vector<ForeignPiece>& pieces) {
   std::map<std::string_view, std::int64_t> rows;
   for (ForeignPiece& piece : pieces) {

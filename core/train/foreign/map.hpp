@@ -12,18 +12,18 @@
 
 namespace prun {
 
-// Describes a tensor there, or some of its first dimension: it is a box of a parameter, whose dimensions have
+// Describes a tensor there, or part of its first dimension: it is a box of a parameter, whose dimensions have
 // another order.
 struct ForeignPiece {
   std::string name;  // * stands for the layer
   std::int64_t first_layer = 0;
-  Extents shape;                   // of the whole tensor, as its file says it
-  std::int64_t row = 0;            // of the tensor's first dimension: where the box begins
-  Extents start, extent;           // of the box, by dimension of the parameter
-  std::vector<std::size_t> order;  // the parameter's dimensions as they lie there, the slowest first
+  Extents shape;                   // shape of the whole tensor, as its file states it
+  std::int64_t row = 0;            // begin of the box in the tensor's first dimension
+  Extents start, extent;           // box, by dimension of the parameter
+  std::vector<std::size_t> order;  // the parameter's dimensions in their order there, the slowest first
 
   std::string name_of(std::int64_t layer) const;
-  // Returns how far apart elements are there that follow each other along a dimension of the parameter.
+  // Returns the distance there between elements that follow each other along a dimension of the parameter.
   Extents strides() const;
   // Returns the number of the tensor's elements before the box.
   std::int64_t offset() const { return row * (elements_of(shape) / shape.front()); }
@@ -31,7 +31,7 @@ struct ForeignPiece {
 
 class ForeignMap {
  public:
-  // Throws where the plugin's list does not give every element of each parameter once. The list need not have
+  // Throws if the plugin's list does not give every element of each parameter once. The list need not have
   // what a strategy has added.
   ForeignMap(const Program& program, ModelInterface& model);
   // Maps the parameters that a list names, and no others. The list is checked as a model's is.
@@ -39,7 +39,7 @@ class ForeignMap {
 
   bool has(Id parameter) const { return pieces_.count(parameter) != 0; }
   const std::vector<ForeignPiece>& pieces(Id parameter) const { return pieces_.at(parameter); }
-  // The names that a tensor may go by, the first of them preferred.
+  // Returns the names that a tensor may have, the first of them preferred.
   std::vector<std::string> spellings(const std::string& name) const;
   // Says whether a tensor is not part of the model.
   bool ignores(std::string_view name) const;

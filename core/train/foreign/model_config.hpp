@@ -10,7 +10,7 @@ namespace prun {
 // compute.
 ConfigValues options_from(const ConfigFile& config, const PluginLibrary& model);
 
-// `context` is as build() has it.
+// Returns the config that the model writes; `context` is that of build().
 ConfigValues written_config(ModelInterface& model, const ModelContext& context);
 
 }  // namespace prun
