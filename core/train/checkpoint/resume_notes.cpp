@@ -27,7 +27,7 @@ bool is_layout(const std::string& key) {
   return false;
 }
 
-// Says whether a key is noted elsewhere: it changes nothing of what is computed.
+// Says whether a change of the key is reported: some keys change nothing of what is computed.
 bool is_told(const std::string& key) {
   return !belongs_to_a_place(key) && (!key.starts_with("run.") || key == "run.steps" || key == "run.seed");
 }

@@ -1,4 +1,4 @@
-// The signals that stop a run, as a descriptor that a loop can wait for.
+// Catches the signals that stop a run, in a descriptor that a loop can wait for.
 #pragma once
 
 #include <signal.h>
@@ -7,18 +7,18 @@
 
 namespace prun {
 
-// Signals that stop a run arrive in a descriptor while this lives.
+// Has signals that stop a run arrive in a descriptor while this lives.
 class CaughtSignals {
  public:
   CaughtSignals();
-  // One that comes when all is over must not change how the launcher ends.
+  // A signal that comes when all is over must not change how the launcher ends.
   ~CaughtSignals();
   CaughtSignals(const CaughtSignals&) = delete;
   CaughtSignals& operator=(const CaughtSignals&) = delete;
 
   int fd() const { return fd_.get(); }
   const sigset_t& mask_before() const { return before_; }
-  // Returns the next one, or 0.
+  // Returns the next signal, or 0.
   int take();
 
  private:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t unsent_limit = answer_limit + (std::size_t{1} << 20);
 
-// A process that dies closes its connection; a host or a link that is gone does not.
+// Says how a connection ended: a process that dies closes its connection; a host or a link that is gone does
+// not.
 const char* end_by(int error) {
   return error == 0 || error == ECONNRESET || error == EPIPE
              ? "ended without a word"

@@ -1,4 +1,4 @@
-// Is one connection of the rendezvous, in an epoll set. Nothing here blocks.
+// Holds one connection of the rendezvous, in an epoll set. Nothing here blocks.
 #pragma once
 
 #include <chrono>
@@ -23,16 +23,17 @@ class Connection {
   void rename(std::uint64_t id);
   Clock::time_point since() const { return since_; }
 
-  // What does not go at once goes with write(), when there is room.
+  // Sends bytes; what does not go at once goes with write(), when there is room.
   void send(std::string_view bytes);
   void write();
-  // It ends once everything is sent.
+  // Ends the connection once everything is sent.
   void close_when_sent() { closing_ = true; }
 
-  // What has come, as much of the buffer as there is; empty: nothing now, or the connection has ended.
+  // Returns what has come, as much of the buffer as there is; it is empty if there is nothing now, or the
+  // connection has ended.
   std::string_view read(std::span<char> buffer);
 
-  // Ends it, unless it has ended: how, for whoever reads of it.
+  // Ends the connection, unless it has ended; `how` is for messages about it.
   void end(const char* how = "ended without a word");
   bool ended() const { return how_ != nullptr; }
   const char* how() const { return how_; }

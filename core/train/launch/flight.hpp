@@ -27,28 +27,28 @@ enum class FlightKind : std::uint32_t {
 
 inline constexpr std::size_t flight_events = 256;
 inline constexpr std::size_t flight_communicators = 16;
-inline constexpr std::size_t flight_text = 40;     // bytes of a text that are kept
-inline constexpr int flight_ranks = 1024;          // a communicator's members are below it
-inline constexpr std::uint32_t no_group = 0xffff;  // of an event that belongs to no watched communicator
+inline constexpr std::size_t flight_text = 40;     // most bytes kept of a text
+inline constexpr int flight_ranks = 1024;          // a communicator's members have numbers below it
+inline constexpr std::uint32_t no_group = 0xffff;  // group of an event outside watched communicators
 
 struct FlightEvent {
-  std::uint64_t number = 0;  // counts all events of the rank
-  std::int64_t time_ns = 0;  // of the host's monotonic clock
+  std::uint64_t number = 0;  // number among all events of the rank
+  std::int64_t time_ns = 0;  // time of the host's monotonic clock
   std::int64_t step = -1;
   FlightKind kind = FlightKind::note;
   std::uint32_t group = no_group;
-  std::uint64_t sequence = 0;  // of a collective, within its communicator
+  std::uint64_t sequence = 0;  // number of a collective in its communicator
   std::string text;
 };
 
 struct FlightCommunicator {
   std::string name;
-  std::uint64_t id = 0;  // of the whole name and the members: the same on each member
+  std::uint64_t id = 0;  // id of the whole name and the members: the same on each member
   std::vector<int> members;
-  std::uint64_t entered = 0, left = 0;  // the last collective entered and left; the first is 1
-  bool waiting = false;                 // for the others, in the last one entered: the rank has done its part
+  std::uint64_t entered = 0, left = 0;  // last collective entered and left; the first is 1
+  bool waiting = false;                 // whether the rank has done its part, and waits for the others
   std::int64_t entered_ns = 0;
-  std::string operation;  // of the last one entered
+  std::string operation;  // operation of the last one entered
 
   bool inside() const { return entered > left; }
 };
@@ -56,20 +56,20 @@ struct FlightCommunicator {
 struct FlightSnapshot {
   std::int64_t step = -1;
   bool in_step = false;
-  std::int64_t saved_ns = 0;  // when a save got on last; 0: none has
+  std::int64_t saved_ns = 0;  // when a save advanced last; 0: none has
   std::vector<FlightCommunicator> communicators;
-  std::vector<FlightEvent> events;  // oldest first
+  std::vector<FlightEvent> events;  // events, oldest first
 };
 
 std::int64_t flight_now_ns();
 
 struct FlightLayout;
 
-// Is the rank's side.
+// Writes a flight record: this is the rank's side.
 class FlightRecorder {
  public:
-  FlightRecorder();                 // in private memory: nobody reads it from outside
-  explicit FlightRecorder(int fd);  // in memory made by make_flight_record()
+  FlightRecorder();                 // writes to private memory, which is not read from outside
+  explicit FlightRecorder(int fd);  // writes to memory made by make_flight_record()
   ~FlightRecorder();
   FlightRecorder(const FlightRecorder&) = delete;
   FlightRecorder& operator=(const FlightRecorder&) = delete;
@@ -79,19 +79,18 @@ class FlightRecorder {
   void begin_call(std::string_view name);
   void end_call(std::string_view name);
   void note(std::string_view text);
-  // A save gets on.
+  // Notes that a save advances.
   void saving();
 
-  // Is called before the first collective of a communicator. Members are ranks. Only the first 16
-  // communicators are watched, and ranks below flight_ranks; for others this leaves a note and returns a
-  // number that enter(), wait() and leave() accept.
+  // Adds a communicator, before its first collective. Members are ranks. Only the first 16 communicators are
+  // watched, and ranks below flight_ranks; for others this leaves a note and returns a number that enter(),
+  // wait() and leave() accept.
   int add_communicator(std::string_view name, std::span<const int> members);
   // These frame each collective, and one thread at a time calls them for each communicator. All members count
   // the same.
   void enter(int communicator, std::string_view operation);
   void leave(int communicator);
-  // Is called between them: it says whether the rank has handed over its part and waits for the other
-  // members.
+  // Notes, between these two, whether the rank has handed over its part and waits for the other members.
   void wait(int communicator, bool waiting);
 
   FlightSnapshot snapshot() const;
@@ -106,7 +105,7 @@ class FlightRecorder {
 // pull it away from under a reader.
 FileDescriptor make_flight_record();
 
-// Is the launcher's side.
+// Reads a flight record: this is the launcher's side.
 class FlightView {
  public:
   explicit FlightView(int fd);
@@ -123,13 +122,13 @@ class FlightView {
 // Decodes what the bytes of a record say, whatever they are.
 FlightSnapshot decode_flight(std::span<const std::byte> bytes);
 
-// Returns "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in forward" or "before the first
-// step", as the end of a sentence. With `now_ns` it also says for how long.
+// Returns the end of a sentence, such as "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in
+// forward" or "before the first step". With `now_ns` it also says for how long.
 std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::int64_t> now_ns = {});
-// Returns "all_reduce (number 345 of 'dp')": the exchange that was entered last, and whether it was left. It
-// is empty where none was.
+// Returns a text such as "all_reduce (number 345 of 'dp')": the exchange that was entered last, and whether
+// it was left. It is empty if there was none.
 std::string last_exchange(const FlightSnapshot& snapshot);
-// "it was in step 12, in forward", "it was before the first step": a sentence of such a description.
+// Returns a sentence of such a description: "it was in step 12, in forward", "it was before the first step".
 std::string it_was(const std::string& doing);
 
 }  // namespace prun

@@ -18,7 +18,7 @@ namespace prun {
 using FlightWord = std::atomic<std::uint64_t>;
 static_assert(sizeof(FlightWord) == 8 && FlightWord::is_always_lock_free);
 
-inline constexpr std::uint64_t flight_magic = 0x31746867696c6670;  // "pflight1"
+inline constexpr std::uint64_t flight_magic = 0x31746867696c6670;  // text "pflight1"
 inline constexpr std::size_t flight_text_words = flight_text / 8;
 inline constexpr std::size_t flight_member_words = flight_ranks / 64;
 
@@ -58,7 +58,8 @@ struct FlightLayout {
 
 inline constexpr std::size_t flight_layout_words = sizeof(FlightLayout) / 8;
 
-// Throw where a descriptor is not that of a record, or it cannot be mapped. fd < 0: private memory.
+// Throws if a descriptor is not that of a record; the next function also if it cannot be mapped. fd < 0:
+// private memory.
 void check_flight_record(int fd);
 void* map_flight_record(int fd, bool writable);
 

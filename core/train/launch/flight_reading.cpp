@@ -1,4 +1,4 @@
-// Implements the side that reads a record: its own, another process', or bytes that were kept.
+// Implements the side that reads a record: the process' own, another's, or bytes that were kept.
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Words {
     return word;
   }
   std::int64_t next_signed() { return static_cast<std::int64_t>(next()); }
-  // Ends at the first zero; what does not belong on a terminal is replaced.
+  // Reads a text up to the first zero; characters that do not belong on a terminal are replaced.
   std::string text() {
     char bytes[flight_text];
     for (std::size_t i = 0; i < flight_text_words; ++i) {

@@ -17,7 +17,8 @@ std::string for_how_long(std::int64_t since_ns, std::optional<std::int64_t> now_
   return text;
 }
 
-// The call that is under way, the last one begun where several queues have one. Empty: none is.
+// Returns the call that is under way, the last one begun if several queues have one; it is empty if there is
+// none.
 std::string call_under_way(const FlightSnapshot& snapshot) {
   std::multiset<std::string> ended;
   for (std::size_t i = snapshot.events.size(); i-- > 0;) {

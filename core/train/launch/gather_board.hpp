@@ -1,4 +1,4 @@
-// What the groups of ranks bring together at the rendezvous, until all of a group have come.
+// Holds what groups of ranks contribute at the rendezvous, until all of a group have come.
 #pragma once
 
 #include <chrono>
@@ -25,23 +25,23 @@ class GatherBoard {
     Clock::time_point deadline{};
     bool done = false;
   };
-  // Those of a gather who have not come: the first, and all in words.
+  // Names the members of a gather who have not come: the first, and all in words.
   struct Absent {
     int first = -1;
     std::string text;
   };
 
-  // Adds what a rank brings; the gather that it is for. Throws comm_failed where no honest rank says that.
+  // Adds a rank's contribution, and returns its gather. Throws comm_failed if no honest rank could say that.
   Gather& add(int rank, int world, GatherRequest request, Clock::time_point now);
-  // One that is not done and that the rank is still to come to; null: there is none.
+  // Returns a gather that is not done and that the rank has not come to yet, or null.
   const Gather* waiting_for(int rank) const;
-  // One that is not done and late; null: there is none.
+  // Returns a gather that is not done and late, or null.
   const Gather* late(Clock::time_point now) const;
   static Absent absent_of(const Gather& gather);
   void end_all();
-  // Those that are done are forgotten.
+  // Forgets gathers that are done.
   void sweep();
-  // Visits the times at which each of them is late.
+  // Visits the times at which each gather is late.
   template <class Body>
   void each_deadline(Body&& body) const {
     for (const auto& gather : gathers_) body(gather->deadline);

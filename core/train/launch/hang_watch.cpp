@@ -14,7 +14,7 @@ struct Waiting {
   const FlightCommunicator* in = nullptr;
 };
 
-// The collective that the rank has been in for longest.
+// Returns the collective that the rank has been inside for longest.
 const FlightCommunicator* longest_inside(const FlightSnapshot& flight) {
   const FlightCommunicator* found = nullptr;
   for (const FlightCommunicator& communicator : flight.communicators)
@@ -35,8 +35,8 @@ bool has_left(const WatchedRank& rank, const FlightCommunicator& collective) {
   return false;
 }
 
-// The member that holds the collective up: one that is stopped inside or before it, or else one that has not
-// entered it, best one that waits for nobody itself. -1: all are inside.
+// Returns the member that delays the collective: one that is stopped inside or before it, or otherwise one
+// that has not entered it, preferably one that waits for no other itself. -1 means that all are inside.
 int missing_member(NumberedView<WatchedRank> ranks, const Waiting& waiting) {
   int missing = -1;
   for (const int member : waiting.in->members) {
@@ -50,8 +50,9 @@ int missing_member(NumberedView<WatchedRank> ranks, const Waiting& waiting) {
   return missing;
 }
 
-// Where all members have entered and some wait for the others: one that does not wait, best one that is
-// inside (its comm plugin does not get on), or else one that went on without the others. -1: there is none.
+// Returns, if all members have entered and some wait for the others, one that does not wait: preferably one
+// that is inside (its comm plugin does not advance), otherwise one that went on without the others. -1 means
+// that there is none.
 int idle_member(NumberedView<WatchedRank> ranks, const Waiting& waiting) {
   int inside = -1, gone_on = -1;
   bool somebody_waits = false;
@@ -100,7 +101,7 @@ Hang blame_inside(NumberedView<WatchedRank> ranks, const Waiting& by, std::int64
                        (culprit == by.rank ? std::string() : waiting_text(by, now_ns))};
 }
 
-// From one that waits to the one it waits for, until somebody waits for nobody.
+// Follows from one rank that waits to the one it waits for, until a rank waits for no other.
 Hang follow(NumberedView<WatchedRank> ranks, Waiting at, std::int64_t now_ns) {
   if (const char* standstill = ranks[at.rank].standstill)
     return {at.rank, standstill + (" inside " + collective_text(*at.in))};

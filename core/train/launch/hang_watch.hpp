@@ -18,27 +18,27 @@ inline constexpr const char* silent_text =
 struct WatchedRank {
   FlightSnapshot flight;
   bool ended = false;
-  const char* standstill = nullptr;  // why it does not get on, where that is known: one of the texts above
+  const char* standstill = nullptr;  // why it does not advance, if that is known: one of the texts above
 };
 
 struct Hang {
   int culprit = -1;
-  std::string
-      reason;  // "has not reached all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1 s"
+  std::string reason;  // "has not reached all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1
+                       // s"
 };
 
 // Returns a hang when a rank has been inside one collective for longer than `limit`. The culprit is a member
 // that is stopped, or that has not entered it; if that one waits itself, it is the one at the end of the
 // chain. If all have entered it, it is a member that does not wait in it for the others. While the save of
-// some rank gets on, others may wait for it: time counts from when it last did.
+// some rank advances, others may wait for it: time counts from its last advance.
 std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit);
 
-// Finds a rank that is stopped while no other runs any more: nobody waits for it in a collective then.
+// Finds a rank that is stopped when no other runs any more: then no rank waits for it in a collective.
 class StoppedAlone {
  public:
   using Clock = std::chrono::steady_clock;
-  // Something once that has been so for `limit`, as far as it was called meanwhile.
+  // Returns a hang once that has been so for `limit`, as far as this was called meanwhile.
   std::optional<Hang> find(NumberedView<WatchedRank> ranks, Clock::time_point now,
                            std::chrono::milliseconds limit);
 
@@ -46,8 +46,8 @@ class StoppedAlone {
   std::optional<Clock::time_point> since_;
 };
 
-// "all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1 s": what this rank has been inside for
-// longer than `limit`.
+// Returns what this rank has been inside for longer than `limit`, as in "all_reduce (number 5 of 'dp'), in
+// which rank 1 has waited for 2.1 s".
 std::optional<std::string> long_wait(const FlightSnapshot& flight, int rank, std::int64_t now_ns,
                                      std::chrono::milliseconds limit);
 

@@ -12,9 +12,9 @@
 
 namespace prun {
 
-// While it lives it tells the rendezvous what this rank's flight record says, and gives the run up when the
-// rendezvous itself stands still while this rank waits in a collective. A rank that does not come to its end
-// within two seconds of a hang is ended with the exit code of one: what holds it up cannot be asked to stop.
+// Reports to the rendezvous, while it lives, what this rank's flight record says, and gives the run up when
+// the rendezvous itself stands still while this rank waits in a collective. A rank that does not end within
+// two seconds of a hang is ended with the exit code of one: what blocks it cannot be asked to stop.
 class Heartbeat {
  public:
   // `failed` says why the run fails, once it does.

@@ -1,4 +1,4 @@
-// One reader for each launcher; then they are compared.
+// Reads the variables of each launcher, and then compares the results.
 #include "train/launch/identity.hpp"
 
 #include <charconv>
@@ -57,7 +57,7 @@ std::optional<Identity> from_prun(const Environment& environment) {
   return read(environment, prun_names);
 }
 
-// Either name alone is common for other reasons.
+// Requires both names: either one alone is common for other reasons.
 bool has_rank_and_world(const Environment& environment) {
   return environment("RANK") && environment("WORLD_SIZE");
 }
@@ -72,7 +72,8 @@ std::optional<Identity> from_torchrun(const Environment& environment) {
   return read(environment, torchrun_names);
 }
 
-// WORLD_SIZE counts pods or, of newer operators, the processes that torchrun would start in them.
+// Reads a pod's variables: WORLD_SIZE counts pods or, with newer operators, the processes that torchrun would
+// start in them.
 std::optional<Identity> from_kubernetes(const Environment& environment) {
   if (!is_pod(environment)) return {};
   const bool newer = environment("PET_NNODES") && environment("PET_NODE_RANK");
@@ -138,7 +139,7 @@ std::string master_host(const Environment& environment, const Identity& who) {
   return host;
 }
 
-// Runs that share a host should not meet: the port comes from the name of the job.
+// Returns a port made from the name of the job, so that runs on one host do not meet.
 int port_of_job(const Environment& environment) {
   std::string job;
   for (const char* name : {"SLURM_JOB_ID", "SLURM_STEP_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"})
@@ -160,7 +161,7 @@ std::string said(const Identity& who) {
   return detail::concat(who.how, " says rank ", who.rank, " of ", who.world);
 }
 
-// Reads the launchers named, or the one that PRUN_LAUNCHER asks for.
+// Reads the launchers named, or the one that PRUN_LAUNCHER selects.
 std::vector<Identity> read_all(const Environment& environment) {
   struct Reader {
     const char* how;

@@ -8,16 +8,16 @@
 
 namespace prun {
 
-// Returns the value of a variable; nothing when it is not set.
+// Returns the value of a variable, or nothing when it is not set.
 using Environment = std::function<std::optional<std::string>(const std::string& name)>;
 Environment process_environment();
 
 struct Identity {
   int rank = 0;
   int world = 1;
-  int local_rank = 0;  // among the ranks of this host
+  int local_rank = 0;  // number among the ranks of this host
   int local_world = 1;
-  std::string how;  // "prun", "torchrun", "srun", "mpirun" or "kubernetes"
+  std::string how;  // launcher: "prun", "torchrun", "srun", "mpirun" or "kubernetes"
 
   // Rank 0 listens here. Ranks that prun started do not use it: they have a socket each.
   std::string master_host;
@@ -26,7 +26,7 @@ struct Identity {
   bool one_host() const { return local_world == world; }
 };
 
-// Returns "prun 3/8": what ps, top and pgrep call a rank.
+// Returns a title such as "prun 3/8": what ps, top and pgrep call a rank.
 std::string rank_title(int rank, int world);
 
 // Returns nothing when this process is no rank. Throws bad_input, naming the variables, for numbers that

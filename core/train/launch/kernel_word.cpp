@@ -30,7 +30,8 @@ std::optional<std::int64_t> count_in(const std::string& path, const std::string&
   return {};
 }
 
-// Records of the kernel's log come one by one until there is none; some may have been overwritten meanwhile.
+// Reads the kernel's log, whose records come one by one until there is none; some may have been overwritten
+// meanwhile.
 std::string log_text(const std::string& path) {
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   std::string text;
@@ -73,7 +74,7 @@ bool has_risen(const std::optional<std::int64_t>& before, const std::optional<st
 
 std::string limit_text(const std::string& path) {
   const std::string text(trim(text_of(path)));
-  constexpr double no_limit = 1e18;  // the old version writes a number that is as good as none
+  constexpr double no_limit = 1e18;  // the old version writes a number that means no limit
   const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
   if (!number || std::stod(text) > no_limit) return "";
   return "; its limit is " + size_text(std::stod(text)) + ", in " + path;

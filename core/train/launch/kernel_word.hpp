@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// Where it says so; some may be missing or not for us to read.
+// Names the kernel's files; some may be missing or unreadable for this process.
 struct KernelFiles {
   std::string membership = "/proc/self/cgroup", groups = "/sys/fs/cgroup";
   std::string counters = "/proc/vmstat", log = "/dev/kmsg";
@@ -17,7 +17,7 @@ struct KernelFiles {
 
 class KernelWord {
  public:
-  // Notes what it has counted so far. Ranks are in the control group of who starts them.
+  // Notes what the kernel has counted so far. Ranks are in the control group of the process that starts them.
   explicit KernelWord(KernelFiles files = {});
 
   // Returns one sentence about a process that SIGKILL has ended.
@@ -25,8 +25,8 @@ class KernelWord {
 
  private:
   struct Group {
-    std::string limit;                  // file
-    std::optional<std::int64_t> kills;  // of its processes, for memory
+    std::string limit;                  // file with the limit
+    std::optional<std::int64_t> kills;  // memory kills of its processes
   };
   Group group() const;
   std::optional<std::string> line_about(pid_t pid) const;

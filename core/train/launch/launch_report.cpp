@@ -31,7 +31,7 @@ void LaunchReport::tell(const RankFailure& failure, pid_t pid,
   const std::string what = failure.what.empty() ? "failed" : failure.what;
   const std::string ended =
       detail::concat("prun: rank ", options_.number_of(failure.rank), " (pid ", pid, ") ", what);
-  if (options_.share) return options_.say(ended);  // ranks of several hosts have said the rest themselves
+  if (options_.share) return options_.say(ended);  // ranks of several hosts report the rest themselves
   options_.say(ended + "; " + it_was(failure.doing));
   if (!failure.said.empty()) options_.say(detail::concat("prun: rank ", failure.rank, ": ", failure.said));
   report_others(failure, when_it_failed);
@@ -39,7 +39,8 @@ void LaunchReport::tell(const RankFailure& failure, pid_t pid,
   report_next(failure);
 }
 
-// What each rank did last, those that did the same on one line; the odd one is marked where ranks wait.
+// Reports what each rank did last, those that did the same on one line; the odd one is marked where ranks
+// wait.
 void LaunchReport::report_others(const RankFailure& failure,
                                  std::span<const FlightSnapshot> when_it_failed) const {
   std::vector<std::pair<std::string, std::vector<int>>> others;

@@ -12,7 +12,8 @@ namespace prun {
 
 class LaunchReport {
  public:
-  // Made before the ranks are: what is told counts from then. `options`, which must outlive it, say where to.
+  // It is made before the ranks are: the kernel's counts are compared with those of that time. `options`,
+  // which must outlive it, say where to report.
   explicit LaunchReport(const LaunchOptions& options) : options_(options) {}
 
   // Reports why the run fails. `when_it_failed` is what all ranks did then.

@@ -1,6 +1,5 @@
-// One loop over signals, ranks that end, the rendezvous and the time. What it looks after is in
-// launch/rank_group.hpp, what it finds in launch/rank_failures.hpp, what it tells in
-// launch/launch_report.hpp.
+// Runs one loop over signals, ranks that end, the rendezvous and the time. The ranks are in
+// launch/rank_group.hpp, failures in launch/rank_failures.hpp, reports in launch/launch_report.hpp.
 #include "train/launch/launcher.hpp"
 
 #include <poll.h>
@@ -33,8 +32,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto patience_after_report = 1s;  // for the rank that reported to end by itself
-constexpr auto reap_limit = 3s;             // after SIGKILL; longer only where the kernel holds a process
+constexpr auto patience_after_report = 1s;  // the rank that reported may end by itself for so long
+constexpr auto reap_limit = 3s;             // limit after SIGKILL; longer only if the kernel holds a process
 constexpr auto longest_nap = 250ms;
 
 LaunchOptions with_voice(LaunchOptions options) {
@@ -45,7 +44,7 @@ LaunchOptions with_voice(LaunchOptions options) {
   return options;
 }
 
-// A rank that ends with 128 + a stop signal did what it was asked to.
+// Says whether a rank was stopped: one that ends with 128 + a stop signal did as told.
 bool is_stop(int status) { return WIFEXITED(status) && is_stop_code(WEXITSTATUS(status)); }
 
 class Launch {
@@ -90,7 +89,7 @@ class Launch {
   StoppedAlone stopped_alone_;
   Clock::time_point next_watch_{};
   std::optional<Clock::time_point> kill_at_, killed_at_;
-  int stop_signal_ = 0;  // passed on
+  int stop_signal_ = 0;  // signal that was passed on
   int stop_status_ = 0;  // exit code of a rank that stopped
   bool stopped_early_ = false;
   bool killed_by_user_ = false;
@@ -158,7 +157,7 @@ void Launch::take_signals() {
   while (const int signal = signals_.take()) {
     if (stop_signal_ != 0 && signal == SIGINT) {
       killed_by_user_ = true;
-      kill_all();  // first: a terminal that stands still may hold up the words
+      kill_all();  // done first, since a terminal that stands still may block the report
       options_.say("prun: second SIGINT: all ranks are killed");
     }
     if (stop_signal_ != 0) continue;
@@ -198,23 +197,23 @@ void Launch::watch() {
 
 void Launch::note_end(int rank, int status) {
   if (killed_at_ || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) return;
-  if (failures_.empty() && is_stop(status)) {  // the others agreed with it
+  if (failures_.empty() && is_stop(status)) {  // the others agreed with this rank
     // A rank that only agreed to stop reports SIGTERM.
     if (stop_status_ == 0 || stop_status_ == 128 + SIGTERM) stop_status_ = WEXITSTATUS(status);
     return began(rank) ? kill_by(Clock::now() + options_.stop_limit) : stop_early();
   }
   if (WIFSIGNALED(status) && stop_signal_ != 0 && WTERMSIG(status) == stop_signal_) {
-    // It had not come so far as to handle the signal.
+    // The rank had not yet begun to handle the signal.
     stop_status_ = 128 + stop_signal_;
     return stop_early();
   }
   fail_by(rank, status);
 }
 
-// Ranks of several hosts have records of their own, and a word of their own about it.
+// Says whether a rank has begun; ranks of several hosts have records of their own, and report it themselves.
 bool Launch::began(int rank) const { return options_.share || ranks_[rank].flight.snapshot().step >= 0; }
 
-// Before the first step a rank ends alone, and others that wait for it may fail because of that.
+// Stops early: before the first step a rank ends alone, and others that wait for it may fail because of that.
 void Launch::stop_early() {
   stopped_early_ = true;
   kill_by(Clock::now() + options_.grace);
@@ -224,10 +223,10 @@ void Launch::fail_by(int rank, int status) {
   RankFailure& failure = failures_.of(rank, ranks_);
   failure.what = how_it_ended(status);
   failure.killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
-  // One that was late keeps its code, however it ends when it learns of that.
+  // A rank that was late keeps its code, however it ends when it learns of that.
   if (failure.exit_code != exit_code(ErrorCode::hang))
     failure.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : exit_code(ErrorCode::rank_died);
-  // What it said, if it did, has settled that already.
+  // If the rank reported, its report has settled that already.
   if (failure.said.empty())
     failure.consequence = WIFEXITED(status) && WEXITSTATUS(status) == exit_code(ErrorCode::comm_failed);
   kill_by(Clock::now() + options_.grace);

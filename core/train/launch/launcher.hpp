@@ -13,27 +13,29 @@
 
 namespace prun {
 
-// This host's ranks of a run that spans several: they meet where the environment says rank 0 listens, and
-// tell themselves what goes wrong.
+// Describes this host's ranks of a run that spans several hosts: they meet where the environment says rank 0
+// listens, and report errors themselves.
 struct ShareOfHost {
-  int first = 0;  // rank
+  int first = 0;  // number of a rank
   int world = 0;
 };
 
 struct LaunchOptions {
   int ranks = 1;
-  std::optional<ShareOfHost> share;  // nothing: all ranks are here
+  std::optional<ShareOfHost> share;  // without it, all ranks are here
   std::string program = "/proc/self/exe";
-  std::vector<std::string> arguments;  // with a name as the first; each rank is given its own
-  std::vector<std::pair<std::string, std::string>> environment;  // added for every rank
+  std::vector<std::string> arguments;  // arguments, with a name as the first; each rank gets its own
+  std::vector<std::pair<std::string, std::string>> environment;  // variables added for every rank
   std::vector<std::string> shared_folder_variables;  // name the ranks' folder in shared memory, unless set
-  std::chrono::milliseconds hang_limit{0};           // in one collective; 0: not watched
-  std::chrono::milliseconds grace{200};              // for the others once a rank has failed
-  std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // for the others once a rank has stopped
-  std::function<void(std::string_view line)> say;                  // default: stderr
-  std::function<std::string()> next = {};  // what to type after a rank was lost; nothing: nobody knows
+  std::chrono::milliseconds hang_limit{0};           // limit of one collective; 0: not watched
+  std::chrono::milliseconds grace{200};              // time for the others once a rank has failed
+  std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // time for the others once a rank has
+                                                                   // stopped
+  std::function<void(std::string_view line)> say;                  // by default, it writes to stderr
+  std::function<std::string()> next = {};  // returns what to type after a rank was lost; empty: unknown
 
-  // Return the number in the run of a rank that is counted among this host's, and how many the run has.
+  // Returns the number in the run of a rank that is counted among this host's; the next function returns how
+  // many ranks the run has.
   int number_of(int rank) const { return share ? share->first + rank : rank; }
   int world() const { return share ? share->world : ranks; }
 };

@@ -7,7 +7,7 @@
 namespace prun {
 namespace {
 
-// What others have set about ranks would contradict this launch.
+// Variables that other launchers have set for ranks would contradict this launch.
 constexpr const char* foreign_variables[] = {"RANK",
                                              "WORLD_SIZE",
                                              "LOCAL_RANK",

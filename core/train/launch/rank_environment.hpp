@@ -8,9 +8,9 @@
 
 namespace prun {
 
-// Returns all of it, as NAME=value: this process' own without the variables of other launchers, and what
-// makes it `rank` of this host. `shared_folder` is its path, or empty. `socket` and `record` are descriptors
-// that it inherits where all ranks are here.
+// Returns all variables, as NAME=value: this process' own without those of other launchers, and those that
+// make it `rank` of this host. `shared_folder` is its path, or empty. `socket` and `record` are descriptors
+// that it inherits if all ranks are here.
 std::vector<std::string> environment_of_rank(const LaunchOptions& options, int rank,
                                              const std::string& shared_folder, int socket, int record);
 

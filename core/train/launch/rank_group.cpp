@@ -38,7 +38,8 @@ std::vector<int> RankGroup::ended() const {
   return killed;
 }
 
-// Before it is reaped its number is still its own, and so is its group's: what it started goes with it.
+// Kills and reaps a rank's group: before the rank is reaped its number is still its own, and so is its
+// group's, so what it started is killed with it.
 std::optional<int> RankGroup::reap(int rank) {
   LaunchedRank& ended = ranks_[rank];
   ::kill(-ended.process.pid, SIGKILL);

@@ -15,7 +15,7 @@ namespace prun {
 struct LaunchedRank {
   RankProcess process;
   FlightView flight;
-  std::optional<int> status;  // once reaped
+  std::optional<int> status;  // set once it is reaped
 };
 
 class RankGroup {
@@ -25,18 +25,17 @@ class RankGroup {
   const LaunchedRank& operator[](int rank) const { return ranks_[rank]; }
   bool all_gone() const;
 
-  // To each that is not reaped; kill() takes what they started as well.
+  // Sends a signal to each rank that is not reaped; kill() reaches what they started as well.
   void signal(int signal) const;
   void kill() const;
-  // Those that have ended and are not reaped. Those that were killed come first: what ended with a code at
-  // the same time may have noticed.
+  // Returns ranks that have ended and are not reaped. Those that were killed come first: what ended with a
+  // code at the same time may have noticed.
   std::vector<int> ended() const;
-  // Returns the system's status of how it ended, and kills what it started. Returns nothing where it still
-  // runs.
+  // Returns the system's status of how it ended, and kills what it started. Returns nothing if it still runs.
   std::optional<int> reap(int rank);
 
   std::vector<FlightSnapshot> snapshots() const;
-  // Returns them as find_hang() takes them.
+  // Returns the ranks as find_hang() takes them.
   std::vector<WatchedRank> watched() const;
 
  private:

@@ -25,7 +25,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-// An empty stdin: ranks lead groups of their own, which must not read from the terminal.
+// Gives an empty stdin: ranks lead groups of their own, which must not read from the terminal.
 void detach_stdin() {
   const int null = ::open("/dev/null", O_RDONLY);
   if (null > 0) {
@@ -34,11 +34,11 @@ void detach_stdin() {
   }
 }
 
-// Says the error number into `trouble` when the program does not run.
+// Writes the error number into `trouble` if the program does not run.
 [[noreturn]] void become(const RankStart& start, char* const* arguments, char* const* environment,
                          pid_t launcher, int trouble) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != launcher) ::_exit(1);  // it died before the line above
+  if (::getppid() != launcher) ::_exit(1);  // the launcher died before the line above
   ::setpgid(0, 0);
   detach_stdin();
   for (const int fd : start.inherited) ::fcntl(fd, F_SETFD, 0);
@@ -76,7 +76,7 @@ RankProcess start_rank(const RankStart& start) {
   throw_error(ErrorCode::bad_input, "cannot run ", in_quotes(start.program), ": ", std::strerror(reason));
 }
 
-// The state follows the program's name, which is in parentheses and may hold any byte.
+// Reads the state, which follows the program's name in parentheses; that may hold any byte.
 char process_state(pid_t pid) {
   char text[512];
   std::snprintf(text, sizeof text, "/proc/%d/stat", pid);

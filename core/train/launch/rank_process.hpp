@@ -16,8 +16,8 @@ namespace prun {
 
 struct RankStart {
   std::string program;
-  std::vector<std::string> arguments;    // with the name as the first
-  std::vector<std::string> environment;  // all of it, as NAME=value
+  std::vector<std::string> arguments;    // arguments, with the name as the first
+  std::vector<std::string> environment;  // whole environment, as NAME=value
   std::vector<int> inherited;            // descriptors above 2 to keep open
   std::optional<cpu_set_t> cores;
   sigset_t signal_mask;
@@ -25,14 +25,14 @@ struct RankStart {
 
 struct RankProcess {
   pid_t pid = -1;
-  FileDescriptor pidfd;  // readable once it has ended
+  FileDescriptor pidfd;  // readable once the process has ended
 };
 
 // Returns when the program runs; throws bad_input when it cannot be run. The calling thread must live as long
 // as the rank: the system ties the rank's life to it.
 RankProcess start_rank(const RankStart& start);
 
-// Returns 'T' for stopped, 'Z' for ended but not reaped, as /proc says; 0 when there is no such process.
+// Returns 'T' for stopped, 'Z' for ended but not reaped, as /proc says; 0 if there is no such process.
 char process_state(pid_t pid);
 
 }  // namespace prun

@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr auto hello_limit = 2s;
 constexpr auto listening_pause = 100ms;
 constexpr int spare_strangers = 16;
-constexpr int accepts_at_once = spare_strangers;  // a rank among them is heard before it has to make room
+constexpr int accepts_at_once = spare_strangers;  // so that a rank is heard before it has to make room
 
 }  // namespace
 
@@ -77,7 +77,8 @@ void Reception::greet(FileDescriptor socket) {
   strangers_.emplace(id, std::move(stranger));
 }
 
-// The oldest unknown peer goes: an honest rank needs such a place for one round trip only.
+// Makes room: the oldest unknown peer is dropped, since an honest rank needs such a place for one round trip
+// only.
 void Reception::make_room() {
   sweep();
   if (strangers_.size() > most_strangers_) strangers_.erase(strangers_.begin());
@@ -92,8 +93,8 @@ void Reception::process(std::uint64_t id, bool has_room, bool has_more) {
   if (!stranger.connection || stranger.connection->ended()) strangers_.erase(found);
 }
 
-// Bytes are read up to the size of a hello, and no further before its proof is checked. Who was refused has
-// nothing more to say.
+// Reads bytes up to the size of a hello, and no further before its proof is checked. A peer that was refused
+// is not read any more.
 void Reception::read(Stranger& stranger) {
   if (stranger.hello.size() == hello_size) return stranger.connection->end();
   std::array<char, hello_size> buffer;

@@ -26,18 +26,18 @@ class Reception {
   // Ids of unknown peers begin at `first_id`; that of the port is 0.
   Reception(int epoll, int world, std::uint64_t first_id, Judge judge, LetIn let_in);
 
-  // At most world + 16 may be without a proof of the token at once; then the oldest of them has to go. Each
-  // has two seconds.
+  // At most world + 16 peers may be without a proof of the token at once; then the oldest of them is dropped.
+  // Each has two seconds.
   void listen(FileDescriptor listener, std::string token);
 
   // Handles the port's events, and those of unknown peers.
   void accept_all();
   void process(std::uint64_t id, bool has_room, bool has_more);
   void expire(Clock::time_point now);
-  // When expire() has something to do.
+  // Returns when expire() has something to do.
   std::optional<Clock::time_point> deadline() const;
 
-  // That somebody came with another token, in a sentence; empty: nobody did.
+  // Returns a sentence if some peer came with another token; otherwise it is empty.
   const std::string& wrong_token() const { return wrong_token_; }
 
  private:
@@ -64,7 +64,7 @@ class Reception {
   std::string token_, wrong_token_;
   bool paused_ = false;
   Clock::time_point resume_at_{};
-  std::map<std::uint64_t, Stranger> strangers_;  // by age
+  std::map<std::uint64_t, Stranger> strangers_;  // strangers by age
 };
 
 }  // namespace prun

@@ -30,7 +30,7 @@ void RemoteWatch::take(int rank, FlightReport report, std::int64_t now_ns) {
   if (limit > 0ms && (limit_ == 0ms || limit < limit_)) limit_ = limit;
 }
 
-// What a silent rank was inside of when it was last heard of it may have left since.
+// A silent rank may have left since what it was inside of when it last reported.
 std::vector<WatchedRank> RemoteWatch::watched(std::int64_t now_ns) const {
   const std::int64_t silence = nanoseconds(longest_silence(limit_));
   std::vector<WatchedRank> all;

@@ -30,10 +30,10 @@ using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto goodbye_limit = 10s;
-constexpr auto failed_goodbye_limit = 1s;  // the others have been told, or cannot be
-constexpr auto late_limit = 5s;            // for those that have not come yet, to be told why the run fails
+constexpr auto failed_goodbye_limit = 1s;  // limit when the others have been told, or cannot be
+constexpr auto late_limit = 5s;            // late ranks may come so long, to be told why the run fails
 constexpr auto send_limit = 10s;
-constexpr auto answer_slack = 10s;  // beyond the server's own limit
+constexpr auto answer_slack = 10s;  // time beyond the server's own limit
 constexpr std::string_view descriptor_prefix = "fd:";
 
 // Runs rank 0's server in a thread of its own.
@@ -45,7 +45,7 @@ class HostedServer {
     server_.adopt(0, std::move(own_end));
     thread_ = start_thread("the rendezvous", [this] { run(); });
   }
-  // It is destroyed when rank 0's own end has said goodbye.
+  // Destroys the server when rank 0's own end has said goodbye.
   ~HostedServer() {
     ::eventfd_write(wake_.get(), 1);
     thread_.join();
@@ -54,7 +54,7 @@ class HostedServer {
  private:
   void run() {
     ::prctl(PR_SET_NAME, "prun-meeting");
-    std::optional<Clock::time_point> left;  // when rank 0 itself did
+    std::optional<Clock::time_point> left;  // time when rank 0 itself left
     while (!left || !over(*left)) {
       int wait = server_.wait_ms();
       if (left) wait = wait < 0 ? 50 : std::min(wait, 50);
@@ -74,8 +74,8 @@ class HostedServer {
     return waited >= (server_.all_came() ? failed_goodbye_limit : late_limit);
   }
 
-  // The first to fail is named once, by the rank that everybody is connected to. Who was lost without having
-  // reported is told to all even if nobody waits for it yet.
+  // Passes on failures. The first to fail is named once, by the rank that all are connected to. A rank that
+  // was lost without having reported is told to all even if no rank waits for it yet.
   void pass_on_failures() {
     std::vector<RankReport> reports = server_.take_reports();
     for (RankReport& lost : server_.take_lost()) reports.push_back(std::move(lost));
@@ -87,7 +87,8 @@ class HostedServer {
     }
   }
 
-  // At once: the rank that it should have been will be waited for. Strangers cannot end the run by it.
+  // Mentions a wrong token at once: the rank that the peer should have been will be waited for. Strangers
+  // cannot end the run by it.
   void mention_wrong_token() {
     if (server_.wrong_token().empty() || mentioned_) return;
     std::fprintf(stderr, "prun: %s\n", server_.wrong_token().c_str());
@@ -104,19 +105,19 @@ class HostedServer {
 
 struct Rendezvous::State {
   int rank = 0, world = 1;
-  std::string server_name;  // for messages
+  std::string server_name;  // name for messages
   FileDescriptor socket;
   std::unique_ptr<HostedServer> hosted;
   std::thread receiver;
 
-  std::mutex calls;    // one call at a time
-  std::mutex sending;  // frames go out whole
-  std::mutex mutex;    // guards what follows
+  std::mutex calls;    // allows one call at a time
+  std::mutex sending;  // keeps frames whole
+  std::mutex mutex;    // guards the members below
   std::condition_variable changed;
   std::optional<std::vector<std::string>> result;
   std::optional<Error> failure;
   std::function<void(const Error&)> handler;
-  std::optional<Clock::time_point> told;  // what has not been heard yet
+  std::optional<Clock::time_point> told;  // last report that has not been answered yet
   bool leaving = false, ended = false;
 
   bool send(std::string_view frame, std::chrono::seconds limit);
@@ -223,8 +224,8 @@ FileDescriptor inherited_socket(const std::string& place) {
               identity.world, ": ", why);
 }
 
-// Makes one attempt. Returns nothing when it is worth another: nobody is there yet, or too many others pushed
-// it out.
+// Makes one attempt. Returns nothing if another is worth it: no server is there yet, or too many peers pushed
+// this one out.
 std::optional<FileDescriptor> knock(const Identity& identity, const std::string& token, Deadline deadline) {
   auto socket = connect_to(identity.master_host, identity.master_port, deadline);
   if (!socket) return {};
@@ -330,7 +331,7 @@ std::vector<std::string> Rendezvous::all_gather(std::string_view channel, std::s
   std::unique_lock lock(s.mutex);
   const auto over = [&] { return s.result || s.failure; };
   if (!s.changed.wait_for(lock, limit + answer_slack, over)) {
-    lock.unlock();  // for good: an answer that comes later belongs to no call
+    lock.unlock();  // for good, since an answer that comes later belongs to no call
     s.fail(Error(ErrorCode::comm_failed,
                  detail::concat(s.server_name, " does not answer in ", in_quotes(channel))));
     lock.lock();
@@ -347,7 +348,7 @@ void Rendezvous::report_failure(ErrorCode code, std::string_view message) noexce
     const std::string frame = make_frame(FrameType::report, encode(FailureText{code, std::string(message)}));
     if (state_->socket.is_open()) state_->send(frame, 1s);
   } catch (...) {
-    // Out of memory; the rank's end tells the rest.
+    // Memory is exhausted; the rank's end reports the rest.
   }
 }
 
@@ -363,7 +364,7 @@ void Rendezvous::tell(const FlightReport& report) noexcept {
     }
     s.send(frame, send_limit);
   } catch (...) {
-    // Out of memory: the next one may go through.
+    // Memory is exhausted; the next report may go through.
   }
 }
 

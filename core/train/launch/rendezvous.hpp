@@ -1,6 +1,6 @@
-// A rank's way to the other ranks, for what is small and rare: agreeing at the start, exchanging addresses of
-// communicators, barriers, and saying why it fails. The other end is the launcher, or a thread in rank 0 when
-// somebody else started the ranks.
+// Connects a rank with the other ranks, for what is small and rare: agreeing at the start, exchanging
+// addresses of communicators, barriers, and saying why it fails. The other end is the launcher, or a thread
+// in rank 0 if another launcher started the ranks.
 #pragma once
 
 #include <chrono>
@@ -28,8 +28,8 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Every member gives bytes (4 MiB at most) and gets those of all in the order of `members`, which is the
-  // same for all and holds this rank. It blocks; members make their calls in the same order. Throws
+  // Gathers: every member gives bytes (4 MiB at most) and gets those of all in the order of `members`, which
+  // is the same for all and contains this rank. It blocks; members make their calls in the same order. Throws
   // comm_failed when a member, the server or the run is gone, and hang when a member does not come within
   // `limit`.
   std::vector<std::string> all_gather(std::string_view channel, std::span<const int> members,
@@ -40,21 +40,21 @@ class Rendezvous {
     all_gather(channel, members, {}, limit);
   }
 
-  // The one sentence why this rank fails. comm_failed marks it as a consequence: another rank's own reason
-  // goes first. Never throws: the rank is about to end anyway.
+  // Reports in one sentence why this rank fails. comm_failed marks it as a consequence: another rank's own
+  // reason comes first. It never throws: the rank is about to end anyway.
   void report_failure(ErrorCode code, std::string_view message) noexcept;
 
-  // Tells the server what this rank's flight record says. Nothing happens while the last report has not been
-  // heard: a server that stands still is not told any more.
+  // Reports to the server what this rank's flight record says. It does nothing while the last report has not
+  // been answered: a server that stands still gets no more reports.
   void tell(const FlightReport& report) noexcept;
-  // For how long the server has not answered such a report; zero: it has.
+  // Returns for how long the server has not answered such a report, or zero if it has.
   std::chrono::milliseconds unanswered() const;
   // Acts as if the server had reported a failure.
   void give_up(const Error& why);
 
-  // Called once, from a thread of the rendezvous or of give_up(), when another rank or the server is gone or
-  // has failed; at once if that is so already. It is for aborting communicators. It must not call the
-  // rendezvous.
+  // Sets a handler, which a thread of the rendezvous or of give_up() calls once, when another rank or the
+  // server is gone or has failed; at once if that is so already. It is for aborting communicators. It must
+  // not call the rendezvous.
   void on_failure(std::function<void(const Error&)> handler);
 
  private:

@@ -29,7 +29,7 @@ void put(std::string& out, const Digest& digest) {
   out.append(reinterpret_cast<const char*>(digest.data()), digest.size());
 }
 
-// Reads from the front; once something is missing it stays false.
+// Reads from the front; once something is missing, it stays false.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -51,7 +51,7 @@ class Reader {
     const std::uint64_t low = number();
     return low | std::uint64_t{number()} << 32;
   }
-  // Fit for a terminal; empty and bad when it is longer than it may be.
+  // Reads a text, made fit for a terminal; it is empty and bad if it is longer than allowed.
   std::string text(std::size_t longest) {
     const std::uint32_t size = number();
     if (size > longest) good_ = false;

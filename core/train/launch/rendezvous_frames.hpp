@@ -41,25 +41,27 @@ bool proves_token(const Hello& hello, std::string_view token, const Digest& serv
 
 std::string make_verdict(Admission verdict, std::string_view token, const Digest& server_random,
                          const Hello& hello);
-// Nothing when it is malformed, or says welcome without knowing the token.
+// Returns nothing if it is malformed, or says welcome without knowing the token.
 std::optional<Admission> check_verdict(std::string_view bytes, std::string_view token,
                                        const Digest& server_random, const Digest& client_random,
                                        std::int32_t rank);
 
 enum class FrameType : std::uint32_t {
-  gather = 1,  // rank: a contribution
-  report,      // rank: why it fails
-  goodbye,     // rank: ends in good order
-  result,      // server: all contributions
-  failed,      // server: the run has failed, and why
-  flight,      // rank: what its flight record says
-  heard,       // server: it has taken one of those
+  gather = 1,  // from a rank: a contribution
+  report,      // from a rank: why it fails
+  goodbye,     // from a rank: it ends in good order
+  result,      // from the server: all contributions
+  failed,      // from the server: the run has failed, and why
+  flight,      // from a rank: what its flight record says
+  heard,       // from the server: it has taken such a report
 };
 
 inline constexpr std::size_t frame_header = 8;
 inline constexpr std::size_t contribution_limit = std::size_t{4} << 20;
-inline constexpr std::size_t request_limit = contribution_limit + (std::size_t{512} << 10);  // to the server
-inline constexpr std::size_t answer_limit = std::size_t{256} << 20;                          // to a rank
+inline constexpr std::size_t request_limit = contribution_limit + (std::size_t{512} << 10);  // limit to the
+                                                                                             // server
+inline constexpr std::size_t answer_limit = std::size_t{256} << 20;                          // limit to a
+                                                                                             // rank
 inline constexpr std::size_t channel_limit = 256;
 inline constexpr std::size_t report_limit = 4096;
 inline constexpr int world_limit = 65536;
@@ -101,15 +103,15 @@ std::optional<std::vector<std::string>> decode_result(std::string_view body);
 // states how long ago that was, in nanoseconds. It has the members of communicators that the rank is inside
 // of, and no events.
 struct FlightReport {
-  std::uint32_t limit_ms = 0;  // how long it may be inside
-  std::string doing;           // as describe_flight says it
-  std::int64_t saved_ns = -1;  // how long ago a save got on; -1: none has
+  std::uint32_t limit_ms = 0;  // limit of its time inside
+  std::string doing;           // text of describe_flight()
+  std::int64_t saved_ns = -1;  // time since a save advanced; -1: none has
   std::vector<FlightCommunicator> communicators;
 };
 std::string encode(const FlightReport& report);
 std::optional<FlightReport> decode_flight_report(std::string_view body);
 
-// Is the body of `report` and of `failed`.
+// Holds the body of `report` and of `failed`.
 struct FailureText {
   ErrorCode code = ErrorCode::internal;
   std::string text;

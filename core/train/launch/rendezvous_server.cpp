@@ -1,5 +1,5 @@
-// There is one epoll set over the port, its unknown peers and all ranks; nothing here blocks. Of its events,
-// id 0 is the port's, 1 + rank a rank's, and what is above those an unknown peer's.
+// Uses one epoll set for the port, its unknown peers and all ranks; nothing here blocks. Of its events, id 0
+// is the port's, 1 + rank a rank's, and larger ones are unknown peers'.
 #include "train/launch/rendezvous_server.hpp"
 
 #include <sys/epoll.h>
@@ -17,7 +17,7 @@
 namespace prun {
 namespace {
 
-constexpr int reads_at_once = 16;  // of 64 KiB, from one rank
+constexpr int reads_at_once = 16;  // reads of 64 KiB from one rank
 
 std::uint64_t id_of(int rank) { return static_cast<std::uint64_t>(rank) + 1; }
 
@@ -58,7 +58,7 @@ void RendezvousServer::let_in(int rank, std::unique_ptr<Connection> connection) 
   if (failure_) send(rank, make_frame(FrameType::failed, encode(*failure_)));
 }
 
-// Its connection is there until sweep(): somebody may be at work on it.
+// Notes the end of a connection, which stays there until sweep(): another function may be using it.
 void RendezvousServer::take_end(int rank) {
   Rank& its = of(rank);
   if (std::exchange(its.gone, true)) return;
@@ -118,7 +118,7 @@ void RendezvousServer::process() {
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
   for (std::size_t i = 0; std::cmp_less(i, count); ++i) {
-    const std::uint64_t id = events[i].data.u64;  // which lies in a packed struct
+    const std::uint64_t id = events[i].data.u64;  // a copy, since it lies in a packed struct
     const bool has_room = events[i].events & EPOLLOUT;
     const bool has_more = events[i].events & ~EPOLLOUT;
     if (id == 0)
@@ -156,7 +156,7 @@ void RendezvousServer::take_frame(int rank, const Frame& frame) {
   throw_error(ErrorCode::comm_failed, "rank ", rank, " sends a frame that it must not");
 }
 
-// Passed on at once: the rank may be gone before anybody has asked for the reports.
+// Takes a report and passes it on at once: the rank may be gone before the reports are read.
 void RendezvousServer::take_report(int rank, const FailureText& failure) {
   const std::string text = printable(failure.text, report_limit);
   reports_.push_back({rank, failure.code, text});
@@ -165,7 +165,7 @@ void RendezvousServer::take_report(int rank, const FailureText& failure) {
 }
 
 void RendezvousServer::take_gather(int rank, GatherRequest request) {
-  if (failure_) return;  // it has been told
+  if (failure_) return;  // the rank has been told
   const GatherBoard::Gather& gather = gathers_.add(rank, world_, std::move(request), Clock::now());
   if (gather.done) return finish(gather);
   for (const std::int32_t member : gather.members)

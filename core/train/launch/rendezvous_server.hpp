@@ -1,4 +1,4 @@
-// Where the ranks of a run meet: it collects each group's contributions and hands them out, takes reports of
+// Lets the ranks of a run meet: it collects each group's contributions and hands them out, takes reports of
 // failure and passes them on. One thread drives it: the launcher's loop, or a thread of rank 0.
 #pragma once
 
@@ -32,38 +32,39 @@ class RendezvousServer {
 
   // Adopts a connected socket whose other end belongs to this rank.
   void adopt(int rank, FileDescriptor socket);
-  // Strangers may knock here, and come in who proves to know the token.
+  // Listens for strangers, and admits those that prove to know the token.
   void listen(FileDescriptor listener, std::string token) {
     reception_.listen(std::move(listener), std::move(token));
   }
 
-  // Becomes readable when process() has something to do.
+  // Returns a descriptor that becomes readable when process() has something to do.
   int fd() const;
-  // Until process() should be called even so; -1: no need.
+  // Returns the time after which process() should be called even so; -1: no need.
   int wait_ms() const;
   void process();
 
-  // Since the last call; the ranks have been told. A gather that waited too long, or a collective in which
-  // ranks did that tell what their flight records say, is a report by the rank that did not come.
+  // Returns the reports since the last call; the ranks have been told. A gather that waited too long, or a
+  // collective in which ranks did that report their flight records, counts as a report by the rank that did
+  // not come.
   std::vector<RankReport> take_reports();
-  // Ranks whose connection ended without a goodbye, and how, since the last call.
+  // Returns ranks whose connection ended without a goodbye since the last call, and how it ended.
   std::vector<RankReport> take_lost();
 
-  // Tells every rank, also those that come later. Only the first call counts.
+  // Reports the failure to every rank, also those that come later. Only the first call counts.
   void fail(const FailureText& why);
   bool failed() const { return failure_.has_value(); }
 
-  // That somebody came with another token, in a sentence; empty: nobody did.
+  // Returns a sentence if some peer came with another token; otherwise it is empty.
   const std::string& wrong_token() const { return reception_.wrong_token(); }
 
-  // No rank is connected, and all that were meant to come have been here.
+  // Says whether no rank is connected, and all that were expected have been here.
   bool finished() const;
   bool all_came() const;
 
  private:
   using Clock = Connection::Clock;
   struct Rank {
-    std::unique_ptr<Connection> connection;  // null: it has not come, or is gone
+    std::unique_ptr<Connection> connection;  // null if the rank has not come, or is gone
     FrameReader frames{request_limit};
     bool seen = false, gone = false, good_bye = false;
   };

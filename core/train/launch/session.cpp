@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// Not the rank's to keep: the mapping is enough.
+// Opens the inherited record, and closes the descriptor: the mapping is enough.
 std::unique_ptr<FlightRecorder> inherited_record(const std::string& text) {
   int fd = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fd);

@@ -23,7 +23,7 @@ class Session {
   Session() = default;
 
   Identity identity_;
-  std::unique_ptr<FlightRecorder> flight_;  // ends last: the rendezvous' failure handler may write to it
+  std::unique_ptr<FlightRecorder> flight_;  // destroyed last: the rendezvous' failure handler may write to it
   std::unique_ptr<Rendezvous> rendezvous_;
 };
 

@@ -56,8 +56,8 @@ bool remove_folder(const char* path) {
   return ::rmdir(path) == 0 || errno == ENOENT;
 }
 
-// Nothing of the process it comes from stays open but `alive`, as descriptor 0, and the folder that it holds
-// the lock on.
+// Closes everything of the parent process except `alive`, as descriptor 0, and the folder that the child
+// holds the lock on.
 void let_go_of_everything_but(int alive, int folder) {
   constexpr int kept = STDERR_FILENO + 1;
   const int held = ::fcntl(folder, F_DUPFD, kept);
@@ -89,7 +89,8 @@ FileDescriptor open_folder(const char* path) {
 
 bool lock(const FileDescriptor& folder) { return ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0; }
 
-// Another start may have taken it for one of the dead before it was locked.
+// Says whether the path still leads to the folder: another start may have taken it for a dead one before it
+// was locked.
 bool is_at(const char* path, const FileDescriptor& folder) {
   struct stat there {
   }, here{};
@@ -98,7 +99,7 @@ bool is_at(const char* path, const FileDescriptor& folder) {
 }
 
 struct HeldFolder {
-  std::string path;  // empty: nothing can be written there
+  std::string path;  // empty if nothing can be written there
   FileDescriptor folder;
 };
 
@@ -130,7 +131,8 @@ bool is_name_of_one(const std::string& name) {
 
 }  // namespace
 
-// Whoever lives holds the lock, or has not locked yet and finds out that its folder is gone.
+// Removes dead folders. A process that lives holds the lock, or has not locked yet and finds out that its
+// folder is gone.
 void remove_dead_shared_folders() {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(shared_memory, none)) {
@@ -161,7 +163,7 @@ SharedFolder::SharedFolder() {
 
 SharedFolder::~SharedFolder() { end(); }
 
-// Whoever was killed in the last moment has left it to this process.
+// A remover that was killed in the last moment has left the folder to this process.
 void SharedFolder::end() {
   if (path_.empty()) return;
   if (keeper_.joinable()) {
@@ -188,7 +190,8 @@ void SharedFolder::start_remover() {
                 refusal_text(errno));
 }
 
-// Where the system has no process to give it is asked again, as often as there is nothing else to do.
+// Keeps a remover running. If the system cannot start a process, this tries again whenever there is nothing
+// else to do.
 void SharedFolder::keep_a_remover() {
   ::prctl(PR_SET_NAME, "prun-keeper");
   constexpr int between_attempts_ms = 1000;

@@ -1,7 +1,7 @@
-// A folder in shared memory for what ranks must give a name, if only for an instant: comm plugins make
-// segments by name and take the name away a few milliseconds later. A rank that is killed in between leaves
-// megabytes of memory behind that nobody owns. This folder goes with the process that made it, however that
-// one ends; if all that it has for that are killed as well, with the next one that is made.
+// Makes a folder in shared memory for segments that ranks must give a name, if only for an instant: comm
+// plugins make segments by name and remove the name a few milliseconds later. A rank that is killed in
+// between leaves megabytes of memory behind without an owner. This folder goes with the process that made it,
+// however that one ends; if all that it has for that are killed as well, with the next one that is made.
 #pragma once
 
 #include <sys/types.h>
@@ -15,16 +15,16 @@ namespace prun {
 
 class SharedFolder {
  public:
-  // Its name holds the number of this process: /dev/shm/prun-PID-XXXXXX. No folder where nothing can be
-  // written to /dev/shm: then nobody makes segments there either. Throws unsupported when the process that
-  // removes the folder cannot be started.
+  // Makes the folder; its name holds the number of this process: /dev/shm/prun-PID-XXXXXX. There is none if
+  // nothing can be written to /dev/shm: then no plugin makes segments there either. Throws unsupported if the
+  // process that removes the folder cannot be started.
   SharedFolder();
-  // The folder is gone afterwards.
+  // Removes the folder.
   ~SharedFolder();
   SharedFolder(const SharedFolder&) = delete;
   SharedFolder& operator=(const SharedFolder&) = delete;
 
-  // Empty: there is none.
+  // Returns the path; it is empty if there is none.
   const std::string& path() const { return path_; }
 
  private:
@@ -33,14 +33,14 @@ class SharedFolder {
   void end();
 
   std::string path_;
-  FileDescriptor folder_;  // locked for as long as this process or its remover lives
-  FileDescriptor alive_;   // the other end sees it close
-  FileDescriptor stop_;    // of the keeper
-  pid_t remover_ = -1;     // the keeper's, as long as it runs
+  FileDescriptor folder_;  // stays locked as long as this process or its remover lives
+  FileDescriptor alive_;   // end of a pipe; the other end sees it close
+  FileDescriptor stop_;    // stops the keeper
+  pid_t remover_ = -1;     // remover of the keeper, as long as it runs
   std::thread keeper_;
 };
 
-// What processes of this user have left there that are dead, their removers too.
+// Removes folders that dead processes of this user have left there, whose removers are dead too.
 void remove_dead_shared_folders();
 
 }  // namespace prun

@@ -34,7 +34,7 @@ bool is_host_name(std::string_view name) {
 
 }  // namespace
 
-// A bracket stands for its first number, with the zeros it is written with.
+// Returns the first host: a bracket stands for its first number, with the zeros it is written with.
 std::string first_slurm_host(std::string_view list, std::string_view variable) {
   std::string host;
   for (std::size_t at = 0; at < list.size() && list[at] != ',';) {

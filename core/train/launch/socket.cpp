@@ -20,7 +20,7 @@
 namespace prun {
 namespace {
 
-constexpr int silent_seconds = 2;  // before a peer is asked whether it is there, and between questions
+constexpr int silent_seconds = 2;  // silence before a peer is probed, and between probes
 constexpr int vanished_ms = 6000;
 constexpr int backlog = 4096;
 

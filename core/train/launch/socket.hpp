@@ -1,4 +1,4 @@
-// The few things done to sockets here: addresses, time limits, whole messages.
+// Does the few things needed with sockets: addresses, time limits, whole messages.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ void set_nonblocking(int fd);
 // Turns off delay, and makes a peer that vanishes be noticed within six to eight seconds.
 void tune_tcp(int fd);
 
-// Two ends that know each other, neither below descriptor 3 nor kept by a program that is started.
+// Returns two connected ends, neither below descriptor 3 nor inherited by a program that is started.
 std::pair<FileDescriptor, FileDescriptor> connected_pair();
 
 // Listens at this address only. Throws comm_failed naming it.
@@ -26,9 +26,9 @@ FileDescriptor listen_at(const std::string& host, int port);
 // without an address.
 std::optional<FileDescriptor> connect_to(const std::string& host, int port, Deadline deadline);
 
-// So many bytes from a non-blocking socket; nothing when it ends or the deadline passes.
+// Reads so many bytes from a non-blocking socket; returns nothing when it ends or the deadline passes.
 std::optional<std::string> receive(int fd, std::size_t bytes, Deadline deadline);
-// False when the other end is gone or the deadline passes.
+// Sends all bytes; returns false when the other end is gone or the deadline passes.
 bool send_all(int fd, std::string_view bytes, Deadline deadline);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// The signals that ask a run to end, and which of them this process is to hear.
+// Lists the signals that ask a run to end, and which of them this process handles.
 #pragma once
 
 #include <csignal>
@@ -6,8 +6,8 @@
 
 namespace prun {
 
-// SIGHUP is what a closed terminal sends, SIGUSR1 and SIGTERM what batch systems send ahead of a time limit,
-// SIGXCPU what the system sends at a limit on processor time.
+// A closed terminal sends SIGHUP; batch systems send SIGUSR1 and SIGTERM before a time limit; the system
+// sends SIGXCPU at a limit on processor time.
 inline constexpr int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
 
 inline bool is_ignored(int signal) {
@@ -15,8 +15,9 @@ inline bool is_ignored(int signal) {
   return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
-// What this process was started to ignore (by nohup, `trap ''`, or a shell that starts it in the background
-// of a script) stays ignored, here and in its ranks, which inherit it.
+// Returns the signals that are handled. Those that this process was started to ignore (by nohup, `trap ''`,
+// or a shell that starts it in the background of a script) stay ignored, here and in its ranks, which inherit
+// that.
 inline std::vector<int> heard_stop_signals() {
   std::vector<int> heard;
   for (const int signal : stop_signals)

@@ -13,7 +13,7 @@ namespace prun {
 using Digest = std::array<std::byte, 32>;
 
 Digest hmac_sha256(std::string_view key, std::string_view message);
-// Takes the same time wherever they differ.
+// Compares in the same time wherever the digests differ.
 bool same_digest(const Digest& a, const Digest& b);
 // Takes random bytes from the system's generator.
 Digest random_digest();

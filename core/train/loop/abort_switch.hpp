@@ -13,7 +13,7 @@ namespace prun {
 // may use it.
 class AbortSwitch {
  public:
-  // Communicators that come after the switch was pulled are aborted at once.
+  // Lends communicators to the switch; those that come after it was pulled are aborted at once.
   static CommunicatorLease lend(const std::shared_ptr<AbortSwitch>& to, Communicators& communicators) {
     to->set(&communicators);
     return {&communicators, [to](Communicators*) { to->set(nullptr); }};

@@ -1,4 +1,4 @@
-// First digests of everything go around; only where those differ, what they were made of.
+// Exchanges digests of everything first; only where those differ, what they were made of.
 #include "train/loop/agreement.hpp"
 
 #include <algorithm>
@@ -13,12 +13,12 @@ namespace {
 
 using Facts = Settings;
 
-// One thing that the ranks must have alike.
+// Holds one thing that must be the same on all ranks.
 struct Topic {
-  std::string difference;  // "have different plans"
+  std::string difference;  // text such as "have different plans"
   Facts facts;
   std::string remedy;
-  std::string place = {};  // where this rank has it from: said, not compared
+  std::string place = {};  // where this rank has it from, for messages only
 };
 
 Facts compared_settings(const Recipe& recipe) {
@@ -27,7 +27,7 @@ Facts compared_settings(const Recipe& recipe) {
   return facts;
 }
 
-// Observers are the first rank's alone.
+// Returns builds of plugins; observers are the first rank's alone.
 Facts builds_of(const PluginHost& plugins) {
   Facts facts;
   for (const auto& [key, library] : plugins.loaded())
@@ -41,7 +41,8 @@ Topic builds_topic(const PluginHost& plugins) {
           "install the same plugins on every host, or name their folders alike"};
 }
 
-// Ranks may have other devices, but none that gives other bits. A device says it as "key = value".
+// Makes the topic of arithmetic: ranks may have other devices, but none that gives other bits. A device
+// states it as "key = value".
 Topic arithmetic_topic(const std::vector<DeviceInfo>& devices) {
   Topic topic{"would compute other bits", {}, "give all ranks the same "};
   for (std::size_t number = 0; number < devices.size(); ++number) {
@@ -56,14 +57,14 @@ Topic arithmetic_topic(const std::vector<DeviceInfo>& devices) {
   return topic;
 }
 
-// Where the recipe leaves the device open, hosts may come to different ones.
+// Makes the topic of devices: if the recipe leaves the device open, hosts may choose different ones.
 Topic devices_topic(const Recipe& recipe) {
   return {"run on different devices",
           {{"device.plugin", recipe.section("device").plugin()}},
           "name one in the recipe, with device.plugin"};
 }
 
-// What `auto` may have stood for, which hosts with other cost tables settle otherwise.
+// Makes the topic of what `auto` may have stood for: hosts with other cost tables settle it otherwise.
 Topic open_settings_topic(const Recipe& recipe) {
   Topic topic{"settle `auto` in other ways", {}, "say in the recipe which it is"};
   const auto may_be_open = [](const recipe::Entry& entry) {
@@ -90,7 +91,7 @@ Facts facts_of(const LoadedCheckpoint& loaded) {
 
 // Digests samples from all over a set, the first and the last among them.
 void add_facts(Facts& facts, const SampleSet& set, std::int64_t seq) {
-  constexpr std::int64_t most_tokens = 1 << 22;  // so that long samples do not hold up the start
+  constexpr std::int64_t most_tokens = 1 << 22;  // a limit, so that long samples do not delay the start
   const std::int64_t most_samples = std::clamp<std::int64_t>(most_tokens / seq, 2, 8);
   const auto add = [&](const std::string& what, std::string value) {
     facts.emplace_back(what + " of " + set.name, std::move(value));
@@ -116,7 +117,7 @@ Facts facts_of(const Samples& samples) {
   return facts;
 }
 
-// "key = value" lines after one that says where they are from.
+// Writes "key = value" lines after one that says where they are from.
 std::string to_text(const Topic& topic) {
   std::string text = topic.place + "\n";
   for (const auto& [key, value] : topic.facts) text += key + " = " + value + "\n";
@@ -136,7 +137,8 @@ Topic read_topic(std::string_view text) {
   return topic;
 }
 
-// ": optimizer.lr is 0.003 on the one, 0.001 on the other"; empty when they are the same.
+// Returns a text such as ": optimizer.lr is 0.003 on the one, 0.001 on the other", or an empty one if they
+// are the same.
 std::string first_difference(const Facts& mine, const Facts& theirs) {
   const auto value = [](const Facts& facts, const std::string& key) {
     const auto found =
@@ -164,7 +166,7 @@ std::string digests_of(const std::vector<Topic>& topics) {
   return digests;
 }
 
-// Every rank sees the same digests, so all of them go on to the second exchange or none.
+// Compares topics. Every rank sees the same digests, so all of them go on to the second exchange or none.
 void compare(std::string_view channel, const std::vector<int>& all, const std::vector<Topic>& topics,
              const Exchange& exchange) {
   constexpr std::size_t digits = 64;
@@ -185,7 +187,7 @@ void compare(std::string_view channel, const std::vector<int>& all, const std::v
   }
 }
 
-// Two ranks on one unit would share its memory and its time.
+// Refuses two ranks on one unit, which would share its memory and its time.
 void check_units(const Assembly& assembly, const Exchange& exchange) {
   const std::vector<std::string> units =
       exchange("units", assembly.mesh().ranks(), assembly.device_info().unit.view());
@@ -200,7 +202,7 @@ void check_units(const Assembly& assembly, const Exchange& exchange) {
   }
 }
 
-// What is chosen to fit follows from the memory that a rank finds.
+// Makes the topic of what is chosen to fit, which depends on the memory that a rank finds.
 Topic fitting_topic(const Program& program) {
   Topic topic{"fit their plans into memory in other ways", {}, "say in the recipe what lies where"};
   for (const std::string& said : program.requests().said_to_fit) topic.facts.emplace_back("the choice", said);

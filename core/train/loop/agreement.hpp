@@ -1,5 +1,5 @@
-// Ranks that read another recipe, other data or other checkpoints, or run another build, must not begin: they
-// would train something else, or wait for each other for ever.
+// Refuses ranks that read another recipe, other data or other checkpoints, or run another build: they would
+// train something else, or wait for each other for ever.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace prun {
 
-// This is collective over all ranks, before they connect. Throws bad_input on every rank, naming the first
-// rank that differs and, where it is the recipe, the first key. What belongs to a place may differ: device
-// (but for what gives other bits), observers, plugins, run.name, run.out, run.keep, run.fresh and
-// run.hang_limit; not the build of a plugin that two ranks share. Neither may two ranks have the same unit of
-// a device.
+// Checks that ranks agree; this is collective over all ranks, before they connect. Throws bad_input on every
+// rank, naming the first rank that differs and, if the recipe differs, the first key. What belongs to a place
+// may differ: device (except for what gives other bits), observers, plugins, run.name, run.out, run.keep,
+// run.fresh and run.hang_limit; not the build of a plugin that two ranks share. Two ranks must not have the
+// same unit of a device.
 void check_agreement(const Assembly& assembly, const PluginHost& plugins, const Exchange& exchange);
 
 // States where a rank starts from, and what it is going to read.
@@ -23,11 +23,12 @@ struct StartingPoint {
   const std::optional<LoadedCheckpoint>& loaded;
   const StartValues* weights = nullptr;
   const Samples& samples;
-  const Samples* validation = nullptr;  // null: it evaluates nothing
+  const Samples* validation = nullptr;  // null if it evaluates nothing
 };
 
-// Collective over all ranks, before the first step: the same for what was loaded, for the size of the data
-// and some samples spread over it, and for the plugins once more, of which there may be more by now.
+// Checks the start; this is collective over all ranks, before the first step: it compares what was loaded,
+// the size of the data and some samples spread over it, and the plugins once more, of which there may be more
+// by now.
 void check_start(const Mesh& mesh, const PluginHost& plugins, const StartingPoint& start,
                  const Exchange& exchange);
 

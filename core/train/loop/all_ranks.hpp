@@ -1,4 +1,4 @@
-// Meetings of all ranks as the flight record sees them.
+// Records meetings of all ranks in the flight record.
 #pragma once
 
 #include <numeric>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// Meetings of all ranks, so that one that does not come is noticed like in the steps: meeting and connecting
-// as one collective, every later one by itself.
+// Lets all ranks meet, so that one that does not come is noticed as in the steps: meeting and connecting
+// count as one collective, every later meeting as one of its own.
 class AllRanks {
  public:
   AllRanks(FlightRecorder& flight, int world) : flight_(flight) {

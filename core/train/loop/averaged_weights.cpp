@@ -14,7 +14,7 @@
 namespace prun {
 namespace {
 
-constexpr std::int64_t most = std::int64_t{1} << 17;  // elements at a time
+constexpr std::int64_t most = std::int64_t{1} << 17;  // number of elements at a time
 constexpr std::int64_t widest = sizeof(double);
 constexpr std::size_t buffer_count = 3;
 
@@ -29,7 +29,7 @@ bool is_average(const Program& program, Id state) {
   return name.ends_with(end) && name.size() > end.size() && name[name.size() - end.size() - 1] == '.';
 }
 
-// It rounds as updates round a master copy.
+// Rounds as updates round a master copy.
 void round_to(DType type, std::span<const float> numbers, std::span<std::byte> to) {
   if (type != DType::bf16) return store_floats(type, numbers, to.data());
   std::transform(numbers.begin(), numbers.end(), as<std::uint16_t>(to).begin(), rounded_half);
@@ -44,7 +44,7 @@ AveragedWeights::AveragedWeights(const Assembly& assembly, const PlanMemory& mem
   assembly.each_parameter([&](Id id, std::int32_t instance) { add(id, instance); });
 }
 
-// Frozen ones have no average and stay what they are.
+// Adds a parameter; frozen ones have no average and stay what they are.
 void AveragedWeights::add(Id id, std::int32_t instance) {
   const Program& program = assembly_.program();
   const std::int64_t rank = assembly_.rank();
@@ -86,7 +86,8 @@ void AveragedWeights::each_piece(void (AveragedWeights::*body)(const Piece&)) {
       (this->*body)({tensor, first, std::min(most, tensor.count - first)});
 }
 
-// With a master copy kept whole, what the parameter was follows from it; else both change places.
+// Puts a piece in place. With a whole master copy, the parameter's value follows from it; otherwise both
+// change places.
 void AveragedWeights::put_piece_in_place(const Piece& piece) {
   const Tensor& tensor = piece.tensor;
   if (tensor.master.value == none) return change_places(piece);
@@ -108,7 +109,7 @@ void AveragedWeights::change_places(const Piece& piece) {
   write(piece, piece.tensor.average, parameter);
 }
 
-// The two halves of a float are bits of it, all of them.
+// Exchanges split floats: the two halves of a float are bits of it, all of them.
 void AveragedWeights::change_places_with_halves(const Piece& piece) {
   const auto rounded = as<std::uint16_t>(read(piece, piece.tensor.parameter, 0)),
              low = as<std::uint16_t>(read(piece, piece.tensor.master, 1));

@@ -1,5 +1,5 @@
-// Averages of the weights (optimizer.average) in the place of the weights, for as long as a program looks at
-// them. Each rank does it with what it holds, through memory of the host, so no layout needs a kernel for it.
+// Puts averages of the weights (optimizer.average) in place of the weights, for as long as a program reads
+// them. Each rank does it with what it holds, through host memory, so no layout needs a kernel for it.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace prun {
 
 class AveragedWeights {
  public:
-  // Throws unsupported where weights could not come back as they were.
+  // Throws unsupported if weights could not come back as they were.
   AveragedWeights(const Assembly& assembly, const PlanMemory& memory);
 
   // These are called alternately, while neither a step nor a save runs. What ranks hold of each other's parts
-  // (ZeRO below stage 3) is up to date once the program that looks at them has gathered it.
+  // (ZeRO below stage 3) is up to date once the program that reads the averages has gathered it.
   void put_in_place() { each_piece(&AveragedWeights::put_piece_in_place); }
   void put_back() { each_piece(&AveragedWeights::put_piece_back); }
 
@@ -29,7 +29,7 @@ class AveragedWeights {
     DType type = DType::f32;
     std::int64_t at = 0;
   };
-  // It says where the same elements lie in a parameter, its master copy (if any) and their average.
+  // Says where the same elements lie in a parameter, its master copy (if any) and their average.
   struct Tensor {
     std::int32_t instance = 0;
     std::int64_t count = 0;
@@ -47,7 +47,7 @@ class AveragedWeights {
   void put_piece_back(const Piece& piece);
   void change_places(const Piece& piece);
   void change_places_with_halves(const Piece& piece);
-  // The parameter becomes what these numbers are in its type.
+  // Sets the parameter to these numbers in its type.
   void round_from(const Piece& piece, const Place& numbers);
 
   std::span<std::byte> buffer(std::size_t number, std::int64_t bytes);

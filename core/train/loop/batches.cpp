@@ -10,7 +10,7 @@ namespace prun {
 
 namespace {
 
-// What nobody looks at, the program has forgotten.
+// Returns null for an input that the program has forgotten, since nothing reads it.
 template <class T>
 T* staged_at(const PlanMemory& memory, Id id, std::int64_t step, std::int64_t microbatch) {
   return id == none ? nullptr : reinterpret_cast<T*>(memory.staged(id, step, microbatch));

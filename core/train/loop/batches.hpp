@@ -1,4 +1,4 @@
-// The samples of a step, read ahead by a thread of its own.
+// Reads the samples of a step ahead, on a thread of its own.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,17 @@
 
 namespace prun {
 
-// Where one microbatch's inputs go; null: nobody wants them.
+// Says where one microbatch's inputs go; null: they are not needed.
 struct BatchTarget {
   std::int32_t* tokens = nullptr;
   std::int32_t* targets = nullptr;
   std::int64_t* samples = nullptr;
-  std::int32_t* groups = nullptr;  // of targets
+  std::int32_t* groups = nullptr;  // groups of targets
 };
 
-// A rank takes its own rows of each microbatch, [first_row, first_row + micro) of `rows`, and of these its
-// own positions: those at the places [first_position, first_position + positions) of each.
+// Describes a rank's share: it takes its own rows of each microbatch, [first_row, first_row + micro) of
+// `rows`, and of these its own positions: those at the places [first_position, first_position + positions) of
+// each.
 struct BatchShape {
   std::int64_t rows = 1;
   std::int64_t first_row = 0;
@@ -50,7 +51,7 @@ std::vector<BatchTarget> batch_targets(const PlanMemory& memory, const StagedVal
 // Reads one step's samples at a time, in the background.
 class BatchReader {
  public:
-  // Borrows the samples, which nobody else may read meanwhile.
+  // Borrows the samples, which no other reader may use meanwhile.
   BatchReader(const Samples& samples, BatchShape shape);
   ~BatchReader();
   BatchReader(const BatchReader&) = delete;
@@ -59,7 +60,7 @@ class BatchReader {
   // Starts to fill `targets` (one a microbatch) with this rank's samples of the step that has so many from
   // number `first` on; rows beyond are padding as well.
   void start(std::int64_t first, std::int64_t global, std::vector<BatchTarget> targets);
-  // Waits for it; returns how many of this rank's targets count. Raises what went wrong.
+  // Waits for that; returns how many of this rank's targets count. Raises what went wrong.
   std::int64_t finish();
 
  private:
@@ -78,7 +79,7 @@ class BatchReader {
   std::int64_t counted_ = 0;
   Status status_;
   std::atomic<bool> stop_ = false;
-  std::counting_semaphore<2> asked_{0};  // for a batch, and to end
+  std::counting_semaphore<2> asked_{0};  // released for a batch, and at the end
   std::binary_semaphore answered_{0};
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-// What evaluations have come to: which one was the best, and whether the others since are too many.
+// Keeps the results of evaluations: which one was the best, and whether the others since are too many.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace prun {
 
 class BestSoFar {
  public:
-  // `before`: of the run so far, which has come to `step`.
+  // `before` is the best of the run so far, which is at `step`.
   BestSoFar(const Recipe& recipe, std::optional<BestCheckpoint> before, std::int64_t step)
       : keeps_(recipe.flag("eval.keep_best")), patience_(recipe.integer("eval.patience")) {
     const std::int64_t every = recipe.integer("eval.every");

@@ -44,7 +44,7 @@ Evaluator::Evaluator(const ForwardParts& parts, Samples samples)
 Evaluator::Source::Source(Samples of, const Assembly& assembly, const Program& program)
     : samples(std::move(of)), count(count_of(samples)), reader(samples, shape_of(assembly, program, count)) {}
 
-// Sets share what reads their files with the blend of them, whose reader rests meanwhile.
+// Evaluates sets, which share what reads their files with the blend of them, whose reader rests meanwhile.
 std::vector<std::pair<std::string, Evaluated>> Evaluator::run_by_set(std::int64_t batches) {
   const std::span<const SampleSet> sets = samples().sets();
   for (std::size_t i = sets_.size(); i < sets.size(); ++i)
@@ -67,7 +67,7 @@ Evaluated Evaluator::run(Source& source, std::int64_t batches) {
   return {loss / counted, static_cast<std::int64_t>(counted)};
 }
 
-// Read while the one before it runs.
+// Starts a batch, which is read while the one before it runs.
 void Evaluator::start(Source& source, std::int64_t batch) {
   const BatchArithmetic& step = assembly_.batch();
   source.reader.start(batch * step.global, step.global,

@@ -23,8 +23,8 @@ struct Evaluated {
 // Holds all results of an evaluation.
 struct Evaluation {
   Evaluated whole;
-  std::optional<double> averaged;                       // the loss of the weights' average
-  std::vector<std::pair<std::string, Evaluated>> sets;  // by name; empty where the recipe does not ask
+  std::optional<double> averaged;                       // loss of the weights' average
+  std::vector<std::pair<std::string, Evaluated>> sets;  // by name; empty if the recipe does not ask
 };
 
 // Holds what such a program runs with.
@@ -32,8 +32,8 @@ struct ForwardParts {
   const Assembly& assembly;
   const Program& program;
   const Plan& plan;
-  const PlanMemory* base_program;  // that the plan is over; null: it has its own
-  std::vector<QueueComm> comms;    // by queue
+  const PlanMemory* base_program;  // memory that the plan is over; null: it has its own
+  std::vector<QueueComm> comms;    // communicators by queue
   std::vector<Probe*> probes;
 };
 ExecutorOptions options_of(const ForwardParts& parts);
@@ -47,10 +47,10 @@ class Evaluator {
 
   const PlanMemory& memory() const { return executor_.memory(); }
   const Samples& samples() const { return all_.samples; }
-  // Evaluates `batches` batches from the first sample on, or all samples where there are fewer. Every rank
-  // calls it, while no other program of the memory runs.
+  // Evaluates `batches` batches from the first sample on, or all samples if there are fewer. Every rank calls
+  // it, while no other program of the memory runs.
   Evaluated run(std::int64_t batches) { return run(all_, batches); }
-  // It does the same for each set by itself.
+  // Does the same for each set by itself.
   std::vector<std::pair<std::string, Evaluated>> run_by_set(std::int64_t batches);
 
  private:
@@ -72,7 +72,7 @@ class Evaluator {
   Executor executor_;
   const StagedValues staged_;
   Source all_;
-  std::deque<Source> sets_;                  // from the first time on that they are asked for
+  std::deque<Source> sets_;                  // made when they are first needed
   std::int64_t started_ = 0, finished_ = 0;  // batches of this process, which alternate the staging sides
 };
 

@@ -24,7 +24,7 @@ class FlightProbe final : public Probe {
     return groups;
   }
 
-  // `what` is put before what each call does.
+  // `what` is written before what each call does.
   FlightProbe(FlightRecorder& flight, const Program& program, const Plan& plan, const Groups& groups,
               const std::string& what = {})
       : flight_(flight), first_(plan.calls.data()) {
@@ -58,7 +58,7 @@ class FlightProbe final : public Probe {
   FlightRecorder& flight_;
   const Call* first_;
   std::vector<std::string> texts_;
-  std::vector<int> groups_;  // by queue
+  std::vector<int> groups_;  // groups by queue
 };
 
 }  // namespace prun

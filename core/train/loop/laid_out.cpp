@@ -15,7 +15,7 @@
 namespace prun {
 namespace {
 
-// What ranks are told that this process starts: lines as --set takes them.
+// Ranks that this process starts learn the layout by this variable: lines as --set takes them.
 constexpr const char* chosen_layout_variable = "PRUN_CHOSEN_LAYOUT";
 constexpr const char* layout_is_said = "run.layout=said";
 
@@ -40,15 +40,14 @@ void add_mesh(std::string_view mesh, std::vector<std::string>& sets) {
     if (!axis.empty()) sets.push_back("mesh." + std::string(axis));
 }
 
-// Returns the bare text where the value is a text.
+// Returns the bare text if the value is a text.
 std::string bare(const std::string& toml) {
   const std::optional<recipe::Value> value = recipe::value_of_toml(toml);
   const auto* const text = value ? std::get_if<std::string>(&*value) : nullptr;
   return text ? *text : toml;
 }
 
-// Nothing where the checkpoint is of another number of ranks, or what the recipe says by now cannot be had
-// so.
+// Returns nothing if the checkpoint is of another number of ranks, or the recipe no longer allows its layout.
 std::optional<Recipe> as_before(const Recipe& recipe, PluginHost& plugins, std::int64_t ranks) {
   const std::string& resume = recipe.text("run.resume");
   if (resume.empty()) return {};

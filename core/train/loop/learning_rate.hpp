@@ -9,7 +9,7 @@ namespace prun {
 
 class LearningRate {
  public:
-  // The recipe has passed check_combinations().
+  // Takes a recipe that has passed check_combinations().
   explicit LearningRate(const Recipe& recipe);
 
   // Returns the rate of update 1, 2, ...; updates that were masked do not count.
@@ -19,7 +19,7 @@ class LearningRate {
   using Shape = double (LearningRate::*)(double update) const;
 
   static Shape shape_named(const std::string& kind);
-  // Shares of the peak, of an update behind the warm-up.
+  // These are shares of the peak, of an update behind the warm-up.
   double constant(double update) const;
   double linear(double update) const;
   double cosine(double update) const;

@@ -29,7 +29,7 @@ class LocalRanks {
   }
 
  private:
-  // The others would wait for one that cannot be started.
+  // Starts a thread; if one cannot be started, the others would wait for it.
   void start(std::vector<std::jthread>& threads, std::int64_t rank,
              const std::function<void(Trainer&)>& body) {
     try {
@@ -116,7 +116,7 @@ Recipe unpinned(const Recipe& recipe) {
 void run_local_ranks(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::function<void(Trainer&)>& body, const Probes& probes,
                      const std::stop_token& stop) {
-  // Once for all of them: reading a recipe anew asks the plugins of whoever read it first.
+  // The mesh is read once for all of them: reading a recipe again calls the plugins of its first reader.
   const auto world = static_cast<int>(mesh_of(recipe).world());
   const bool shared = world > 1 && !CoresOfRank(0, world).dealt();
   const Recipe computing = shared ? unpinned(recipe) : recipe;

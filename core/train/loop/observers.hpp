@@ -13,15 +13,16 @@
 
 namespace prun {
 
-// The observer that keeps the log of a run whose recipe names none that does; empty where none is wanted.
+// Returns the observer that keeps the log of a run whose recipe names none that does; it is empty if none is
+// wanted.
 std::string unnamed_log(const Recipe& recipe, PluginHost& plugins);
 
-// Holds all observers of a run. One that fails is called no more, and ends the run once that is saved: a log
-// with holes is worse than none.
+// Holds all observers of a run. One that fails is not called any more, and ends the run once that is saved: a
+// log with holes is worse than none.
 class Observers {
  public:
   Observers(const Recipe& recipe, PluginHost& plugins, std::int64_t rank) {
-    if (rank != 0) return;  // the first one speaks for all
+    if (rank != 0) return;  // the first rank speaks for all
     for (const RecipeSection& section : recipe.sections("observer"))
       list_.push_back(plugins.create<ObserverInterface>("observer", section));
     if (const std::string log = unnamed_log(recipe, plugins); !log.empty())
@@ -52,7 +53,7 @@ class Observers {
   }
 
   bool have_failed() const { return failure_.has_value(); }
-  // Throws what the first of them that failed has said.
+  // Throws the error of the first of them that failed.
   void raise_failure() const {
     if (failure_) throw *failure_;
   }
@@ -71,7 +72,7 @@ class Observers {
     });
   }
 
-  // Passes on what plugins have logged meanwhile.
+  // Passes on the lines that plugins have logged meanwhile.
   void pass_on_lines() {
     if (!lines_) return;
     for (const std::string& line : lines_->take()) event(EventKind::note, line);

@@ -11,8 +11,8 @@
 namespace prun {
 namespace {
 
-// Says whether a call may take as long as it likes: what waits for other ranks is theirs to find, and data
-// may be large to open.
+// Says whether a call may take any time: other ranks find out what waits for them, and data may be large to
+// open.
 bool may_take_long(const PluginAndWhere& call, std::int64_t world) {
   if (call.plugin.starts_with("data")) return call.where == in_open;
   return call.plugin.starts_with("comm") || (call.plugin.starts_with("device") && world > 1);
@@ -23,7 +23,8 @@ bool others_wait_for(const PluginAndWhere& call, std::int64_t world) {
   return world > 1 && (call.plugin.starts_with("data") || call.plugin.starts_with("observer"));
 }
 
-// A device runs the kernels of others: what it was at, and whose they may be.
+// Describes the circumstances. A device runs the kernels of other plugins, so this says what it was doing,
+// and whose they may be.
 std::string circumstances(const PluginAndWhere& call, const FlightRecorder& flight,
                           const std::vector<std::string>& op_plugins) {
   const FlightSnapshot snapshot = flight.snapshot();
@@ -37,7 +38,8 @@ std::string circumstances(const PluginAndWhere& call, const FlightRecorder& flig
 
 std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const FlightRecorder& flight) {
   const std::int64_t world = mesh_of(recipe).world();
-  // Ranks that wait for each other end each other after the limit: what holds one up is said before that.
+  // Ranks that wait for each other end each other after the limit, so what blocks one is reported before
+  // that.
   const std::chrono::milliseconds limit(recipe.integer("run.hang_limit") * (world > 1 ? 800 : 1000));
   if (limit.count() == 0) return nullptr;
   const auto found = [world, op_plugins = recipe.texts("plugins.ops"), limit,

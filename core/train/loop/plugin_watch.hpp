@@ -9,9 +9,9 @@
 
 namespace prun {
 
-// While it lives, a plugin that does not come back within run.hang_limit is named on standard error and ends
-// the process, but where other ranks find that out themselves. `flight`, which must outlive it, says what a
-// device was at. Null: nothing is watched.
+// Names, while it lives, a plugin that does not return within run.hang_limit on standard error and ends the
+// process, unless other ranks find that out themselves. `flight`, which must outlive it, says what a device
+// was doing. Null: nothing is watched.
 std::unique_ptr<OverdueWatch> watch_over_plugins(const Recipe& recipe, const FlightRecorder& flight);
 
 }  // namespace prun

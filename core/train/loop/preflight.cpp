@@ -7,7 +7,7 @@
 
 namespace prun {
 
-// State of zeros would be no state to such an optimizer.
+// Refuses an optimizer to which a state of zeros would be no state.
 void check_goes_on(const Recipe& recipe, PluginHost& plugins) {
   if (!recipe.text("run.resume").empty()) return;
   std::vector<std::string> names = {recipe.section("optimizer").plugin()};

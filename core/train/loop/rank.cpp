@@ -88,7 +88,7 @@ class RankRun {
 
 int report(Session& session, ErrorCode code, const char* message) {
   session.rendezvous().report_failure(code, message);
-  if (session.identity().how != "prun")  // our own launcher says it for all
+  if (session.identity().how != "prun")  // our own launcher reports it for all
     std::fprintf(stderr, "prun: rank %d: %s\n", session.identity().rank, message);
   return exit_code(code);
 }

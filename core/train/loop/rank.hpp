@@ -18,16 +18,17 @@ void check_world(const Identity& identity, const Recipe& recipe);
 // Returns where a rank is among those of its host.
 LocalPlace place_of(const Identity& rank);
 
-// Returns the recipe with the device that this rank's launcher has chosen, where the recipe leaves it open;
-// see ranks_of().
+// Returns the recipe with the device that this rank's launcher has chosen, if the recipe leaves it open; see
+// ranks_of().
 Recipe with_chosen_device(const Recipe& recipe, const Identity& rank);
 
-// What launch() is asked for so that each rank of a recipe runs this command on this host; `logs` is
-// the folder for what libraries of comm plugins say. Throws where they do not fit onto it.
+// Returns the options of launch() with which each rank of a recipe runs this command on this host; `logs` is
+// the folder for logs of the comm plugins' libraries. Throws if the ranks do not fit onto the host.
 LaunchOptions ranks_of(const Assembly& assembly, PluginHost& plugins, const std::vector<std::string>& command,
                        const std::filesystem::path& logs);
 
-// What body returns is the exit code. Where it throws, the others are told why, and the code is the error's.
+// Runs body, whose result is the exit code. If it throws, the others are told why, and the code is the
+// error's.
 int end_as_rank(Session& session, const std::function<int()>& body);
 
 // Calls body with what makes this process a rank of its session: the flight record follows the queues, and
@@ -39,7 +40,7 @@ int with_membership(Session& session, const Recipe& recipe,
 int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                Session& session);
 
-// train() for the only rank; its flight record follows the queues.
+// Does train() for the only rank; its flight record follows the queues.
 int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                 FlightRecorder& flight);
 

@@ -21,7 +21,7 @@ constexpr const char* folder_variable = "PRUN_ANSWERS";
 
 fs::path answer_of(const fs::path& folder, std::int64_t rank) { return folder / std::to_string(rank); }
 
-// Gone when the answers have been read.
+// Makes a folder that is removed when the answers have been read.
 class AnswerFolder {
  public:
   AnswerFolder() {
@@ -76,7 +76,7 @@ std::vector<std::string> threads(const Recipe& recipe, const std::vector<SearchP
   return answers;
 }
 
-// What the launcher says of a failure is the error.
+// Launches quietly: what the launcher reports of a failure becomes the error.
 int launch_quietly(LaunchOptions options, std::string& said) {
   options.say = [&said](std::string_view line) {
     constexpr std::string_view name = "prun: ";

@@ -7,8 +7,9 @@
 namespace prun {
 namespace {
 
-// This is not from getrusage, whose figure goes back to before exec, to the process that started this one.
-// Huge pages that were set aside are counted apart. A system without such lines gives 0.
+// Returns the peak. It is not from getrusage, whose figure goes back to before exec, to the process that
+// started this one. Huge pages that were set aside are counted separately. A system without such lines gives
+// 0.
 std::int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   std::int64_t bytes = 0;

@@ -1,4 +1,4 @@
-// The memory that ranks have had, beside what was planned.
+// Reports the memory that ranks have used, beside what was planned.
 #pragma once
 
 #include <vector>

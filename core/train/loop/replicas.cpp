@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// A value of another segment is a copy of it, which another rank holds, or it is one itself.
+// Says whether a parameter has a copy in another segment, which another rank holds, or is one itself.
 bool is_tied(const Program& program, Id parameter) {
   if (program.value(parameter).copy_of != none) return true;
   for (const Id other : program.parameters())
@@ -19,7 +19,7 @@ bool is_tied(const Program& program, Id parameter) {
   return false;
 }
 
-// Of a bucket's own part; else it is all that the rank has of the parameter.
+// Says whether this is a bucket's own part; otherwise it is all that the rank has of the parameter.
 bool is_part(const Program& program, Id parameter, const LocalPart& local_part) {
   return program.value(parameter).bucket >= 0 && local_part.value != parameter;
 }
@@ -53,7 +53,7 @@ std::map<std::string, std::string> from_lines(const std::string& text) {
   return items;
 }
 
-// By key, which ranks say what of it.
+// Maps each key to what ranks say of it.
 using Said = std::map<std::string, std::map<std::string, std::vector<std::string>>>;
 
 Said collect(const std::vector<std::string>& texts) {
@@ -65,7 +65,7 @@ Said collect(const std::vector<std::string>& texts) {
 
 bool differs(const Said::value_type& item) { return item.second.size() > 1; }
 
-// "ranks 0, 2, 3 against rank 1", most of them first.
+// Returns a text such as "ranks 0, 2, 3 against rank 1", most of them first.
 std::string sides_text(const std::map<std::string, std::vector<std::string>>& by_value) {
   std::vector<std::vector<std::string>> sides;
   for (const auto& [value, ranks] : by_value) sides.push_back(ranks);
@@ -101,7 +101,7 @@ void Replicas::list_copies() {
   });
 }
 
-// A rank saves a share of what several have.
+// Lists what is saved: a rank saves a share of what several have.
 void Replicas::list_saved(std::vector<PersistentPart>& parts) {
   std::set<std::pair<Id, std::int32_t>> copied;
   for (const Copy& copy : copies_) copied.emplace(copy.part.value, copy.part.instance);
@@ -175,7 +175,7 @@ std::map<std::string, std::string> Replicas::checksums() {
   return texts;
 }
 
-// Every rank sees the same digests, so all of them go on to the second exchange or none.
+// Compares the copies. Every rank sees the same digests, so all of them go on to the second exchange or none.
 void Replicas::compare(std::int64_t step, const Exchange& exchange) {
   const std::vector<int> all = assembly_.mesh().ranks();
   const std::map<std::string, std::string> mine = checksums();

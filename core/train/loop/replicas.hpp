@@ -1,5 +1,5 @@
-// What several ranks hold alike must stay alike. A processor, a memory or a link that gives a wrong number
-// once makes one of them train something else from then on, which no loss shows.
+// Checks that what several ranks hold alike stays alike. A processor, a memory or a link that gives a wrong
+// number once makes one of them train something else from then on, which no loss shows.
 #pragma once
 
 #include <map>
@@ -17,14 +17,15 @@ namespace prun {
 
 class Replicas {
  public:
-  // Before anything that lasts is written.
+  // It is made before anything that lasts is written.
   Replicas(const Assembly& assembly, const PlanMemory& memory);
 
   // Compares, collectively over all ranks, while no step runs. Throws diverged on every rank: it names the
   // step, the first tensor that is not the same, and the ranks.
   void compare(std::int64_t step, const Exchange& exchange);
-  // Of what was compared after that step, by number of the slices that this rank saves: what is written is
-  // that. Empty: it was another step; nothing: nobody else has it.
+  // Returns the sums that were compared after that step, by number of the slices that this rank saves: these
+  // bytes are written. The result is empty if it was another step; an entry is nothing if no other rank has
+  // the slice.
   SavedSums saved_sums(std::int64_t step) const;
 
  private:
@@ -44,9 +45,9 @@ class Replicas {
 
   const Assembly& assembly_;
   std::vector<Copy> copies_;
-  std::vector<std::size_t> saved_;  // slices of which there are copies; their sums come behind those
+  std::vector<std::size_t> saved_;  // slices that have copies; their sums come behind those
   SavedSums saved_sums_;
-  std::int64_t compared_ = -1;  // the step
+  std::int64_t compared_ = -1;  // last compared step
   std::optional<DeviceChecksums> checksums_;
 };
 

@@ -25,15 +25,15 @@ bool is_lost(int code) {
   return false;
 }
 
-// What ends a run must not be hidden by a file that cannot be written. It is never written through a link,
-// which leads elsewhere.
+// Writes a line down. What ends a run must not be hidden by a file that cannot be written. It is never
+// written through a link, which leads elsewhere.
 void write_down(const fs::path& file, std::string_view line) {
   const FileDescriptor open(
       ::open(file.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
   if (open.is_open()) (void)!::write(open.get(), line.data(), line.size());
 }
 
-// The checkpoint that a run would go on from; nothing where there is none.
+// Returns the checkpoint that a run would go on from, or nothing if there is none.
 std::optional<fs::path> last_checkpoint(const fs::path& run_folder) {
   try {
     return find_checkpoint(run_folder);
@@ -42,7 +42,7 @@ std::optional<fs::path> last_checkpoint(const fs::path& run_folder) {
   }
 }
 
-// The number of its save; 0: there is none.
+// Returns the number of its save, or 0 if there is none.
 std::int64_t last_save(const fs::path& run_folder) {
   try {
     const std::optional<fs::path> last = last_checkpoint(run_folder);

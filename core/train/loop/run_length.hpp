@@ -9,12 +9,11 @@ namespace prun {
 
 struct RunLength {
   Recipe
-      recipe;  // with run.steps as it comes out, and no epochs: a checkpoint of it needs no data to be read
-  std::string said;  // nothing where the recipe says no epochs
+      recipe;  // recipe with the resulting run.steps, and no epochs: reading a checkpoint of it needs no data
+  std::string said;  // nothing if the recipe gives no epochs
 };
 
-// Opens the data, as their samples must be counted. Epochs end a run where they take fewer steps than
-// run.steps.
+// Opens the data, whose samples must be counted. Epochs end a run if they take fewer steps than run.steps.
 RunLength with_run_length(const Recipe& recipe, PluginHost& plugins);
 
 }  // namespace prun

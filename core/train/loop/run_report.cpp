@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// Watts and clock now; the energy of all ranks.
+// Reads watts and clock now, and the energy of all ranks.
 void read_meter(const Assembly& assembly, StepInfo& info) {
   DeviceMeter meter;
   raise(assembly.devices().front()->meter(&meter));
@@ -102,7 +102,7 @@ StepInfo step_info(const Trainer& trainer, const StepResult& result, double seco
   info.tokens = result.sequences * trainer.assembly().batch().seq;
   info.all_tokens = trainer.progress().samples * trainer.assembly().batch().seq;
   info.seconds = seconds;
-  // Steps overlap, so one that the host heard of late seems shorter than the device took for it.
+  // Steps overlap, so one whose end the host saw late seems shorter than it was on the device.
   info.exposed_seconds = std::min(result.exposed_communication.value_or(-1), seconds);
   read_meter(trainer.assembly(), info);
   return info;

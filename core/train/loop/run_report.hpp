@@ -9,21 +9,20 @@
 
 namespace prun {
 
-// What run it is, on the first rank, and what is to be said of its start.
+// Reports on the first rank which run it is, and notes on its start.
 void report_start(Observers& observers, const Trainer& trainer);
 
 // Reports what ends the run here, for logs and their later readers. The launcher reports failures of other
 // ranks, and divergence was reported as it was found.
 void report_failure(Observers& observers, const Error& error);
 
-// They point into the evaluation.
+// Returns losses that point into the evaluation.
 std::vector<EvaluatedLoss> losses_of_sets(const Evaluation& evaluation);
-// Leaves out its sets.
+// Returns the evaluation without its sets.
 EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, double seconds);
-// Of a step that the trainer has finished. Other ranks' devices are taken to draw what the first one's does:
-// nothing is exchanged for it.
-// Lives as long as the result.
-// Names are those of the parts.
+// These report a step that the trainer has finished. Other ranks' devices are assumed to draw what the first
+// one's does: nothing is exchanged for it. The info lives as long as the result. Names are those of the
+// parts.
 std::vector<EvaluatedLoss> losses_of(std::span<const LossGroups::Part> parts);
 std::vector<TallyInfo> tallies_of(const StepResult& result);
 StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds);
@@ -35,10 +34,10 @@ std::string stopped_text(const Trainer& trainer, const std::string& resume_comma
 // Says that the update of a step was masked, and why.
 std::string non_finite_text(std::int64_t step, const StepResult& result);
 
-// Says what that does to the scale of the loss; empty where there is none.
+// Says what that does to the scale of the loss; the text is empty if there is none.
 std::string scale_text(double before, double next);
 
-// These end the run because of it: the first, since the scale cannot fall.
+// These end the run because of that: the first one since the scale cannot fall.
 [[noreturn]] void throw_scale_spent(const std::string& what, double scale);
 [[noreturn]] void throw_diverged(const Program& program, const std::string& what);
 

@@ -10,7 +10,7 @@ namespace prun {
 
 class RunSchedule {
  public:
-  // `alone`: there is nobody to be compared with.
+  // `alone` says that there is no rank to compare with.
   RunSchedule(const Recipe& recipe, bool alone)
       : steps_(recipe.integer("run.steps")),
         save_every_(recipe.integer("run.save_every")),
@@ -30,10 +30,10 @@ class RunSchedule {
  private:
   static bool is_multiple(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-  std::int64_t steps_, save_every_, compare_every_, eval_every_;  // 0: never
+  std::int64_t steps_, save_every_, compare_every_, eval_every_;  // number of steps; 0: never
 };
 
-// Asks for a save each so many minutes; 0: never.
+// Requests a save each so many minutes; 0: never.
 class SaveTimer {
  public:
   explicit SaveTimer(double minutes) : minutes_(minutes) {}

@@ -18,7 +18,7 @@ std::vector<double> weights_of(std::span<const SampleSet> sets) {
   return weights;
 }
 
-// Says whether a value is the tokens or, where a model takes them apart, made of whole numbers that are.
+// Says whether a value is the tokens or, if a model takes them apart, made of whole numbers that are.
 bool are_tokens(const Program& program, Id id) {
   const Value& value = program.value(id);
   if (value.dtype != DType::i32) return false;
@@ -43,7 +43,7 @@ SampleSet open_set(const RecipeSection& section, PluginHost& plugins, std::int64
   return set;
 }
 
-// Shown where the recipe says how many tokens the model knows.
+// Checks tokens; the error is shown where the recipe states how many of them the model knows.
 void check_tokens(const Recipe& recipe, const SampleSet& set, std::int64_t vocab) {
   if (set.info.vocab <= vocab) return;
   recipe::in_section(recipe.section("model"), [&] {
@@ -52,7 +52,7 @@ void check_tokens(const Recipe& recipe, const SampleSet& set, std::int64_t vocab
   });
 }
 
-// Keeps the part of a set that is asked for. A share above 0 is one sample at least.
+// Keeps the requested part of a set. A share above 0 is one sample at least.
 void keep_part(SampleSet& set, double share, DataPart part) {
   const auto held_out = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(set.info.samples)));
   const std::int64_t trained_on = set.info.samples - held_out;
@@ -88,15 +88,15 @@ std::int64_t SampleOrder::index(std::int64_t number) const {
 }
 
 Blend::Blend(std::span<const double> weights) : shares_(weights.size() - 1) {
-  double left = weights.back();  // the weight of a set and of all behind it
+  double left = weights.back();  // weight of a set and of all behind it
   for (std::size_t i = shares_.size(); i-- > 0;) {
     left += weights[i];
     shares_[i] = static_cast<std::uint64_t>(weights[i] / left * static_cast<double>(whole));
   }
 }
 
-// Set by set: of m samples that those before have left, the set takes round(m * share). That grows by 0 or 1
-// as m does, so sample m is its own where it grows, and else one of those that are left.
+// Places a sample set by set: of m samples that those before have left, the set takes round(m * share). That
+// grows by 0 or 1 as m does, so sample m is its own where it grows, and otherwise one of those that are left.
 Blend::Place Blend::place(std::int64_t number) const {
   for (std::size_t set = 0; set < shares_.size(); ++set) {
     const auto taken = [share = shares_[set]](std::int64_t of) {

@@ -40,23 +40,23 @@ class SampleOrder {
 // within two samples, whatever n is.
 class Blend {
  public:
-  // At least one weight; all are above 0.
+  // Takes at least one weight; all are above 0.
   explicit Blend(std::span<const double> weights);
 
   struct Place {
     std::size_t set = 0;
-    std::int64_t number = 0;  // how many of the set's come before
+    std::int64_t number = 0;  // number of the set's samples before it
   };
   Place place(std::int64_t number) const;
 
  private:
-  // Each set takes so much of what the sets before have left; the last takes all.
+  // Each set takes this share of what the sets before have left; the last takes all.
   std::vector<std::uint64_t> shares_;
 };
 
-// Is one opened set, and the range of its samples that is read.
+// Holds one opened set, and the range of its samples that is read.
 struct SampleSet {
-  std::string name;  // "data", "data.blend.0"
+  std::string name;  // name such as "data", "data.blend.0"
   std::shared_ptr<DataInterface> data;
   DataInfo info;
   double weight = 1;
@@ -69,14 +69,14 @@ class Samples {
   Samples(std::vector<SampleSet> sets, bool shuffle, std::int64_t seed, std::int64_t seq, std::int64_t vocab,
           std::optional<std::int64_t> document_end = {});
 
-  // Samples are counted over the whole run: number n is the n-th one, whatever the layout. Fills `seq` tokens
-  // and targets; throws bad_input for tokens beyond the vocabulary.
+  // Reads a sample. Samples are counted over the whole run: number n is the n-th one, whatever the layout. It
+  // fills `seq` tokens and targets; throws bad_input for tokens beyond the vocabulary.
   void read(std::int64_t number, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) const;
   // Returns the group of each target of the sample that was read last.
   void read_groups(std::int64_t number, std::span<std::int32_t> groups) const;
   void set_loss_groups(LossGroups groups) { groups_ = std::move(groups); }
   void mask(std::optional<MaskedTokens> masked) { masked_ = std::move(masked); }
-  // Each set gives texts of that many tokens then.
+  // Cuts spans: each set then gives texts of that many tokens.
   void cut(std::optional<CorruptedSpans> spans) { spans_ = spans; }
   std::int64_t seq() const { return seq_; }
   std::span<const SampleSet> sets() const { return sets_; }
@@ -94,7 +94,7 @@ class Samples {
 
   std::vector<SampleSet> sets_;
   Blend blend_;
-  std::vector<SampleOrder> orders_;  // by set
+  std::vector<SampleOrder> orders_;  // orders by set
   std::int64_t seq_, vocab_;
   std::optional<std::int64_t> document_end_;
   LossGroups groups_;
@@ -102,7 +102,7 @@ class Samples {
   std::optional<CorruptedSpans> spans_;
 };
 
-// Returns sizes as a checkpoint has them.
+// Returns the sizes that a checkpoint states.
 std::vector<SetSize> sizes_of(const Samples& samples);
 
 // The samples at a set's end that `data.validation` keeps from training are for validation, unless the recipe
@@ -114,8 +114,8 @@ std::int64_t vocabulary(const Program& program);
 
 // Says whether the recipe names data to validate on.
 bool has_validation(const Recipe& recipe);
-// Opens plugins of its own; what is wrong with the data for the model is refused. Validation takes samples in
-// the order in which they lie; asking for it where there is none is bad input.
+// Opens the data with plugins of its own; data that are wrong for the model are refused. Validation takes
+// samples in the order in which they lie; requesting it where there is none is bad input.
 Samples open_data(const Assembly& assembly, PluginHost& plugins, DataPart part = DataPart::training);
 
 }  // namespace prun

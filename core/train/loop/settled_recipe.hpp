@@ -12,11 +12,11 @@ namespace prun {
 
 struct SettledRecipe {
   Recipe recipe;
-  std::vector<std::string> said;  // what was chosen, and why; nothing where the recipe leaves nothing open
+  std::vector<std::string> said;  // what was chosen, and why; nothing if the recipe leaves nothing open
 };
 
-// Takes a recipe that names its device: what it leaves open is settled as in the resumed run, and else by the
-// time that a step is predicted to take. `costs` as of forecast().
+// Settles a recipe that names its device: what it leaves open is settled as in the resumed run, and otherwise
+// by the time that a step is predicted to take. `costs` is that of forecast().
 SettledRecipe settle(const Recipe& recipe, PluginHost& plugins,
                      const std::optional<std::filesystem::path>& costs);
 

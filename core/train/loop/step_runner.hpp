@@ -1,4 +1,4 @@
-// One plan of the training step, run: steps of so many microbatches.
+// Runs one plan of the training step: steps of so many microbatches.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace prun {
 
 class StepRunner {
  public:
-  // The plan is of the assembly's program, and both outlive it.
+  // The plan is that of the assembly's program, and both outlive it.
   StepRunner(const Assembly& assembly, const Plan& plan, ExecutorOptions options,
              std::vector<QueueComm> comms, std::vector<Probe*> probes)
       : plan_(plan),
@@ -18,10 +18,10 @@ class StepRunner {
         staging_(assembly, executor_.memory(), plan.microbatches) {}
 
   const PlanMemory& memory() const { return executor_.memory(); }
-  // Steps that are started and not finished, and how many may be.
+  // Returns the number of steps that are started and not finished; the next function returns how many may be.
   std::int64_t running() const { return started_ - finished_; }
   std::int64_t may_run() const { return plan_.running; }
-  // Where the samples of the next step go.
+  // Returns where the samples of the next step go.
   std::vector<BatchTarget> batch() const { return staging_.batch(started_); }
 
   void start(const Progress& progress, const StagedBatch& batch, StepWishes wishes) {
@@ -30,10 +30,10 @@ class StepRunner {
     start_round();
     ++started_;
   }
-  // The earliest step that runs, once it is done; `progress` does not count it yet. Where steps overlap and
-  // too few follow it, those that run end.
+  // Finishes the earliest step that runs; `progress` does not count it yet. Where steps overlap and too few
+  // follow it, those that run end.
   StepResult finish(const Progress& progress) {
-    const std::int64_t own = rounds_ - ended_ - running();  // its round, of those of the row
+    const std::int64_t own = rounds_ - ended_ - running();  // its round among those of the row
     while (rounds_ <= own + executor_.depth()) {
       ++ended_;
       start_round();
@@ -55,9 +55,9 @@ class StepRunner {
   const Plan& plan_;
   Executor executor_;
   StepStaging staging_;
-  std::int64_t rounds_ = 0;  // of the row that runs, and how many of them begin no step
+  std::int64_t rounds_ = 0;  // rounds of the row that runs, and how many of them begin no step
   std::int32_t ended_ = 0;
-  std::int64_t started_ = 0, finished_ = 0;  // steps of its own, which alternate the staging sides
+  std::int64_t started_ = 0, finished_ = 0;  // steps of this runner, which alternate the staging sides
 };
 
 }  // namespace prun

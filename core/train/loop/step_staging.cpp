@@ -8,10 +8,10 @@
 namespace prun {
 namespace {
 
-// Ranks' wishes are summed: those to stop count one each, and one rank's to save half of one.
+// Ranks' wishes are summed: each wish to stop counts one, and one rank's wish to save counts half.
 constexpr double wish_to_save = 0.5;
 
-// A tally whose last dimension is called so is a sum over targets, and told as their mean.
+// A tally whose last dimension has this name is a sum over targets, and reported as their mean.
 constexpr Name per_target = "per_target";
 
 // Returns the seed that dropout draws from in one step, which is exact in a double.
@@ -23,8 +23,8 @@ double step_seed(std::int64_t seed, std::int64_t step) {
 
 }  // namespace
 
-// Of a step that runs nobody knows yet whether it is kept: where one does, there is one update more in the
-// one case, and in the other, where that stops the run, none any more.
+// Stages a step. While a step runs, it is unknown whether it is kept: each running step adds one update in
+// the one case, and in the other, where that stops the run, none.
 void StepStaging::stage(std::int64_t number, const Progress& progress, std::int64_t unknown,
                         const StagedBatch& batch, StepWishes wishes) const {
   const std::int64_t next = progress.updates + 1;

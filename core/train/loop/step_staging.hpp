@@ -26,17 +26,17 @@ struct StepResult {
   double loss = 0;
   double grad_norm = 0;
   double lr = 0;
-  double loss_scale = 0;  // 0: the loss is not scaled
+  double loss_scale = 0;  // 0 if the loss is not scaled
   bool kept = true;
-  bool scale_spent = false;    // not kept, and the scale of the loss cannot fall
-  std::int64_t targets = 0;    // of all ranks
-  std::int64_t sequences = 0;  // likewise
-  // Some rank was asked to stop, the first one to save: all ranks learn it in the same step.
+  bool scale_spent = false;    // the step is not kept, and the scale of the loss cannot fall
+  std::int64_t targets = 0;    // targets of all ranks
+  std::int64_t sequences = 0;  // sequences of all ranks
+  // Some rank was asked to stop, or the first one to save: all ranks learn it in the same step.
   bool stop = false, save = false;
-  std::optional<double> exposed_communication;  // seconds of this rank, where the step was measured
+  std::optional<double> exposed_communication;  // seconds of this rank, if the step was measured
   std::vector<StepTally> tallies;
-  std::vector<double> losses;  // by group of targets, where they are told apart: their loss and their number
-  std::string non_finite;      // where not kept: the first tensor of the model whose gradient is not finite
+  std::vector<double> losses;  // loss and number of targets by group, if there are groups
+  std::string non_finite;      // if not kept, the first tensor of the model whose gradient is not finite
 };
 
 // States what a rank requests after a step; all ranks learn it by the step.
@@ -47,10 +47,11 @@ struct StepWishes {
 // Describes the batch of a step on this rank.
 struct StagedBatch {
   std::int64_t global = 1;   // sequences of all ranks
-  std::int64_t counted = 0;  // targets that count
+  std::int64_t counted = 0;  // number of targets that count
 };
 
-// Steps of a plan have numbers of this process, `number`, which alternate the sides of the staging area.
+// Stages the steps of a plan, which have numbers of this process, `number`, which alternate the sides of the
+// staging area.
 class StepStaging {
  public:
   StepStaging(const Assembly& assembly, const PlanMemory& memory, std::int64_t microbatches)
@@ -66,8 +67,8 @@ class StepStaging {
   std::vector<BatchTarget> batch(std::int64_t number) const {
     return batch_targets(memory_, values_, number, microbatches_);
   }
-  // Stages the other inputs of a step. `progress` counts the finished steps; `unknown` those that run and
-  // whose results are not known yet.
+  // Stages the other inputs of a step. `progress` counts the finished steps; `unknown` counts those that run
+  // and whose results are unknown yet.
   void stage(std::int64_t number, const Progress& progress, std::int64_t unknown, const StagedBatch& batch,
              StepWishes wishes) const;
   // Reads a step that is done and that `progress` does not count yet.
@@ -86,7 +87,7 @@ class StepStaging {
   const StagedValues values_;
   const LearningRate rate_;
   const LossScaler scaler_;
-  const bool stops_;  // where a step is not finite
+  const bool stops_;  // whether a step that is not finite stops the run
 };
 
 }  // namespace prun

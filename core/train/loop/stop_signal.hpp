@@ -1,7 +1,7 @@
-// Signals that ask a run to end. Before its first step there is nothing to save and a rank may stand in a
-// wait for the others: they end the process at once. From then on they are a wish: the run ends at the next
-// step border. A second SIGINT ends the process at once; any other that follows changes nothing (a time limit
-// repeats its own every second).
+// Handles signals that ask a run to end. Before its first step there is nothing to save and a rank may be
+// waiting for the others: they end the process at once. From then on they are a wish: the run ends at the
+// next step border. A second SIGINT ends the process at once; any other that follows changes nothing (a time
+// limit repeats its own every second).
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace prun {
 
-// Handlers for the stop signals that this process hears, as long as this lives; the old ones come back then.
+// Sets handlers for the stop signals that this process handles, as long as this lives; the old ones come back
+// then.
 class StopHandlers {
  public:
   explicit StopHandlers(void (*handler)(int signal));
@@ -24,8 +25,8 @@ class StopHandlers {
   std::unique_ptr<Saved> saved_;
 };
 
-// Ends the process with 128 + signal, whatever it is at: also as the first process of a container, which the
-// system does not end by a signal that it does not handle.
+// Ends the process with 128 + signal, whatever it is doing: also as the first process of a container, which
+// the system does not end by a signal that it does not handle.
 class StopAtOnce {
  public:
   StopAtOnce();
@@ -36,16 +37,17 @@ class StopAtOnce {
 
 class StopSignal {
  public:
-  StopSignal();  // one at a time
+  StopSignal();  // only one may live at a time
 
-  // Returns the first that came, or 0.
+  // Returns the first signal that came, or 0.
   int received() const;
 
  private:
   StopHandlers handlers_;
 };
 
-// "SIGHUP and SIGINT were ignored when this run was started (...)"; empty: none was.
+// Returns a text such as "SIGHUP and SIGINT were ignored when this run was started (...)"; it is empty if
+// none was.
 std::string ignored_stop_signals_text();
 
 }  // namespace prun

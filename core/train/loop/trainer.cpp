@@ -1,4 +1,4 @@
-// The start of a run is the constructor: what it makes and does stands there in order.
+// The constructor starts a run: what it makes and does stands there in order.
 #include "train/loop/trainer.hpp"
 
 #include <algorithm>
@@ -27,9 +27,9 @@ std::vector<Probe*> probes_of(const Probes& probes, const Assembly& assembly, Co
 
 // ------------------------------------------------------------------- the start
 
-// Kernels are those that the checkpoint was made with; the ranks agree and connect; memory and launches are
-// there; data is open. Then, with what is left to do where the recipe wants it, memory is filled, all ranks
-// are asked whether they begin from the same, and the first batch is on its way.
+// Starts a run. Kernels are those that the checkpoint was made with; the ranks agree and connect; memory and
+// launches are there; data is open. Then what the recipe wants in addition is made, memory is filled, all
+// ranks check that they begin from the same, and the first batch is on its way.
 Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership)
     : assembly_(with_kernel_choices(assembly)),
       membership_(std::move(membership)),
@@ -51,8 +51,8 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
   read_ahead();
 }
 
-// With the communicators of the full step, and in its memory. Devices that try work spoil that, so all are
-// there before anything that lasts is written.
+// Opens the plans of the ramp with the communicators of the full step, and in its memory. Devices that try
+// work overwrite that, so all are there before anything that lasts is written.
 void Trainer::open_ramp() {
   ExecutorOptions options = executor_options(assembly_, gate_);
   options.base_program = &memory();
@@ -64,7 +64,7 @@ void Trainer::open_ramp() {
   }
 }
 
-// With the communicators of training, and in its memory.
+// Opens evaluation with the communicators of training, and in its memory.
 void Trainer::open_evaluation(PluginHost& plugins) {
   if (!assembly_.evaluation()) return;
   evaluator_.emplace(evaluation_parts(), open_data(assembly_, plugins, DataPart::validation));
@@ -85,8 +85,8 @@ std::vector<QueueComm> Trainer::queues() {
   return peers_.communicators() ? peers_.communicators()->queues() : echo_.queues();
 }
 
-// By queue of a plan that is over the full step's: it has none that this has not, and takes its
-// communicators.
+// Returns, by queue of a plan that is over the full step's, the communicators: it has no queue that the full
+// one lacks.
 std::vector<QueueComm> Trainer::queues_over(const Plan& plan) {
   const std::vector<QueueInfo>& known = assembly_.plan().queues;
   const std::vector<QueueComm> all = queues();
@@ -101,7 +101,7 @@ std::vector<QueueComm> Trainer::queues_over(const Plan& plan) {
   return comms;
 }
 
-// Before anything that lasts is written.
+// Watches replicas; this comes before anything that lasts is written.
 void Trainer::watch_replicas() {
   if (peers_.communicators() && assembly_.recipe().integer("run.compare_every") > 0)
     replicas_.emplace(assembly_, memory());
@@ -133,7 +133,7 @@ void Trainer::check_all_start_alike(PluginHost& plugins, const StartValues* weig
                 membership_.exchange);
 }
 
-// Opening has loaded the last of the plugins.
+// Prepares saves: opening has loaded the last of the plugins.
 void Trainer::prepare_saves(const PluginHost& plugins) {
   saves_.emplace(assembly_, memory(), gate_, loaded_, sizes_of(samples_), plugin_record(plugins),
                  announce_to_all(membership_, assembly_), membership_.saving, base_);
@@ -146,15 +146,15 @@ StepRunner& Trainer::runner_of(std::int64_t global) {
   return microbatches == assembly_.batch().accumulate ? full_ : fewer_.at(microbatches);
 }
 
-// Once the steps that run are done.
+// Counts samples once the steps that run are done.
 std::int64_t Trainer::samples_taken() const {
   std::int64_t samples = progress_.samples;
   for (std::int64_t step = 0; step < running(); ++step) samples += ramp_.global_at(samples);
   return samples;
 }
 
-// The next step's batch, as soon as a step has left it its side; where that has another plan,
-// as soon as nothing runs.
+// Reads the next step's batch, as soon as a step has left it its side; if that has another plan, as soon as
+// nothing runs.
 void Trainer::read_ahead() {
   if (is_read_ || running() == now_->may_run()) return;
   const std::int64_t first = samples_taken(), global = ramp_.global_at(first);
@@ -165,7 +165,7 @@ void Trainer::read_ahead() {
   is_read_ = true;
 }
 
-// The step that the others wait for, if they do: the earliest that is not finished.
+// Reports the step that other ranks may wait for: the earliest that is not finished.
 void Trainer::say_step() const {
   if (membership_.before_step) membership_.before_step(progress_.step + 1);
 }
@@ -199,8 +199,8 @@ void Trainer::compare_replicas() {
   if (replicas_) replicas_->compare(progress_.step, membership_.exchange);
 }
 
-// Averages go first: where the program gathers parameters, it leaves those behind that it has seen last.
-// Before the first update there is no average.
+// Evaluates; averages go first: where the program gathers parameters, it leaves those behind that it has read
+// last. Before the first update there is no average.
 Evaluation Trainer::evaluate() {
   PRUN_CHECK(running() == 0, running(), " steps still change what is to be evaluated");
   PRUN_CHECK(evaluator_, "the recipe evaluates nothing");

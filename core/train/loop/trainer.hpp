@@ -1,4 +1,4 @@
-// One rank's training, step by step: batches in, results out, everything restored and saved.
+// Runs one rank's training, step by step: it reads batches, returns results, restores and saves everything.
 #pragma once
 
 #include <filesystem>
@@ -21,78 +21,80 @@
 
 namespace prun {
 
-// One run, step by step. Deterministic: recipe and data fix every bit of it.
+// Runs one run, step by step. It is deterministic: recipe and data fix every bit.
 class Trainer {
  public:
   Trainer(const Assembly& assembly, PluginHost& plugins, Membership membership = {});
 
-  // Lets the next step run, whose batch has been read meanwhile; every rank in the same order of calls.
-  // `stop`, `save`: this rank was asked to; only the first may be asked to save. It may be started while the
-  // one before it still runs, whose outcome it heeds: it goes on from the updates there have been then, and
-  // where that is to stop the run, changes nothing.
+  // Lets the next step run, whose batch has been read meanwhile; every rank calls this in the same order.
+  // `stop` and `save` say that this rank was asked to; only the first may be asked to save. The step may be
+  // started while the one before it still runs, whose outcome it respects: it goes on from the updates there
+  // have been then, and if that is to stop the run, changes nothing.
   void start(bool stop = false, bool save = false);
-  // Whether it may be started now: one whose batch has grown only when nothing runs.
+  // Says whether the step may be started now: one whose batch has grown only when nothing runs.
   bool can_start() const { return is_read_; }
-  // The earliest step that runs, once it is done.
+  // Finishes the earliest step that runs.
   StepResult finish();
-  // Steps that are started and not finished: two at most or, where they overlap, as many as are at work.
+  // Returns the number of steps that are started and not finished: two at most or, where they overlap, as
+  // many as are at work.
   std::int64_t running() const { return now_->running(); }
-  // Sequences of the next step to finish.
+  // Returns the sequences of the next step to finish.
   std::int64_t global() const { return ramp_.global_at(progress_.samples); }
   const BatchRamp& ramp() const { return ramp_; }
-  // One step by itself.
+  // Runs one step by itself.
   StepResult step(bool stop = false) {
     start(stop);
     return finish();
   }
-  // Many, each started while the one before it runs; calls body(result) for each.
+  // Runs many steps, each started while the one before it runs; calls body(result) for each.
   template <class Body>
   void run(std::int64_t steps, Body&& body);
-  // Of steps that are finished.
+  // Returns the progress of the steps that are finished.
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
   const PlanMemory& memory() const { return full_.memory(); }
-  // For whoever reads what lasts beside steps, in the order of the plan's reads; nobody saves meanwhile.
+  // Returns the gate for code that reads what lasts beside steps, in the order of the plan's reads; no save
+  // runs meanwhile.
   SaveGate& save_gate() { return gate_; }
   const std::filesystem::path& folder() const { return saves_->folder(); }
   Communicators* communicators() { return peers_.communicators(); }
-  // Makes the run's folder its own; refused where it is another's. The first rank does, before anything is
+  // Makes the run's folder its own; throws if it is another's. The first rank does so, before anything is
   // written there.
   void claim_folder() { saves_->claim_folder(progress_.step); }
-  // What is to be told of the checkpoint that the run goes on from, or of the weights that it starts from, if
-  // it does; each damaged one by itself.
+  // Returns notes on the checkpoint that the run goes on from, or on the weights that it starts from, if it
+  // does; each damaged one has a note of its own.
   std::vector<std::string> resume_notes() const;
   std::vector<std::string> resume_warnings() const;
-  // The memory that saves take is there from now on: every run may be stopped, and saves then.
-  // Every rank calls the others. The first lets a checkpoint be written beside the steps to come, while none
-  // runs; the second waits until it is in place. The third is to find before the first step what would stop
-  // them.
+  // Allocates the memory that saves take: every run may be stopped, and saves then. Every rank calls the
+  // others. The first lets a checkpoint be written beside the steps to come, while none runs; the second
+  // waits until it is in place. The third finds before the first step what would stop them.
   void make_room_for_saves() { saves_->make_room(); }
   void begin_save();
   void finish_save() { saves_->finish(); }
   void try_save() { saves_->try_out(); }
-  // What came to be in place since it was asked last, on the first rank. Throws what went wrong.
+  // Returns, on the first rank, what was put in place since the last call. Throws what went wrong.
   std::optional<std::filesystem::path> saved() { return saves_->saved(); }
-  // A checkpoint, in place.
+  // Saves a checkpoint, and waits until it is in place.
   std::filesystem::path save();
-  // Whether ranks that hold the same still do, where the recipe wants to know; diverged, where they do not.
-  // While no step runs. Every rank calls it.
+  // Compares, if the recipe says so, ranks that should hold the same; throws diverged if they do not. No step
+  // runs meanwhile. Every rank calls it.
   void compare_replicas();
-  // The loss on data that is not trained on, where the recipe evaluates; while no step runs and, where
+  // Returns the loss on data that is not trained on, if the recipe evaluates; no step runs meanwhile and, if
   // averages are evaluated, no save either. Every rank calls it.
   Evaluation evaluate();
   bool evaluates_averages() const { return averages_.has_value(); }
-  // Of every rank, up to now. Every rank calls it.
+  // Returns the memory of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);
   }
 
  private:
-  // The steps of the start that follow on what there is once it is made, in this order.
+  // These are steps of the start, in this order, after the members are made.
   void open_ramp();
   void open_evaluation(PluginHost& plugins);
   void watch_replicas();
-  // What parameters started from, where that is not the seed or a checkpoint to go on from.
+  // Restores parameters, and returns what they started from if that is neither the seed nor a checkpoint to
+  // go on from.
   std::unique_ptr<StartValues> restore(PluginHost& plugins);
   void check_all_start_alike(PluginHost& plugins, const StartValues* weights) const;
   void prepare_saves(const PluginHost& plugins);
@@ -108,23 +110,23 @@ class Trainer {
   const Assembly& assembly_;
   const Membership membership_;
   const Peers peers_;
-  Loopback echo_;  // where there are no communicators
+  Loopback echo_;  // used without communicators
   SaveGate gate_;
   const BatchRamp ramp_;
   StepRunner full_;
-  std::map<std::int64_t, StepRunner> fewer_;  // by their microbatches
-  StepRunner* now_ = &full_;                  // whose steps run, or would
+  std::map<std::int64_t, StepRunner> fewer_;  // runners by their microbatches
+  StepRunner* now_ = &full_;                  // runner whose steps run, or would
   Samples samples_;
   BatchReader reader_;
   std::optional<Evaluator> evaluator_;
   std::optional<AveragedWeights> averages_;
   std::optional<Replicas> replicas_;
   std::optional<LoadedCheckpoint> loaded_;
-  std::optional<RunSaves> saves_;  // from the end of the start on
-  std::string base_;               // of the first rank, as manifests have it
+  std::optional<RunSaves> saves_;  // set from the end of the start on
+  std::string base_;               // text for manifests, on the first rank
   const LossScaler scaler_;
   Progress progress_;
-  bool is_read_ = false;  // whether the batch of the next step is there, or on its way
+  bool is_read_ = false;  // whether the batch of the next step is there, or being read
 };
 
 template <class Body>

@@ -54,7 +54,7 @@ class Run {
     while (trainer_.progress().step < schedule_.steps()) {
       start_steps();
       StepWishes wishes = finish_step();
-      // Steps that run already are finished, here as on the other ranks.
+      // Steps that already run are finished, here as on the other ranks.
       while ((wishes.stop || wishes.save) && trainer_.running() > 0) wishes.stop |= finish_step().stop;
       if (wishes.stop) return stopped();
       if (schedule_.compares_after(trainer_.progress().step)) compare();
@@ -95,8 +95,8 @@ class Run {
 
   bool alone() const { return assembly_.mesh().world() == 1; }
 
-  // The next step, and those behind it as well where nothing is to happen between them: so no queue waits for
-  // the host. All ranks must find the same.
+  // Starts the next step, and those behind it as well if nothing is to happen between them: so no queue waits
+  // for the host. All ranks must come to the same.
   void start_steps() {
     if (trainer_.running() == 0) {
       last_ = Clock::now();
@@ -107,7 +107,8 @@ class Run {
       start_behind();
   }
 
-  // Without its data, say, a step cannot be started; the one before it is done all the same.
+  // Starts a step behind another. Without its data, say, a step cannot be started; the one before it is
+  // finished all the same.
   void start_behind() {
     try {
       trainer_.start(wants_to_stop(), save_timer_.is_over());
@@ -117,8 +118,8 @@ class Run {
     }
   }
 
-  // Whether the run is to stop or to save here. Alone, a rank stops at once; many agree in the step they do
-  // together.
+  // Finishes a step, and returns whether the run is to stop or to save here. A single rank stops at once;
+  // many agree in the step they run together.
   StepWishes finish_step() {
     const StepResult result = trainer_.finish();
     const Clock::time_point now = Clock::now();
@@ -140,8 +141,9 @@ class Run {
     return {result.stop || (alone() && wants_to_stop()), result.save};
   }
 
-  // The update was masked: parameters and optimizer state are those of the step before, and where that stops
-  // the run, the step behind leaves them so. Or updates did not wait for the norm: then nothing is saved.
+  // Handles a step that is not finite. The update was masked: parameters and optimizer state are those of the
+  // step before, and if that stops the run, the step behind leaves them so. Or updates did not wait for the
+  // norm: then nothing is saved.
   void non_finite(const StepResult& result) {
     const std::string what = non_finite_text(trainer_.progress().step, result);
     if (skips_non_finite(recipe_) && !result.scale_spent) {
@@ -165,7 +167,7 @@ class Run {
       } catch (const Error& error) {
         if (error.code() == ErrorCode::diverged) {
           observers_.event(EventKind::failed, error.what());
-          finish_save();  // of what was the same on all ranks
+          finish_save();  // saves what was the same on all ranks
         }
         throw;
       }
@@ -220,7 +222,8 @@ class Run {
       set_best(trainer_.folder(), *best_->best());
   }
 
-  // Without its folder a save goes nowhere, or into another one of that name.
+  // Runs body, and ends the run if its folder is gone: without it a save goes nowhere, or into another one of
+  // that name.
   template <class Body>
   void in_folder(Body&& body) {
     try {
@@ -243,21 +246,21 @@ class Run {
 
   const Assembly& assembly_;
   const Recipe& recipe_;
-  Observers observers_;  // they hear what plugins say while the trainer is made
+  Observers observers_;  // get what plugins log while the trainer is made
   Trainer trainer_;
-  std::optional<StopSignal> stop_;  // from then on that all ranks have met
+  std::optional<StopSignal> stop_;  // set once all ranks have met
   PluginHost& plugins_;
   std::string resume_command_;
   const RunSchedule schedule_;
-  const LossGroups groups_;              // whose losses are told by themselves
-  SaveTimer save_timer_;                 // the first rank's tells the time for all
-  std::int64_t compared_ = -1;           // the step that ranks were compared after last
-  std::int64_t evaluated_ = -1;          // the step of the last evaluation
-  std::int64_t begun_ = -1;              // the step of the last save
-  std::optional<FolderInPlace> folder_;  // the first rank's
-  Clock::time_point begin_, last_;       // of the run; since when the step to finish next counts
+  const LossGroups groups_;              // groups of targets with losses of their own
+  SaveTimer save_timer_;                 // the first rank's timer decides for all
+  std::int64_t compared_ = -1;           // step of the last comparison of ranks
+  std::int64_t evaluated_ = -1;          // step of the last evaluation
+  std::int64_t begun_ = -1;              // step of the last save
+  std::optional<FolderInPlace> folder_;  // set on the first rank
+  Clock::time_point begin_, last_;       // begin of the run; time from which the step to finish next counts
   StandStillTime save_time_, compare_time_;
-  std::optional<BestSoFar> best_;  // from then on that the folder is the run's
+  std::optional<BestSoFar> best_;  // set once the folder is the run's
 };
 
 }  // namespace

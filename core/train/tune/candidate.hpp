@@ -13,11 +13,11 @@ namespace prun {
 using ChosenOptions = std::map<std::string, std::string>;
 
 struct Candidate {
-  std::vector<Axis> mesh;  // in the order in which recipes write it
+  std::vector<Axis> mesh;  // axes in the order in which recipes write them
   std::int64_t global = 1, micro = 1;
-  ChosenOptions keys;                  // of the core: {"batch.order", "vertical"}
-  std::vector<bool> there;             // by part of the space
-  std::vector<ChosenOptions> options;  // likewise
+  ChosenOptions keys;                  // keys of the core: {"batch.order", "vertical"}
+  std::vector<bool> there;             // whether each part of the space is there
+  std::vector<ChosenOptions> options;  // options by part of the space
 
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };

@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::int64_t largest_micro = 64;
 
-// Where axes lie on ranks unless another order is better: what exchanges most is innermost.
+// Returns where axes lie on ranks unless another order is better: what exchanges most is innermost.
 int depth_of(const SpacePart& part) {
   return part.variables.phase == "partition" ? 0 : part.variables.splits_batch ? 1 : 2;
 }

@@ -101,7 +101,7 @@ void CandidateMoves::carry_over(const Candidate& candidate, Candidate& next) con
   }
 }
 
-// A prime factor goes from one axis to another.
+// Adds moves of a prime factor from one axis to another.
 void CandidateMoves::add_axis_moves(const Candidate& candidate) {
   const std::vector<std::int64_t> extents = make_.free_extents(candidate);
   for (std::size_t from = 0; from < open_.free.size(); ++from)
@@ -121,7 +121,7 @@ void CandidateMoves::add_axis_moves(const Candidate& candidate) {
     }
 }
 
-// Two settings of one strategy may go together alone, such as a schedule and its chunks.
+// Adds pairs: two settings of one strategy may only work together, such as a schedule and its chunks.
 void CandidateMoves::add_pairs(const Candidate& candidate) {
   const std::size_t single = moves_.size();
   for (std::size_t i = 0; i < single; ++i)

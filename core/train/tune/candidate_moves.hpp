@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// Another microbatch or batch, a strategy more or less, another value of an option or key, a prime factor of
-// ranks from one axis to another; two settings of one strategy, which may go together alone.
+// Returns moves: another microbatch or batch, a strategy more or less, another value of an option or key, a
+// prime factor of ranks from one axis to another; two settings of one strategy, which may only work together.
 std::vector<Candidate> moves_from(const Candidate& candidate, const OpenChoices& open);
 
 }  // namespace prun

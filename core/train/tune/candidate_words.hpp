@@ -11,7 +11,7 @@ namespace prun {
 // Returns settings over a recipe without [mesh].
 std::vector<std::string> sets_of(const Candidate& candidate, const OpenChoices& open);
 
-// Returns "dp 4 x tp 2, micro 2, zero stage 1, tensor sequence true".
+// Returns a text such as "dp 4 x tp 2, micro 2, zero stage 1, tensor sequence true".
 std::string text_of(const Candidate& candidate, const OpenChoices& open);
 
 }  // namespace prun

@@ -11,14 +11,14 @@
 namespace prun {
 namespace {
 
-// Says whether a user wrote a value, and not that it is left open.
+// Says whether a user wrote a value, rather than that it is left open.
 bool is_said(const recipe::Entry& entry) {
   if (!entry.at.source || !entry.value) return false;
   const auto* const text = std::get_if<std::string>(&*entry.value);
   return !text || *text != automatic;
 }
 
-// As --set takes it; what is left open is the first.
+// Returns a value as --set takes it; an open one is the first.
 std::string value_in(const Recipe& recipe, const std::string& path, const VariedOption& variable) {
   const recipe::Entry& entry = recipe.entry(path);
   if (!entry.value) return variable.values.front();
@@ -31,7 +31,7 @@ std::size_t place_of_phase(const std::string& phase) {
   return static_cast<std::size_t>(std::find(phases.begin(), phases.end(), phase) - phases.begin());
 }
 
-// Those that split the batch come before others of their phase.
+// Orders strategies: those that split the batch come before others of their phase.
 bool comes_before(const SpacePart& a, const SpacePart& b) {
   const auto key = [](const SpacePart& part) {
     return std::tuple(place_of_phase(part.variables.phase), !part.variables.splits_batch,
@@ -86,7 +86,7 @@ void ChoiceReader::add_recipe_parts(const Recipe& recipe, PluginHost& plugins) {
   }
 }
 
-// An axis of that name may be another strategy's.
+// Adds other strategies; an axis of that name may be another strategy's.
 void ChoiceReader::add_others(PluginHost& plugins, bool rounding) {
   std::vector<SpacePart> others;
   for (const std::string& name : plugins.catalog().names("strategy")) {
@@ -144,7 +144,7 @@ void ChoiceReader::read_mesh(const Recipe& recipe) {
     if (is_free(open_.parts[part])) open_.free.push_back(part);
 }
 
-// Its extent is looked for: of an axis that several use, by the first of them.
+// Says whether the search chooses its axis' extent: for an axis that several use, the first of them decides.
 bool ChoiceReader::is_free(const SpacePart& part) const {
   if (!part.brings_axis() || part.axis.empty()) return false;
   const auto is_said_axis = [&](const Axis& axis) { return axis.name == part.axis; };

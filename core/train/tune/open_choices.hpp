@@ -13,21 +13,21 @@
 namespace prun {
 
 struct TuneWish {
-  std::int64_t ranks = 0;  // 0: those of the recipe's mesh, or of run.ranks, or as many as the host has units
-  std::int64_t hosts = 0;  // 0: as the device says how many ranks a host has
-  bool rounding = false;   // what rounds otherwise may be taken
-  std::int64_t most_batch = 0;  // batch.global may grow to so many; 0: it stays
+  std::int64_t ranks = 0;  // 0: ranks of the recipe's mesh, or run.ranks, or as many as the host has units
+  std::int64_t hosts = 0;  // 0: the device says how many ranks a host has
+  bool rounding = false;   // whether choices that round otherwise may be taken
+  std::int64_t most_batch = 0;  // limit up to which batch.global may grow; 0: it stays
 };
 
-// A strategy that the recipe has, or that may be added.
+// Describes a strategy that the recipe has, or that may be added.
 struct SpacePart {
   StrategyVariables variables;
-  std::optional<std::size_t> place;  // among those of the recipe
-  std::string axis;                  // that it brings, or by the recipe's words
-  bool frees = false;                // its note says that it frees memory
-  ChosenOptions initial = {};        // what may be varied, as the recipe or the note has it first
+  std::optional<std::size_t> place;  // place among those of the recipe
+  std::string axis;                  // axis that it brings, or that the recipe names
+  bool frees = false;                // whether its note says that it frees memory
+  ChosenOptions initial = {};        // what may be varied, at its first value in the recipe or the note
 
-  // It brings an axis whose extent is looked for.
+  // Says whether it brings an axis whose extent is searched for.
   bool brings_axis() const { return variables.axis == AxisUse::own; }
 };
 
@@ -36,18 +36,18 @@ const std::vector<VariedOption>& varied_keys();
 
 struct OpenChoices {
   std::vector<SpacePart> parts;
-  std::vector<std::size_t> free;  // parts whose axis's extent is looked for
+  std::vector<std::size_t> free;  // parts with an axis whose extent is searched for
   std::vector<Axis> said_mesh;
-  std::int64_t ranks = 1, rest = 1;   // all, and those that free axes share out
-  std::vector<std::int64_t> globals;  // that batch.global may be, the recipe's first
+  std::int64_t ranks = 1, rest = 1;   // all ranks, and those that free axes share out
+  std::vector<std::int64_t> globals;  // possible values of batch.global, the recipe's first
   std::optional<std::int64_t> said_micro;
   bool pads = false;
-  std::vector<VariedOption> keys;  // of the core
-  // What stays as it is although it could be thought of, and why: a sentence each.
+  std::vector<VariedOption> keys;  // keys of the core
+  // This lists what stays as it is although it might be varied, and why: a sentence each.
   std::vector<std::string> left_out;
 };
 
-// Throws bad_input where the ranks cannot be those of the mesh that is said.
+// Throws bad_input if the ranks cannot be those of the given mesh.
 OpenChoices open_choices(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish, std::int64_t ranks);
 
 }  // namespace prun

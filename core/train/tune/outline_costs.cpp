@@ -66,7 +66,7 @@ class OutlineReader {
       case FunctionKind::bring_back: return microbatches_;
       case FunctionKind::gather: return gathers_ ? 2 * microbatches_ : 1;
       case FunctionKind::reduce: return reduces_ ? microbatches_ : 1;
-      case FunctionKind::zero:  // most sums begin by a write
+      case FunctionKind::zero:  // since most sums begin by a write
       case FunctionKind::diagnose: return 0;
       default: return 1;
     }
@@ -101,10 +101,10 @@ class OutlineReader {
   const std::int64_t ranks_of_host_;
   const double microbatches_;
   bool gathers_ = false, reduces_ = false;
-  std::map<Id, std::int64_t> instances_;  // by segment
+  std::map<Id, std::int64_t> instances_;  // number of instances by segment
 };
 
-// Counts what is in the first range, of the regions whose size does not depend on the order of calls.
+// Counts the bytes in the first range, of the regions whose size does not depend on the order of calls.
 std::int64_t bytes_of(const PlanOutline& outline, std::int64_t alive) {
   const Plan& plan = outline.plan;
   const auto in_region = [&](Region region, std::int64_t& most) {

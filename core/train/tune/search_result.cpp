@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-constexpr double batch_gain = 0.01;  // of the tokens a second: less is no reason for a larger batch
+constexpr double batch_gain = 0.01;  // least gain of tokens a second for which a larger batch is taken
 
 class SearchResult {
  public:
@@ -16,7 +16,7 @@ class SearchResult {
   void take_best() {
     TriedCandidates::Places order = tried_.best();
     smallest_batch_first(order);
-    // The first that stands up to proof leads.
+    // The first candidate that can be proven leads.
     std::size_t taken = 0;
     for (; taken < order.size(); ++taken) {
       Planned whole = tried_.prove(order[taken]);
@@ -44,7 +44,8 @@ class SearchResult {
     });
   }
 
-  // Another way to write the same plan: an option that changes nothing, a strategy with nothing to do.
+  // Says whether a shown candidate is another way to write the same plan: an option that changes nothing, a
+  // strategy with nothing to do.
   bool is_shown(const Planned& planned) const {
     return std::any_of(result_.best.begin(), result_.best.end(), [&](const TunedCandidate& one) {
       return one.planned.step_seconds == planned.step_seconds &&

@@ -1,4 +1,4 @@
-// Collects the result of a search: the best, proven, and what became of the others.
+// Collects the result of a search: the best, proven, and the results of the others.
 #pragma once
 
 #include "train/tune/tried_candidates.hpp"

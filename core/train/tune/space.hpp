@@ -13,16 +13,16 @@ namespace prun {
 
 class TuneSpace {
  public:
-  // Throws bad_input where the ranks cannot be those of the mesh that is said.
+  // Throws bad_input if the ranks cannot be those of the given mesh.
   TuneSpace(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish, std::int64_t ranks)
       : open_(open_choices(recipe, plugins, wish, ranks)) {}
 
   const std::vector<SpacePart>& parts() const { return open_.parts; }
   std::int64_t ranks() const { return open_.ranks; }
-  // What stays as it is although it could be thought of, and why: a sentence each.
+  // Lists what stays as it is although it might be varied, and why: a sentence each.
   const std::vector<std::string>& left_out() const { return open_.left_out; }
 
-  // Every way to share the ranks out over axes with every microbatch, nothing else added.
+  // Returns every way to share the ranks out over axes with every microbatch, with nothing else added.
   std::vector<Candidate> starts() const;
   // Returns the same candidate with strategies that free memory, the mildest first.
   std::vector<Candidate> freed(const Candidate& candidate) const;

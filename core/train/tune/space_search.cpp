@@ -8,10 +8,10 @@
 namespace prun {
 namespace {
 
-// States how many candidates are planned: fewer where plans take long, which follows from their ranks.
+// States how many candidates are planned: fewer if plans take long, which depends on their ranks.
 struct Effort {
-  std::size_t first;                  // of those that were estimated
-  std::size_t rounds, leaders, each;  // then so many times, from so many of the best, so many moves
+  std::size_t first;                  // number planned of those that were estimated
+  std::size_t rounds, leaders, each;  // then so many rounds, from so many of the best, with so many moves
 };
 Effort effort_for(std::int64_t ranks) {
   if (ranks <= 16) return {48, 6, 3, 48};
@@ -19,7 +19,7 @@ Effort effort_for(std::int64_t ranks) {
   return {16, 2, 1, 24};
 }
 constexpr std::size_t most_freed = 64, most_ordered = 16;
-constexpr double gain = 1e-3;  // of a step: less is no reason to go on
+constexpr double gain = 1e-3;  // part of a step's time: less is no reason to go on
 
 class Search {
  public:
@@ -43,7 +43,8 @@ class Search {
     if (request_.say) request_.say(line);
   }
 
-  // Half are the first, and half the first of each set of strategies: estimates of one kind are wrong alike.
+  // Keeps half of the best, and half of the best of each set of strategies: estimates of one kind have
+  // similar errors.
   void keep_of_every_kind(TriedCandidates::Places& which, std::size_t most) const {
     if (which.size() <= most) return;
     std::set<std::vector<bool>> kinds;
@@ -54,8 +55,8 @@ class Search {
     keep_first(which, most);
   }
 
-  // Looks at all ways to share out the ranks; then at those that are too large, with memory freed; then, with
-  // several hosts, at other orders.
+  // Tries all ways to share out the ranks; then those that are too large, with memory freed; then, with
+  // several hosts, other orders.
   void look_at_starts() {
     const TriedCandidates::Places starts = tried_.add(space_.starts());
     say(detail::concat(starts.size(), " ways to share out ", space_.ranks(), " ranks and the batch"));
@@ -85,7 +86,7 @@ class Search {
     keep_of_every_kind(good, effort_.first);
     say(detail::concat("planning the likeliest ", good.size(), " of ", tried_.size()));
     plan(good);
-    // Where none of these fits after all, what is estimated too small may be the reason: the next ones.
+    // If none of these fits after all, estimates may be too small: the next ones are tried.
     if (tried_.best().empty()) {
       std::vector<Candidate> freed;
       for (const std::size_t i : good)
@@ -103,7 +104,7 @@ class Search {
     result_.planned += static_cast<std::int64_t>(which.size());
   }
 
-  // Tries, from the leaders, all that differ in one thing. Returns whether anything got better.
+  // Tries, from the leaders, all moves. Returns whether anything got better.
   bool improve() {
     const TriedCandidates::Places leaders = tried_.best();
     if (leaders.empty()) return false;
@@ -130,7 +131,8 @@ class Search {
     return tried_.planned_seconds(after) < seconds * (1 - gain);
   }
 
-  // The least is counted call by call, and calls that go together may take somewhat less.
+  // Says whether a candidate is ruled out: its least time is counted call by call, and calls that go together
+  // may take somewhat less.
   bool ruled_out(std::size_t entry, double leader) {
     constexpr double margin = 0.9;
     if (tried_.of_a_batch(entry, tried_[entry].estimate.least) * margin <= leader) return false;

@@ -5,7 +5,7 @@
 
 namespace prun {
 
-// Leaves in the result what the search came to, its best proven; none where nothing can be taken.
+// Puts the result of the search in `result`, its best proven, or none if nothing can be taken.
 void search_space(const TuneSpace& space, const TrialBase& base, const TuneRequest& request,
                   TuneResult& result);
 

@@ -20,7 +20,7 @@ struct TriedCandidate {
 
 class TriedCandidates {
  public:
-  // Places among all of them.
+  // Lists places among all candidates.
   using Places = std::vector<std::size_t>;
 
   TriedCandidates(const TuneSpace& space, const TrialBase& base, TuneGoal goal, std::size_t threads);
@@ -30,7 +30,7 @@ class TriedCandidates {
   const TriedCandidate& operator[](std::size_t place) const { return entries_[place]; }
   Places all() const;
 
-  // Returns those that were not seen before.
+  // Returns those that were not tried before.
   Places add(std::vector<Candidate> candidates);
   void estimate(const Places& which);
   void plan(const Places& which);
@@ -40,7 +40,7 @@ class TriedCandidates {
   Places of_fate(const Places& which, Fate fate) const;
   Places by_likely(Places which) const;
   Places by_memory(Places which) const;
-  // What seconds of a step come to for as many sequences as the recipe has.
+  // Scales the seconds of a step to as many sequences as the recipe has.
   double of_a_batch(std::size_t place, double seconds) const {
     return seconds / space_.batches(entries_[place].candidate);
   }
@@ -48,19 +48,19 @@ class TriedCandidates {
   double planned_seconds(std::size_t place) const {
     return of_a_batch(place, entries_[place].planned->step_seconds);
   }
-  // Compares, by the goal, those that were planned.
+  // Compares, by the goal, candidates that were planned.
   bool better(std::size_t a, std::size_t b) const;
   Places best() const;
 
  private:
   const TuneSpace& space_;
   const TuneGoal goal_;
-  std::vector<std::unique_ptr<Trial>> trials_;  // one a thread
+  std::vector<std::unique_ptr<Trial>> trials_;  // one for each thread
   std::vector<TriedCandidate> entries_;
-  std::map<std::string, std::size_t> by_sets_;  // into entries_
+  std::map<std::string, std::size_t> by_sets_;  // places in entries_
 };
 
-// Keeps the first `most`.
+// Keeps the first `most` places.
 void keep_first(TriedCandidates::Places& which, std::size_t most);
 
 }  // namespace prun

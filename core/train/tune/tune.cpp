@@ -64,7 +64,7 @@ void check_costs(const Recipe& recipe, PluginHost& plugins, const CostTable& cos
   DeviceInfo info;
   raise(device->info(&info));
   if (costs.has_kernels_of(info.name.view()) || costs.rates_of(info.name.view())) return;
-  // Layouts over more ranks may have what was measured: theirs have fewer threads each.
+  // Layouts over more ranks may use what was measured: their ranks have fewer threads each.
   if (!info.absent && !costs.exact.empty()) return;
   const std::string_view option =
       trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");

@@ -1,6 +1,6 @@
-// The search for what a recipe leaves out: bounds first, then plans without proof, of which the best are gone
-// on from, and the best of all planned whole and proven. It counts candidates, never seconds: the same recipe
-// and cost table give the same answer, on however many threads.
+// Searches for what a recipe leaves out: bounds first, then plans without proof, of which the best are varied
+// further; the best of all is planned whole and proven. It counts candidates, never seconds: the same recipe
+// and cost table give the same answer, on any number of threads.
 #pragma once
 
 #include <functional>
@@ -14,61 +14,62 @@
 namespace prun {
 
 enum class TuneGoal : std::uint8_t {
-  time,    // the shortest step
-  memory,  // the least memory of the fullest rank, and of those the shortest step
-  tokens,  // the most tokens a second, of batches that may grow; within a hundredth of it the smallest batch
+  time,    // shortest step
+  memory,  // least memory of the fullest rank, and of those the shortest step
+  tokens,  // most tokens a second, of batches that may grow; within a hundredth of it the smallest batch
 };
 
 struct TuneRequest {
   TuneWish wish;
   TuneGoal goal = TuneGoal::time;
   std::size_t shown = 10;
-  std::size_t threads = 0;  // 0: as many as this process has cores
-  bool why = true;          // with sentences about what it came to, which takes more plans
-  std::function<void(const std::string& line)> say = {};  // how far it is; nothing: nobody listens
+  std::size_t threads = 0;  // 0: as many threads as this process has cores
+  bool why = true;          // whether to add sentences about the result, which needs more plans
+  std::function<void(const std::string& line)> say = {};  // gets progress; may be empty
 };
 
-// Returns "time", "memory" or "tokens".
+// Returns the name "time", "memory" or "tokens".
 std::string_view name_of(TuneGoal goal);
 
 struct TunedCandidate {
-  std::vector<std::string> sets;  // over the recipe without [mesh]
+  std::vector<std::string> sets;  // settings over the recipe without [mesh]
   std::string text;
   Planned planned;
   bool proven = false;
-  std::optional<double> trained = {};  // seconds of a step, of those that were tried
+  std::optional<double> trained = {};  // seconds of a step that was tried
 };
 
 struct TuneResult {
   std::int64_t ranks = 1, ranks_of_host = 1;
-  std::vector<TunedCandidate> best;       // by the goal; the first is proven
-  std::vector<TunedCandidate> too_large;  // planned, and lacking memory, the likeliest first
-  std::string recipe;                     // the first's, which says everything
+  std::vector<TunedCandidate> best;       // ordered by the goal; the first is proven
+  std::vector<TunedCandidate> too_large;  // planned candidates that lack memory, the likeliest first
+  std::string recipe;                     // whole recipe of the first
   std::int64_t looked_at = 0, ruled_out = 0, planned = 0, refused = 0, lacked_memory = 0;
   std::vector<std::string> left_out;  // what was not varied, and why
   std::vector<std::string> why;       // what bounds the best, why the next loses, what more would give
-  std::string refusal;                // the commonest, where nothing is left
+  std::string refusal;                // most common refusal, if nothing is left
 };
 
 std::size_t threads_of(const TuneRequest& request);
 
-// Ranks that a recipe is laid out for: those wished for, those of run.ranks, those of its mesh, or as many as
-// the device has units here.
+// Returns the ranks that a recipe is laid out for: the requested ones, those of run.ranks, those of its mesh,
+// or as many as the device has units here.
 std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const TuneWish& wish);
 
-// Tunes a recipe that names its device. Throws bad_input where nothing fits, and says what was tried.
+// Tunes a recipe that names its device. Throws bad_input if nothing fits, and says what was tried.
 TuneResult tune(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
                 const TuneRequest& request);
-// The two halves of that: without sentences and the recipe, and these for whichever leads by then.
+// These are the two halves of that: the search without sentences and the recipe; and those for the candidate
+// that leads by then.
 TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
                   const TuneRequest& request);
 void conclude(const Recipe& recipe, PluginHost& plugins, const CostTable& costs, const TuneRequest& request,
               TuneResult& result);
 
-// Returns what one of those found is, as ranks have it.
+// Returns the recipe of a candidate, as ranks have it.
 Recipe recipe_of(const TunedCandidate& candidate, const Recipe& recipe, PluginHost& plugins);
 
-// That result's recipe as it is to be planned, with the words of the first where nobody gave others.
+// Writes that result's recipe as it is to be planned, with the settings of the first unless others are given.
 std::string tuned_toml(const Recipe& tuned, const std::vector<std::string>& sets);
 
 }  // namespace prun

@@ -22,8 +22,8 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-// Says whether it says that this combination cannot be, or that the cost table does not know what it takes:
-// no fault of ours.
+// Says whether an error means that this combination is impossible, or that the cost table lacks an entry:
+// that is no fault of prun.
 bool is_refusal(const Error& error) {
   return error.code() == ErrorCode::bad_input || error.code() == ErrorCode::unsupported ||
          error.code() == ErrorCode::not_found;
@@ -96,8 +96,8 @@ Estimate Trial::estimate_of(PlanMaker& maker, const PlannedChoice& choice) {
   return estimate;
 }
 
-// Where strategies leave to the planner how much room they make, it takes no room or, if that does not fit,
-// all room.
+// Estimates. If strategies leave to the planner how much room they make, it makes no room or, if that does
+// not fit, all room.
 Estimate Trial::estimate(const std::vector<std::string>& sets) {
   try {
     PlanMaker maker(std::make_shared<PlannedRecipe>(recipe(sets), plugins_, 0, Purpose::training));

@@ -22,7 +22,7 @@ class PlanReader {
   }
 
  private:
-  // Each step of a function is looked up once, however often it is called.
+  // Adds a step; each step of a function is looked up once, however often it is called.
   void add(const PlannedStep& step) {
     const auto [known, is_new] = by_step_.try_emplace(&step, 0.0);
     if (is_new) {

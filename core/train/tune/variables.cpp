@@ -58,7 +58,7 @@ class NoteReader {
     return *found;
   }
 
-  // Without the trait it is one of the strategy's own, if it has any.
+  // Reads the axis: without the trait it is one of the strategy's own, if it has any.
   void read_axis(StrategyVariables& read) const {
     const recipe::Option* const axis = schema_.find("axis");
     const std::string_view said = trait_of(note_, "axis");
@@ -109,7 +109,7 @@ class NoteReader {
   void add_value(std::string_view trait, const recipe::Option& option, const std::string& value,
                  VariedOption& variable) const {
     if (value.starts_with('@')) {
-      // What trains with weights of another update changes what is trained.
+      // Training with weights of another update changes what is trained.
       for (const std::string& name : plugins_.catalog().names(value.substr(1)))
         if (trait_of(plugins_.note(value.substr(1), name), "delay").empty()) variable.values.push_back(name);
       return;

@@ -86,7 +86,7 @@ class WhatIf {
          const TuneResult& result)
       : recipe_(recipe), plugins_(plugins), base_(base), request_(request), result_(result) {}
 
-  // Looks for the best of those that were shown, by another table.
+  // Looks for the best of the shown candidates, by another table.
   std::string twice_the_link() const {
     if (result_.ranks == 1) return "";
     const CostTable table = base_.costs->with_links(2);
@@ -96,7 +96,7 @@ class WhatIf {
     return best ? "twice the links between ranks would give " + change(now(), then(*best)) : "";
   }
 
-  // Looks for the likeliest of those that lack memory.
+  // Looks for the likeliest candidate that lacks memory.
   std::string one_more_gib() const {
     const std::string key = key_of_memory();
     if (result_.too_large.empty())
@@ -145,7 +145,7 @@ class WhatIf {
     return best;
   }
 
-  // By which the recipe says how much there is of the memory that bounds it.
+  // Returns the key by which the recipe states the size of the memory that bounds the best.
   std::string key_of_memory() const {
     if (recipe_.section("device").bytes("memory")) return "device.memory";
     const std::string_view option =
@@ -154,7 +154,8 @@ class WhatIf {
     return !option.empty() && recipe_.find(key) && recipe_.number(key) > 0 ? key : "";
   }
 
-  // The likeliest ways of that many; empty: they cannot share out what there is.
+  // Describes the likeliest ways of that many ranks; the text is empty if they cannot share out what there
+  // is.
   std::string ranks_text(std::int64_t ranks) const {
     constexpr std::size_t most = 8;
     try {
@@ -185,7 +186,7 @@ class WhatIf {
     }
   }
 
-  // Returns what the best has added, on every way to share out those ranks.
+  // Returns the best's additions, on every way to share out those ranks.
   static std::vector<Candidate> as_the_best(const TuneSpace& space) {
     std::vector<Candidate> all;
     for (const Candidate& start : space.starts())
