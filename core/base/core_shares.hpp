@@ -1,4 +1,4 @@
-// The ranks of a host share its cores through this.
+// Lets the ranks of a host share its cores.
 #pragma once
 
 #include <sched.h>
@@ -8,11 +8,11 @@
 
 namespace prun {
 
-// Returns how usable cores are dealt out: contiguous shares, or nothing when there are fewer cores than
-// ranks, so that all use all of them.
+// Returns how usable cores are dealt out: contiguous shares, or nothing if there are fewer cores than ranks,
+// so that all use all of them.
 std::vector<std::optional<cpu_set_t>> share_cores(const cpu_set_t& usable, int ranks);
 
-// While this lives the calling thread, and what it starts, has the cores of one of so many ranks: a device
+// Gives the calling thread, and what it starts, the cores of one of so many ranks while this lives: a device
 // that is made meanwhile finds what that rank's will find.
 class CoresOfRank {
  public:
@@ -21,15 +21,16 @@ class CoresOfRank {
   CoresOfRank(const CoresOfRank&) = delete;
   CoresOfRank& operator=(const CoresOfRank&) = delete;
 
-  // False: there are fewer cores than ranks, or one rank, and the thread has all of them.
+  // Says whether cores were dealt; if there are fewer cores than ranks, or one rank, the thread has all of
+  // them.
   bool dealt() const { return before_.has_value(); }
 
  private:
   std::optional<cpu_set_t> before_;
 };
 
-// Keeps this process, and the threads that it starts from now on, to one rank's share, where the launcher
-// leaves all cores of the machine to each rank. It does nothing where cores were dealt out already.
+// Keeps this process, and the threads that it starts from now on, to one rank's share, if the launcher leaves
+// all cores of the machine to each rank. It does nothing if cores were dealt out already.
 void keep_to_share(int local_rank, int local_ranks);
 
 }  // namespace prun

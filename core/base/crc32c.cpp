@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-// tables[k][b]: what byte b does to the checksum once k more bytes have followed it.
+// tables[k][b] says what byte b does to the checksum once k more bytes have followed it.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {

@@ -1,6 +1,6 @@
-// CRC-32C (Castagnoli), for what lies on a disk: whatever changes up to 32 consecutive bits, one byte for
-// instance, is found for certain, anything else but for one case in four thousand million. Common processors
-// compute it themselves, at several GB/s; so do other tools, should one want to check prun's files.
+// Computes CRC-32C (Castagnoli), for data on a disk: any change of up to 32 consecutive bits, one byte for
+// instance, is found for certain, any other but for one case in four thousand million. Common processors
+// compute it themselves, at several GB/s; so do other tools, if they are to check prun's files.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0)
 // Computes the same without the processor's help.
 std::uint32_t crc32c_in_software(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
-// Returns eight lower-case hexadecimal digits.
+// Returns the checksum as eight lower-case hexadecimal digits.
 std::string crc32c_text(std::uint32_t checksum);
 
-// A line that shows when any of its bytes has been changed: the text and its checksum.
+// Returns a line that shows when any of its bytes has been changed: the text and its checksum.
 std::string sealed_line(std::string_view text);
-// The text of such a line; nothing when it is not as it was written.
+// Returns the text of such a line, or nothing if it is not as it was written.
 std::optional<std::string> unsealed(std::string_view line);
 
 }  // namespace prun

@@ -31,7 +31,7 @@ fs::path checked_target(const fs::path& path) {
   return target;
 }
 
-// Where a folder stands while another takes its place: ".NAME.replaced".
+// Returns where a folder stands while another takes its place: ".NAME.replaced".
 fs::path aside_of(const fs::path& target) {
   return folder_of(target) / detail::concat(".", target.filename().string(), aside_mark);
 }
@@ -49,7 +49,7 @@ void sync_entry(const fs::path& path, fs::file_type type) {
                 "' is an unfinished file: commit it before its folder");
   }
   if (type == fs::file_type::directory) return sync_tree(path);
-  if (type == fs::file_type::symlink) return;  // lives in its folder, which is synced
+  if (type == fs::file_type::symlink) return;  // a link lives in its folder, which is synced
   if (type != fs::file_type::regular) {
     throw_error(ErrorCode::storage, "'", path.string(),
                 "' is neither a file nor a folder; it cannot be saved");
@@ -132,7 +132,7 @@ void DurableFile::commit() {
 namespace {
 
 // Returns the standard stream that a file is: /dev/stdout, or what it was redirected into; -1 for any other.
-// It is written at the stream's position, and never replaced under it.
+// It is written at the stream's position, and never replaced while it is open.
 int standard_stream(const struct stat& file) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat own {};
@@ -141,7 +141,7 @@ int standard_stream(const struct stat& file) {
   return -1;
 }
 
-// Not blocking at first: a pipe that nobody reads from is an error, not a wait.
+// Opens a file in place, without blocking at first: a pipe that has no reader is an error, not a wait.
 FileDescriptor open_in_place(const fs::path& target) {
   FileDescriptor fd = open_or_throw(target, O_WRONLY | O_NOCTTY | O_NONBLOCK);
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK);
@@ -150,7 +150,7 @@ FileDescriptor open_in_place(const fs::path& target) {
 
 // Returns where a chain of links ends, whether something is there or not.
 fs::path behind_links(fs::path path) {
-  constexpr int most_links = 40;  // as many as the system follows
+  constexpr int most_links = 40;  // as many links as the system follows
   std::error_code error;
   for (int links = 0; fs::is_symlink(fs::symlink_status(path, error)); ++links) {
     const fs::path next = fs::read_symlink(path, error);
@@ -168,7 +168,7 @@ void replace_text_file(const fs::path& target, std::string_view text) {
   if (exists && S_ISBLK(facts.st_mode))
     throw_error(ErrorCode::bad_input, "'", target.string(), "' is a disk, not a file; name a file");
   if (const int stream = exists ? standard_stream(facts) : -1; stream >= 0) {
-    std::fflush(stdout);  // what was printed before comes first
+    std::fflush(stdout);  // earlier output comes first
     write_fully(stream, std::as_bytes(std::span(text)), target);
   } else if (exists && !S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode)) {
     write_fully(open_in_place(target).get(), std::as_bytes(std::span(text)), target);
@@ -231,7 +231,7 @@ void DurableFolder::replace() {
     old = aside;
   });
   sync_folder(folder_of(target_));
-  std::error_code ignored;  // what is left of the old one, clear_dead_saves() finds
+  std::error_code ignored;  // clear_dead_saves() finds what is left of the old one
   fs::remove_all(old, ignored);
 }
 
@@ -265,7 +265,7 @@ void remove_folder(const fs::path& folder) {
   const FileDescriptor own(::open(target.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!own.is_open() && errno == ENOENT) return;
   if (!own.is_open()) throw_storage_error("remove", target, errno);
-  lock_as_own(own);  // where another has it, that one is alive as well
+  lock_as_own(own);  // if another process has it, that one is alive as well
   const Unfinished doomed(target, Unfinished::Kind::folder);
   if (::rename(target.c_str(), doomed.path().c_str()) == 0) return remove_or_throw(doomed.path());
   if (errno != ENOENT) throw_storage_error("remove", target, errno);

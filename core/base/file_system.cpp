@@ -60,15 +60,16 @@ void sync_descriptor(int fd, const fs::path& path) {
   if (::fsync(fd) != 0) throw_storage_error("sync", path, errno);
 }
 
-// Some network file systems have no sync of folders and say EINVAL; they order renames themselves.
+// Syncs a folder. Some network file systems have no sync of folders and return EINVAL; they order renames
+// themselves.
 void sync_folder(const FileDescriptor& open, const fs::path& path) {
   if (::fsync(open.get()) != 0 && errno != EINVAL) throw_storage_error("sync", path, errno);
 }
 
 void sync_folder(const fs::path& folder) { sync_folder(open_folder(folder), folder); }
 
-// Where a name has gone meanwhile somebody else removes as well, and there is an end of it; where new ones
-// come, there may be none.
+// Removes a path. If a name has gone meanwhile, another process removes it as well, and that ends; where new
+// ones come, it may never end.
 void remove_or_throw(const fs::path& path) {
   std::error_code error;
   for (int refilled = 0; refilled < 10;) {

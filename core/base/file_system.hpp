@@ -1,4 +1,4 @@
-// Calls of the file system whose trouble is a sentence: ErrorCode::storage, with the path, the system's
+// Calls the file system with errors that are sentences: ErrorCode::storage, with the path, the system's
 // reason and a remedy.
 #pragma once
 
@@ -31,27 +31,27 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-// "cannot <action> '<path>': <text of error>; <what to do>"
+// Throws "cannot <action> '<path>': <text of error>; <what to do>".
 [[noreturn]] void throw_storage_error(std::string_view action, const std::filesystem::path& path, int error);
 
-// Writes all bytes, also where the system takes only a part at a time. `path` is for the error.
+// Writes all bytes, also if the system takes only a part at a time. `path` is for the error.
 void write_fully(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
 
 void sync_descriptor(int fd, const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& folder);
 void sync_folder(const FileDescriptor& open, const std::filesystem::path& path);
 
-// Removes it and all that is in it; that somebody else removes it as well is no trouble.
+// Removes a path and all that is in it; it is no error if another process removes it as well.
 void remove_or_throw(const std::filesystem::path& path);
 
 // Returns the folder that contains a name, "." for a plain name.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-// Takes flags of open(2).
+// Opens a file; takes flags of open(2).
 FileDescriptor open_or_throw(const std::filesystem::path& path, int flags);
 FileDescriptor open_folder(const std::filesystem::path& folder);
 
-// Says whether the path still names what is open.
+// Says whether the path still names the open file.
 bool names(const std::filesystem::path& path, const FileDescriptor& open);
 
 }  // namespace prun

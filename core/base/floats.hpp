@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// fp64, fp32, fp16, bf16, rounded as updates round a master copy, or the lower halves that make those whole
-// (u16).
+// Stores fp64, fp32, fp16, bf16, rounded as updates round a master copy, or the lower halves that make those
+// whole (u16).
 void store_floats(DType type, std::span<const float> numbers, std::byte* to);
 
 // Loads fp32, fp16 and bf16, which floats hold exactly, and fp64, rounded.

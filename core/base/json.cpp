@@ -1,4 +1,5 @@
-// JSON: nlohmann's reader says what a text holds, a Tree keeps it and its limits; and a streaming builder.
+// Implements JSON: nlohmann's reader finds what a text holds, a Tree keeps it and its limits; and a streaming
+// builder writes.
 #include "base/json.hpp"
 
 #include <algorithm>
@@ -15,7 +16,7 @@
 namespace prun {
 namespace {
 
-// Returns the length of the well-formed UTF-8 sequence at the start of `text`, 0 when there is none.
+// Returns the length of the well-formed UTF-8 sequence at the start of `text`, or 0 if there is none.
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]));
@@ -35,8 +36,8 @@ std::size_t utf8_length(std::string_view text) {
   return overlong || surrogate || code > 0x10ffff ? 0 : length;
 }
 
-// Length of the run at the start of `text` that a JSON string holds as it is: ASCII without quotes,
-// backslashes and control characters.
+// Returns the length of the run at the start of `text` that a JSON string holds as it is: ASCII without
+// quotes, backslashes and control characters.
 std::size_t plain_length(std::string_view text) {
   const auto plain = [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
   return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), plain) - text.begin());
@@ -56,8 +57,8 @@ void append_escaped(std::string& out, char c) {
   }
 }
 
-// The letter has several bytes. One that a terminal would act on is written by its number, which readers take
-// for the same.
+// Appends a letter of several bytes. One that a terminal would act on is written by its number, which readers
+// take for the same.
 void append_letter(std::string& out, std::string_view bytes) {
   const char32_t code = letters::first(bytes).value;
   if (!letters::is_control(code)) {
@@ -74,7 +75,7 @@ void append_letter(std::string& out, std::string_view bytes) {
   number(0xdc00 + ((code - 0x10000) & 0x3ffu));
 }
 
-// Walks over a text for the library's reader, and lets others see how far it is.
+// Walks over a text for the library's reader, and shows how far it is.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -106,7 +107,7 @@ class Tree {
   JsonValue read() {
     if (text_.size() > limits_.bytes)
       fail(0, "the text is larger than the limit of ", limits_.bytes, " bytes");
-    // The library would pass over the one and take the other for the end.
+    // The library would skip the mark and take the zero for the end.
     if (text_.starts_with("\xef\xbb\xbf")) fail(0, "the text starts with a byte order mark");
     if (const std::size_t nul = text_.find('\0'); nul != std::string_view::npos) fail(nul, "a byte is zero");
     const char* const begin = text_.data();
@@ -116,7 +117,7 @@ class Tree {
 
   bool null() { return add(JsonValue()); }
   bool boolean(bool value) { return add(JsonValue(value)); }
-  // Of negative numbers, and so 0 is "-0": only a real has a negative zero.
+  // Takes a negative number, and so 0 is "-0": only a real has a negative zero.
   bool number_integer(std::int64_t value) { return add(value == 0 ? JsonValue(-0.0) : JsonValue(value)); }
   bool number_unsigned(std::uint64_t value) {
     if (value > std::numeric_limits<std::int64_t>::max()) return add(JsonValue(value));
@@ -142,20 +143,20 @@ class Tree {
   }
   bool end_array() { return put(JsonValue(close().items)); }
 
-  // `position` counts what was read, the byte included that is wrong.
+  // Reports an error; `position` counts the bytes read, including the wrong one.
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& error) {
     constexpr int number_overflow = 406;
     if (error.id == number_overflow) fail(position - 1, "the number is outside of the range of double");
     std::string_view reason = error.what();
     if (const std::size_t start = reason.find(" - "); start != std::string_view::npos)
       reason.remove_prefix(start + 3);
-    fail(position - 1, reason.substr(0, reason.find("; last read")));  // which quotes the text, at any length
+    fail(position - 1, reason.substr(0, reason.find("; last read")));  // cut: it quotes the text
   }
 
  private:
   struct Scope {
     std::vector<JsonMember> members;
-    std::vector<std::size_t> name_ends;  // where the members' names end in the text
+    std::vector<std::size_t> name_ends;  // ends of the members' names in the text
     JsonArray items;
   };
 
@@ -198,7 +199,7 @@ class Tree {
   JsonLimits limits_;
   std::size_t passed_ = 0;  // bytes that the reader has taken
   std::size_t values_ = 0;
-  std::vector<Scope> scopes_;  // that are open, the innermost last
+  std::vector<Scope> scopes_;  // open scopes, the innermost last
   JsonValue root_;
 };
 

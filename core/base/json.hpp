@@ -1,5 +1,5 @@
-// JSON, read and written: checkpoint headers, configurations and tokenizers of others, `--json` output.
-// Texts are read by nlohmann's library, which json.cpp alone sees, and strictly: RFC 8259 and nothing more,
+// Reads and writes JSON: checkpoint headers, foreign configurations and tokenizers, `--json` output. Texts
+// are read by nlohmann's library, which json.cpp alone includes, and strictly: RFC 8259 and nothing more,
 // valid UTF-8, no duplicate names, no lone surrogates, bounded depth and size. Input may be hostile: memory
 // stays proportional to the text.
 #pragma once
@@ -20,14 +20,14 @@ class JsonValue;
 struct JsonMember;
 using JsonArray = std::vector<JsonValue>;
 
-// Members in the order of the text; names differ from each other.
+// Holds members in the order of the text; names differ from each other.
 class JsonObject {
  public:
   JsonObject() = default;
   explicit JsonObject(std::vector<JsonMember> members);
 
   const std::vector<JsonMember>& members() const { return members_; }
-  // Returns nullptr when there is no such member.
+  // Returns a member, or nullptr if there is none.
   const JsonValue* find(std::string_view name) const;
   // Returns the position of a member whose name came before, or members().size().
   std::size_t first_duplicate() const;
@@ -37,18 +37,18 @@ class JsonObject {
   std::vector<std::uint32_t> by_name_;  // positions in members_, sorted by name, then position
 };
 
-// The order is that of JsonValue's variant: signed integers wherever they fit, unsigned_integer above
+// Lists kinds in the order of JsonValue's variant: signed integers wherever they fit, unsigned_integer above
 // INT64_MAX.
 enum class JsonKind { null, boolean, integer, unsigned_integer, real, string, array, object };
 
-// Holds one value. The as_ functions throw bad_input when the value is of another kind or does not fit.
+// Holds one value. The as_ functions throw bad_input if the value is of another kind or does not fit.
 class JsonValue {
  public:
   using Storage = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double, std::string,
                                JsonArray, JsonObject>;
 
   JsonValue() = default;
-  // T is one of the alternatives of Storage, exactly.
+  // Takes a T, which is exactly one of the alternatives of Storage.
   template <class T>
   explicit JsonValue(T value) : storage_(std::in_place_type<T>, std::move(value)) {}
 
@@ -66,9 +66,9 @@ class JsonValue {
   const std::string& as_string() const;
   const JsonArray& as_array() const;
   const JsonObject& as_object() const;
-  // Member of an object: throws not_found when it is missing.
+  // Returns a member of an object; throws not_found if it is missing.
   const JsonValue& at(std::string_view name) const;
-  // Returns a member of an object, or nullptr when it is missing.
+  // Returns a member of an object, or nullptr if it is missing.
   const JsonValue* find(std::string_view name) const { return as_object().find(name); }
 
  private:
@@ -81,9 +81,9 @@ struct JsonMember {
 };
 
 struct JsonLimits {
-  std::size_t bytes = std::size_t{128} << 20;  // of the text
-  std::size_t values = 4'000'000;              // in the whole tree
-  int depth = 64;                              // of nested arrays and objects
+  std::size_t bytes = std::size_t{128} << 20;  // most bytes of the text
+  std::size_t values = 4'000'000;              // most values in the whole tree
+  int depth = 64;                              // most nested arrays and objects
 };
 
 // `source` names the text in errors, which read "<source>: byte <offset>: <reason>"; the offset is where the
@@ -105,15 +105,15 @@ class JsonWriter {
   JsonWriter& end_object() { return close(true); }
   JsonWriter& begin_array() { return open(false); }
   JsonWriter& end_array() { return close(false); }
-  JsonWriter& name(std::string_view name);  // bad_input unless UTF-8
+  JsonWriter& name(std::string_view name);  // throws bad_input unless it is UTF-8
 
   JsonWriter& null() { return write_token("null"); }
-  JsonWriter& value(std::string_view text);  // bad_input unless UTF-8
+  JsonWriter& value(std::string_view text);  // throws bad_input unless it is UTF-8
   JsonWriter& value(const char* text) { return value(std::string_view(text)); }
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
   JsonWriter& value(double number) { return write_real(number); }
   JsonWriter& value(float number) { return write_real(number); }
-  // Writes a point always, for readers that distinguish 8.0 from 8.
+  // Writes a number, always with a point, for readers that distinguish 8.0 from 8.
   JsonWriter& real(double number);
   JsonWriter& value(const JsonValue& tree);
   template <std::integral T>
@@ -126,7 +126,7 @@ class JsonWriter {
     return name(key).value(item);
   }
 
-  // The finished text; the writer is empty again and can build the next one.
+  // Returns the finished text; the writer is empty again and can build the next one.
   std::string take();
 
  private:
@@ -146,7 +146,7 @@ class JsonWriter {
   NonFinite policy_;
   std::string text_;
   std::vector<Scope> scopes_;
-  bool named_ = false;  // a name waits for its value
+  bool named_ = false;  // whether a name waits for its value
 };
 
 }  // namespace prun

@@ -5,7 +5,7 @@
 
 namespace prun {
 
-// Returns "Too many open files; raise the limit on open files (ulimit -n)"
+// Returns a text such as "Too many open files; raise the limit on open files (ulimit -n)".
 std::string refusal_text(int error);
 
 }  // namespace prun

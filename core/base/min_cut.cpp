@@ -40,7 +40,7 @@ std::vector<bool> FlowGraph::sink_side(std::size_t source, std::size_t sink) {
       edges_[arrived_by[node] ^ 1].left += flow;
     }
   }
-  // Backwards from the sink along what still has capacity.
+  // The search goes backwards from the sink along edges that still have capacity.
   std::vector<bool> side(edges_of_.size(), false);
   std::vector<std::size_t> queue{sink};
   side[sink] = true;

@@ -24,13 +24,13 @@ class FlowGraph {
  private:
   struct Edge {
     std::size_t to;
-    std::int64_t left;  // of its capacity
+    std::int64_t left;  // rest of its capacity
   };
 
-  // The edge that leads to each node on a shortest path with capacity left; the source has none.
+  // Finds the edge that leads to each node on a shortest path with capacity left; the source has none.
   bool find_path(std::size_t source, std::size_t sink, std::vector<std::size_t>& arrived_by) const;
 
-  std::vector<Edge> edges_;  // 2i and 2i + 1: an edge and its reverse
+  std::vector<Edge> edges_;  // edges 2i and 2i + 1 are an edge and its reverse
   std::vector<std::vector<std::size_t>> edges_of_;
 };
 

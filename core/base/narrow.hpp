@@ -8,7 +8,7 @@
 
 namespace prun {
 
-// Returns the same number in another type. A number that does not fit is a defect of prun's.
+// Returns the same number in another type. A number that does not fit is a bug of prun.
 template <std::integral To, std::integral From>
 constexpr To narrow(From number) {
   PRUN_CHECK(std::in_range<To>(number), number, " does not fit where it is to be kept");

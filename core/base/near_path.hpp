@@ -1,4 +1,4 @@
-// Guesses what a user may have meant who names a file or folder that is not there.
+// Guesses what a user may have meant who names a file or folder that does not exist.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,8 @@
 
 namespace prun {
 
-// "; did you mean 'runs/first'?", of what lies in the same folder, the run of that name in runs, or empty.
+// Returns "; did you mean 'runs/first'?", from what lies in the same folder, the run of that name in runs, or
+// empty.
 std::string did_you_mean_beside(const std::filesystem::path& missing);
 
 }  // namespace prun

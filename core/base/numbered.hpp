@@ -9,7 +9,7 @@
 
 namespace prun {
 
-// A vector that takes any integer as an index: numbers in a plan are signed, since -1 says that there is
+// Is a vector that takes any integer as an index: numbers in a plan are signed, since -1 says that there is
 // none, and narrow, since there are many.
 template <class T>
 class Numbered : public std::vector<T> {
@@ -30,7 +30,7 @@ class Numbered : public std::vector<T> {
   typename List::const_reference operator[](Number number) const {
     return List::operator[](static_cast<std::size_t>(number));
   }
-  // Throws where there is no such entry.
+  // Returns an entry; throws if there is none.
   template <std::integral Number>
   typename List::reference at(Number number) {
     return List::at(static_cast<std::size_t>(number));

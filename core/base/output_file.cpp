@@ -17,8 +17,8 @@ std::string without_blanks(std::string_view text) {
   return rest;
 }
 
-// Says whether a file begins so, however it was laid out since, or is empty; with a message where it cannot
-// be read.
+// Says whether a file begins with the mark, in any layout, or is empty; throws with a message if it cannot be
+// read.
 bool may_be_replaced(const fs::path& file, std::string_view mark) {
   constexpr std::size_t most_blanks = 256;
   const FileDescriptor open = open_or_throw(file, O_RDONLY | O_NONBLOCK);
@@ -37,7 +37,7 @@ bool may_be_replaced(const fs::path& file, std::string_view mark) {
 }  // namespace
 
 void check_output(const fs::path& target, const OutputKind& kind) {
-  std::error_code ignored;  // what cannot be looked at, cannot be written either
+  std::error_code ignored;  // a path that cannot be inspected cannot be written either
   const fs::file_status status = fs::status(target, ignored);
   if (fs::is_directory(status)) refuse(target, "a folder, not ", kind);
   if (!fs::is_regular_file(status) || is_standard_stream(target)) return;

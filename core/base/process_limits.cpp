@@ -30,9 +30,9 @@ void meet_stack_limit() {
   set_stack_of_threads(least_stack_bytes);
 }
 
-// Left alone, the allocator takes the first large block that is given back for a sign that all blocks up to
-// its size belong in the heap, of which it then keeps twice as much: a corpus that is read twice, or tables
-// of planning, would stay with the process for the whole run.
+// Makes the allocator return large blocks. By default, it takes the first large block that is freed as a sign
+// that all blocks up to its size belong in the heap, of which it then keeps twice as much: a corpus that is
+// read twice, or tables of planning, would stay with the process for the whole run.
 void return_large_blocks() {
   constexpr int large = 1 << 20;
   ::mallopt(M_MMAP_THRESHOLD, large);
@@ -58,7 +58,7 @@ void meet_process_limits() {
     ::mallopt(M_ARENA_MAX, 1);
 }
 
-// AddressSanitizer's allocator takes the place of the one that this asks.
+// AddressSanitizer's allocator replaces the one that this call is for.
 void give_back_free_memory() {
 #ifndef __SANITIZE_ADDRESS__
   ::malloc_trim(0);

@@ -5,20 +5,21 @@
 
 namespace prun {
 
-// Of every thread: several times what was seen to be enough for prun, its plugins and the libraries of these.
+// Every thread needs so much: several times what was seen to be enough for prun, its plugins and their
+// libraries.
 inline constexpr std::int64_t least_stack_bytes = 1 << 20;
 
 // Returns the stack of a thread that is started without stating one.
 std::int64_t stack_of_threads();
 
-// Raises the soft limit on stacks to the least where the hard one allows it, for the main thread, those that
-// come and the processes that this one starts; throws unsupported where it does not. Where address space is
-// limited, all threads share one heap: each one's own would take 64 MiB of addresses or, once they are few,
-// none, so nobody could say what a run needs.
-// Blocks of a mebibyte and more go back to the system as they are freed.
+// Raises the soft limit on stacks to the least if the hard one allows it, for the main thread, later ones and
+// the processes that this one starts; otherwise throws unsupported. Where address space is limited, all
+// threads share one heap: each one's own would take 64 MiB of addresses or, once they are few, none, so the
+// need of a run would be unknown. Blocks of a mebibyte and more go back to the system as they are freed.
 void meet_process_limits();
 
-// Gives the system what of the heap nobody holds: between what planning keeps lies as much that it has freed.
+// Gives unused parts of the heap back to the system: between what planning keeps lies as much that it has
+// freed.
 void give_back_free_memory();
 
 }  // namespace prun

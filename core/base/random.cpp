@@ -21,7 +21,8 @@ PRUN_NORMAL_NUMBERS(avx512)
 
 }  // namespace cpu
 
-// What the builds assume is what the build gives them: prun_add_normal_numbers in cmake/prun_generate.cmake.
+// Lists the builds; the build system gives them what they assume: prun_add_normal_numbers in
+// cmake/prun_generate.cmake.
 std::vector<NormalNumbers> normal_numbers() {
   std::vector<NormalNumbers> list{{"generic", cpu::generic::normal_pair, cpu::generic::normal_pairs}};
 #if defined(__x86_64__)

@@ -1,9 +1,9 @@
-// Counter-based randomness: every number is a pure function of (seed, stream, index), so there is no state
-// to save, and a shard can be filled on its own, in any order, on any number of threads.
+// Provides counter-based randomness: every number is a pure function of (seed, stream, index), so there is no
+// state to save, and a shard can be filled on its own, in any order, on any number of threads.
 //
-// The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011) and are the same everywhere. So are uniform numbers, permutations, and normal numbers:
-// those are a fixed sequence of IEEE operations, within two units in the last place of the true value
+// The bits come from Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2,
+// 3", SC 2011) and are the same everywhere. So are uniform numbers, permutations, and normal numbers: those
+// are a fixed sequence of IEEE operations, within two units in the last place of the true value
 // (kernels/random/normal.cpp), and no math library takes part.
 #pragma once
 
@@ -53,7 +53,7 @@ constexpr float unit_float(std::uint32_t word) { return static_cast<float>(word 
 // Returns a number in [0, 1) from the upper 53 bits.
 constexpr double unit_double(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-// Computes FNV-1a.
+// Computes FNV-1a of a name.
 constexpr std::uint64_t name_hash(std::string_view name) {
   std::uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : name) hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001b3u;
@@ -69,8 +69,8 @@ constexpr std::uint64_t stream_id(std::string_view name, std::uint64_t salt = 0)
   return hash;
 }
 
-// Is an endless sequence of which any element can be computed directly. The functions look at the same bits:
-// use one stream for one purpose.
+// Represents an endless sequence of which any element can be computed directly. The functions use the same
+// bits: use one stream for one purpose.
 class RandomStream {
  public:
   constexpr RandomStream(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
@@ -122,7 +122,7 @@ struct NormalNumbers {
   void (*pairs)(std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::int64_t count,
                 double mean, double deviation, float* out);
 };
-// Lists those that this machine can run, the best last.
+// Lists those builds that this machine can run, the best last.
 std::vector<NormalNumbers> normal_numbers();
 
 namespace detail {
@@ -148,9 +148,9 @@ constexpr std::uint64_t feistel(std::uint64_t value, int bits, std::uint64_t see
 
 }  // namespace detail
 
-// Where `index` goes in the shuffle of [0, n) number `epoch`: a bijection of [0, n) for each (seed, epoch),
-// with nothing stored. The Feistel network permutes the next power of two; a result outside of [0, n) goes
-// through it again (cycle walking) until it is inside, fewer than two passes on average.
+// Returns where `index` goes in the shuffle of [0, n) number `epoch`: a bijection of [0, n) for each (seed,
+// epoch), with nothing stored. The Feistel network permutes the next power of two; a result outside of [0, n)
+// goes through it again (cycle walking) until it is inside, fewer than two passes on average.
 constexpr std::uint64_t permute(std::uint64_t index, std::uint64_t n, std::uint64_t seed,
                                 std::uint64_t epoch) {
   PRUN_CHECK(index < n, "index ", index, " of a permutation of ", n);

@@ -1,5 +1,5 @@
-// What whoever calls us must keep to: a recipe, or a plugin on the other side of the border. Unlike
-// PRUN_CHECK, it says nothing of our own code when it is broken.
+// Checks what a caller must ensure: a recipe, or a plugin on the other side of the border. Unlike PRUN_CHECK,
+// a failure is no bug of prun.
 #pragma once
 
 #include "prun/error.hpp"

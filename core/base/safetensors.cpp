@@ -63,7 +63,7 @@ constexpr std::array<TypeRow, 22> type_table = {{
     {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 }};
 
-// Names come from the file and may be long or hold control characters.
+// Makes a name printable: names come from the file and may be long or hold control characters.
 std::string printable(std::string_view text) {
   constexpr std::size_t longest = 100;
   std::string out(text.substr(0, longest));
@@ -327,7 +327,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     throw_error(ErrorCode::bad_input, path.string(), " has checksums of other data than it holds");
 }
 
-// The header's checksum as it should be and is; empty where the file has none.
+// Returns the header's checksum as it should be and is; empty if the file has none.
 std::string SafetensorsFile::check_header() const {
   const auto& metadata = index_.metadata();
   const auto written = metadata.find(header_key);
@@ -376,7 +376,7 @@ std::span<const std::byte> SafetensorsFile::bytes(const SafetensorsEntry& entry)
   return file().subspan(entry.begin, entry.end - entry.begin);
 }
 
-// Whole chunks are released, as check() has read them.
+// Releases whole chunks, as check() has read them.
 void SafetensorsFile::let_go(const SafetensorsEntry& entry, std::uint64_t first, std::uint64_t end) const {
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t begin = (entry.begin + first / chunk_bytes * chunk_bytes) / page * page;
@@ -427,7 +427,7 @@ void add_metadata(JsonWriter& json, const SafetensorsMetadata& metadata) {
   json.end_object();
 }
 
-// Returns what the caller gives, with room for checksums.
+// Returns the caller's metadata, with room for checksums.
 SafetensorsMetadata with_room(SafetensorsMetadata metadata, const std::vector<std::uint64_t>& sizes,
                               Checksums checksums) {
   for (const std::string_view key : {std::string_view("format"), data_key, header_key})

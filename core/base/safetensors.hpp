@@ -54,10 +54,10 @@ enum class SafetensorsType : std::uint8_t {
   u64
 };
 
-std::string_view name_of(SafetensorsType type);  // as in the file: "F32"
+std::string_view name_of(SafetensorsType type);  // name in the file: "F32"
 int bits_of(SafetensorsType type);
 SafetensorsType to_safetensors_type(DType type);
-// Nothing for the types that prun does not compute with.
+// Returns a type, or nothing for those that prun does not compute with.
 std::optional<DType> to_dtype(SafetensorsType type);
 
 // Describes one tensor of a file. Bytes [begin, end) count from the start of the file.
@@ -79,7 +79,7 @@ class SafetensorsIndex {
   // Returns the entries in the order of the data.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
-  // Returns nullptr when there is no such tensor.
+  // Returns an entry, or nullptr if there is no such tensor.
   const SafetensorsEntry* find(std::string_view name) const;
 
  private:
@@ -88,32 +88,32 @@ class SafetensorsIndex {
   SafetensorsMetadata metadata_;
 };
 
-// Reads and checks the header of a file that lies in memory. `source` names the file in errors
-// (bad_input). Memory use is bounded by the length of the header that is really there.
+// Reads and checks the header of a file in memory. `source` names the file in errors (bad_input). Memory use
+// is bounded by the length of the header that is really there.
 SafetensorsIndex read_safetensors_index(std::span<const std::byte> file, std::string_view source);
 
-// Is a file opened for reading. Spans stay valid as long as this lives; the file must not shrink meanwhile.
+// Opens a file for reading. Spans stay valid as long as this lives; the file must not shrink meanwhile.
 class SafetensorsFile {
  public:
-  // Throws storage when the file cannot be opened, bad_input when it breaks a rule.
+  // Throws storage if the file cannot be opened, bad_input if it breaks a rule.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   const SafetensorsIndex& index() const { return index_; }
   const std::vector<SafetensorsEntry>& entries() const { return index_.entries(); }
-  // Throws not_found, naming the file and the tensor.
+  // Returns an entry; throws not_found, naming the file and the tensor.
   const SafetensorsEntry& entry(std::string_view name) const;
-  // Says whether the file has checksums; that of the header has been compared then.
+  // Says whether the file has checksums; the header's has been compared then.
   bool has_checksums() const { return !checksums_.empty(); }
   // Returns the checksum of the header, and so of all it states, the data's checksums included.
   const std::string& header_checksum() const { return checksums_; }
-  // Compares the checksums of a tensor, or of what covers its bytes [first, end): bad_input where it is not
-  // as it was written.
+  // Compares the checksums of a tensor, or of the chunks that cover its bytes [first, end): throws bad_input
+  // if they differ.
   void check(const SafetensorsEntry& entry, std::uint64_t first = 0, std::uint64_t end = UINT64_MAX) const;
-  // May start at any address: copy out before use as a wider type.
+  // Returns bytes that may start at any address: copy them before use as a wider type.
   std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   std::span<const std::byte> bytes(std::string_view name) const { return bytes(entry(name)); }
-  // Bytes [first, end) of a tensor need not stay in this process's memory; they can be read again.
+  // Says that bytes [first, end) of a tensor need not stay in this process's memory; they can be read again.
   void let_go(const SafetensorsEntry& entry, std::uint64_t first, std::uint64_t end) const;
 
  private:
@@ -130,8 +130,8 @@ class SafetensorsFile {
   std::filesystem::path path_;
   Map map_;
   SafetensorsIndex index_;
-  std::vector<std::size_t> first_chunk_;  // of each tensor, in the list of checksums
-  std::string checksums_;                 // of the header; empty: there are none
+  std::vector<std::size_t> first_chunk_;  // first chunk of each tensor, in the list of checksums
+  std::string checksums_;                 // checksum of the header; empty: there is none
 };
 
 // Each chunk of so many bytes of a tensor, from its beginning on, has its own checksum.
@@ -153,12 +153,12 @@ enum class Checksums { absent, written };
 //   writer.finish();
 class SafetensorsWriter {
  public:
-  // bad_input for duplicate or reserved names, negative extents, sizes beyond 2^63, text that is not UTF-8
-  // and a header above the limit of the format.
+  // Throws bad_input for duplicate or reserved names, negative extents, sizes beyond 2^63, text that is not
+  // UTF-8 and a header above the limit of the format.
   SafetensorsWriter(const std::filesystem::path& path, std::vector<SafetensorsSpec> specs,
                     SafetensorsMetadata metadata = {}, Checksums checksums = Checksums::absent);
 
-  // Returns the order of the data, as the reference writer has it: by type (wider alignment first), then by
+  // Returns the order of the data, which is the reference writer's: by type (wider alignment first), then by
   // name.
   const std::vector<SafetensorsSpec>& order() const { return order_; }
 
@@ -166,8 +166,8 @@ class SafetensorsWriter {
   // likes. Tensors without elements may be left out.
   void write(std::string_view name, std::span<const std::byte> bytes);
 
-  // Is called instead of write(): it writes a chunk that has its own checksum, whole, each once and in any
-  // order. `number` is the tensor's in order(), `chunk` that of its bytes.
+  // Writes, instead of write(), a whole chunk that has its own checksum, each once and in any order. `number`
+  // is the tensor's in order(), `chunk` that of its bytes.
   void write_chunk(std::size_t number, std::uint64_t chunk, std::span<const std::byte> bytes);
 
   // Checks that every tensor is complete, adds the checksums and puts the file in place.
@@ -179,16 +179,16 @@ class SafetensorsWriter {
   void note_checksum(std::uint64_t chunk, std::uint32_t sum);
 
   std::vector<SafetensorsSpec> order_;
-  std::vector<std::uint64_t> sizes_;  // in bytes, like order_
+  std::vector<std::uint64_t> sizes_;  // in bytes, ordered like order_
   Checksums checksums_;
   std::string header_;
   DurableFile file_;
-  std::size_t current_ = 0;                          // the tensor being written
-  std::uint64_t written_ = 0;                        // of its bytes
-  std::uint32_t sum_ = 0;                            // of those since its last multiple of 4 MiB
+  std::size_t current_ = 0;                          // number of the tensor being written
+  std::uint64_t written_ = 0;                        // bytes of it that are written
+  std::uint32_t sum_ = 0;                            // checksum of those since its last multiple of 4 MiB
   std::vector<std::uint64_t> first_chunk_, begins_;  // of each tensor, in the list of checksums; its bytes
-  std::uint64_t missing_ = 0;                        // chunks that are not written yet
-  std::string sums_;                                 // of all chunks; blank where one is not written yet
+  std::uint64_t missing_ = 0;                        // number of chunks that are not written yet
+  std::string sums_;                                 // of all chunks; blank if not written yet
 };
 
 }  // namespace prun

@@ -1,5 +1,5 @@
-// Numbers of bytes that stop at the largest one: file systems that know no bound say that they have more left
-// than fits.
+// Computes with numbers of bytes that stop at the largest one: file systems without a bound report more free
+// bytes than fit.
 #pragma once
 
 #include <sys/statvfs.h>

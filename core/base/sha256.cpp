@@ -1,4 +1,4 @@
-// SHA-256 as FIPS 180-4 writes it: a message schedule of 64 words, 64 rounds a block.
+// Implements SHA-256 as FIPS 180-4 writes it: a message schedule of 64 words, 64 rounds a block.
 #include "base/sha256.hpp"
 
 #include <unistd.h>
@@ -77,7 +77,7 @@ void Sha256::update(std::span<const std::byte> bytes) {
   }
 }
 
-// A one bit, zeros, and the length in bits as the last 64 bits of a block.
+// Pads with a one bit, zeros, and the length in bits as the last 64 bits of a block.
 void Sha256::pad() {
   const std::uint64_t bits = length_ * 8;
   const std::byte one{0x80}, zero{0};

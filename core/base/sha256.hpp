@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// Fed in pieces of any size; hex() ends it.
+// Digests pieces of any size; hex() ends it.
 class Sha256 {
  public:
   void update(std::span<const std::byte> bytes);
@@ -29,7 +29,7 @@ class Sha256 {
   std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::array<std::byte, block_size> pending_ = {};
-  std::uint64_t length_ = 0;  // bytes in all
+  std::uint64_t length_ = 0;  // number of all bytes
 };
 
 std::string sha256_hex(std::string_view text);

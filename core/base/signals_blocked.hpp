@@ -1,5 +1,5 @@
-// Signals are for the threads and processes that were there before: one that is made while this lives has all
-// of them blocked from its first instruction on.
+// Blocks all signals in threads and processes that are made while this lives, from their first instruction
+// on: signals are for those that were there before.
 #pragma once
 
 #include <signal.h>

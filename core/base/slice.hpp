@@ -14,12 +14,12 @@ namespace prun {
 using Extents = std::vector<std::int64_t>;
 
 std::int64_t elements_of(const Extents& shape);
-// Returns "[8,16]", cut where it has too many extents.
+// Returns a text such as "[8,16]", cut if it has too many extents.
 std::string shape_text(const Extents& shape);
 
 struct Slice {
-  Extents whole, start, extent;       // by dimension: of the tensor; where the box begins in it; of the box
-  std::int64_t first = 0, count = 0;  // which of the box's elements
+  Extents whole, start, extent;       // by dimension: of the tensor; begin of the box in it; of the box
+  std::int64_t first = 0, count = 0;  // range of the box's elements
 
   bool is_box() const { return first == 0 && count == elements_of(extent); }
   bool is_whole() const { return is_box() && extent == whole; }
@@ -30,7 +30,7 @@ Slice whole_slice(const Extents& shape);
 
 // Describes a slice of a tensor that has a name.
 struct TensorSlice {
-  std::string tensor;  // "block.3.qkv.weight", "block.3.qkv.weight.m"
+  std::string tensor;  // name such as "block.3.qkv.weight", "block.3.qkv.weight.m"
   DType type = DType::f32;
   Slice slice;
 
@@ -42,7 +42,7 @@ struct Stretch {
   std::int64_t part = 0, whole = 0, count = 0;
 };
 
-// Returns those of a slice, in order; `part` counts the slice's elements.
+// Returns the stretches of a slice, in order; `part` counts the slice's elements.
 std::vector<Stretch> stretches(const Slice& slice);
 
 // Returns where an element of a slice is in the whole tensor.

@@ -1,4 +1,4 @@
-// Small text helpers: UTF-8, safe quoting for messages, nearest names.
+// Provides small text helpers: UTF-8, safe quoting for messages, nearest names.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ bool valid_utf8(std::string_view text);
 // Counts the bytes of the text up to its first broken one; all of them if there is none.
 std::size_t valid_utf8_start(std::string_view text);
 
-// Columns a terminal gives the code point: 0 for combining marks, 2 for wide letters. Tab is not handled
-// here.
+// Returns the columns that a terminal gives the code point: 0 for combining marks, 2 for wide letters. Tab is
+// not handled here.
 int display_width(char32_t value);
 bool is_control(char32_t value);
 
@@ -36,12 +36,12 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
 std::string in_quotes(std::string_view text);
 std::string printable(std::string_view text, std::size_t max_code_points);
 
-// Insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
+// Counts insertions, deletions, replacements and swaps of neighbours that turn one text into the other.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to `name`, or empty when none is near enough to be a likely slip.
+// Returns the candidate nearest to `name`, or empty if none is near enough to be a likely slip.
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
-// "; did you mean 'x'?", or empty.
+// Returns "; did you mean 'x'?", or empty.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 
 // Returns a text such as "1.50 GiB".

@@ -16,7 +16,7 @@
 
 namespace prun {
 
-// `what` it is for: "queue 'dp'".
+// Starts a thread; `what` says what it is for: "queue 'dp'".
 template <class Thread = std::thread, class Body>
 Thread start_thread(std::string_view what, Body&& body) {
   try {
@@ -28,8 +28,8 @@ Thread start_thread(std::string_view what, Body&& body) {
 }
 
 // Calls body(thread, i) for every i below `count` by several threads, of which the caller is the first: by
-// fewer where the system has no more to give. After an error nothing new is begun; that of the smallest i is
-// thrown once all have ended, so it is the same in every run.
+// fewer if the system has no more to give. After an error nothing new is begun; the error of the smallest i
+// is thrown once all have ended, so it is the same in every run.
 template <class Body>
 void share_out(std::size_t threads, std::size_t count, Body&& body) {
   std::atomic<std::size_t> next = 0;
@@ -53,7 +53,7 @@ void share_out(std::size_t threads, std::size_t count, Body&& body) {
       for (std::size_t t = 1; t < std::min(threads, count); ++t)
         workers.emplace_back([&work, t] { work(t); });
     } catch (const std::system_error&) {
-      // Those that there are do what is left.
+      // The threads that there are do what is left.
     }
     work(0);
   }

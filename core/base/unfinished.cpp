@@ -23,9 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view temporary_mark = ".tmp-";
 
-// Signals come to the process, and what they are to remove is the process's.
+// Lists what is unfinished: signals come to the process, and must remove what is the process's.
 struct List {
-  std::recursive_mutex mutex;  // what is made or left may consist of others
+  std::recursive_mutex mutex;  // recursive, since making or leaving one may involve others
   std::multiset<fs::path> paths;
 };
 
@@ -40,7 +40,7 @@ int made(const fs::path& path, Unfinished::Kind kind, FileDescriptor& file) {
   return file.is_open() ? 0 : errno;
 }
 
-// Makes it and locks it; no lock where somebody has that name, or has just cleared it away.
+// Makes a path and locks it; returns no lock if another process has that name, or has just removed it.
 FileDescriptor make_locked(const fs::path& path, Unfinished::Kind kind, FileDescriptor& file) {
   const int error = made(path, kind, file);
   if (error == EEXIST) return {};
@@ -57,8 +57,8 @@ FileDescriptor make_locked(const fs::path& path, Unfinished::Kind kind, FileDesc
   return {};
 }
 
-// No name is used twice by a process: whoever has found one to be of the dead removes by its name. Those that
-// another process of this number has left are stepped over.
+// Makes a path beside the target. A process uses no name twice: one that finds a path of a dead process
+// removes it by its name. Paths that another process of this number has left are skipped.
 fs::path make_beside(const fs::path& target, Unfinished::Kind kind, FileDescriptor& fd,
                      FileDescriptor& lock) {
   static std::atomic<std::uint64_t> next = 0;
@@ -72,7 +72,8 @@ fs::path make_beside(const fs::path& target, Unfinished::Kind kind, FileDescript
               target.filename().string(), "'; remove those names with '", temporary_mark, "'");
 }
 
-// The lock on what nobody alive works on: while it is held, nobody else clears it away.
+// Returns the lock on a path that no living process works on: while it is held, no other process removes the
+// path.
 std::optional<FileDescriptor> lock_of_dead(const fs::path& path) {
   FileDescriptor open(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   const bool dead = open.is_open() && ::flock(open.get(), LOCK_EX | LOCK_NB) == 0 && names(path, open);
@@ -125,7 +126,7 @@ void remove_what_is_unfinished() {
   for (const fs::path& path : list().paths) try {
       remove_or_throw(path);
     } catch (const Error&) {
-      // It has a temporary name, and the next of its kind removes it.
+      // The path has a temporary name, and the next process removes it.
     }
 }
 
@@ -137,7 +138,7 @@ Unfinished::Unfinished(const fs::path& target, Kind kind)
 Unfinished::~Unfinished() {
   if (!is_there() || owner_ != ::getpid()) return;
   try {
-    remove_or_throw(path());  // though others may still fill it
+    remove_or_throw(path());  // though other processes may still fill it
   } catch (const Error&) {
     // A destructor cannot report; the temporary name says what is left.
   }
@@ -163,7 +164,7 @@ void clear_dead_in(const fs::path& folder) {
 
 void clear_dead_copies(const fs::path& target) {
   const std::string start = "." + target.filename().string() + std::string(temporary_mark);
-  std::error_code ignored;  // whoever writes there next learns of it
+  std::error_code ignored;  // the next process that writes there learns of it
   for (const fs::path& path : unfinished_in(folder_of(target), ignored)) {
     const std::string name = path.filename().string();
     if (!name.starts_with(start) || name.find('.', start.size()) != std::string::npos) continue;

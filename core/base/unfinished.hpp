@@ -1,7 +1,7 @@
-// A process writes a file or folder under a temporary name, ".<name>.tmp-<process>-<number>", beside its
-// target. The system's lock on it shows others that a process works on it, and is released however that
-// process ends: so the next process removes what dead ones have left, and nothing of live ones. Where a file
-// system has no locks, live and dead cannot be distinguished, and all stays.
+// Writes a file or folder under a temporary name, ".<name>.tmp-<process>-<number>", beside its target. The
+// system's lock on it shows others that a process works on it, and is released however that process ends: so
+// the next process removes what dead ones have left, and nothing of live ones. If a file system has no locks,
+// live and dead cannot be distinguished, and all stays.
 #pragma once
 
 #include <sys/types.h>
@@ -14,13 +14,13 @@
 
 namespace prun {
 
-// Nothing may read what has such a name.
+// Says whether a name is temporary; nothing may read what has such a name.
 bool is_temporary_name(std::string_view name);
 
 // Removes a path when a signal ends this process (see remove_what_is_unfinished).
 class RemovedAtEnd {
  public:
-  // make() makes what lies there, and says where; it does not happen beside an end.
+  // Calls make(), which makes a path and returns it; a signal's removal never runs at the same time.
   explicit RemovedAtEnd(const std::function<std::filesystem::path()>& make);
   ~RemovedAtEnd() { forget(); }
   RemovedAtEnd(const RemovedAtEnd&) = delete;
@@ -28,7 +28,8 @@ class RemovedAtEnd {
 
   const std::filesystem::path& path() const { return path_; }
   bool is_there() const { return there_; }
-  // change() puts it elsewhere, whole before an end or not at all. Where it throws, all is as it was.
+  // Calls change(), which moves the path elsewhere, wholly before an end of the process or not at all. If it
+  // throws, all is as it was.
   void leave(const std::function<void()>& change);
 
  private:
@@ -38,15 +39,15 @@ class RemovedAtEnd {
   bool there_ = true;
 };
 
-// Removes every such path of this process, which must end next: whoever would make or leave one waits for
-// ever.
+// Removes every such path of this process, which must end next: a thread that would make or leave one waits
+// for ever.
 void remove_what_is_unfinished();
 
-// A file or folder that is locked while this lives; removed at the end unless it was left.
+// Holds a file or folder that is locked while this lives; it is removed at the end unless it was left.
 class Unfinished {
  public:
   enum class Kind { file, folder };
-  // Makes it beside `target`, empty.
+  // Makes an empty one beside `target`.
   Unfinished(const std::filesystem::path& target, Kind kind);
   ~Unfinished();
   Unfinished(const Unfinished&) = delete;
@@ -55,21 +56,22 @@ class Unfinished {
   const std::filesystem::path& path() const { return removed_.path(); }
   // Returns the descriptor of a file for writing.
   int fd() const { return fd_.get(); }
-  // Closes what was written, and looks after its errors; it stays locked.
+  // Closes what was written, and checks for errors; it stays locked.
   void close();
   bool is_there() const { return removed_.is_there(); }
   void leave(const std::function<void()>& change) { removed_.leave(change); }
 
  private:
   FileDescriptor fd_, lock_;
-  pid_t owner_;  // a forked child must not remove its parent's
+  pid_t owner_;  // process that owns it: a forked child must not remove its parent's
   RemovedAtEnd removed_;
 };
 
-// Shows others that somebody works on what is open. False: somebody does already.
+// Locks an open file to show others that this process works on it. Returns false if another process does
+// already.
 bool lock_as_own(const FileDescriptor& open);
 
-// Removes what processes that are gone have left unfinished in a folder.
+// Removes what dead processes have left unfinished in a folder.
 void clear_dead_in(const std::filesystem::path& folder);
 // Does the same for one target, as far as that is possible.
 void clear_dead_copies(const std::filesystem::path& target);

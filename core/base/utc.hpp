@@ -1,4 +1,4 @@
-// Points in time as one reads them, the same on every host.
+// Writes points in time as people read them, the same on every host.
 #pragma once
 
 #include <ctime>
@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// Returns "2026-11-22T18:28:23Z", or "?" for what is no time.
+// Returns a text such as "2026-11-22T18:28:23Z", or "?" for what is no time.
 inline std::string utc_text(std::time_t seconds) {
   std::tm parts{};
   char text[40];

@@ -24,7 +24,7 @@ const char* kind_of(mode_t mode) {
   return "a device";
 }
 
-// Throws what is wrong with a file.
+// Throws an error that says what is wrong with a file.
 class Refusal {
  public:
   Refusal(const fs::path& file, std::string_view failed)
@@ -39,7 +39,8 @@ class Refusal {
   std::string failed_;
 };
 
-// Between stat and open the path may come to name something else: a pipe then does not hold us up.
+// Opens a file. Between stat and open the path may come to name something else: a pipe then does not block
+// us.
 FileDescriptor opened(const fs::path& file, const Refusal& refuse) {
   struct stat facts {};
   if (::stat(file.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))

@@ -6,7 +6,7 @@
 namespace prun {
 namespace {
 
-// Parses "none keep:device way:late" or, without a name, "stage:1".
+// Parses a text such as "none keep:device way:late" or, without a name, "stage:1".
 BenchedSetting setting_of(std::string_view text) {
   BenchedSetting setting;
   for (const std::string_view word : split(text, ' ')) {

@@ -15,12 +15,12 @@ struct BenchedSetting {
   std::vector<std::pair<std::string, std::string>> values;  // of the strategy's options, or of whole keys
 };
 struct BenchedSettings {
-  std::string name;  // of what a setting is: the option whose values it is known by, or "setting"
+  std::string name;  // name of what a setting is: the option whose values it is known by, or "setting"
   std::vector<BenchedSetting> list;
 
   std::vector<std::string> names() const;
 };
-// Returns those of one strategy; it may list none.
+// Returns the settings of one strategy; it may list none.
 BenchedSettings benched_settings(const PluginNote& strategy);
 
 // Returns the strategies that list some, by name.

@@ -1,5 +1,5 @@
-// Every call into a plugin goes through this: the plugin's object, behind the same interface. An error that
-// it returns is reported under its name, and so is an end of the process that it causes.
+// Passes every call into a plugin: it holds the plugin's object, behind the same interface. An error that the
+// plugin returns is reported under its name, and so is an end of the process that it causes.
 #pragma once
 
 #include <memory>

@@ -7,8 +7,8 @@
 
 namespace prun {
 
-// Returns an empty text when epoch, ABI tag and layout hash equal the core's; else a sentence that names both
-// sides.
+// Returns an empty text when epoch, ABI tag and layout hash equal the core's; otherwise a sentence that names
+// both sides.
 std::string incompatibility(const PluginNote& note);
 
 }  // namespace prun

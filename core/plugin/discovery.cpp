@@ -36,7 +36,7 @@ fs::path user_folder() {
   return home.is_absolute() ? home / ".local" / "share" / epoch_folder() : fs::path();
 }
 
-// Drops a folder that was named before, under whatever spelling.
+// Drops a folder that was named before, in any spelling.
 class PlaceList {
  public:
   void add(const fs::path& folder, std::string origin) {
@@ -153,7 +153,8 @@ std::string called_elsewhere(std::span<const SearchPlace> places, std::string_vi
   return "";
 }
 
-// "; did you mean 'gpt'?", "; the plugin of that name is of kind 'optimizer'", or which there are
+// Returns "; did you mean 'gpt'?", "; the plugin of that name is of kind 'optimizer'", or a list of known
+// names
 std::string hint(std::span<const SearchPlace> places, std::string_view kind, std::string_view name) {
   if (const std::string said = called_elsewhere(places, kind, name); !said.empty()) return said;
   const std::string near = did_you_mean(name, plugin_names(places, kind));

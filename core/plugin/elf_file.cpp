@@ -17,10 +17,10 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "ELF records are read as they lie in the file");
 
 constexpr std::uint64_t mebibyte = std::uint64_t{1} << 20;
-constexpr std::uint64_t note_limit = mebibyte;  // all notes together
+constexpr std::uint64_t note_limit = mebibyte;  // limit of all notes together
 constexpr std::uint64_t header_limit = mebibyte;
 constexpr std::uint64_t dynamic_limit = mebibyte;
-constexpr std::uint64_t table_limit = 16 * mebibyte;  // symbols, strings
+constexpr std::uint64_t table_limit = 16 * mebibyte;  // limit of symbols, and of strings
 constexpr std::uint64_t symbol_text_limit =
     32 * mebibyte;  // names may overlap in the file, but not in memory
 
@@ -134,7 +134,7 @@ std::vector<ElfNote> ElfFile::notes() const {
   return notes;
 }
 
-// `budget`: bytes of notes that may still be read.
+// `budget` counts the bytes of notes that may still be read.
 void ElfFile::append_notes(const Elf64_Phdr& segment, std::uint64_t& budget,
                            std::vector<ElfNote>& notes) const {
   const Bytes bytes = read(segment.p_offset, segment.p_filesz, budget, "notes");

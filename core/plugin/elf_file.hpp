@@ -1,5 +1,5 @@
 // Reads what prun needs to know of a shared library without running it: notes, needed libraries, dynamic
-// symbols. The file may be anything, hostile included: every offset and size is checked against the file and
+// symbols. The file may be anything, even hostile: every offset and size is checked against the file and
 // against a limit before it is used, and every text that comes out is printable UTF-8.
 #pragma once
 
@@ -28,13 +28,13 @@ struct ByteSource {
 // Reads with pread: a file that shrinks meanwhile is an Error, never a signal. `fd` must stay open as long as
 // the source is used. Throws storage.
 ByteSource source_of_file(int fd, const std::string& name);
-// Borrows the bytes.
+// Returns a source that borrows the bytes.
 ByteSource source_of_bytes(std::span<const std::byte> bytes);
 
 struct ElfNote {
   std::string owner;
   std::uint32_t type = 0;
-  std::string description;  // raw bytes
+  std::string description;  // raw bytes of the description
 };
 
 struct ElfSymbol {
@@ -49,9 +49,9 @@ class ElfFile {
   ElfFile(ByteSource source, std::string name);
 
   std::vector<ElfNote> notes() const;
-  // Returns DT_NEEDED, in order.
+  // Returns the names of DT_NEEDED, in order.
   std::vector<std::string> needed() const;
-  // Returns global and weak dynamic symbols; nothing when the section headers were removed.
+  // Returns global and weak dynamic symbols, or nothing if the section headers were removed.
   std::optional<std::vector<ElfSymbol>> dynamic_symbols() const;
 
  private:

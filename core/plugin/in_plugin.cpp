@@ -1,5 +1,6 @@
-// The thread's marker, and what looks at it when the process ends. Handlers write with write(2) alone. Other
-// threads look at a copy of it, in a place that the thread has taken for as long as it lives.
+// Implements the thread's marker, and the code that reads it when the process ends. Handlers write with
+// write(2) alone. Other threads read a copy of it, in a place that the thread has taken for as long as it
+// lives.
 #include "plugin/in_plugin.hpp"
 
 #include <unistd.h>
@@ -21,7 +22,7 @@ constinit thread_local const InPlugin* innermost = nullptr;
 
 struct Place {
   std::atomic<bool> taken{false};
-  std::atomic<std::uint64_t> number{0};  // of the call; 0: the thread is in none
+  std::atomic<std::uint64_t> number{0};  // number of the call; 0: the thread is in none
   std::atomic<const char*> plugin{nullptr}, where{nullptr};
 };
 constinit std::array<Place, 256> places;
@@ -40,7 +41,7 @@ struct OwnPlace {
   }
 };
 
-// Shows other threads what this one is in.
+// Shows other threads which call this one is in.
 void show(const InPlugin* call) {
   thread_local const OwnPlace own;
   if (!own.place) return;
@@ -51,14 +52,14 @@ void show(const InPlugin* call) {
   own.place->number.store(call->number(), std::memory_order_release);
 }
 
-// Returns the depth of a call that is made within that one, or in none.
+// Returns the depth of a call that is made within the given one, or outside all.
 std::uint64_t depth_within(const InPlugin* call) {
   return std::min<std::size_t>(call ? depth_of(call->number()) + 1 : 1, 255);
 }
 
 constexpr int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 
-// What handlers find: they are given nothing.
+// Holds what handlers need, since they get no arguments.
 struct Before {
   std::array<struct sigaction, std::size(signals)> actions{};
   std::terminate_handler terminate = nullptr;
@@ -75,7 +76,7 @@ void write_text(const char* text) {
   }
 }
 
-// Writes "prun: strategy plugin 'x' ended prun with exit() in apply(); ..."
+// Writes a line such as "prun: strategy plugin 'x' ended prun with exit() in apply(); ...".
 void name_plugin(const char* how, const char* detail) {
   const char* const parts[] = {"prun: ",
                                innermost->plugin(),
@@ -86,10 +87,10 @@ void name_plugin(const char* how, const char* detail) {
                                innermost->where(),
                                "; mend the plugin or leave it out of the recipe\n"};
   for (const char* part : parts) write_text(part);
-  innermost = nullptr;  // said once, whatever follows
+  innermost = nullptr;  // reported once, whatever follows
 }
 
-// The signal comes again, with the handler from before.
+// Handles a signal: it comes again, with the handler from before.
 void on_signal(int signal, siginfo_t* info, void*) {
   if (innermost) {
     const char* const name = ::sigabbrev_np(signal);
@@ -97,7 +98,7 @@ void on_signal(int signal, siginfo_t* info, void*) {
   }
   for (std::size_t i = 0; i < std::size(signals); ++i)
     if (signals[i] == signal) ::sigaction(signal, &before.actions[i], nullptr);
-  if (info->si_code <= 0) ::raise(signal);  // of a fault, the instruction does so itself
+  if (info->si_code <= 0) ::raise(signal);  // a fault comes again by its instruction
 }
 
 void on_terminate() {
@@ -116,7 +117,7 @@ void on_terminate() {
   std::abort();
 }
 
-// Nobody but main() ends prun, and that when the watch is over.
+// Handles exit(): only main() ends prun, and that when the watch is over.
 void on_exit() {
   if (!before.watching) return;
   if (innermost)

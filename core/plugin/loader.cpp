@@ -24,7 +24,8 @@ __attribute__((used)) const char* const sdk_anchor = prun_sdk_epoch_9_itanium_li
   throw_error(ErrorCode::bad_input, "'", plugin.file.path.string(), "' cannot be used: ", reason);
 }
 
-// Boost wraps dlerror()'s text into its own: "... (dlerror system message: TEXT): Bad file descriptor".
+// Unwraps dlerror()'s text, which Boost wraps into its own: "... (dlerror system message: TEXT): Bad file
+// descriptor".
 std::string system_text(const std::string& message) {
   constexpr std::string_view before = "dlerror system message: ";
   const std::size_t begin = message.find(before);
@@ -33,8 +34,8 @@ std::string system_text(const std::string& message) {
   return message.substr(begin + before.size(), end - begin - before.size());
 }
 
-// Every symbol bound now, none lent to other libraries, never unloaded: Boost knows no such mode, but passes
-// the bit on.
+// Returns a mode in which every symbol is bound now, none is lent to other libraries, and the library is
+// never unloaded: Boost knows no such mode, but passes the bit on.
 dll::load_mode::type load_mode() {
   return dll::load_mode::rtld_now | dll::load_mode::rtld_local |
          static_cast<dll::load_mode::type>(RTLD_NODELETE);
@@ -51,7 +52,8 @@ PluginEntry find_entry(const MappedPlugin& plugin) {
   }
 }
 
-// The search for a symbol goes on in the libraries a plugin depends on.
+// Checks that the entry is the plugin's own: the search for a symbol goes on in the libraries that it depends
+// on.
 void check_origin(const MappedPlugin& plugin) {
   Dl_info info{};
   if (::dladdr(reinterpret_cast<void*>(plugin.entry), &info) == 0 || info.dli_fname == nullptr)

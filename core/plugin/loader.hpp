@@ -1,7 +1,7 @@
 // Loads a plugin: trust, note, library, entry, descriptor, each checked before the next; then makes objects.
 //
-// A library that was loaded stays for the life of the process (its code may be referred to from anywhere), so
-// a PluginLibrary is a record that may come and go. Objects must be gone before main() returns.
+// A library that was loaded stays for the life of the process (any code may refer to its code), so a
+// PluginLibrary is a record that may come and go. Objects must be gone before main() returns.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace prun {
 
-// A library in memory whose entry has not been called yet.
+// Holds a library in memory whose entry has not been called yet.
 struct MappedPlugin {
   TrustedFile file;
   PluginNote note;
@@ -28,7 +28,7 @@ struct MappedPlugin {
 // holds the entry itself rather than in a library it depends on.
 MappedPlugin map_plugin(const std::filesystem::path& path);
 
-// Says how a plugin disagrees with its own note or with this prun; empty when it does not.
+// Says how a plugin disagrees with its own note or with this prun; the text is empty if it does not.
 std::string descriptor_problem(const PluginDescriptor* descriptor, const PluginNote& note);
 
 namespace detail {
@@ -66,8 +66,8 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   const std::string& sha256() const { return sha256_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // An object of the plugin behind its border; it keeps this record. The plugin reads its options here and
-  // not later. Throws the plugin's own Error under its name.
+  // Makes an object of the plugin behind its border; it keeps this record. The plugin reads its options here
+  // and not later. Throws the plugin's own Error under its name.
   template <class Interface>
   std::shared_ptr<Interface> create(const OptionsApi& options) const {
     static_assert(!detail::kind_of<Interface>.empty(), "this is not the interface of a plugin kind");
@@ -82,7 +82,8 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   // Reads a model's options from a config.json. Throws the plugin's own Error under its name.
   void read_config(const OptionsApi& config, const ConfigWriterApi& options) const;
 
-  // create() uses this, which is for callers that know no interface. Every object goes to destroy_raw() once.
+  // Makes an object for create(), and for callers that know no interface. Every object goes to destroy_raw()
+  // once.
   void* create_raw(const OptionsApi& options) const;
   void destroy_raw(void* object) const noexcept { descriptor_->destroy(object); }
 
@@ -93,7 +94,7 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   std::filesystem::path path_;
   std::string sha256_;
   std::vector<std::string> warnings_;
-  const PluginDescriptor* descriptor_;  // static storage of a library that is never unloaded
+  const PluginDescriptor* descriptor_;  // in static storage of a library that is never unloaded
 };
 
 }  // namespace prun

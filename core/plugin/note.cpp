@@ -41,7 +41,7 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-// Leaves what follows the line `options:` in `text`.
+// Takes the fields, and leaves what follows the line `options:` in `text`.
 Fields take_fields(std::string_view& text, const std::string& name) {
   Fields fields;
   while (!text.empty()) {

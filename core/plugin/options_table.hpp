@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// `source` is what the functions get; they do not change it.
+// Makes the table; `source` is passed to the functions, which do not change it.
 template <class Calls>
 OptionsApi options_table(const void* source) {
   return {sizeof(OptionsApi), const_cast<void*>(source), Calls::integer,     Calls::number,    Calls::flag,

@@ -17,15 +17,15 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-// A call that a thread is in, and since when this has been seen.
+// Holds a call that a thread is in, and since when this has been seen.
 struct Seen {
   std::uint64_t number = 0;
   Clock::duration since{};
   bool told = false;
 };
 
-// By depth: a call goes on while one within it is seen. `calls` may have such as have ended since; nobody
-// sees those again.
+// Finds a call by its depth: a call goes on while one within it is seen. `calls` may contain some that have
+// ended since; these are not seen again.
 Seen* seen_again(std::vector<Seen>& calls, std::uint64_t number, Clock::duration now) {
   calls.resize(depth_of(number));
   if (number == 0) return nullptr;
@@ -42,10 +42,10 @@ OverdueWatch::OverdueWatch(std::chrono::milliseconds limit, Found found)
                                        [this](const std::stop_token& stop) { run(stop); });
 }
 
-// Time in which the whole process was stopped does not count: the watch was as well.
+// Runs the watch. Time in which the whole process was stopped does not count: the watch was stopped as well.
 void OverdueWatch::run(const std::stop_token& stop) const {
   ::prctl(PR_SET_NAME, "prun-watch");
-  std::vector<std::vector<Seen>> seen;  // by place
+  std::vector<std::vector<Seen>> seen;  // calls by place
   std::mutex mutex;
   std::condition_variable_any changed;
   std::unique_lock lock(mutex);

@@ -1,4 +1,4 @@
-// Finds calls into plugins that do not come back.
+// Finds calls into plugins that do not return.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace prun {
 
-// While it lives, `found` is told each call that has lasted for longer than `limit`, once, on a thread of the
-// watch.
+// Calls `found`, while it lives, with each call that has lasted for longer than `limit`, once, on a thread of
+// the watch.
 class OverdueWatch {
  public:
   using Found = std::function<void(const PluginAndWhere& call)>;
@@ -22,7 +22,7 @@ class OverdueWatch {
 
   std::chrono::milliseconds limit_;
   Found found_;
-  std::jthread thread_;  // last: it stops before the rest goes
+  std::jthread thread_;  // declared last, so that it stops before the rest is destroyed
 };
 
 }  // namespace prun

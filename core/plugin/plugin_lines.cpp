@@ -1,4 +1,4 @@
-// Libraries are the process's, so what they say is too.
+// Keeps lines for the whole process: libraries are the process's, so what they log is too.
 #include "plugin/plugin_lines.hpp"
 
 #include <cstdio>
@@ -16,7 +16,7 @@ struct Lines {
   bool collected = false;
   std::vector<std::string> list;
   bool others_tell = false;
-  std::set<std::string> of_applying, of_opening;  // that were told
+  std::set<std::string> of_applying, of_opening;  // lines that were reported
 };
 
 Lines& lines() {
@@ -24,7 +24,7 @@ Lines& lines() {
   return all;
 }
 
-thread_local int unsaid = 0;  // OpenedUnsaid that live
+thread_local int unsaid = 0;  // number of living OpenedUnsaid of this thread
 
 void print(const std::string& line) { std::fprintf(stderr, "prun: %s\n", line.c_str()); }
 
@@ -33,7 +33,8 @@ bool is_called(const char* where) {
   return call && std::string_view(call->where()) == where;
 }
 
-// Strategies are applied often, and a set is opened to train on it and to validate on another part of it.
+// Says whether a line was reported before: strategies are applied often, and a set is opened to train on it
+// and to validate on another part of it.
 bool is_stated_elsewhere(Lines& all, const std::string& line) {
   if (is_called(in_apply)) return all.others_tell || !all.of_applying.insert(line).second;
   return is_called(in_open) && (unsaid > 0 || !all.of_opening.insert(line).second);

@@ -1,5 +1,5 @@
-// Takes what plugins log with log_line(), from any thread. It goes to a collector where there is one, else to
-// stderr.
+// Takes what plugins log with log_line(), from any thread. It goes to a collector if there is one, otherwise
+// to stderr.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace prun {
 
-// A program is written as often as the planner tries something: what a strategy says in apply() is told once,
-// and not at all by a process that leaves it to another one. So is what data say when they are opened, once
-// to each who collects lines.
+// Leaves strategies' lines to other processes. A program is written as often as the planner tries something:
+// what a strategy logs in apply() is reported once, and not at all by a process that leaves it to another
+// one. So is what data plugins log when they are opened, once to each collector of lines.
 void leave_applying_to_others();
 
-// While it lives, what data say when this thread opens them is left out: whoever trains on them opens them
-// once more, and is told.
+// Leaves out, while it lives, what data plugins log when this thread opens them: training opens them once
+// more, and reports it.
 class OpenedUnsaid {
  public:
   OpenedUnsaid();
@@ -24,7 +24,7 @@ class OpenedUnsaid {
   OpenedUnsaid& operator=(const OpenedUnsaid&) = delete;
 };
 
-// Returns what a plugin gets when it is loaded.
+// Returns the calls that a plugin gets when it is loaded.
 const HostApi& host_api();
 
 // Collects lines from now on; what is left at the end goes to stderr. There is one at a time.
@@ -35,7 +35,7 @@ class PluginLines {
   PluginLines(const PluginLines&) = delete;
   PluginLines& operator=(const PluginLines&) = delete;
 
-  // Returns those since the last call: "comm plugin 'ucx': uses shared memory".
+  // Returns the lines since the last call, such as "comm plugin 'ucx': uses shared memory".
   std::vector<std::string> take();
 };
 

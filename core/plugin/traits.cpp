@@ -1,4 +1,4 @@
-// One table of all traits; what a note states is held against it.
+// Keeps one table of all traits; what a note states is checked against it.
 #include "plugin/traits.hpp"
 
 #include <algorithm>
@@ -270,14 +270,14 @@ bool is_name(std::string_view text) {
   return is_pattern(text) && text.find_first_of("*?") == std::string_view::npos;
 }
 
-// "stage:1"
+// Says whether a text is a setting such as "stage:1".
 bool is_setting(std::string_view text) {
   const std::size_t colon = text.find(':');
   return colon != std::string_view::npos && is_name(trim(text.substr(0, colon))) &&
          is_name(trim(text.substr(colon + 1)));
 }
 
-// "none keep:device", "stage:1 way:late": a name and settings, or settings alone.
+// Says whether a text is a name and settings, or settings alone: "none keep:device", "stage:1 way:late".
 bool is_bench(std::string_view text) {
   bool first = true, any = false;
   for (const std::string_view word : split(text, ' ')) {
@@ -290,7 +290,8 @@ bool is_bench(std::string_view text) {
   return any;
 }
 
-// "sequence", "stage:1|2|3", "schedule:@schedule", "place:host|(device:75, host:25)"
+// Says whether a text is a variation: "sequence", "stage:1|2|3", "schedule:@schedule",
+// "place:host|(device:75, host:25)".
 bool is_variation(std::string_view text) {
   const std::size_t colon = text.find(':');
   if (!is_name(trim(text.substr(0, colon)))) return false;

@@ -49,7 +49,7 @@ void add_folders_above(fs::path path, std::set<fs::path>& folders) {
   }
 }
 
-// Returns those of the file itself, and of the place a symbolic link was taken from.
+// Returns the folders above the file itself, and above the place of a symbolic link to it.
 std::set<fs::path> folders_above(const fs::path& given, const fs::path& file) {
   std::set<fs::path> folders;
   add_folders_above(file, folders);

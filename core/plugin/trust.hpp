@@ -1,5 +1,5 @@
-// Checks whether a plugin file may be run: nobody but root and the user may be able to change it or put
-// another in its place.
+// Checks whether a plugin file may be run: only root and the user may be able to change it or put another in
+// its place.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,14 +12,14 @@
 
 namespace prun {
 
-// A file that passed, held open. Read its note and its digest through `descriptor`, load it by `path`, and
-// ask check_same_file() afterwards.
+// Holds open a file that passed. Read its note and its digest through `descriptor`, load it by `path`, and
+// call check_same_file() afterwards.
 struct TrustedFile {
   FileDescriptor descriptor;
-  std::filesystem::path path;  // canonical
+  std::filesystem::path path;  // canonical path
   dev_t device = 0;
   ino_t inode = 0;
-  std::vector<std::string> warnings;  // sentences: what the group may write to
+  std::vector<std::string> warnings;  // sentences on what the group may write to
 };
 
 // Refuses (bad_input) when the file or any folder above it is world-writable, sticky folders excepted, or
@@ -30,7 +30,7 @@ TrustedFile open_trusted(const std::filesystem::path& path);
 // Throws bad_input unless `path` still is the file that was checked.
 void check_same_file(const TrustedFile& file, const std::filesystem::path& path);
 
-// Why a file or folder with these attributes must not be trusted by `user`; empty when it may.
+// Says why a file or folder with these attributes must not be trusted by `user`; the text is empty if it may.
 std::string distrust(const struct stat& info, uid_t user);
 
 }  // namespace prun

@@ -1,4 +1,4 @@
-// What the core itself reads from a recipe.
+// Lists what the core itself reads from a recipe.
 #include "recipe/core_schema.hpp"
 
 #include <array>

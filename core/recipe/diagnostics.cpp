@@ -53,8 +53,8 @@ std::size_t width_of(const Piece& piece) {
   return one ? 1 : static_cast<std::size_t>(display_width(piece.point.value));
 }
 
-// What goes under a piece that is `offset` pieces right of the caret. Tabs before the caret stay tabs, so
-// that both lines indent alike.
+// Returns what goes under a piece that is `offset` pieces right of the caret. Tabs before the caret stay
+// tabs, so that both lines indent alike.
 std::string mark_under(const Piece& piece, std::ptrdiff_t offset, std::ptrdiff_t length) {
   if (offset < 0) return is_tab(piece) ? "\t" : std::string(width_of(piece), ' ');
   if (offset == 0) return "^" + std::string(std::max<std::size_t>(width_of(piece), 1) - 1, '~');
@@ -67,7 +67,7 @@ struct Snippet {
   std::string marks;
 };
 
-// Of a long line only the neighbourhood of the caret is shown.
+// Returns the snippet; of a long line only the neighbourhood of the caret is shown.
 Snippet snippet_of(std::string_view line, const Location& at) {
   if (at.line == 1 && line.starts_with(byte_order_mark)) line.remove_prefix(byte_order_mark.size());
   const std::vector<Piece> pieces = pieces_of(line);
@@ -93,7 +93,7 @@ std::string head_of(const Location& at) {
   return head;
 }
 
-// Whole-file problems come after those with a place.
+// Returns the key by which problems are sorted: those of a whole file come after those with a place.
 auto sort_key(const Problem& problem) {
   const Location& at = problem.at;
   constexpr auto end = std::numeric_limits<std::uint32_t>::max();

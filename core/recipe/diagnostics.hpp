@@ -12,26 +12,26 @@
 
 namespace prun::recipe {
 
-// Is a text that values come from: a file, or one `--set a.b=c` (whose name is also its text).
+// Holds a text that values come from: a file, or one `--set a.b=c` (whose name is also its text).
 struct Source {
-  enum class Kind : std::uint8_t { file, override_, ours };  // ours: nobody wrote it
+  enum class Kind : std::uint8_t { file, override_, ours };  // ours: written by prun itself
 
   std::string name;
   std::string text;
-  std::size_t order = 0;  // problems are shown in this order: the recipe, what it includes, --set
+  std::size_t order = 0;  // order of problems: the recipe, what it includes, --set
   Kind kind = Kind::file;
 };
 
-// Lines and columns count from 1, columns in code points. Line 0 is the source as a whole; no source at all
-// belongs to values that nobody wrote.
+// Names a place. Lines and columns count from 1, columns in code points. Line 0 means the source as a whole;
+// values at their default have no source.
 struct Location {
   std::shared_ptr<const Source> source;
   std::uint32_t line = 0;
   std::uint32_t column = 0;
-  std::uint32_t length = 1;  // in code points; cut at the end of the line
+  std::uint32_t length = 1;  // length in code points; cut at the end of the line
 };
 
-// Returns "recipe.toml:14", "--set optimizer.lr=1" or "default"
+// Returns a text such as "recipe.toml:14", "--set optimizer.lr=1" or "default".
 std::string describe(const Location& at);
 
 struct Problem {
@@ -50,7 +50,7 @@ class Diagnostics {
 
   bool empty() const { return problems_.empty(); }
   std::size_t size() const { return problems_.size(); }
-  // All problems in source order; a hopeless recipe is cut after the first fifty.
+  // Returns all problems in source order; a hopeless recipe is cut after the first fifty.
   std::string text() const;
   // Throws bad_input with text() as its message.
   void throw_if_any() const;

@@ -18,7 +18,7 @@ std::string describe_option(const std::string& path, const Option& option, const
          "\n";
 }
 
-// "strategy.0.stage" says the same as "strategy.stage" when no recipe is at hand.
+// Removes indices: "strategy.0.stage" means the same as "strategy.stage" when there is no recipe.
 std::string without_indices(std::string_view path) {
   std::string out;
   for (const std::string_view part : split(path, '.')) {
@@ -40,7 +40,7 @@ const SectionRule* rule_of(std::string_view path) {
 
 struct Declarer {
   std::string name;
-  std::string prefix;  // of its keys within the section: "ucx." of [comm.ucx]
+  std::string prefix;  // prefix of its keys within the section: "ucx." of [comm.ucx]
   Schema schema;
 };
 
@@ -59,13 +59,13 @@ std::vector<Declarer> declarers_of(const SectionRule& rule, const PluginCatalog&
   return all;
 }
 
-// Says whether the option is asked for: the key itself, a table of keys, or the whole section.
+// Says whether the option is meant: by the key itself, a table of keys, or the whole section.
 bool asked_for(const std::string& option, std::string_view key) {
   const bool free_name = option == "*" && key.find('.') == std::string_view::npos;
   return key.empty() || free_name || option == key || option.starts_with(std::string(key) + ".");
 }
 
-// Returns "" when nothing declares it.
+// Explains options; returns "" if nothing declares the key.
 std::string explain_options(const std::string& section, std::string_view key,
                             std::span<const Declarer> declarers) {
   std::string out;
@@ -103,7 +103,7 @@ std::vector<NamedPlugin> plugins_called(const std::string& name, const PluginCat
   return found;
 }
 
-// Explains "tensor" or "zero.stage": a plugin by its name, or an option of one.
+// Explains a name such as "tensor" or "zero.stage": a plugin by its name, or an option of one.
 std::string explain_plugins(std::string_view path, const PluginCatalog& catalog) {
   const std::string name(split(path, '.')[0]);
   const std::string_view key = path.substr(std::min(path.size(), name.size() + 1));
@@ -119,7 +119,8 @@ std::string explain_plugins(std::string_view path, const PluginCatalog& catalog)
   return out;
 }
 
-// Returns "optimizer.lr": the first section with such a key, or with the one of which it is an alias.
+// Returns a path such as "optimizer.lr": of the first section with such a key, or with the one of which it is
+// an alias.
 std::string keys_called(std::string_view name, const PluginCatalog& catalog) {
   const std::string behind_dot = "." + std::string(name);
   for (const SectionRule& rule : core_sections())

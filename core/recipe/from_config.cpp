@@ -9,7 +9,7 @@ namespace prun::recipe {
 
 namespace {
 
-// Returns the value of a key that is a text; empty where it is none or not there.
+// Returns the value of a key that is a text; it is empty if the value is none or missing.
 std::string text_at(const Node& table, std::string_view key) {
   const Member* const member = table.find(key);
   if (!member) return {};
@@ -49,7 +49,7 @@ void take_config(Node& root, const PluginCatalog& catalog, std::size_t& sources,
   const std::string key = named ? "config" : "init", file = text_at(table, key);
   const std::string shown = has_config(file) ? (std::filesystem::path(file) / "config.json").string() : file;
   try {
-    if (!plugin.empty() && !catalog.schema("model", plugin)) return;  // which is reported with the section
+    if (!plugin.empty() && !catalog.schema("model", plugin)) return;  // reported with the section
     for (const auto& [option, text] : catalog.model_options(plugin, file))
       if (!table.find(option)) table.members.push_back(member_from(shown, option, text, sources));
     ++sources;

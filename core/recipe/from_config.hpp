@@ -7,8 +7,8 @@
 
 namespace prun::recipe {
 
-// Where `model.config` names a file, or `model.init` a folder that has one, adds what it says to [model],
-// the plugin included. Problems go to `diagnostics`; `sources` counts what texts values come from.
+// Adds to [model] what the file that `model.config` names, or the one in a folder that `model.init` names,
+// says, the plugin included. Problems go to `diagnostics`; `sources` counts the texts that values come from.
 void take_config(Node& root, const PluginCatalog& catalog, std::size_t& sources, Diagnostics& diagnostics);
 
 }  // namespace prun::recipe

@@ -10,7 +10,7 @@
 namespace prun::recipe {
 namespace {
 
-// These keys of [model] have values that give the others that it requires.
+// These keys of [model] name files that give the other keys that it requires.
 constexpr std::string_view model_givers[] = {"config", "init"};
 constexpr std::string_view include_key = "include";
 
@@ -78,7 +78,7 @@ void write_option(JsonWriter& json, const Option& option) {
 
 using Options = std::vector<Option>;
 
-// Returns the options whose keys begin so, by what follows.
+// Returns the options whose keys begin with the table, by what follows.
 Options below(const Options& options, const std::string& table) {
   Options found;
   for (const Option& option : options)
@@ -106,7 +106,7 @@ void write_options(JsonWriter& json, const Options& options) {
   }
 }
 
-// Writes what names other than the declared may stand for.
+// Writes what names other than the declared ones may stand for.
 void write_others(JsonWriter& json, const Options& options) {
   const auto any = std::find_if(options.begin(), options.end(), [](const Option& o) { return o.key == "*"; });
   json.name("additionalProperties");
@@ -145,7 +145,7 @@ class SchemaWriter {
   }
 
  private:
-  // Sections right inside the one of that name, as members.
+  // Writes the sections right inside the one of that name, as members.
   void write_sections(const std::string& outer) {
     const std::string prefix = outer.empty() ? "" : outer + ".";
     for (const SectionRule& rule : core_sections()) {
@@ -196,8 +196,8 @@ class SchemaWriter {
     }
   }
 
-  // Which keys there are follows from the plugin. Where none is named and none is the default, something else
-  // names it, and any key may be one of its own.
+  // Writes a section by its plugin, which decides what keys there are. If none is named and none is the
+  // default, something else names it, and any key may be one of its own.
   void write_by_plugin(const SectionRule& rule) {
     const Option& plugin = *rule.schema.find("plugin");
     const bool by_default = plugin.presence == Presence::has_default;

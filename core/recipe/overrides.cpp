@@ -52,7 +52,7 @@ class Override {
   }
 
  private:
-  // The child of `node` that `part` names, made when missing. Only the last one counts as written here.
+  // Returns the child of `node` that `part` names, made if missing. Only the last one counts as written here.
   Node* step(Node& node, std::string_view part, bool last, bool next_is_index) {
     if (part.empty()) return refuse("has an empty name in its path"), nullptr;
     if (node.kind == Node::Kind::list) return step_into_list(node, part);

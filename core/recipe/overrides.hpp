@@ -1,4 +1,4 @@
-// Single values put over a recipe from outside: `--set optimizer.lr=3e-4`, and edits from code.
+// Puts single values over a recipe from outside: `--set optimizer.lr=3e-4`, and edits from code.
 #pragma once
 
 #include <string>

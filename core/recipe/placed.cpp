@@ -14,7 +14,8 @@ bool in_a_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-// Many keys are words of the language as well: one is meant as a key where it is written as one.
+// Says whether a word is meant as a key: many keys are words of the language as well, and one is meant as a
+// key only if it is written as one.
 bool is_meant(std::string_view before, std::string_view behind) {
   const bool quoted = before.ends_with('\'') && behind.starts_with('\'');
   if (before.empty() || before.ends_with('.') || quoted) return true;
@@ -23,7 +24,7 @@ bool is_meant(std::string_view before, std::string_view behind) {
                      [&](std::string_view each) { return behind.starts_with(each); });
 }
 
-// Where a text has a name that is no part of another word.
+// Returns where a text has a name that is no part of another word.
 std::size_t find_name(std::string_view text, std::string_view name) {
   for (std::size_t at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
     const std::string_view before = text.substr(0, at), behind = text.substr(at + name.size());
@@ -34,7 +35,7 @@ std::size_t find_name(std::string_view text, std::string_view name) {
   return text.npos;
 }
 
-// "strategy plugin 'zero': " names a plugin and no key.
+// Removes a start such as "strategy plugin 'zero': ", which names a plugin and no key.
 std::string_view without_name(std::string_view message) {
   const std::size_t colon = message.find("': ");
   const bool named = message.substr(0, message.find('\'')).ends_with(" plugin ");
@@ -57,7 +58,7 @@ const Entry* named_first(const RecipeSection& section, std::string_view message)
   return found;
 }
 
-// What becomes of a path that is not there, since people look for it beside the recipe.
+// Says where the path that is missing was searched for, since people expect it beside the recipe.
 std::string start_of_paths(const Entry& entry) {
   const auto* const text = entry.value ? std::get_if<std::string>(&*entry.value) : nullptr;
   if (!text || entry.option.type != OptionType::string || text->empty()) return {};

@@ -9,17 +9,17 @@
 
 namespace prun::recipe {
 
-// Has line and caret already.
+// Marks an error that has line and caret already.
 class PlacedError final : public Error {
  public:
   using Error::Error;
 };
 
-// Within a handler: throws the error with line and caret, of the key that it names first, or else of `key`.
-// What the recipe's author cannot mend, and what nobody wrote there, is thrown on as it is.
+// Throws, within a handler, the error with line and caret, of the key that it names first, or else of `key`.
+// What the recipe's author cannot correct, and what is not written there, is thrown on as it is.
 [[noreturn]] void throw_placed(const RecipeSection& section, std::string_view key, const Error& error);
 
-// Returns what `body` gives; its errors are about that section, and where they name no other key of it, about
+// Returns what `body` returns; its errors are about that section, and if they name no other key of it, about
 // `key`.
 template <class Body>
 decltype(auto) in_section(const RecipeSection& section, Body&& body, std::string_view key = "plugin") {

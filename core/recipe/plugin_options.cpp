@@ -10,7 +10,7 @@
 namespace prun::recipe {
 namespace {
 
-// What the core reads where it is written, and does without.
+// Returns an option that the core reads where it is written, and does without.
 Declared* optional_of_core(Scope& scope, std::string_view key) {
   const auto found = std::find_if(scope.declared.begin(), scope.declared.end(), [&](const Declared& known) {
     return known.option.key == key && known.option.presence == Presence::optional;

@@ -1,4 +1,4 @@
-// Adds the options that a section's plugin declares to core's.
+// Adds the options that a section's plugin declares to the core's.
 #pragma once
 
 #include <memory>

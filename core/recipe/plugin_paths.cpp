@@ -1,4 +1,4 @@
-// The folders a recipe names for plugins, read before any plugin is known.
+// Reads the folders a recipe names for plugins, before any plugin is known.
 #include "recipe/overrides.hpp"
 #include "recipe/recipe_loader.hpp"
 #include "recipe/value.hpp"

@@ -72,7 +72,7 @@ Recipe Recipe::build(Input input, std::span<const std::string> overrides, Source
     const auto source = std::make_shared<const Source>(Source{written, written, input.sources++, kind});
     apply_override(input.tree, source, prefix, diagnostics);
   }
-  // What cannot be read would only look like missing keys.
+  // Values that cannot be read would look like missing keys.
   diagnostics.throw_if_any();
   take_config(input.tree, input.catalog, input.sources, diagnostics);
   diagnostics.throw_if_any();

@@ -1,5 +1,5 @@
-// A recipe that has been checked: every option of core and plugins has a value, of its declared type and
-// range, and knows where it came from.
+// Holds a recipe that has been checked: every option of core and plugins has a value, of its declared type
+// and range, and knows where it came from.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace prun::recipe {
 
-// Gives values by key, for a class that can find an entry. Asking for a key that no schema declares, or with
+// Returns values by key, for a class that can find an entry. Reading a key that no schema declares, or with
 // another type than declared, is a bug of the caller (internal error); so is reading an optional value that
 // is absent.
 template <class Self>
@@ -34,14 +34,14 @@ class TypedAccess {
     return get<std::vector<std::string>>(key);
   }
 
-  // Returns a size such as "80GiB"; nothing when it is empty.
+  // Returns the bytes of a size such as "80GiB", or nothing if it is empty.
   std::optional<std::int64_t> bytes(std::string_view key) const { return parse_size(text(key)); }
-  // Says whether there is a value: false for an optional one that is absent.
+  // Says whether there is a value: not for an optional one that is absent.
   bool has(std::string_view key) const {
     const Entry* const entry = self().find(key);
     return entry && entry->value;
   }
-  // Returns "default", "recipe.toml:14" or "--set optimizer.lr=1e-4".
+  // Returns a text such as "default", "recipe.toml:14" or "--set optimizer.lr=1e-4".
   std::string origin(std::string_view key) const { return describe(self().entry(key).at); }
 
  private:
@@ -57,17 +57,18 @@ class TypedAccess {
   }
 };
 
-// Is one table of a recipe: "model", "strategy.0". It keeps what it refers to alive.
+// Represents one table of a recipe: "model", "strategy.0". It keeps what it refers to alive.
 class RecipeSection : public TypedAccess<RecipeSection> {
  public:
   const std::string& path() const { return info().path; }
   const std::string& name() const { return info().rule->name; }
   const std::string& plugin() const { return info().plugin; }
-  // Returns "[model]", "[[strategy]]" or "[comm.ucx]".
+  // Returns a label such as "[model]", "[[strategy]]" or "[comm.ucx]".
   std::string label() const { return info().rule->list ? info().rule->label() : "[" + path() + "]"; }
-  // Returns the place of its table, which has no source where none is written.
+  // Returns the place of its table, which has no source if none is written.
   const Location& place() const { return info().at; }
-  // Core options first, then the plugin's, then free names (mesh axes) in the order they were written.
+  // Returns core options first, then the plugin's, then free names (mesh axes) in the order they were
+  // written.
   std::span<const Entry> entries() const;
 
   const Entry* find(std::string_view key) const;
@@ -83,15 +84,16 @@ class RecipeSection : public TypedAccess<RecipeSection> {
   std::size_t index_;
 };
 
-// A recipe is immutable and cheap to copy. Keys are dotted paths: "optimizer.schedule.warmup",
+// Holds a recipe, which is immutable and cheap to copy. Keys are dotted paths: "optimizer.schedule.warmup",
 // "strategy.0.stage".
 class Recipe : public TypedAccess<Recipe> {
  public:
-  // `overrides` are "optimizer.lr=3e-4", the later the stronger. Throws bad_input with all problems,
-  // not_found when there is no such file. The catalog is kept, and asked again by with().
+  // Loads a recipe; `overrides` are texts such as "optimizer.lr=3e-4", the later the stronger. Throws
+  // bad_input with all problems, not_found if there is no such file. The catalog is kept, and used again by
+  // with().
   static Recipe load(const std::filesystem::path& file, std::span<const std::string> overrides,
                      PluginCatalog catalog);
-  // A recipe in memory; `name` stands for it in messages. It cannot include files.
+  // Parses a recipe in memory; `name` stands for it in messages. It cannot include files.
   static Recipe parse(std::string text, std::string name, std::span<const std::string> overrides,
                       PluginCatalog catalog);
 
@@ -101,9 +103,10 @@ class Recipe : public TypedAccess<Recipe> {
   const Entry* find(std::string_view path) const;
   const Entry& entry(std::string_view path) const;
 
-  // A section that is a table always exists; an item of a list must.
+  // Returns a section; one that is a table always exists; an item of a list must.
   RecipeSection section(std::string_view path) const;
-  // Returns [comm.ucx]: the options that the recipe gives to a plugin by its name, if it does.
+  // Returns a table such as [comm.ucx]: the options that the recipe gives to a plugin by its name, if it
+  // does.
   std::optional<RecipeSection> plugin_table(std::string_view kind, std::string_view name) const;
   // Returns the items of a list, or the one table of that name.
   std::vector<RecipeSection> sections(std::string_view name) const;
@@ -111,7 +114,7 @@ class Recipe : public TypedAccess<Recipe> {
   std::vector<RecipeSection> all_sections() const;
 
   // Makes a problem that points at a key, for checks that need more than one value. For a key at its default
-  // it points at the section. Collect them in a Diagnostics.
+  // it points at the section. Collect problems in a Diagnostics.
   Problem problem(std::string_view path, std::string message) const;
 
   // Returns the whole recipe, defaults included, as TOML, with each value's origin in a comment. It parses to

@@ -23,7 +23,7 @@ constexpr std::size_t max_depth = 8;
 constexpr std::size_t max_files = 32;
 constexpr std::string_view include_key = "include";
 
-// Both paths are canonical.
+// Says whether a path lies in a folder; both are canonical.
 bool lies_in(const fs::path& path, const fs::path& folder) {
   const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
   return end == folder.end();
@@ -33,7 +33,7 @@ class Loader {
  public:
   Loader(fs::path root, Diagnostics& diagnostics) : root_(std::move(root)), diagnostics_(diagnostics) {}
 
-  // `shown` is the path as the user would write it.
+  // Loads a text; `shown` is the path as the user would write it.
   Node load(const fs::path& shown, std::string text) {
     const auto source =
         std::make_shared<const Source>(Source{shown.string(), std::move(text), files_++, Source::Kind::file});
@@ -53,7 +53,7 @@ class Loader {
   std::size_t files() const { return files_; }
 
  private:
-  // Removes the include key; gives the entries that are texts, and reports the others.
+  // Removes the include key; returns the entries that are texts, and reports the others.
   std::vector<Node> take_includes(Node& root) {
     const auto found = std::find_if(root.members.begin(), root.members.end(),
                                     [](const Member& m) { return m.key == include_key; });

@@ -13,14 +13,14 @@
 namespace prun::recipe {
 
 struct LoadedTree {
-  Node root;  // without the `include` key
+  Node root;  // tree without the `include` key
   std::shared_ptr<const Source> main;
-  std::size_t sources = 0;  // how many texts were read
+  std::size_t sources = 0;  // number of texts that were read
 };
 
-// `include = ["base.toml"]` at the top of a file reads other files below the folder of the first one,
-// relative to the file that names them; what includes wins over what is included, later includes over earlier
-// ones. Throws not_found or storage when the first file cannot be read; everything else goes to
+// Loads a file. `include = ["base.toml"]` at the top of a file reads other files below the folder of the
+// first one, relative to the file that names them; the including file wins over included ones, later includes
+// over earlier ones. Throws not_found or storage if the first file cannot be read; everything else goes to
 // `diagnostics`. Bounds: 1 MiB a file, 8 includes deep, 32 files.
 LoadedTree load_tree(const std::filesystem::path& file, Diagnostics& diagnostics);
 

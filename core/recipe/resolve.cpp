@@ -38,7 +38,8 @@ class Resolver {
     return node;
   }
 
-  // `--set tier={}` takes the table out, as `--set observer=[]` does those of a list.
+  // Says whether a value is the bare text: `--set tier={}` takes the table out, as `--set observer=[]` does
+  // those of a list.
   static bool is_bare(const Node* node, std::string_view text) {
     return node && node->kind == Node::Kind::bare && trim(node->text) == text;
   }
@@ -116,7 +117,7 @@ class Resolver {
 
   const Node& root_;
   Diagnostics& diagnostics_;
-  ResolvedRecipe out_;  // entries at last
+  ResolvedRecipe out_;  // its entries are moved in at last
   UnknownNames unknown_;
   PluginOptions plugins_;
   SectionEntries entries_;

@@ -17,7 +17,7 @@ constexpr std::size_t max_options = 256;
 constexpr std::size_t max_key = 64;
 constexpr std::size_t max_key_parts = 4;
 
-// One line of the text while it is being read; fail() names the place.
+// Holds one line of the text while it is read; fail() names the place.
 struct Line {
   std::string_view where;
   std::size_t number;

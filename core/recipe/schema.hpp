@@ -28,7 +28,7 @@ struct Option {
   Presence presence = Presence::has_default;
   Value default_value;  // meaningful for Presence::has_default
   std::optional<double> low, high;
-  std::string range;  // as written, for messages
+  std::string range;  // range as written, for messages
   std::vector<std::string> choices;
   std::string help;
 
@@ -38,27 +38,28 @@ struct Option {
 class Schema {
  public:
   Schema() = default;
-  // Keys differ from each other and none is a table that holds another: parse_schema sees to it.
+  // Takes options whose keys differ from each other, and of which none is a table that holds another:
+  // parse_schema ensures that.
   explicit Schema(std::vector<Option> options) : options_(std::move(options)) {}
 
   std::span<const Option> options() const { return options_; }
-  // Returns null when the key is not declared. `*` is found under its own name only.
+  // Returns an option, or null if the key is not declared. `*` is found under its own name only.
   const Option* find(std::string_view key) const;
 
  private:
   std::vector<Option> options_;
 };
 
-// `where` names the text in messages, such as "plugin 'gpt'". Throws bad_input for a text that is broken, too
-// long, or not printable UTF-8; never trusts it.
+// Parses a schema; `where` names the text in messages, such as "plugin 'gpt'". Throws bad_input for a text
+// that is broken, too long, or not printable UTF-8; it never trusts the text.
 Schema parse_schema(std::string_view text, std::string_view where);
 
 // Says whether one key is the other, or a table that would have to hold it.
 bool keys_collide(std::string_view a, std::string_view b);
 
-// Returns "default 12", "required" or "optional".
+// Returns a text such as "default 12", "required" or "optional".
 std::string describe_default(const Option& option);
-// Returns "1..4096", "one of constant, linear, cosine" or an empty text.
+// Returns a text such as "1..4096", "one of constant, linear, cosine", or an empty one.
 std::string describe_range(const Option& option);
 
 }  // namespace prun::recipe

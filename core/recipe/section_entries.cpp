@@ -8,7 +8,7 @@
 namespace prun::recipe {
 namespace {
 
-constexpr std::size_t longest_free_name = 23;  // what a Name holds
+constexpr std::size_t longest_free_name = 23;  // length that a Name holds
 
 bool valid_free_name(std::string_view name) {
   constexpr std::string_view letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";

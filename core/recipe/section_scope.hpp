@@ -8,7 +8,7 @@
 
 namespace prun::recipe {
 
-// States an option, and who declares it: "core", "strategy plugin 'zero'".
+// Holds an option, and who declares it: "core", "strategy plugin 'zero'".
 struct Declared {
   Option option;
   std::string by;
@@ -17,20 +17,21 @@ struct Declared {
 struct Scope {
   const SectionRule& rule;
   std::string path;
-  const Node* table;  // null when the recipe does not have it
+  const Node* table;  // null if the recipe does not have it
   std::string plugin;
-  bool plugin_known = true;  // else its keys cannot be told from mistakes
+  bool plugin_known = true;  // otherwise its keys cannot be distinguished from mistakes
   std::vector<Declared> declared;
-  std::size_t first = 0;  // of its entries
+  std::size_t first = 0;  // number of its first entry
 
-  // Returns "[model]" or "[[strategy]] 'zero'".
+  // Returns a label such as "[model]" or "[[strategy]] 'zero'".
   std::string label() const;
 };
 
 // Says whether a path is one of core's sections, and not one of its keys.
 bool is_section(std::string_view path);
 
-// "; it is a choice of schedule.kind", where a table stands as the text that one of its keys takes.
+// Returns "; it is a choice of schedule.kind" if a table stands in place of the text that one of its keys
+// takes.
 std::string chosen_by(const Node& node, const Option& option);
 
 }  // namespace prun::recipe

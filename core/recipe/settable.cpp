@@ -10,7 +10,7 @@ namespace {
 
 constexpr int listed_items = 4;
 
-// A key that several plugins have takes what any of them takes.
+// Collects keys; one that several plugins have takes what any of them takes.
 class Keys {
  public:
   explicit Keys(const PluginCatalog& catalog) : catalog_(catalog) {}

@@ -9,8 +9,8 @@
 namespace prun::recipe {
 
 struct SettableKey {
-  std::string path;                 // "optimizer.lr", "strategy.0.stage"
-  std::vector<std::string> values;  // to choose from; empty: nothing is known of them
+  std::string path;                 // path such as "optimizer.lr", "strategy.0.stage"
+  std::vector<std::string> values;  // values to choose from; empty: they are unknown
 };
 
 // Returns the keys of the core and of all plugins that the catalog names, in order of their paths. Lists give

@@ -17,7 +17,7 @@ struct Alias {
   std::string_view key;
 };
 
-// Names that other trainers use. An entry counts only where this recipe's section has the key.
+// Other trainers use these names. An entry counts only if this recipe's section has the key.
 constexpr std::array<Alias, 54> aliases = {{
     {"learning_rate", "optimizer", "lr"},
     {"max_lr", "optimizer", "lr"},
@@ -131,7 +131,7 @@ std::string close_by(std::string_view key, const KeySet& here) {
   return {};
 }
 
-// Of a dotted key only the last part can be a slip: the table it lies in does exist.
+// Returns the nearest key; of a dotted key only the last part can be a slip: the table it lies in exists.
 std::string nearest_key(std::string_view key, const KeySet& here) {
   const std::string_view table = key.substr(0, key.rfind('.') + 1);
   std::vector<std::string> last_parts;
@@ -151,7 +151,7 @@ std::string elsewhere(std::string_view key, std::span<const KeySet> sections) {
   return {};
 }
 
-// Where they are few enough to be read.
+// Lists all keys if they are few enough to be read.
 std::string all_keys(const KeySet& set) {
   constexpr std::size_t most = 10;
   const bool any_name = has_named_key(set, "*");

@@ -22,7 +22,7 @@ class Walk {
  public:
   explicit Walk(std::string_view text) : text_(text) {}
 
-  // Returns the offset of what is refused, with reason() set.
+  // Returns the offset of what is refused, and sets reason().
   std::optional<std::size_t> run() {
     while (at_ < text_.size() && reason_.empty()) {
       const char c = text_[at_];
@@ -119,7 +119,7 @@ class Walk {
   std::string_view reason_;
   std::size_t at_ = 0;
   int key_depth_ = 1;
-  int open_ = 0;  // brackets and braces
+  int open_ = 0;  // number of open brackets and braces
   bool line_start_ = true;
 };
 

@@ -16,7 +16,7 @@ inline constexpr int max_key_depth = 16;
 
 struct Refusal {
   std::uint32_t line = 1;
-  std::uint32_t column = 1;  // in code points
+  std::uint32_t column = 1;  // counted in code points
   std::string_view reason;
 };
 

@@ -17,7 +17,8 @@ struct ParserGaveUp {};
     if (!(expression)) ::prun::recipe::give_up(); \
   } while (false)
 #define TOML_MAX_NESTED_VALUES 16
-// Header-only, whatever the build says: a compiled library would bring its own asserts and bounds.
+// The library is header-only, whatever the build says: a compiled library would bring its own asserts and
+// bounds.
 #undef TOML_HEADER_ONLY
 #undef TOML_SHARED_LIB
 #define TOML_HEADER_ONLY 1

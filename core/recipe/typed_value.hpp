@@ -10,7 +10,7 @@
 
 namespace prun::recipe {
 
-// `subject` names the option in messages: "'lr' in [optimizer]". Checks type, range and choices.
+// Checks type, range and choices; `subject` names the option in messages: "'lr' in [optimizer]".
 std::optional<Value> convert(const Node& node, const Option& option, std::string_view subject,
                              Diagnostics& diagnostics);
 

@@ -5,7 +5,7 @@
 namespace prun::recipe {
 namespace {
 
-// A suggestion costs a search; beyond what is shown nobody reads it.
+// Says whether a suggestion is worth its search: problems beyond those shown are not read.
 bool worth_a_suggestion(const Diagnostics& diagnostics) {
   return diagnostics.size() < 4 * Diagnostics::max_shown;
 }
@@ -43,7 +43,7 @@ void UnknownNames::report_keys(Diagnostics& diagnostics) const {
 
 void UnknownNames::report_top(const Node& root, Diagnostics& diagnostics) const {
   for (const Member& member : root.members) {
-    const bool dotted = member.key.find('.') != std::string::npos;  // quoted: names no nested section
+    const bool dotted = member.key.find('.') != std::string::npos;  // a quoted key names no nested section
     if (!dotted && is_section(member.key)) continue;
     const Node& value = member.value;
     const bool section =

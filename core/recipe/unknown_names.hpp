@@ -1,4 +1,4 @@
-// Names in a recipe that nobody declares. What one was meant to be is known once all sections are.
+// Collects names in a recipe that are not declared. What one was meant to be is known once all sections are.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace prun::recipe {
 
 class UnknownNames {
  public:
-  // Remembers what this section accepts, or would where it is written otherwise.
+  // Remembers what this section accepts, or would accept if it were written otherwise.
   void remember_keys(const Scope& scope);
   void declare(const SectionRule& rule);
   // Notes a key of the section that was remembered last.
@@ -29,7 +29,7 @@ class UnknownNames {
   void report_keys(Diagnostics& diagnostics) const;
   void report_top(const Node& root, Diagnostics& diagnostics) const;
 
-  std::vector<KeySet> key_sets_;  // one a section resolved so far
+  std::vector<KeySet> key_sets_;  // one for each section resolved so far
   std::vector<UnknownKey> unknown_;
 };
 

@@ -81,7 +81,7 @@ void append_utf8(std::string& out, std::uint32_t letter) {
   }
 }
 
-// Appends the letter whose number of `digits` digits follows \u or \U; returns false where there is none.
+// Appends the letter whose number of `digits` digits follows \u or \U; returns false if there is none.
 bool unescape_number(std::string_view text, std::size_t digits, std::string& out) {
   std::uint32_t letter = 0;
   if (text.size() < digits) return false;
@@ -124,7 +124,7 @@ std::optional<std::string> parse_text(std::string_view text) {
   return std::string(text);
 }
 
-// Cuts at commas outside quotes.
+// Splits at commas outside quotes.
 std::vector<std::string_view> split_elements(std::string_view text) {
   std::vector<std::string_view> parts;
   std::size_t start = 0;
@@ -173,7 +173,8 @@ std::optional<bool> parse_bool(std::string_view text) {
   return std::nullopt;
 }
 
-// What shows nothing or turns other letters round is written by its number, and so nothing ends the text.
+// Writes a letter that shows nothing or changes the direction of others by its number, so that nothing ends
+// the text.
 std::string escaped(std::string_view letter, char32_t value) {
   switch (value) {
     case '"': return "\\\"";
@@ -194,7 +195,7 @@ std::string toml_of(std::string_view text) {
   while (!text.empty()) {
     const CodePoint letter = decode_utf8(text);
     const std::string_view bytes = text.substr(0, letter.bytes);
-    out += letter.valid ? escaped(bytes, letter.value) : std::string(bytes);  // which no reader takes
+    out += letter.valid ? escaped(bytes, letter.value) : std::string(bytes);  // no reader takes such bytes
     text.remove_prefix(letter.bytes);
   }
   return out + "\"";

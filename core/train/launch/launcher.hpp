@@ -28,9 +28,8 @@ struct LaunchOptions {
   std::vector<std::pair<std::string, std::string>> environment;  // variables added for every rank
   std::vector<std::string> shared_folder_variables;  // name the ranks' folder in shared memory, unless set
   std::chrono::milliseconds hang_limit{0};           // limit of one collective; 0: not watched
-  std::chrono::milliseconds grace{200};              // time for the others once a rank has failed
-  std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // time for the others once a rank has
-                                                                   // stopped
+  std::chrono::milliseconds grace{200};              // the others' time once a rank has failed
+  std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // the others' time once a rank has stopped
   std::function<void(std::string_view line)> say;                  // by default, it writes to stderr
   std::function<std::string()> next = {};  // returns what to type after a rank was lost; empty: unknown
 

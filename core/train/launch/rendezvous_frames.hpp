@@ -58,10 +58,9 @@ enum class FrameType : std::uint32_t {
 
 inline constexpr std::size_t frame_header = 8;
 inline constexpr std::size_t contribution_limit = std::size_t{4} << 20;
-inline constexpr std::size_t request_limit = contribution_limit + (std::size_t{512} << 10);  // limit to the
+inline constexpr std::size_t request_limit = contribution_limit + (std::size_t{512} << 10);  // sent to the
                                                                                              // server
-inline constexpr std::size_t answer_limit = std::size_t{256} << 20;                          // limit to a
-                                                                                             // rank
+inline constexpr std::size_t answer_limit = std::size_t{256} << 20;                          // sent to a rank
 inline constexpr std::size_t channel_limit = 256;
 inline constexpr std::size_t report_limit = 4096;
 inline constexpr int world_limit = 65536;
