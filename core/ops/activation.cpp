@@ -40,8 +40,8 @@ struct GeluErfGrad {
   static void rule(OpShape& s) { s.like(2, 0); }
 };
 
-// x[..., gate, width] has two slots along `gate`: what goes through the gate's function, and what it
-// multiplies.
+// Sets the shape: x[..., gate, width] has two slots along `gate`: the input of the gate's function, and what
+// it multiplies.
 void set_gated(OpShape& s, const char* op) {
   const OperandShape& x = s.operand[0];
   require(x.rank >= 3 && x.dims[x.rank - 2].extent == 2, op, " takes [..., 2, width]");

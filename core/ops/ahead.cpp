@@ -12,7 +12,7 @@ namespace {
 
 struct Ahead {
   static constexpr const char* kind = "ahead";
-  static constexpr const char* at_position = kind;  // of text that is made nothing further is predicted
+  static constexpr const char* at_position = kind;  // in text that is generated nothing further is predicted
   static constexpr const char* help =
       "the number `by` positions ahead in the same sequence and document, else `otherwise`";
   static constexpr OperandDef operands[] = {

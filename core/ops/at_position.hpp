@@ -1,4 +1,5 @@
-// Ops that do for some positions of a sequence what another op does for all of it (OpDef::at_position).
+// Checks ops that do for some positions of a sequence what another op does for all of it
+// (OpDef::at_position).
 #pragma once
 
 #include "base/require.hpp"

@@ -23,12 +23,12 @@ void check_mask(const OpShape& s, const char* op) {
           " takes a window from 0 on, and under a causal mask only");
 }
 
-// Two products of forward; a causal mask halves them.
+// Counts the two products of forward; a causal mask halves them.
 double attention_flops(const OperandShape& q, std::int64_t keys, bool causal) {
   return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(keys) * (causal ? 0.5 : 1.0);
 }
 
-// With all keys of the sequence; a window leaves a band of them.
+// Counts them with all keys of the sequence; a window leaves a band of them.
 double attention_flops(const OperandShape& q, const Attr* attrs) {
   const double seq = static_cast<double>(q.dims[1].extent), window = static_cast<double>(attrs[1].i);
   if (window == 0 || window >= seq) return attention_flops(q, q.dims[1].extent, attrs[0].i != 0);
@@ -80,7 +80,7 @@ struct Attention {
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[0], s.attrs); }
 };
 
-// The keys and values of all positions up to these are kept: theirs are added to them.
+// Keeps the keys and values of all positions up to these: theirs are added to them.
 struct AttentionAt {
   static constexpr const char* kind = "attention_at";
   static constexpr const char* help = "causal attention of the positions from the one that is given on";
@@ -189,16 +189,16 @@ struct AttentionPackedGrad {
 constexpr AttrDef across_attrs[] = {int_attr("causal", 1), int_attr("window", 0), int_attr("chunk", 0),
                                     int_attr("chunks", 0)};
 
-// Counts a part of the queries and all keys: the mean share under a mask, which is exact where each part has
-// a chunk of front and back.
+// Counts a part of the queries and all keys: the mean share under a mask, which is exact if each part has a
+// chunk of front and back.
 double across_flops(const OperandShape& q, const OperandShape& k, const Attr* attrs) {
   const double keys = static_cast<double>(k.dims[1].extent), window = static_cast<double>(attrs[1].i);
   if (window == 0 || window >= keys) return attention_flops(q, k.dims[1].extent, attrs[0].i != 0);
   return attention_flops(q, k.dims[1].extent, false) * (window - 0.5 * window * window / keys) / keys;
 }
 
-// Keys and values of all positions beside queries q, whose sequence may be split then. Without a mask they
-// may be those of another sequence, as long as it is.
+// Checks keys and values of all positions beside queries q, whose sequence may be split then. Without a mask
+// they may be those of another sequence, of the same length.
 void check_across(OpShape& s, const char* op, int q) {
   const OperandShape& queries = s.operand[q];
   const Name all = s.operand[q + 1].dims[1].name;
@@ -214,7 +214,7 @@ void check_across(OpShape& s, const char* op, int q) {
   require(all != queries.dims[1].name, op,
           " takes keys and values whose positions have a dimension of their own");
   check_apart(alike, op, q);
-  // On another axis heads come in front of a part of the positions, which queries would stay on.
+  // On another axis heads come before a part of the positions, which queries would otherwise keep.
   s.prefer(queries.dims[2].name);
   s.prefer(queries.dims[3].name);
   s.whole(q + 1, 1, 2);

@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-// `distance`: that from which on all keys are in the last bucket.
+// `distance` is where the last bucket begins: it has all keys from there on.
 constexpr AttrDef biased_attrs[] = {int_attr("causal", 1), int_attr("distance", 128),
                                     real_attr("scale", 1.0)};
 

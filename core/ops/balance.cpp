@@ -39,7 +39,7 @@ void want_whole_sequences(OpShape& s) {
 
 struct Balance {
   static constexpr const char* kind = "balance";
-  static constexpr const char* at_position = kind;  // of text that is made nothing is counted
+  static constexpr const char* at_position = kind;  // in text that is generated nothing is counted
   static constexpr bool any_order = true;
   static constexpr const char* help = "counts choices by expert, and what unevenness costs";
   static constexpr OperandDef operands[] = {

@@ -47,7 +47,7 @@ struct CapChoices {
 
 struct CountDropped {
   static constexpr const char* kind = "count_dropped";
-  static constexpr const char* at_position = kind;  // of text that is made nothing is counted
+  static constexpr const char* at_position = kind;  // in text that is generated nothing is counted
   static constexpr bool any_order = true;
   static constexpr const char* help = "counts choices that were dropped";
   static constexpr OperandDef operands[] = {{"index"}, {"targets"}, {"dropped", Access::update}};

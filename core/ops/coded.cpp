@@ -1,5 +1,5 @@
-// Numbers on their way between ranks as codes, in blocks of 128 neighbours that have a scale
-// each (prun/block_codes.hpp): whoever decodes them has all the same numbers.
+// Defines ops on numbers that travel between ranks as codes, in blocks of 128 neighbours that have a scale
+// each (prun/block_codes.hpp): all ranks that decode them get the same numbers.
 #include <vector>
 
 #include "base/require.hpp"
@@ -12,13 +12,13 @@ namespace {
 constexpr AttrDef bits_attr[] = {int_attr("bits", 8)};
 constexpr AttrDef decode_attrs[] = {int_attr("bits", 8), int_attr("to", 1)};
 
-// How many bytes a block of the op takes.
+// Returns how many bytes a block of the op takes.
 std::int64_t block_bytes(const OpShape& s, const char* op) {
   require(s.attrs[0].i == 8 || s.attrs[0].i == 4 || s.attrs[0].i == 1, op, ": `bits` is 8, 4 or 1");
   return code_block_bytes(s.attrs[0].i);
 }
 
-// `to`: the type, as an attribute has it.
+// Returns the decoded shape; `to` is the type, as an attribute has it.
 OperandShape decoded(const OpShape& s, const char* op, std::int64_t bytes, std::int64_t to) {
   OperandShape x = s.operand[0];
   require(x.dtype == DType::u8 && x.rank > 0 && x.dims[x.rank - 1].extent % bytes == 0, op,
@@ -30,7 +30,7 @@ OperandShape decoded(const OpShape& s, const char* op, std::int64_t bytes, std::
   return x;
 }
 
-// The codes of x, as operand `codes`.
+// Sets operand `codes` to the codes of x.
 void encode_rule(OpShape& s, int codes, std::int64_t bytes) {
   OperandShape x = s.operand[0];
   require(is_float(x.dtype) && x.rank > 0 && x.dims[x.rank - 1].extent % code_block == 0,
@@ -98,7 +98,7 @@ struct DecodeFp8 {
   }
 };
 
-// Rank by rank, so that the sum is the same wherever it is taken.
+// Sums rank by rank, so that the sum is the same wherever it is taken.
 struct SumDecoded {
   static constexpr const char* kind = "sum_decoded";
   static constexpr const char* help =
@@ -114,7 +114,7 @@ struct SumDecoded {
   }
 };
 
-// What reduce_scatter would add up on the way arrives as it was sent.
+// Exchanges summands: what reduce_scatter would add up on the way arrives as it was sent.
 struct SwapSummands {
   static constexpr const char* kind = "swap_summands";
   static constexpr const char* help =

@@ -24,7 +24,7 @@ struct AllReduce {
   }
 };
 
-// It is for what is no sum: the largest logit of a row whose logits are split.
+// Takes the maximum of what is no sum: the largest logit of a row whose logits are split.
 struct AllReduceMax {
   static constexpr const char* kind = "all_reduce_max";
   static constexpr const char* help = "what each rank of an axis found largest becomes the largest of all";
@@ -38,7 +38,7 @@ struct AllReduceMax {
   }
 };
 
-// It is for what is accumulated in place: gradients, the loss, the sum of squares.
+// Sums what is accumulated in place: gradients, the loss, the sum of squares.
 struct AllReduceUpdate {
   static constexpr const char* kind = "all_reduce_update";
   static constexpr const char* help = "the same in place";
@@ -77,7 +77,7 @@ void directly(OpShape& s, int whole) {
   s.whole(whole, static_cast<int>(dim), static_cast<int>(dim) + 1);
 }
 
-// Blocks may themselves be exchanged, over an axis that comes later.
+// Returns the name of the parts: blocks may themselves be exchanged, over an axis that comes later.
 Name name_of_parts(const OperandShape& x) {
   const auto has = [&](const Name& name) {
     for (int i = 0; i < x.rank; ++i)
@@ -208,7 +208,7 @@ struct Unblock {
   }
 };
 
-// What is the same everywhere needs no exchange to be split: each keeps its part.
+// Splits what is the same everywhere without an exchange: each rank keeps its part.
 struct Slice {
   static constexpr const char* kind = "slice";
   static constexpr const char* help = "this coordinate's part of dimension `dim`";
@@ -222,7 +222,7 @@ struct Slice {
   }
 };
 
-// What is the same everywhere as a partial sum: it counts once.
+// Makes what is the same everywhere a partial sum: it counts once.
 struct Gate {
   static constexpr const char* kind = "gate";
   static constexpr const char* help = "x where the runtime number `open` is not 0, else zeros";

@@ -1,5 +1,5 @@
-// document_starts: for each position the first one of its document, within the sample: where documents are
-// kept apart, an op that lets positions see each other takes it as its operand `documents`.
+// Defines document_starts, which gives for each position the first one of its document, within the sample: if
+// documents are kept apart, an op that lets positions see each other takes it as its operand `documents`.
 #include <vector>
 
 #include "base/require.hpp"

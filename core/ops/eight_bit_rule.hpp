@@ -1,4 +1,4 @@
-// Where an op that keeps a moment in 8 bits may be split: never within a block.
+// Says where an op that keeps a moment in 8 bits may be split: never within a block.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,8 @@
 
 namespace prun {
 
-// Operand `scale` has the dimensions of operand `state`, but for those whose elements are in one block.
+// Keeps blocks whole: operand `scale` has the dimensions of operand `state`, except for those whose elements
+// are in one block.
 inline void keep_blocks_whole(OpShape& s, int state, int scale) {
   const OperandShape &all = s.operand[state], &blocks = s.operand[scale];
   if (!blocks.present) return;

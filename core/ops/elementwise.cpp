@@ -1,5 +1,5 @@
-// add, scale and cast: the linear ops, through which partial sums pass. accumulate adds a value into the
-// gradient of a parameter that is used as it is. reciprocal and choose are for runtime scalars.
+// Defines add, scale and cast, the linear ops, through which partial sums pass. accumulate adds a value into
+// the gradient of a parameter that is used as it is. reciprocal and choose are for runtime scalars.
 #include <vector>
 
 #include "base/require.hpp"

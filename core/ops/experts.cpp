@@ -33,7 +33,8 @@ void check_experts(const OpShape& s, const char* op) {
   require(chosen, op, " takes i32 choices [batch, seq, choice] and weights alike, in fp32 or fp64");
 }
 
-// What all of them have in common: an expert goes before the batch, since its weights stay where they are.
+// Marks what all of them have in common: an expert goes before the batch, since its weights stay where they
+// are.
 void mark(OpShape& s) {
   s.whole(s.operand[0].dims[2].name);
   s.whole(s.operand[1].dims[2].name);
@@ -95,8 +96,8 @@ struct Experts {
   static void cost(const OpShape& s, OpCost& c) { c.flops = flops(s, 1, 1); }
 };
 
-// Gradients: operands 7 and 8 are those of x and weight where `inputs`, those of up and down come last where
-// `weights`.
+// Sets the rule of gradients: operands 7 and 8 are those of x and weight if `inputs`, those of up and down
+// come last if `weights`.
 void rule_of_gradients(OpShape& s, const char* op, bool inputs, bool weights) {
   check_experts(s, op);
   check_kept(s, 6, op);
@@ -111,8 +112,8 @@ void rule_of_gradients(OpShape& s, const char* op, bool inputs, bool weights) {
 }
 
 // Sets the cost of a gradient that multiplies with up and down so often, with down `repeated` times for what
-// another has done as well. Without what was kept, up comes once more, and what is computed again is no model
-// FLOPs.
+// another op has done as well. Without what was kept, up comes once more, and what is computed again is no
+// model FLOPs.
 void cost_of(const OpShape& s, OpCost& c, double up, double down, double repeated) {
   const double again = s.operand[6].present ? 0 : 1;
   c.flops = flops(s, up + again, down);
@@ -151,7 +152,7 @@ struct ExpertsWeightGrad {
   static constexpr const AttrDef (&attrs)[1] = experts_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, false, true); }
-  // It needs the activations' gradients as well.
+  // This needs the activations' gradients as well.
   static void cost(const OpShape& s, OpCost& c) { cost_of(s, c, 1, 2, 1); }
 };
 

@@ -1,4 +1,5 @@
-// A value in squares of fp8, as codes that backward multiplies (prun/fp8_squares.hpp).
+// Defines the op that makes of a value squares of fp8, as codes that backward multiplies
+// (prun/fp8_squares.hpp).
 #include "prun/fp8_squares.hpp"
 
 #include <vector>

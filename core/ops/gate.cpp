@@ -1,4 +1,4 @@
-// sigmoid_gate: one number a position says how much of it counts.
+// Defines sigmoid_gate: one number for each position says how much of it counts.
 #include <vector>
 
 #include "base/require.hpp"

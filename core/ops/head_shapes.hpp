@@ -1,4 +1,4 @@
-// What the ops of an LM head take, and what its products cost.
+// States what the ops of an LM head take, and what its products cost.
 #pragma once
 
 #include "base/require.hpp"
@@ -6,12 +6,12 @@
 
 namespace prun {
 
-// One number for each word, which is added to its logits; and its gradient.
+// The bias is one number for each word, which is added to its logits; it has a gradient too.
 inline constexpr OperandDef head_bias = {"bias", Access::read, true};
 inline constexpr OperandDef head_dbias = {"dbias", Access::update, true};
 
-// With a bias, or none, in operand `bias`. `x` may call its width by another name than the weight does, as
-// where the head has a projection of its own in front of a table that it shares.
+// Checks a head with a bias, or none, in operand `bias`. `x` may have another name for its width than the
+// weight has, as when the head has a projection of its own before a table that it shares.
 inline void check_head(const OpShape& s, int bias, const char* kind) {
   const OperandShape &x = s.operand[0], &w = s.operand[1], &b = s.operand[bias];
   require(x.rank == 3 && w.rank == 2 && x.dims[2].extent == w.dims[1].extent, kind,
@@ -26,7 +26,7 @@ inline void keep_widths_whole(OpShape& s) {
   s.whole(0, 2, 3);
 }
 
-// Of one of them.
+// Counts one of these products.
 inline double product_flops(const OpShape& s) {
   const OperandShape& x = s.operand[0];
   return 2.0 * static_cast<double>(x.dims[0].extent * x.dims[1].extent) *

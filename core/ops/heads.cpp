@@ -1,5 +1,5 @@
-// split_heads: queries, keys and values out of one packed projection; join_heads, its gradient, puts them
-// together again (ops/packed_heads.hpp).
+// Defines split_heads, which takes queries, keys and values out of one packed projection; join_heads, its
+// gradient, puts them together again (ops/packed_heads.hpp).
 #include <vector>
 
 #include "ops/packed_heads.hpp"

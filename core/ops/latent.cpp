@@ -16,8 +16,9 @@
 namespace prun {
 namespace {
 
-// The first eight are rope's, of the channels that turn: whole queries are multiplied by `query_scale`, and
-// what turns of queries and keys alike by `key_scale`. kernels/rope_frequency.hpp says what the others mean.
+// The first eight are rope's, for the channels that turn: whole queries are multiplied by `query_scale`, and
+// the turning channels of queries and keys alike by `key_scale`. kernels/rope_frequency.hpp says what the
+// others mean.
 constexpr AttrDef latent_attrs[] = {
     real_attr("base", 10000.0),    real_attr("factor", 1.0),      real_attr("low", 1.0),
     real_attr("high", 4.0),        real_attr("original", 8192.0), int_attr("scaling", 0),
@@ -35,7 +36,7 @@ void check_widths(const OpShape& s, std::int64_t head_dim, const char* op) {
       " turns an even number of channels, fewer than head_dim, and has values of head_dim channels at most");
 }
 
-// Operands x, x + 1 and x + 2: queries, keys and values by head, and what all heads share.
+// Checks operands x, x + 1 and x + 2: queries, keys and values by head, and what all heads share.
 void check_latent(const OpShape& s, int x, const char* op) {
   const OperandShape &q = s.operand[x], &kv = s.operand[x + 1], &shared = s.operand[x + 2];
   require(q.rank == 4 && q.dims[3].name == Name("head_dim"), op,

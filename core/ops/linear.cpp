@@ -15,8 +15,8 @@ constexpr AttrDef linear_attrs[] = {int_attr("in_dims", 1), later(int_attr("fp8"
                                     later(int_attr("fp8_from", 0)), later(int_attr("fp8_until", 0))};
 constexpr AttrDef in_dims_attr[] = {int_attr("in_dims", 1)};
 
-// Says it of a weight [out.., in..] and a value with so many dimensions of rows. Each sequence comes in whole
-// blocks, so that it does not matter how many are computed at once.
+// Says whether a product comes in blocks, for a weight [out.., in..] and a value with so many dimensions of
+// rows. Each sequence comes in whole blocks, so that it does not matter how many are computed at once.
 bool product_in_blocks(const OpShape& part, const OpShape& whole, int value, int rows, int weight) {
   const OperandShape &x = part.operand[value], &w = part.operand[weight];
   const OperandShape &all_x = whole.operand[value], &all_w = whole.operand[weight];
@@ -140,7 +140,7 @@ struct LinearWeightGrad {
     check_same(x, 0, s.operand[1], 0, lead, "linear_weight_grad");
     s.sum(0, 0, lead);
   }
-  // x as the codes of its squares.
+  // Sets x to the codes of its squares.
   static void rule_of_codes(OpShape& s) {
     const OperandShape &codes = s.operand[0], &dy = s.operand[1], &w = s.operand[2];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;

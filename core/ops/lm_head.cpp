@@ -37,8 +37,9 @@ struct LmHead {
     g.bind(8, g.accumulator(7));
     g.pass(0, g.operand(6));
   }
-  // Where the vocabulary is split: the ops of lm_head_split, which say what ranks must know of each other's
-  // logits. Sums over the axes (of scaled, hit and dx) are not written: they follow from where it lies.
+  // Splits the head if the vocabulary is split: into the ops of lm_head_split, which say what ranks must know
+  // of each other's logits. Sums over the axes (of scaled, hit and dx) are not written: they follow from
+  // where it lies.
   static void split(const OpSplit& s) {
     const Dim& vocab = s.shape().operand[1].dims[0];
     if (s.dim() != vocab.name) return;
@@ -53,7 +54,7 @@ struct LmHead {
     const auto [lse] = s.create<1>("lm_head_loss", {gmax, scaled, hit, targets, loss});
     s.emit("lm_head_grad", {x, weight, targets, lse, scale, dweight, dx, bias, s.operand(8)});
   }
-  // Three products: logits, dx and dweight.
+  // Counts three products: logits, dx and dweight.
   static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }
 };
 

@@ -42,7 +42,7 @@ struct WholeLogits {
   static void rule(OpShape& s) {
     require(s.operand[0].rank == 2, "whole_logits takes x [batch, vocab]");
     s.like(1, 0);
-    s.operand[1].dims[1].name = "logits";  // which no axis is asked to split
+    s.operand[1].dims[1].name = "logits";  // a name that no axis is requested to split
     s.whole(0, 1, 2);
   }
 };

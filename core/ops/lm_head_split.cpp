@@ -25,7 +25,7 @@ struct LmHeadScan {
                                             {"sum", Access::write},
                                             {"hit", Access::write},
                                             head_bias};
-  // Of all parts: a target beyond it makes its hit NaN.
+  // The vocabulary of all parts: a target beyond it makes its hit NaN.
   static constexpr AttrDef attrs[] = {int_attr("vocab", 0)};
   static void rule(OpShape& s) {
     check_head(s, 6, kind);
@@ -82,7 +82,7 @@ struct LmHeadGrad {
     s.sum(1, 0, 1);
     keep_widths_whole(s);
   }
-  // Three products, as in lm_head: logits, dx and dweight.
+  // Counts three products, as in lm_head: logits, dx and dweight.
   static void cost(const OpShape& s, OpCost& c) { c.flops = 3 * product_flops(s); }
 };
 

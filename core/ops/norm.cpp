@@ -19,8 +19,8 @@ void statistics(OpShape& s, int i, int dims = 1) {
   s.output(i, OpShape::statistics(x.dtype), x.dims, x.rank - dims);
 }
 
-// How many dimensions of x, in operand `x`, a gain has: the last of them. Of several it may have other names
-// for them, which no request to split x's reaches; both are whole, since a row is.
+// Returns how many dimensions of x, in operand `x`, a gain has: the last of them. If there are several, it
+// may have other names for them, which no request to split x's reaches; both are whole, since a row is.
 int row_dims(const OpShape& s, int x, int gain, const Attr& dims) {
   const OperandShape &of = s.operand[x], &by = s.operand[gain];
   const auto n = static_cast<int>(dims.i);
@@ -31,7 +31,7 @@ int row_dims(const OpShape& s, int x, int gain, const Attr& dims) {
   return n;
 }
 
-// What passes the norm by, in operand i, has the shape and type of x in operand 1.
+// Checks that what bypasses the norm, in operand i, has the shape and type of x in operand 1.
 void check_residual(const OpShape& s, int i) {
   const OperandShape &residual = s.operand[i], &x = s.operand[1];
   bool same = residual.rank == x.rank && residual.dtype == x.dtype;

@@ -1,6 +1,6 @@
-// The updates (adamw, sgd), the average of what they make, and what decides about them: the gradient's sum of
-// squares, and from it the global norm, the clip factor and `keep`. keep = 0 masks every update, so a
-// non-finite step changes nothing; then count_non_finite finds out which tensors it was.
+// Defines the updates (adamw, sgd), the average of what they make, and what decides about them: the
+// gradient's sum of squares, and from it the global norm, the clip factor and `keep`. keep = 0 masks every
+// update, so a non-finite step changes nothing; then count_non_finite finds out which tensors it was.
 #include <vector>
 
 #include "ops/eight_bit_rule.hpp"
@@ -38,7 +38,7 @@ struct ClipFactor {
   }
 };
 
-// Counts are sums: however a gradient lies, its ranks' counts add up to the same.
+// Counts are sums: however a gradient is placed, its ranks' counts have the same sum.
 struct CountNonFinite {
   static constexpr const char* kind = "count_non_finite";
   static constexpr const char* help =
@@ -50,9 +50,9 @@ struct CountNonFinite {
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) {
     s.sum(0, 0, s.operand[0].rank);
-    s.pass_partial({0});  // a summand that is not finite makes the sum so
+    s.pass_partial({0});  // since a summand that is not finite makes the sum so
   }
-  // Of a step that is kept it reads nothing.
+  // For a step that is kept it reads nothing.
   static void cost(const OpShape&, OpCost& c) { c.bytes = 0; }
 };
 

@@ -11,7 +11,7 @@
 
 namespace prun {
 
-// The queries of operand x, of which packed, queries and head_dim must be whole.
+// Returns the queries of operand x, whose packed, queries and head_dim must be whole.
 inline OperandShape queries_of(OpShape& s, const char* op, int x) {
   OperandShape q = s.operand[x];
   require(q.rank == 5 && q.dims[3].name == Name("packed") && q.dims[3].extent >= 3, op,
@@ -31,7 +31,7 @@ inline void set_apart(OpShape& s, const char* op, int x, int q) {
   s.output(q + 2, from.dtype, key, 4);
 }
 
-// The same from operands x, the queries of all groups, and x + 1, their keys and values: with the packed
+// Does the same from operands x, the queries of all groups, and x + 1, their keys and values: with the packed
 // dimension in two, of which one may be split.
 inline void set_apart_of_two(OpShape& s, const char* op, int x, int q) {
   const OperandShape &first = s.operand[x], &last = s.operand[x + 1];

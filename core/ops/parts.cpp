@@ -22,7 +22,7 @@ struct Part {
   std::int64_t begin, end;
 };
 
-// Operand `part` becomes that stretch of operand 0.
+// Cuts that stretch of operand 0, and makes it operand `part`.
 OperandShape cut(const OpShape& s, const char* op, const Part& part) {
   OperandShape shape = s.operand[0];
   require(part.dim >= 0 && part.dim < shape.rank, op, ": `dim` is ", part.dim, ", and there are ", shape.rank,

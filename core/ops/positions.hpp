@@ -1,5 +1,5 @@
-// Some ops depend on the position: where sequences have another order they get which one is where
-// (ops/sequence.cpp), else a place is the position.
+// Checks ops that depend on the position: if sequences have another order, they get which one is where
+// (ops/sequence.cpp), otherwise a place is the position.
 #pragma once
 
 #include "base/require.hpp"

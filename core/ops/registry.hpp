@@ -1,4 +1,4 @@
-// The ops a program may use: the built-in ones, one file each in this folder, and those of op plugins.
+// Holds the ops a program may use: the built-in ones, one file each in this folder, and those of op plugins.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace prun {
 
-// Refuses a kernel that lacks what it must have.
+// Refuses a kernel that lacks a required member.
 void check_kernel(const DeviceKernel& kernel, const std::string& origin);
 
 class OpRegistry {
@@ -20,12 +20,12 @@ class OpRegistry {
   // Holds the built-in ops.
   OpRegistry();
 
-  // `origin` names the plugin in messages. A kind that exists already is refused.
+  // Adds an op; `origin` names the plugin in messages. A kind that exists already is refused.
   void add(const OpDef& def, const std::string& origin);
   const OpDef& find(std::string_view kind) const;
   bool contains(std::string_view kind) const { return ops_.find(kind) != ops_.end(); }
   std::vector<std::string> kinds() const;
-  // It says whether ops of that kind stand in others' place where ranks share out sequences (OpDef::across).
+  // Says whether ops of that kind replace others if ranks share out sequences (OpDef::across).
   bool looks_across(std::string_view kind) const { return across_.find(kind) != across_.end(); }
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr AttrDef order_attrs[] = {int_attr("chunk", 0), int_attr("chunks", 0)};
 
-// y is x with its sequence called otherwise, which both have whole.
+// Sets y to x with another name for its sequence, which both have whole.
 void rename_sequence(OpShape& s, const char* op, const char* to) {
   require(s.operand[0].rank >= 2 && s.operand[0].dims[1].name != Name(to), op,
           " takes [batch, sequence, ...]");
@@ -55,8 +55,8 @@ struct Positions {
   }
 };
 
-// Every `pieces`th index along dimension `dim`, from `piece` on: so a part of each rank's, however it is
-// split.
+// Takes every `pieces`th index along dimension `dim`, from `piece` on: so a part of each rank's, however it
+// is split.
 struct TakePiece {
   static constexpr const char* kind = "take_piece";
   static constexpr const char* help = "every so-many-th index along a dimension";

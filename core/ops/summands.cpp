@@ -1,6 +1,6 @@
-// What an update is made of that ranks sum rather than the gradient: each rank mixes its own summand of the
-// gradient into the state, what they make is summed, in codes with what codes leave out kept for the next
-// step, and of the sum comes a direction.
+// Defines what an update is made of if ranks sum its results rather than the gradient: each rank mixes its
+// own summand of the gradient into the state, the results are summed, in codes with what codes leave out kept
+// for the next step, and the sum gives a direction.
 #include <vector>
 
 #include "base/require.hpp"
@@ -28,7 +28,7 @@ struct SummandSquares {
   }
 };
 
-// One rank holds so what several would have.
+// Keeps on one rank the summands that several would have.
 struct KeepSummand {
   static constexpr const char* kind = "keep_summand";
   static constexpr const char* help =

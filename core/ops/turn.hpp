@@ -1,4 +1,4 @@
-// Ops that turn channels by their position (ops/rope.cpp, ops/latent.cpp) share this.
+// Holds what ops share that turn channels by their position (ops/rope.cpp, ops/latent.cpp).
 #pragma once
 
 #include "base/require.hpp"
@@ -6,7 +6,7 @@
 
 namespace prun {
 
-// Their sixth attribute is `scaling`.
+// Checks their sixth attribute, which is `scaling`.
 inline void check_scaling(const OpShape& s, const char* op) {
   require(s.attrs[5].i >= 0 && s.attrs[5].i <= 2, op,
           ": scaling is 0 (by rounds, as Llama 3.1), 1 (all alike) or 2 (by pairs, as YaRN)");

@@ -1,6 +1,6 @@
-// What updates of whole tensors are made of: steps that need a matrix whole, or sums over it, between ops
-// that are alike for all elements (momentum before them, sgd behind them). Where ranks keep parts, unpack
-// brings a tensor out of what has come together, and pack takes what was made of it back.
+// Defines what updates of whole tensors are made of: steps that need a matrix whole, or sums over it, between
+// ops that are alike for all elements (momentum before them, sgd behind them). If ranks keep parts, unpack
+// takes a tensor out of what has been gathered, and pack puts its result back.
 #include <algorithm>
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace prun {
 namespace {
 
-// direction = gradient, mixed with the state: `now` parts of it; the state keeps `later` parts.
+// Computes direction = gradient, mixed with the state: `now` parts of it; the state keeps `later` parts.
 struct Momentum {
   static constexpr const char* kind = "momentum";
   static constexpr const char* help =
@@ -30,7 +30,7 @@ struct Momentum {
     s.operand[3].dtype = OpShape::statistics(s.operand[1].dtype);
     keep_blocks_whole(s, 2, 8);
   }
-  // It reads nothing of the parameter: that says which elements these are.
+  // It reads nothing of the parameter, which only says which elements these are.
   static void cost(const OpShape& s, OpCost& c) { c.bytes -= static_cast<double>(s.operand[0].bytes()); }
   static constexpr Effect effect = Effect::update;
 };
@@ -141,7 +141,7 @@ struct SquareSum {
   }
 };
 
-// The op computes all in fp64.
+// Computes all in fp64.
 struct AdafactorFactor {
   static constexpr const char* kind = "adafactor_factor";
   static constexpr const char* help =

@@ -1,4 +1,4 @@
-// Huge pages have to be asked for before the first touch, so memory is mapped first and populated after.
+// Maps memory first and populates it after, since huge pages must be requested before the first touch.
 #include "host/host_memory.hpp"
 
 #include <sys/mman.h>
@@ -24,14 +24,15 @@ namespace prun::host {
 namespace {
 
 constexpr std::size_t huge_page = std::size_t{2} << 20;
-// From here on it matters which pages it lies in, to whoever waits for it.
+// From this size on it matters which pages memory lies in.
 constexpr std::size_t large = std::size_t{1} << 30;
 
 std::size_t page_size() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 
 std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
 
-// Addresses, that is: large memory has those of whole huge pages, which it takes where they were set aside.
+// Returns the size of the addresses: large memory has those of whole huge pages, which it takes if they were
+// set aside.
 std::size_t mapped_size(std::int64_t bytes) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(bytes, 1));
   return round_up(size, size < large ? page_size() : huge_page);
@@ -58,7 +59,7 @@ class Mapping {
 
   char* start() const { return start_; }
   char* hand_out() { return std::exchange(start_, nullptr); }
-  // Keeps `size` bytes that begin at a multiple of `alignment`, gives the rest back.
+  // Keeps `size` bytes that begin at a multiple of `alignment`, and gives the rest back.
   void trim(std::size_t alignment, std::size_t size) {
     const std::size_t before = round_up(address(), alignment) - address();
     const std::size_t after = size_ - before - size;
@@ -84,8 +85,8 @@ void populate(char* start, std::size_t size) {
   for (std::size_t at = 0; at < size; at += page_size()) *static_cast<volatile char*>(start + at) = 0;
 }
 
-// Zeroing takes a thread a second for a few GiB: several share out what is large. They inherit from this one
-// on which node memory is to lie.
+// Populates memory with several threads if it is large: zeroing takes one thread a second for a few GiB. They
+// inherit from this one on which node memory is to lie.
 void populate_together(char* start, std::size_t size) {
   constexpr std::size_t share = std::size_t{128} << 20;
   const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -97,8 +98,8 @@ void populate_together(char* start, std::size_t size) {
             [&](std::size_t, std::size_t part) { populate(start + at(part), at(part + 1) - at(part)); });
 }
 
-// Huge pages that were set aside, where enough of them are free; nobody else can use them. Null: they are
-// not, or this process's control group may not have them, which shows as it touches them.
+// Maps huge pages that were set aside, if enough of them are free; no other memory can use them. Null: they
+// are not free, or this process's control group may not have them, which shows when they are touched.
 void* map_set_aside(std::size_t size) {
   constexpr int two_mib = 21 << MAP_HUGE_SHIFT;
   try {
@@ -110,7 +111,8 @@ void* map_set_aside(std::size_t size) {
   }
 }
 
-// No more becomes resident than was asked for: what ends within a huge page ends in small ones.
+// Maps anonymous memory, of which no more becomes resident than was requested: what ends within a huge page
+// ends in small ones.
 void* map_anonymous(std::size_t size, std::int64_t bytes) {
   const bool has_huge = size >= huge_page;
   Mapping mapping(has_huge ? size + huge_page : size);
@@ -118,21 +120,22 @@ void* map_anonymous(std::size_t size, std::int64_t bytes) {
   if (has_huge) {
     mapping.trim(huge_page, size);
     const std::size_t whole = used / huge_page * huge_page;
-    madvise(mapping.start(), whole, MADV_HUGEPAGE);  // a wish: without it the pages are small
+    madvise(mapping.start(), whole, MADV_HUGEPAGE);  // a hint: without it the pages are small
     if (whole < size) madvise(mapping.start() + whole, size - whole, MADV_NOHUGEPAGE);
   }
   populate_together(mapping.start(), used);
   return mapping.hand_out();
 }
 
-// "max" and a missing or unreadable file are no limit.
+// Returns the limit in a file: "max" and a missing or unreadable file are no limit.
 std::int64_t limit_in(const std::filesystem::path& file) {
   std::int64_t limit = 0;
   return std::ifstream(file) >> limit ? limit : std::numeric_limits<std::int64_t>::max();
 }
 
-// A group is bound by its own limit and by those of all groups above it. Inside a container the group's own
-// path may be out of sight; the top of what is mounted is then the container's group.
+// Returns a group's limit: it is bound by its own limit and by those of all groups above it. Inside a
+// container the group's own path may be out of sight; the top of what is mounted is then the container's
+// group.
 std::int64_t limit_of_group(const std::filesystem::path& mount, std::string_view group, const char* file) {
   std::filesystem::path path = std::filesystem::path(group).relative_path();
   std::int64_t limit = limit_in(mount / file);
@@ -150,7 +153,8 @@ bool names_memory(std::string_view controllers) {
   return false;
 }
 
-// Lines are "0::/path" in the unified hierarchy and "4:cpu,memory:/path" in the older one.
+// Returns the limit of this process: lines are "0::/path" in the unified hierarchy and "4:cpu,memory:/path"
+// in the older one.
 std::int64_t control_group_limit(const std::filesystem::path& root) {
   const std::filesystem::path mount = root / "sys/fs/cgroup";
   std::ifstream groups(root / "proc/self/cgroup");

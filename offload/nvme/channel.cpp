@@ -15,7 +15,7 @@ namespace prun::nvme {
 namespace {
 
 constexpr int most_tries = 4;
-constexpr std::int64_t memory_alignment = 512;  // of what a drive reads and writes directly
+constexpr std::int64_t memory_alignment = 512;  // alignment of what a drive reads and writes directly
 
 struct Free {
   void operator()(std::byte* memory) const { std::free(memory); }
@@ -27,12 +27,12 @@ bool is_aligned(const std::byte* memory) {
 
 }  // namespace
 
-// Is a transfer of whole blocks. What does not begin or end as a drive wants it passes through memory of the
-// slot.
+// Holds a transfer of whole blocks. Bytes that do not begin or end as a drive needs it pass through memory of
+// the slot.
 struct Channel::Slot {
   Transfer transfer;
   std::byte* target = nullptr;  // where the bytes come from or go to
-  std::int64_t wanted = 0;      // of them
+  std::int64_t wanted = 0;      // number of these bytes
   std::int64_t done = 0;
   int tries = 0;
   bool taken = false, given = false;
@@ -51,7 +51,7 @@ struct Channel::Slot {
   }
   bool passes_through() const { return transfer.memory != target; }
   std::span<std::byte> bytes() const { return {transfer.memory, static_cast<std::size_t>(transfer.bytes)}; }
-  // Returns what is left of it.
+  // Returns the rest of the transfer.
   Transfer rest() const {
     return {transfer.write,         transfer.file,         transfer.offset + done,
             transfer.memory + done, transfer.bytes - done, transfer.tag};
@@ -67,8 +67,8 @@ Channel::Channel(Store& store, std::unique_ptr<Ring> ring) : store_(store), ring
   }
 }
 
-// A ring that is closed leaves the system what it has under way: memory that a lost transfer may write is
-// nobody else's as long as the process lives.
+// A closed ring leaves its transfers under way to the system: memory that a lost transfer may write is used
+// for nothing else as long as the process lives.
 Channel::~Channel() {
   ring_.reset();
   static std::mutex mutex;
@@ -99,7 +99,7 @@ void Channel::move(bool write, std::span<const MovedPiece> pieces, Memory memory
 
 // ---------------------------------------------------------------- cutting
 
-// The next of the pieces; false: there is none, or its drive has enough to do.
+// Takes the next of the pieces; returns false if there is none, or its drive has enough to do.
 bool Channel::next_transfer(Slot& slot) {
   while (piece_ < pieces_.size() && moved_ == pieces_[piece_].bytes) {
     ++piece_;
@@ -159,10 +159,10 @@ bool Channel::give(std::size_t slot) { return slots_[slot]->given = ring_->add(s
 
 void Channel::settle(const Ended& ended) {
   Slot& slot = *slots_.at(ended.tag);
-  if (!slot.given) return;  // it was given up
+  if (!slot.given) return;  // the transfer was given up
   slot.given = false;
   if (ended.result <= 0) return try_again(ended.tag, ended.result);
-  // What a drive has moved of a block is moved again.
+  // A drive moves a partly moved block again.
   const std::int64_t done = slot.done + ended.result, before = slot.done;
   slot.done = done == slot.transfer.bytes ? done : done / block * block;
   if (slot.done == slot.transfer.bytes) return complete(slot);
@@ -182,7 +182,7 @@ void Channel::complete(Slot& slot) {
   end(slot);
 }
 
-// `result` is 0 where less than was asked was transferred.
+// Tries again; `result` is 0 if less than requested was transferred.
 void Channel::try_again(std::size_t number, std::int64_t result) {
   Slot& slot = *slots_[number];
   const auto error = static_cast<int>(-result);
@@ -198,7 +198,8 @@ void Channel::try_again(std::size_t number, std::int64_t result) {
   waiting_.push_back(number);
 }
 
-// One that has not ended may still do so, any time: the channel moves nothing more.
+// Checks the time limits. A transfer that has not ended may still do so, at any time: the channel moves
+// nothing more.
 void Channel::look_at_clocks() {
   const Clock::time_point now = Clock::now();
   for (const auto& slot : slots_) {
@@ -212,7 +213,7 @@ void Channel::look_at_clocks() {
   }
 }
 
-// The first that is lost says why; the others end.
+// Gives up: the first lost transfer says why; the others end.
 void Channel::lose(const Slot& slot, const std::string& why) {
   if (failure_) return;
   const Transfer& transfer = slot.transfer;

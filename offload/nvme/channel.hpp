@@ -1,7 +1,7 @@
-// Moves pieces between a store and memory: cuts them into transfers, keeps as many under way as each drive is
-// allowed, looks at how each has ended, goes on where one came to less than was asked, tries again what
+// Moves pieces between a store and memory: it cuts them into transfers, keeps as many under way as each drive
+// is allowed, checks how each has ended, goes on where one moved less than requested, tries again what
 // failed, and gives up with a sentence. Reads and writes have channels, and so budgets, of their own, and
-// what is asked for first is moved first.
+// earlier requests are moved first.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,16 @@ namespace prun::nvme {
 
 class Store;
 
-// `address` is a multiple of the block; of a last block that is written in part, the rest becomes zero.
+// Describes a piece: `address` is a multiple of the block; in a last block that is written in part, the rest
+// becomes zero.
 struct MovedPiece {
   std::int64_t address = 0;
   std::byte* memory = nullptr;
   std::int64_t bytes = 0;
 };
 
-// Whether memory that bytes are moved to is there until the channel is closed, whatever is thrown. What is
-// read into other memory passes through the channel's own: a transfer that is lost may still write.
+// Says whether memory that bytes are moved to is there until the channel is closed, whatever is thrown. Bytes
+// that are read into other memory pass through the channel's own: a transfer that is lost may still write.
 enum class Memory { stays, may_go };
 
 class Channel {
@@ -36,15 +37,15 @@ class Channel {
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
-  // Memory that it will be given again and again. Empty, or why the system does not want to know it.
+  // Registers memory that it will get again and again. Returns an empty text, or why the system refuses.
   std::string know(std::span<std::byte> memory) { return ring_->know(memory); }
-  // Holds the caller until all of it is moved. One thread calls it at a time.
+  // Moves all of it; the caller waits. One thread calls it at a time.
   void move(bool write, std::span<const MovedPiece> pieces, Memory memory = Memory::stays);
 
-  // Transfers that failed and were tried again.
+  // Counts transfers that failed and were tried again.
   std::int64_t tried_again() const { return tried_again_; }
-  // Bytes that passed through memory of the channel, since drives do not take them as they lie, or they may
-  // not stay there.
+  // Counts bytes that passed through memory of the channel, since drives do not take them as they lie, or
+  // they may not stay there.
   std::int64_t copied() const { return copied_; }
 
  private:
@@ -67,7 +68,7 @@ class Channel {
   std::unique_ptr<Ring> ring_;
   std::vector<std::unique_ptr<Slot>> slots_;
   std::vector<std::size_t> waiting_;    // slots that the ring has no room for, or that pause
-  std::vector<std::size_t> under_way_;  // by file
+  std::vector<std::size_t> under_way_;  // transfers under way by file
   std::vector<Ended> ended_;
   std::int64_t tried_again_ = 0, copied_ = 0;
   // These belong to the current move.
@@ -75,9 +76,9 @@ class Channel {
   Memory memory_ = Memory::stays;
   std::span<const MovedPiece> pieces_;
   std::size_t piece_ = 0;
-  std::int64_t moved_ = 0;  // of that piece
+  std::int64_t moved_ = 0;  // bytes of that piece
   std::exception_ptr failure_;
-  bool lost_ = false;  // a transfer of it
+  bool lost_ = false;  // whether a transfer of it is lost
 };
 
 }  // namespace prun::nvme

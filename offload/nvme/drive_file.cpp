@@ -21,7 +21,7 @@ namespace prun::nvme {
 namespace {
 
 constexpr std::int64_t fill_bytes = std::int64_t{1} << 20;
-constexpr std::size_t fill_threads = 4;  // a drive that waits for each piece is at work for half of the time
+constexpr std::size_t fill_threads = 4;  // since a drive that waits for each piece works for half of the time
 
 [[noreturn]] void fail(const std::filesystem::path& folder, const char* what, int error) {
   throw_error(ErrorCode::storage, "tier nvme: ", folder.string(), ": ", what, ": ", std::strerror(error),

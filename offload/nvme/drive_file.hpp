@@ -1,6 +1,6 @@
-// Is a file in which a process keeps bytes on one drive. It has no name: it is gone with the process, however
-// that ends, and no other process can open it. All of it is written once before it is used, so that no later
-// transfer finds the drive full or makes the file system look for room.
+// Keeps bytes of a process on one drive, in a file. It has no name: it is gone with the process, however that
+// ends, and no other process can open it. All of it is written once before it is used, so that no later
+// transfer finds the drive full or makes the file system search for room.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace prun::nvme {
 
-// What transfers begin at and are long, and memory they reach directly is aligned to.
+// Transfers begin at multiples of this and have such lengths; memory they reach directly is aligned to it.
 inline constexpr std::int64_t block = 4096;
 
 class DriveFile {
  public:
-  // Throws where the folder has no room for `bytes`. `direct` goes past the system's cache of files, where
-  // the file system can.
+  // Throws if the folder has no room for `bytes`. `direct` bypasses the system's cache of files, if the file
+  // system can.
   DriveFile(std::filesystem::path folder, std::int64_t bytes, bool direct);
   ~DriveFile();
   DriveFile(const DriveFile&) = delete;
@@ -38,10 +38,10 @@ class DriveFile {
   double first_rate_ = 0;
 };
 
-// Returns the bytes that a process may put into files of a folder. Throws where there is no such folder.
+// Returns the bytes that a process may put into files of a folder. Throws if there is no such folder.
 std::int64_t room_in(const std::filesystem::path& folder);
-// Bytes that one of `ranks` may have in files of these folders, as many in each; `own` of them it has there
-// already.
+// Returns the bytes that one of `ranks` may have in files of these folders, as many in each; it has `own` of
+// them there already.
 std::int64_t room_in_all(std::span<const std::filesystem::path> folders, std::int64_t ranks,
                          std::int64_t own);
 

@@ -58,7 +58,7 @@ std::unique_ptr<Channel> Store::open_channel() {
 
 // ---------------------------------------------------------------- any bytes
 
-// A few at a time have more under way than one that waits for each of its pieces.
+// A few channels at a time have more under way than one that waits for each of its pieces.
 Store::Loan::Loan(Store& store) : store_(store) {
   constexpr std::size_t most = 4;
   std::unique_lock lock(store_.host_);
@@ -111,7 +111,7 @@ void Store::write(std::int64_t address, std::span<const std::byte> from) {
     patch(loan, address + whole, rest);
 }
 
-// Reads bytes within one block, of which another thread may write the rest meanwhile.
+// Reads bytes within one block, whose rest another thread may write meanwhile.
 void Store::look(Loan& loan, std::int64_t address, std::span<std::byte> to) {
   const std::scoped_lock lock(edges_);
   Block whole;

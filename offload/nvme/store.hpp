@@ -1,5 +1,5 @@
-// Bytes on one or several drives as one line of addresses, in stripes over a file on each, and the channels
-// that move them. A checksum for each block is kept in memory, where that is asked for.
+// Presents bytes on one or several drives as one line of addresses, in stripes over a file on each, and the
+// channels that move them. If requested, a checksum for each block is kept in memory.
 #pragma once
 
 #include <chrono>
@@ -15,23 +15,23 @@ namespace prun::nvme {
 
 struct Settings {
   std::vector<std::filesystem::path> folders;
-  std::int64_t stripe = std::int64_t{1} << 20;  // a multiple of the block
-  std::size_t depth = 16;                       // transfers under way each way on each drive
+  std::int64_t stripe = std::int64_t{1} << 20;  // multiple of the block
+  std::size_t depth = 16;                       // transfers under way in each direction on each drive
   bool direct = true;
   bool checksum = false;
-  std::chrono::seconds limit{30};  // after which a transfer counts as lost
+  std::chrono::seconds limit{30};  // time after which a transfer counts as lost
 };
 
 // Says where some bytes of the line are stored.
 struct Stretch {
   std::size_t file = 0;
   std::int64_t offset = 0;
-  std::int64_t bytes = 0;  // up to the end of the stripe
+  std::int64_t bytes = 0;  // bytes up to the end of the stripe
 };
 
 class Store {
  public:
-  // All of it reads as zero.
+  // Makes a store, all of which reads as zero.
   Store(Settings settings, std::int64_t bytes, MakeRing make_ring);
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
@@ -44,19 +44,19 @@ class Store {
   // Opens a channel; each thread that moves bytes beside others has one. The store must outlive it.
   std::unique_ptr<Channel> open_channel();
 
-  // Any thread may move any bytes, but those that another thread writes meanwhile.
+  // Reads bytes; any thread may move any bytes, except those that another thread writes meanwhile.
   void read(std::int64_t address, std::span<std::byte> to);
   void write(std::int64_t address, std::span<const std::byte> from);
   void clear(std::int64_t address, std::int64_t bytes);
 
   // Notes the checksums of a transfer's blocks, as they are in memory.
   void note_checksums(std::size_t file, std::int64_t offset, std::span<const std::byte> bytes);
-  // The first block that is not as it was noted.
+  // Returns the first block that differs from its checksum.
   std::optional<std::int64_t> damaged_block(std::size_t file, std::int64_t offset,
                                             std::span<const std::byte> bytes) const;
 
  private:
-  // A channel for as long as somebody from anywhere moves bytes; waits where all are taken.
+  // Lends a channel for as long as any thread moves bytes; waits if all are taken.
   class Loan {
    public:
     explicit Loan(Store& store);
@@ -78,9 +78,9 @@ class Store {
   const std::int64_t bytes_;
   const MakeRing make_ring_;
   std::vector<std::unique_ptr<DriveFile>> files_;
-  std::vector<std::vector<std::uint32_t>> checksums_;  // by file and block; none where they are not asked for
-  std::mutex edges_;                                   // of blocks of which somebody else may write the rest
-  std::mutex host_;                                    // of the channels of those who come from anywhere
+  std::vector<std::vector<std::uint32_t>> checksums_;  // checksums by file and block; empty unless requested
+  std::mutex edges_;                                   // guards blocks whose rest another thread may write
+  std::mutex host_;                                    // guards the channels that are lent
   std::condition_variable returned_;
   std::size_t opened_ = 0;
   std::vector<std::unique_ptr<Channel>> idle_;

@@ -13,8 +13,7 @@
 namespace prun::nvme {
 namespace {
 
-// Holds what threads and ring share. A thread that the system does not give back from a read outlives the
-// ring.
+// Holds what threads and ring share. A thread that never returns from a read outlives the ring.
 struct Shared {
   std::vector<int> files;
   std::size_t depth = 0, taken = 0;  // transfers that were added and not handed back
@@ -57,7 +56,7 @@ class ThreadRing final : public Ring {
         start_thread("transfers between drives and memory", [shared = shared_] { work_on(shared); }).detach();
       } catch (const Error&) {
         if (i == 0) throw;
-        break;  // fewer do as well
+        break;  // fewer threads are enough
       }
   }
   ~ThreadRing() override {

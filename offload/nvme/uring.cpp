@@ -11,7 +11,8 @@
 namespace prun::nvme {
 namespace {
 
-constexpr std::size_t most_memory = std::size_t{1} << 30;  // of one registered piece, as the kernel has it
+constexpr std::size_t most_memory = std::size_t{1} << 30;  // size of one registered piece, as the kernel
+                                                           // allows it
 constexpr unsigned most_pieces = 1024;
 
 class Uring final : public Ring {
@@ -26,8 +27,8 @@ class Uring final : public Ring {
     }
     has_table_ = io_uring_register_buffers_sparse(&ring_, most_pieces) == 0 || register_empty();
   }
-  // The system ends a ring some time after it is told to: files must be let go of before, or a drive seems
-  // full to what starts next.
+  // The system ends a ring some time after it is told to: files must be released before, or a drive seems
+  // full to the next start.
   ~Uring() override {
     io_uring_unregister_files(&ring_);
     io_uring_queue_exit(&ring_);
@@ -90,7 +91,7 @@ class Uring final : public Ring {
   }
 
  private:
-  // Kernels before 5.19 need a table of this form, which is filled later.
+  // Registers empty tables: kernels before 5.19 need one of this form, which is filled later.
   bool register_empty() {
     const std::vector<iovec> empty(most_pieces, iovec{nullptr, 0});
     return io_uring_register_buffers(&ring_, empty.data(), most_pieces) == 0;
@@ -100,7 +101,7 @@ class Uring final : public Ring {
     if (result < 0) throw std::system_error(-result, std::generic_category(), "io_uring");
   }
 
-  // Returns the registered memory that contains all of the bytes; -1: none.
+  // Returns the registered memory that contains all of the bytes, or -1 if there is none.
   int piece_of(std::span<std::byte> bytes) const {
     const auto inside = [&](std::span<std::byte> piece) {
       return piece.data() <= bytes.data() && bytes.data() + bytes.size() <= piece.data() + piece.size();

@@ -13,7 +13,7 @@ class Candidates {
     for (const std::string& tier : tiers) places_.push_back({PlaceKind::tier, tier});
   }
 
-  // State lies as far away as others, or further.
+  // Returns all candidates, in which state lies as far away as others, or further.
   std::vector<Candidate> all() {
     add(on_device, in_host_memory);
     for (std::size_t state = 0; state < places_.size(); ++state)
@@ -29,7 +29,7 @@ class Candidates {
           add({{{state}}, {{gradients}}, {{parameters}}, {{activations}}});
   }
 
-  // What is said stays so.
+  // Adds a candidate; what the recipe states stays so.
   void add(StatePlaces state_places) {
     for (Shares StatePlaces::*const what : {&StatePlaces::optimizer, &StatePlaces::gradients,
                                             &StatePlaces::parameters, &StatePlaces::activations})
@@ -56,11 +56,11 @@ class Candidates {
   }
 
   const OffloadSettings& settings_;
-  std::vector<Place> places_ = {in_host_memory};  // beside the device, the fastest first
+  std::vector<Place> places_ = {in_host_memory};  // places beside the device, the fastest first
   std::vector<Candidate> ways_;
 };
 
-// Returns "optimizer state and gradients lie in the host's memory", or nothing.
+// Returns a text such as "optimizer state and gradients lie in the host's memory", or nothing.
 std::string said_of(const Place& place, const StatePlaces& state_places) {
   const Shares all{{place}};
   std::vector<std::string> there;
@@ -94,7 +94,7 @@ std::vector<Candidate> candidates_of(const OffloadSettings& settings, const std:
 
 namespace {
 
-// Returns all of them where `frozen` is empty.
+// Returns all parameters if `frozen` is empty.
 std::vector<Sized> parameters_of(ProgramRef program, const Shares& frozen, bool trained) {
   std::vector<Sized> all = tensors_of(program, Role::parameter);
   if (frozen.empty() && !trained) return {};

@@ -45,14 +45,15 @@ class Spaces {
           tiers_[tier] = program.tier(tier);
   }
 
-  // Returns the device whose memory all this takes.
+  // Returns the device whose memory is the host's, which all this takes.
   std::int32_t host() const { return host_; }
-  // For what the device fetches or lets go, so that memory of the host is pinned; nothing: its own memory.
+  // Returns the space for what the device fetches or frees, so that host memory is pinned; nothing: its own
+  // memory.
   std::optional<MemoryPlace> beside_device(const Place& place) const {
     if (place.kind == PlaceKind::device) return {};
     return place.kind == PlaceKind::tier ? MemoryPlace{tiers_.at(place.tier), Space::disk} : pinned;
   }
-  // For what updates alone touch: on the host's cores they reach any of its memory.
+  // Returns the space for what updates alone touch: on the host's cores they reach any of its memory.
   MemoryPlace of_state(const Place& place, bool updated_here) const {
     if (place.kind == PlaceKind::host && !updated_here) return {host_, Space::host};
     return beside_device(place).value_or(MemoryPlace{});
@@ -60,7 +61,7 @@ class Spaces {
 
  private:
   std::int32_t host_;
-  std::map<std::string, std::int32_t> tiers_;  // by plugin
+  std::map<std::string, std::int32_t> tiers_;  // devices of tiers by plugin
 };
 
 void share_activations(ProgramRef program, const Shares& shares, const Spaces& spaces) {
@@ -107,7 +108,7 @@ class Offload final : public Strategy {
   }
 
  private:
-  // What is only said, and exact, needs no choice.
+  // Chooses a candidate; shares that the recipe states exactly need no choice.
   Candidate chosen(ProgramRef program, const Users& users) const {
     const std::vector<Candidate> candidates =
         candidates_of(settings_, settings_.leaves_open() ? program.tiers() : std::vector<std::string>{});

@@ -1,4 +1,4 @@
-// Reads what the recipe says of offload, and has the text of its options.
+// Reads the recipe's settings of offload, and has the text of its options.
 #pragma once
 
 #include "prun/options.hpp"
@@ -21,7 +21,7 @@
 
 namespace prun {
 
-// Says where each is stored.
+// Says where each kind of state is stored.
 struct StatePlaces {
   Shares optimizer, gradients, parameters, activations;
 
@@ -33,9 +33,9 @@ struct StatePlaces {
 
 struct OffloadSettings {
   StatePlaces state_places;
-  Shares frozen;              // of parameters that are not trained; empty: as parameters
-  bool updated_here = false;  // by the recipe's device
-  std::optional<bool> tiled;  // nothing: as there is room
+  Shares frozen;              // shares of parameters that are not trained; empty: as parameters
+  bool updated_here = false;  // whether the recipe's device updates
+  std::optional<bool> tiled;  // nothing: as room allows
 
   // Says whether the planner chooses where something is stored.
   bool leaves_open() const {
@@ -45,7 +45,7 @@ struct OffloadSettings {
   }
 };
 
-// Throws bad_input for what does not go together.
+// Throws bad_input for settings that do not go together.
 OffloadSettings read_offload_settings(const Options& options);
 
 }  // namespace prun

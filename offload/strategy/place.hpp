@@ -12,17 +12,17 @@ enum class PlaceKind : std::uint8_t { device, host, tier, automatic };
 
 struct Place {
   PlaceKind kind = PlaceKind::device;
-  std::string tier = {};  // the plugin that keeps a tier's bytes
+  std::string tier = {};  // plugin that keeps a tier's bytes
 
   friend bool operator==(const Place&, const Place&) = default;
 };
 
-// What other frameworks call a place, by its name here; empty: they have no such word.
+// Returns this project's name of what other frameworks call a place; it is empty if they have no such word.
 std::string_view called_elsewhere(std::string_view word);
-// Any other name of a plugin may be a tier's: whether it is, the core knows. Nothing: the word names no
-// place.
+// Returns a place by name. Any other name of a plugin may be a tier's: the core knows whether it is. Nothing:
+// the word names no place.
 std::optional<Place> place_named(std::string_view word);
-// Returns "in the host's memory" or "on nvme".
+// Returns a text such as "in the host's memory" or "on nvme".
 std::string where(const Place& place);
 
 }  // namespace prun

@@ -22,7 +22,7 @@ std::string_view trimmed(std::string_view text) {
       "the last that come to 100, such as \"host:70, nvme:30\"");
 }
 
-// 1 to 99; nothing else is one of several shares.
+// Parses 1 to 99 per cent; nothing else is one of several shares.
 int percent_of(std::string_view digits) {
   const bool good = !digits.empty() && digits.size() <= 2 &&
                     digits.find_first_not_of("0123456789") == std::string_view::npos;

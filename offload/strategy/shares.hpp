@@ -16,15 +16,15 @@ struct Share {
 
   friend bool operator==(const Share&, const Share&) = default;
 };
-using Shares = std::vector<Share>;  // one place alone may also be automatic
+using Shares = std::vector<Share>;  // a single place may also be automatic
 
-// Throws bad_input for what is no place, and for per cent that do not come to 100; `key` is whose they are.
+// Throws bad_input for what is no place, and for per cent that do not add up to 100; `key` is the option's.
 Shares read_shares(std::string_view key, const std::string& text);
 // Says whether there is one place alone, of that kind.
 bool all_in(const Shares& shares, PlaceKind kind);
 // Says whether one of them, or all, is of that kind.
 bool lies_in(const Shares& shares, PlaceKind kind);
-// Returns "70 % in the host's memory and 30 % on nvme".
+// Returns a text such as "70 % in the host's memory and 30 % on nvme".
 std::string said(const Shares& shares);
 
 }  // namespace prun

@@ -13,11 +13,11 @@
 namespace prun {
 
 std::vector<Id> operands_of(const OpInfo& op);
-// Returns the bytes of one instance, whole.
+// Returns the bytes of one whole instance.
 double bytes_of(const ValueInfo& info);
 
-// Who touches the values of a program: updates, or others too. An exchange is the recipe's device's, wherever
-// it stands.
+// Finds out what touches the values of a program: updates, or others too. An exchange is the recipe's
+// device's, wherever it stands.
 class Users {
  public:
   explicit Users(ProgramRef program);
@@ -33,24 +33,24 @@ class Users {
 
 struct Sized {
   Id id = none;
-  double bytes = 0;  // of all instances
+  double bytes = 0;  // bytes of all instances
   bool of_layers = false;
 };
-// Returns what only updates touch.
+// Returns the values that only updates touch.
 std::vector<Sized> states_of(ProgramRef program, const Users& users);
 std::vector<Sized> tensors_of(ProgramRef program, Role role);
 
 class Spread {
  public:
-  // What does not repeat goes where most is to go, so that two stages of a pipeline that share a parameter
-  // place it alike. Then the largest tensor comes first, each where most is missing: that comes as near to
-  // the shares as whole tensors of layers can.
+  // Spreads tensors. Those that do not repeat go where most is to go, so that two stages of a pipeline that
+  // share a parameter place it alike. Then the largest tensor comes first, each where most is missing: that
+  // comes as near to the shares as whole tensors of layers can.
   Spread(std::vector<Sized> tensors, const Shares& shares);
 
   // Returns places by value.
   const std::map<Id, Place>& places() const { return place_of_; }
   bool in_one_place() const { return wanted_.size() == 1; }
-  // Returns "67 % in the host's memory and 33 % on nvme".
+  // Returns a text such as "67 % in the host's memory and 33 % on nvme".
   std::string said() const;
 
  private:

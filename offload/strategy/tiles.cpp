@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-// Counts all that they touch, each value once.
+// Counts the bytes of all values that the ops touch, each value once.
 double bytes_of(ProgramRef program, const Tile& ops) {
   std::map<Id, double> bytes;
   for (const Id op : ops)
@@ -20,7 +20,7 @@ double bytes_of(ProgramRef program, const Tile& ops) {
   return sum;
 }
 
-// Says whether the next op reads what one of these makes.
+// Says whether the next op reads a result of one of these.
 bool hands_on(ProgramRef program, const Tile& tile, Id next) {
   std::set<Id> reads;
   for (const Id value : operands_of(program.op(next)))

@@ -1,5 +1,5 @@
-// Updates of a segment, in pieces: what a piece needs comes to memory and goes back while the others' does
-// not.
+// Divides updates of a segment into pieces: what a piece needs is moved to memory and back while the others'
+// is not there.
 #pragma once
 
 #include <vector>

@@ -11,7 +11,7 @@
 namespace prun {
 namespace {
 
-constexpr std::size_t ahead = 3;  // tiles there at once: one comes, one is updated, one goes back
+constexpr std::size_t ahead = 3;  // number of tiles there at once: one arrives, one is updated, one leaves
 
 // Moves the updates of one program, and brings them what they need.
 class UpdatesElsewhere {
@@ -26,11 +26,12 @@ class UpdatesElsewhere {
 
  private:
   struct Copies {
-    std::map<Id, Id> states, others;  // by what they are of
+    std::map<Id, Id> states, others;  // copies by their originals
   };
 
-  // What a tile's updates need comes two tiles ahead of them, and what they change goes back behind them:
-  // three tiles are there at once. The last goes back before what follows the updates (a gather) reads it.
+  // Moves updates. What a tile's updates need comes two tiles ahead of them, and what they change goes back
+  // behind them: three tiles are there at once. The last goes back before what follows the updates (a gather)
+  // reads it.
   void move(const Segment& segment) {
     const std::vector<Id> ops = segment.operations(FunctionKind::update);
     check_meets_nowhere(segment, ops);
@@ -53,7 +54,7 @@ class UpdatesElsewhere {
     }
   }
 
-  // Returns, by tile, what no later one changes.
+  // Returns, by tile, the values that no later tile changes.
   std::vector<std::set<Id>> written_last(const std::vector<Tile>& tiles) const {
     std::map<Id, std::size_t> last;
     for (std::size_t t = 0; t < tiles.size(); ++t)
@@ -65,19 +66,20 @@ class UpdatesElsewhere {
     return written;
   }
 
-  // Where updates find what lies too far away for them.
+  // Returns where updates find what lies too far away for them.
   MemoryPlace at_hand() const { return {device_, device_ == own_device ? Space::device : Space::host}; }
 
   bool is_state(Id value) const { return homes_.states.count(value) != 0; }
   bool reaches(MemoryPlace home) const {
     return device_ == own_device ? home == MemoryPlace{} : home.space == Space::host;
   }
-  // Drives reach memory of the host's device alone, the recipe's device what is pinned.
+  // Returns the same for a home: drives reach only memory of the host's device, the recipe's device only
+  // pinned memory.
   MemoryPlace at_hand(MemoryPlace home) const {
     return device_ != own_device && home == MemoryPlace{} ? pinned : at_hand();
   }
 
-  // What lies where updates do not reach it comes to them first: that takes longest.
+  // Copies state first if updates do not reach it where it lies: that takes longest.
   void move_states(const Segment& segment, Id op, Id first, std::map<Id, Id>& copies) {
     const std::vector<Id> operands = operands_of(program_.op(op));
     for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -98,7 +100,7 @@ class UpdatesElsewhere {
 
   bool exchanges(Id op) const { return program_.op(op).def->exchange != nullptr; }
 
-  // Exchanges are the recipe's device's.
+  // Checks that there are no exchanges among updates: those are the recipe's device's.
   void check_meets_nowhere(const Segment& segment, const std::vector<Id>& ops) const {
     if (device_ == own_device) return;
     const auto first = std::find_if(ops.begin(), ops.end(), [&](Id op) { return exchanges(op); });
@@ -128,7 +130,7 @@ class UpdatesElsewhere {
     for (std::size_t i = 0; i < operands.size(); ++i) {
       const Id value = operands[i];
       const Role role = value == none ? Role::activation : program_.value(value).role;
-      // Left out, made by an update, or where it should be.
+      // The operand is left out, made by an update, or where it should be.
       if (role == Role::activation || is_state(value)) continue;
       const std::optional<MemoryPlace> home = role == Role::runtime ? std::nullopt : home_of(value);
       if (home == pinned) continue;
@@ -139,7 +141,7 @@ class UpdatesElsewhere {
     }
   }
 
-  // Says whether it is a number of the step that no update changes.
+  // Says whether a value is a number of the step that no update changes.
   bool is_shared(Id value) const {
     const ValueInfo info = program_.value(value);
     return info.role == Role::runtime && info.rank == 0 && info.dtype == DType::f64 &&

@@ -1,5 +1,5 @@
-// Makes updates run elsewhere, or over what is stored elsewhere: what they need comes to where they run and
-// goes back after them.
+// Makes updates run elsewhere, or over what is stored elsewhere: what they need is copied to where they run
+// and copied back after them.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace prun {
 
-constexpr std::int32_t own_device = 0;  // the recipe's
+constexpr std::int32_t own_device = 0;  // number of the recipe's device
 constexpr MemoryPlace pinned{own_device, Space::pinned};
 
 // Says where values of a role are stored; nothing means on the device.
@@ -17,12 +17,12 @@ struct Homes {
   Role role;
   const char* name;
   std::map<Id, MemoryPlace> of_whole = {};
-  std::optional<MemoryPlace> of_parts = {};  // that ranks keep
-  bool parts_lie_alike = true;               // else there is no such place
+  std::optional<MemoryPlace> of_parts = {};  // home of the parts that ranks keep
+  bool parts_lie_alike = true;               // otherwise there is no such place
 };
 
 struct UpdateHomes {
-  std::map<Id, MemoryPlace> states;  // of what updates alone touch
+  std::map<Id, MemoryPlace> states;  // homes of what updates alone touch
   Homes parameters, gradients;
 };
 

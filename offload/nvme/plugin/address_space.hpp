@@ -1,5 +1,5 @@
-// Addresses that stand for bytes elsewhere and hold none: whoever touches them ends at once, instead of
-// computing with what is not there.
+// Reserves addresses that stand for bytes elsewhere and hold none: code that touches them ends at once,
+// instead of computing with what is not there.
 #pragma once
 
 #include <cstddef>

@@ -6,7 +6,7 @@
 namespace prun::nvme {
 namespace {
 
-// The queue runs it; the kernel itself is never called.
+// Stands in for a kernel: the queue runs the copy, and never calls this.
 void run_by_queue(const KernelArgs&, const KernelContext&) {
   throw_error(ErrorCode::internal, "a kernel of the tier nvme is called beside its queue");
 }
@@ -40,7 +40,7 @@ NvmeDevice::NvmeDevice(const Options& options)
   settings_.checksum = options.flag("checksum");
 }
 
-// Bytes are spread evenly over the drives.
+// States the tier's size: bytes are spread evenly over the drives.
 DeviceInfo NvmeDevice::info() {
   if (settings_.folders.empty())
     throw_error(ErrorCode::bad_input,
@@ -69,7 +69,8 @@ MakeRing NvmeDevice::make_ring() {
   };
 }
 
-// Of the first store's channels it is announced with what that came to, of later ones at once.
+// Falls back to threads. If the first store's channels do, it is announced with the result; for later ones at
+// once.
 void NvmeDevice::use_threads(const std::string& why) {
   if (io_ == "io_uring")
     throw_error(ErrorCode::unsupported, "the system forbids io_uring (", why,
@@ -88,7 +89,7 @@ void* NvmeDevice::allocate(Space space, std::int64_t bytes) {
   return range.addresses.begin();
 }
 
-// What is not as it should be, once, with what it came to.
+// Announces once what is not as it should be, with the result.
 void NvmeDevice::announce(const Store& store) {
   const std::scoped_lock lock(instead_mutex_);
   if (std::exchange(announced_, true)) return;
@@ -139,7 +140,7 @@ void NvmeDevice::download(void* host, const void* device, std::int64_t bytes) {
                    {static_cast<std::byte*>(host), static_cast<std::size_t>(bytes)});
 }
 
-// It was zero when it was new.
+// Clears bytes; all was zero when it was new.
 void NvmeDevice::clear(void* device, std::int64_t bytes) {
   if (bytes == 0) return;
   Range& range = range_at(device);

@@ -1,4 +1,4 @@
-// The tier nvme as a device: its space is a store over the drives of the recipe, its queues copy.
+// Represents the tier nvme as a device: its space is a store over the drives of the recipe, its queues copy.
 #pragma once
 
 #include <list>
@@ -8,7 +8,7 @@
 #include "nvme_queue.hpp"
 #include "prun/plugin.hpp"
 
-// What a recipe may say of it.
+// These are the options that a recipe may set.
 #define PRUN_NVME_OPTIONS                                                                                  \
   "paths | strings | [] | | Folders on the drives that the bytes are spread over, in stripes\n"            \
   "stripe_kib | int | 1024 | 4..65536 | KiB in a row on one drive, and in one transfer; a multiple of 4\n" \
@@ -42,7 +42,7 @@ class NvmeDevice : public Device {
   void run(Queue queue, BoundWork work) override;
 
  protected:
-  // Makes the ring that runs its transfers.
+  // Makes the rings that run its transfers.
   virtual MakeRing make_ring();
 
  private:
@@ -62,7 +62,7 @@ class NvmeDevice : public Device {
 
   Settings settings_;
   std::string io_, name_;
-  std::mutex instead_mutex_;  // stores open channels from several threads
+  std::mutex instead_mutex_;  // needed since stores open channels from several threads
   std::string instead_;       // why there is no io_uring, or no more of it
   bool announced_ = false;
   std::int64_t planned_bytes_ = 0;

@@ -1,4 +1,4 @@
-// A queue of the tier: runs copies between drives and memory, one row of them after the other.
+// Runs a queue of the tier: copies between drives and memory, one row of them after the other.
 #pragma once
 
 #include <deque>
@@ -24,13 +24,13 @@ class NvmeQueue {
   NvmeQueue(const NvmeQueue&) = delete;
   NvmeQueue& operator=(const NvmeQueue&) = delete;
 
-  // Neighbours of one way are moved together.
+  // Holds neighbours of one direction, which are moved together.
   struct Move {
     Store* store = nullptr;
     bool write = false;
     std::vector<MovedPiece> pieces;
   };
-  // What a row of launches comes to.
+  // Holds the result of a row of launches.
   struct Work {
     std::vector<Move> moves;
   };
@@ -44,7 +44,7 @@ class NvmeQueue {
   const FindPlace find_;
   std::deque<Work> works_;
   std::map<Store*, std::unique_ptr<Channel>> channels_;
-  bool told_ = false;  // that memory is not registered
+  bool told_ = false;  // whether it was logged that memory is not registered
 };
 
 }  // namespace prun::nvme
