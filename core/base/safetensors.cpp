@@ -300,7 +300,7 @@ void SafetensorsFile::Unmap::operator()(const std::byte* data) const {
 }
 
 SafetensorsFile::Map SafetensorsFile::map_file(const std::filesystem::path& path) {
-  // A pipe that nobody writes to must not hold us up; a socket cannot even be opened.
+  // A pipe without a writer must not block us; a socket cannot even be opened.
   const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!fd.is_open() && errno != ENXIO) throw_storage_error("open", path, errno);
   struct stat status = {};

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view temporary_mark = ".tmp-";
 
-// Lists what is unfinished: signals come to the process, and must remove what is the process's.
+// Lists what is unfinished in the process: signals come to the process, and must remove it.
 struct List {
   std::recursive_mutex mutex;  // recursive, since making or leaving one may involve others
   std::multiset<fs::path> paths;

@@ -1,8 +1,8 @@
-// attention_biased: softmax(scale q k^T + bias) v, where the bias goes by head and by how far the key lies
-// from the query, in buckets of distances (prun/relative_buckets.hpp says which): T5's. Without a
-// causal mask, half of the buckets are of keys behind the query. The table is a value as any other, since all
-// layers may share it; its gradient is one too. Kept for backward: the result and the log of each row's sum
-// of exponentials.
+// Defines attention_biased, T5's: softmax(scale q k^T + bias) v, where the bias depends on the head and on
+// how far the key lies from the query, in buckets of distances (prun/relative_buckets.hpp says which).
+// Without a causal mask, half of the buckets are of keys behind the query. The table is a value as any other,
+// since all layers may share it; its gradient is one too. Backward reads the result and the log of each row's
+// sum of exponentials, which are kept.
 #include <vector>
 
 #include "ops/packed_heads.hpp"

@@ -1,4 +1,4 @@
-// lm_head_groups: beside lm_head_loss or lm_head_regularized_loss, what the loss of each group of targets is:
+// lm_head_groups gives, beside lm_head_loss or lm_head_regularized_loss, the loss of each group of targets:
 //   sums[layer, group, 0] += lse - hit + z * lse^2, lse = gmax + log(scaled), where a target of the group
 //   counts sums[layer, group, 1] += 1
 // A number that is no group's counts in none.

@@ -1,4 +1,4 @@
-// The LM head where nothing is trained and nobody asks for a loss: the logits themselves.
+// Defines the LM head where nothing is trained and no loss is needed: the logits themselves.
 //   lm_head_logits   of the one position of each row whose target counts, in the type of statistics
 //   whole_logits     the same where the host finds them: no rank has a part of the vocabulary alone
 #include <vector>

@@ -1,5 +1,6 @@
-// lm_head with what keeps logits in bounds, whole and in the four ops of its split form (lm_head.cpp,
-// lm_head_split.cpp). Of a row with logits l over V words, lse = log of the sum of their exponentials:
+// Defines lm_head with terms that keep logits in bounds, whole and in the four ops of its split form
+// (lm_head.cpp, lm_head_split.cpp). Of a row with logits l over V words, lse = log of the sum of their
+// exponentials:
 //   loss = lse - (1 - smoothing) l[target] - smoothing / V * sum of l + z lse^2
 //   dl   = exp(l - lse) (1 + 2 z lse) - smoothing / V, and minus 1 - smoothing at the target
 // The split form's `hit` has both summands of l, so that ranks exchange what they do without.

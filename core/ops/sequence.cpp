@@ -1,4 +1,4 @@
-// What stands between a sequence that ranks share out and ops that look at all of it (program/sequence.cpp):
+// Defines ops between a sequence that ranks share out and ops that read all of it (program/sequence.cpp):
 // as_context gives what such an op reads of all positions a dimension of its own, as_seq takes it back, and
 // positions says which one lies at each place where sequences lie in another order (prun/sequence_order.hpp).
 #include <vector>

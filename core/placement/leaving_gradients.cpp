@@ -116,7 +116,7 @@ bool LeavingGradients::reads_what_leaves(Id op) const {
   return std::any_of(operands.begin(), operands.end(), [&](Id id) { return leaving_.count(id) != 0; });
 }
 
-// Whether the step will be kept is not known yet: all gradients are searched, unless the step is masked
+// It is unknown yet whether the step will be kept: all gradients are searched, unless the step is masked
 // anyway.
 void LeavingGradients::move_op(Id id) {
   const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");

@@ -16,7 +16,7 @@ namespace prun {
 
 struct OfferedKernel {
   const KernelDef* def = nullptr;  // null if there is none
-  std::string by;                  // who brings it: "op plugin 'squared-relu'"
+  std::string by;                  // origin: "op plugin 'squared-relu'"
 };
 
 // Describes a device of the rank: where its kernels come from, how many threads their workspaces are for, and

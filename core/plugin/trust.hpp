@@ -22,9 +22,9 @@ struct TrustedFile {
   std::vector<std::string> warnings;  // sentences on what the group may write to
 };
 
-// Refuses (bad_input) when the file or any folder above it is world-writable, sticky folders excepted, or
-// belongs to somebody who is neither root nor the effective user. Symbolic links are followed; the folders
-// that hold them are judged too. Throws not_found when there is no such file.
+// Throws bad_input if the file or any folder above it is world-writable, sticky folders excepted, or belongs
+// to a user who is neither root nor the effective user. Symbolic links are followed; the folders that hold
+// them are judged too. Throws not_found if there is no such file.
 TrustedFile open_trusted(const std::filesystem::path& path);
 
 // Throws bad_input unless `path` still is the file that was checked.

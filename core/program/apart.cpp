@@ -212,7 +212,7 @@ class TakingApart {
   Program& program_;
   const Name within_;
   Id segment_ = 0;
-  std::map<std::pair<Id, std::int64_t>, Id> parts_;  // by whole value and where the part begins
+  std::map<std::pair<Id, std::int64_t>, Id> parts_;  // parts by whole value and where each begins
   std::set<Id> cut_;                                 // parameters that have been cut
 };
 

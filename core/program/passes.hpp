@@ -1,4 +1,4 @@
-// The core's own passes over a program, in the order they run: the model writes forward, then
+// Declares the core's own passes over a program, in the order they run: the model writes forward, then
 //   add_backward   gradients of every segment
 //   add_update     accumulators, norm, optimizer
 //   add_step       what frames a step: load, begin, finish, report (program/step.hpp)

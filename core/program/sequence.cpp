@@ -242,7 +242,7 @@ void check_sequence_axes(const Program& program) {
   const Requests& requests = program.requests();
   if (!requests.sequence_axis) return;
   const Mesh& mesh = program.mesh();
-  const Name seq = program.value(program.inputs().front()).dims[1].name;  // of the tokens
+  const Name seq = program.value(program.inputs().front()).dims[1].name;  // dimension of the tokens
   for (const Split& split : requests.splits)
     if (split.dim == seq && split.axis < *requests.sequence_axis && mesh.extent(split.axis) > 1)
       throw_error(ErrorCode::bad_input, "axis '", mesh.name(split.axis),

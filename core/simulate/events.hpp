@@ -1,6 +1,6 @@
-// What the queues of a rank did when, simulated or real, and what follows from it.
+// Records what the queues of a rank did when, simulated or real, and computes what follows from it.
 //
-// *Exposed communication* of a step: the time for which queues that compute are held up by queues that
+// *Exposed communication* of a step is the time for which queues that compute wait for queues that
 // communicate. A call's waits count one after the other, as they stand in the plan, each with the time that
 // it holds the queue longer than those before it did. A peer that comes late counts: what is not computed
 // meanwhile is lost, whatever the reason. Communication behind which something is computed does not count.

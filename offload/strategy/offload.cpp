@@ -1,4 +1,4 @@
-// Offload: what a rank's own device has no room for lies in the host's memory, or on drives.
+// Offload puts what a rank's own device has no room for into the host's memory, or on drives.
 //   optimizer = "host"   master copies and moments lie there, and updates run on the host's cores: gradients
 //                        come to them and parameters go back
 //                        (update = "device": state comes to the device in turn, and goes back; "auto" is

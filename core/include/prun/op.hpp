@@ -66,7 +66,7 @@ constexpr AttrDef later(AttrDef attr) {
   return attr;
 }
 
-// Effects are typed, so that no clean-up pass can drop an op whose result nobody reads.
+// Effects are typed, so that no clean-up pass can drop an op whose result is never read.
 enum class Effect : std::uint8_t {
   pure,  // only its outputs matter
   // The op changes something that outlives the function: it never runs again in backward, and must give its

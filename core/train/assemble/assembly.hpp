@@ -77,7 +77,7 @@ class Assembly {
   const Plan& evaluation_plan_of(std::int64_t rank) const { return evaluation_plans_[stage_of(rank)]; }
   // Digests everything that ranks must agree on: the plans of all stages.
   std::string fingerprint() const;
-  // Returns the devices of the rank, by number. The recipe's is the first; the program asks for the others.
+  // Returns the devices of the rank, by number. The recipe's is the first; the program requests the others.
   Numbered<DeviceInterface*> devices() const;
   const Numbered<DeviceInfo>& device_infos() const { return device_infos_; }
   const DeviceInfo& device_info() const { return device_infos_.front(); }

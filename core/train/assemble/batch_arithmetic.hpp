@@ -16,7 +16,7 @@ inline constexpr std::int64_t most_ranks = 1 << 20;
 std::optional<std::string> axis_of(const RecipeSection& strategy);
 // Returns all axes that the section names.
 std::vector<std::string> axes_named(const RecipeSection& strategy);
-// Returns the ranks that a recipe asks for.
+// Returns the mesh of the ranks that a recipe requests.
 Mesh mesh_of(const Recipe& recipe);
 
 // States that global = micro x accumulate x data-parallel ranks, where it divides.
