@@ -64,8 +64,7 @@ std::string concat(const Parts&... parts) {
 }
 }  // namespace detail
 
-// An example: throw_error(ErrorCode::bad_input, "data/train.bin: header says ", n, " tokens, the file has ",
-// m)
+// An example is throw_error(ErrorCode::bad_input, path, ": header says ", n, " tokens, the file has ", m).
 template <class... Parts>
 [[noreturn]] void throw_error(ErrorCode code, const Parts&... parts) {
   throw Error(code, detail::concat(parts...));
