@@ -12,7 +12,7 @@ void AxisSums::sum_in_place(Id id, const Op& op, Id before) {
   summed_.insert(id);
   axis_.change(id, AxisPlacement::replicated());
   if (const auto twin = twins_.find(id); twin != twins_.end()) {
-    // What all ranks had counted alike is added at the end.
+    // Counts that all ranks had alike are added at the end.
     program_.add_op(op.segment, op.function, Part::input, "accumulate", {twin->second, id}, {}, before);
     twins_.erase(twin);
   }

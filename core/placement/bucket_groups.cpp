@@ -2,6 +2,7 @@
 
 #include "placement/coded_exchanges.hpp"
 #include "placement/pack_whole.hpp"
+#include "placement/single_ops.hpp"
 #include "placement/summand_exchanges.hpp"
 
 namespace prun {
@@ -108,14 +109,12 @@ std::vector<AxisId> BucketGroups::axes_that_sum(const Value& parameter) const {
 // Refuses gradients that are not summed together with those that are summed after each microbatch.
 void BucketGroups::check_is_whole(const Value& parameter) const {
   if (!packing_.kept.gradients) return;
-  for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce)) {
-    const std::vector<Id>& operands = program_.op(id).operands;
-    if (std::find(operands.begin(), operands.end(), parameter.gradient) != operands.end())
+  for (const Id id : program_.segment(parameter.segment).ops(FunctionKind::reduce))
+    if (touched_by(program_, id, {parameter.gradient}) != none)
       throw_error(ErrorCode::unsupported, "the gradient of '", parameter.name,
                   "' lies in parts over each axis that state is kept in parts over, and is summed over "
                   "another once a step, while others are summed after each microbatch; name that axis too, "
                   "or keep gradients whole (strategy zero, stage = 1, or stage = 3 with reduce = \"step\")");
-  }
 }
 
 void BucketGroups::check_one_stage_has(Id parameter) const {

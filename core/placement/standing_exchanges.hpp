@@ -14,7 +14,7 @@ class StandingExchanges {
   explicit StandingExchanges(AxisState& axis);
 
   // Adds to what the op wants whole: an all-to-all over an axis before this one needs dimensions whole here.
-  // Its blocks are better made from whole values, and combined as they lie.
+  // The blocks of a value are better made from whole values, and combined as they lie.
   void want_whole(const Op& op, OpShape& shape) const;
   // Places an exchange over this axis, which must find the placement that it changes.
   void meet(const Op& op, const OpShape& shape, AxisSums& sums);

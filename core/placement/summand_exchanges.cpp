@@ -46,7 +46,7 @@ Id SummandExchanges::sum_of(Id summand, Id before) {
   return add("decode", {codes}, decoded, before);
 }
 
-// What codes leave out of a step that is not kept is lost for good, as the step is.
+// Errors that codes leave in a step that is not kept are lost for good, as the step is.
 Id SummandExchanges::encoded(Id numbers, Id error, Id before) {
   return add("encode_onward", {numbers, error, program_.runtime("keep")}, std::span(&signs, 1), before);
 }

@@ -16,7 +16,7 @@ class PlacedError final : public Error {
 };
 
 // Throws, within a handler, the error with line and caret, of the key that it names first, or else of `key`.
-// What the recipe's author cannot correct, and what is not written there, is thrown on as it is.
+// Errors that the recipe's author cannot correct, or that are not of it, are thrown on as they are.
 [[noreturn]] void throw_placed(const RecipeSection& section, std::string_view key, const Error& error);
 
 // Returns what `body` returns; its errors are about that section, and if they name no other key of it, about

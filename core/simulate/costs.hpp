@@ -125,7 +125,7 @@ struct DeviceRates {
   // These are the rates of devices beside it, on the host's cores or as tiers, for a rank while all ranks of
   // its host use them.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
-  // Its kernels reach this share of their rate while it exchanges beside them, by a comm plugin that
+  // The device's kernels reach this share of their rate while it exchanges beside them, by a comm plugin that
   // enqueues.
   std::optional<double> beside_exchanges;
   LinkRates within, between;   // rates of exchanges on a host, and between hosts

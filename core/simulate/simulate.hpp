@@ -41,7 +41,8 @@ struct RankTimes {
   // These are, for a step, the bytes that it moves through memory of the host, and how much longer its calls
   // took because others moved bytes through the same memory or link.
   double host_bytes = 0, slowed = 0;
-  // Its kernels take so much longer in the step because it exchanges beside them; events do not contain this.
+  // The rank's kernels take so much longer in the step because it exchanges beside them; events do not
+  // contain this.
   double slowed_by_exchanges = 0;
 };
 

@@ -247,14 +247,13 @@ CostTable table_of(const std::vector<std::vector<double>>& seconds, const std::s
   return table;
 }
 
-// Returns the memory as the cost table names it.
+}  // namespace
+
 std::string memory_of_exchanges(const Recipe& recipe, PluginHost& plugins) {
   const auto device = device_of(recipe, plugins);
   const DeviceInfo info = info_of(*device);  // its texts are the device's
   return std::string(info.host_memory ? host_exchanges : info.name.view());
 }
-
-}  // namespace
 
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins) {
   const std::string text = std::string(smallest_recipe) + ranks_of_smallest;

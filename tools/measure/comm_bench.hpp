@@ -12,6 +12,9 @@ inline constexpr std::int64_t largest_exchange = std::int64_t{64} << 20;
 // Returns a recipe of nothing but ranks on the CPU, whose exchanges are those of the host's memory.
 Recipe recipe_of_ranks(std::int64_t ranks, PluginHost& plugins);
 
+// Returns the name by which a cost table knows the memory that the recipe's ranks exchange.
+std::string memory_of_exchanges(const Recipe& recipe, PluginHost& plugins);
+
 // Measures all kinds, from 1 KiB on, each as the executor does it, by the comm plugin of the first axis.
 // `command` is as for ask_ranks().
 CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places,

@@ -136,10 +136,7 @@ class Here {
   }
 
   bool has_exchanges(const CostTable& costs, std::int64_t ranks) const {
-    const auto device = plugins_.create<DeviceInterface>("device", recipe_.section("device"));
-    DeviceInfo info;
-    raise(device->info(&info));
-    const std::string memory(info.host_memory ? host_exchanges : info.name.view());
+    const std::string memory = memory_of_exchanges(recipe_, plugins_);
     return std::any_of(costs.exchanges.begin(), costs.exchanges.end(), [&](const auto& entry) {
       return entry.first.members == ranks && entry.first.device == memory;
     });

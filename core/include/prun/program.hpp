@@ -188,7 +188,7 @@ struct LowRank {
   Id weight = none;
   Id down = none;  // [rank, the dimensions that the weight sums over: its last ones]
   Id up = none;    // [the weight's other dimensions, rank]
-  // Of the weight's other dimensions, `up` has elements [begin, end) of this one only; if it is empty, `up`
+  // `up` has, of the weight's other dimensions, elements [begin, end) of this one only; if it is empty, `up`
   // has all.
   Text part;
   std::int64_t begin = 0, end = 0;
