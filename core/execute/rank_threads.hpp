@@ -22,6 +22,7 @@ class RankThreads {
   void run(int ranks, const Body& body) {
     {
       std::vector<std::jthread> threads;
+      threads.reserve(static_cast<std::size_t>(ranks));
       for (int rank = 0; rank < ranks; ++rank)
         threads.push_back(
             start_thread<std::jthread>("a rank", [this, rank, &body] { run_rank(rank, body); }));

@@ -25,7 +25,7 @@ struct BucketKey {
   AxisId axis;
   Travels travels;
 
-  auto operator<=>(const BucketKey&) const = default;
+  friend auto operator<=>(const BucketKey&, const BucketKey&) = default;  // NOLINT: no null in it
 };
 
 using BucketMembers = std::map<BucketKey, std::vector<Id>>;
