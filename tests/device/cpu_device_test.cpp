@@ -33,6 +33,7 @@ struct Section {
   std::int64_t spin_us = 50;
   double peak_gflops = 0;
   double host_gib = 0;
+  std::int32_t local_ranks = 1;
 };
 
 Status unknown(Text key) { return Status::failure(ErrorCode::internal, key.view()); }
@@ -41,6 +42,7 @@ OptionsApi api_of(Section& section) {
   OptionsApi api{};
   api.struct_size = sizeof api;
   api.section = &section;
+  api.local_ranks = section.local_ranks;
   api.integer = [](void* s, Text key, std::int64_t* value) {
     if (key.view() == "threads") return *value = static_cast<Section*>(s)->threads, Status{};
     if (key.view() == "spin_us") return *value = static_cast<Section*>(s)->spin_us, Status{};
@@ -299,7 +301,7 @@ TEST(CpuDevice, BlocksAndRefusesToBeUsedAsIfItDidNot) {
 TEST(CpuDevice, AttachNamesAndPinsTheFeederUntilTheQueueGoes) {
   const std::vector<int> cores = usable_cores();
   std::thread([&] {
-    Opened device({.threads = 1});
+    Opened device({.threads = static_cast<std::int64_t>(cores.size())});
     const Queue queue = device.create_queue("a_name_longer_than_that", true);
     EXPECT_EQ(usable_cores(), cores);
     raise(device->attach(queue));
@@ -312,38 +314,44 @@ TEST(CpuDevice, AttachNamesAndPinsTheFeederUntilTheQueueGoes) {
   }).join();
 }
 
-TEST(CpuDevice, PinsNoTwoQueuesToOneCore) {
-  const std::vector<int> cores = usable_cores();
-  Opened device({.threads = 1});
-  const auto cores_of_feeder = [&](Queue queue) {
-    std::vector<int> allowed;
-    std::thread([&] {
-      raise(device->attach(queue));
-      allowed = usable_cores();
-    }).join();
-    return allowed;
-  };
-  std::vector<Queue> queues;
-  for (int core : cores) {
-    queues.push_back(device.create_queue("compute", true));
-    EXPECT_EQ(cores_of_feeder(queues.back()), std::vector<int>{core});
-  }
-  EXPECT_EQ(cores_of_feeder(device.create_queue("compute", true)), cores) << "no core is left for it";
-  raise(device->destroy_queue(queues.front()));
-  EXPECT_EQ(cores_of_feeder(device.create_queue("compute", true)), std::vector<int>{cores[0]});
-  EXPECT_EQ(cores_of_feeder(device.create_queue("copy", false)), cores) << "a copying queue is not pinned";
+std::vector<int> cores_of_feeder(Opened& device, Queue queue) {
+  std::vector<int> allowed;
+  std::thread([&] {
+    raise(device->attach(queue));
+    allowed = usable_cores();
+  }).join();
+  return allowed;
 }
 
-TEST(CpuDevice, LeavesThreadsAloneWithoutPinOrWithTooFewCores) {
+TEST(CpuDevice, PinsNoTwoQueuesToOneCore) {
+  const std::vector<int> cores = usable_cores();
+  Opened device({.threads = static_cast<std::int64_t>(cores.size())});
+  const Queue first = device.create_queue("compute", true);
+  EXPECT_EQ(cores_of_feeder(device, first), std::vector<int>{cores[0]});
+  EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), cores) << "no core is left for it";
+  raise(device->destroy_queue(first));
+  EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), std::vector<int>{cores[0]});
+  EXPECT_EQ(cores_of_feeder(device, device.create_queue("copy", false)), cores)
+      << "a copying queue is not pinned";
+}
+
+TEST(CpuDevice, PinsOnlyAsManyThreadsAsThereAreCores) {
   const std::vector<int> cores = usable_cores();
   const auto threads = static_cast<std::int64_t>(cores.size());
-  for (const Section& section : {Section{.threads = 1, .pin = false}, Section{.threads = threads + 1}}) {
+  std::vector<Section> sections = {{.threads = threads, .pin = false}, {.threads = threads + 1}};
+  if (threads > 1) sections.push_back({.threads = threads - 1});
+  for (const Section& section : sections) {
     Opened device(section);
-    const Queue queue = device.create_queue("compute", true);
-    std::thread([&] {
-      raise(device->attach(queue));
-      EXPECT_EQ(usable_cores(), cores);
-    }).join();
+    EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), cores) << section.threads;
+  }
+}
+
+TEST(CpuDevice, RanksThatOutnumberCoresHaveAThreadEachAndAreNotPinned) {
+  const std::vector<int> cores = usable_cores();
+  for (const std::int64_t threads : {std::int64_t{0}, static_cast<std::int64_t>(cores.size())}) {
+    Opened device({.threads = threads, .local_ranks = 1 << 20});
+    EXPECT_EQ(device.info().threads, threads > 0 ? threads : 1);
+    EXPECT_EQ(cores_of_feeder(device, device.create_queue("compute", true)), cores);
   }
 }
 

@@ -1,4 +1,6 @@
 // Implements the device `cpu`: the memory and the cores of this process.
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -34,14 +36,16 @@ class CpuDevice final : public Device {
       : isa_(choose_isa(options.text("isa"))),
         cores_(usable_cores()),
         threads_(static_cast<std::int32_t>(options.integer("threads"))),
-        pin_(options.flag("pin")),
         fuse_(options.flag("fuse")),
         spin_(options.integer("spin_us")),
         peak_flops_(options.number("peak_gflops") * 1e9),
         tells_(options.local_rank() == 0),
         memory_bytes_(host::memory_limit(gib(options, "host_gib"))),
         planned_bytes_(gib(options, "plan_gib")) {
-    if (threads_ == 0) threads_ = static_cast<std::int32_t>(cores_.size());
+    // Ranks that have no core each would only take turns with threads of their own.
+    const bool crowded = options.local_ranks() > ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (threads_ == 0) threads_ = crowded ? 1 : static_cast<std::int32_t>(cores_.size());
+    pin_ = options.flag("pin") && !crowded && static_cast<std::size_t>(threads_) == cores_.size();
     name_ = describe(threads_, isa_);
     arithmetic_ = std::string("isa = \"") + name_of(isa_) + "\"";
     for (const KernelDef& def : kernels_of(isa_))
@@ -128,24 +132,18 @@ class CpuDevice final : public Device {
     if (bytes > 0) std::memcpy(to, from, static_cast<std::size_t>(bytes));
   }
 
-  // Returns a core for each thread, none of which another queue is pinned to; if there are too few, all
-  // cores.
+  // Returns all cores: a thread for each is pinned to it, in the first queue that computes. Were there more
+  // cores than threads, another process that chose as this one does would compute on the same ones, and the
+  // others would idle.
   Binding choose_cores(bool workers) const {
-    if (!pin_ || !workers) return {cores_, false};
-    std::vector<int> free = cores_;
-    for (const auto& queue : queues_)
-      if (queue->binding().pinned)
-        for (int core : queue->binding().cores) std::erase(free, core);
-    const auto threads = static_cast<std::size_t>(threads_);
-    if (free.size() < threads) return {cores_, false};
-    free.resize(threads);
-    return {free, true};
+    const auto is_pinned = [](const auto& queue) { return queue->binding().pinned; };
+    return {cores_, workers && pin_ && std::ranges::none_of(queues_, is_pinned)};
   }
 
   Isa isa_;
   std::vector<int> cores_;
   std::int32_t threads_;
-  bool pin_;
+  bool pin_ = false;
   bool fuse_;
   std::chrono::microseconds spin_;
   double peak_flops_;
@@ -163,8 +161,12 @@ class CpuDevice final : public Device {
 PRUN_PLUGIN(
     device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
     "also=host; comm=ucx; memory=host_gib; plan=plan_gib",
-    "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use\n"
-    "pin | bool | true | | Keep each thread on a core of its own, if there are enough cores\n"
+    "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use, or one thread "
+    "if ranks "
+    "outnumber the machine's cores\n"
+    "pin | bool | true | | Keep each thread on a core of its own, if this process may use as many cores as "
+    "it has "
+    "threads\n"
     "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"
     "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
     "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
