@@ -7,6 +7,7 @@ const CallCost& CallCosts::of(const SimulatedRank& rank, const Call& call) {
   CallCost& cost = entry->second;
   if (!fresh) return cost;
   cost.seconds = overhead_;
+  if (cores_of_) cost.cores = cores_of_(rank.plan->queues[call.queue]);
   for (const PlannedStep& step : rank.plan->steps(call)) {
     cost.seconds += prices_.kernel(*rank.program, step);
     const Carried carried = prices_.carried(*rank.program, *rank.plan, step);

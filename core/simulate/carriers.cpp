@@ -4,10 +4,10 @@
 
 namespace prun {
 
-Carriers::Carriers(const RankClasses& ranks, CallCosts& costs, double bandwidth, std::int64_t ranks_of_host)
-    : ranks_(ranks), bandwidth_(bandwidth), ranks_of_host_(ranks_of_host), host_bytes_(ranks.count()) {
+Carriers::Carriers(const RankClasses& ranks, CallCosts& costs, const Host& host)
+    : ranks_(ranks), host_(host), host_bytes_(ranks.count()) {
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) add_links(rank, costs);
-  if (bandwidth > 0) add_hosts();
+  if (host.bandwidth > 0 || host.cores > 0) add_hosts();
 }
 
 void Carriers::add_links(std::size_t rank, CallCosts& costs) {
@@ -25,7 +25,10 @@ void Carriers::add_links(std::size_t rank, CallCosts& costs) {
 
 void Carriers::add_hosts() {
   for (std::size_t rank = 0; rank < ranks_.count(); ++rank) hosts_[host_of(ranks_.first(rank).rank)];
-  for (auto& [number, host] : hosts_) host.carrier = sharing_.add_carrier(bandwidth_);
+  for (auto& [number, host] : hosts_) {
+    if (host_.bandwidth > 0) host.memory = sharing_.add_carrier(host_.bandwidth);
+    if (host_.cores > 0) host.cores = sharing_.add_carrier(host_.cores);
+  }
   for (const SimulatedRank& rank : ranks_.ranks())
     if (const auto host = hosts_.find(host_of(rank.rank)); host != hosts_.end())
       ++host->second.alike[static_cast<std::size_t>(ranks_.class_of(rank.rank))];
@@ -44,11 +47,16 @@ std::vector<Sharing::Load> Carriers::loads_of(std::size_t rank, const CallCost& 
   for (const auto& [link, bytes] : cost.links)
     if (const auto found = links_.find({rank, link}); found != links_.end() && bytes > 0)
       loads.push_back({found->second, bytes / cost.seconds});
-  const double asked = std::min(bandwidth_, cost.host_bytes / cost.seconds);
+  const double bytes = std::min(host_.bandwidth, cost.host_bytes / cost.seconds);
+  const double cores = std::min(host_.cores, cost.cores);
   const std::int64_t own = host_of(ranks_.first(rank).rank);
-  for (const auto& [number, host] : hosts_)
-    if (const auto alike = host.alike.find(rank); asked > 0 && alike != host.alike.end())
-      loads.push_back({host.carrier, asked, static_cast<double>(alike->second), number == own});
+  for (const auto& [number, host] : hosts_) {
+    const auto alike = host.alike.find(rank);
+    if (alike == host.alike.end()) continue;
+    const auto times = static_cast<double>(alike->second);
+    if (bytes > 0) loads.push_back({host.memory, bytes, times, number == own});
+    if (cores > 0) loads.push_back({host.cores, cores, times, number == own});
+  }
   return loads;
 }
 

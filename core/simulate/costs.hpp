@@ -12,7 +12,7 @@
 #include "prun/comm.hpp"
 #include "prun/op.hpp"
 #include "simulate/machine.hpp"
-#include "simulate/simulate.hpp"
+#include "simulate/prices.hpp"
 
 namespace prun {
 
@@ -163,51 +163,6 @@ struct CostTable {
   const DeviceRates* rates_of(std::string_view device) const;
   // Returns the same table with links between ranks that carry `times` as much.
   CostTable with_links(double times) const;
-};
-
-// Prices by a table, for the devices of a rank: exchanges and calls are the first's. Throws not_found for
-// what is not in the table. `on_host` says by device whether its memory is the host's; if it is empty,
-// neither links nor that memory delay any work.
-class TablePrices final : public Prices {
- public:
-  TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
-      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)) {}
-
-  double kernel(const Program& program, const PlannedStep& step) override;
-  double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
-  double far_exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
-  double fixed(const PlannedExchange& exchange, std::int64_t members) override;
-  double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
-  double share_beside_exchanges() override;
-  Overheads overheads() override;
-  Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
-  double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }
-
-  // Says whether some exchange's price is that of one with nothing beside it.
-  bool exchanges_alone() const { return exchanges_alone_; }
-
-  // Returns from how many times the predicted time to how many a step may take, if rates that were not
-  // measured here are part of it.
-  std::optional<std::pair<double, double>> range() const;
-
-  // Returns in words what was not measured as it is but computed from similar measurements.
-  std::vector<std::string> notes() const;
-
- private:
-  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
-  std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
-                                 const OpShape& shape);
-  std::optional<double> by_links(const ExactExchange& exchange, bool far);
-  const DeviceRates* used(std::string_view device);
-
-  const CostTable& table_;
-  Numbered<std::string> devices_;
-  Numbered<bool> on_host_;
-  std::int64_t measured_ = 0, fitted_ = 0;
-  bool exchanges_alone_ = false;
-  std::int64_t by_rates_ = 0;
-  std::vector<const DeviceRates*> used_;            // rates used by prices
-  std::map<std::string, std::string> other_sizes_;  // group size used instead, by exchange
 };
 
 }  // namespace prun

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "simulate/table_prices.hpp"
+
 namespace prun {
 namespace {
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "simulate/costs.hpp"
+#include "simulate/simulate.hpp"
 
 namespace prun {
 

@@ -45,8 +45,8 @@ class Simulator {
         clocks_(lanes_.count()),
         exchanging_(ranks_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
-        costs_(prices, overheads_.call),
-        carriers_(ranks_, costs_, prices.host_bandwidth(), options.ranks_of_host) {
+        costs_(prices, overheads_.call, options.cores_of),
+        carriers_(ranks_, costs_, {prices.host_bandwidth(), options.cores_of_host, options.ranks_of_host}) {
     for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
       result_.ranks.push_back({ranks_.first(rank).rank, ranks_.size(rank), ranks_.first(rank), {}, {}});
     if (options.enqueued)
@@ -164,8 +164,9 @@ class Simulator {
   double seconds_of(const Lane& lane, const LaneClock& clock, const PlannedExchange& exchange,
                     const Channels::Company& company) {
     const std::string& queue = lanes_.info_of(lane).name;
-    const double seconds = company.far ? prices_.far_exchange(exchange, company.members, queue)
-                                       : prices_.exchange(exchange, company.members, queue);
+    const double seconds =
+        options_.exchange_delay + (company.far ? prices_.far_exchange(exchange, company.members, queue)
+                                               : prices_.exchange(exchange, company.members, queue));
     if (clock.enqueued && lane.exchange > 0)
       return std::max(0.0, seconds - prices_.fixed(exchange, company.members));
     return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;

@@ -1,7 +1,8 @@
 // Runs plans in virtual time. Each queue goes through its calls in order and waits as the plan says; an
 // exchange begins when all who take part have reached it; a send meets the receive that has the same number
 // between the same two ranks. Calls that move bytes through the same link or the host's memory at the same
-// time share what it carries: a link as much as the fastest of its rank's calls that use it.
+// time share what it carries: a link as much as the fastest of its rank's calls that use it. So do calls that
+// compute on cores of a host of which there are too few.
 //
 // Ranks that cannot be distinguished (same plan, same company) are simulated once, however many they are.
 #pragma once
@@ -20,6 +21,11 @@ struct SimulateOptions {
   std::int64_t running = 2;
   // So many ranks of consecutive numbers are on a host, whose memory they share; 0: all.
   std::int64_t ranks_of_host = 0;
+  // So many cores of a host are shared by its ranks, of which each call of a queue takes `cores_of`; 0, or an
+  // empty function: each has cores of its own.
+  double cores_of_host = 0;
+  double exchange_delay = 0;  // seconds that each exchange takes longer, as where its threads wait for a core
+  std::function<double(const QueueInfo&)> cores_of = {};
   // Says for which queues the comm plugin enqueues: it gets the exchanges of a call at once, and they run on
   // the device beside its kernels. If it is empty, there are none.
   std::function<bool(const QueueInfo&)> enqueued = {};
@@ -39,7 +45,7 @@ struct RankTimes {
   StepTimes times;            // times of the last step
   std::vector<Event> events;  // events of all steps
   // These are, for a step, the bytes that it moves through memory of the host, and how much longer its calls
-  // took because others moved bytes through the same memory or link.
+  // took because others used the same memory, link or cores.
   double host_bytes = 0, slowed = 0;
   // The rank's kernels take so much longer in the step because it exchanges beside them; events do not
   // contain this.

@@ -17,11 +17,12 @@
 #include "simulate/links.hpp"
 #include "simulate/predict.hpp"
 #include "simulate/simulate.hpp"
+#include "simulate/table_prices.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::offload_test {
 namespace {
 
 constexpr int steps = 20;
@@ -905,4 +906,4 @@ TEST(Offload, TheHostHasWhatTheSystemShowsOrWhatIsSaid) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::offload_test

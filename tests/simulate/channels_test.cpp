@@ -5,7 +5,7 @@
 
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::channels_test {
 namespace {
 
 using Kind = CommKind;
@@ -107,4 +107,4 @@ TEST(Channels, WhoIsAlikeMeetsAtOnce) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::channels_test

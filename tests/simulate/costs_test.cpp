@@ -7,11 +7,12 @@
 #include "base/random.hpp"
 #include "ops/registry.hpp"
 #include "simulate/costs_file.hpp"
+#include "simulate/table_prices.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
 #include "train/assemble/forecast.hpp"
 
-namespace prun::test {
+namespace prun::test::costs_test {
 namespace {
 
 const std::string device = "cpu: 2 threads, avx512";
@@ -248,6 +249,31 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   EXPECT_DOUBLE_EQ(price(), 0.5);
 }
 
+// As a table that was measured on other models: what nobody measured is priced by the middle of what was.
+TEST(Prices, AnOpThatWasNotMeasuredIsPricedLikeOthers) {
+  CostTable table;
+  Priced priced(table);
+  const auto price = [&] { return priced.prices.kernel(priced.assembly.program(), priced.step("linear")); };
+  for (int i = 0; i < 5; ++i) {
+    table.kernels[{"bytes" + std::to_string(i), DType::f32, device}] = {1e-6 * i, 0, 1e-9 * i};
+    if (i < 3) table.kernels[{"flops" + std::to_string(i), DType::f32, device}] = {0, 1e-10 * (i + 1), 1};
+    table.kernels[{"flops" + std::to_string(i), DType::bf16, device}] = {0, 1, 1};
+  }
+  EXPECT_THROW(price(), Error) << "three ops with FLOPs are too few";
+  TablePrices enough(table, {device});
+  table.kernels[{"flops3", DType::f32, device}] = {0, 4e-10, 1};
+  const OpShape shape = priced.shape("linear");
+  OpCost cost;
+  raise(priced.assembly.program().op(priced.step("linear").op).def->cost(&shape, &cost));
+  const double fixed = 0;  // of five with 0 to 4e-6 and four with none
+  EXPECT_DOUBLE_EQ(enough.kernel(priced.assembly.program(), priced.step("linear")),
+                   fixed + 3e-10 * cost.flops + 2e-9 * cost.bytes);
+  ASSERT_EQ(enough.notes().size(), 1u);
+  EXPECT_EQ(enough.notes().front(),
+            "1 kernels of ops that were not measured (linear), like others in the middle; prun bench kernels "
+            "RECIPE measures them");
+}
+
 // What was measured or is known of products in bf16 says nothing of those in fp8.
 TEST(Prices, ProductsInFp8HaveTheirOwn) {
   CostTable table;
@@ -381,4 +407,4 @@ TEST(Forecasts, ADamagedTableSpoilsNoPlanUnlessItWasNamed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::costs_test

@@ -9,7 +9,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::ends_test {
 namespace {
 
 using Kind = CommKind;
@@ -131,4 +131,4 @@ TEST(Ends, ManyRanksCostOneRanksWork) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::ends_test

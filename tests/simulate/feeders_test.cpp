@@ -6,7 +6,7 @@
 #include "simulate/deadlock.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::feeders_test {
 namespace {
 
 using Kind = CommKind;
@@ -148,4 +148,4 @@ TEST(Deadlocks, TheFirstEightAreNamedAndTheOthersCounted) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::feeders_test

@@ -5,7 +5,7 @@
 
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::lanes_test {
 namespace {
 
 std::vector<std::size_t> awake(Lanes& lanes) {
@@ -73,4 +73,4 @@ TEST(Lanes, WaitForCallsOfTheirStepAndOfThoseBefore) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::lanes_test

@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
 
-namespace prun::test {
+namespace prun::test::large_test {
 namespace {
 
 class UnitPrices final : public Prices {
@@ -70,4 +70,4 @@ TEST(LargeRecipes, SevenBillionInBf16FitOneGpu) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::large_test

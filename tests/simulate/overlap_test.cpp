@@ -6,7 +6,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::overlap_test {
 namespace {
 
 // A layer's forward takes 1 unit, each half of its backward another, and all else nothing.
@@ -95,4 +95,4 @@ TEST(Stages, NoRankIsIdleBetweenDrains) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::overlap_test

@@ -6,7 +6,7 @@
 #include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::pieces_test {
 namespace {
 
 // Attention takes four seconds in all, and so does its gradient; keys and values of a layer a second each.
@@ -48,4 +48,4 @@ TEST(Pieces, TravelBesideAttention) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::pieces_test

@@ -2,9 +2,10 @@
 #include <gtest/gtest.h>
 
 #include "simulate/costs_file.hpp"
+#include "simulate/table_prices.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::rates_test {
 namespace {
 
 DeviceRates made_up() {
@@ -137,4 +138,4 @@ TEST(Rates, ASimulationKnowsWhichRanksShareAHost) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::rates_test

@@ -6,7 +6,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::save_test {
 namespace {
 
 TEST(SimulatedSave, ReadsGoAsFarAheadOfTheDiskAsTheBufferHolds) {
@@ -44,4 +44,4 @@ TEST(SimulatedSave, HoldsUpTheFirstWriterAlone) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::save_test

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "prun/error.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::sharing_test {
 namespace {
 
 // By tag, when each ended.
@@ -205,6 +206,34 @@ TEST(SharedMemory, IsThatOfRanksThatDoOtherThings) {
   EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, 10);
 }
 
+// Four ranks that are alike compute on a core each, and copy without one.
+TEST(SharedCores, RanksTakeTurnsWhereThereAreTooFew) {
+  const PlanBuilder builder = two_queues(10, 1);
+  MovingPrices prices;
+  std::vector<SimulatedRank> ranks;
+  for (int rank = 0; rank < 4; ++rank) ranks.push_back(builder.rank(rank));
+  SimulateOptions options = one_by_one;
+  options.cores_of = [](const QueueInfo& queue) { return queue.name == "one" ? 1.0 : 0.0; };
+  for (const auto& [cores, of_host, seconds] :
+       {std::tuple{0.0, 0, 10.0}, {2.0, 0, 20.0}, {3.0, 0, 40.0 / 3}, {2.0, 2, 10.0}, {8.0, 0, 10.0}}) {
+    options.cores_of_host = cores, options.ranks_of_host = of_host;
+    EXPECT_DOUBLE_EQ(simulate(ranks, prices, options).step_seconds, seconds) << cores << " " << of_host;
+  }
+}
+
+// The shorter one ends at 10, at half its speed; then the longer one has the core to itself.
+TEST(SharedCores, WhoComputesAloneHasAllOfThem) {
+  const PlanBuilder longer = two_queues(10, 1), shorter = two_queues(5, 1);
+  MovingPrices prices;
+  SimulateOptions options{1, 1};
+  options.cores_of_host = 1;
+  options.cores_of = [](const QueueInfo& queue) { return queue.name == "one" ? 1.0 : 0.0; };
+  const Simulation result = simulate(std::vector{longer.rank(0), shorter.rank(1)}, prices, options);
+  EXPECT_DOUBLE_EQ(result.step_seconds, 15);
+  EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 5);
+  EXPECT_DOUBLE_EQ(result.ranks[1].slowed, 5);
+}
+
 // Calls behind a shared one begin when it has ended, and waits show it.
 TEST(SharedMemory, WhoWaitsForWhatIsHeldUpWaitsLonger) {
   PlanBuilder builder;
@@ -221,4 +250,4 @@ TEST(SharedMemory, WhoWaitsForWhatIsHeldUpWaitsLonger) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::sharing_test

@@ -8,7 +8,7 @@
 #include "support/layouts.hpp"
 #include "support/plan_builder.hpp"
 
-namespace prun::test {
+namespace prun::test::simulate_test {
 namespace {
 
 using Kind = CommKind;
@@ -342,4 +342,4 @@ TEST(Simulate, CompanyTellsRanksApart) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::simulate_test

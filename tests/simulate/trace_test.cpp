@@ -19,7 +19,7 @@
 #include "support/plan_builder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::trace_test {
 namespace {
 
 const std::vector<std::string> one_thread = {"device.threads=1", "device.pin=false"};
@@ -330,4 +330,4 @@ TEST(Trace, ATextOfOneIsTheSameTrace) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::trace_test

@@ -141,6 +141,11 @@ void bench_memory(CostTable& table, const Say& say) {
   table.host_gb_per_second = host_bandwidth() / 1e9;
 }
 
+// Returns how many of `world` ranks have cores here.
+std::int64_t at_once_here(const DeviceInfo& info, std::int64_t world) {
+  return std::clamp<std::int64_t>(this_machine().cores / info.threads, 1, world);
+}
+
 struct GridPart {
   const char* type;
   const BaseFamily* family;
@@ -159,26 +164,30 @@ std::vector<GridPart> grid_parts(bool quick) {
   return parts;
 }
 
-// Takes samples of one device, if it has none yet, and the fits that follow from them.
+// Takes samples of one device, if it has none yet, and the fits that follow from them. A device that leaves
+// cores free is one of several ranks' as a rule: as many compute beside it as the machine has cores for.
 void bench_grid(PluginHost& plugins, const std::string& threads, const std::string& data, CostTable& table,
                 const Say& say, bool quick) {
   const std::vector<GridPart> parts = grid_parts(quick);
   std::string name;
+  std::int64_t at_once = 1;
   {
     const Recipe recipe = grid_recipe(grid_families[0], small_grid[0], "fp32", threads, data, plugins);
     const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
     DeviceInfo info;
     raise(device->info(&info));
     name = info.name.view();
+    at_once = at_once_here(info, this_machine().cores);
     if (table.overheads.count(name) > 0) return;
-    say(detail::concat("grid on ", name, ", ", parts.size(), " small models"));
+    say(detail::concat("grid on ", name, ", ", parts.size(), " small models",
+                       at_once > 1 ? detail::concat(", ", at_once, " at a time") : ""));
     table.overheads[name] = time_overheads(*device);
   }
   std::map<KernelKey, std::vector<KernelSample>> samples;
   PartsDone progress("grid on " + name, static_cast<int>(parts.size()), say);
   for (const GridPart& part : parts) {
     const Recipe recipe = grid_recipe(*part.family, *part.model, part.type, threads, data, plugins);
-    for (const KernelTime& time : time_kernels(recipe, plugins, quick ? 2 : 3))
+    for (const KernelTime& time : time_kernels(recipe, plugins, quick ? 2 : 3, at_once))
       samples[{time.op, time.type, time.device}].push_back({time.cost, time.seconds});
     progress.advance();
   }
@@ -296,10 +305,6 @@ class Measured {
 // Ranks are timed together where each has a core, or a process if the device requires one.
 bool are_timed_together(const DeviceInfo& device, std::int64_t world) {
   return world > 1 && (world <= this_machine().cores || device.one_process_each);
-}
-
-std::int64_t at_once_here(const DeviceInfo& info, std::int64_t world) {
-  return std::clamp<std::int64_t>(this_machine().cores / info.threads, 1, world);
 }
 
 }  // namespace

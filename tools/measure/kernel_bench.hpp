@@ -18,7 +18,8 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
 Overheads time_overheads(DeviceInterface& device);
 
 // Fits formulas to a grid of small models that together use the ops in every type, with one thread, with all
-// cores and with those of the rank whose place `plugins` has; and measures what the host's memory carries.
+// cores and with those of the rank whose place `plugins` has; and measures what the host's memory carries. As
+// many models run at a time as the machine has cores for.
 // `quick` uses that rank's threads alone, in fp32 and bf16, from the smaller models.
 void bench_grid(PluginHost& plugins, CostTable& table, const Say& say, bool quick = false);
 

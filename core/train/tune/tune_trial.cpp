@@ -1,4 +1,5 @@
 #include "train/tune/tune_trial.hpp"
+#include "simulate/table_prices.hpp"
 
 #include <algorithm>
 

@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "simulate/table_prices.hpp"
+
 namespace prun {
 namespace {
 

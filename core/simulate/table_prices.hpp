@@ -1,0 +1,67 @@
+// Prices kernels, exchanges and copies by a cost table.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "simulate/costs.hpp"
+
+namespace prun {
+
+// Prices by a table, for the devices of a rank: exchanges and calls are the first's. A kernel that is not in
+// the table is priced like what was measured on its device, if that is enough to tell; otherwise not_found is
+// thrown, as it is for exchanges. `on_host` says by device whether its memory is the host's; if it is empty,
+// neither links nor that memory delay any work.
+class TablePrices final : public Prices {
+ public:
+  TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
+      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)) {}
+
+  double kernel(const Program& program, const PlannedStep& step) override;
+  double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double far_exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double fixed(const PlannedExchange& exchange, std::int64_t members) override;
+  double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double share_beside_exchanges() override;
+  Overheads overheads() override;
+  Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
+  double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }
+
+  // Says whether some exchange's price is that of one with nothing beside it.
+  bool exchanges_alone() const { return exchanges_alone_; }
+
+  // Returns from how many times the predicted time to how many a step may take, if rates that were not
+  // measured here are part of it.
+  std::optional<std::pair<double, double>> range() const;
+
+  // Returns in words what was not measured as it is but computed from similar measurements.
+  std::vector<std::string> notes() const;
+
+ private:
+  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
+  std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
+                                 const OpShape& shape);
+  std::optional<double> like_others(const KernelKey& key, const OpDef& op, const OpShape& shape,
+                                    const OpCost& cost);
+  const std::optional<KernelFit>& middle_of(const std::string& device, DType type);
+  std::optional<double> by_links(const ExactExchange& exchange, bool far);
+  const DeviceRates* used(std::string_view device);
+
+  const CostTable& table_;
+  Numbered<std::string> devices_;
+  Numbered<bool> on_host_;
+  std::int64_t measured_ = 0, fitted_ = 0;
+  bool exchanges_alone_ = false;
+  std::int64_t by_rates_ = 0;
+  std::set<std::string> unmeasured_;  // ops that were priced like others
+  std::int64_t like_others_ = 0;
+  std::map<std::pair<std::string, DType>, std::optional<KernelFit>> middles_;
+  std::vector<const DeviceRates*> used_;            // rates used by prices
+  std::map<std::string, std::string> other_sizes_;  // group size used instead, by exchange
+};
+
+}  // namespace prun
