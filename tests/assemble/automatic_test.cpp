@@ -12,7 +12,7 @@
 #include "train/assemble/one_host.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::automatic_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -200,4 +200,4 @@ TEST(Cores, RanksShareWhatTheirLauncherDidNot) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::automatic_test

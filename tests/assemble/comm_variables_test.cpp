@@ -7,7 +7,7 @@
 
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::comm_variables_test {
 namespace {
 
 Recipe ranks_that(const std::string& comm, int ranks = 2) {
@@ -38,4 +38,4 @@ TEST(CommVariables, WhatTheUserHasSetIsWhereSharedMemoryIs) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::comm_variables_test

@@ -7,7 +7,7 @@
 #include "support/built_plugins.hpp"
 #include "train/assemble/one_host.hpp"
 
-namespace prun::test {
+namespace prun::test::cuda_test {
 namespace {
 
 class Cuda : public testing::Test {
@@ -132,4 +132,4 @@ TEST_F(AnotherMachine, WhatIsAssumedOfItIsSaid) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::cuda_test

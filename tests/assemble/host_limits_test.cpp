@@ -6,7 +6,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::host_limits_test {
 namespace {
 
 std::int64_t room_in(const TempFolder& root) { return room_on_host(root.path()).threads; }
@@ -78,4 +78,4 @@ TEST(HostLimits, RanksThatAreThreadsHaveTheirFilesOpenTogether) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::host_limits_test

@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::lowering_test {
 namespace {
 
 constexpr const char* apart[] = {"split_heads", "attention", "attention_grad", "join_heads"};
@@ -269,4 +269,4 @@ TEST(Lowering, AnotherReaderKeepsANormsGradientApart) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::lowering_test

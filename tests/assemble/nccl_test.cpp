@@ -6,7 +6,7 @@
 #include "support/built_plugins.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::nccl_test {
 namespace {
 
 class Nccl : public testing::Test {
@@ -121,4 +121,4 @@ TEST_F(Nccl, WhatIsSentIsWhatARingSends) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::nccl_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace prun {
+namespace prun::crc32c_test {
 namespace {
 
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
@@ -57,4 +57,4 @@ TEST(SealedLine, ShowsEveryChangeOfAByte) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::crc32c_test

@@ -32,7 +32,7 @@
 
 #include "base/crc32c.hpp"
 
-namespace prun {
+namespace prun::durable_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -696,4 +696,4 @@ TEST_F(DurableTest, RemovedFolderIsGone) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::durable_file_test

@@ -9,7 +9,7 @@
 
 #include "prun/types.hpp"
 
-namespace prun {
+namespace prun::half_test {
 namespace {
 
 struct Format {
@@ -109,4 +109,4 @@ TEST(Halves, F16OverflowsWhereTheNextNumberWouldBeNearer) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::half_test

@@ -10,7 +10,7 @@
 
 #include "base/text.hpp"
 
-namespace prun::test {
+namespace prun::test::includes_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -173,4 +173,4 @@ TEST_F(Includes, NoFileHasTheNameOfAStandardHeader) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::includes_test

@@ -10,7 +10,7 @@
 #include <random>
 #include <string>
 
-namespace prun {
+namespace prun::json_test {
 namespace {
 
 std::string rewritten(std::string_view text) { return JsonWriter().value(parse_json(text, "test")).take(); }
@@ -294,4 +294,4 @@ TEST(JsonRoundTrip, DamagedTextIsRefusedOrStable) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::json_test

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <random>
 
-namespace prun {
+namespace prun::min_cut_test {
 namespace {
 
 struct Edge {
@@ -65,4 +65,4 @@ TEST(MinCut, APathWithoutABoundIsAnError) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::min_cut_test

@@ -7,7 +7,7 @@
 
 #include "base/narrow.hpp"
 
-namespace prun {
+namespace prun::numbered_test {
 namespace {
 
 TEST(Numbered, TakesAnyIntegerAsAnIndex) {
@@ -48,4 +48,4 @@ TEST(Narrow, KeepsWhatFitsAndRefusesWhatDoesNot) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::numbered_test

@@ -8,7 +8,7 @@
 #include "prun/error.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::output_file_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -68,4 +68,4 @@ TEST(OutputFile, AHardLinkKeepsItsOtherName) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::output_file_test

@@ -13,7 +13,7 @@
 
 #include "base/text.hpp"
 
-namespace prun::test {
+namespace prun::test::plugin_names_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ TEST(PluginNames, ExemptionsAreNeeded) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::plugin_names_test

@@ -11,7 +11,7 @@
 #include <set>
 #include <vector>
 
-namespace prun {
+namespace prun::random_test {
 namespace {
 
 // From the authors' known-answer file (kat_vectors of Random123).
@@ -309,4 +309,4 @@ TEST(RandomStream, ValuesNeverChange) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::random_test

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace prun {
+namespace prun::safetensors_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -617,4 +617,4 @@ TEST_F(SafetensorsTest, PipesAndSocketsAreRefusedAtOnce) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::safetensors_test

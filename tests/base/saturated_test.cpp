@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace prun::test {
+namespace prun::test::saturated_test {
 namespace {
 
 constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
@@ -31,4 +31,4 @@ TEST(Saturated, SumsAndProductsStopThere) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::saturated_test

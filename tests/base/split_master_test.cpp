@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace prun {
+namespace prun::split_master_test {
 namespace {
 
 float joined(float value) { return joined_halves(rounded_half(value), low_half(value)); }
@@ -56,4 +56,4 @@ TEST(SplitMaster, NotANumberStaysThatWhicheverItIs) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::split_master_test

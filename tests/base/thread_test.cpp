@@ -11,7 +11,7 @@
 
 #include "support/sanitized.hpp"
 
-namespace prun::test {
+namespace prun::test::thread_test {
 namespace {
 
 constexpr std::size_t many = 64;
@@ -69,4 +69,4 @@ TEST(ShareOut, DoesAllOfItWithAsManyThreadsAsThereAre) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::thread_test

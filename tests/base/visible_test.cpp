@@ -6,7 +6,7 @@
 #include "base/json.hpp"
 #include "base/text.hpp"
 
-namespace prun::test {
+namespace prun::test::visible_test {
 namespace {
 
 TEST(Visible, WritesOutWhatIsNoLetter) {
@@ -61,4 +61,4 @@ TEST(Visible, JsonHasNoneOfThem) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::visible_test

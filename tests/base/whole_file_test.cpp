@@ -7,7 +7,7 @@
 #include "prun/error.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::whole_file_test {
 namespace {
 
 std::string refusal(const std::string& file, std::size_t most = 100) {
@@ -51,4 +51,4 @@ TEST(WholeFile, WhoReadsItSaysWhatItIsFor) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::whole_file_test

@@ -6,7 +6,7 @@
 
 #include "ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::collectives_test {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -175,4 +175,4 @@ TEST_P(Collectives, MebibytesMatchThePlainLoop) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::collectives_test

@@ -9,7 +9,7 @@
 
 #include "ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::failure_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -186,4 +186,4 @@ TEST(Failure, CrashSignalsStayPruns) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::failure_test

@@ -13,7 +13,7 @@
 
 #include "ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::link_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -89,4 +89,4 @@ TEST(Link, CutIsNoticed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::link_test

@@ -12,7 +12,7 @@
 #include "device/call_counter.hpp"
 #include "ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::order_test {
 namespace {
 
 using Floats = std::vector<float>;
@@ -293,4 +293,4 @@ TEST(FirstStep, MakesNoConnection) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::order_test

@@ -6,7 +6,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::bounds_test {
 namespace {
 
 std::string refusal(const std::string& name, const std::string& config) {
@@ -81,4 +81,4 @@ TEST(Bounds, ManyDefaultsBesideLargeVariablesAreReadAtOnce) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::bounds_test

@@ -11,7 +11,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::hostile_test {
 namespace {
 
 constexpr int rounds = 300;
@@ -164,4 +164,4 @@ TEST_F(HostileConfiguration, WhatIsNoTextIsRefusedByItsPlace) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::hostile_test

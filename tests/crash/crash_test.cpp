@@ -15,7 +15,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::crash_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -286,4 +286,4 @@ TEST_F(Crash, WithoutSyncsIsNoticed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::crash_test

@@ -3,10 +3,8 @@
 #include "cuda/bias.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::activation_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Activations = CudaTest;
 
@@ -126,3 +124,4 @@ TEST_F(Activations, BiasGradientAddsToWhatIsThereOrBegins) {
 }
 
 }  // namespace
+}  // namespace prun::test::activation_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::attention_at_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using AttentionAt = CudaTest;
 
@@ -57,3 +55,4 @@ TEST_F(AttentionAt, KeepsKeysAndValuesAndSeesThemAsTheCpu) {
 }
 
 }  // namespace
+}  // namespace prun::test::attention_at_test

@@ -4,10 +4,8 @@
 
 #include "tests/cuda/attention_case.hpp"
 
+namespace prun::test::attention_biased_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using cuda::AttentionForm;
 
@@ -183,3 +181,4 @@ TEST(DistanceBuckets, BoundsHoldEveryDistance) {
 }
 
 }  // namespace
+}  // namespace prun::test::attention_biased_test

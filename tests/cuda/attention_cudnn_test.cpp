@@ -9,10 +9,8 @@
 #include "cuda/attention_pieces.hpp"
 #include "tests/cuda/attention_case.hpp"
 
+namespace prun::test::attention_cudnn_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using cuda::AttentionLayout;
 using cuda::AttentionShape;
@@ -259,3 +257,4 @@ TEST_F(CudnnAttention, RefusesACallThatItWasNotPreparedFor) {
 }
 
 }  // namespace
+}  // namespace prun::test::attention_cudnn_test

@@ -1,9 +1,7 @@
 #include "tests/cuda/attention_case.hpp"
 
+namespace prun::test::attention_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Attention = CudaTest;
 
@@ -140,3 +138,4 @@ TEST_F(Attention, RefusesHeadsThatAreTooWide) {
 }
 
 }  // namespace
+}  // namespace prun::test::attention_test

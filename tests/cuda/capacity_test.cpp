@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::capacity_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Capacity = CudaTest;
 
@@ -81,3 +79,4 @@ TEST_F(Capacity, CountsWhatTheCpuCounts) {
 }
 
 }  // namespace
+}  // namespace prun::test::capacity_test

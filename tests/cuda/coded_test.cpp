@@ -5,10 +5,8 @@
 #include "prun/block_codes.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::coded_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Coded = CudaTest;
 
@@ -113,3 +111,4 @@ TEST_F(Coded, BytesAndNumbersOfFp8AreTheCpus) {
 }
 
 }  // namespace
+}  // namespace prun::test::coded_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::collective_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Collectives = CudaTest;
 
@@ -64,3 +62,4 @@ TEST_F(Collectives, GatePassesAllOrNothing) {
 }
 
 }  // namespace
+}  // namespace prun::test::collective_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::documents_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Documents = CudaTest;
 
@@ -75,3 +73,4 @@ TEST_F(Documents, AheadAsOnTheCpu) {
 }
 
 }  // namespace
+}  // namespace prun::test::documents_test

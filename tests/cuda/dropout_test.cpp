@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::dropout_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Dropout = CudaTest;
 
@@ -37,3 +35,4 @@ TEST_F(Dropout, ZeroDropsNothing) {
 }
 
 }  // namespace
+}  // namespace prun::test::dropout_test

@@ -3,10 +3,8 @@
 #include "cuda/memory.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::elementwise_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Elementwise = CudaTest;
 
@@ -88,3 +86,4 @@ TEST_F(Elementwise, ZeroAndCopyMoveBytes) {
 }
 
 }  // namespace
+}  // namespace prun::test::elementwise_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::embedding_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Embedding = CudaTest;
 
@@ -117,3 +115,4 @@ TEST_F(Embedding, GradientsAddToTheTables) {
 }
 
 }  // namespace
+}  // namespace prun::test::embedding_test

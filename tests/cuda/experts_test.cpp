@@ -3,10 +3,8 @@
 #include "cuda/router.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::experts_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Experts = CudaTest;
 
@@ -186,3 +184,4 @@ TEST_F(Experts, ScoresOfAPositionDependOnItAlone) {
 }
 
 }  // namespace
+}  // namespace prun::test::experts_test

@@ -6,10 +6,9 @@
 #include "tests/cuda/device_value.hpp"
 #include "tests/support/fp8_oracle.hpp"
 
+namespace prun::test::fp8_activation_test {
 namespace {
 
-using namespace prun;
-using namespace prun::test;
 using cuda::Activation;
 using cuda::Fp8Factor;
 
@@ -99,3 +98,4 @@ TEST_F(Fp8Activation, WritesWhatTwoKernelsWrite) {
 }
 
 }  // namespace
+}  // namespace prun::test::fp8_activation_test

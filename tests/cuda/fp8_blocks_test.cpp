@@ -10,10 +10,9 @@
 #include "cuda/gemm.hpp"
 #endif
 
+namespace prun::test::fp8_blocks_test {
 namespace {
 
-using namespace prun;
-using namespace prun::test;
 using cuda::Fp8Factor;
 
 using Fp8Blocks = CudaTest;
@@ -192,3 +191,4 @@ TEST_F(Fp8Blocks, ProductsAreTheCpus) {
 #endif
 
 }  // namespace
+}  // namespace prun::test::fp8_blocks_test

@@ -3,10 +3,9 @@
 #include "cuda/bias.hpp"
 #include "tests/cuda/gemm_fixture.hpp"
 
+namespace prun::test::gemm_test {
 namespace {
 
-using namespace prun;
-using namespace prun::test;
 using cuda::Epilogue;
 
 // What is added to a product.
@@ -463,3 +462,4 @@ TEST(ProductsWithoutAGpu, AreRefusedInASentence) {
 }
 
 }  // namespace
+}  // namespace prun::test::gemm_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::heads_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Heads = CudaTest;
 
@@ -36,3 +34,4 @@ TEST_F(Heads, SplitAndJoinAsTheCpu) {
 }
 
 }  // namespace
+}  // namespace prun::test::heads_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::latent_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Latent = CudaTest;
 
@@ -135,3 +133,4 @@ TEST_F(Latent, PartsAndWidthsAsTheCpu) {
 }
 
 }  // namespace
+}  // namespace prun::test::latent_test

@@ -8,6 +8,7 @@
 
 #include "prun/error.hpp"
 
+namespace prun::test::library_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -84,3 +85,4 @@ TEST(CudaLibrary, AMissingFunctionIsNamed) {
 }
 
 }  // namespace
+}  // namespace prun::test::library_test

@@ -2,10 +2,9 @@
 
 #include "tests/cuda/gemm_fixture.hpp"
 
+namespace prun::test::linear_test {
 namespace {
 
-using namespace prun;
-using namespace prun::test;
 using cuda::LinearShape;
 
 // Against the CPU's kernels, which compute in the same types and round where these do.
@@ -142,3 +141,4 @@ TEST_F(Linear, WeightGradientOfSeveralMicrobatches) {
 }
 
 }  // namespace
+}  // namespace prun::test::linear_test

@@ -2,10 +2,9 @@
 
 #include "tests/cuda/gemm_fixture.hpp"
 
+namespace prun::test::lm_head_rows_test {
 namespace {
 
-using namespace prun;
-using namespace prun::test;
 using cuda::HeadShape;
 using cuda::LogitRows;
 
@@ -270,3 +269,4 @@ TEST(HeadWorkspace, HoldsAChunkOfLogitsItsLossesAndThatOfTheProducts) {
 }
 
 }  // namespace
+}  // namespace prun::test::lm_head_rows_test

@@ -5,10 +5,8 @@
 #include "cuda/bias.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::lm_head_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using LmHead = CudaTest;
 
@@ -320,3 +318,4 @@ TEST_F(LmHead, PartsOfASplitVocabulary) {
 }
 
 }  // namespace
+}  // namespace prun::test::lm_head_test

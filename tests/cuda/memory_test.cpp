@@ -3,10 +3,8 @@
 #include "tests/cuda/device_value.hpp"
 #include "tests/support/checksum_total.hpp"
 
+namespace prun::test::memory_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Memory = CudaTest;
 
@@ -24,3 +22,4 @@ TEST_F(Memory, ChecksumsAreTheCpus) {
 }
 
 }  // namespace
+}  // namespace prun::test::memory_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::norm_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Norms = CudaTest;
 
@@ -200,3 +198,4 @@ TEST_F(Norms, WeightGradientsHaveTheSameBitsEveryTime) {
 }
 
 }  // namespace
+}  // namespace prun::test::norm_test

@@ -7,10 +7,8 @@
 #include "square_sum.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::optimizer_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Optimizers = CudaTest;
 
@@ -339,3 +337,4 @@ TEST_F(Optimizers, ClipFactorDecidesAsTheCpu) {
 }
 
 }  // namespace
+}  // namespace prun::test::optimizer_test

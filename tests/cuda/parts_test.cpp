@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::parts_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Parts = CudaTest;
 
@@ -70,3 +68,4 @@ TEST_F(Parts, OfNumbersAreTakenOut) {
 }
 
 }  // namespace
+}  // namespace prun::test::parts_test

@@ -15,10 +15,8 @@
 #include "plugins/device/cuda/room.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::queues_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using cuda::Graph;
 using cuda::Room;
@@ -167,3 +165,4 @@ TEST_F(Queues, WhatIsMoreThanKernelsIsFound) {
 }
 
 }  // namespace
+}  // namespace prun::test::queues_test

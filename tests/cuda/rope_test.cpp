@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::rope_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Rope = CudaTest;
 
@@ -79,3 +77,4 @@ TEST_F(Rope, RefusesHeadsThatAreTooWide) {
 }
 
 }  // namespace
+}  // namespace prun::test::rope_test

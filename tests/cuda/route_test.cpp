@@ -4,10 +4,8 @@
 #include "cuda/gate.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::route_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Route = CudaTest;
 
@@ -126,3 +124,4 @@ TEST_F(Route, GatesAsTheCpu) {
 }
 
 }  // namespace
+}  // namespace prun::test::route_test

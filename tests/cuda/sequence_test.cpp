@@ -6,7 +6,7 @@
 #include "prun/sequence_order.hpp"
 #include "tests/cuda/device_value.hpp"
 
-namespace prun::test {
+namespace prun::test::sequence_test {
 namespace {
 
 using Sequence = CudaTest;
@@ -138,4 +138,4 @@ TEST_F(AttentionAcross, AsOnTheCpu) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::sequence_test

@@ -2,10 +2,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::summands_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Summands = CudaTest;
 
@@ -70,3 +68,4 @@ TEST_F(Summands, OfARankAloneAreHeldInTheirOrder) {
 }
 
 }  // namespace
+}  // namespace prun::test::summands_test

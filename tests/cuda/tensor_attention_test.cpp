@@ -2,10 +2,9 @@
 
 #include "tests/cuda/attention_case.hpp"
 
+namespace prun::test::tensor_attention_test {
 namespace {
 
-using namespace prun;
-using namespace prun::test;
 using cuda::AttentionForm, cuda::AttentionShape;
 
 using TensorAttention = CudaTest;
@@ -141,3 +140,4 @@ TEST_F(TensorAttention, RefusesWhatItCannotTake) {
 }
 
 }  // namespace
+}  // namespace prun::test::tensor_attention_test

@@ -4,10 +4,8 @@
 
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::tensor_grouped_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using cuda::GroupedForm;
 
@@ -216,3 +214,4 @@ TEST_F(TensorGrouped, RefusesWhatItCannotTake) {
 }
 
 }  // namespace
+}  // namespace prun::test::tensor_grouped_test

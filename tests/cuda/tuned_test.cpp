@@ -11,11 +11,10 @@
 
 #include "tests/cuda/gemm_fixture.hpp"
 
+namespace prun::test::tuned_test {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace prun;
-using namespace prun::test;
 using cuda::TunedAlgorithms;
 
 class File {
@@ -181,3 +180,4 @@ TEST_F(Tuned, AProductIsTunedOnce) {
 }
 
 }  // namespace
+}  // namespace prun::test::tuned_test

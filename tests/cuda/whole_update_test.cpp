@@ -5,10 +5,8 @@
 #include "prun/split_master.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::whole_update_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using WholeUpdates = CudaTest;
 
@@ -249,3 +247,4 @@ TEST_F(WholeUpdates, MatricesAreDividedByTheirNormsAndPutWhereTheyWere) {
 }
 
 }  // namespace
+}  // namespace prun::test::whole_update_test

@@ -11,7 +11,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::doctor_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -133,4 +133,4 @@ TEST(Doctor, ALimitThatIsTooLowIsNamed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::doctor_test

@@ -14,7 +14,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::capacity_test {
 namespace {
 
 const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
@@ -247,4 +247,4 @@ TEST(CapacityOf, WhatItCannotMeanIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::capacity_test

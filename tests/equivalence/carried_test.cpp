@@ -10,7 +10,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::carried_test {
 namespace {
 
 struct Pipes {
@@ -192,4 +192,4 @@ TEST(CarriedMemory, OtherOrdersAndPlacesChangeNothing) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::carried_test

@@ -4,7 +4,7 @@
 #include "support/coded_runs.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::coded_test {
 namespace {
 
 std::string zero(int stage) {
@@ -283,4 +283,4 @@ TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::coded_test

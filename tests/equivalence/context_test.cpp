@@ -8,7 +8,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::context_test {
 namespace {
 
 const std::vector<std::string> small = {"model.hidden=16", "model.heads=4",    "model.ffn=32",
@@ -298,4 +298,4 @@ TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::context_test

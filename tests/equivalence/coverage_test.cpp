@@ -5,7 +5,7 @@
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::coverage_test {
 namespace {
 
 struct Layout {
@@ -65,4 +65,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, Coverage,
                                          Layout{"gpt", {seq, ffn, tensor}}));
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::coverage_test

@@ -11,7 +11,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::delayed_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -271,4 +271,4 @@ TEST(Delayed, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::delayed_test

@@ -5,7 +5,7 @@
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::edits_test {
 namespace {
 
 const std::string data = "[[strategy]]\nplugin = 'data'\n",
@@ -69,4 +69,4 @@ TEST(Edits, TheOthersOfASegmentStayWithoutThem) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::edits_test

@@ -7,7 +7,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::equivalence_test {
 namespace {
 
 const std::vector<std::string> small = {"model.hidden=16", "model.heads=2",    "model.ffn=32",
@@ -135,4 +135,4 @@ TEST(DataParallel, AFailureOfOneRankEndsAll) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::equivalence_test

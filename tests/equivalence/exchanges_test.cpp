@@ -7,7 +7,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::exchanges_test {
 namespace {
 
 const std::string data = "[[strategy]]\nplugin = 'data'\n",
@@ -283,4 +283,4 @@ TEST(Exchanges, NumbersThatDifferAreFound) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::exchanges_test

@@ -13,7 +13,7 @@
 #include "support/tallies.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::experts_test {
 namespace {
 
 const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
@@ -312,4 +312,4 @@ TEST(ExpertLoads, FiftyStepsInBf16HaveTheSameBitsTwice) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::experts_test

@@ -7,7 +7,7 @@
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::fp16_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -149,4 +149,4 @@ TEST(Fp16Alone, AScaleIsInAllGradientsAndInNothingElse) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::fp16_test

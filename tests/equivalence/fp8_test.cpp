@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::fp8_test {
 namespace {
 
 struct Layout {
@@ -240,4 +240,4 @@ TEST(Fp8Run, LayersInComputeThatLeaveNoneAreRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::fp8_test

@@ -8,7 +8,7 @@
 #include "support/tallies.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::mtp_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -132,4 +132,4 @@ TEST(FurtherLosses, AreNoPartOfAnEvaluation) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::mtp_test

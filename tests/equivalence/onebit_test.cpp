@@ -3,7 +3,7 @@
 #include "prun/block_codes.hpp"
 #include "support/coded_runs.hpp"
 
-namespace prun::test {
+namespace prun::test::onebit_test {
 namespace {
 
 const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64"};
@@ -141,4 +141,4 @@ TEST(OneBitRefusals, VerifySaysWhatOneRankCannotDoAlike) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::onebit_test

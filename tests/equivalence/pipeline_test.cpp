@@ -6,7 +6,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::pipeline_test {
 namespace {
 
 struct Layout {
@@ -207,4 +207,4 @@ TEST(Pipeline, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::pipeline_test

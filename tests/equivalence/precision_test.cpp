@@ -11,7 +11,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::precision_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -342,4 +342,4 @@ TEST(PrecisionRefusals, SayWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::precision_test

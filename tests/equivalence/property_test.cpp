@@ -11,7 +11,7 @@
 #include "support/layouts.hpp"
 #include "support/tallies.hpp"
 
-namespace prun::test {
+namespace prun::test::property_test {
 namespace {
 
 // Of all drawings in one precision.
@@ -188,4 +188,4 @@ TEST(Property, AnOffloadedOptimizerTrainsToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::property_test

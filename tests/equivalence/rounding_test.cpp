@@ -7,7 +7,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/token_file.hpp"
 
-namespace prun::test {
+namespace prun::test::rounding_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -56,4 +56,4 @@ TEST(Rounding, IsNoDifferenceWhereAGradientIsNothingElse) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::rounding_test

@@ -5,7 +5,7 @@
 #include "support/coded_runs.hpp"
 #include "support/traffic_formulas.hpp"
 
-namespace prun::test {
+namespace prun::test::secondary_test {
 namespace {
 
 const std::string both = "[[strategy]]\nplugin = 'zero'\nstage = 3\naxis = ['hosts', 'gpus']\n",
@@ -242,4 +242,4 @@ TEST(SecondaryRefusals, SayWhatWhereAndWhatToDo) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::secondary_test

@@ -9,7 +9,7 @@
 #include "support/planned_traffic.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::sharded_test {
 namespace {
 
 // Ranks of `a` have other positions of a sequence: the gradients of some parameters are sums over it, others
@@ -323,4 +323,4 @@ TEST(Sharding, ABatchThatIsSplitBehindSomethingElseIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::sharded_test

@@ -11,7 +11,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::stashed_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -303,4 +303,4 @@ TEST(Stashed, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::stashed_test

@@ -8,7 +8,7 @@
 #include "support/traffic_formulas.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::traffic_test {
 namespace {
 
 using Sent = std::map<std::string, Bytes>;  // by axis
@@ -381,4 +381,4 @@ TEST(Traffic, EachAxisOfThreeWithZero) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::traffic_test

@@ -5,7 +5,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::whole_updates_test {
 namespace {
 
 const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
@@ -154,4 +154,4 @@ TEST(MomentsIn8Bits, GoWithWhatKeepsBlocksWhole) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::whole_updates_test

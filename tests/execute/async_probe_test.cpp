@@ -9,7 +9,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::async_probe_test {
 namespace {
 
 // By queue, what began or ended, as "began 3", "ended 3".
@@ -138,4 +138,4 @@ TEST(AsyncProbes, KernelsAreTimedOneByOne) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::async_probe_test

@@ -8,7 +8,7 @@
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::async_test {
 namespace {
 
 class OnAsync : public testing::TestWithParam<Layout> {
@@ -150,4 +150,4 @@ TEST(Async, ACommPluginThatEnqueuesNeedsQueuesForIt) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::async_test

@@ -7,7 +7,7 @@
 #include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::comm_start_test {
 namespace {
 
 const std::string pipeline_and_data =
@@ -195,4 +195,4 @@ TEST(CommStart, DeviceMemoryOfCommPluginsCountsWithThePlans) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::comm_start_test

@@ -11,7 +11,7 @@
 #include "support/drawn_recipe.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::ends_test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -112,4 +112,4 @@ TEST(Ends, WhatIsSaidInAdvanceIsWhatHappens) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::ends_test

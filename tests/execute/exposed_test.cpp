@@ -10,7 +10,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::exposed_test {
 namespace {
 
 constexpr std::chrono::milliseconds late(1000);
@@ -81,4 +81,4 @@ TEST(Exposed, NothingIsMeasuredOfOneRankOrWhereNobodyAsks) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::exposed_test

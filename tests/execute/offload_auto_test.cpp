@@ -13,7 +13,7 @@
 #include "train/loop/agreement.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::offload_auto_test {
 namespace {
 
 constexpr int steps = 20;
@@ -231,4 +231,4 @@ TEST(OffloadAuto, WhatDoesNotFitInAnyWayIsRefusedWithTheBytesThatWouldDo) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::offload_auto_test

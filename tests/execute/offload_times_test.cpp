@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::offload_times_test {
 namespace {
 
 // Seconds: each way as long as an update, all else takes next to nothing but forward.
@@ -289,4 +289,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, OffloadTimes, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::offload_times_test

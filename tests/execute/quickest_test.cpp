@@ -13,7 +13,7 @@
 #include "train/assemble/forecast.hpp"
 #include "train/checkpoint/resumed_settings.hpp"
 
-namespace prun::test {
+namespace prun::test::quickest_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ TEST(Quickest, ARunGoesOnInTheWayItWasSettledBefore) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::quickest_test

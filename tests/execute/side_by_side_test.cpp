@@ -9,7 +9,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::side_by_side_test {
 namespace {
 
 constexpr int steps = 20;
@@ -173,4 +173,4 @@ INSTANTIATE_TEST_SUITE_P(
                                "the schedule of a pipeline")));
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::side_by_side_test

@@ -9,7 +9,7 @@
 
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::staging_test {
 namespace {
 
 constexpr std::int64_t members = 3;
@@ -250,4 +250,4 @@ TEST_F(Staged, AWireThatFailsEndsTheOperation) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::staging_test

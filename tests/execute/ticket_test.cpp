@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-namespace prun {
+namespace prun::ticket_test {
 namespace {
 
 // Two threads hand one plain number back and forth: each waits for the other's ticket before it touches it.
@@ -89,4 +89,4 @@ TEST(Ticket, GivenUpLetsEverybodyGo) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::ticket_test

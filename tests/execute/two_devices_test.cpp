@@ -19,7 +19,7 @@
 #include "support/temp_folder.hpp"
 #include "train/assemble/one_host.hpp"
 
-namespace prun::test {
+namespace prun::test::two_devices_test {
 namespace {
 
 struct Pair {
@@ -345,4 +345,4 @@ TEST(TwoDevices, APluginThatIsNoDeviceIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::two_devices_test

@@ -7,7 +7,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::vertical_test {
 namespace {
 
 constexpr int steps = 20;
@@ -101,4 +101,4 @@ TEST(Vertical, APipelineIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::vertical_test

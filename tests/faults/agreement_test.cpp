@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::agreement_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST(Agreement, AnotherBuildOfAPluginIsNamed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::agreement_test

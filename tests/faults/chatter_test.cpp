@@ -4,7 +4,7 @@
 #include "runs.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::chatter_test {
 namespace {
 
 TEST(Chatter, WarningsOfUcxAreTheRuns) {
@@ -18,4 +18,4 @@ TEST(Chatter, WarningsOfUcxAreTheRuns) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::chatter_test

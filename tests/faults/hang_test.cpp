@@ -7,7 +7,7 @@
 #include "runs.hpp"
 #include "train/launch/rendezvous.hpp"
 
-namespace prun::test {
+namespace prun::test::hang_test {
 namespace {
 
 constexpr int ranks = 3;
@@ -246,4 +246,4 @@ TEST(Hang, ARankWhoseCommPluginSkipsIsNamed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::hang_test

@@ -13,7 +13,7 @@
 #include "runs.hpp"
 #include "train/launch/rendezvous_frames.hpp"
 
-namespace prun::test {
+namespace prun::test::hostile_test {
 namespace {
 
 FileDescriptor connect_to_port(int port) {
@@ -139,4 +139,4 @@ TEST(Hostile, StrangersDoNotChangeABit) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::hostile_test

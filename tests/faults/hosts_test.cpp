@@ -8,7 +8,7 @@
 #include "runs.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::hosts_test {
 namespace {
 
 constexpr int cannot_run = 77;
@@ -203,4 +203,4 @@ TEST(Hosts, TorchrunsVariablesByHandDoTheSame) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::hosts_test

@@ -6,7 +6,7 @@
 
 #include "runs.hpp"
 
-namespace prun::test {
+namespace prun::test::kill_test {
 namespace {
 
 constexpr int ranks = 3;
@@ -178,4 +178,4 @@ TEST_P(KillOn, ARankThatSomebodyElseStarted) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::kill_test

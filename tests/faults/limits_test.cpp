@@ -8,7 +8,7 @@
 
 #include "runs.hpp"
 
-namespace prun::test {
+namespace prun::test::limits_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -242,4 +242,4 @@ TEST(Limits, EightRanksInSixtyFourMebibytesOfSharedMemory) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::limits_test

@@ -4,7 +4,7 @@
 
 #include "runs.hpp"
 
-namespace prun::test {
+namespace prun::test::orderly_test {
 namespace {
 
 struct Mistake {
@@ -76,4 +76,4 @@ TEST(Orderly, RanksThatOthersStartedEndWithTheReason) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::orderly_test

@@ -6,7 +6,7 @@
 #include "runs.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::paused_test {
 namespace {
 
 // A pipe that holds little, as some do. With the buffer it has room for 900 lines of some 80 bytes.
@@ -54,4 +54,4 @@ TEST(Paused, LinesThatFoundNoRoomAreCounted) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::paused_test

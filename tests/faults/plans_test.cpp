@@ -4,7 +4,7 @@
 #include "runs.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::plans_test {
 namespace {
 
 struct Pair {
@@ -102,4 +102,4 @@ TEST(Plans, RanksThatDisagreeAboutTheWorldAreRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::plans_test

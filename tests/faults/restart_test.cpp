@@ -8,7 +8,7 @@
 #include "runs.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::restart_test {
 namespace {
 
 constexpr int ranks = 2;
@@ -79,4 +79,4 @@ TEST(Restart, WhatDivergesIsNotTriedAgain) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::restart_test

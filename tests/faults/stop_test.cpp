@@ -10,7 +10,7 @@
 #include "runs.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::stop_test {
 namespace {
 
 constexpr int ranks = 3;
@@ -256,4 +256,4 @@ TEST(Stop, ANonFiniteGradientIsNamedAlikeOnEveryDevice) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::stop_test

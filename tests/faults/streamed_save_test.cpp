@@ -9,7 +9,7 @@
 #include "base/durable_file.hpp"
 #include "runs.hpp"
 
-namespace prun::test {
+namespace prun::test::streamed_save_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +81,4 @@ TEST(StoppedWithoutSaves, SavesThroughTheLeast) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::streamed_save_test

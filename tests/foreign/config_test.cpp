@@ -5,7 +5,7 @@
 #include "train/assemble/model_program.hpp"
 #include "train/foreign/model_config.hpp"
 
-namespace prun::test {
+namespace prun::test::config_test {
 namespace {
 
 using Options = std::map<std::string, std::string>;
@@ -284,4 +284,4 @@ TEST(Config, ARecipesProblemsNameFileAndKey) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::config_test

@@ -9,7 +9,7 @@
 #include "support/saved.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::conversion_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,4 +122,4 @@ TEST(Conversion, WhatStandsInTheWayIsLeftAlone) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::conversion_test

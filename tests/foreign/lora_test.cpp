@@ -11,7 +11,7 @@
 #include "support/saved.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::lora_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -258,4 +258,4 @@ TEST(LoraRefusals, SayWhatToDo) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::lora_test

@@ -8,7 +8,7 @@
 #include "support/fake_options.hpp"
 #include "support/hugging_face.hpp"
 
-namespace prun::test {
+namespace prun::test::map_test {
 namespace {
 
 ForeignWeights listed;  // by the model below
@@ -84,4 +84,4 @@ TEST(ForeignMap, RefusesListsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::map_test

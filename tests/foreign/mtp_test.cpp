@@ -7,7 +7,7 @@
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::mtp_test {
 namespace {
 
 const std::string module_name = "model.layers.2.", last_layer = "model.layers.1.";
@@ -108,4 +108,4 @@ TEST(FurtherTokensOfFiles, GoOutWhereTheFamilyHasAPlaceForThem) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::mtp_test

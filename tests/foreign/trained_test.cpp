@@ -9,7 +9,7 @@
 #include "support/hugging_face.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::trained_test {
 namespace {
 
 class TrainedModel : public testing::TestWithParam<std::string> {
@@ -91,4 +91,4 @@ TEST_P(TrainedModel, HasTheirGradients) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::trained_test

@@ -16,7 +16,7 @@
 #include "train/foreign/directory.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::weights_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -366,4 +366,4 @@ TEST(ForeignWeights, AnImportHoldsOneTensorAtATime) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::weights_test

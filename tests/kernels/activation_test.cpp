@@ -4,12 +4,10 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(activation_kernels)
+PRUN_TEST_KERNELS(activation_kernels, activation_test)
 
+namespace prun::test::activation_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
@@ -163,3 +161,4 @@ TEST(SwiGlu, SigmoidKeepsItsRelativePrecision) {
 }
 
 }  // namespace
+}  // namespace prun::test::activation_test

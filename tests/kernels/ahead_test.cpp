@@ -3,9 +3,9 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(all_kernels)
+PRUN_TEST_KERNELS(all_kernels, ahead_test)
 
-namespace prun::test {
+namespace prun::test::ahead_test {
 namespace {
 
 constexpr std::int64_t batch = 2, seq = 8;
@@ -71,4 +71,4 @@ TEST(Pair, IsBothBehindEachOtherAndHalfIsOneOfThem) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::ahead_test

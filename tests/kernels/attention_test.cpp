@@ -1,8 +1,9 @@
 // attention and its gradient against the textbook formulas in double, for every type and instruction set.
 #include "tests/support/kernel_call.hpp"
 
-PRUN_TEST_KERNELS(attention_kernels)
+PRUN_TEST_KERNELS(attention_kernels, attention_test)
 
+namespace prun::test::attention_test {
 namespace {
 
 using prun::Attr;
@@ -329,3 +330,4 @@ TEST(Attention, MixedTypesAreRefused) {
 }
 
 }  // namespace
+}  // namespace prun::test::attention_test

@@ -1,12 +1,10 @@
 // bias_grad against sums in double.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(bias_kernels)
+PRUN_TEST_KERNELS(bias_kernels, bias_test)
 
+namespace prun::test::bias_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 
@@ -44,3 +42,4 @@ TEST(BiasGrad, RefusesANarrowerAccumulator) {
 }
 
 }  // namespace
+}  // namespace prun::test::bias_test

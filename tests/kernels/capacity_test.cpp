@@ -6,8 +6,9 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(capacity_kernels)
+PRUN_TEST_KERNELS(capacity_kernels, capacity_test)
 
+namespace prun::test::capacity_test {
 namespace {
 
 using prun::Attr;
@@ -175,3 +176,4 @@ TEST(CountDropped, CountsWhatIsNobodysInItsLayerAndNoPadding) {
 }
 
 }  // namespace
+}  // namespace prun::test::capacity_test

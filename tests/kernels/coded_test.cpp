@@ -6,12 +6,10 @@
 #include "tests/support/fp8_oracle.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(coded_kernels)
+PRUN_TEST_KERNELS(coded_kernels, coded_test)
 
+namespace prun::test::coded_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr std::int64_t blocks = 9, n = blocks * code_block;
 
@@ -222,3 +220,4 @@ TEST(Fp8Codes, OfWhatIsNotFiniteAreNaNThroughoutTheBlockAndOfZerosZeros) {
 }
 
 }  // namespace
+}  // namespace prun::test::coded_test

@@ -2,12 +2,10 @@
 #include "base/random.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(dropout_kernels)
+PRUN_TEST_KERNELS(dropout_kernels, dropout_test)
 
+namespace prun::test::dropout_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
@@ -85,3 +83,4 @@ TEST(Dropout, LayersAndStreamsAndSamplesDiffer) {
 }
 
 }  // namespace
+}  // namespace prun::test::dropout_test

@@ -1,12 +1,10 @@
 // add, scale and cast: each is one rounding of what double gives.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(elementwise_kernels)
+PRUN_TEST_KERNELS(elementwise_kernels, elementwise_test)
 
+namespace prun::test::elementwise_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
 const std::vector<std::vector<std::int64_t>> shapes = {{1}, {3, 5, 7}, {2, 4, 64}, {3, 4099}};
@@ -81,3 +79,4 @@ TEST(Accumulate, AddsToWhatIsThereOrBeginsIt) {
 }
 
 }  // namespace
+}  // namespace prun::test::elementwise_test

@@ -1,12 +1,10 @@
 // embedding, add_position and the tables' gradients, whole and as shards of the vocabulary or the sequence.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(embedding_kernels)
+PRUN_TEST_KERNELS(embedding_kernels, embedding_test)
 
+namespace prun::test::embedding_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 constexpr std::int64_t batch = 3, seq = 7, vocabulary = 11;
@@ -133,3 +131,4 @@ TEST(AddPosition, GradientSumsTheBatch) {
 }
 
 }  // namespace
+}  // namespace prun::test::embedding_test

@@ -1,8 +1,9 @@
 // experts and its gradients against plain sums in double, for every type and instruction set.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(experts_kernels)
+PRUN_TEST_KERNELS(experts_kernels, experts_test)
 
+namespace prun::test::experts_test {
 namespace {
 
 using prun::Attr;
@@ -204,3 +205,4 @@ TEST(Experts, PiecesAddUp) {
 }
 
 }  // namespace
+}  // namespace prun::test::experts_test

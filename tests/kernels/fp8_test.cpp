@@ -3,12 +3,10 @@
 #include "tests/support/fp8_oracle.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(all_kernels)
+PRUN_TEST_KERNELS(all_kernels, fp8_test)
 
+namespace prun::test::fp8_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr std::size_t one = 1, block = 128;
 
@@ -146,3 +144,4 @@ TEST(Fp8, ABlockThatIsNotFiniteIsNoNumber) {
 }
 
 }  // namespace
+}  // namespace prun::test::fp8_test

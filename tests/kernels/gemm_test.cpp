@@ -15,6 +15,7 @@
 
 #include "../support/test_workers.hpp"
 
+namespace prun::test::gemm_test {
 namespace {
 
 using prun::bf16;
@@ -348,3 +349,4 @@ PRUN_GEMM_TEST(StaysInItsWorkspace) {
 }
 
 }  // namespace
+}  // namespace prun::test::gemm_test

@@ -1,12 +1,10 @@
 // split_heads and join_heads: every number where it belongs, bit for bit.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(heads_kernels)
+PRUN_TEST_KERNELS(heads_kernels, heads_test)
 
+namespace prun::test::heads_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 
@@ -42,3 +40,4 @@ TEST(Heads, SplitPutsEveryNumberInItsPlaceAndJoinTakesItBack) {
 }
 
 }  // namespace
+}  // namespace prun::test::heads_test

@@ -1,8 +1,9 @@
 // linear and its gradients against sums in double, for every type and instruction set.
 #include "tests/support/kernel_call.hpp"
 
-PRUN_TEST_KERNELS(linear_kernels)
+PRUN_TEST_KERNELS(linear_kernels, linear_test)
 
+namespace prun::test::linear_test {
 namespace {
 
 using prun::Attr;
@@ -212,3 +213,4 @@ TEST(Linear, MixedTypesAreRefused) {
 }
 
 }  // namespace
+}  // namespace prun::test::linear_test

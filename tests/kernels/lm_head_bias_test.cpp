@@ -3,12 +3,10 @@
 // logits alone. token_types as well.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(all_kernels)
+PRUN_TEST_KERNELS(all_kernels, lm_head_bias_test)
 
+namespace prun::test::lm_head_bias_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr std::int64_t batch = 2, seq = 9, width = 5, vocab = 23;
 constexpr double scale = 0.75, before = 2.5;
@@ -197,3 +195,4 @@ TEST(TokenTypes, CountSeparatorsInFront) {
 }
 
 }  // namespace
+}  // namespace prun::test::lm_head_bias_test

@@ -1,12 +1,10 @@
 // lm_head_logits against sums in double, for every type and instruction set.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(lm_head_logits_kernels)
+PRUN_TEST_KERNELS(lm_head_logits_kernels, lm_head_logits_test)
 
+namespace prun::test::lm_head_logits_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr std::int64_t batch = 4, seq = 5, width = 37, vocab = 203;
 
@@ -43,3 +41,4 @@ TEST(LmHeadLogits, AreThoseOfThePositionAskedFor) {
 }
 
 }  // namespace
+}  // namespace prun::test::lm_head_logits_test

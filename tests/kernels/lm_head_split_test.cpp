@@ -2,12 +2,10 @@
 // lm_head on the whole, for every type and instruction set.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(all_kernels)
+PRUN_TEST_KERNELS(all_kernels, lm_head_split_test)
 
+namespace prun::test::lm_head_split_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 struct Case {
   std::int64_t batch, seq, vocab, width;
@@ -314,3 +312,4 @@ TEST(LmHeadSplit, WorkspaceHoldsOneChunkOfLogits) {
 }
 
 }  // namespace
+}  // namespace prun::test::lm_head_split_test

@@ -1,8 +1,9 @@
 // lm_head against softmax cross-entropy in double, for every type and instruction set.
 #include "tests/support/kernel_call.hpp"
 
-PRUN_TEST_KERNELS(lm_head_kernels)
+PRUN_TEST_KERNELS(lm_head_kernels, lm_head_test)
 
+namespace prun::test::lm_head_test {
 namespace {
 
 using prun::DType;
@@ -214,3 +215,4 @@ TEST(LmHead, WorkspaceHoldsOneChunkOfLogits) {
 }
 
 }  // namespace
+}  // namespace prun::test::lm_head_test

@@ -4,12 +4,10 @@
 #include "tests/support/checksum_total.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(memory_kernels)
+PRUN_TEST_KERNELS(memory_kernels, memory_test)
 
+namespace prun::test::memory_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::i32, DType::i64, DType::u8};
 
@@ -94,3 +92,4 @@ TEST(Copy, RefusesToChangeTheType) {
 }
 
 }  // namespace
+}  // namespace prun::test::memory_test

@@ -1,12 +1,10 @@
 // layernorm, rmsnorm and their gradients against sums in double.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(norm_kernels)
+PRUN_TEST_KERNELS(norm_kernels, norm_test)
 
+namespace prun::test::norm_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 const std::vector<Extents> shapes = {{2, 3, 1},   {3, 5, 7},    {2, 3, 64},
@@ -259,3 +257,4 @@ TEST(Norms, RefuseMixedTypes) {
 }
 
 }  // namespace
+}  // namespace prun::test::norm_test

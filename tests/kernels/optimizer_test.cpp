@@ -8,12 +8,10 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(optimizer_kernels)
+PRUN_TEST_KERNELS(optimizer_kernels, optimizer_test)
 
+namespace prun::test::optimizer_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, decay = 0.1, lr = 3e-2, lr_scale = 0.5, clip = 0.25;
 const std::vector<std::int64_t> lengths = {1, 63, 64, 1000, 9001};
@@ -551,3 +549,4 @@ TEST(ClipFactor, KeepsNothingOnceHalted) {
 }
 
 }  // namespace
+}  // namespace prun::test::optimizer_test

@@ -4,12 +4,10 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(rope_kernels)
+PRUN_TEST_KERNELS(rope_kernels, rope_test)
 
+namespace prun::test::rope_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Extents = std::vector<std::int64_t>;
 constexpr DType types[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
@@ -183,3 +181,4 @@ TEST(Rope, ShardsOfTheSequenceGiveTheSameBits) {
 }
 
 }  // namespace
+}  // namespace prun::test::rope_test

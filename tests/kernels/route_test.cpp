@@ -2,13 +2,14 @@
 // counted.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(route_kernels)
+PRUN_TEST_KERNELS(route_kernels, route_test)
 namespace prun::cpu {
 namespace generic {
 std::vector<KernelDef> balance_kernels();
 }
 }  // namespace prun::cpu
 
+namespace prun::test::route_test {
 namespace {
 
 using prun::Attr;
@@ -171,3 +172,4 @@ TEST(Steer, MovesABiasAgainstTheLoadOfItsLayerIfTheStepIsKept) {
 }
 
 }  // namespace
+}  // namespace prun::test::route_test

@@ -3,9 +3,9 @@
 #include "prun/sequence_order.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(all_kernels)
+PRUN_TEST_KERNELS(all_kernels, sequence_test)
 
-namespace prun::test {
+namespace prun::test::sequence_test {
 namespace {
 
 struct Shared {
@@ -196,4 +196,4 @@ TEST(Sequence, OpsAreToldWhichPositionIsWhere) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::sequence_test

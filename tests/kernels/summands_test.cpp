@@ -6,12 +6,10 @@
 #include "prun/block_codes.hpp"
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(all_kernels)
+PRUN_TEST_KERNELS(all_kernels, summands_test)
 
+namespace prun::test::summands_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 constexpr std::int64_t ranks = 3, blocks = 4, n = blocks * code_block, bytes = blocks * code_block_bytes(1);
 constexpr double beta1 = 0.9, beta2 = 0.95, eps = 1e-6, lr = 1e-2;
@@ -187,3 +185,4 @@ TEST(Summands, MakeNoStepThatIsNotKept) {
 }
 
 }  // namespace
+}  // namespace prun::test::summands_test

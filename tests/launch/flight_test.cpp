@@ -16,7 +16,7 @@
 
 #include "train/launch/hang_watch.hpp"
 
-namespace prun {
+namespace prun::flight_test {
 namespace {
 
 TEST(Flight, WhatIsWrittenComesOut) {
@@ -293,4 +293,4 @@ TEST(HangWatch, NamesAMemberThatEnded) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::flight_test

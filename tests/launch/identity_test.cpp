@@ -8,7 +8,7 @@
 #include "prun/error.hpp"
 #include "train/launch/slurm_list.hpp"
 
-namespace prun {
+namespace prun::identity_test {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
@@ -195,4 +195,4 @@ TEST(SlurmList, TasksOfNode) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::identity_test

@@ -5,7 +5,7 @@
 
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::kernel_word_test {
 namespace {
 
 class KernelSays : public testing::Test {
@@ -58,4 +58,4 @@ TEST_F(KernelSays, AnotherProcessOfTheMachine) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::kernel_word_test

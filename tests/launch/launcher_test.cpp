@@ -13,7 +13,7 @@
 #include "support/temp_folder.hpp"
 #include "train/launch/rank_process.hpp"
 
-namespace prun::test {
+namespace prun::test::launcher_test {
 namespace {
 
 // Seconds, for what takes less than one on a machine that has nothing else to do.
@@ -269,4 +269,4 @@ TEST(Launcher, SharesCoresInTurn) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::launcher_test

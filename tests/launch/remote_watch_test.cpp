@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace prun {
+namespace prun::remote_watch_test {
 namespace {
 
 constexpr std::int64_t second = 1'000'000'000;
@@ -98,4 +98,4 @@ TEST(RemoteWatch, ARankThatEndedIsNamed) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::remote_watch_test

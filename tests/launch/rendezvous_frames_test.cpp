@@ -10,7 +10,7 @@
 
 #include "support/temp_folder.hpp"
 
-namespace prun {
+namespace prun::rendezvous_frames_test {
 namespace {
 
 std::string hex(const Digest& digest) {
@@ -159,4 +159,4 @@ TEST(Token, ComesFromTheEnvironmentOrAPrivateFile) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::rendezvous_frames_test

@@ -17,7 +17,7 @@
 #include "train/launch/rendezvous_frames.hpp"
 #include "train/launch/socket.hpp"
 
-namespace prun::test {
+namespace prun::test::rendezvous_test {
 namespace {
 
 const std::string secret(64, '7');
@@ -232,4 +232,4 @@ TEST(RendezvousOverTcp, TheListenerTakesItsAddressOnly) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::rendezvous_test

@@ -18,7 +18,7 @@
 
 #include "train/launch/rank_process.hpp"
 
-namespace prun {
+namespace prun::shared_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -205,4 +205,4 @@ TEST(SharedFolder, ManyStartsAtOnceKeepTheirFolders) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::shared_folder_test

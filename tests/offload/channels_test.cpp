@@ -11,7 +11,7 @@
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::channels_test {
 namespace {
 
 constexpr std::int64_t count = 4096, bytes = count * 4;
@@ -115,4 +115,4 @@ TEST_F(Channels, AreRefusedWithASentenceWhereTheRecipeWantsRingsAlone) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::channels_test

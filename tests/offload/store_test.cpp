@@ -19,7 +19,7 @@
 #include "nvme/store.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::store_test {
 namespace {
 
 using namespace prun::nvme;
@@ -439,4 +439,4 @@ TEST(Store, NoticesThatAFileWasCut) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::store_test

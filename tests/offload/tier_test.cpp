@@ -10,7 +10,7 @@
 #include "support/temp_folder.hpp"
 #include "train/assemble/tiers.hpp"
 
-namespace prun::test {
+namespace prun::test::tier_test {
 namespace {
 
 constexpr int steps = 5;
@@ -131,4 +131,4 @@ TEST_F(Tier, ThatIsNoneIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::tier_test

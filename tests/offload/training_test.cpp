@@ -18,7 +18,7 @@
 #include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::training_test {
 namespace {
 
 constexpr int steps = 20;
@@ -556,4 +556,4 @@ INSTANTIATE_TEST_SUITE_P(Faults, LastingFault,
                          });
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::training_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace prun {
+namespace prun::dealt_loads_test {
 namespace {
 
 TEST(DealtLoads, BeginsWhereTheFullestRankHasLeast) {
@@ -25,4 +25,4 @@ TEST(DealtLoads, TakesTheFirstOfRanksThatAreAlike) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::dealt_loads_test

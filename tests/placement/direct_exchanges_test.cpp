@@ -3,7 +3,7 @@
 
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::direct_exchanges_test {
 namespace {
 
 constexpr const char* sequence =
@@ -73,4 +73,4 @@ TEST(DirectExchanges, ARanksOwnPartDecides) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::direct_exchanges_test

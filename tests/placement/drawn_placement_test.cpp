@@ -9,7 +9,7 @@
 #include "placement/placement.hpp"
 #include "program/step_program.hpp"
 
-namespace prun::test {
+namespace prun::test::drawn_placement_test {
 namespace {
 
 using Numbers = std::vector<std::int64_t>;
@@ -430,4 +430,4 @@ TEST(Swaps, APartThatDoesNotDivideIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::drawn_placement_test

@@ -8,7 +8,7 @@
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::own_ops_test {
 namespace {
 
 constexpr const char* own_ops = R"(
@@ -195,4 +195,4 @@ TEST(Placement, AGatherThatIsThereAlreadyMustFindPartsOfItsDimension) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::own_ops_test

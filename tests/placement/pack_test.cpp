@@ -7,7 +7,7 @@
 #include "program/step.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::pack_test {
 namespace {
 
 class Packing : public testing::Test {
@@ -157,4 +157,4 @@ TEST_F(Packing, HowAParameterIsTrainedIsSaidBeforeItsUpdateIsWritten) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::pack_test

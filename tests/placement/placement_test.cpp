@@ -7,7 +7,7 @@
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::placement_test {
 namespace {
 
 Assembly assembled(int ranks, const std::vector<std::string>& sets = {}) {
@@ -229,4 +229,4 @@ TEST(RuntimeSums, WhatGoesOnGrowingCannotBeReadInForward) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::placement_test

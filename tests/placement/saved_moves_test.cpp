@@ -8,7 +8,7 @@
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::saved_moves_test {
 namespace {
 
 constexpr MemoryPlace own{0, Space::device}, pinned{0, Space::pinned}, disk{1, Space::disk};
@@ -130,4 +130,4 @@ TEST_F(SavedMoves, SharesThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::saved_moves_test

@@ -10,7 +10,7 @@
 #include "program/passes.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::split_ops_test {
 namespace {
 
 constexpr Id head_segment = 1;
@@ -150,4 +150,4 @@ TEST(SplitOps, ADimensionWithoutAnotherFormLeavesTheOp) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::split_ops_test

@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::base_program_test {
 namespace {
 
 class OverTraining : public testing::TestWithParam<Layout> {
@@ -89,4 +89,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, OverTraining, testing::ValuesIn(layouts()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::base_program_test

@@ -9,7 +9,7 @@
 #include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::bundles_test {
 namespace {
 
 class Layout : public Assembly {
@@ -158,4 +158,4 @@ TEST(Bundles, LoseNoOp) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::bundles_test

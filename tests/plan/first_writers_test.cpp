@@ -10,7 +10,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
 
-namespace prun::test {
+namespace prun::test::first_writers_test {
 namespace {
 
 FunctionKind kind_of(const Plan& plan, const Call& call) {
@@ -249,4 +249,4 @@ TEST_F(Mutants, AGatherThatDoesNotWaitForTheUpdate) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::first_writers_test

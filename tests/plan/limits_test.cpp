@@ -7,7 +7,7 @@
 #include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::limits_test {
 namespace {
 
 std::string refusal(const std::vector<std::string>& sets, const std::string& more = {}) {
@@ -61,4 +61,4 @@ TEST(Limits, AHundredStagesAreCutFromTwentyThousandLayers) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::limits_test

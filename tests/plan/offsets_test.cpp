@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace prun::test {
+namespace prun::test::offsets_test {
 namespace {
 
 TEST(Offsets, ThingsThatConflictLieApartAndOthersTogether) {
@@ -33,4 +33,4 @@ TEST(Offsets, SomeLieAtZero) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::offsets_test

@@ -10,7 +10,7 @@
 #include "plan/proof/check_plan.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::overlap_test {
 namespace {
 
 std::string refusal(const std::function<void()>& body) {
@@ -122,8 +122,8 @@ TEST(Overlap, AnUpdateBeforeTheStepBeforeIsDoneIsFound) {
 TEST(Overlap, GradientsOfTwoStepsInOnePlaceAreFound) {
   const Assembly assembly = assembly_of(1);
   const std::string found = verdict_of(assembly, [](Plan& plan) {
-    for (Layout::Range& range : plan.layout.ranges)
-      for (Layout::Strided& gradients : range.instances[Region::gradient]) gradients.stride = 0;
+    for (prun::Layout::Range& range : plan.layout.ranges)
+      for (prun::Layout::Strided& gradients : range.instances[Region::gradient]) gradients.stride = 0;
   });
   EXPECT_NE(found, "(no error)");
 }
@@ -131,7 +131,7 @@ TEST(Overlap, GradientsOfTwoStepsInOnePlaceAreFound) {
 TEST(Overlap, NumbersOfTwoStepsInOnePlaceAreFound) {
   const Assembly assembly = assembly_of(1);
   const std::string found = verdict_of(assembly, [](Plan& plan) {
-    for (Layout::Range& range : plan.layout.ranges) range.in_flight.stride = 0;
+    for (prun::Layout::Range& range : plan.layout.ranges) range.in_flight.stride = 0;
   });
   EXPECT_NE(found, "(no error)");
 }
@@ -231,4 +231,4 @@ TEST(Stages, MicrobatchesOfTwoStepsInOnePlaceAreFound) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::overlap_test

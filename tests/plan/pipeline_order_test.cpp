@@ -12,7 +12,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/assemble/program_writer.hpp"
 
-namespace prun::test {
+namespace prun::test::pipeline_order_test {
 namespace {
 
 std::shared_ptr<ScheduleInterface> builtin(const std::string& name) {
@@ -481,4 +481,4 @@ TEST_F(WrongSchedule, AnyTwoCallsSwappedEitherEndOrAreRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::pipeline_order_test

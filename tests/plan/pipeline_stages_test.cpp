@@ -8,7 +8,7 @@
 
 #include "base/random.hpp"
 
-namespace prun::test {
+namespace prun::test::pipeline_stages_test {
 namespace {
 
 std::string refusal(const auto& body) {
@@ -81,4 +81,4 @@ TEST(Stages, AListIsTakenAsItIs) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::pipeline_stages_test

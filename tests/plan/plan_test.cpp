@@ -11,7 +11,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/lowering.hpp"
 
-namespace prun::test {
+namespace prun::test::plan_test {
 namespace {
 
 TEST(Offsets, NothingAliveOverlaps) {
@@ -262,4 +262,4 @@ TEST(Plan, FlopsFollowTheConvention) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::plan_test

@@ -7,7 +7,7 @@
 #include "plan/proof/check_ranks.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::ranks_test {
 namespace {
 
 struct Ranks : testing::Test {
@@ -128,4 +128,4 @@ TEST_F(StageRanks, AStageThatDoesNotWaitForWhatArrivesIsFound) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::ranks_test

@@ -8,7 +8,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 
-namespace prun::test {
+namespace prun::test::save_reads_test {
 namespace {
 
 const std::vector<std::string> saving = {"run.save_every=1", "batch.micro=1", "comm.default=meet"};
@@ -90,4 +90,4 @@ TEST(NoSaveReads, WhereNothingIsSavedOrAllIsCopied) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::save_reads_test

@@ -6,7 +6,7 @@
 
 #include "plan/proof/shadow_memory.hpp"
 
-namespace prun::test {
+namespace prun::test::shadow_memory_test {
 namespace {
 
 constexpr const char* fine = "";
@@ -28,9 +28,9 @@ class ShadowMemoryTest : public testing::Test {
     clocks.begin_step(0);
   }
 
-  static Layout layout_of_one_range() {
-    Layout layout;
-    Layout::Range& range = layout.ranges.emplace_back();
+  static prun::Layout layout_of_one_range() {
+    prun::Layout layout;
+    prun::Layout::Range& range = layout.ranges.emplace_back();
     range.memory.bytes[static_cast<std::size_t>(Region::slot)] = 1000;
     range.kept = 100;
     return layout;
@@ -64,7 +64,7 @@ class ShadowMemoryTest : public testing::Test {
     return read(at, size, content, exactly(content.version));
   }
 
-  Layout layout;
+  prun::Layout layout;
   QueueClocks clocks;
   ShadowMemory memory{layout, clocks, [](const Content& content) {
                         return content.value == none ? std::string("nothing")
@@ -251,4 +251,4 @@ TEST_F(ShadowMemoryTest, WaitsForWhatHasNotBegunAreRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::shadow_memory_test

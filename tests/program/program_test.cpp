@@ -6,7 +6,7 @@
 #include "prun/lowering.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::program_test {
 namespace {
 
 std::unique_ptr<Program> empty_program() {
@@ -326,4 +326,4 @@ TEST(Program, FrozenParametersHaveNoGradient) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::program_test

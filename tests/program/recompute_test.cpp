@@ -17,7 +17,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/lowering.hpp"
 
-namespace prun::test {
+namespace prun::test::recompute_test {
 namespace {
 
 std::string recompute_strategy(const std::string& options) {
@@ -433,4 +433,4 @@ TEST(RecomputeBudget, WhatCannotFitIsRefusedWithNumbers) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::recompute_test

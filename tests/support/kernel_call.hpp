@@ -119,8 +119,9 @@ struct InstructionSet {
   std::vector<KernelDef> kernels;
 };
 
-// Declares `list` (say, linear_kernels) of all three builds, and all_kernels(): those this machine can run.
-#define PRUN_TEST_KERNELS(list)                                                                    \
+// Declares `list` (say, linear_kernels) of all three builds, and in the namespace of the file all_kernels():
+// those this machine can run.
+#define PRUN_TEST_KERNELS(list, file)                                                              \
   namespace prun::cpu {                                                                            \
   namespace generic {                                                                              \
   std::vector<KernelDef> list();                                                                   \
@@ -132,12 +133,14 @@ struct InstructionSet {
   std::vector<KernelDef> list();                                                                   \
   }                                                                                                \
   }                                                                                                \
+  namespace prun::test::file {                                                                     \
   namespace {                                                                                      \
   std::vector<prun::test::InstructionSet> all_kernels() {                                          \
     std::vector<prun::test::InstructionSet> sets{{"generic", prun::cpu::generic::list()}};         \
     if (__builtin_cpu_supports("avx2")) sets.push_back({"avx2", prun::cpu::avx2::list()});         \
     if (__builtin_cpu_supports("avx512bw")) sets.push_back({"avx512", prun::cpu::avx512::list()}); \
     return sets;                                                                                   \
+  }                                                                                                \
   }                                                                                                \
   }
 

@@ -6,7 +6,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::agreement_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -119,4 +119,4 @@ TEST_F(Parts, OfOtherTensorsAreNotConfused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::agreement_test

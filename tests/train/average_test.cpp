@@ -12,7 +12,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::average_test {
 namespace {
 
 constexpr double decay = 0.8;
@@ -328,4 +328,4 @@ TEST_F(Average, IsEvaluatedAndExported) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::average_test

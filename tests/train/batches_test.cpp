@@ -8,7 +8,7 @@
 
 #include "prun/error.hpp"
 
-namespace prun {
+namespace prun::batches_test {
 namespace {
 
 constexpr std::int64_t seq = 6, samples = 100;
@@ -93,4 +93,4 @@ TEST(Batches, ATokenBeyondTheVocabularyIsNamedWhereverItStands) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::batches_test

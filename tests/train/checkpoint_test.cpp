@@ -17,7 +17,7 @@
 #include "support/temp_folder.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 
-namespace prun::test {
+namespace prun::test::checkpoint_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -687,4 +687,4 @@ TEST_F(Checkpoint, WhatHasChangedIsTold) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::checkpoint_test

@@ -7,7 +7,7 @@
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::documents_test {
 namespace {
 
 constexpr std::int32_t end_of_text = 7;
@@ -99,4 +99,4 @@ TEST(Documents, WhatCannotTellThemApartIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::documents_test

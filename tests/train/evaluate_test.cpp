@@ -14,7 +14,7 @@
 #include "train/loop/preflight.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::evaluate_test {
 namespace {
 
 const std::vector<std::string> exact =
@@ -289,4 +289,4 @@ TEST(Evaluate, ThroughPinnedMemoryAsWell) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::evaluate_test

@@ -18,7 +18,7 @@
 #include "train/checkpoint/settings.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::generate_test {
 namespace {
 
 using Numbers = std::vector<double>;
@@ -369,4 +369,4 @@ TEST(CheckpointRecipe, TextFromSettingsGivesTheSameSettings) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::generate_test

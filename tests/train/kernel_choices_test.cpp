@@ -10,7 +10,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::kernel_choices_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -94,4 +94,4 @@ TEST(KernelChoices, ARankOfAnyLayoutHasItsOwnLinesFirst) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::kernel_choices_test

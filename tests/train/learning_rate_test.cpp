@@ -8,7 +8,7 @@
 
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::learning_rate_test {
 namespace {
 
 // Of a run of 100 steps whose peak is 0.5.
@@ -149,4 +149,4 @@ TEST(LearningRate, AWarmupAsLongAsTheScheduleEndsAtOnce) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::learning_rate_test

@@ -11,7 +11,7 @@
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::loss_scale_test {
 namespace {
 
 // ---------------------------------------------------------------- how it moves
@@ -393,4 +393,4 @@ TEST(LossScaleRefusals, SayWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::loss_scale_test

@@ -12,7 +12,7 @@
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::losses_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -185,4 +185,4 @@ TEST(LossParts, StandInTheLog) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::losses_test

@@ -7,7 +7,7 @@
 #include "train/assemble/masked_tokens.hpp"
 #include "train/loop/samples.hpp"
 
-namespace prun::test {
+namespace prun::test::masked_test {
 namespace {
 
 constexpr std::int32_t vocab = 50, mask = 49;
@@ -106,4 +106,4 @@ TEST(MaskedTokens, AModelAndItsDataFit) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::masked_test

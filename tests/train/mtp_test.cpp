@@ -11,7 +11,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/trainer.hpp"
 
-namespace prun::test {
+namespace prun::test::mtp_test {
 namespace {
 
 using Row = std::vector<double>;
@@ -334,4 +334,4 @@ TEST_P(Further, IsLeftOutOfWhatDoesNotTrain) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::mtp_test

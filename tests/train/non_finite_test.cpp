@@ -6,7 +6,7 @@
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::non_finite_test {
 namespace {
 
 // Samples of a step, and the one that spoils step 3.
@@ -59,4 +59,4 @@ INSTANTIATE_TEST_SUITE_P(Layouts, NonFinite,
                          });
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::non_finite_test

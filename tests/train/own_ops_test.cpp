@@ -3,7 +3,7 @@
 
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::own_ops_test {
 namespace {
 
 constexpr const char* ops = "[plugins]\nops = ['own-ops']\n";
@@ -35,4 +35,4 @@ TEST(OwnOps, AnExchangeOfOnesOwnGivesTheSameBits) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::own_ops_test

@@ -15,7 +15,7 @@
 #include "train/loop/run_length.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::ramp_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -383,4 +383,4 @@ TEST(RampAlone, TheLogHasTheTokensOfEachStep) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::ramp_test

@@ -9,7 +9,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::recompute_test {
 namespace {
 
 std::vector<double> numbers_of(const std::vector<std::string>& sets, const std::string& more) {
@@ -124,4 +124,4 @@ TEST(Recompute, ExchangesRunAgainWithTheSameBits) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::recompute_test

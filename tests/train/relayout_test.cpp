@@ -11,7 +11,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::relayout_test {
 namespace {
 
 constexpr const char* data = "[[strategy]]\nplugin = 'data'\naxis = 'dp'\n";
@@ -273,4 +273,4 @@ TEST_F(EightBits, ASplitWithinABlockIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::relayout_test

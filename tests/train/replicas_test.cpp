@@ -9,7 +9,7 @@
 #include "support/temp_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::replicas_test {
 namespace {
 
 // Flips a bit of what a rank holds of a tensor, by its full name.
@@ -183,4 +183,4 @@ TEST(ReplicasDiffer, NobodyComparesWhereTheRecipeDoesNotWantIt) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::replicas_test

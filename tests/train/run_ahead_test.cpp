@@ -12,7 +12,7 @@
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::run_ahead_test {
 namespace {
 
 constexpr int samples = 8, spoilt_step = 3, spoilt_sample = (spoilt_step - 1) * samples + 5, steps = 6;
@@ -267,4 +267,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, RunsAhead, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::run_ahead_test

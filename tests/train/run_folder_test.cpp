@@ -13,7 +13,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
-namespace prun::test {
+namespace prun::test::run_folder_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,4 +206,4 @@ TEST_F(RunFolder, OneThatGoesAwayIsNoticed) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::run_folder_test

@@ -11,7 +11,7 @@
 
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::samples_test {
 namespace {
 
 constexpr std::int64_t seq = 2;
@@ -195,4 +195,4 @@ TEST(OpenData, WhatCannotBeValidatedOnIsRefused) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::samples_test

@@ -8,7 +8,7 @@
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::saver_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,4 +118,4 @@ INSTANTIATE_TEST_SUITE_P(Devices, Saver, testing::ValuesIn(targets()),
                          [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::saver_test

@@ -6,7 +6,7 @@
 #include "convert/hostile_words.hpp"
 #include "support/assembly_fixture.hpp"
 
-namespace prun::test {
+namespace prun::test::settings_test {
 namespace {
 
 TEST(Settings, TextsOfARecipeComeBack) {
@@ -56,4 +56,4 @@ TEST(Settings, KeysStayKeys) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::settings_test

@@ -6,7 +6,7 @@
 #include "train/assemble/corrupted_spans.hpp"
 #include "train/loop/samples.hpp"
 
-namespace prun::test {
+namespace prun::test::spans_test {
 namespace {
 
 constexpr std::int32_t first_span = 99, end = 1, start = 0;
@@ -105,4 +105,4 @@ TEST(CorruptedSpans, AModelAndItsDataFit) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::spans_test

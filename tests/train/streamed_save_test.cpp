@@ -15,7 +15,7 @@
 #include "train/checkpoint/piece_ring.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::streamed_save_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,4 +206,4 @@ TEST(StreamedThroughLittle, FilesAreThoseOfACopy) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::streamed_save_test

@@ -10,7 +10,7 @@
 #include "support/token_file.hpp"
 #include "train/loop/training_run.hpp"
 
-namespace prun::test {
+namespace prun::test::train_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -208,4 +208,4 @@ TEST(Run, WhatTheDeviceDrawsIsInTheLog) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::train_test

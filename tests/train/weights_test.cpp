@@ -12,7 +12,7 @@
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
-namespace prun::test {
+namespace prun::test::weights_test {
 namespace {
 
 template <class T>
@@ -84,4 +84,4 @@ TEST(InitialValues, AreTheSameWhereRanksHoldParts) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::weights_test
