@@ -14,6 +14,9 @@ namespace prun {
 // Digests pieces of any size; hex() ends it.
 class Sha256 {
  public:
+  // `in_hardware` says that the processor's instructions may be used, if it has any.
+  explicit Sha256(bool in_hardware = true) : in_hardware_(in_hardware) {}
+
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text) { update(std::as_bytes(std::span(text))); }
 
@@ -26,6 +29,7 @@ class Sha256 {
   void absorb(const std::byte* block);
   void pad();
 
+  bool in_hardware_;
   std::array<std::uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::array<std::byte, block_size> pending_ = {};

@@ -35,6 +35,16 @@ TEST(Sha256, DoesNotDependOnHowTheTextIsCut) {
   }
 }
 
+TEST(Sha256, IsTheSameWithAndWithoutTheProcessorsHelp) {
+  std::string text;
+  for (int i = 0; i < 1000; ++i) {
+    Sha256 plain(false);
+    plain.update(text);
+    ASSERT_EQ(plain.hex(), sha256_hex(text)) << text.size();
+    text += static_cast<char>(i * 37 + i / 7);
+  }
+}
+
 TEST(Sha256, ReadsAFileWhole) {
   const test::TempFolder folder;
   test::write_file(folder.path() / "a", std::string(1000000, 'a'));
