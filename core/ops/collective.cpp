@@ -159,15 +159,34 @@ struct ReduceScatterMax {
 };
 
 // Changes the dimension that a value is sharded on: each rank has `to` whole for its part of `dim`, and gets
-// `dim` whole for its part of `to`.
+// `dim` whole for its part of `to`. With `direct` it lies as its blocks would.
 struct AllToAll {
   static constexpr const char* kind = "all_to_all";
-  static constexpr const char* help = "blocks along `to` of a part of `dim` become blocks along `dim`";
+  static constexpr const char* help =
+      "blocks along `to` of a part of `dim` become blocks along `dim`, as they lie if `direct`";
   static constexpr OperandDef operands[] = {{"blocks"}, {"swapped", Access::write}};
   static constexpr AttrDef attrs[] = {int_attr("axis", 0), int_attr("dim", 0), int_attr("parts", 1),
-                                      int_attr("to", 1)};
+                                      int_attr("to", 1), later(int_attr("direct", 0))};
   static constexpr OpExchange exchange{CommKind::all_to_all};
   static void rule(OpShape& s) {
+    if (s.attrs[4].i != 0)
+      between_values(s);
+    else
+      between_blocks(s);
+    s.pass_partial({0});
+    s.pass_maximum({0});
+  }
+
+ private:
+  static void between_values(OpShape& s) {
+    const std::int64_t dim = s.attrs[1].i, to = s.attrs[3].i, rank = s.operand[0].rank;
+    require(dim >= 0 && dim < rank && to >= 0 && to < rank && dim != to, "dimensions ", dim, " and ", to,
+            " of ", rank);
+    s.like(1, 0);
+    s.whole(s.operand[0].dims[dim].name);
+    s.whole(s.operand[0].dims[to].name);
+  }
+  static void between_blocks(OpShape& s) {
     const std::int64_t dim = s.attrs[1].i, parts = s.attrs[2].i, to = s.attrs[3].i;
     OperandShape x = s.operand[0];
     const auto is_one = [&](std::int64_t d) { return d >= 0 && d + 1 < x.rank; };
@@ -179,8 +198,6 @@ struct AllToAll {
     s.output(1, x.dtype, x.dims, x.rank);
     s.whole(x.dims[dim + 1].name);
     s.whole(x.dims[to + 1].name);
-    s.pass_partial({0});
-    s.pass_maximum({0});
   }
 };
 

@@ -1,6 +1,8 @@
 #include "placement/direct_exchanges.hpp"
 
 #include <map>
+#include <string_view>
+#include <vector>
 
 namespace prun {
 namespace {
@@ -10,19 +12,64 @@ constexpr std::int64_t least_bytes = std::int64_t{1} << 20;
 
 class Rewriter {
  public:
+  using Users = std::map<Id, std::vector<Id>>;
+
   explicit Rewriter(Program& program) : program_(program) {}
 
   void run(Id segment) {
-    std::map<Id, std::vector<Id>> users;  // users of a value: ops, the one that writes it first
+    Users users;  // users of a value: ops, the one that writes it first
     for (const std::vector<Id>& function : program_.segment(segment).functions)
       for (const Id op : function)
         for (const Id value : program_.op(op).operands)
           if (value != none) users[value].push_back(op);
+    const std::vector<Swap> swaps = swaps_in_order(users);
     std::erase_if(users, [&](const auto& entry) { return !is_between(entry.second); });
+    for (const Swap& swap : swaps) join(swap);
     for (const auto& [blocks, ops] : users) join(blocks, ops[0], ops[1]);
   }
 
  private:
+  // Describes an all-to-all, the copies on both sides of it, and what is between them.
+  struct Swap {
+    Id block, exchange, unblock, blocks, swapped;
+  };
+
+  // Returns the all-to-alls between copies that would leave all bytes in order.
+  std::vector<Swap> swaps_in_order(const Users& users) const {
+    std::vector<Swap> swaps;
+    for (const auto& [blocks, ops] : users) {
+      if (ops.size() != 2 || !is(ops[1], "all_to_all") || !copies_in_order(ops[0], "block", 0)) continue;
+      const Id swapped = program_.op(ops[1]).operands[1];
+      const std::vector<Id>& behind = users.at(swapped);
+      if (behind.size() != 2 || !copies_in_order(behind[1], "unblock", 1)) continue;
+      if (program_.op(ops[0]).function == program_.op(behind[1]).function)
+        swaps.push_back({ops[0], ops[1], behind[1], blocks, swapped});
+    }
+    return swaps;
+  }
+
+  bool is(Id op, std::string_view kind) const { return program_.op(op).kind() == kind; }
+
+  // Says whether the op makes blocks, or a value of blocks, without moving a byte; operand `value` is the one
+  // that is no blocks.
+  bool copies_in_order(Id op, std::string_view kind, std::size_t value) const {
+    return is(op, kind) && places_before(program_.op(op).operands[value],
+                                         static_cast<std::size_t>(program_.attr(op, "dim"))) == 1;
+  }
+
+  void join(const Swap& swap) {
+    const Op from = program_.op(swap.block), to = program_.op(swap.unblock);
+    const AttrValue attrs[] = {{"axis", program_.attr(swap.exchange, "axis")},
+                               {"dim", program_.attr(swap.exchange, "dim")},
+                               {"parts", program_.attr(swap.exchange, "parts")},
+                               {"to", program_.attr(swap.exchange, "to")},
+                               {"direct", 1}};
+    program_.add_op(from.segment, from.function, Part::input, "all_to_all",
+                    {from.operands[0], to.operands[1]}, attrs, swap.exchange);
+    for (const Id op : {swap.block, swap.exchange, swap.unblock}) program_.erase_op(op);
+    for (const Id between : {swap.blocks, swap.swapped}) program_.forget_value(between);
+  }
+
   // Says whether a value that these ops use is only the blocks of an exchange.
   bool is_between(const std::vector<Id>& ops) const {
     if (ops.size() != 2) return false;
@@ -51,10 +98,16 @@ class Rewriter {
 
   // Says whether the blocks lie well, judged by the part of one rank.
   bool lies_well(Id part, std::size_t dim) const {
-    const std::vector<Dim> dims = program_.local_dims(part);
-    std::int64_t pieces = 1;
-    for (std::size_t i = 0; i < dim; ++i) pieces *= dims[i].extent;
+    const std::int64_t pieces = places_before(part, dim);
     return pieces == 1 || program_.local_bytes(part) >= pieces * least_bytes;
+  }
+
+  // Counts the places of what a rank has of a value in the dimensions before that one.
+  std::int64_t places_before(Id value, std::size_t dim) const {
+    const std::vector<Dim> dims = program_.local_dims(value);
+    std::int64_t places = 1;
+    for (std::size_t i = 0; i < dim; ++i) places *= dims[i].extent;
+    return places;
   }
 
   Program& program_;

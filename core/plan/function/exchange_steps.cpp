@@ -29,10 +29,10 @@ void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const
 }
 
 // Returns the number of pieces: a value that is exchanged as it lies, along a dimension, has as many as there
-// are places before that dimension.
+// are places before that dimension. Of an all-to-all, what goes to a rank is always one piece.
 std::int64_t pieces_of(const Program& program, const Op& op, Id id, const OperandShape& in) {
   std::int64_t pieces = 1;
-  if (op.has_attr("direct") && program.attr(id, "direct") != 0)
+  if (op.exchange()->kind != CommKind::all_to_all && op.has_attr("direct") && program.attr(id, "direct") != 0)
     for (auto dim = static_cast<std::int64_t>(program.attr(id, "dim")); dim-- > 0;)
       pieces *= in.dims[dim].extent;
   return pieces;
