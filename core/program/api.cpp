@@ -3,6 +3,7 @@
 
 #include "program/passes.hpp"
 #include "program/recompute.hpp"
+#include "program/step.hpp"
 #include "program/step_program.hpp"
 
 namespace prun {
@@ -25,7 +26,10 @@ Status add_untrained(void* p, Id segment, const ParameterSpec* spec, Id* result)
   return guard([&] { *result = of(p).add_untrained(segment, *spec); });
 }
 Status add_tally(void* p, Id segment, Text name, Array<Dim> dims, Id* result) {
-  return guard([&] { *result = of(p).add_tally(segment, name.view(), span(dims)); });
+  return guard([&] {
+    *result = of(p).add_tally(segment, name.view(), span(dims));
+    frame_late_tally(of(p), *result);
+  });
 }
 Status tie(void* p, Id segment, Id parameter, Id* result) {
   return guard([&] { *result = of(p).use_parameter(segment, parameter); });

@@ -45,6 +45,12 @@ void add_copy(Program& program, FunctionKind function, Id from, Id to) {
   program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
 }
 
+// Masks a step that needed more than was planned for: what it computed lacks something.
+void mask_beyond(Program& program, Id total, Id before) {
+  program.add_op(program.step_segment(), FunctionKind::finish, Part::input, "halt_beyond",
+                 {total, program.runtime("halt")}, {}, before);
+}
+
 // Sums what ops have counted over all ranks once the step is finished, and reports it to the host then.
 void add_tally(Program& program, Id tally) {
   const Id step = program.step_segment();
@@ -52,8 +58,11 @@ void add_tally(Program& program, Id tally) {
   Value whole = program.value(tally);
   whole.name += ".total";
   whole.tally = false;
+  const bool bounds = is_bound(program.value(tally));
   const Id total = program.add_value(std::move(whole));
-  program.add_op(step, FunctionKind::finish, Part::input, "total", {tally, total}, {});
+  const Id before = bounds ? program.segment(step).ops(FunctionKind::finish).front() : none;
+  program.add_op(step, FunctionKind::finish, Part::input, "total", {tally, total}, {}, before);
+  if (bounds) mask_beyond(program, total, before);
   Value reported = program.value(tally);
   reported.name += out;
   reported.role = Role::staging;
@@ -102,6 +111,12 @@ std::vector<Id> operands_of_logits(const Program& program, const Op& head) {
 }
 
 }  // namespace
+
+bool is_bound(const Value& tally) { return tally.dims.back().name == bound_dim; }
+
+void frame_late_tally(Program& program, Id tally) {
+  if (!program.segment(program.step_segment()).ops(FunctionKind::finish).empty()) add_tally(program, tally);
+}
 
 Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted) {
   const Id scalar = program.runtime(name);

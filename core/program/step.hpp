@@ -14,6 +14,14 @@ struct StepOptions {
 };
 void add_step(Program& program, const StepOptions& options);
 
+// A tally whose last dimension has this name holds, by layer, the most that was needed of something and as
+// much as was planned for it: a step that needed more than that is not kept.
+inline constexpr const char* bound_dim = "bound";
+bool is_bound(const Value& tally);
+
+// Frames a tally that is declared behind add_step, by a strategy.
+void frame_late_tally(Program& program, Id tally);
+
 // Adds a runtime number that the host stages before each step; a number that each rank `counted` for itself
 // is a partial sum.
 Id add_staged_scalar(Program& program, const char* name, std::vector<Name> counted);

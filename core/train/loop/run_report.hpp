@@ -31,6 +31,8 @@ StepInfo step_info(const Trainer& trainer, const StepResult& result, double seco
 // with the command that goes on.
 std::string other_batch_text(const Trainer& trainer);
 std::string stopped_text(const Trainer& trainer, const std::string& resume_command);
+// Says what the step needed more of than was planned for, by the layer that needed most; empty if it did not.
+std::string beyond_text(std::int64_t step, const StepResult& result);
 // Says that the update of a step was masked, and why.
 std::string non_finite_text(std::int64_t step, const StepResult& result);
 
@@ -40,6 +42,8 @@ std::string scale_text(double before, double next);
 // These end the run because of that: the first one since the scale cannot fall.
 [[noreturn]] void throw_scale_spent(const std::string& what, double scale);
 [[noreturn]] void throw_diverged(const Program& program, const std::string& what);
+// This ends the run since a step went beyond what was planned.
+[[noreturn]] void throw_beyond(const Program& program, const std::string& what);
 
 // Counts time for which training paused and which was not reported.
 class StandStillTime {

@@ -92,7 +92,7 @@ double StepStaging::read_scalar(std::int64_t number, Id id) const {
 StepTally StepStaging::read_tally(std::int64_t step, const StagedValues::Tally& tally) const {
   const Value& sum = assembly_.program().value(tally.sum);
   const auto* const begin = reinterpret_cast<const double*>(memory_.staged(tally.reported, step, 0));
-  StepTally read{sum.name, sum.dims.front().extent, {begin, begin + sum.elements()}};
+  StepTally read{sum.name, sum.dims.front().extent, {begin, begin + sum.elements()}, is_bound(sum)};
   if (sum.dims.back().name == per_target)
     for (double& number : read.numbers) number /= read_scalar(step, values_.all_counted);
   return read;

@@ -20,6 +20,7 @@ struct StepTally {
   std::string name;
   std::int64_t layers = 0;
   std::vector<double> numbers;
+  bool bounds = false;  // numbers are, by layer, what was needed and what was planned for
 };
 
 struct StepResult {

@@ -155,7 +155,9 @@ class Run {
     observers_.event(EventKind::failed, what);
     finish_save();
     if (result.scale_spent) throw_scale_spent(what, result.loss_scale);
-    throw_diverged(trainer_.assembly().program(), what);
+    const Program& program = trainer_.assembly().program();
+    if (!beyond_text(trainer_.progress().step, result).empty()) throw_beyond(program, what);
+    throw_diverged(program, what);
   }
 
   void compare() {
