@@ -9,7 +9,7 @@
 namespace prun {
 namespace {
 
-constexpr std::string_view batch_model[] = {"batch", "model"};
+constexpr std::string_view batch_model_sequence[] = {"batch", "model", "sequence"};
 constexpr std::string_view yes_no[] = {"yes", "no"};
 constexpr std::string_view exactness[] = {"exact", "rounds", "changes"};
 constexpr std::string_view axis_kinds[] = {"own", "batch"};
@@ -86,10 +86,24 @@ constexpr TraitRule rules[] = {
      "each"},
     {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
-    {"strategy", "splits", TraitForm::list, batch_model, false,
+    {"strategy", "splits", TraitForm::list, batch_model_sequence, false,
      "batch: it splits the batch over its axis, so batch.global is counted for that many ranks; model: it "
      "splits "
-     "the model over its axis, which prun offers where a plan does not fit"},
+     "the model over its axis, which prun offers where a plan does not fit; sequence: it splits sequences "
+     "over its axis from beginning to end"},
+    {"strategy",
+     "over_batch",
+     TraitForm::settings,
+     {},
+     false,
+     "Settings of its options that are for ranks with different sequences: its option axis names one axis "
+     "then, over which another strategy splits the batch, and none splits sequences"},
+    {"strategy",
+     "untrained",
+     TraitForm::settings,
+     {},
+     false,
+     "Settings of its options that programs take which evaluate or make text, whatever the recipe says"},
     {"strategy",
      "frees",
      TraitForm::settings,

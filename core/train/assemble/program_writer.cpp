@@ -20,6 +20,7 @@
 #include "train/assemble/parameter_groups.hpp"
 #include "train/assemble/recipe_checks.hpp"
 #include "train/assemble/tiers.hpp"
+#include "train/assemble/trait_settings.hpp"
 
 namespace prun {
 
@@ -227,7 +228,8 @@ GradientParts ProgramWriter::gradient_parts() const {
 }
 
 void ProgramWriter::apply_strategies(std::string_view phase) {
-  for (const RecipeSection& section : recipe_.strategies()) {
+  const Recipe recipe = purpose_ == Purpose::training ? recipe_ : with_untrained_settings(recipe_, plugins_);
+  for (const RecipeSection& section : recipe.strategies()) {
     const PluginNote& note = plugins_.note("strategy", section.plugin());
     if (trait_of(note, "phase") != phase) continue;
     if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;

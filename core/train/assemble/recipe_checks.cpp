@@ -13,6 +13,7 @@
 #include "train/assemble/masked_tokens.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
+#include "train/assemble/trait_settings.hpp"
 
 namespace prun {
 namespace {
@@ -117,6 +118,7 @@ void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& pr
         problems.add(recipe.problem(
             section.path() + ".plugin",
             detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'")));
+    check_over_batch(recipe, plugins, section, problems);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/forecast.hpp"
 #include "train/assemble/plan_maker.hpp"
+#include "train/assemble/trait_settings.hpp"
 
 namespace prun {
 namespace {
@@ -40,17 +41,6 @@ struct Candidate {
   bool exact = true;
   std::set<std::size_t> groups = {};  // groups that it belongs to
 };
-
-// Parses "stage:1, stage:2" of a trait.
-std::vector<std::pair<std::string, std::string>> settings_in(std::string_view trait) {
-  std::vector<std::pair<std::string, std::string>> settings;
-  for (const std::string_view item : split(trait, ',')) {
-    const std::size_t colon = item.find(':');
-    if (colon != std::string_view::npos)
-      settings.emplace_back(trim(item.substr(0, colon)), trim(item.substr(colon + 1)));
-  }
-  return settings;
-}
 
 // Collects candidates of a recipe in groups: each group has the steps of one thing, its weakest step first.
 class Candidates {

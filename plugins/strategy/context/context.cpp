@@ -44,7 +44,7 @@ class ContextParallel final : public Strategy {
 PRUN_PLUGIN(
     strategy, prun::ContextParallel, "context", "0.2.0",
     "Splits each sequence over an axis of the mesh, attention by its queries or its heads",
-    "phase=shard; splits=model; axis=own; timed=method; tune=exact; "
+    "phase=shard; splits=model, sequence; axis=own; timed=method; tune=exact; "
     "varies=method:gather|ulysses, pieces:1|2|4; also=cp,context_parallel,ring_attention,ulysses",
     "axis    | string | cp | | Axis of the mesh to split sequences over\n"
     "method  | choice | gather | gather,ulysses,auto | Attention of a rank: gather: its queries to the "
