@@ -7,6 +7,10 @@
 // have are summands. Backward keeps x, the choices and, in the device's own order of rows, `kept`: what went
 // into the activations; where that is left out, it computes it again. Its halves are apart, so that a
 // schedule may move the weights' gradients; experts_grads is for devices that do both in one.
+//
+// x may also be rows that ranks have sent each other (core/ops/rows.cpp): [experts, batch, rows, hidden], its
+// choices and weights alike. They lie where their experts do, so that nothing is a summand of other ranks,
+// and nothing is kept of them.
 #include <algorithm>
 #include <vector>
 
@@ -16,30 +20,42 @@
 namespace prun {
 namespace {
 
-// This counts the experts of all ranks: a rank's part of the work follows from it.
-constexpr AttrDef experts_attr[] = {int_attr("experts", 0)};
+// `experts` counts those of all ranks: a rank's part of the work follows from it. Of rows, some are empty:
+// those of a sequence come from so many `positions`.
+constexpr AttrDef experts_attr[] = {int_attr("experts", 0), later(int_attr("positions", 0))};
+
+// Says whether x is rows that were sent.
+bool are_rows(const OpShape& s) { return s.operand[0].rank == 4; }
 
 void check_experts(const OpShape& s, const char* op) {
   const OperandShape &x = s.operand[0], &index = s.operand[1], &weight = s.operand[2], &up = s.operand[3],
                      &down = s.operand[4];
-  require(x.rank == 3 && up.rank == 4 && down.rank == 3 && up.dims[1].extent == 2 &&
-              up.dims[0] == down.dims[0] && up.dims[2] == down.dims[2] && up.dims[3] == x.dims[2] &&
-              down.dims[1] == x.dims[2],
+  const int last = x.rank - 1;
+  require((x.rank == 3 || (x.rank == 4 && x.dims[0].name == up.dims[0].name)) && up.rank == 4 &&
+              down.rank == 3 && up.dims[1].extent == 2 && up.dims[0] == down.dims[0] &&
+              up.dims[2] == down.dims[2] && up.dims[3] == x.dims[last] && down.dims[1] == x.dims[last],
           op, " takes x [batch, seq, hidden], up [experts, 2, ffn, hidden] and down [experts, hidden, ffn]");
-  bool chosen = index.rank == 3 && weight.rank == 3 && index.dtype == DType::i32 &&
+  bool chosen = index.rank == x.rank && weight.rank == x.rank && index.dtype == DType::i32 &&
                 weight.dtype == OpShape::statistics(x.dtype);
-  for (int i = 0; chosen && i < 3; ++i)
-    chosen = index.dims[i] == weight.dims[i] && (i == 2 || index.dims[i] == x.dims[i]);
+  for (int i = 0; chosen && i <= last; ++i)
+    chosen = index.dims[i] == weight.dims[i] && (i == last || index.dims[i] == x.dims[i]);
   require(chosen, op, " takes i32 choices [batch, seq, choice] and weights alike, in fp32 or fp64");
 }
 
 // Marks what all of them have in common: an expert goes before the batch, since its weights stay where they
 // are.
 void mark(OpShape& s) {
-  s.whole(s.operand[0].dims[2].name);
-  s.whole(s.operand[1].dims[2].name);
+  const int last = s.operand[0].rank - 1;
+  s.whole(s.operand[0].dims[last].name);
+  s.whole(s.operand[1].dims[last].name);
   s.whole(s.operand[3].dims[1].name);
   s.prefer(s.operand[3].dims[0].name);
+}
+
+// Marks what a position's result is summed over. Rows lie where their experts do.
+void sum_results(OpShape& s) {
+  if (!are_rows(s)) s.sum(s.operand[3].dims[0].name);
+  s.sum(s.operand[3].dims[2].name);
 }
 
 // Gives what went into the activations its shape: there is room for the rows of all choices, two values for
@@ -55,17 +71,29 @@ void set_kept(OpShape& s, int i) {
 void check_kept(OpShape& s, int i, const char* op) {
   const OperandShape given = s.operand[i];
   if (!given.present) return;
+  require(!are_rows(s), op, " keeps nothing of rows that were sent");
   set_kept(s, i);
   const OperandShape& right = s.operand[i];
   require(given.rank == 4 && given.dtype == right.dtype && std::equal(given.dims, given.dims + 4, right.dims),
           op, " takes what experts kept [batch, seq, 2 * choice, ffn], of the type of x");
 }
 
-// Counts `products` with up and down each, for the rows that are expected here.
+// Returns the choices that are expected of an expert. Rows that were sent have some of their positions'
+// choices; there are as many in all as the positions make.
+double choices_of_expert(const OpShape& s) {
+  const OperandShape& index = s.operand[1];
+  const std::int64_t all = s.attrs[0].i > 0 ? s.attrs[0].i : s.operand[3].dims[0].extent;
+  const double here = static_cast<double>(index.elements()) / static_cast<double>(all);
+  if (!are_rows(s)) return here;
+  const std::int64_t rows = index.dims[2].extent, positions = s.attrs[1].i > 0 ? s.attrs[1].i : rows;
+  return here / static_cast<double>(index.dims[0].extent) * static_cast<double>(positions) /
+         static_cast<double>(rows);
+}
+
+// Counts `products` with up and down each, for the choices that are expected here.
 double flops(const OpShape& s, double up_products, double down_products) {
-  const OperandShape &index = s.operand[1], &up = s.operand[3], &down = s.operand[4];
-  const std::int64_t all = s.attrs[0].i > 0 ? s.attrs[0].i : up.dims[0].extent;
-  const double rows = static_cast<double>(index.elements()) / static_cast<double>(all);
+  const OperandShape &up = s.operand[3], &down = s.operand[4];
+  const double rows = choices_of_expert(s);
   return 2 * rows *
          (up_products * static_cast<double>(up.elements()) +
           down_products * static_cast<double>(down.elements()));
@@ -77,21 +105,23 @@ struct Experts {
   static constexpr const char* help = "the MLPs that each position has chosen, weighted and added up";
   static constexpr OperandDef operands[] = {
       {"x"}, {"index"}, {"weight"}, {"up"}, {"down"}, {"y", Access::write}, {"kept", Access::write, true}};
-  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static constexpr const AttrDef (&attrs)[2] = experts_attr;
   static void rule(OpShape& s) {
     check_experts(s, kind);
     s.like(5, 0);
-    set_kept(s, 6);
-    s.sum(s.operand[3].dims[0].name);
-    s.sum(s.operand[3].dims[2].name);
+    if (are_rows(s))
+      check_kept(s, 6, kind);
+    else
+      set_kept(s, 6);
+    sum_results(s);
     mark(s);
   }
   static void gradient(const Gradient& g) {
-    const AttrValue all{"experts", g.attr("experts")};
+    const AttrValue all{"experts", g.attr("experts")}, positions{"positions", g.attr("positions")};
     const Id x = g.operand(0), index = g.operand(1), weight = g.operand(2), up = g.operand(3),
              down = g.operand(4), dy = g.arrived(5), kept = g.keep(6);
-    g.inputs({0, 2}, "experts_grad", {x, index, weight, up, down, dy, kept}, {all});
-    g.weight({3, 4}, "experts_weight_grad", {x, index, weight, up, down, dy, kept}, {all});
+    g.inputs({0, 2}, "experts_grad", {x, index, weight, up, down, dy, kept}, {all, positions});
+    g.weight({3, 4}, "experts_weight_grad", {x, index, weight, up, down, dy, kept}, {all, positions});
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = flops(s, 1, 1); }
 };
@@ -104,10 +134,10 @@ void rule_of_gradients(OpShape& s, const char* op, bool inputs, bool weights) {
   if (inputs) {
     s.like(7, 0);
     s.like(8, 2);
-    s.sum(s.operand[3].dims[0].name);
-    s.sum(s.operand[3].dims[2].name);
+    sum_results(s);
   }
-  if (weights) s.sum(0, 0, 2);
+  const int batch = are_rows(s) ? 1 : 0;
+  if (weights) s.sum(0, batch, batch + 2);
   mark(s);
 }
 
@@ -132,7 +162,7 @@ struct ExpertsGrad {
                                             {.name = "kept", .optional = true},
                                             {"dx", Access::write},
                                             {"dweight", Access::write}};
-  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static constexpr const AttrDef (&attrs)[2] = experts_attr;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, true, false); }
   static void cost(const OpShape& s, OpCost& c) { cost_of(s, c, 1, 1, 0); }
 };
@@ -149,7 +179,7 @@ struct ExpertsWeightGrad {
                                             {.name = "kept", .optional = true},
                                             {"dup", Access::update, true},
                                             {"ddown", Access::update, true}};
-  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static constexpr const AttrDef (&attrs)[2] = experts_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, false, true); }
   // This needs the activations' gradients as well.
@@ -170,7 +200,7 @@ struct ExpertsGrads {
                                             {"dweight", Access::write},
                                             {"dup", Access::update, true},
                                             {"ddown", Access::update, true}};
-  static constexpr const AttrDef (&attrs)[1] = experts_attr;
+  static constexpr const AttrDef (&attrs)[2] = experts_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { rule_of_gradients(s, kind, true, true); }
   static void cost(const OpShape& s, OpCost& c) { cost_of(s, c, 2, 2, 0); }

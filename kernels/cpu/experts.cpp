@@ -28,17 +28,14 @@ struct Sizes {
   }
   static Sizes of(const KernelArgs& args) {
     const Tensor &x = args.operands[0], &up = args.operands[3];
-    return {x.outer(1), args.operands[1].dim[2],      up.dim[0], up.dim[3],
+    return {x.outer(1), args.operands[1].inner(1),    up.dim[0], up.dim[3],
             up.dim[2],  x.dtype == DType::f64 ? 8 : 4};
   }
   static Sizes of(const OpShape& s) {
-    const OperandShape &x = s.operand[0], &up = s.operand[3];
-    return {x.dims[0].extent * x.dims[1].extent,
-            s.operand[1].dims[2].extent,
-            up.dims[0].extent,
-            up.dims[3].extent,
-            up.dims[2].extent,
-            x.dtype == DType::f64 ? 8 : 4};
+    const OperandShape &x = s.operand[0], &index = s.operand[1], &up = s.operand[3];
+    const std::int64_t choices = index.dims[index.rank - 1].extent;
+    return {index.elements() / choices, choices,           up.dims[0].extent,
+            up.dims[3].extent,          up.dims[2].extent, x.dtype == DType::f64 ? 8 : 4};
   }
   std::int64_t rows() const { return piece * choices; }
 };

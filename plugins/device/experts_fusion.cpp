@@ -30,11 +30,11 @@ std::vector<Id> input_halves(const Segment& segment, FunctionKind kind) {
 void fuse(ProgramRef program, Id op, Id other) {
   const std::vector<Id> input(program.op(op).operands.begin(), program.op(op).operands.end());
   const Array<Id> weight = program.op(other).operands;
-  const double experts = program.attr(op, "experts");
+  const double experts = program.attr(op, "experts"), positions = program.attr(op, "positions");
   program.replace_op(op, "experts_grads",
                      {input[0], input[1], input[2], input[3], input[4], input[5], input[6], input[7],
                       input[8], weight.data[7], weight.data[8]},
-                     {{"experts", experts}});
+                     {{"experts", experts}, {"positions", positions}});
   program.erase(other);
 }
 

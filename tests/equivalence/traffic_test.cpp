@@ -352,6 +352,23 @@ TEST(Traffic, PositionsComeTogetherForExpertsAndTheirGradientsStay) {
       }
 }
 
+TEST(Traffic, PositionsGoToTheRanksOfTheirExpertsAlone) {
+  for (const std::int64_t dp : {2, 4})
+    for (const std::int64_t microbatches : {1, 3})
+      for (const double rows : {1.25, 9.0}) {
+        Sizes s = over_dp(llama, dp, microbatches);
+        s.experts = 16;
+        s.rows = rows;
+        const std::string strategy =
+            "[[strategy]]\nplugin = 'experts'\nexchange = 'all_to_all'\nrows = " + std::to_string(rows) +
+            "\n";
+        Bytes total = 0;
+        for (const Sent& sent : sent_by_axis(recipe_of(s, strategy))) total += sent.at("dp");
+        EXPECT_EQ(total, dp * experts(s, share_of(s, 0))) << dp << microbatches << rows;
+        EXPECT_EQ(sent_rows_layer(s) == experts_layer(s), rows > 2);
+      }
+}
+
 // ---------------------------------------------------------------- all of them
 
 Sizes over_all(const Sizes& model, bool sequence) {

@@ -3,6 +3,8 @@
 // why.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -22,6 +24,7 @@ struct Sizes {
   std::int64_t chunks = 1;  // counts stages a rank holds
   // These are for each layer; experts are shared out over dp where `experts` is not 0, and have `ffn` each.
   std::int64_t experts = 0, choices = 2;
+  double rows = 0;  // 0: positions are gathered; else each goes to the ranks of its experts, with this budget
 };
 
 // Says which part of the model the ranks of one coordinate of the pipeline hold.
@@ -225,6 +228,23 @@ inline Bytes experts_layer(const Sizes& s) {
   return 5 * half(x, s.dp) + 2 * 2 * half(numbers, s.dp) + half(numbers, s.dp);
 }
 
+// Counts the rows of a sequence that a rank can take: the budget, times the positions that have one of its
+// experts among their choices if all choices are as likely, and the sequence at most.
+inline std::int64_t rows_of(const Sizes& s) {
+  double none = 1;  // is the share of positions that choose none of them
+  for (std::int64_t c = 0; c < s.choices; ++c)
+    none *= static_cast<double>(s.experts - s.experts / s.dp - c) / static_cast<double>(s.experts - c);
+  const double most = std::ceil(s.rows * static_cast<double>(s.seq) * std::max(0.0, 1 - none) * (1 - 1e-12));
+  return std::min(s.seq, static_cast<std::int64_t>(most));
+}
+
+// Counts one layer and microbatch where each position goes to the ranks of its experts: what is gathered
+// otherwise, for so many rows instead of all positions. Backward sends them once more.
+inline Bytes sent_rows_layer(const Sizes& s) {
+  const Bytes rows = s.batch * rows_of(s);
+  return (s.dp - 1) * rows * (5 * s.hidden * element + 20 * s.choices);
+}
+
 // All ranks have the router alike, in the place of the MLP. Experts' gradients stay where they are.
 inline Bytes shared_gradients(const Sizes& s) {
   const std::int64_t h = s.hidden, qkv = h + 2 * h * s.kv_heads / s.heads;
@@ -232,13 +252,15 @@ inline Bytes shared_gradients(const Sizes& s) {
 }
 
 // The scalars are those of data parallelism, and the norm and who is finite, since ranks have other experts.
-// The counts of choices, by layer and expert, are in fp64.
+// The counts of choices, by layer and expert, are in fp64, and so are those of rows.
 inline Bytes experts(const Sizes& s, const Share& share) {
   const auto sum = [&](const Parameters& list) { return all_reduce(bytes_of(list), s.dp); };
   const Bytes tensors = static_cast<Bytes>(embedding(s).size() + head(s, share).size()) + s.layers * 7;
-  return s.microbatches * s.layers * experts_layer(s) + s.layers * shared_gradients(s) + sum(embedding(s)) +
+  const Bytes layer = s.rows > 0 ? sent_rows_layer(s) : experts_layer(s),
+              bounds = s.rows > 0 ? all_reduce(2 * scalar * s.layers, s.dp) : 0;
+  return s.microbatches * s.layers * layer + s.layers * shared_gradients(s) + sum(embedding(s)) +
          sum(head(s, share)) + 4 * all_reduce(scalar, s.dp) + all_reduce(scalar * tensors, s.dp) +
-         all_reduce(scalar * s.layers * s.experts, s.dp);
+         all_reduce(scalar * s.layers * s.experts, s.dp) + bounds;
 }
 
 // By heads, queries, keys and values go from parts of the sequence to parts of the heads, the result back,

@@ -84,6 +84,33 @@ std::vector<OpExample> of_experts() {
           .numbers(0, {b, s, choice}, -1, 2)
           .numbers(1, {b, s}, -1, 9)
           .sums(2, {{"layer", 2}, {"all", 1}}),
+      OpExample("send_rows")
+          .values(0, {b, s, h})
+          .numbers(1, {b, s, choice}, -1, 7)
+          .attr("parts", 2)
+          .attr("rows", 3)
+          .attr("experts", 8),
+      OpExample("send_choices")
+          .numbers(0, {b, s, choice}, -1, 7)
+          .statistics(1, {b, s, choice})
+          .attr("parts", 4)
+          .attr("rows", 2)
+          .attr("experts", 8),
+      OpExample("return_rows")
+          .values(0, {{"experts", 4}, b, {"rows", 2}, h})
+          .numbers(1, {b, s, choice}, -1, 7)
+          .statistics(2, {{"experts", 4}, b, {"rows", 2}, choice})
+          .attr("parts", 4)
+          .attr("rows", 2)
+          .attr("experts", 8),
+      OpExample("count_rows")
+          .numbers(0, {b, s, choice}, -1, 7)
+          .sums(1, {{"layer", 2}, {"bound", 2}})
+          .attr("parts", 4)
+          .attr("rows", 2)
+          .attr("experts", 8)
+          .attr("mean", 1.5),
+      OpExample("halt_beyond").sums(0, {{"layer", 2}, {"bound", 2}}).scalar(1, 0),
       OpExample("balance")
           .statistics(0, {b, s, routes})
           .numbers(1, {b, s, choice}, 0, 7)

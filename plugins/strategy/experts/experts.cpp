@@ -1,21 +1,29 @@
-// In expert parallelism each rank of an axis has a part of a model's experts, whole, and computes for all
-// positions the choices of its experts. Over an axis that splits the batch, positions come together for that
-// and results go back in parts; over an axis of strategy tensor they are there already. The places of these
-// exchanges follow from the ops' rules.
+// In expert parallelism each rank of an axis has a part of a model's experts, whole. It computes the choices
+// of its experts for all positions: over an axis that splits the batch, positions come together for that and
+// results go back in parts; over an axis of strategy tensor they are there already. Or each position is sent
+// to the ranks that hold its experts (sent_rows.hpp). The places of these exchanges follow from the ops'
+// rules.
 #include "prun/plugin.hpp"
+#include "sent_rows.hpp"
 
 namespace prun {
 namespace {
 
 class ExpertParallel final : public Strategy {
  public:
-  explicit ExpertParallel(const Options& options) : axes_(options.texts("axis")) {}
+  explicit ExpertParallel(const Options& options)
+      : axes_(options.texts("axis")),
+        sends_(options.text("exchange") == "all_to_all"),
+        budget_(options.number("rows")) {}
 
   void apply(ProgramRef program) override {
     if (!has_experts(program))
       throw_error(ErrorCode::bad_input, "the model has no dimension experts to split over '", axes_.front(),
                   "'; leave the strategy out");
     for (const std::string& axis : axes_) program.split("experts", axis, SplitScope::weights);
+    if (!sends_) return;
+    const std::int64_t ranks = program.axis_extent(axes_.front());
+    if (ranks > 1) send_rows(program, {ranks, budget_});
   }
 
  private:
@@ -30,12 +38,23 @@ class ExpertParallel final : public Strategy {
   }
 
   std::vector<std::string> axes_;
+  bool sends_;
+  double budget_;
 };
 
 }  // namespace
 }  // namespace prun
 
 PRUN_PLUGIN(
-    strategy, prun::ExpertParallel, "experts", "0.1.0", "Gives each rank of an axis a part of the experts",
-    "phase=shard; axis=batch; tune=exact; also=ep,expert_parallel,expert-parallel,moe",
-    "axis | names | dp | | Axes of the mesh whose ranks share out the experts: of data, tensor or both\n");
+    strategy, prun::ExpertParallel, "experts", "0.2.0", "Gives each rank of an axis a part of the experts",
+    "phase=shard; axis=batch; tune=exact; varies=exchange:gather|all_to_all; "
+    "over_batch=exchange:all_to_all; untrained=exchange:gather; "
+    "also=ep,expert_parallel,expert-parallel,moe",
+    "axis     | names | dp | | Axes of the mesh whose ranks share out the experts: of data, tensor or both\n"
+    "exchange | choice | gather | gather,all_to_all | Over an axis that splits the batch: gather: all "
+    "positions come to all ranks; all_to_all: each position goes to the ranks that hold its experts, one "
+    "axis "
+    "alone\n"
+    "rows     | float | 1.5 | 0.01.. | With all_to_all, positions of a sequence that a rank can take, as a "
+    "multiple of their mean if choices are even; all of them at most. A step that needs more is masked, as "
+    "run.on_nonfinite says\n");

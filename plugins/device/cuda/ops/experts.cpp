@@ -73,12 +73,9 @@ Kernel select_experts_grads(const OpShape& s) {
 template <bool gradients>
 std::int64_t experts_room(const OpShape& s, std::int32_t) {
   const OperandShape &index = s.operand[1], &up = s.operand[3];
-  const ExpertsShape shape{index.dims[0].extent * index.dims[1].extent,
-                           index.dims[2].extent,
-                           up.dims[0].extent,
-                           0,
-                           up.dims[3].extent,
-                           up.dims[2].extent};
+  const std::int64_t choices = index.dims[index.rank - 1].extent;
+  const ExpertsShape shape{index.elements() / choices, choices,          up.dims[0].extent, 0,
+                           up.dims[3].extent,          up.dims[2].extent};
   return cuda::experts_workspace(shape, size_of(s.operand[0].dtype), gradients, s.operand[6].present);
 }
 
