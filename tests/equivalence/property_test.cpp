@@ -150,6 +150,15 @@ TEST(Property, ARecipeWithExpertsTrainsLikeOneRankAndChoosesTheSame) {
   worst.print("fp64");
 }
 
+TEST(Property, ARecipeThatSendsPositionsToTheirExpertsTrainsLikeOneRank) {
+  Worst worst;
+  draw_until_trained(
+      std::getenv("PRUN_LONG") ? 150 : 8,
+      [&](unsigned seed, const std::string& text) { expect_experts_of_one_rank(seed, text, worst); },
+      drawn_sent);
+  worst.print("fp64");
+}
+
 TEST(Property, ARecipeOfLongSequencesByHeadsTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 150 : 5, expect_one_ranks, drawn_by_heads);
 }

@@ -61,7 +61,7 @@ TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
   EXPECT_EQ(problem_of("strategy", {{"phase", "shards"}}),
             "its trait phase is 'shards'; it may be one of model, shard, partition, state, memory, order");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"splits", "batch,heads"}}),
-            "its trait splits is 'batch,heads'; it may list batch, model");
+            "its trait splits is 'batch,heads'; it may list batch, model, sequence");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"frees", "stage:1, stage:2"}}), "");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"frees", "stage"}}),
             "its trait frees is 'stage'; it may list settings of its options, such as stage:1");

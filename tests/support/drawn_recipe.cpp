@@ -38,6 +38,8 @@ constexpr const char* permitted[] = {
     "cannot be cut into",              // chunks of sequences
     "both have more ranks than",       // two axes beyond the groups of heads
     "let the axis divide the groups",  // an op that cannot be computed in parts, with such an axis
+    "leave the setting out",           // positions sent over two axes, or one that splits no batch
+    "is of whole sequences",           // or where sequences are shared out
 };
 
 class Drawing {
@@ -477,6 +479,14 @@ std::string drawn_experts(unsigned seed, std::string text) {
   if (!flip(5)) return text + whole + axes;
   const std::size_t first = text.find("[[strategy]]");
   return first == std::string::npos ? text + axes + whole : text.insert(first, axes) + whole;
+}
+
+std::string drawn_sent(unsigned seed, std::string text) {
+  text = drawn_experts(seed, std::move(text));
+  const std::size_t at = text.find("plugin = 'experts'\naxis = ");
+  if (at == std::string::npos) return text;
+  const std::size_t end = text.find('\n', text.find("axis", at)) + 1;
+  return text.insert(end, "exchange = 'all_to_all'\nrows = 20\n");
 }
 
 std::string drawn_by_heads(unsigned seed, std::string text) {

@@ -32,7 +32,9 @@ std::string drawn_adapters(unsigned seed, std::string text);
 std::string drawn_long(unsigned seed, std::string text);
 // Returns the recipe in fp64, of a decoder with experts, in whole layers on as many axes as are drawn.
 std::string drawn_experts(unsigned seed, std::string text);
-// Does the same where attention has heads for sequences.
+// Does the same where positions are sent to the ranks of their experts alone.
+std::string drawn_sent(unsigned seed, std::string text);
+// Does the same as for long sequences where attention has heads for sequences.
 std::string drawn_by_heads(unsigned seed, std::string text);
 // Names the values of such a recipe that verify_layout() compares exactly.
 std::vector<std::string> drawn_numbers(const std::string& text);

@@ -47,14 +47,14 @@ class ExpertParallel final : public Strategy {
 
 PRUN_PLUGIN(
     strategy, prun::ExpertParallel, "experts", "0.2.0", "Gives each rank of an axis a part of the experts",
-    "phase=shard; axis=batch; tune=exact; varies=exchange:gather|all_to_all; "
+    "phase=shard; axis=batch; tune=exact; changes=exchange, rows; "
+    "bench=exchange:gather, exchange:all_to_all; "
     "over_batch=exchange:all_to_all; untrained=exchange:gather; "
     "also=ep,expert_parallel,expert-parallel,moe",
     "axis     | names | dp | | Axes of the mesh whose ranks share out the experts: of data, tensor or both\n"
     "exchange | choice | gather | gather,all_to_all | Over an axis that splits the batch: gather: all "
     "positions come to all ranks; all_to_all: each position goes to the ranks that hold its experts, one "
-    "axis "
-    "alone\n"
+    "axis alone\n"
     "rows     | float | 1.5 | 0.01.. | With all_to_all, positions of a sequence that a rank can take, as a "
     "multiple of their mean if choices are even; all of them at most. A step that needs more is masked, as "
     "run.on_nonfinite says\n");
