@@ -3,10 +3,8 @@
 #include "cuda/bound.hpp"
 #include "tests/cuda/device_value.hpp"
 
+namespace prun::test::rows_test {
 namespace {
-
-using namespace prun;
-using namespace prun::test;
 
 using Rows = CudaTest;
 
@@ -129,3 +127,4 @@ TEST_F(Rows, BeyondWhatIsPlannedHaltAStep) {
 }
 
 }  // namespace
+}  // namespace prun::test::rows_test

@@ -14,7 +14,7 @@
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/run_report.hpp"
 
-namespace prun::test {
+namespace prun::test::sent_rows_test {
 namespace {
 
 using Sets = std::vector<std::string>;
@@ -347,4 +347,4 @@ TEST(SentRowsRefused, WhatIsNoAxisOfTheBatch) {
 }
 
 }  // namespace
-}  // namespace prun::test
+}  // namespace prun::test::sent_rows_test

@@ -1,8 +1,9 @@
 // halt_beyond: halts where any layer needed more than was planned for, and leaves what was halted already.
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(bound_kernels)
+PRUN_TEST_KERNELS(bound_kernels, bound_test)
 
+namespace prun::test::bound_test {
 namespace {
 
 using prun::DType;
@@ -24,3 +25,4 @@ TEST(HaltBeyond, LooksAtEachLayer) {
 }
 
 }  // namespace
+}  // namespace prun::test::bound_test

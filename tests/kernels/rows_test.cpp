@@ -7,8 +7,9 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(rows_kernels)
+PRUN_TEST_KERNELS(rows_kernels, rows_test)
 
+namespace prun::test::rows_test {
 namespace {
 
 using prun::Attr;
@@ -169,3 +170,4 @@ TEST(CountRows, AreTheMostOfAnyPartAndSequenceInItsLayer) {
 }
 
 }  // namespace
+}  // namespace prun::test::rows_test
