@@ -107,6 +107,8 @@ constexpr std::array<Declaration, 20> declarations = {{
       first_in_compute | int | 0 | 0..1000000 | With products = "fp8": so many of the first layers multiply as with compute
       last_in_compute  | int | 0 | 0..1000000 | With products = "fp8": so many of the last layers, and what the head has of such products, multiply as with compute
       saved    | choice | compute | compute,fp8 | With products = "fp8": what backward reads of forward for such products alone; fp8: the codes that they multiply, half the bytes of bf16 and the same results
+      count_every | int | 0 | 0..1000000000 | With products = "fp8": in each step whose number is a multiple of it, count of every factor which share of its numbers becomes zero or subnormal, its largest magnitude, and its blocks' scales; 0 counts never
+      flushed_bound | float | 0.01 | 0..1 | With count_every: the share of a layer's factor that becomes zero beyond which the run says so, once
       state    | choice | fp32  | fp64,fp32,bf16 | What master, moments and gradient are that do not say it themselves
       master   | choice | state | state,fp64,fp32,bf16,split | Weights that are updated; split: fp32, its low half beside the bf16 parameter; bf16 rounds stochastically
       moments  | choice | state | state,fp64,fp32,bf16,8bit | What the optimizer keeps for each weight; bf16 and 8bit round stochastically; 8bit: in blocks of 128, what has fewer than 4096 elements or does not come in blocks in fp32

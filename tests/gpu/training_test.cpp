@@ -9,6 +9,7 @@
 #include "plugin/plugin_lines.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
+#include "support/tallies.hpp"
 
 namespace prun::test {
 namespace {
@@ -285,6 +286,33 @@ TEST_F(Gpu, SavedCodesChangeNoBit) {
       if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
       GTEST_SKIP() << error.what();
     }
+  }
+}
+
+// Weights have the same bits on both in the first step; what flows differs by its rounding.
+TEST_F(Gpu, WhatFp8FlushesIsCountedAsOnTheCpu) {
+  const std::string shape =
+      "model.plugin=llama model.ffn=256 precision.products=fp8 precision.compute=bf16 "
+      "precision.count_every=1 "
+      "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=2";
+  try {
+    const auto there = tallies_of(tiny_recipe(words(shape + " device.plugin=cuda")), 1, ""),
+               here = tallies_of(tiny_recipe(words(shape)), 1, "");
+    ASSERT_EQ(there.size(), here.size());
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      EXPECT_EQ(there[i].name, here[i].name);
+      if (here[i].name.find(".weight.") != std::string::npos) EXPECT_EQ(there[i].numbers, here[i].numbers);
+      if (here[i].name.ends_with(".amax.largest"))
+        for (std::size_t layer = 0; layer < here[i].numbers.size(); ++layer)
+          EXPECT_NEAR(there[i].numbers[layer], here[i].numbers[layer], 0.1 * here[i].numbers[layer])
+              << here[i].name;
+    }
+    const Trained counted = train(shape + " device.plugin=cuda", "", 4),
+                  without = train(shape + " device.plugin=cuda precision.count_every=0", "", 4);
+    EXPECT_EQ(counted.losses, without.losses);
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
+    GTEST_SKIP() << error.what();
   }
 }
 

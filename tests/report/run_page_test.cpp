@@ -72,6 +72,26 @@ TEST_F(RunPage, WhatOpsCountHasCurvesOfItsOwn) {
   EXPECT_FALSE(has(page, "odd.one"));
 }
 
+// Shares and extremes do not add up: of all factors of a segment, the most extreme layer is shown.
+TEST_F(RunPage, WhatDoesNotAddUpIsShownByItsExtremes) {
+  const auto step = [](int number, const std::string& tallies) {
+    return "{\"type\":\"step\",\"time\":" + std::to_string(1000 + number) +
+           ",\"step\":" + std::to_string(number) + ",\"loss\":3,\"seconds\":0.25," + tallies + "}\n";
+  };
+  const std::string page =
+      page_of({written("run", start_line(1000, 2) +
+                                  step(1, R"("block.fp8.up.input.flushed.share":{"0":[0.125,0.25]},)"
+                                          R"("block.fp8.down.weight.flushed.share":{"0":[0.5,0.25]},)"
+                                          R"("block.fp8.up.input.exponent.least":{"0":[-7,-9]})") +
+                                  step(2, R"("block.fp8.up.input.flushed.share":{"0":[0.625,0.25]},)"
+                                          R"("block.fp8.down.weight.flushed.share":{"0":[0.5,0.25]},)"
+                                          R"("block.fp8.up.input.exponent.least":{"0":[-7,-3]})"))});
+  for (const char* said : {"block ... flushed.share", "from 0.5 to 0.625,", "block ... exponent.least",
+                           "from -9 to -7,", "the largest of all layers", "the least of all layers"})
+    EXPECT_TRUE(has(page, said)) << said;
+  EXPECT_FALSE(has(page, "up.input"));
+}
+
 TEST_F(RunPage, WhatElseWasEvaluatedHasCurvesOfItsOwn) {
   const std::string page = page_of(
       {written("run", three_steps() +

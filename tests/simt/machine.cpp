@@ -249,6 +249,11 @@ double add_atomically(double* to, double value) {
   return std::exchange(*to, *to + value);
 }
 
+unsigned long long raise_atomically(unsigned long long* to, unsigned long long value) {
+  watch().use<Watch::Use::add>(to, sizeof *to, __builtin_return_address(0));
+  return std::exchange(*to, std::max(*to, value));
+}
+
 void start_copy(void* to, const void* from, std::size_t bytes) {
   Thread& thread = Machine::the().thread();
   thread.copies.push_back({to, from, bytes, thread.groups});

@@ -47,6 +47,7 @@ inline std::uint64_t exchange(std::uint64_t mine, int distance, Place where) {
   return bring(mine, where)[lane() ^ distance];
 }
 double add_atomically(double* to, double value);
+unsigned long long raise_atomically(unsigned long long* to, unsigned long long value);
 
 // A thread's copies, which happen when it waits until at most so many of its groups are under way.
 // From null: of zeros.

@@ -59,6 +59,46 @@ inline Value rounded_to_fp8(const Value& x, std::size_t columns, std::size_t tal
   return rounded;
 }
 
+// Holds what becomes of numbers in fp8, as count_fp8_codes and peak_fp8_scales count it.
+struct Fp8Found {
+  std::vector<double> counts = {0, 0, 0}, peaks = {0, 0, 0};
+};
+
+// Counts in blocks of that many rows and columns.
+inline Fp8Found found_in_fp8(const Value& x, std::size_t columns, std::size_t tall, std::size_t wide) {
+  Fp8Found found;
+  const std::size_t rows = x.size() / columns;
+  const Value rounded = rounded_to_fp8(x, columns, tall, wide);
+  for (std::size_t top = 0; top < rows; top += tall)
+    for (std::size_t left = 0; left < columns; left += wide) {
+      double largest = 0;
+      for (const bool counts : {false, true})
+        for (std::size_t i = top; i < std::min(rows, top + tall); ++i)
+          for (std::size_t at = i * columns + left; at < i * columns + std::min(columns, left + wide); ++at) {
+            if (x[at] == 0 || std::isnan(rounded[at])) continue;
+            largest = std::max(largest, std::abs(x[at]));
+            if (!counts) continue;
+            const double code = std::abs(rounded[at]) / fp8_scale(largest);
+            found.counts[0] += 1;
+            found.counts[1] += code == 0;
+            found.counts[2] += code > 0 && code < std::ldexp(1, -6);
+          }
+      if (largest == 0) continue;
+      const double exponent = std::ilogb(fp8_scale(largest)) + 127;
+      const double peaks[] = {largest, exponent, 255 - exponent};
+      for (std::size_t k = 0; k < 3; ++k) found.peaks[k] = std::max(found.peaks[k], peaks[k]);
+    }
+  return found;
+}
+
+// Returns a matrix of which some numbers are too small for their block's scale, or nearly so.
+inline Value steep_numbers(DType type, std::int64_t rows, std::int64_t columns, unsigned seed) {
+  Value x = Value::random(type, {rows, columns}, seed);
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x.set(i, i % 11 == 0 ? 0 : x[i] * std::ldexp(1, -static_cast<int>(i * 7 % 23)));
+  return x;
+}
+
 // Returns blocks of quite different sizes, one of zeros, some at the end of the type's range.
 inline Value uneven_numbers(DType type, std::int64_t rows, std::int64_t columns, unsigned seed) {
   Value x = Value::random(type, {rows, columns}, seed);

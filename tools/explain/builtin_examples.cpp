@@ -111,6 +111,14 @@ std::vector<OpExample> of_experts() {
           .attr("experts", 8)
           .attr("mean", 1.5),
       OpExample("halt_beyond").sums(0, {{"layer", 2}, {"bound", 2}}).scalar(1, 0),
+      OpExample("count_fp8_codes")
+          .values(0, {b, {"seq", 256}, {"width", 256}})
+          .scalar(1, 1)
+          .sums(2, {{"place", 2}, {"number", 3}}),
+      OpExample("peak_fp8_scales")
+          .values(0, {b, {"seq", 256}, {"width", 256}})
+          .scalar(1, 1)
+          .sums(2, {{"place", 2}, {"number", 3}}),
       OpExample("balance")
           .statistics(0, {b, s, routes})
           .numbers(1, {b, s, choice}, 0, 7)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "base/format.hpp"
@@ -128,34 +129,57 @@ std::vector<std::string> names_of(const std::vector<Looked>& runs) {
   return names;
 }
 
-// Of what ops have counted, the places by name, in any step of the runs.
+// Returns the chart that shows a tally. Of those that do not add up, what is extreme matters: one chart shows
+// the most extreme of all of a segment that end alike, "block ... flushed.share".
+std::string chart_of(const std::string& tally) {
+  const std::size_t first = tally.find('.'), last = tally.rfind('.');
+  const std::size_t before = first < last ? tally.rfind('.', last - 1) : first;
+  if (together_of(tally) == Together::sum || before <= first) return tally;
+  return tally.substr(0, first) + " ... " + tally.substr(before + 1);
+}
+
+// Of what ops have counted, the places by chart, in any step of the runs.
 std::map<std::string, std::set<std::string>> tallies_of(const std::vector<Looked>& runs) {
   std::map<std::string, std::set<std::string>> places;
   for (const Looked& run : runs)
     for (const LoggedStep& step : run.log.steps)
-      for (const LoggedTally& tally : step.tallies) places[tally.name].insert(tally.place);
+      for (const LoggedTally& tally : step.tallies) places[chart_of(tally.name)].insert(tally.place);
   return places;
 }
 
-Curve tally_curve_of(const Looked& run, const std::string& tally, const std::string& place,
+Curve tally_curve_of(const Looked& run, const std::string& chart, const std::string& place,
                      const std::string& name, std::size_t share) {
   std::vector<CurvePoint> points;
-  for (const LoggedStep& step : run.log.steps)
+  for (const LoggedStep& step : run.log.steps) {
+    std::optional<double> value;
     for (const LoggedTally& one : step.tallies)
-      if (one.name == tally && one.place == place)
-        points.push_back({static_cast<double>(step.step), step.time - run.log.first_time(), one.value});
+      if (one.place == place && chart_of(one.name) == chart)
+        value = !value                                     ? one.value
+                : together_of(one.name) == Together::least ? std::min(*value, one.value)
+                                                           : std::max(*value, one.value);
+    if (value) points.push_back({static_cast<double>(step.step), step.time - run.log.first_time(), *value});
+  }
   return curve_of(name, points, share);
 }
 
-// A chart for each name. Its id is a word of letters.
+// Returns what the numbers of a chart of tallies are.
+const char* unit_of(const std::string& chart, const std::set<std::string>& places) {
+  if (places.contains("most")) return "the largest of a layer, in means";
+  switch (together_of(chart)) {
+    case Together::largest: return "the largest of all layers";
+    case Together::least: return "the least of all layers";
+    default: return "over all layers";
+  }
+}
+
+// A chart's id is a word of letters.
 std::vector<Chart> tally_charts_of(const std::vector<Looked>& runs, std::size_t share) {
   const std::vector<std::string> names = names_of(runs);
   std::vector<Chart> charts;
   for (const auto& [tally, places] : tallies_of(runs)) {
-    const bool even = places.contains("most");
     Chart chart{"tally" + std::string(charts.size(), 'x'),
                 printable(tally, longest_name),
-                even ? "the largest of a layer, in means" : "over all layers",
+                unit_of(tally, places),
                 {}};
     for (std::size_t i = 0; i < runs.size(); ++i)
       for (const std::string& place : places)

@@ -41,6 +41,13 @@ std::vector<double> numbers_in(const JsonValue& list) {
   return numbers;
 }
 
+double over_layers(std::string_view tally, const std::vector<double>& layers) {
+  const Together how = layers.empty() ? Together::sum : together_of(tally);
+  return how == Together::sum       ? std::accumulate(layers.begin(), layers.end(), 0.0)
+         : how == Together::largest ? *std::max_element(layers.begin(), layers.end())
+                                    : *std::min_element(layers.begin(), layers.end());
+}
+
 // The observer lists each layer's numbers by their place where they are few, else their sum, and their least
 // and largest over their mean.
 void add_tally(const std::string& name, std::string_view text, std::vector<LoggedTally>& tallies) {
@@ -51,8 +58,7 @@ void add_tally(const std::string& name, std::string_view text, std::vector<Logge
     return;
   }
   for (const JsonMember& place : object.as_object().members()) {
-    const std::vector<double> layers = numbers_in(place.value);
-    tallies.push_back({name, place.name, std::accumulate(layers.begin(), layers.end(), 0.0)});
+    tallies.push_back({name, place.name, over_layers(name, numbers_in(place.value))});
   }
 }
 
@@ -254,6 +260,11 @@ std::int64_t read_tail(const fs::path& path, std::int64_t bytes, RunLog& log) {
 }
 
 }  // namespace
+
+Together together_of(std::string_view tally) {
+  if (tally.ends_with(".least")) return Together::least;
+  return tally.ends_with(".share") || tally.ends_with(".largest") ? Together::largest : Together::sum;
+}
 
 fs::path log_of(const fs::path& run) {
   std::error_code ignored;

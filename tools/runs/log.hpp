@@ -21,11 +21,17 @@ struct LoggedStart {
   double flops_per_token = 0, peak_flops = 0;
 };
 
+// Says what a tally's numbers are together: their sum or, where its name ends in ".share" or ".largest", the
+// largest of them, and in ".least", the least.
+enum class Together { sum, largest, least };
+Together together_of(std::string_view tally);
+
 // States one number of what ops have counted in a step (ProgramApi::tally).
 struct LoggedTally {
   std::string name;
-  // Its place among the numbers that each layer has, of which this is the sum over the layers; `most` where
-  // they are many: how many times a layer's mean its largest is, in the layer where that is most.
+  // Its place among the numbers that each layer has, of which this is what those of all layers are together;
+  // `most` where they are many: how many times a layer's mean its largest is, in the layer where that is
+  // most.
   std::string place;
   double value = 0;
 };

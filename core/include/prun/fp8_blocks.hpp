@@ -9,6 +9,9 @@
 // weight squares of 128 x 128; where the weight's gradient is computed, those of x are squares as well. A
 // tensor is cut as a whole, by rows and columns of the matrix that it is multiplied as; the last blocks of a
 // row or column may be smaller, by multiples of 16.
+//
+// The factors of an op that multiplies so are the operands it reads that have a dimension which its rule sums
+// over, at the end or in front. One of them comes in squares: a parameter or, where none is one, operand 0.
 #pragma once
 
 #include "prun/kernel.hpp"
@@ -16,6 +19,9 @@
 namespace prun {
 
 inline constexpr std::int64_t fp8_block = 128, fp8_grain = 16;
+
+// Says which elements of a matrix share a scale: 128 neighbours of a row, of a column, or a square.
+enum class Fp8Blocks : std::uint8_t { rows, columns, squares };
 
 // Says whether the dimensions [from, to) of a tensor, taken as one dimension of a matrix, come in blocks, of
 // which none crosses the bounds of a rank's part.

@@ -3,6 +3,7 @@
 #include "placement/placement.hpp"
 #include "placement/split_ops.hpp"
 #include "plugin/traits.hpp"
+#include "program/fp8_counts.hpp"
 #include "program/fp8_products.hpp"
 #include "program/group_losses.hpp"
 #include "program/passes.hpp"
@@ -100,9 +101,7 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
       return false;
     }
     if (phase == "partition") lay_out();
-    if (phase == "partition" && in_fp8())
-      multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
-                                  recipe_.integer("precision.last_in_compute")});
+    if (phase == "partition" && in_fp8()) round_products();
     if (phase == "state")
       pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
     if (phase == "memory" && in_fp8() && recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
@@ -114,6 +113,12 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
 // Says whether products are in fp8: text is made position by position, of which there are too few for blocks.
 bool ProgramWriter::in_fp8() const {
   return recipe_.text("precision.products") == "fp8" && !makes_text(purpose_);
+}
+
+void ProgramWriter::round_products() {
+  multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
+                              recipe_.integer("precision.last_in_compute")});
+  if (purpose_ == Purpose::training && recipe_.integer("precision.count_every") > 0) count_in_fp8(*program_);
 }
 
 // Writes the model as its plugin knows it: for one rank that has all.

@@ -53,6 +53,7 @@ class ProgramWriter {
   // Returns false if the mesh must have an axis as two before the program is written.
   bool write_over_mesh(const PlannedChoice& choice);
   bool in_fp8() const;
+  void round_products();
   void write_model(const PlannedChoice& choice);
   void write_step();
   std::int64_t loss_groups() const;

@@ -151,6 +151,11 @@ void check_fp8(const Recipe& recipe, Diagnostics& problems) {
     problems.add(recipe.problem("precision.saved",
                                 "precision.saved = \"fp8\" keeps codes for products in fp8, and there are "
                                 "none; set precision.products = \"fp8\", or leave it out"));
+  if (recipe.integer("precision.count_every") > 0 && !any)
+    problems.add(
+        recipe.problem("precision.count_every",
+                       "precision.count_every counts what products in fp8 round, and there are none; "
+                       "set precision.products = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && saves && any)
       problems.add(recipe.problem(

@@ -1,6 +1,7 @@
 #include "train/loop/step_staging.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "base/random.hpp"
 #include "program/passes.hpp"
@@ -45,6 +46,8 @@ void StepStaging::stage(std::int64_t number, const Progress& progress, std::int6
                step_seed(assembly_.recipe().integer("run.seed"), progress.step + unknown));
   if (values_.inv_sequences != none)
     write_scalar(number, values_.inv_sequences, 1 / static_cast<double>(batch.global));
+  if (fp8_.staged().on != none)
+    write_scalar(number, fp8_.staged().on, fp8_.counts_in(progress.step + unknown + 1));
   for (AxisId axis = 0; axis < values_.first.size(); ++axis)
     if (values_.first[axis] != none)
       write_scalar(number, values_.first[axis], assembly_.mesh().coordinate(assembly_.rank(), axis) == 0);
@@ -74,8 +77,12 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   result.scale_spent = !result.kept && scaler_.is_spent(progress.loss_scale);
   for (const StagedValues::Tally& tally : values_.tallies)
     result.tallies.push_back(read_tally(number, tally));
+  if (fp8_.counts_in(progress.step + 1))
+    for (StepTally& tally :
+         fp8_.tallies(read_numbers(number, fp8_.staged().counts), read_numbers(number, fp8_.staged().peaks)))
+      result.tallies.push_back(std::move(tally));
   if (values_.losses != none) {
-    const auto* const begin = reinterpret_cast<const double*>(memory_.staged(values_.losses, number, 0));
+    const double* const begin = read_numbers(number, values_.losses);
     result.losses = {begin, begin + assembly_.program().value(values_.losses).elements()};
   }
   if (!result.kept) result.non_finite = first_non_finite(number);
@@ -85,13 +92,15 @@ StepResult StepStaging::read(std::int64_t number, const Progress& progress) cons
   return result;
 }
 
-double StepStaging::read_scalar(std::int64_t number, Id id) const {
-  return *reinterpret_cast<const double*>(memory_.staged(id, number, 0));
+double StepStaging::read_scalar(std::int64_t number, Id id) const { return *read_numbers(number, id); }
+
+const double* StepStaging::read_numbers(std::int64_t number, Id id) const {
+  return reinterpret_cast<const double*>(memory_.staged(id, number, 0));
 }
 
 StepTally StepStaging::read_tally(std::int64_t step, const StagedValues::Tally& tally) const {
   const Value& sum = assembly_.program().value(tally.sum);
-  const auto* const begin = reinterpret_cast<const double*>(memory_.staged(tally.reported, step, 0));
+  const double* const begin = read_numbers(step, tally.reported);
   StepTally read{sum.name, sum.dims.front().extent, {begin, begin + sum.elements()}, is_bound(sum)};
   if (sum.dims.back().name == per_target)
     for (double& number : read.numbers) number /= read_scalar(step, values_.all_counted);
@@ -99,7 +108,7 @@ StepTally StepStaging::read_tally(std::int64_t step, const StagedValues::Tally& 
 }
 
 std::string StepStaging::first_non_finite(std::int64_t number) const {
-  const auto* counts = reinterpret_cast<const double*>(memory_.staged(values_.non_finite, number, 0));
+  const double* counts = read_numbers(number, values_.non_finite);
   for (const TrainedTensor& tensor : trained_tensors(assembly_.program()))
     if (*counts++ > 0) return full_name(assembly_.program(), tensor.parameter, tensor.layer);
   return "";

@@ -11,17 +11,11 @@
 #include "train/assemble/loss_scale.hpp"
 #include "train/checkpoint/manifest.hpp"
 #include "train/loop/batches.hpp"
+#include "train/loop/fp8_counting.hpp"
 #include "train/loop/learning_rate.hpp"
+#include "train/loop/step_tally.hpp"
 
 namespace prun {
-
-// Holds what ops have counted in a step (ProgramApi::tally), layer by layer.
-struct StepTally {
-  std::string name;
-  std::int64_t layers = 0;
-  std::vector<double> numbers;
-  bool bounds = false;  // numbers are, by layer, what was needed and what was planned for
-};
 
 struct StepResult {
   double loss = 0;
@@ -62,6 +56,7 @@ class StepStaging {
         values_(staged_values(assembly.program())),
         rate_(assembly.recipe()),
         scaler_(assembly.recipe()),
+        fp8_(assembly.program(), assembly.recipe()),
         stops_(!skips_non_finite(assembly.recipe())) {}
 
   // Returns where the samples of a step go.
@@ -79,6 +74,7 @@ class StepStaging {
   void write_scalar(std::int64_t number, Id id, double value) const;
   void write_outcome(std::int64_t number, const StagedOutcome& outcome, double kept, double masked) const;
   double read_scalar(std::int64_t number, Id id) const;
+  const double* read_numbers(std::int64_t number, Id id) const;
   StepTally read_tally(std::int64_t step, const StagedValues::Tally& tally) const;
   std::string first_non_finite(std::int64_t number) const;
 
@@ -88,6 +84,7 @@ class StepStaging {
   const StagedValues values_;
   const LearningRate rate_;
   const LossScaler scaler_;
+  const Fp8Counting fp8_;
   const bool stops_;  // whether a step that is not finite stops the run
 };
 

@@ -31,6 +31,7 @@ class Run {
         resume_command_(resume_command),
         schedule_(recipe_, alone()),
         groups_(LossGroups::of(recipe_, plugins)),
+        flushed_(recipe_.number("precision.flushed_bound")),
         save_timer_(assembly.rank() == 0 ? recipe_.number("run.save_minutes") : 0) {}
 
   int go() {
@@ -136,6 +137,8 @@ class Run {
     observers_.step(info);
     if (trainer_.global() != result.sequences && trainer_.progress().step < schedule_.steps())
       observers_.event(EventKind::note, other_batch_text(trainer_));
+    if (const std::string said = flushed_.text(info.step, result.tallies); !said.empty())
+      observers_.event(EventKind::warning, said);
     in_folder([&] { report_saved(); });
     if (!result.kept) non_finite(result);
     return {result.stop || (alone() && wants_to_stop()), result.save};
@@ -254,7 +257,8 @@ class Run {
   PluginHost& plugins_;
   std::string resume_command_;
   const RunSchedule schedule_;
-  const LossGroups groups_;              // groups of targets with losses of their own
+  const LossGroups groups_;  // groups of targets with losses of their own
+  FlushedWarning flushed_;
   SaveTimer save_timer_;                 // the first rank's timer decides for all
   std::int64_t compared_ = -1;           // step of the last comparison of ranks
   std::int64_t evaluated_ = -1;          // step of the last evaluation

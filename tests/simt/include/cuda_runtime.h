@@ -67,9 +67,13 @@ inline unsigned __ballot_sync(unsigned, bool set,
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 
 inline double atomicAdd(double* to, double value) { return prun::simt::add_atomically(to, value); }
+inline unsigned long long atomicMax(unsigned long long* to, unsigned long long value) {
+  return prun::simt::raise_atomically(to, value);
+}
 
 inline float __uint_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t __float_as_uint(float value) { return std::bit_cast<std::uint32_t>(value); }
+inline long long __double_as_longlong(double value) { return std::bit_cast<long long>(value); }
 inline double __hiloint2double(int high, int low) {
   return std::bit_cast<double>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 |
                                static_cast<std::uint32_t>(low));
