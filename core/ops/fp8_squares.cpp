@@ -1,5 +1,4 @@
-// Defines the op that makes of a value squares of fp8, as codes that backward multiplies
-// (prun/fp8_squares.hpp).
+// Defines the op that makes of a matrix squares of fp8, as codes that products take (prun/fp8_squares.hpp).
 #include "prun/fp8_squares.hpp"
 
 #include <vector>
@@ -13,17 +12,23 @@ namespace {
 struct EncodeFp8Squares {
   static constexpr const char* kind = "encode_fp8_squares";
   static constexpr const char* help =
-      "x transposed, in squares of 128 x 128 as codes in e4m3 with a scale each, a power of two";
+      "x in squares of 128 x 128 as codes in e4m3 with a scale each, a power of two; by columns or, where "
+      "by_rows "
+      "is 1, by rows";
   static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
-  static constexpr AttrDef attrs[] = {int_attr("in_dims", 1)};
+  static constexpr AttrDef attrs[] = {int_attr("in_dims", 1), later(int_attr("by_rows", 0))};
   static void rule(OpShape& s) {
     const OperandShape& x = s.operand[0];
     const int in = static_cast<int>(s.attrs[0].i);
-    const OperandShape codes = fp8_squares_of(x, in);
-    require(codes.present, "encode_fp8_squares takes numbers in rows of a multiple of ", fp8_grain,
-            ", as many as a multiple of ", fp8_block);
+    const bool by_rows = s.attrs[1].i != 0;
+    const OperandShape codes = fp8_squares_of(x, in, by_rows);
+    require(codes.present, "encode_fp8_squares takes numbers in rows and columns of a multiple of ",
+            fp8_grain, ", which codes run along for at least ", fp8_block);
     s.output(1, codes.dtype, codes.dims, codes.rank);
-    s.whole(0, x.rank - in + 1, x.rank);
+    if (by_rows)
+      s.whole(0, 1, x.rank - in);
+    else
+      s.whole(0, x.rank - in + 1, x.rank);
   }
 };
 

@@ -45,6 +45,22 @@ void check_same(const OperandShape& a, int from_a, const OperandShape& b, int fr
             b.dims[from_b + i].extent, ")");
 }
 
+// Checks the codes of a weight [out.., in..] with these first dimensions and others, which a matrix has
+// one by one in operand `like` from dimension `from` on. The first of them is what codes are a row or column
+// of.
+void check_weight_codes(const OpShape& s, int like, int from, const OperandShape& along, int along_from,
+                        const char* op) {
+  const OperandShape &codes = s.operand[1], &of = s.operand[like];
+  require(codes.dtype == DType::u8 && codes.rank == along.rank - along_from + 1 && from < of.rank, op,
+          " takes codes of a weight's squares where fp8 is 2");
+  Fp8Squares squares{1, 1};
+  for (int d = from; d < of.rank; ++d) squares.columns *= of.dims[d].extent;
+  require(
+      codes.dims[0].name == of.dims[from].name && codes.dims[0].extent == squares.columns + squares.across(),
+      op, ": codes of ", codes.dims[0].extent, " rows are not those of ", squares.columns);
+  check_same(codes, 1, along, along_from, codes.rank - 1, op);
+}
+
 struct Linear {
   static constexpr const char* kind = "linear";
   static constexpr const char* at_position = kind;
@@ -53,6 +69,7 @@ struct Linear {
       {"x"}, {"weight"}, {"bias", Access::read, true}, {"y", Access::write}};
   static constexpr const AttrDef (&attrs)[4] = linear_attrs;
   static void rule(OpShape& s) {
+    if (s.attrs[1].i == 2) return rule_of_codes(s);
     const OperandShape &x = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = x.rank - in;
     require(in >= 1 && out >= 1 && lead >= 1, "linear: in_dims ", in, " does not fit the operands");
@@ -67,6 +84,19 @@ struct Linear {
     // A partial x gives a partial y; a bias must then be a partial sum as well, so that it counts once.
     s.pass_partial({0, 2});
   }
+  // Takes codes of the weight by rows: y says which dimensions a weight's rows have.
+  static void rule_of_codes(OpShape& s) {
+    const OperandShape &x = s.operand[0], &y = s.operand[3];
+    const int lead = x.rank - dims_in(s);
+    require(lead >= 1 && is_float(x.dtype) && y.present && y.dtype == x.dtype && y.rank > lead,
+            "linear: in_dims ", dims_in(s), " does not fit the operands");
+    check_same(x, 0, y, 0, lead, kind);
+    check_weight_codes(s, 3, lead, x, lead, kind);
+    if (s.operand[2].present) check_same(y, lead, s.operand[2], 0, y.rank - lead, "linear bias");
+    s.sum(0, lead, x.rank);
+    s.whole(3, lead + 1, y.rank);
+    s.pass_partial({0, 2});
+  }
   static bool in_blocks(const OpShape& part, const OpShape& whole) {
     return product_in_blocks(part, whole, 0, part.operand[0].rank - dims_in(part), 1);
   }
@@ -77,8 +107,13 @@ struct Linear {
     g.weight({2}, "bias_grad", {g.arrived(3)});
   }
   static void cost(const OpShape& s, OpCost& c) {
-    c.flops =
-        matmul_flops(leading(s.operand[0], s.operand[0].rank - static_cast<int>(s.attrs[0].i)), s.operand[1]);
+    const OperandShape &x = s.operand[0], &y = s.operand[3];
+    const int lead = x.rank - dims_in(s);
+    if (s.attrs[1].i == 2)
+      c.flops =
+          2.0 * static_cast<double>(y.elements()) * static_cast<double>(x.elements() / leading(x, lead));
+    else
+      c.flops = matmul_flops(leading(x, lead), s.operand[1]);
   }
 };
 
@@ -93,6 +128,7 @@ struct LinearInputGrad {
   static constexpr OperandDef operands[] = {{"dy"}, {"weight"}, {"dx", Access::write}};
   static constexpr const AttrDef (&attrs)[4] = linear_attrs;
   static void rule(OpShape& s) {
+    if (s.attrs[1].i == 2) return rule_of_codes(s);
     const OperandShape &dy = s.operand[0], &w = s.operand[1];
     const int in = static_cast<int>(s.attrs[0].i), out = w.rank - in, lead = dy.rank - out;
     check_same(dy, lead, w, 0, out, "linear_input_grad");
@@ -103,10 +139,28 @@ struct LinearInputGrad {
     s.sum(1, 0, out);
     s.pass_partial({0});
   }
+  // Takes codes of the weight by columns: dx says which dimensions its columns have.
+  static void rule_of_codes(OpShape& s) {
+    const OperandShape &dy = s.operand[0], &dx = s.operand[2];
+    const int lead = dx.rank - dims_in(s);
+    require(lead >= 1 && is_float(dy.dtype) && dx.present && dx.dtype == dy.dtype && dy.rank > lead,
+            "linear_input_grad: in_dims ", dims_in(s), " does not fit the operands");
+    check_same(dy, 0, dx, 0, lead, kind);
+    check_weight_codes(s, 2, lead, dy, lead, kind);
+    s.sum(0, lead, dy.rank);
+    s.whole(2, lead + 1, dx.rank);
+    s.pass_partial({0});
+  }
   static bool in_blocks(const OpShape& part, const OpShape& whole) {
     return product_in_blocks(part, whole, 2, part.operand[2].rank - dims_in(part), 1);
   }
-  static void cost(const OpShape& s, OpCost& c) { c.flops = input_grad_flops(s); }
+  static void cost(const OpShape& s, OpCost& c) {
+    const OperandShape &dy = s.operand[0], &dx = s.operand[2];
+    const int lead = dx.rank - dims_in(s);
+    c.flops = s.attrs[1].i != 2 ? input_grad_flops(s)
+                                : 2.0 * static_cast<double>(dx.elements()) *
+                                      static_cast<double>(dy.elements() / leading(dy, lead));
+  }
 };
 
 struct LinearGeluGrad {

@@ -226,13 +226,15 @@ double DeviceRates::seconds(const OpCost& cost, DType type) const {
          std::max(rate > 0 ? cost.flops / rate : 0, bytes_per_second > 0 ? cost.bytes / bytes_per_second : 0);
 }
 
-// Codes have half the bytes of the narrowest type that computes, so a cast moves half as much again.
+// Codes have half the bytes of the narrowest type that computes, so a cast moves half as much again. A factor
+// that comes as codes has no cast.
 std::optional<double> DeviceRates::seconds_in_fp8(const OpDef& op, const OpShape& shape,
                                                   const OpCost& cost) const {
   if (!fp8_flops_per_second || bytes_per_second <= 0) return {};
   double factors = 0;  // counted in bytes
   for (int i = 0; i < shape.count && i < 2; ++i)
-    if (op.operands[i].access == Access::read) factors += static_cast<double>(shape.operand[i].bytes());
+    if (op.operands[i].access == Access::read && is_float(shape.operand[i].dtype))
+      factors += static_cast<double>(shape.operand[i].bytes());
   return fixed + std::max(cost.flops / *fp8_flops_per_second, cost.bytes / bytes_per_second) +
          1.5 * factors / bytes_per_second;
 }

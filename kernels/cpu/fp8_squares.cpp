@@ -1,4 +1,5 @@
-// Implements encode_fp8_squares: a value transposed, as codes in squares of fp8.
+// Implements encode_fp8_squares: a matrix as codes in squares of fp8.
+#include <utility>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
@@ -14,8 +15,10 @@ template <class T>
 void encode_fp8_squares(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &codes = args.operands[1];
   const int in = static_cast<int>(args.attrs[0].i);
-  const Fp8Squares squares{x.outer(in), x.inner(in)};
-  encode_squares(x.as<const T>(), squares, codes, *context.workers);
+  const bool by_rows = args.attrs[1].i != 0;
+  Fp8Squares squares{x.outer(in), x.inner(in)};
+  if (by_rows) std::swap(squares.rows, squares.columns);
+  encode_squares(x.as<const T>(), squares, by_rows, codes, *context.workers);
 }
 
 Kernel select_encode(const OpShape& s) {

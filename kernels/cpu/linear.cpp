@@ -38,12 +38,13 @@ class Factors {
     round_to_fp8(blocks, given.data, rounded, given.rows, given.cols, workers_);
     return row_major<const T>(rounded, given.rows, given.cols);
   }
-  // Takes the factor of a value whose squares have become codes.
+  // Takes the factor of a row-major matrix whose squares have become codes.
   template <class T>
-  Matrix<const T> of_codes(const Tensor& codes, const Fp8Squares& squares) {
-    T* const numbers = scratch_.take<T>(squares.rows * squares.columns);
-    decode_squares(squares, codes, numbers, workers_);
-    return row_major<const T>(numbers, squares.rows, squares.columns);
+  Matrix<const T> of_codes(const Tensor& codes, std::int64_t rows, std::int64_t columns, bool by_rows) {
+    T* const numbers = scratch_.take<T>(rows * columns);
+    const Fp8Squares squares = by_rows ? Fp8Squares{columns, rows} : Fp8Squares{rows, columns};
+    decode_squares(squares, by_rows, codes, numbers, workers_);
+    return row_major<const T>(numbers, rows, columns);
   }
   void* workspace() { return scratch_.take<char>(0); }
 
@@ -53,26 +54,31 @@ class Factors {
   const Workers& workers_;
 };
 
+bool has_codes(const KernelArgs& args) { return args.attrs[1].i == 2; }
+
 template <class T>
 void linear(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &weight = args.operands[1], &bias = args.operands[2], &y = args.operands[3];
-  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
+  const Tensor &x = args.operands[0], &weight = args.operands[1], &bias = args.operands[2],
+               &y = args.operands[3];
+  const int in = static_cast<int>(args.attrs[0].i), out = y.rank - (x.rank - in);
   Factors factors(args, context);
-  const Matrix<const T> x = factors.operator()<T>(args.operands[0], in, Fp8Blocks::rows),
-                        w = factors.operator()<T>(weight, in, Fp8Blocks::squares);
-  gemm<T, T, T>(*context.workers, x, w.transposed(), flatten<T>(y, out), false, bias.as<const T>(),
+  const Matrix<const T> left = factors.operator()<T>(x, in, Fp8Blocks::rows),
+                        w = has_codes(args) ? factors.of_codes<T>(weight, y.inner(out), x.inner(in), true)
+                                            : factors.operator()<T>(weight, in, Fp8Blocks::squares);
+  gemm<T, T, T>(*context.workers, left, w.transposed(), flatten<T>(y, out), false, bias.as<const T>(),
                 factors.workspace());
 }
 
 template <class T>
 void linear_input_grad(const KernelArgs& args, const KernelContext& context) {
-  const Tensor& weight = args.operands[1];
-  const int in = static_cast<int>(args.attrs[0].i), out = weight.rank - in;
+  const Tensor &given = args.operands[0], &weight = args.operands[1], &dx = args.operands[2];
+  const int in = static_cast<int>(args.attrs[0].i), out = given.rank - (dx.rank - in);
   Factors factors(args, context);
-  const Matrix<const T> dy = factors.operator()<T>(args.operands[0], out, Fp8Blocks::rows),
-                        w = factors.operator()<T>(weight, in, Fp8Blocks::squares);
-  gemm<T, T, T>(*context.workers, dy, w, flatten<T>(args.operands[2], in), false, nullptr,
-                factors.workspace());
+  const Matrix<const T> dy = factors.operator()<T>(given, out, Fp8Blocks::rows),
+                        w = has_codes(args)
+                                ? factors.of_codes<T>(weight, given.inner(out), dx.inner(in), false)
+                                : factors.operator()<T>(weight, in, Fp8Blocks::squares);
+  gemm<T, T, T>(*context.workers, dy, w, flatten<T>(dx, in), false, nullptr, factors.workspace());
 }
 
 template <class T>
@@ -95,22 +101,24 @@ void linear_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor& dweight = args.operands[2];
   const int in = static_cast<int>(args.attrs[0].i), out = dweight.rank - in;
   Factors factors(args, context);
-  const Matrix<const T> x = args.attrs[1].i == 2
-                                ? factors.of_codes<T>(args.operands[0],
-                                                      {args.operands[1].outer(out), dweight.inner(in)})
+  const Matrix<const T> x = has_codes(args)
+                                ? factors.of_codes<T>(args.operands[0], args.operands[1].outer(out),
+                                                      dweight.inner(in), false)
                                 : factors.operator()<T>(args.operands[0], in, Fp8Blocks::squares),
                         dy = factors.operator()<T>(args.operands[1], out, Fp8Blocks::columns);
   gemm<T, T, Sum>(*context.workers, dy.transposed(), x, flatten<Sum>(dweight, in), !args.begins(2), nullptr,
                   factors.workspace());
 }
 
+bool has_codes(const OpShape& shape) { return shape.attrs[1].i == 2; }
+
 Kernel select_linear(const OpShape& shape) {
-  if (!same_type(shape, {0, 1, 2, 3})) return nullptr;
+  if (!same_type(shape, {0, 2, 3}) || !(has_codes(shape) || same_type(shape, {0, 1}))) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear<T>; });
 }
 
 Kernel select_input_grad(const OpShape& shape) {
-  if (!same_type(shape, {0, 1, 2})) return nullptr;
+  if (!same_type(shape, {0, 2}) || !(has_codes(shape) || same_type(shape, {0, 1}))) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear_input_grad<T>; });
 }
 
@@ -118,8 +126,6 @@ Kernel select_gelu_grad(const OpShape& shape) {
   if (!same_type(shape, {0, 1, 2, 3})) return nullptr;
   return choose_value(shape.operand[0].dtype, []<class T>() -> Kernel { return linear_gelu_grad<T>; });
 }
-
-bool has_codes(const OpShape& shape) { return shape.attrs[1].i == 2; }
 
 Kernel select_weight_grad(const OpShape& shape) {
   if (!has_codes(shape) && !same_type(shape, {0, 1})) return nullptr;
@@ -141,14 +147,37 @@ Extents extents(const OpShape& shape, int weight_operand, int value_operand) {
   return e;
 }
 
-// Returns the shape of x [rows, in..] of a weight's gradient whose operand is codes.
-OperandShape numbers_of_codes(const OpShape& shape) {
-  const OperandShape &dy = shape.operand[1], &weight = shape.operand[2];
-  const int in = static_cast<int>(shape.attrs[0].i), out = weight.rank - in, lead = dy.rank - out;
-  OperandShape x = dy;
-  x.rank = lead + in;
-  for (int i = 0; i < in; ++i) x.dims[lead + i] = weight.dims[out + i];
-  return x;
+// Returns a matrix [rows.., columns..], of dimensions of two others, in the type of the first.
+OperandShape matrix_of(const OperandShape& a, int a_from, int a_to, const OperandShape& b, int b_from,
+                       int b_to) {
+  OperandShape matrix;
+  matrix.present = true;
+  matrix.dtype = a.dtype;
+  for (int d = a_from; d < a_to; ++d) matrix.dims[matrix.rank++] = a.dims[d];
+  for (int d = b_from; d < b_to; ++d) matrix.dims[matrix.rank++] = b.dims[d];
+  return matrix;
+}
+
+// Each of these returns the op's shape with numbers in the place of codes.
+OpShape linear_of_numbers(OpShape s) {
+  const OperandShape &x = s.operand[0], &y = s.operand[3];
+  const int lead = x.rank - static_cast<int>(s.attrs[0].i);
+  if (has_codes(s)) s.operand[1] = matrix_of(y, lead, y.rank, x, lead, x.rank);
+  return s;
+}
+
+OpShape input_grad_of_numbers(OpShape s) {
+  const OperandShape &dy = s.operand[0], &dx = s.operand[2];
+  const int lead = dx.rank - static_cast<int>(s.attrs[0].i);
+  if (has_codes(s)) s.operand[1] = matrix_of(dy, lead, dy.rank, dx, lead, dx.rank);
+  return s;
+}
+
+OpShape weight_grad_of_numbers(OpShape s) {
+  const OperandShape &dy = s.operand[1], &weight = s.operand[2];
+  const int out = weight.rank - static_cast<int>(s.attrs[0].i);
+  if (has_codes(s)) s.operand[0] = matrix_of(dy, 0, dy.rank - out, weight, out, weight.rank);
+  return s;
 }
 
 // Returns the workspace of two factors that Factors has rounded.
@@ -160,8 +189,9 @@ std::int64_t factors_workspace(const OpShape& shape, int one, int other) {
 }
 
 std::int64_t linear_workspace(const OpShape& shape, std::int32_t threads) {
-  const Extents e = extents(shape, 1, 0);
-  return factors_workspace(shape, 0, 1) + gemm_workspace(threads, e.rows, e.out, e.in, e.compute_size);
+  const OpShape numbers = linear_of_numbers(shape);
+  const Extents e = extents(numbers, 1, 0);
+  return factors_workspace(numbers, 0, 1) + gemm_workspace(threads, e.rows, e.out, e.in, e.compute_size);
 }
 
 std::int64_t gelu_grad_workspace(const OpShape& shape, std::int32_t threads) {
@@ -170,12 +200,12 @@ std::int64_t gelu_grad_workspace(const OpShape& shape, std::int32_t threads) {
 }
 
 std::int64_t input_grad_workspace(const OpShape& shape, std::int32_t threads) {
-  return factors_workspace(shape, 0, 1) + gelu_grad_workspace(shape, threads);
+  const OpShape numbers = input_grad_of_numbers(shape);
+  return factors_workspace(numbers, 0, 1) + gelu_grad_workspace(numbers, threads);
 }
 
 std::int64_t weight_grad_workspace(const OpShape& shape, std::int32_t threads) {
-  OpShape numbers = shape;
-  if (has_codes(shape)) numbers.operand[0] = numbers_of_codes(shape);
+  const OpShape numbers = weight_grad_of_numbers(shape);
   const Extents e = extents(numbers, 2, 0);
   return factors_workspace(numbers, 0, 1) + gemm_workspace(threads, e.out, e.in, e.rows, e.compute_size);
 }

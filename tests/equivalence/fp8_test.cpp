@@ -43,7 +43,7 @@ TEST_P(Fp8, LayoutsEqualOneRank) {
 
 const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n";
 
-const std::string saved = "precision.saved=fp8";
+const std::string saved = "precision.saved=fp8", step_codes = "precision.weight_codes=step";
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, Fp8,
@@ -75,6 +75,19 @@ INSTANTIATE_TEST_SUITE_P(
         Layout{"saved_offload",
                axis("dp", "data") + "[[strategy]]\nplugin = 'offload'\nactivations = 'host'\n",
                {saved}},
+        Layout{"kept", axis("dp", "data"), {step_codes}},
+        Layout{"kept_zero2", axis("dp", "data") + "[[strategy]]\nplugin = 'zero'\nstage = 2\n", {step_codes}},
+        Layout{"kept_tensor", axis("tp", "tensor"), {step_codes, saved}},
+        Layout{"kept_tensor_sequence", axis("tp", "tensor", "sequence = true\n"), {step_codes}},
+        Layout{"kept_llama", axis("tp", "tensor"), {"model.plugin=llama", "model.kv_heads=2", step_codes}},
+        Layout{"kept_context", axis("cp", "context"), {"model.seq=512", "batch.global=2", step_codes}},
+        Layout{"kept_pipeline", axis("pp", "pipeline", "schedule = 'zb-h1'\n"), {step_codes}},
+        Layout{"kept_recompute",
+               axis("dp", "data") + "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n",
+               {step_codes}},
+        Layout{"kept_offload",
+               axis("dp", "data") + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n",
+               {step_codes}},
         Layout{"adapters", axis("dp", "data") + "[[strategy]]\nplugin = 'lora'\nrank = 4\n", {}}),
     [](const auto& layout) { return std::string(layout.param.name); });
 
@@ -215,6 +228,65 @@ TEST(Fp8Run, SavedCodesArePlannedToTheByte) {
   EXPECT_EQ(slot_bytes(assembly(adapters, "fp8")), slot_bytes(assembly(adapters, "compute")));
   const std::string full = "[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n";
   EXPECT_EQ(assembly(full, "fp8").fingerprint(), assembly(full, "compute").fingerprint());
+}
+
+TEST(Fp8Run, KeptWeightCodesChangeNoBit) {
+  const auto with = [&](const std::string& text, const std::string& how) {
+    return run_ranks(recipe_of(text, {"precision.compute=bf16", "precision.state=fp32", "model.ffn=512",
+                                      "precision.weight_codes=" + how}),
+                     3);
+  };
+  for (const std::string& layout : {std::string(), axis("tp", "tensor"), axis("pp", "pipeline"),
+                                    axis("dp", "data") + "[[strategy]]\nplugin = 'zero'\nstage = 1\n",
+                                    std::string("[[strategy]]\nplugin = 'recompute'\nmode = 'full'\n")})
+    EXPECT_EQ(with(layout, "step"), with(layout, "product")) << layout;
+}
+
+std::int64_t region_bytes(const Assembly& assembly, Region region) {
+  return assembly.plan().layout.memory.bytes[static_cast<std::size_t>(region)];
+}
+
+// Both orientations of each weight: an element has a byte in either, and a 128th of one for scales.
+TEST(Fp8Run, KeptWeightCodesArePlannedToTheByteAndMadeOnceAStep) {
+  const auto assembly = [](const std::string& how) {
+    return Assembly(recipe_of("", {"precision.compute=bf16", "precision.state=fp32", "model.ffn=512",
+                                   "precision.weight_codes=" + how}),
+                    plugins());
+  };
+  const Assembly codes = assembly("step"), without = assembly("product");
+  constexpr std::int64_t hidden = 256, ffn = 512,
+                         elements = 3 * hidden * hidden + hidden * hidden + 2 * hidden * ffn;
+  constexpr std::int64_t a_layer = 2 * (elements + elements / 128);
+  EXPECT_EQ(region_bytes(without, Region::gathered), 0);
+  EXPECT_EQ(region_bytes(codes, Region::gathered), 2 * a_layer);
+  std::int64_t gathered = 0;
+  for (const Call& call : codes.plan().calls)
+    gathered += codes.plan().functions[call.function].kind == FunctionKind::gather;
+  EXPECT_EQ(gathered, 2);  // of two layers, for four microbatches
+  EXPECT_NE(plan_text(codes, {}).find("weights     as codes for a step: 8 of 8 products of block ("),
+            std::string::npos)
+      << plan_text(codes, {});
+}
+
+TEST(Fp8Run, WeightCodesThatWouldComeAnewAreRefused) {
+  const auto refused = [](const std::string& text, const std::vector<std::string>& sets) -> std::string {
+    try {
+      Assembly(recipe_of(text, sets), plugins());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const auto expect = [](const std::string& said, const char* part) {
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+  };
+  expect(refused(axis("dp", "data") + zero3, {step_codes}), "is gathered for each use");
+  expect(refused("[[strategy]]\nplugin = 'offload'\nparameters = 'host'\noptimizer = 'host'\n", {step_codes}),
+         "comes from elsewhere for each use");
+  expect(refused("", {step_codes, "precision.products=compute"}),
+         "keeps codes for products in fp8, and there are none");
+  expect(refused("", {step_codes, "precision.first_in_compute=1"}),
+         "has layers multiply weights as they are");
 }
 
 TEST(Fp8Run, SavedCodesThatHaveNoProductAreRefused) {

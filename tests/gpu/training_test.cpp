@@ -289,6 +289,25 @@ TEST_F(Gpu, SavedCodesChangeNoBit) {
   }
 }
 
+// The codes are those that each product would make.
+TEST_F(Gpu, KeptWeightCodesChangeNoBit) {
+  for (const char* model : {"model.plugin=llama model.ffn=256", "model.plugin=gpt"})
+    for (const char* more : {"", " precision.saved=fp8"}) {
+      const std::string shape = std::string(model) +
+                                " device.plugin=cuda precision.products=fp8 precision.compute=bf16 "
+                                "model.hidden=256 model.heads=2 model.seq=256 batch.global=4 batch.micro=1" +
+                                more;
+      try {
+        const Trained made = train(shape, "", 4), kept = train(shape + " precision.weight_codes=step", "", 4);
+        EXPECT_EQ(kept.losses, made.losses) << model << more;
+        EXPECT_EQ(kept.parameters, made.parameters) << model << more;
+      } catch (const Error& error) {
+        if (std::string_view(error.what()).find("are of Hopper") == std::string_view::npos) throw;
+        GTEST_SKIP() << error.what();
+      }
+    }
+}
+
 // Weights have the same bits on both in the first step; what flows differs by its rounding.
 TEST_F(Gpu, WhatFp8FlushesIsCountedAsOnTheCpu) {
   const std::string shape =

@@ -88,11 +88,11 @@ TEST(Fp8, RoundingTwiceChangesNothing) {
   }
 }
 
-// Codes of x [rows, in], as backward is given them.
-Value codes_of(const InstructionSet& set, const Value& x) {
-  const std::int64_t rows = x.dims()[0], in = x.dims()[1];
-  const Value blank(DType::u8, {in + (in + 127) / 128, rows});
-  return run(set, {"encode_fp8_squares", {x, blank}, {Attr{.i = 1}}}).back();
+// Codes of x [rows, in], by columns as backward is given them, or by rows.
+Value codes_of(const InstructionSet& set, const Value& x, bool by_rows = false) {
+  const std::int64_t first = x.dims()[by_rows ? 0 : 1], along = x.dims()[by_rows ? 1 : 0];
+  const Value blank(DType::u8, {first + (first + 127) / 128, along});
+  return run(set, {"encode_fp8_squares", {x, blank}, {Attr{.i = 1}, Attr{.i = by_rows}}}).back();
 }
 
 TEST(Fp8, CodesOfSquaresAreWhatTheOracleRoundsTo) {
@@ -126,6 +126,24 @@ TEST(Fp8, AWeightsGradientFromCodesHasTheSameBits) {
         EXPECT_EQ(result(set, "linear_weight_grad", {codes_of(set, x), dy, sums}, 2).bytes(),
                   result(set, "linear_weight_grad", {x, dy, sums}, 1).bytes())
             << set.name << ", " << name_of(type);
+      }
+}
+
+TEST(Fp8, ProductsOfAWeightsCodesHaveTheSameBits) {
+  for (const InstructionSet& set : all_kernels())
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16})
+      for (const auto& [in, out] : {std::pair<std::int64_t, std::int64_t>{384, 256}, {208, 144}}) {
+        const Value x = uneven_numbers(type, 5, in, 1), dy = uneven_numbers(type, 5, out, 3),
+                    bias = Value::random(type, {out}, 4), y(type, {5, out}), dx(type, {5, in});
+        Value weight = uneven_numbers(type, out, in, 2);
+        weight.set(130 * static_cast<std::size_t>(in) + 3, std::nan(""));
+        const std::string where = std::string(set.name) + ", " + name_of(type);
+        EXPECT_EQ(result(set, "linear", {x, codes_of(set, weight, true), bias, y}, 2).bytes(),
+                  result(set, "linear", {x, weight, bias, y}, 1).bytes())
+            << where;
+        EXPECT_EQ(result(set, "linear_input_grad", {dy, codes_of(set, weight), dx}, 2).bytes(),
+                  result(set, "linear_input_grad", {dy, weight, dx}, 1).bytes())
+            << where;
       }
 }
 

@@ -13,6 +13,7 @@
 #include "program/fp8_products.hpp"
 #include "program/recompute.hpp"
 #include "program/saved_codes.hpp"
+#include "program/weight_codes.hpp"
 
 namespace prun {
 namespace {
@@ -113,6 +114,21 @@ std::string saved_text(const Assembly& assembly) {
                    size_text(static_cast<double>(saved.bytes_before)).c_str());
   }
   return "saved       in codes: " + (text.empty() ? "nothing" : text) + "\n";
+}
+
+// Says how many products of a layer multiply codes of weights that are kept, on one rank.
+std::string weight_codes_text(const Assembly& assembly) {
+  const Program& program = assembly.program();
+  if (assembly.recipe().text("precision.weight_codes") == "product") return "";
+  std::string text;
+  for (Id id = 0; id < program.segment_count(); ++id) {
+    const WeightCodes codes = weight_codes(program, id);
+    if (codes.products == 0) continue;
+    text += format("%s%lld of %lld products of %s (%s a layer)", text.empty() ? "" : "; ",
+                   static_cast<long long>(codes.of_codes), static_cast<long long>(codes.products),
+                   program.segment(id).name.c_str(), size_text(static_cast<double>(codes.bytes)).c_str());
+  }
+  return "weights     as codes for a step: " + text + "\n";
 }
 
 std::string stages_text(const Assembly& assembly) {
@@ -332,7 +348,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
     text +=
         format("products    %.1f %% of the FLOPs of layers' products in %s\n",
                100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.products").c_str());
-  text += saved_text(assembly);
+  text += saved_text(assembly) + weight_codes_text(assembly);
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)
     text += "to fit      " + said + "\n";

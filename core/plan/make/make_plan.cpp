@@ -129,8 +129,8 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   mark_dead_sums(program, plan);
   check_can_be_counted(plan, sizes);
   const Bundles bundles = choose_bundles(plan, work, lowering);
-  const TimeSlots gathered =
-      gathered_time_slots(bundles.uses, bytes_by_instance(plan, sizes, Region::gathered, 0));
+  const TimeSlots gathered = gathered_time_slots(bundles.uses, made_here(program, plan),
+                                                 bytes_by_instance(plan, sizes, Region::gathered, 0));
   const TimeSlots unreduced =
       unreduced_time_slots(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
   order_calls(work, carried_spans(program), bundles, gathered, plan);

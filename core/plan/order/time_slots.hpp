@@ -21,8 +21,12 @@ struct TimeSlots {
 
   bool overlap(std::int32_t a, std::int32_t b) const;
 };
-// Places gathered parameters: while they are used, those of the next use can be gathered.
-TimeSlots gathered_time_slots(const GatheredUses& uses, std::vector<std::int64_t> bytes);
+// Returns the instances whose gathering brings nothing and only computes, from parameters that are there.
+Bundle made_here(const Program& program, const Plan& plan);
+// Places gathered parameters: while they are used, those of the next use can be gathered. What is `made_here`
+// stays for the step.
+TimeSlots gathered_time_slots(const GatheredUses& uses, const Bundle& made_here,
+                              std::vector<std::int64_t> bytes);
 // Places gradients of microbatches: while those of a bundle are summed, the next can contribute. Offsets
 // count from where scratch begins: they also use the scratch of functions that do not run meanwhile.
 TimeSlots unreduced_time_slots(const Plan& plan, const Work& work, std::span<const Bundle> reduced,

@@ -10,6 +10,7 @@
 #include "program/saved_codes.hpp"
 #include "program/step.hpp"
 #include "program/update_form.hpp"
+#include "program/weight_codes.hpp"
 #include "prun/strategy.hpp"
 #include "train/assemble/delays_of.hpp"
 #include "train/assemble/loss_groups.hpp"
@@ -104,7 +105,7 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
     if (phase == "partition" && in_fp8()) round_products();
     if (phase == "state")
       pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
-    if (phase == "memory" && in_fp8() && recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
+    if (phase == "memory" && in_fp8()) keep_codes();
     if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
   }
   return true;
@@ -119,6 +120,17 @@ void ProgramWriter::round_products() {
   multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
                               recipe_.integer("precision.last_in_compute")});
   if (purpose_ == Purpose::training && recipe_.integer("precision.count_every") > 0) count_in_fp8(*program_);
+}
+
+void ProgramWriter::keep_codes() {
+  if (recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
+  if (purpose_ != Purpose::training || recipe_.text("precision.weight_codes") != "step") return;
+  if (delay() != Delay::nothing)
+    throw_error(
+        ErrorCode::unsupported,
+        "precision.weight_codes is \"step\", and passes of the pipeline's schedule train with weights of "
+        "several updates; leave precision.weight_codes out, or choose another schedule");
+  keep_weight_codes(*program_);
 }
 
 // Writes the model as its plugin knows it: for one rank that has all.

@@ -54,6 +54,7 @@ class ProgramWriter {
   bool write_over_mesh(const PlannedChoice& choice);
   bool in_fp8() const;
   void round_products();
+  void keep_codes();
   void write_model(const PlannedChoice& choice);
   void write_step();
   std::int64_t loss_groups() const;

@@ -151,6 +151,18 @@ void check_fp8(const Recipe& recipe, Diagnostics& problems) {
     problems.add(recipe.problem("precision.saved",
                                 "precision.saved = \"fp8\" keeps codes for products in fp8, and there are "
                                 "none; set precision.products = \"fp8\", or leave it out"));
+  const bool keeps = recipe.text("precision.weight_codes") == "step";
+  if (keeps && !any)
+    problems.add(
+        recipe.problem("precision.weight_codes",
+                       "precision.weight_codes = \"step\" keeps codes for products in fp8, and there "
+                       "are none; set precision.products = \"fp8\", or leave it out"));
+  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
+    if (recipe.integer(key) > 0 && keeps && any)
+      problems.add(recipe.problem(
+          key, detail::concat(key,
+                              " has layers multiply weights as they are, of which precision.weight_codes = "
+                              "\"step\" keeps codes; leave one of the two out")));
   if (recipe.integer("precision.count_every") > 0 && !any)
     problems.add(
         recipe.problem("precision.count_every",

@@ -20,6 +20,24 @@ inline bool multiplies_in_fp8(const Launch& launch) {
   return may && multiplies_in_fp8(launch.args);
 }
 
+// Returns the shape of linear or of its input's gradient, by a value [.., in] and one [.., out]: the weight
+// may be codes.
+inline LinearShape shape_between(const KernelArgs& args, int value, int other) {
+  const Tensor& x = args.operands[value];
+  LinearShape shape{};
+  shape.in = x.inner(static_cast<int>(args.attrs[0].i));
+  shape.rows = x.elements() / shape.in;
+  shape.out = args.operands[other].elements() / shape.rows;
+  return shape;
+}
+
+// Returns the weight of either where codes of it are kept, by rows for linear.
+inline std::optional<Fp8Factor> kept_weight(const KernelArgs& args, const LinearShape& s, bool by_rows) {
+  if (args.attrs[1].i != 2) return {};
+  const Fp8Squares squares{by_rows ? s.in : s.out, by_rows ? s.out : s.in};
+  return Fp8Factor{squares.codes(args.operands[1]), squares.scales(args.operands[1])};
+}
+
 // Returns the shape of a weight's gradient: rows are dy's, since x may be codes.
 inline LinearShape weight_grad_shape(const KernelArgs& args) {
   const Tensor& w = args.operands[2];
@@ -114,11 +132,15 @@ inline Work fp8_product(Product product, std::int64_t rows, std::int64_t columns
   }
 }
 
-// Computes y, where x has become codes.
+// Computes y, where x has become codes, and the weight as well where these are `kept`.
 template <class T>
-Work linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries, Stream stream) {
+Work linear_in_fp8(const LinearShape& s, const std::optional<Fp8Factor>& kept, const GemmOperands& operands,
+                   Libraries& libraries, Stream stream) {
   const T* const weight = static_cast<const T*>(operands.b);
   const Fp8Forward factors(s, operands.workspace);
+  if (kept)
+    return fp8_product(linear_product<T>(s), s.rows, s.out, s.in, factors.x, *kept, operands, libraries,
+                       stream);
   return [=, product = fp8_product(linear_product<T>(s), s.rows, s.out, s.in, factors.x, factors.weight,
                                    operands, libraries, stream)](Stream on) {
     squares_to_fp8(weight, s.out, s.in, false, factors.weight, on);
@@ -126,12 +148,15 @@ Work linear_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries
   };
 }
 
-// Computes dx, where dy has become codes.
+// Computes dx, where dy has become codes, and the weight as well where these are `kept`.
 template <class T>
-Work input_grad_in_fp8(const LinearShape& s, const GemmOperands& operands, Libraries& libraries,
-                       Stream stream) {
+Work input_grad_in_fp8(const LinearShape& s, const std::optional<Fp8Factor>& kept,
+                       const GemmOperands& operands, Libraries& libraries, Stream stream) {
   const T* const weight = static_cast<const T*>(operands.b);
   const Fp8Backward factors(s, operands.workspace);
+  if (kept)
+    return fp8_product(linear_input_grad_product<T>(s), s.rows, s.in, s.out, factors.dy, *kept, operands,
+                       libraries, stream);
   return [=, product = fp8_product(linear_input_grad_product<T>(s), s.rows, s.in, s.out, factors.dy,
                                    factors.weight, operands, libraries, stream)](Stream on) {
     squares_to_fp8(weight, s.out, s.in, true, factors.weight, on);

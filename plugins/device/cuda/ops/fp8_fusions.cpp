@@ -34,8 +34,9 @@ Work bind_products(const Gradients& of, const LinearShape& shape, Prepare prepar
   const KernelArgs &input = *of.input, &weight = *of.weight;
   const T* const dy = data<const T>(input, 0);
   const Work dx = input_grad_in_fp8<T>(
-      shape, linear_input_grad_operands<T>(dy, data<T>(input, 1), data<T>(input, 2), input.workspace),
-      libraries, stream);
+      shape, kept_weight(input, shape, false),
+      linear_input_grad_operands<T>(dy, data<T>(input, 1), data<T>(input, 2), input.workspace), libraries,
+      stream);
   const Work dweight =
       weight_grad_in_fp8<T, S>(shape, kept_codes(weight, shape),
                                linear_weight_grad_operands<T, S>(data<T>(weight, 0), dy, data<S>(weight, 2),
@@ -50,7 +51,7 @@ Work bind_products(const Gradients& of, const LinearShape& shape, Prepare prepar
 
 template <class T, class S>
 LinearShape shape_of(const Gradients& of) {
-  LinearShape shape = linear_shape(*of.input, 1, 2);
+  LinearShape shape = shape_between(*of.input, 2, 0);
   shape.alignment = alignment_of(
       {data<T>(*of.input, 1), data<T>(*of.input, 2), data<T>(*of.weight, 0), data<S>(*of.weight, 2)});
   return shape;
@@ -112,7 +113,7 @@ bool all_aligned(const KernelArgs& args, int operands) {
 // Says whether a launch keeps codes of the values that a product has multiplied.
 bool keeps_codes(const Launch& product, const Launch& next) {
   return is(next, "encode_fp8_squares") && at(next, 0) == at(product, 0) &&
-         next.args.attrs[0].i == product.args.attrs[0].i;
+         next.args.attrs[0].i == product.args.attrs[0].i && next.args.attrs[1].i == 0;
 }
 
 Fp8Factor codes_kept_by(const Launch& encode, const LinearShape& s) {
@@ -138,7 +139,7 @@ std::size_t is_forward_with_codes(Launches left) {
 template <class T>
 Work bind_forward_of(Launches launches, Activation kind, Libraries& libraries, Stream stream) {
   const KernelArgs &gate = launches[0].args, &args = launches[1].args;
-  LinearShape shape = linear_shape(args, 1, 0);
+  LinearShape shape = shape_between(args, 0, 3);
   const T *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
   T* const y = data<T>(args, 3);
   shape.bias = bias != nullptr;
@@ -149,7 +150,8 @@ Work bind_forward_of(Launches launches, Activation kind, Libraries& libraries, S
   if (launches.size() > 2) kept = codes_kept_by(launches[2], shape);
   return [of = ActivationShape(kind, gate.operands[0]), kept, x = data<const T>(gate, 0),
           made = data<T>(gate, 1), factors = Fp8Forward(shape, args.workspace),
-          product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+          product = linear_in_fp8<T>(shape, kept_weight(args, shape, true), operands, libraries, stream)](
+             Stream on) {
     activation_to_fp8(of.kind, x, made, of.rows, of.width, factors.x, kept, on);
     product(on);
   };
@@ -178,14 +180,15 @@ Work bind_product_with_codes(Launches launches, Libraries& libraries, Stream str
     if constexpr (!is_half<T>) {
       throw_error(ErrorCode::internal, "a product in fp8 of wider values");
     } else {
-      LinearShape shape = linear_shape(args, 1, 0);
+      LinearShape shape = shape_between(args, 0, 3);
       const T *x = data<const T>(args, 0), *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
       T* const y = data<T>(args, 3);
       shape.bias = bias != nullptr;
       shape.alignment = alignment_of({x, weight, bias, y});
       const GemmOperands operands = linear_operands<T>(x, weight, bias, nullptr, y, args.workspace);
       return [=, kept = codes_kept_by(launches[1], shape), factors = Fp8Forward(shape, args.workspace),
-              product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+              product = linear_in_fp8<T>(shape, kept_weight(args, shape, true), operands, libraries, stream)](
+                 Stream on) {
         rows_and_squares_to_fp8(x, shape.rows, shape.in, factors.x, kept, on);
         product(on);
       };

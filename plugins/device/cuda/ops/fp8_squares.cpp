@@ -1,4 +1,4 @@
-// Launches encode_fp8_squares: a value transposed, as codes in squares of fp8.
+// Launches encode_fp8_squares: a matrix as codes in squares of fp8.
 #include "prun/fp8_squares.hpp"
 
 #include "cuda/fp8_blocks.hpp"
@@ -9,13 +9,16 @@ namespace {
 
 // The codes lie in the layout that the library takes.
 static_assert(Fp8Squares{.rows = 640, .columns = 144}.stride() == fp8_square_stride(640));
+static_assert(Fp8Squares{.rows = 656, .columns = 144}.stride() == fp8_square_stride(656));
 
 template <class T>
 void encode_fp8_squares(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &codes = args.operands[1];
   const int in = static_cast<int>(args.attrs[0].i);
-  const Fp8Squares squares{x.outer(in), x.inner(in)};
-  squares_to_fp8(data<const T>(args, 0), squares.rows, squares.columns, true,
+  const std::int64_t rows = x.outer(in), columns = x.inner(in);
+  const bool by_rows = args.attrs[1].i != 0;
+  const Fp8Squares squares{by_rows ? columns : rows, by_rows ? rows : columns};
+  squares_to_fp8(data<const T>(args, 0), rows, columns, !by_rows,
                  {squares.codes(codes), squares.scales(codes)}, stream_of(context));
 }
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libraries,
                                          Stream stream) -> Work {
-  LinearShape shape = linear_shape(args, 1, 0);
+  LinearShape shape = shape_between(args, 0, 3);
   const T *x = data<const T>(args, 0), *weight = data<const T>(args, 1), *bias = data<const T>(args, 2);
   T* y = data<T>(args, 3);
   shape.bias = bias != nullptr;
@@ -16,7 +16,8 @@ constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libr
   if constexpr (!std::is_same_v<T, double>)
     if (multiplies_in_fp8(args))
       return [=, factors = Fp8Forward(shape, args.workspace),
-              product = linear_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+              product = linear_in_fp8<T>(shape, kept_weight(args, shape, true), operands, libraries, stream)](
+                 Stream on) {
         rows_to_fp8(x, shape.rows, shape.in, factors.x, on);
         product(on);
       };
@@ -25,7 +26,7 @@ constexpr auto bind_linear = []<class T>(const KernelArgs& args, Libraries& libr
 
 constexpr auto bind_input_grad = []<class T>(const KernelArgs& args, Libraries& libraries,
                                              Stream stream) -> Work {
-  LinearShape shape = linear_shape(args, 1, 2);
+  LinearShape shape = shape_between(args, 2, 0);
   const T *dy = data<const T>(args, 0), *weight = data<const T>(args, 1);
   T* dx = data<T>(args, 2);
   shape.alignment = alignment_of({dy, weight, dx});
@@ -33,7 +34,8 @@ constexpr auto bind_input_grad = []<class T>(const KernelArgs& args, Libraries& 
   if constexpr (!std::is_same_v<T, double>)
     if (multiplies_in_fp8(args))
       return [=, factors = Fp8Backward(shape, args.workspace),
-              product = input_grad_in_fp8<T>(shape, operands, libraries, stream)](Stream on) {
+              product = input_grad_in_fp8<T>(shape, kept_weight(args, shape, false), operands, libraries,
+                                             stream)](Stream on) {
         rows_to_fp8(dy, shape.rows, shape.out, factors.dy, on);
         product(on);
       };
@@ -81,15 +83,15 @@ constexpr auto bind_weight_grad = []<class T, class S>(const KernelArgs& args, L
 
 std::int64_t workspace(const OpShape&, std::int32_t) { return gemm_workspace; }
 
-// Returns the workspace for a weight and a value [.., in].
-template <class Factors, int weight, int value>
+// Returns the workspace for a value [.., in] and one [.., out].
+template <class Factors, int value, int other>
 std::int64_t workspace_of(const OpShape& s, std::int32_t) {
   if (s.attrs[1].i == 0) return gemm_workspace;
-  const OperandShape& w = s.operand[weight];
+  const OperandShape& x = s.operand[value];
   LinearShape shape{.rows = 0, .in = 1, .out = 0};
-  for (int d = w.rank - static_cast<int>(s.attrs[0].i); d < w.rank; ++d) shape.in *= w.dims[d].extent;
-  shape.out = w.elements() / shape.in;
-  shape.rows = s.operand[value].elements() / shape.in;
+  for (int d = x.rank - static_cast<int>(s.attrs[0].i); d < x.rank; ++d) shape.in *= x.dims[d].extent;
+  shape.rows = x.elements() / shape.in;
+  shape.out = s.operand[other].elements() / shape.rows;
   return Factors(shape, nullptr).bytes;
 }
 
@@ -106,16 +108,20 @@ std::int64_t weight_grad_workspace(const OpShape& s, std::int32_t) {
 
 bool can_multiply(const OpShape& s) { return s.attrs[1].i == 0 || s.operand[0].dtype != DType::f64; }
 
+// Says whether the weight has the type of values, or is codes.
+bool weight_fits(const OpShape& s) { return s.attrs[1].i == 2 || same_type(s, {0, 1}); }
+
 Kernel of_values(DType type) {
   return by_value(type, []<class T>() -> Kernel { return runs_when_bound; });
 }
 
 Kernel select_linear(const OpShape& s) {
-  return same_type(s, {0, 1, 2, 3}) && can_multiply(s) ? of_values(s.operand[0].dtype) : nullptr;
+  return same_type(s, {0, 2, 3}) && weight_fits(s) && can_multiply(s) ? of_values(s.operand[0].dtype)
+                                                                      : nullptr;
 }
 
 Kernel select_input_grad(const OpShape& s) {
-  return same_type(s, {0, 1, 2}) && can_multiply(s) ? of_values(s.operand[0].dtype) : nullptr;
+  return same_type(s, {0, 2}) && weight_fits(s) && can_multiply(s) ? of_values(s.operand[0].dtype) : nullptr;
 }
 
 Kernel select_gelu_grad(const OpShape& s) {
@@ -140,7 +146,7 @@ Work bind_weight_grads(Launches launches, Libraries& libraries, Stream stream) {
 }  // namespace
 
 std::vector<DeviceOp> linear_ops(const OpChoices&) {
-  constexpr auto of_linear = workspace_of<Fp8Forward, 1, 0>, of_input_grad = workspace_of<Fp8Backward, 1, 2>;
+  constexpr auto of_linear = workspace_of<Fp8Forward, 0, 3>, of_input_grad = workspace_of<Fp8Backward, 2, 0>;
   return {{{"linear", select_linear, of_linear}, bind_typed<bind_linear>},
           {{"linear_input_grad", select_input_grad, of_input_grad}, bind_typed<bind_input_grad>},
           {{"linear_gelu_grad", select_gelu_grad, workspace}, bind_typed<bind_gelu_grad>},
