@@ -15,6 +15,7 @@ using Sets = std::vector<std::string>;
 const std::string data = "[[strategy]]\nplugin = 'data'\n", tensor = "[[strategy]]\nplugin = 'tensor'\n",
                   sequence = tensor + "sequence = true\n",
                   recomputed = "[[strategy]]\nplugin = 'recompute'\n", data2 = "[mesh]\ndp = 2\n" + data,
+                  adapters = "[[strategy]]\nplugin = 'lora'\nrank = 2\ndropout = 0.1\n",
                   pipeline2 = "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\n";
 
 std::string zero(int stage) {
@@ -44,6 +45,8 @@ std::vector<Layout> tried() {
           {"zero3_tensor", both + zero(3), {}},
           {"offload", offloaded(), {}},
           {"offload_zero", data2 + zero(2) + offloaded(), {}},
+          {"adapters", data2 + adapters, {}},
+          {"adapters_zero3_tensor", both + zero(3) + adapters, {}},
           {"narrow_sums", data2 + zero(1), {"precision.reduce=bf16"}},
           {"narrow_moments", data2 + zero(1), {"precision.moments=bf16"}}};
 }
@@ -104,6 +107,25 @@ TEST(Fp16Alone, TrainsAsFp32DoesAndCloserThanBf16) {
     EXPECT_LT(apart, apart_in_bf16) << model;
     EXPECT_LT(fp16.back(), fp16.front() - 0.2) << model;
   }
+}
+
+// Frozen weights are in fp16 and have no master; adapters have one.
+TEST(Fp16Alone, AdaptersTrainAsInFp32AndCloserThanInBf16) {
+  const auto run = [&](const char* type) {
+    const Assembly assembly(
+        recipe_of(adapters, {std::string("precision.compute=") + type, "precision.master=fp32"}), plugins());
+    Trainer trainer(assembly, plugins());
+    return train_steps(trainer, 40);
+  };
+  const std::vector<double> wide = run("fp32"), fp16 = run("fp16"), bf16 = run("bf16");
+  double apart = 0, apart_in_bf16 = 0;
+  for (std::size_t i = 0; i < wide.size(); ++i) {
+    apart += std::abs(fp16[i] - wide[i]);
+    apart_in_bf16 += std::abs(bf16[i] - wide[i]);
+  }
+  EXPECT_LT(apart / 40, 2e-3);
+  EXPECT_LT(apart, apart_in_bf16);
+  EXPECT_LT(fp16.back(), fp16.front());
 }
 
 // What the loss is made of beside the head's, what the head has beside it, and updates of all kinds: a power
