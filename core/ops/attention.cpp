@@ -185,21 +185,52 @@ struct AttentionPackedGrad {
 };
 
 // Queries are in order, or as prun/sequence_order.hpp says; keys and values are in order. `window` is how
-// many keys, its own among them, a position sees at most; 0 means all.
-constexpr AttrDef across_attrs[] = {int_attr("causal", 1), int_attr("window", 0), int_attr("chunk", 0),
-                                    int_attr("chunks", 0)};
+// many keys, its own among them, a position sees at most; 0 means all. With `ahead`, keys and values are not
+// those of all positions but those of each chunk of the queries, behind so many in front of it
+// (ops/halo.cpp); a sequence has `parts` chunks.
+constexpr AttrDef across_attrs[] = {int_attr("causal", 1),       int_attr("window", 0),
+                                    int_attr("chunk", 0),        int_attr("chunks", 0),
+                                    later(int_attr("ahead", 0)), later(int_attr("parts", 0))};
+
+std::int64_t ahead_of(const Attr* attrs) { return attrs[4].i; }
+
+// Returns how many chunks of queries there are beside keys that begin ahead of each.
+std::int64_t chunks_of(const OperandShape& q, const OperandShape& k, const Attr* attrs) {
+  return (k.dims[1].extent - q.dims[1].extent) / ahead_of(attrs);
+}
+
+// Returns how many positions a sequence has.
+std::int64_t positions_of(const OperandShape& q, const OperandShape& k, const Attr* attrs) {
+  return ahead_of(attrs) == 0 ? k.dims[1].extent : q.dims[1].extent / chunks_of(q, k, attrs) * attrs[5].i;
+}
 
 // Counts a part of the queries and all keys: the mean share under a mask, which is exact if each part has a
 // chunk of front and back.
 double across_flops(const OperandShape& q, const OperandShape& k, const Attr* attrs) {
-  const double keys = static_cast<double>(k.dims[1].extent), window = static_cast<double>(attrs[1].i);
-  if (window == 0 || window >= keys) return attention_flops(q, k.dims[1].extent, attrs[0].i != 0);
-  return attention_flops(q, k.dims[1].extent, false) * (window - 0.5 * window * window / keys) / keys;
+  const std::int64_t all = positions_of(q, k, attrs);
+  const double keys = static_cast<double>(all), window = static_cast<double>(attrs[1].i);
+  if (window == 0 || window >= keys) return attention_flops(q, all, attrs[0].i != 0);
+  return attention_flops(q, all, false) * (window - 0.5 * window * window / keys) / keys;
+}
+
+// Checks keys and values that begin ahead of each chunk of queries q. Their sequence is split as that of the
+// queries.
+void check_ahead(OpShape& s, const char* op, int q) {
+  const Dim &queries = s.operand[q].dims[1], &keys = s.operand[q + 1].dims[1];
+  const std::int64_t window = s.attrs[1].i, ahead = ahead_of(s.attrs), more = keys.extent - queries.extent;
+  require(ahead > 0 && window > 0 && window <= ahead + 1 && s.attrs[0].i == 1, op,
+          " takes keys from so many positions ahead of each chunk as its window reaches back, under a mask");
+  require(keys.name == queries.name && more > 0 && more % ahead == 0 && queries.extent % (more / ahead) == 0,
+          op, " takes keys of each chunk of the queries and of ", ahead, " positions ahead of it");
+  OpShape alike = s;
+  for (int i = q + 1; i <= q + 2; ++i)
+    if (alike.operand[i].dims[1] == keys) alike.operand[i].dims[1] = queries;
+  check_apart(alike, op, q);
 }
 
 // Checks keys and values of all positions beside queries q, whose sequence may be split then. Without a mask
 // they may be those of another sequence, of the same length.
-void check_across(OpShape& s, const char* op, int q) {
+void check_all(OpShape& s, const char* op, int q) {
   const OperandShape& queries = s.operand[q];
   const Name all = s.operand[q + 1].dims[1].name;
   OpShape alike = s;
@@ -214,10 +245,17 @@ void check_across(OpShape& s, const char* op, int q) {
   require(all != queries.dims[1].name, op,
           " takes keys and values whose positions have a dimension of their own");
   check_apart(alike, op, q);
-  // On another axis heads come before a part of the positions, which queries would otherwise keep.
-  s.prefer(queries.dims[2].name);
-  s.prefer(queries.dims[3].name);
   s.whole(q + 1, 1, 2);
+}
+
+void check_across(OpShape& s, const char* op, int q) {
+  if (ahead_of(s.attrs) == 0)
+    check_all(s, op, q);
+  else
+    check_ahead(s, op, q);
+  // On another axis heads come before a part of the positions, which queries would otherwise keep.
+  s.prefer(s.operand[q].dims[2].name);
+  s.prefer(s.operand[q].dims[3].name);
   s.whole(q, 4, 5);
 }
 
@@ -226,7 +264,7 @@ struct AttentionAcross {
   static constexpr const char* help = "attention of a part of the positions to all of them";
   static constexpr OperandDef operands[] = {
       {"q"}, {"all_k"}, {"all_v"}, {"y", Access::write}, {"lse", Access::write}, documents_operand};
-  static constexpr const AttrDef (&attrs)[4] = across_attrs;
+  static constexpr const AttrDef (&attrs)[6] = across_attrs;
   static void rule(OpShape& s) {
     check_across(s, kind, 0);
     s.like(3, 0);
@@ -240,7 +278,9 @@ struct AttentionAcross {
         {{"causal", g.attr("causal")},
          {"window", g.attr("window")},
          {"chunk", g.attr("chunk")},
-         {"chunks", g.attr("chunks")}});
+         {"chunks", g.attr("chunks")},
+         {"ahead", g.attr("ahead")},
+         {"parts", g.attr("parts")}});
   }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops = across_flops(s.operand[0], s.operand[1], s.attrs);
@@ -260,12 +300,12 @@ struct AttentionAcrossGrad {
                                             {"all_dk", Access::write},
                                             {"all_dv", Access::write},
                                             documents_operand};
-  static constexpr const AttrDef (&attrs)[4] = across_attrs;
+  static constexpr const AttrDef (&attrs)[6] = across_attrs;
   static void rule(OpShape& s) {
     check_across(s, kind, 1);
     check_documents(s, s.operand[1], 9);
     for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
-    s.sum(1, 1, 2);
+    if (ahead_of(s.attrs) == 0) s.sum(1, 1, 2);
     s.sum(1, 3, 4);
   }
   static void cost(const OpShape& s, OpCost& c) {

@@ -1,12 +1,14 @@
 // Rewrites a program for sequences that ranks share out. An op that treats positions alike needs nothing; one
 // that reads all of them (OpDef::across) gets that operand whole, in a dimension of its own, and keeps its
-// part of the rest. Backward gathers it once more: what is kept for backward lies in parts. Where parts are
+// part of the rest; if it reads no further back than some positions, it gets these alone (program/halo.hpp).
+// Backward gathers it once more: what is kept for backward lies in parts. Where parts are
 // not in order, ops that do something else at each position learn which one is where.
 #include <algorithm>
 #include <array>
 #include <map>
 #include <string_view>
 
+#include "program/halo.hpp"
 #include "program/head_pieces.hpp"
 #include "program/passes.hpp"
 
@@ -21,9 +23,10 @@ std::size_t operand_called(const OpDef& def, std::string_view name) {
 
 class SharingOut {
  public:
-  SharingOut(Program& program, SequenceOrder order, std::int64_t pieces)
+  SharingOut(Program& program, SequenceOrder order, std::int64_t chunks, std::int64_t pieces)
       : program_(program),
         order_(order),
+        halo_(program, order, program.value(tokens()).dims[1].extent, chunks),
         pieces_(program, pieces),
         seq_(program.value(tokens()).dims[1].name) {}
 
@@ -71,6 +74,8 @@ class SharingOut {
     std::vector<AttrValue> attrs = {{"chunk", static_cast<double>(order_.chunk)},
                                     {"chunks", static_cast<double>(order_.chunks)}};
     for (std::size_t i = 0; i < op.def->attr_count; ++i) carry_over(id, op.def->attrs[i], def, attrs);
+    reach_ = halo_.reach(id, def);
+    for (const AttrValue& attr : halo_.attrs_across(reach_)) attrs.push_back(attr);
     if (pieces_.count() == 1) {
       std::vector<Id> operands;
       for (std::size_t i = 0; i < def.operand_count; ++i)
@@ -120,7 +125,7 @@ class SharingOut {
     program_.erase_op(id);
   }
 
-  // Returns the as_seq of what the op will write, or `otherwise` if there is none.
+  // Returns the op that takes back what the op will write, or `otherwise` if there is none.
   Id first_reader(const std::vector<Id>& operands, const OpDef& def, Id otherwise) const {
     const Op& place = program_.op(otherwise);
     for (const Id op : program_.segment(place.segment).ops(place.function)) {
@@ -152,14 +157,17 @@ class SharingOut {
   }
 
   Id context_of(Id value, Id before) {
-    if (const auto known = contexts_.find(value); known != contexts_.end()) return known->second;
+    const std::pair key(value, reach_);
+    if (const auto known = contexts_.find(key); known != contexts_.end()) return known->second;
+    if (reach_ > 0) return contexts_[key] = halo_.joined(value, reach_, before);
     const Op& op = program_.op(before);
-    return contexts_[value] = program_.add_op_creating(op.segment, op.function, op.part, "as_context",
-                                                       std::span(&value, 1), order_attrs(), before)[0];
+    return contexts_[key] = program_.add_op_creating(op.segment, op.function, op.part, "as_context",
+                                                     std::span(&value, 1), order_attrs(), before)[0];
   }
 
-  // Returns the op's result for all positions; an op behind it turns that into `value`.
+  // Returns the op's result for all positions it reads; an op behind it turns that into `value`.
   Id given_back(Id value, const Op& op, Id next) {
+    if (reach_ > 0) return halo_.given_back(value, reach_, op, next);
     Value whole = program_.value(value);
     whole.name += ".all";
     for (Dim& dim : whole.dims)
@@ -185,11 +193,13 @@ class SharingOut {
 
   Program& program_;
   const SequenceOrder order_;
+  Halo halo_;
   HeadPieces pieces_;
   const Name seq_;
   Id segment_ = 0;
+  std::int64_t reach_ = 0;  // that of the op at hand; 0: it reads all positions
   // These belong to the function at hand.
-  std::map<Id, Id> contexts_;
+  std::map<std::pair<Id, std::int64_t>, Id> contexts_;  // by value and reach
   Id positions_ = none;
 };
 
@@ -215,7 +225,8 @@ void share_out_sequence(Program& program, std::string_view axis, SequenceShares 
     requests.sequence_order = {seq.extent / (2 * ranks), 2 * ranks};
   }
   check_pieces(program, shares.pieces);
-  SharingOut(program, requests.sequence_order, shares.pieces).run();
+  const SequenceOrder order = requests.sequence_order;
+  SharingOut(program, order, order.permutes() ? order.chunks : ranks, shares.pieces).run();
 }
 
 namespace {

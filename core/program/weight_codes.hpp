@@ -8,12 +8,12 @@ namespace prun {
 
 // Changes a placed program in which strategies have decided what is computed again and where values lie.
 // Forward takes codes of a weight by rows, the gradient of its input codes by columns. The numbers a step
-// computes stay the same to the last bit. A product stays as it is if ranks share out a dimension that the codes
-// do not have. Throws `unsupported` where ranks have a weight for each use alone.
+// computes stay the same to the last bit. A product stays as it is if ranks share out a dimension that the
+// codes do not have. Throws `unsupported` where ranks have a weight for each use alone.
 void keep_weight_codes(Program& program);
 
-// States, of one repetition of a segment on one rank, how many of the products in fp8 of a weight multiply kept
-// codes, and their bytes.
+// States, of one repetition of a segment on one rank, how many of the products in fp8 of a weight multiply
+// kept codes, and their bytes.
 struct WeightCodes {
   std::int64_t products = 0, of_codes = 0, bytes = 0;
 };

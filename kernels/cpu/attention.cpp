@@ -106,13 +106,14 @@ void forward_block(const Forward<T>& call, Index unit, Index first, const Forwar
   std::fill_n(s.result, rows.count * l.width, C{0});
   const Index end = l.keys_end(first, rows.count);
   for (Index key = l.keys_begin(group, first); key < end; key += key_block) {
-    const Range keys = block_at(key, key_block, end);
-    const auto k = call.from.k.rows(l, group, keys);
-    const auto v = call.from.v.rows(l, group, keys);
-    const auto scores = row_major(s.scores, rows.count, keys.count, key_block);
+    const Range keys = l.keys_at(key, end);
+    const Index hidden = keys.first - key;  // keys that are not there: no query sees them
+    const auto k = call.from.k.rows(l, group, l.rows_at(keys));
+    const auto v = call.from.v.rows(l, group, l.rows_at(keys));
+    const auto scores = row_major(s.scores + hidden, rows.count, keys.count, key_block);
     gemm_serial<T, T, C>(l.scale(), q, k.transposed(), scores, false, s.gemm);
     for (Index r = 0; r < rows.count; ++r)
-      fold_row(s, r, keys.count, l.visible(group, first + r, key, keys.count), l.width);
+      fold_row(s, r, hidden + keys.count, l.visible(group, first + r, key, hidden + keys.count), l.width);
     gemm_serial<C, T, C>(1, scores, v, result, true, s.gemm);
   }
   store_result(call, group, query, rows, s);
@@ -141,22 +142,34 @@ void forward(const Forward<T>& call, const ForwardShares<Compute<T>>& shares, co
 }
 
 template <class T>
-void attention_apart(const Layout& l, const KernelArgs& args, const KernelContext& context) {
+void attention_apart(const Layout& l, Index chunk, const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>()),
-              queries_at(l, o[3].as<T>()), o[4].as<Compute<T>>()},
+  forward<T>({l, apart(l, o[0].as<const T>(), o[1].as<const T>(), o[2].as<const T>(), chunk),
+              queries_at(l, o[3].as<T>(), chunk), o[4].as<Compute<T>>() + chunk * l.seq},
              forward_shares<Compute<T>>(l), args, context);
 }
 
 template <class T>
 void attention(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  attention_apart<T>(with_documents(layout_of(o[0], args.attrs), o[5]), args, context);
+  attention_apart<T>(with_documents(layout_of(o[0], args.attrs), o[5]), 0, args, context);
+}
+
+// Calls body(layout, chunk) for each chunk of queries that has keys of its own; q is the queries' operand.
+template <class Body>
+void for_chunks(const KernelArgs& args, int q, int documents, const Body& body) {
+  const Tensor* o = args.operands;
+  const Index chunks = chunks_of(o[q].dim[1], o[q + 1].dim[1], args.attrs);
+  for (Index chunk = 0; chunk < chunks; ++chunk) {
+    Layout l = with_documents(across_layout_of(args, q, chunk), o[documents]);
+    if (l.documents) l.documents += chunk * l.seq;
+    body(l, chunk);
+  }
 }
 
 template <class T>
 void attention_across(const KernelArgs& args, const KernelContext& context) {
-  attention_apart<T>(with_documents(across_layout_of(args, 0), args.operands[5]), args, context);
+  for_chunks(args, 0, 5, [&](const Layout& l, Index chunk) { attention_apart<T>(l, chunk, args, context); });
 }
 
 template <class T>
@@ -247,9 +260,9 @@ void compute_weights(const Backward<T>& call, const Queries& q, Range keys,
   const auto weights = row_major(s.weights, q.rows.count, keys.count, key_block);
   const auto dscores = row_major(s.dscores, q.rows.count, keys.count, key_block);
   gemm_serial<T, T, C>(l.scale(), call.from.q.rows(l, q.group, q.query, q.rows),
-                       call.from.k.rows(l, q.group, keys).transposed(), weights, false, s.gemm);
+                       call.from.k.rows(l, q.group, l.rows_at(keys)).transposed(), weights, false, s.gemm);
   gemm_serial<T, T, C>(1, call.dy.rows(l, q.group, q.query, q.rows),
-                       call.from.v.rows(l, q.group, keys).transposed(), dscores, false, s.gemm);
+                       call.from.v.rows(l, q.group, l.rows_at(keys)).transposed(), dscores, false, s.gemm);
   const C* lse = statistics(call.lse, l, q.group, q.query) + q.rows.first;
   for (Index r = 0; r < q.rows.count; ++r) {
     const Range seen = l.visible(q.group, q.rows.first + r, keys.first, keys.count);
@@ -285,8 +298,8 @@ void add_to_queries(const Backward<T>& call, const Queries& q, Range keys,
   using C = Compute<T>;
   const Layout& l = call.layout;
   gemm_serial<C, T, C>(l.scale(), row_major(s.dscores, q.rows.count, keys.count, key_block),
-                       call.from.k.rows(l, q.group, keys), row_major(s.dq, q.rows.count, l.width), true,
-                       s.gemm);
+                       call.from.k.rows(l, q.group, l.rows_at(keys)), row_major(s.dq, q.rows.count, l.width),
+                       true, s.gemm);
 }
 
 // Rounds finished sums, one row after the other.
@@ -305,9 +318,10 @@ void backward_queries(const Backward<T>& call, const Queries& q, bool with_keys,
   std::fill_n(s.dq, q.rows.count * l.width, Compute<T>{0});
   const Index end = l.keys_end(q.rows.first, q.rows.count);
   for (Index key = l.keys_begin(q.group, q.rows.first); key < end; key += key_block) {
-    const Range keys = block_at(key, key_block, end);
+    const Range keys = l.keys_at(key, end);
+    const Index row = l.rows_at(keys).first;
     compute_weights(call, q, keys, s);
-    if (with_keys) add_to_keys(call, q, keys, s, s.dk + key * l.width, s.dv + key * l.width);
+    if (with_keys) add_to_keys(call, q, keys, s, s.dk + row * l.width, s.dv + row * l.width);
     add_to_queries(call, q, keys, s);
   }
   store_rows(call.to.q.rows(l, q.group, q.query, q.rows), s.dq);
@@ -322,7 +336,7 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
   std::fill_n(s.dv, keys.count * l.width, C{0});
   const Index start = l.queries_begin(keys.first);
   for (Index query = 0; query < l.queries; ++query)
-    for (Index first = start; first < l.seq && l.keys_begin(group, first) <= keys.first;
+    for (Index first = start; first < l.seq && l.start_of(group, first) < keys.first + keys.count;
          first += query_block) {
       const Queries q{group, query, block_at(first, query_block, l.seq)};
       const Index end = l.keys_end(first, q.rows.count);
@@ -332,8 +346,8 @@ void backward_keys(const Backward<T>& call, Index group, Range keys, const Backw
       compute_weights(call, q, seen, s);
       add_to_keys(call, q, seen, s, s.dk, s.dv);
     }
-  store_rows(call.to.k.rows(l, group, keys), s.dk);
-  store_rows(call.to.v.rows(l, group, keys), s.dv);
+  store_rows(call.to.k.rows(l, group, l.rows_at(keys)), s.dk);
+  store_rows(call.to.v.rows(l, group, l.rows_at(keys)), s.dv);
 }
 
 template <class T>
@@ -377,29 +391,32 @@ void backward(const Backward<T>& call, const KernelArgs& args, const KernelConte
     backward_queries(call, q, false, own(thread));
   });
   deal(workers, l.groups() * column_blocks, [&](Index thread, Index item) {
-    const Range keys = block_at(item % column_blocks * key_block, key_block, l.keys);
-    backward_keys(call, item / column_blocks, keys, own(thread));
+    const Range rows = block_at(item % column_blocks * key_block, key_block, l.keys);
+    backward_keys(call, item / column_blocks, {l.base + rows.first, rows.count}, own(thread));
   });
 }
 
 template <class T>
-void attention_apart_grad(const Layout& l, const KernelArgs& args, const KernelContext& context) {
+void attention_apart_grad(const Layout& l, Index chunk, const KernelArgs& args,
+                          const KernelContext& context) {
   const Tensor* o = args.operands;
-  backward<T>({l, apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>()),
-               queries_at(l, o[0].as<const T>()), queries_at(l, o[4].as<const T>()),
-               o[5].as<const Compute<T>>(), apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>())},
+  backward<T>({l, apart(l, o[1].as<const T>(), o[2].as<const T>(), o[3].as<const T>(), chunk),
+               queries_at(l, o[0].as<const T>(), chunk), queries_at(l, o[4].as<const T>(), chunk),
+               o[5].as<const Compute<T>>() + chunk * l.seq,
+               apart(l, o[6].as<T>(), o[7].as<T>(), o[8].as<T>(), chunk)},
               args, context);
 }
 
 template <class T>
 void attention_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  attention_apart_grad<T>(with_documents(layout_of(o[1], args.attrs), o[9]), args, context);
+  attention_apart_grad<T>(with_documents(layout_of(o[1], args.attrs), o[9]), 0, args, context);
 }
 
 template <class T>
 void attention_across_grad(const KernelArgs& args, const KernelContext& context) {
-  attention_apart_grad<T>(with_documents(across_layout_of(args, 1), args.operands[9]), args, context);
+  for_chunks(args, 1, 9,
+             [&](const Layout& l, Index chunk) { attention_apart_grad<T>(l, chunk, args, context); });
 }
 
 template <class T>

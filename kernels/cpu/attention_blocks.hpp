@@ -26,7 +26,7 @@ struct Range {
 };
 
 // Describes operands. A group is one (batch, head); a unit is one query slot of a group. Queries may be of
-// some positions alone, which go up from row to row.
+// some positions alone, which go up from row to row, and so may keys. Ranges of keys are of positions.
 struct Layout {
   Index batch, seq, heads, queries, width;
   bool causal;
@@ -36,15 +36,28 @@ struct Layout {
   Index first = 0;                          // the place of the first query
   SequenceOrder order = {};                 // says which position lies there
   bool across = false;                      // says that a block of queries may see any number of keys
+  Index base = 0;                           // the position of the first key; no query sees one below 0
+  // Counts the rows of a sample, of which these may be some: of queries and of keys. 0: these are all.
+  Index query_rows = 0, key_rows = 0;
 
   Index groups() const { return batch * heads; }
   Index units() const { return groups() * queries; }
   double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
+  Index rows_of_queries() const { return query_rows > 0 ? query_rows : seq; }
+  Index rows_of_keys() const { return key_rows > 0 ? key_rows : keys; }
 
   // Returns the end of the keys that a query in [row, row + rows) sees.
   Index keys_end(Index row, Index rows) const { return causal ? position(row + rows - 1) + 1 : keys; }
-  // Returns the first block of keys of which queries from `row` on see something.
+  // Returns the first block of keys of which queries from `row` on see something. Blocks lie at the same
+  // positions wherever the keys begin, so the first one may be there in part.
   Index keys_begin(Index group, Index row) const { return start_of(group, row) / key_block * key_block; }
+  // Returns the keys before `end` that are there of the block that begins at `key`.
+  Range keys_at(Index key, Index end) const {
+    const Index begin = std::max(key, base);
+    return {begin, std::min(key + key_block, end) - begin};
+  }
+  // Returns which rows of keys and values these positions have.
+  Range rows_at(Range positions) const { return {positions.first - base, positions.count}; }
   // Returns the first block of queries of which one sees key `key`.
   Index queries_begin(Index key) const {
     Index row = 0;
@@ -58,13 +71,14 @@ struct Layout {
     return {begin, end - begin};
   }
 
- private:
-  Index position(Index row) const { return order.position(first + row); }
   // Returns the first key that a query sees: it never falls along the sequence.
   Index start_of(Index group, Index row) const {
     const Index near = window > 0 ? std::max<Index>(position(row) + 1 - window, 0) : 0;
-    return documents ? std::max<Index>(near, documents[group / heads * seq + row]) : near;
+    return documents ? std::max<Index>(near, documents[group / heads * rows_of_queries() + row]) : near;
   }
+
+ private:
+  Index position(Index row) const { return order.position(first + row); }
 };
 
 // Makes the layout from queries [batch, seq, heads, queries, head_dim], and the op's attributes.
@@ -83,10 +97,20 @@ inline Layout with_documents(Layout l, const Tensor& documents) {
   return l;
 }
 
-// Makes the layout of queries of some positions beside the keys of all: they are operands q and q + 1 of a
-// call or a shape.
+// Returns how many chunks of queries there are in an op whose keys begin ahead of each; 1 where they do not.
+inline Index chunks_of(Index queries, Index keys, const Attr* attrs) {
+  const Index ahead = attrs[4].i;
+  return ahead > 0 ? (keys - queries) / ahead : 1;
+}
+
+// Makes the layout of queries of some positions, or of the first chunk of them, beside their keys: they are
+// operands q and q + 1 of a call or a shape.
 inline Layout across_layout_of(Layout queries, Index keys, const Attr* attrs) {
-  queries.keys = keys;
+  const Index chunks = chunks_of(queries.seq, keys, attrs);
+  queries.query_rows = queries.seq;
+  queries.key_rows = keys;
+  queries.seq /= chunks;
+  queries.keys = keys / chunks;
   queries.window = attrs[1].i;
   queries.order = {attrs[2].i, attrs[3].i};
   queries.across = true;
@@ -97,10 +121,12 @@ inline Layout across_layout_of(const OpShape& s, int q) {
   return across_layout_of(layout_of(s.operand[q], s.attrs), s.operand[q + 1].dims[1].extent, s.attrs);
 }
 
-inline Layout across_layout_of(const KernelArgs& args, int q) {
+// Makes that of one chunk of a call.
+inline Layout across_layout_of(const KernelArgs& args, int q, Index chunk) {
   const Tensor* o = args.operands;
   Layout l = across_layout_of(layout_of(o[q], args.attrs), o[q + 1].dim[1], args.attrs);
-  l.first = o[q].start[1];
+  l.first = o[q].start[1] + chunk * l.seq;
+  if (const Index ahead = args.attrs[4].i; ahead > 0) l.base = l.order.position(l.first) - ahead;
   return l;
 }
 
@@ -134,14 +160,21 @@ struct HeadViews {
   Heads<T> q, k, v;
 };
 
+// These point at the rows of a chunk.
 template <class T>
-Heads<T> queries_at(const Layout& l, T* data) {
-  return {data, l.queries * l.width, l.seq};
+Heads<T> queries_at(const Layout& l, T* data, Index chunk = 0) {
+  const Index stride = l.queries * l.width;
+  return {data + chunk * l.seq * l.heads * stride, stride, l.rows_of_queries()};
 }
 
 template <class T>
-HeadViews<T> apart(const Layout& l, T* q, T* k, T* v) {
-  return {queries_at(l, q), {k, l.width, l.keys}, {v, l.width, l.keys}};
+Heads<T> keys_at(const Layout& l, T* data, Index chunk) {
+  return {data + chunk * l.keys * l.heads * l.width, l.width, l.rows_of_keys()};
+}
+
+template <class T>
+HeadViews<T> apart(const Layout& l, T* q, T* k, T* v, Index chunk = 0) {
+  return {queries_at(l, q, chunk), keys_at(l, k, chunk), keys_at(l, v, chunk)};
 }
 
 // The last two of a group's packed slots are the key and the value.
@@ -155,7 +188,7 @@ HeadViews<T> together(const Layout& l, T* x) {
 // Returns the statistics of one unit; they lie [batch, heads, queries, seq].
 template <class C>
 C* statistics(C* lse, const Layout& l, Index group, Index query) {
-  return lse + (group * l.queries + query) * l.seq;
+  return lse + (group * l.queries + query) * l.rows_of_queries();
 }
 
 inline Range block_at(Index first, Index block, Index end) { return {first, std::min(block, end - first)}; }

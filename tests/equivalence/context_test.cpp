@@ -85,7 +85,6 @@ TEST(Context, HeadsWithinAndKeysAcrossEqualOneRank) {
       }
 }
 
-// Windows shorter than a rank's part and longer, in all layers or in turn with full ones.
 // Keys and values that come out of a latent vector, of whose channels some turn, as any others.
 TEST(Context, LatentAttentionEqualsOneRank) {
   const std::vector<std::string> latent = {"model.plugin=llama", "model.heads=8",        "model.head_dim=6",
@@ -99,17 +98,82 @@ TEST(Context, LatentAttentionEqualsOneRank) {
   }
 }
 
-TEST(Context, WindowsEqualOneRank) {
-  for (const char* balance : {"zigzag", "ulysses"})
-    for (const std::vector<std::string>& windows :
-         {std::vector<std::string>{"model.window=3"}, {"model.window=11", "model.full_every=2"}}) {
-      const std::vector<std::string> sets = with(with(with(small, exact), model_of("llama")), windows);
-      const LayoutVerdict verdict =
-          verify_layout(tiny_recipe(sets, context(2, balance)), plugins().places(), 5);
-      EXPECT_TRUE(verdict.equal()) << to_text(verdict);
-      EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
-      EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
-    }
+void expect_one_rank(const std::vector<std::string>& sets, const std::string& text) {
+  const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, text), plugins().places(), 5);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
+  EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
+}
+
+struct Windowed {
+  int ranks;
+  const char *way, *window;
+  bool documents;
+  friend std::ostream& operator<<(std::ostream& out, const Windowed& c) {
+    return out << "cp" << c.ranks << " " << c.way << " " << c.window << (c.documents ? " documents" : "");
+  }
+};
+
+class ContextWindows : public testing::TestWithParam<Windowed> {};
+
+TEST_P(ContextWindows, EqualOneRank) {
+  const Windowed& c = GetParam();
+  std::vector<std::string> sets =
+      with(with(with(small, exact), model_of("llama")), {std::string("model.window=") + c.window});
+  if (c.documents) sets = with(sets, apart);
+  expect_one_rank(sets, context(c.ranks, c.way));
+}
+
+// Windows of one position, shorter than a rank's part or chunk, as long, longer, and longer than sequences.
+std::vector<Windowed> windows() {
+  std::vector<Windowed> all;
+  for (const int ranks : {2, 3, 4})
+    for (const char* way : {"zigzag", "none"})
+      for (const char* window : {"1", "3", "6", "13", "20", "60"})
+        for (const bool documents : {false, true}) all.push_back({ranks, way, window, documents});
+  all.push_back({2, "ulysses", "3", true});
+  all.push_back({4, "ulysses", "20", true});
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Layouts, ContextWindows, testing::ValuesIn(windows()));
+
+const std::vector<std::string> alternating = {"model.window=5", "model.full_every=2"};
+
+// Layers with windows in turn with full ones; heads go by another axis, or the queries of a group do.
+TEST(Context, WindowsInTurnEqualOneRank) {
+  const std::vector<std::string> sets = with(with(with(small, exact), model_of("llama")), alternating);
+  const std::string near = "[[strategy]]\nplugin = 'context'\naxis = 'near'\nmethod = 'ulysses'\n",
+                    tensor = "[[strategy]]\nplugin = 'tensor'\n";
+  for (const char* way : {"zigzag", "none", "ulysses"}) expect_one_rank(sets, context(2, way));
+  for (const char* way : {"zigzag", "none"}) {
+    std::string text = context(2, way);
+    expect_one_rank(with(sets, {"model.kv_heads=2"}), context(2, way, "tp = 4\n") + tensor);
+    text.insert(text.find("[[strategy]]"), "near = 2\n");
+    expect_one_rank(sets, text + near);
+  }
+}
+
+// A layer with a window exchanges the ends of chunks, another one all keys and values.
+TEST(Context, AWindowExchangesWhatItReachesAlone) {
+  const auto moved = [](const std::vector<std::string>& more, const char* way) {
+    const Assembly assembly(
+        tiny_recipe(with(with(with(small, model_of("llama")), {"model.layers=1"}), more), context(2, way)),
+        plugins());
+    std::map<std::string, int> ops;
+    for (Id segment = 0; segment < assembly.program().segment_count(); ++segment)
+      for (const FunctionKind kind : {FunctionKind::forward, FunctionKind::backward})
+        for (const Id id : assembly.program().segment(segment).ops(kind))
+          ++ops[std::string(assembly.program().op(id).kind())];
+    return ops;
+  };
+  for (const char* way : {"zigzag", "none"}) {
+    EXPECT_EQ(moved({}, way)["join_halo"], 0);
+    EXPECT_EQ(moved({"model.window=24"}, way)["join_halo"], way == std::string("none") ? 4 : 0);
+    EXPECT_EQ(moved({"model.window=25"}, way)["join_halo"], 0) << "as long as a rank's part";
+    EXPECT_EQ(moved({"model.window=5"}, way)["join_halo"], 4) << "keys and values, forward and backward";
+    EXPECT_EQ(moved({"model.window=5"}, way)["add_tails"], 2);
+  }
 }
 
 struct Beside {
@@ -122,7 +186,10 @@ struct Beside {
 
 class ContextBeside : public testing::TestWithParam<Beside> {
  protected:
-  void expect_equal(const char* way) const;
+  void expect_equal(const char* way) const {
+    for (const char* model : {"gpt", "llama"}) expect_equal(way, model, {});
+  }
+  void expect_equal(const char* way, const char* model, const std::vector<std::string>& more) const;
 };
 
 TEST_P(ContextBeside, EqualsOneRank) { expect_equal("zigzag"); }
@@ -131,24 +198,25 @@ TEST_P(ContextBeside, EqualsOneRankByHeads) {
   expect_equal("ulysses");
 }
 
-void ContextBeside::expect_equal(const char* way) const {
+TEST_P(ContextBeside, EqualsOneRankWithWindows) {
+  for (const char* way : {"zigzag", "none"}) expect_equal(way, "llama", alternating);
+}
+
+void ContextBeside::expect_equal(const char* way, const char* model,
+                                 const std::vector<std::string>& more) const {
   const Beside& beside = GetParam();
-  for (const char* model : {"gpt", "llama"}) {
-    std::vector<std::string> sets = with(with(with(small, exact), model_of(model)), apart);
-    sets = with(sets, {"batch.global=8"});
-    sets = with(sets, beside.sets);
-    std::string text = context(2, way, beside.axes);
-    text += beside.strategies;
-    // tp comes in front of cp here, and what it gathers of sequences would be gathered over cp first.
-    if (const std::size_t at = text.find("sequence = true\n"); at != std::string::npos && way == by_heads)
-      text.erase(at, std::string("sequence = true\n").size());
-    if (beside.strategies.find("'tensor'") != std::string::npos)  // heads go by tp first, sequences by cp
-      text.insert(text.find(way == by_heads ? "cp = " : "[[strategy]]"), "tp = 2\n");
-    const LayoutVerdict verdict = verify_layout(tiny_recipe(sets, text), plugins().places(), 5);
-    EXPECT_TRUE(verdict.equal()) << model << "\n" << to_text(verdict);
-    EXPECT_LT(verdict.loss.value, 1e-14) << to_text(verdict);
-    EXPECT_LT(verdict.parameter.value, 1e-11) << to_text(verdict);
-  }
+  std::vector<std::string> sets = with(with(with(small, exact), model_of(model)), apart);
+  sets = with(with(sets, {"batch.global=8"}), more);
+  sets = with(sets, beside.sets);
+  std::string text = context(2, way, beside.axes);
+  text += beside.strategies;
+  // tp comes in front of cp here, and what it gathers of sequences would be gathered over cp first.
+  if (const std::size_t at = text.find("sequence = true\n"); at != std::string::npos && way == by_heads)
+    text.erase(at, std::string("sequence = true\n").size());
+  if (beside.strategies.find("'tensor'") != std::string::npos)  // heads go by tp first, sequences by cp
+    text.insert(text.find(way == by_heads ? "cp = " : "[[strategy]]"), "tp = 2\n");
+  SCOPED_TRACE(std::string(model) + ", " + way);
+  expect_one_rank(sets, text);
 }
 
 std::vector<Beside> neighbours() {
@@ -188,6 +256,13 @@ std::vector<Beside> neighbours() {
 INSTANTIATE_TEST_SUITE_P(Layouts, ContextBeside, testing::ValuesIn(neighbours()),
                          [](const auto& beside) { return std::string(beside.param.name); });
 
+void expect_losses_of_one_rank(const std::vector<std::string>& sets) {
+  const double one = run_ranks(tiny_recipe(sets), 1)[0][0];
+  for (const char* balance : {"zigzag", "none"})
+    EXPECT_NEAR(run_ranks(tiny_recipe(sets, context(4, balance)), 1)[0][0], one, 1e-13 * one)
+        << testing::PrintToString(sets) << " " << balance;
+}
+
 // Everything that a rank does for itself in forward has the bits that it has on one rank, so the loss has,
 // summed in double.
 TEST(Context, LossesAreThoseOfOneRankInAnyPrecision) {
@@ -196,10 +271,8 @@ TEST(Context, LossesAreThoseOfOneRankInAnyPrecision) {
       const std::vector<std::string> sets =
           with(with(with(small, model_of(model)), apart),
                {std::string("precision.compute=") + compute, "model.seq=320"});
-      const double one = run_ranks(tiny_recipe(sets), 1)[0][0];
-      for (const char* balance : {"zigzag", "none"})
-        EXPECT_NEAR(run_ranks(tiny_recipe(sets, context(4, balance)), 1)[0][0], one, 1e-13 * one)
-            << model << " " << compute << " " << balance;
+      expect_losses_of_one_rank(sets);
+      if (model == std::string("llama")) expect_losses_of_one_rank(with(sets, {"model.window=30"}));
     }
 }
 
@@ -275,9 +348,9 @@ TEST(Context, WhatCannotGoByHeadsIsRefused) {
 
 // Queries are not exchanged, and a rank computes its share of attention.
 TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
+  std::vector<std::string> sets = with(with(small, model_of("llama")), {"model.seq=64"});
   const auto flops = [&](const std::string& text) {
-    const Assembly assembly(tiny_recipe(with(with(small, model_of("llama")), {"model.seq=64"}), text),
-                            plugins());
+    const Assembly assembly(tiny_recipe(sets, text), plugins());
     const Program& program = assembly.program();
     double all = 0;
     for (Id segment = 0; segment < program.segment_count(); ++segment)
@@ -295,6 +368,11 @@ TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
     EXPECT_DOUBLE_EQ(flops(context(ranks, "ulysses", "tp = 2\n") + tensor) * ranks * 2, flops(""));
   }
   EXPECT_DOUBLE_EQ(flops(context(8, "ulysses")) * 8, flops(""));
+  for (const char* window : {"model.window=7", "model.window=40"}) {
+    sets = with(sets, {window});
+    for (const char* way : {"zigzag", "none"})
+      EXPECT_DOUBLE_EQ(flops(context(4, way)) * 4, flops("")) << window << way;
+  }
 }
 
 }  // namespace

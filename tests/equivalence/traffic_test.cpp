@@ -31,7 +31,7 @@ std::string strategies(const Sizes& s) {
   }
   if (s.cp > 1) {
     mesh << "cp = " << s.cp << '\n';
-    list << "[[strategy]]\nplugin = 'context'\n";
+    list << "[[strategy]]\nplugin = 'context'\n" << (s.zigzag ? "" : "balance = 'none'\n");
   }
   if (s.tp > 1) {
     mesh << "tp = " << s.tp << '\n';
@@ -57,6 +57,7 @@ Recipe recipe_of(const Sizes& s, const std::string& more, const std::vector<std:
   if (s.experts > 0)
     sets.insert(sets.end(), {set("model.experts", s.experts), set("model.choices", s.choices),
                              set("model.expert_ffn", s.ffn)});
+  if (s.window > 0) sets.push_back(set("model.window", s.window));
   if (s.llama) sets.insert(sets.end(), {"model.plugin=llama", set("model.kv_heads", s.kv_heads)});
   sets.insert(sets.end(), also.begin(), also.end());
   return tiny_recipe(sets, strategies(s) + more);
@@ -149,6 +150,21 @@ TEST(Traffic, KeysAndValuesAloneTravelAcrossPartsOfSequences) {
         return Sent{{"cp", context(s, share)}};
       });
     }
+}
+
+// The last positions of each chunk travel in place of all, where a window is shorter than a chunk.
+TEST(Traffic, OfAWindowItsReachAloneTravels) {
+  for (const std::int64_t cp : {2, 4})
+    for (const bool zigzag : {false, true})
+      for (const std::int64_t window : {2, 6, 9, 40}) {
+        Sizes s = llama;
+        s.cp = cp, s.layers = 2, s.window = window, s.zigzag = zigzag;
+        if (window == 6) {
+          EXPECT_EQ(context_layer(s), 6 * (cp - 1) * (zigzag ? 2 : 1) * 5 * s.batch * s.kv_heads *
+                                          (s.hidden / s.heads) * element);
+        }
+        expect_sent(s, "", [&](const Share& share) { return Sent{{"cp", context(s, share)}}; });
+      }
 }
 
 TEST(Traffic, HeadsForSequencesIsOnePartOfThemForEachOtherRank) {

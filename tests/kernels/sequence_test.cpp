@@ -78,7 +78,8 @@ void expect_rows_of_the_whole(const InstructionSet& set, const Shared& c, DType 
                                 cleared(all.k), cleared(all.v), all.documents},
                                {{.i = 1}, {.i = 0}}});
   const SequenceOrder order = order_of(c);
-  const std::vector<Attr> attrs = {{.i = 1}, {.i = 0}, {.i = order.chunk}, {.i = order.chunks}};
+  const std::vector<Attr> attrs = {{.i = 1}, {.i = 0}, {.i = order.chunk}, {.i = order.chunks},
+                                   {.i = 0}, {.i = 0}};
   const std::int64_t rows = c.seq / c.ranks;
   std::vector<double> dk(all.k.size()), dv(all.v.size());
   for (std::int64_t first = 0; first < c.seq; first += rows) {
@@ -124,10 +125,11 @@ TEST(AttentionAcross, AWindowHidesWhatLiesFurtherBack) {
         starts.push_back(std::max<std::int64_t>(0, order.position(first + i) + 1 - window));
     const Value lse(DType::f64, {c.batch, c.heads, c.queries, first});
     const auto result = [&](std::int64_t window_of, const Value& documents) {
-      return run(set, {"attention_across",
-                       {q, all.k, all.v, cleared(q), lse, documents},
-                       {{.i = 1}, {.i = window_of}, {.i = order.chunk}, {.i = order.chunks}},
-                       {{0, 1, first}}})[3];
+      return run(set,
+                 {"attention_across",
+                  {q, all.k, all.v, cleared(q), lse, documents},
+                  {{.i = 1}, {.i = window_of}, {.i = order.chunk}, {.i = order.chunks}, {.i = 0}, {.i = 0}},
+                  {{0, 1, first}}})[3];
     };
     EXPECT_EQ(result(window, Value()).bytes(),
               result(0, integers(DType::i32, {c.batch, first}, starts)).bytes());

@@ -229,6 +229,38 @@ inline std::vector<OpCase> op_cases() {
                      {{"chunk", 2.0}, {"chunks", 4.0}});
        },
        1, false},
+      {"attention_across_ahead",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4), part = dim("seq", 8), near = dim("seq", 14);
+         return g.op("attention_across",
+                     {p(g, "q", {b, part, n, dim("queries", 2), d}), p(g, "k", {b, near, n, d}),
+                      p(g, "v", {b, near, n, d})},
+                     {{"window", 3.0}, {"ahead", 3.0}, {"parts", 2.0}});
+       },
+       1, false},
+      {"halo_tails",
+       [=](const Segment& g) {
+         return g.op("halo_tails", {p(g, "x", {b, dim("seq", 8), h})}, {{"rows", 4.0}, {"reach", 3.0}});
+       },
+       1, false},
+      {"add_tails",
+       [=](const Segment& g) {
+         return g.op("add_tails", {p(g, "x", {b, dim("seq", 8), h}), p(g, "tails", {b, dim("seq", 6), h})},
+                     {{"rows", 4.0}, {"reach", 3.0}});
+       },
+       1, false},
+      {"join_halo",
+       [=](const Segment& g) {
+         return g.op("join_halo", {p(g, "x", {b, dim("seq", 8), h}), p(g, "halo", {b, dim("context", 6), h})},
+                     {{"rows", 4.0}, {"reach", 3.0}, {"parts", 2.0}});
+       },
+       1, false},
+      {"join_halo_zigzag",
+       [=](const Segment& g) {
+         return g.op("join_halo", {p(g, "x", {b, dim("seq", 8), h}), p(g, "halo", {b, dim("context", 4), h})},
+                     {{"rows", 2.0}, {"reach", 1.0}, {"parts", 4.0}, {"chunks", 4.0}});
+       },
+       1, false},
       {"as_context",
        [=](const Segment& g) {
          return g.op("as_context", {p(g, "x", {b, dim("seq", 8), h})}, {{"chunk", 2.0}, {"chunks", 4.0}});

@@ -25,6 +25,8 @@ struct Sizes {
   // These are for each layer; experts are shared out over dp where `experts` is not 0, and have `ffn` each.
   std::int64_t experts = 0, choices = 2;
   double rows = 0;  // 0: positions are gathered; else each goes to the ranks of its experts, with this budget
+  std::int64_t window = 0;  // of all layers; 0: none
+  bool zigzag = true;       // says that each rank of cp has two chunks of a sequence
 };
 
 // Says which part of the model the ranks of one coordinate of the pipeline hold.
@@ -199,9 +201,16 @@ inline Bytes data(const Sizes& s, const Share& share) {
 
 // ---------------------------------------------------------------- sequences in parts
 
-// Counts keys, or values, of one layer and microbatch, of all positions.
+// Counts the positions whose keys and values come together: all, or the last ones of each chunk, which a
+// window reaches from the chunk behind it.
+inline std::int64_t positions_together(const Sizes& s) {
+  const std::int64_t chunks = s.zigzag ? 2 * s.cp : s.cp, reach = s.window - 1;
+  return s.window > 0 && reach < s.seq / chunks ? chunks * reach : s.seq;
+}
+
+// Counts keys, or values, of one layer and microbatch, of these positions.
 inline Bytes keys_of_layer(const Sizes& s) {
-  return s.batch * s.seq * (s.llama ? s.kv_heads : s.heads) * (s.hidden / s.heads) * element;
+  return s.batch * positions_together(s) * (s.llama ? s.kv_heads : s.heads) * (s.hidden / s.heads) * element;
 }
 
 // Keys and values come together in front of attention, forward and, since values kept for backward lie in

@@ -1,6 +1,7 @@
 // Context parallelism gives each coordinate of an axis a part of every sequence, and ops that treat positions
 // alike run on the part. Attention looks at all of them, in one of two ways. With `gather` a rank keeps its
-// queries, and the keys and values of all positions come together in front of it. With `ulysses` queries,
+// queries, and the keys and values of all positions come together in front of it, or of those that a window
+// reaches. With `ulysses` queries,
 // keys and values go from parts of the sequence to parts of the heads, and its results back. Where either is,
 // and what gradients take back, follows from the ops' rules.
 #include "prun/plugin.hpp"
@@ -48,7 +49,8 @@ PRUN_PLUGIN(
     "varies=method:gather|ulysses, pieces:1|2|4; also=cp,context_parallel,ring_attention,ulysses",
     "axis    | string | cp | | Axis of the mesh to split sequences over\n"
     "method  | choice | gather | gather,ulysses,auto | Attention of a rank: gather: its queries to the "
-    "keys and values of all positions; ulysses: a part of the heads, all positions; auto: with which a "
+    "keys and values of all positions, or of those that a window reaches; ulysses: a part of the heads, all "
+    "positions; auto: with which a "
     "step is predicted to take less time\n"
     "balance | choice | zigzag | zigzag,none | With gather, parts of a sequence: zigzag: a chunk from "
     "its front and one from its back, as much causal attention for all; none: one after the other. "
