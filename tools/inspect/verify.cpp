@@ -256,6 +256,20 @@ Id never_rounded(const Program& program) {
   return none;
 }
 
+// Says whether two stages use a parameter of a bucket, in a pipeline: on one rank as well, the gradients of
+// one microbatch that they add come with those of others in between.
+bool is_shared_by_stages(const Assembly& assembly, std::size_t bucket) {
+  const Program& program = assembly.program();
+  if (!assembly.pipeline()) return false;
+  if (!program.segment(program.buckets()[bucket].segment).ops(FunctionKind::tie).empty()) return true;
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const Id id : program.segment(segment).values)
+      if (const Id original = program.value(id).copy_of;
+          original != none && program.value(original).bucket == static_cast<std::int32_t>(bucket))
+        return true;
+  return false;
+}
+
 // Where ranks round what each of them has before it is summed, each of their microbatches must be one of the
 // one rank's.
 void check_rounds_alike(const Assembly& assembly) {
@@ -268,13 +282,14 @@ void check_rounds_alike(const Assembly& assembly) {
                 "precision.reduce rounds on each rank, and here nobody rounds the gradient of '",
                 program.value(whole).name,
                 "', which one rank would; verify it with precision.reduce = \"state\"");
-  for (const Bucket& bucket : program.buckets()) {
+  for (std::size_t number = 0; number < program.buckets().size(); ++number) {
+    const Bucket& bucket = program.buckets()[number];
     if (!bucket.coded || bucket.all_gradients == none) continue;
     if (ranks_that_round(program, bucket) != batch.ranks)
       odd = "the ranks that sum a gradient are not those that share out the batch";
     else if (batch.accumulate > 1 && (!bucket.kept.gradients || batch.vertical || batch.lanes > 1))
       odd = "a rank adds up several microbatches before it rounds";
-    else if (batch.accumulate > 1 && !program.segment(bucket.segment).ops(FunctionKind::tie).empty())
+    else if (batch.accumulate > 1 && is_shared_by_stages(assembly, number))
       odd = "two stages add up a table's gradients before they round";
   }
   if (odd)
