@@ -252,6 +252,17 @@ TEST(BeyondRows, AllPositionsThatChooseAlikeNeedAllRows) {
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
 }
 
+TEST(BeyondRows, AStepIsNoneToCompare) {
+  try {
+    verify_layout(recipe_of(over_four + sent(0.5), plain), plugins().places(), 2);
+    FAIL() << "nothing was raised";
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_NE(said.find("step 1: block."), std::string::npos) << said;
+    EXPECT_NE(said.find("; one rank's step lacks nothing, so plan for as much"), std::string::npos) << said;
+  }
+}
+
 // ---------------------------------------------------------------- what does not train
 
 // Evaluation gathers: the loss is that of all positions, however few rows are planned.

@@ -12,6 +12,7 @@
 #include "placement/coded_exchanges.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/tiers.hpp"
+#include "train/loop/run_report.hpp"
 
 namespace prun {
 namespace {
@@ -146,8 +147,11 @@ class Comparison {
   }
 
  private:
+  // A step that went beyond what was planned lacks something: it is none to compare.
   void compare_step(const StepResult& result, std::size_t s) {
     const std::string where = "step " + std::to_string(s + 1);
+    if (const std::string beyond = beyond_text(static_cast<std::int64_t>(s + 1), result); !beyond.empty())
+      throw_error(ErrorCode::bad_input, beyond, "; one rank's step lacks nothing, so plan for as much");
     differences_.loss.take(relative(result.loss, reference_.steps[s].loss), where);
     differences_.grad_norm.take(relative(result.grad_norm, reference_.steps[s].grad_norm), where);
   }
