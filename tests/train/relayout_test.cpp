@@ -171,6 +171,34 @@ TEST_F(Relayout, LongSequences) {
       expect_goes_on(layouts[i], layouts[(i + further) % layouts.size()], llama);
 }
 
+// Four ranks that share out the batch, sequences, or both: what one layout saves, another saves again as it
+// is, in each stage of ZeRO and in several formats, with layers that exchange what their windows reach.
+TEST_F(Relayout, TheSameStateHoweverRanksShareOutSequences) {
+  const std::string context = "[[strategy]]\nplugin = 'context'\n", in_order = context + "balance = 'none'\n";
+  const Sets llama = {"model.plugin=llama", "model.kv_heads=2", "model.window=3", "model.full_every=2"};
+  const std::pair<int, Sets> cases[] = {
+      {1, in_fp64},
+      {2, {"precision.compute=bf16", "precision.master=split", "precision.moments=bf16"}},
+      {3, {"precision.compute=bf16"}}};
+  for (const auto& [stage, formats] : cases) {
+    const auto over = [&, of = stage](const char* axes) {
+      return "[[strategy]]\nplugin = 'zero'\naxis = " + std::string(axes) +
+             "\nstage = " + std::to_string(of) + "\n";
+    };
+    const std::vector<Layout> layouts = {
+        {"dp4", mesh("dp = 4\n") + data + over("'dp'"), {}},
+        {"dp2_cp2", mesh("dp = 2\ncp = 2\n") + data + context + over("['dp', 'cp']"), {}},
+        {"cp4", mesh("cp = 4\n") + context + over("'cp'"), {}},
+        {"cp4_in_order", mesh("cp = 4\n") + in_order + over("'cp'"), {}}};
+    const Sets sets = with(formats, llama);
+    for (const Layout& layout : layouts) train(recipe_of(layout, out(layout.name), sets), 3);
+    for (const Layout& from : layouts)
+      for (const Layout& to : layouts)
+        if (&from != &to) expect_goes_on(from, to, sets);
+    for (const Layout& layout : layouts) std::filesystem::remove_all(out(layout.name));
+  }
+}
+
 // Master copies whole and split, and moments in bf16, lie in checkpoints alike.
 TEST_F(Relayout, WhateverTheFormats) {
   const std::vector<Layout> layouts = all_layouts();
