@@ -46,9 +46,7 @@ template <Seen seen, class Call>
 __device__ int first_seen(const Call& call, std::int64_t batch, std::int64_t row) {
   if constexpr (seen != Seen::across) return first_key<seen == Seen::late>(call, batch, row);
   if (row >= call.shape.seq) return 0;
-  const std::int64_t window = call.shape.window, position = position_of<seen>(call.shape, row);
-  const int near = window > 0 && position >= window ? static_cast<int>(position - window) + 1 : 0;
-  return call.documents ? max(near, call.documents[batch * call.shape.seq + row]) : near;
+  return first_key_at(call, batch, row, position_of<seen>(call.shape, row));
 }
 
 // These return the first key of the tiles in which queries from `first` on see any key, and the end of the

@@ -20,6 +20,10 @@ struct AttentionShape {
   // (prun/sequence_order.hpp).
   std::int64_t keys = 0;
   std::int64_t first = 0, chunk = 0, chunks = 0;
+  // Each chunk of the queries may have keys of its own, from so many positions ahead of it on. Kernels take
+  // one chunk (attention_chunks.hpp), whose places count from its first key, at position `from`; `places` is
+  // how many a sample has, 0: those of the chunk.
+  std::int64_t ahead = 0, from = 0, places = 0;
 
   constexpr bool across() const { return keys > 0; }
 

@@ -48,15 +48,28 @@ __device__ C scale_of(const AttentionShape& shape) {
   return C(1) / sqrt(static_cast<C>(shape.head_dim));
 }
 
+// Returns the documents of a sample.
+__device__ inline const std::int32_t* documents_of(const AttentionShape& shape, const std::int32_t* documents,
+                                                   std::int64_t batch) {
+  return documents + batch * (shape.places > 0 ? shape.places : shape.seq);
+}
+
+// Returns the first key that a query in `row` sees, which stands at place `query` among keys.
+template <class Call>
+__device__ int first_key_at(const Call& call, std::int64_t batch, std::int64_t row, std::int64_t query) {
+  const AttentionShape& shape = call.shape;
+  const int near = shape.window > 0 && query >= shape.window ? static_cast<int>(query - shape.window) + 1 : 0;
+  if (!call.documents) return near;
+  return max(near, documents_of(shape, call.documents, batch)[row] - static_cast<int>(shape.from));
+}
+
 // Returns the first key that a query of a sample sees. `late` says that some queries do not see the first
 // key, since documents are kept apart or there is a window: kernels for which it is false pay nothing for it.
 template <bool late, class Call>
 __device__ int first_key(const Call& call, std::int64_t batch, std::int64_t query) {
   if constexpr (!late) return 0;
   if (query >= call.shape.seq) return 0;
-  const std::int64_t window = call.shape.window;
-  const int near = window > 0 && query >= window ? static_cast<int>(query - window) + 1 : 0;
-  return call.documents ? max(near, call.documents[batch * call.shape.seq + query]) : near;
+  return first_key_at(call, batch, query, call.shape.first + query);
 }
 
 // Says which of the two kernels takes a call.
@@ -71,14 +84,21 @@ __device__ std::int64_t keys_begin(const Call& call, std::int64_t batch, std::in
   return first_key<late>(call, batch, first) / rows * rows;
 }
 
+// Returns how many keys are in front of the first query's own.
+template <bool late>
+__device__ int keys_ahead(const AttentionShape& shape) {
+  return late ? static_cast<int>(shape.first) : 0;
+}
+
 // Says whether the window of a query, and so of all behind it, begins behind a key.
 __device__ inline bool is_out_of_reach(const AttentionShape& shape, int query, int key) {
   return shape.window > 0 && query - key >= static_cast<int>(shape.window);
 }
 
 // Returns the end of the keys that queries up to `last` see.
-__device__ inline std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
-  return shape.causal && last < shape.seq ? last + 1 : shape.seq;
+template <bool late = false>
+__device__ std::int64_t keys_end(const AttentionShape& shape, std::int64_t last) {
+  return keys_ahead<late>(shape) + (shape.causal && last < shape.seq ? last + 1 : shape.seq);
 }
 
 // Says whether all rows begin at 16 bytes and end at a chunk.

@@ -220,8 +220,11 @@ struct GroupSums {
 // A grid's blocks are numbered by head, sample, and tile and query.
 inline bool takes_shape(const AttentionShape& s) {
   constexpr std::int64_t most = 65535, least_rows = 32;
-  return !s.across() && (s.head_dim == 64 || s.head_dim == 128) && s.batch <= most &&
-         ceil_div(s.seq, least_rows) * (s.queries + 1) <= most;
+  // Keys in front of the first query's own are for windows.
+  const bool in_line =
+      !s.across() || (s.causal && s.window > 0 && s.chunk == 0 && s.ahead == 0 && s.keys == s.first + s.seq);
+  return in_line && (s.head_dim == 64 || s.head_dim == 128) && s.batch <= most &&
+         ceil_div(shape_of_keys(s).seq, least_rows) * (s.queries + 1) <= most;
 }
 
 // Lets the kernel use `bytes` bytes of shared memory.

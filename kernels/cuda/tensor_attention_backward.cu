@@ -22,25 +22,28 @@ using Many = Form<width, 4, 1, width == 64 ? 64 : 32, 2, 2>;
 constexpr float log2_of_e = 1.44269504f;
 
 // Holds what both kinds of blocks have.
-template <class Form>
+template <class Form, bool late>
 struct Block {
   const AttentionBackward<bf16>& call;
-  const int seq, first;  // the position of the rows that it keeps
+  const int seq, front;   // counts queries, and keys in front of the first query's own
+  const int first, rows;  // the place of the rows that it keeps, among so many queries or keys
   const Place<Form> place;
   SharedRows<Form::width> shared;  // has the rows that it keeps
 
-  __device__ Block(const AttentionBackward<bf16>& c, int position, unsigned char* memory)
+  __device__ Block(const AttentionBackward<bf16>& c, int position, bool of_keys, unsigned char* memory)
       : call(c),
         seq(static_cast<int>(c.shape.seq)),
+        front(keys_ahead<late>(c.shape)),
         first(position),
+        rows(of_keys ? seq + front : seq),
         shared{reinterpret_cast<bf16*>(memory)} {}
 
-  // Returns the position of a thread's row.
+  // Returns the place of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
   __device__ SharedRows<Form::width> rows_from(int row) const { return {shared.data + row * Form::width}; }
   // Copies its rows of an operand to those from `row` on.
-  __device__ void keep(const Rows<const bf16>& rows, int row) const {
-    Source<Form>(rows).template copy<Form::rows>(first, seq, rows_from(row));
+  __device__ void keep(const Rows<const bf16>& from, int row) const {
+    Source<Form>(from).template copy<Form::rows>(first, rows, rows_from(row));
   }
   // Stores factor x sums over the groups, when no warp needs tiles any more.
   __device__ void store(const typename Form::Sums& sums, float factor, const Rows<bf16>& to) const {
@@ -48,15 +51,15 @@ struct Block {
     __syncthreads();
     groups.put(place, sums, {factor, factor});
     __syncthreads();
-    groups.store(to, first, seq);
+    groups.store(to, first, rows);
   }
 };
 
 // ---------------------------------------------------------------- gradients of queries
 template <class Form, bool late, bool biased>
-struct QueryBlock : Block<Form> {
-  using Base = Block<Form>;
-  using Base::call, Base::seq, Base::first, Base::place, Base::row;
+struct QueryBlock : Block<Form, late> {
+  using Base = Block<Form, late>;
+  using Base::call, Base::seq, Base::front, Base::first, Base::place, Base::row;
   const Biases<float>& biases;
   const TableParts& table;
   const Unit unit;
@@ -75,7 +78,7 @@ struct QueryBlock : Block<Form> {
 
   __device__ QueryBlock(const AttentionBackward<bf16>& c, const Biases<float>& b, const TableParts& t,
                         const Unit& of, int position, unsigned char* memory)
-      : Base(c, position, memory), biases(b), table(t), unit(of) {
+      : Base(c, position, false, memory), biases(b), table(t), unit(of) {
     clear(dq);
     if constexpr (biased) buckets().clear(table.bounds, place.lane);
     const float* const statistics = call.lse + unit.statistics(call.shape);
@@ -83,7 +86,7 @@ struct QueryBlock : Block<Form> {
     for (int r = 0; r < 2; ++r) {
       lse[r] = row(r) < seq ? log2_of_e * statistics[row(r)] : INFINITY;
       first_keys[r] = first_key<late>(call, unit.batch, row(r));
-      keys_seen[r] = static_cast<int>(keys_end(call.shape, row(r)));
+      keys_seen[r] = static_cast<int>(keys_end<late>(call.shape, row(r)));
     }
   }
 
@@ -105,8 +108,8 @@ struct QueryBlock : Block<Form> {
 
   // Meets keys [key, key + inner), which lie in a tile from `row_at` on.
   __device__ void meet(unsigned number, int row_at, int key) {
-    const int strip = first + place.strip, last = key + Form::inner - 1;
-    if (key >= seq || (call.shape.causal && key > strip + 15)) return;
+    const int strip = front + first + place.strip, last = key + Form::inner - 1;
+    if (key >= front + seq || (call.shape.causal && key > strip + 15)) return;
     if (late && is_out_of_reach(call.shape, strip, last)) return;
     typename Form::Scores scores, dweights;
     dot_rows(queries, keys(number), row_at, scores);
@@ -121,7 +124,7 @@ struct QueryBlock : Block<Form> {
         scores[i][e] = weight * (dweights[i][e] - delta[e / 2]);
       }
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
-    if (cut || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
+    if (cut || last >= front + seq || (call.shape.causal && last > strip)) hide(key, scores);
     if constexpr (biased) buckets().add(place, table.bounds, key - strip, scores);
     typename Form::Weights dscores;
     round_scores(scores, dscores);
@@ -140,14 +143,14 @@ struct QueryBlock : Block<Form> {
   }
 
   __device__ void meet_all() {
-    const int end = static_cast<int>(keys_end(call.shape, first + Form::rows - 1));
+    const int end = static_cast<int>(keys_end<late>(call.shape, first + Form::rows - 1));
     const int begin = static_cast<int>(keys_begin<Form::tile, late>(call, unit.batch, first));
     const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
         from_values(rows_of(call.v, unit.batch, unit.head));
     const auto copy_tile = [&](unsigned number) {
       if (const int position = begin + static_cast<int>(number) * Form::tile; position < end) {
-        from_keys.template copy<Form::tile>(position, seq, keys(number));
-        from_values.template copy<Form::tile>(position, seq, values(number));
+        from_keys.template copy<Form::tile>(position, front + seq, keys(number));
+        from_values.template copy<Form::tile>(position, front + seq, values(number));
       }
       commit_copies();
     };
@@ -182,14 +185,14 @@ struct QueryTile {
 };
 
 template <class Form, bool late, bool biased>
-struct KeyBlock : Block<Form> {
-  using Base = Block<Form>;
-  using Base::call, Base::seq, Base::first, Base::place, Base::row;
+struct KeyBlock : Block<Form, late> {
+  using Base = Block<Form, late>;
+  using Base::call, Base::seq, Base::front, Base::first, Base::place, Base::row;
   const Biases<float>& biases;
   const unsigned batch, head;
   typename Form::Sums dk, dv;
   Strip<Form::width> keys, values;
-  int begin, end;  // the positions that see the block
+  int begin, end;  // the places of queries that see the block
 
   // Memory holds keys and values, then tiles of queries, dy and y, and numbers of each query; at the end the
   // groups' sums.
@@ -201,16 +204,16 @@ struct KeyBlock : Block<Form> {
 
   __device__ KeyBlock(const AttentionBackward<bf16>& c, const Biases<float>& b, unsigned of_batch,
                       unsigned of_heads, int position, unsigned char* memory)
-      : Base(c, position, memory), biases(b), batch(of_batch), head(of_heads) {
+      : Base(c, position, true, memory), biases(b), batch(of_batch), head(of_heads) {
     clear(dk), clear(dv);
-    begin = call.shape.causal ? first / Form::tile * Form::tile : 0;
+    begin = call.shape.causal ? max(first - front, 0) / Form::tile * Form::tile : 0;
     end = late ? end_of_readers() : seq;
   }
 
   // Returns the end of the tile of the last query that sees the block's last key. Later queries begin at
   // later keys.
   __device__ int end_of_readers() const {
-    const int last_key = min(first + Form::rows, seq) - 1;
+    const int last_key = min(first + Form::rows, front + seq) - 1;
     int in = begin / Form::tile, out = (seq + Form::tile - 1) / Form::tile;
     while (out - in > 1) {
       const int middle = (in + out) / 2;
@@ -254,8 +257,8 @@ struct KeyBlock : Block<Form> {
     copy_numbers<Form::tile, Form::threads>(call.lse + unit.statistics(call.shape), tile.position, seq,
                                             INFINITY, lse(number));
     if (late && call.documents)
-      copy_numbers<Form::tile, Form::threads>(call.documents + batch * call.shape.seq, tile.position, seq, 0,
-                                              first_keys(number));
+      copy_numbers<Form::tile, Form::threads>(documents_of(call.shape, call.documents, batch), tile.position,
+                                              seq, 0, first_keys(number));
   }
 
   // Computes each row of dy . y of a tile, which the softmax's own gradient subtracts from each weight's.
@@ -274,15 +277,16 @@ struct KeyBlock : Block<Form> {
   // Says whether a query of this group's part of the tile sees one of the warp's keys.
   __device__ bool is_met(int position, int row_at, unsigned number) const {
     const int strip = first + place.strip;
-    if (position >= seq || (call.shape.causal && strip > position + Form::inner - 1)) return false;
+    if (position >= seq || (call.shape.causal && strip > front + position + Form::inner - 1)) return false;
     return !late || first_key_of(number, row_at, position) <= strip + 15;
   }
 
   // Returns the first key that the query in a row of a tile sees.
   __device__ int first_key_of(unsigned number, int tile_row, int position) const {
     const auto window = static_cast<int>(call.shape.window);
-    const int near = window > 0 ? position - window + 1 : 0;
-    return call.documents ? max(near, first_keys(number)[tile_row]) : near;
+    const int near = window > 0 ? front + position - window + 1 : 0;
+    if (!call.documents) return near;
+    return max(near, first_keys(number)[tile_row] - static_cast<int>(call.shape.from));
   }
 
   // Computes the tile's weights, which are zero where the position is beyond seq: lse is infinite there.
@@ -297,9 +301,9 @@ struct KeyBlock : Block<Form> {
       for (int e = 0; e < 4; ++e)
         weights[i][e] = exp2_approximately(log2_of_e * scale * weights[i][e] - log2_of_e * powers[e % 2]);
     }
-    const int strip = first + place.strip, last = position + Form::inner - 1;
+    const int strip = first + place.strip, last = front + position + Form::inner - 1;
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, last, strip));
-    if (cut || (call.shape.causal && strip + 15 > position)) hide(number, row_at, position, weights);
+    if (cut || (call.shape.causal && strip + 15 > front + position)) hide(number, row_at, position, weights);
   }
 
   __device__ void hide(unsigned number, int row_at, int position, typename Form::Scores& weights) const {
@@ -308,7 +312,7 @@ struct KeyBlock : Block<Form> {
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int column = 8 * i + place.column + e % 2;
-        const bool seen = position + column >= (call.shape.causal ? row(e / 2) : 0) &&
+        const bool seen = front + position + column >= (call.shape.causal ? row(e / 2) : 0) &&
                           (!late || row(e / 2) >= first_key_of(number, row_at + column, position + column));
         if (!seen) weights[i][e] = 0;
       }
@@ -380,11 +384,11 @@ struct KeyBlock : Block<Form> {
 template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(
     const __grid_constant__ AttentionBackward<bf16> call, const __grid_constant__ Biases<float> biases,
-    const __grid_constant__ TableParts table, int tiles, bool all_at_once) {
+    const __grid_constant__ TableParts table, int tiles, int key_tiles, bool all_at_once) {
   extern __shared__ __align__(128) unsigned char memory[];
-  const int order = static_cast<int>(blockIdx.z) - tiles;
+  const int order = static_cast<int>(blockIdx.z) - key_tiles;
   if (order < 0) {
-    KeyBlock<Form, late, biased> block(call, biases, blockIdx.y, blockIdx.x, (order + tiles) * Form::rows,
+    KeyBlock<Form, late, biased> block(call, biases, blockIdx.y, blockIdx.x, (order + key_tiles) * Form::rows,
                                        memory);
     block.meet_all();
     block.store_results();
@@ -404,13 +408,14 @@ template <class Form, bool late, bool biased>
 void launch_form(const AttentionBackward<bf16>& call, const Biases<float>& biases, const TableParts& table,
                  Stream stream) {
   const AttentionShape& shape = call.shape;
-  const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows));
-  const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(tiles * (1 + shape.queries)));
+  const auto tiles = static_cast<int>(ceil_div(shape.seq, Form::rows)),
+             key_tiles = static_cast<int>(ceil_div(shape_of_keys(shape).seq, Form::rows));
+  const dim3 grid(grid_of(shape.heads), grid_of(shape.batch), grid_of(key_tiles + tiles * shape.queries));
   const auto kernel = backward_kernel<Form, late, biased>;
   constexpr int bytes = std::max(KeyBlock<Form, late, biased>::bytes, QueryBlock<Form, late, biased>::bytes);
   allow_shared(kernel, bytes);
   const bool all_at_once = shape.batch * shape.heads * grid.z <= Form::blocks * multiprocessors();
-  kernel<<<grid, Form::threads, bytes, stream>>>(call, biases, table, tiles, all_at_once);
+  kernel<<<grid, Form::threads, bytes, stream>>>(call, biases, table, tiles, key_tiles, all_at_once);
 }
 
 template <int width, bool late, bool biased>

@@ -54,7 +54,8 @@ struct Forward {
   const AttentionForward<bf16>& call;
   const Biases<float>& biases;
   const Unit unit;
-  const int seq, first;  // the position of the tile
+  const int seq, first;  // first is the place of the tile among queries
+  const int front;       // keys in front of the first query's own
   const Place<Form> place;
   SharedRows<Form::width> shared;
   Softmax<Form> softmax;
@@ -76,20 +77,22 @@ struct Forward {
         unit(of),
         seq(static_cast<int>(c.shape.seq)),
         first(position),
+        front(keys_ahead<late>(c.shape)),
         shared{reinterpret_cast<bf16*>(memory)} {
     clear(result);
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       first_keys[r] = first_key<late>(call, unit.batch, row(r));
-      keys_seen[r] = static_cast<int>(keys_end(call.shape, row(r)));
+      keys_seen[r] = static_cast<int>(keys_end<late>(call.shape, row(r)));
     }
   }
 
   // Leads from the numbers that softmax folds in to scores: with biases they are scores already.
   static constexpr float scale = biased ? 1.0f : Form::scale;
 
-  // Returns the position of a thread's row.
+  // Returns the place of a thread's row.
   __device__ int row(int r) const { return first + place.strip + place.row + 8 * r; }
+  __device__ int key_count() const { return front + seq; }
   __device__ SharedRows<Form::width> keys(unsigned number) const {
     return {shared.data + (Form::rows + static_cast<int>(number % Form::stages) * stage_rows) * Form::width};
   }
@@ -99,15 +102,15 @@ struct Forward {
 
   // Meets keys [key, key + inner), which lie in a tile from `row_at` on.
   __device__ void meet(const Strip<Form::width>& queries, unsigned number, int row_at, int key) {
-    const int strip = first + place.strip;
-    if (key >= seq || (call.shape.causal && key > strip + 15)) return;
+    const int strip = front + first + place.strip;
+    if (key >= key_count() || (call.shape.causal && key > strip + 15)) return;
     if (late && is_out_of_reach(call.shape, strip, key + Form::inner - 1)) return;
     typename Form::Scores scores;
     dot_rows(queries, keys(number), row_at, scores);
     if constexpr (biased) add_biases(biases, unit.head, key + place.column - row(0), scores);
     const int last = key + Form::inner - 1;
     const bool cut = late && (call.documents || is_out_of_reach(call.shape, strip + 15, key));
-    if (cut || last >= seq || (call.shape.causal && last > strip)) hide(key, scores);
+    if (cut || last >= key_count() || (call.shape.causal && last > strip)) hide(key, scores);
     softmax.fold(log2_of_e * scale, scores, result);
     typename Form::Weights weights;
     round_scores(scores, weights);
@@ -126,14 +129,14 @@ struct Forward {
   }
 
   __device__ void meet_all() {
-    const int end = static_cast<int>(keys_end(call.shape, first + Form::rows - 1));
+    const int end = static_cast<int>(keys_end<late>(call.shape, first + Form::rows - 1));
     const int begin = static_cast<int>(keys_begin<Form::tile, late>(call, unit.batch, first));
     const Source<Form> from_keys(rows_of(call.k, unit.batch, unit.head)),
         from_values(rows_of(call.v, unit.batch, unit.head));
     const auto copy_tile = [&](unsigned number) {
       if (const int position = begin + static_cast<int>(number) * Form::tile; position < end) {
-        from_keys.template copy<Form::tile>(position, seq, keys(number));
-        from_values.template copy<Form::tile>(position, seq, values(number));
+        from_keys.template copy<Form::tile>(position, key_count(), keys(number));
+        from_values.template copy<Form::tile>(position, key_count(), values(number));
       }
       commit_copies();
     };

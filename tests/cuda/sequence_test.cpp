@@ -2,15 +2,18 @@
 #include "cuda/sequence.hpp"
 
 #include "cuda/attention.hpp"
+#include "cuda/attention_chunks.hpp"
 #include "cuda/collective.hpp"
+#include "cuda/tensor_attention.hpp"
 #include "prun/sequence_order.hpp"
-#include "tests/cuda/device_value.hpp"
+#include "tests/cuda/attention_case.hpp"
 
 namespace prun::test::sequence_test {
 namespace {
 
 using Sequence = CudaTest;
 using AttentionAcross = CudaTest;
+using AttentionAhead = CudaTest;
 
 TEST_F(Sequence, SaysWhichPositionIsWhere) {
   OnDevice got(Value(DType::i32, {6}));
@@ -35,6 +38,7 @@ TEST_F(Sequence, GoesThereAndBack) {
 struct Share {
   cuda::AttentionShape shape;
   bool documents = false;
+  std::int64_t document = 11;  // positions of one, about
 };
 
 // Parts in order, of front and back, with chunks that are no whole tiles, and the last of all.
@@ -53,6 +57,10 @@ std::vector<Share> shares() {
                   .chunks = chunks},
                  documents};
   };
+  const auto windowed = [](Share share, std::int64_t window) {
+    share.shape.window = window;
+    return share;
+  };
   // Of an encoder and a decoder: queries see all keys, of which there are more or fewer.
   const auto full = [&](std::int64_t seq, std::int64_t keys) {
     Share share = part(seq, keys, 0, 0, 0);
@@ -64,6 +72,8 @@ std::vector<Share> shares() {
           part(36, 72, 36, 18, 4, true),
           part(24, 96, 24, 12, 8, true),
           part(6, 12, 6, 3, 4),
+          windowed(part(36, 72, 36, 18, 4, true), 20),
+          windowed(part(40, 80, 40, 0, 0), 70),
           full(30, 70),
           full(70, 9)};
 }
@@ -74,7 +84,8 @@ Value starts_of(const Share& part) {
   std::vector<std::int64_t> starts;
   for (std::int64_t b = 0; b < s.batch; ++b)
     for (std::int64_t i = 0; i < s.seq; ++i)
-      starts.push_back(SequenceOrder{s.chunk, s.chunks}.position(s.first + i) / (11 + b) * (11 + b));
+      starts.push_back(SequenceOrder{s.chunk, s.chunks}.position(s.first + i) / (part.document + b) *
+                       (part.document + b));
   return integers(DType::i32, {s.batch, s.seq}, starts);
 }
 
@@ -86,7 +97,8 @@ void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
               k = random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2),
               v = random_value(type, k.dims(), 3), dy = random_value(type, q.dims(), 4),
               lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}), documents = starts_of(part);
-  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = 0}, {.i = s.chunk}, {.i = s.chunks}};
+  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},
+                                   {.i = s.chunks}, {.i = s.ahead},  {.i = 0}};
   const auto want = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
   const auto back =
       cpu("attention_across_grad", {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents},
@@ -135,6 +147,145 @@ TEST_F(AttentionAcross, AsOnTheCpu) {
   for_types([&]<class T>(std::int64_t offset) {
     for (const Share& part : shares()) expect_as_on_the_cpu<T>(part, offset);
   });
+}
+
+// Keys begin ahead of each chunk: of the first rank, where none are there, of the next, where not all may be,
+// in order and of front and back, beside documents.
+std::vector<Share> shares_ahead(std::int64_t head_dim, std::int64_t rows) {
+  const auto part = [=](std::int64_t place, std::int64_t chunks, std::int64_t window, bool documents) {
+    const bool zigzag = chunks > 0;
+    const std::int64_t count = zigzag ? 2 : 1, ahead = std::max<std::int64_t>(window - 1, 1);
+    return Share{{.batch = 2,
+                  .seq = count * rows,
+                  .heads = 1,
+                  .queries = 2,
+                  .head_dim = head_dim,
+                  .causal = true,
+                  .window = window,
+                  .keys = count * (ahead + rows),
+                  .first = place * count * rows,
+                  .chunk = zigzag ? rows : 0,
+                  .chunks = chunks,
+                  .ahead = ahead},
+                 documents,
+                 37};
+  };
+  return {part(0, 0, 7, false),       part(1, 0, rows, true), part(2, 0, 2, false),
+          part(0, 4, rows / 2, true), part(1, 4, 12, true),   part(1, 8, rows, false)};
+}
+
+// Runs a chunk by the kernels on tensor cores, in either form, or by the general ones.
+enum class By { general, few, many };
+
+template <class T>
+void run_chunk(const cuda::AttentionForward<T>& call, By by) {
+  if constexpr (std::is_same_v<T, prun::bf16>)
+    if (by != By::general)
+      return cuda::tensor_attention(
+          call, by == By::few ? cuda::AttentionForm::few : cuda::AttentionForm::many, nullptr);
+  cuda::attention(call, nullptr);
+}
+template <class T>
+void run_chunk(const cuda::AttentionBackward<T>& call, By by) {
+  if constexpr (std::is_same_v<T, prun::bf16>)
+    if (by != By::general)
+      return cuda::tensor_attention_backward(
+          call, by == By::few ? cuda::AttentionForm::few : cuda::AttentionForm::many, nullptr);
+  cuda::attention_backward(call, nullptr);
+}
+
+// Forward, then the gradient, from the CPU's y and the row sums that forward has left: of a row that sees few
+// keys, the gradient is little more than how y is rounded.
+template <class T>
+void expect_chunks_as_on_the_cpu(const Share& part, std::int64_t offset, By by) {
+  const cuda::AttentionShape& s = part.shape;
+  SCOPED_TRACE(text_of(s) + ", from " + std::to_string(s.first) + " of " + std::to_string(s.chunks));
+  const DType type = dtype_of<T>();
+  const Value q = random_value(type, {s.batch, s.seq, s.heads, s.queries, s.head_dim}, 1),
+              k = random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2),
+              v = random_value(type, k.dims(), 3), dy = random_value(type, q.dims(), 4),
+              lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}), documents = starts_of(part);
+  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},
+                                   {.i = s.chunks}, {.i = s.ahead},  {.i = 8}};
+  const auto want = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
+  const auto back =
+      cpu("attention_across_grad", {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents},
+          attrs, {{1, 1, s.first}});
+  const OnDevice on_q(q, offset), on_k(k, offset), on_v(v, offset), on_dy(dy, offset), on_y(want[3], offset),
+      starts(part.documents ? documents : integers(DType::i32, {1}, {0}));
+  OnDevice y(poison(q), offset), got_lse(poison(lse)), dq(poison(q), offset), dk(poison(k), offset),
+      dv(poison(v), offset);
+  const cuda::HeadStrides queries = cuda::head_strides(s, s.queries),
+                          keys = cuda::head_strides(cuda::shape_of_keys(s), 1);
+  const std::int32_t* const first_keys = part.documents ? starts.as<std::int32_t>() : nullptr;
+  const DeviceWorkspace workspace(cuda::attention_backward_workspace<T>(s));
+  cuda::for_chunks(
+      cuda::AttentionForward<T>{s,
+                                {on_q.as<T>(), queries},
+                                {on_k.as<T>(), keys},
+                                {on_v.as<T>(), keys},
+                                {y.as<T>(), queries},
+                                got_lse.as<cuda::Compute<T>>(),
+                                nullptr,
+                                first_keys},
+      [&](const cuda::AttentionForward<T>& chunk, const cuda::UnseenKeys&) { run_chunk<T>(chunk, by); });
+  cuda::for_chunks(cuda::AttentionBackward<T>{s,
+                                              {on_dy.as<T>(), queries},
+                                              {on_q.as<T>(), queries},
+                                              {on_k.as<T>(), keys},
+                                              {on_v.as<T>(), keys},
+                                              {on_y.as<T>(), queries},
+                                              got_lse.as<cuda::Compute<T>>(),
+                                              {dq.as<T>(), queries},
+                                              {dk.as<T>(), keys},
+                                              {dv.as<T>(), keys},
+                                              workspace.data(),
+                                              first_keys},
+                   [&](const cuda::AttentionBackward<T>& chunk, const cuda::UnseenKeys& unseen) {
+                     cuda::clear_unseen(chunk, unseen, nullptr);
+                     run_chunk<T>(chunk, by);
+                   });
+  const double bound = std::is_same_v<T, double> ? 1e-11 : std::is_same_v<T, float> ? 2e-5 : 0.02;
+  expect_rows_close(y.value(), want[3], s.head_dim, "y", bound);
+  expect_rows_close(dq.value(), back[6], s.head_dim, "dq", bound);
+  expect_rows_close(dk.value(), back[7], s.head_dim, "dk", bound);
+  expect_rows_close(dv.value(), back[8], s.head_dim, "dv", bound);
+}
+
+TEST_F(AttentionAhead, AsOnTheCpu) {
+  for_types([&]<class T>(std::int64_t offset) {
+    for (const Share& part : shares_ahead(16, 30)) expect_chunks_as_on_the_cpu<T>(part, offset, By::general);
+  });
+}
+
+TEST_F(AttentionAhead, AsOnTheCpuOnTensorCores) {
+  for (const std::int64_t head_dim : {64, 128})
+    for (const By by : {By::few, By::many})
+      for (const std::int64_t rows :
+           on_host ? std::vector<std::int64_t>{90} : std::vector<std::int64_t>{90, 500})
+        for (const Share& part : shares_ahead(head_dim, rows))
+          expect_chunks_as_on_the_cpu<prun::bf16>(part, 0, by);
+}
+
+// All keys are there, in order: a window that is longer than a rank's part.
+TEST_F(AttentionAhead, OfAllKeysInOrder) {
+  for (const std::int64_t place : {0, 1, 2}) {
+    Share part = shares_ahead(64, 50)[1];
+    part.shape.window = 70, part.shape.ahead = 0, part.shape.keys = 150, part.shape.first = 50 * place;
+    expect_chunks_as_on_the_cpu<prun::bf16>(part, 0, By::many);
+    expect_chunks_as_on_the_cpu<float>(part, 0, By::general);
+  }
+}
+
+// Tiles that lie whole in front of the first query's own key, and keys that no window reaches.
+TEST_F(AttentionAhead, OnTensorCoresFarAhead) {
+  for (const By by : {By::few, By::many})
+    for (const bool documents : {false, true}) {
+      Share part = shares_ahead(64, 40)[1];
+      part.shape.window = 150, part.shape.ahead = 180, part.shape.keys = 220, part.shape.first = 200;
+      part.documents = documents;
+      expect_chunks_as_on_the_cpu<prun::bf16>(part, 0, by);
+    }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cuda/attention_at.hpp"
+#include "cuda/attention_chunks.hpp"
 #include "cuda/elementwise.hpp"
 #include "cuda/memory.hpp"
 #include "cuda/tensor_attention.hpp"
@@ -57,6 +58,7 @@ AttentionShape apart_shape(const KernelArgs& args, int q) {
     shape.first = args.operands[q].start[1];
     shape.chunk = args.attrs[2].i;
     shape.chunks = args.attrs[3].i;
+    shape.ahead = args.attrs[4].i;
   }
   return shape;
 }
@@ -127,16 +129,6 @@ AttentionBackward<T> backward_of(const KernelArgs& args) {
   }
 }
 
-template <class T, Given given>
-void attention(const KernelArgs& args, const KernelContext& context) {
-  cuda::attention(forward_of<T, given>(args), stream_of(context));
-}
-
-template <class T, Given given>
-void attention_grad(const KernelArgs& args, const KernelContext& context) {
-  attention_backward(backward_of<T, given>(args), stream_of(context));
-}
-
 // Is the type of a call's values.
 template <class Call>
 using ValueOf = std::remove_const_t<std::remove_pointer_t<decltype(Call::y.data)>>;
@@ -160,6 +152,33 @@ void run(const AttentionForward<T>& call, Stream stream) {
 template <class T>
 void run(const AttentionBackward<T>& call, Stream stream) {
   attention_backward(call, stream);
+}
+
+// Runs a call by our own kernels: on tensor cores if these take it.
+template <class Call>
+void run_own(const Call& call, Stream stream) {
+  if constexpr (std::is_same_v<ValueOf<Call>, bf16>)
+    if (tensor_attention_takes(call)) return run(call, attention_form(call.shape), stream);
+  run(call, stream);
+}
+
+// Does the same for a call whose chunks may have keys of their own.
+template <class Call>
+void run_chunks(const Call& call, Stream stream) {
+  for_chunks(call, [&](const Call& one, const UnseenKeys& unseen) {
+    if constexpr (requires { one.dk; }) clear_unseen(one, unseen, stream);
+    run_own(one, stream);
+  });
+}
+
+template <class T, Given given>
+void attention(const KernelArgs& args, const KernelContext& context) {
+  run_chunks(forward_of<T, given>(args), stream_of(context));
+}
+
+template <class T, Given given>
+void attention_grad(const KernelArgs& args, const KernelContext& context) {
+  run_chunks(backward_of<T, given>(args), stream_of(context));
 }
 
 // Launching graphs with cuDNN's kernels fails now and then with "unknown error" (cuDNN 9.14 to 9.19, driver
@@ -317,9 +336,9 @@ Work across_work(const AttentionBackward<T>& call, CudnnAttention* cudnn, Librar
 template <class Call>
 Work bind_across(const Call& call, Libraries& libraries, Stream stream) {
   CudnnAttention* const cudnn = libraries.cudnn();
-  if (cudnn && !call.documents && cudnn_refusal(layout_of(call)).empty())
+  if (cudnn && !call.documents && call.shape.window == 0 && cudnn_refusal(layout_of(call)).empty())
     return across_work(call, cudnn, libraries, stream);
-  return [call](Stream on) { run(call, on); };
+  return [call](Stream on) { run_chunks(call, on); };
 }
 
 // Our general kernels are far slower than the others: they take only calls that the others cannot.
@@ -378,9 +397,11 @@ AttentionLayout layout_of(const OpShape& s, int operand) {
                 : AttentionLayout{shape, y, keys, keys, y, type};
 }
 
-// Says whether cuDNN may not: it does not keep documents apart (the last operand), as our own kernels do.
+// Says whether cuDNN may: it does not keep documents apart (the last operand), as our own kernels do, and
+// gets no windows where queries are of some positions.
 template <Given given>
 bool cudnn_may(const OpShape& s, int operand) {
+  if (given == Given::across && s.attrs[1].i != 0) return false;
   return size_of(s.operand[operand].dtype) == 2 && !s.operand[s.count - 1].present &&
          cudnn_refusal(layout_of<given>(s, operand)).empty();
 }
@@ -411,7 +432,7 @@ Kernel select_attention(const OpShape& s) {
   const DType type = s.operand[0].dtype;
   const bool fits = given == Given::packed ? same_type(s, {0, 1}) && computed_type(s, type, {2})
                                            : same_type(s, {0, 1, 2, 3}) && computed_type(s, type, {4});
-  if (!fits || (given == Given::across && s.attrs[1].i != 0)) return nullptr;  // no windows across parts yet
+  if (!fits) return nullptr;
   if (size_of(type) == 2) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention<T, given>; });
 }
@@ -422,7 +443,7 @@ Kernel select_attention_grad(const OpShape& s) {
   const bool fits = given == Given::packed
                         ? same_type(s, {0, 1, 2, 4}) && computed_type(s, type, {3})
                         : same_type(s, {0, 1, 2, 3, 4, 6, 7, 8}) && computed_type(s, type, {5});
-  if (!fits || (given == Given::across && s.attrs[1].i != 0)) return nullptr;
+  if (!fits) return nullptr;
   if (size_of(type) == 2) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention_grad<T, given>; });
 }
