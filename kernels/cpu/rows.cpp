@@ -128,7 +128,8 @@ void take_numbers(const Chosen& chosen, const C* of_rows, const std::int32_t* ro
                   C* numbers) {
   for (std::int64_t c = 0; c < chosen.choices; ++c) {
     const std::int32_t expert = chosen.at(position)[c];
-    const std::int32_t at = expert < 0 ? -1 : row[expert / chosen.of_part];
+    const std::int64_t part = expert < 0 ? chosen.parts : expert / chosen.of_part;
+    const std::int32_t at = part < chosen.parts ? row[part] : -1;
     numbers[position * chosen.choices + c] = at < 0 ? C(0) : of_rows[at * chosen.choices + c];
   }
 }

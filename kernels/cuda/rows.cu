@@ -123,7 +123,8 @@ __global__ void return_numbers_kernel(Choices chosen, const C* of_rows, const st
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i >= s.sequences * s.positions * s.choices) return;
   const std::int32_t expert = chosen.index[i];
-  const std::int32_t at = expert < 0 ? -1 : row[i / s.choices * s.parts + expert / chosen.of_part()];
+  const std::int64_t part = expert < 0 ? s.parts : expert / chosen.of_part();
+  const std::int32_t at = part < s.parts ? row[i / s.choices * s.parts + part] : -1;
   numbers[i] = at < 0 ? C(0) : of_rows[at * s.choices + i % s.choices];
 }
 
