@@ -25,10 +25,8 @@ struct EncodeFp8Squares {
     require(codes.present, "encode_fp8_squares takes numbers in rows and columns of a multiple of ",
             fp8_grain, ", which codes run along for at least ", fp8_block);
     s.output(1, codes.dtype, codes.dims, codes.rank);
-    if (by_rows)
-      s.whole(0, 1, x.rank - in);
-    else
-      s.whole(0, x.rank - in + 1, x.rank);
+    for (int d = 0; d < x.rank; ++d)
+      if (!has_dim(codes, x.dims[d].name)) s.whole(x.dims[d].name);
   }
 };
 

@@ -45,20 +45,22 @@ void check_same(const OperandShape& a, int from_a, const OperandShape& b, int fr
             b.dims[from_b + i].extent, ")");
 }
 
-// Checks the codes of a weight [out.., in..] with these first dimensions and others, which a matrix has
-// one by one in operand `like` from dimension `from` on. The first of them is what codes are a row or column
-// of.
-void check_weight_codes(const OpShape& s, int like, int from, const OperandShape& along, int along_from,
-                        const char* op) {
-  const OperandShape &codes = s.operand[1], &of = s.operand[like];
-  require(codes.dtype == DType::u8 && codes.rank == along.rank - along_from + 1 && from < of.rank, op,
+// Checks that operand 1 is codes of a weight [out.., in..], whose dimensions two other values have from
+// `lead` on, and marks those that the codes do not have.
+void take_weight_codes(OpShape& s, const OperandShape& out, const OperandShape& in, int lead, bool by_rows,
+                       const char* op) {
+  const OperandShape& codes = s.operand[1];
+  OperandShape weight;
+  weight.dtype = out.dtype;
+  for (int d = lead; d < out.rank; ++d) weight.dims[weight.rank++] = out.dims[d];
+  for (int d = lead; d < in.rank; ++d) weight.dims[weight.rank++] = in.dims[d];
+  require(weight.rank <= max_dims, op, ": the weight has more than ", max_dims, " dimensions");
+  const OperandShape right = fp8_squares_of(weight, in.rank - lead, by_rows);
+  require(right.present && codes.dtype == right.dtype && codes.rank == right.rank, op,
           " takes codes of a weight's squares where fp8 is 2");
-  Fp8Squares squares{1, 1};
-  for (int d = from; d < of.rank; ++d) squares.columns *= of.dims[d].extent;
-  require(
-      codes.dims[0].name == of.dims[from].name && codes.dims[0].extent == squares.columns + squares.across(),
-      op, ": codes of ", codes.dims[0].extent, " rows are not those of ", squares.columns);
-  check_same(codes, 1, along, along_from, codes.rank - 1, op);
+  check_same(codes, 0, right, 0, right.rank, op);
+  for (int d = 0; d < weight.rank; ++d)
+    if (!has_dim(codes, weight.dims[d].name)) s.whole(weight.dims[d].name);
 }
 
 struct Linear {
@@ -91,10 +93,9 @@ struct Linear {
     require(lead >= 1 && is_float(x.dtype) && y.present && y.dtype == x.dtype && y.rank > lead,
             "linear: in_dims ", dims_in(s), " does not fit the operands");
     check_same(x, 0, y, 0, lead, kind);
-    check_weight_codes(s, 3, lead, x, lead, kind);
+    take_weight_codes(s, y, x, lead, true, kind);
     if (s.operand[2].present) check_same(y, lead, s.operand[2], 0, y.rank - lead, "linear bias");
     s.sum(0, lead, x.rank);
-    s.whole(3, lead + 1, y.rank);
     s.pass_partial({0, 2});
   }
   static bool in_blocks(const OpShape& part, const OpShape& whole) {
@@ -146,9 +147,8 @@ struct LinearInputGrad {
     require(lead >= 1 && is_float(dy.dtype) && dx.present && dx.dtype == dy.dtype && dy.rank > lead,
             "linear_input_grad: in_dims ", dims_in(s), " does not fit the operands");
     check_same(dy, 0, dx, 0, lead, kind);
-    check_weight_codes(s, 2, lead, dy, lead, kind);
+    take_weight_codes(s, dy, dx, lead, false, kind);
     s.sum(0, lead, dy.rank);
-    s.whole(2, lead + 1, dx.rank);
     s.pass_partial({0});
   }
   static bool in_blocks(const OpShape& part, const OpShape& whole) {

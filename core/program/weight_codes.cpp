@@ -34,11 +34,30 @@ class SegmentWeights {
     const auto in_dims = static_cast<int>(program_.attr(op, "in_dims"));
     for (const bool by_rows : {true, false}) {
       const OperandShape codes = fp8_squares_of(shape_of_value(program_.value(id)), in_dims, by_rows);
-      if (!takes_codes(program_, op, operand, codes) || !lies_as(program_.value(id), codes)) continue;
+      if (!takes_codes(program_, op, operand, codes) || !lies_as(program_.value(id), codes) ||
+          !is_cut_alike(id, codes, in_dims, by_rows))
+        continue;
       check_is_there(id);
       read_codes(program_, op, operand, codes_of(id, codes, in_dims, by_rows));
       return;
     }
+  }
+
+  // Says whether codes of a rank's part are that part of all codes.
+  bool is_cut_alike(Id weight, const OperandShape& codes, int in_dims, bool by_rows) const {
+    OperandShape part = shape_of_value(program_.value(weight));
+    const std::vector<Dim> local = program_.local_dims(weight);
+    std::copy(local.begin(), local.end(), part.dims);
+    const OperandShape of_part = fp8_squares_of(part, in_dims, by_rows);
+    for (int d = 0; d < codes.rank; ++d) {
+      std::int64_t extent = codes.dims[d].extent;
+      for (const AxisPlacement& at : program_.value(weight).placement)
+        if (at.is_sharded() && at.dim == codes.dims[d].name)
+          extent /=
+              program_.mesh().extent(static_cast<AxisId>(&at - program_.value(weight).placement.data()));
+      if (of_part.rank != codes.rank || of_part.dims[d].extent != extent) return false;
+    }
+    return true;
   }
 
   void check_is_there(Id weight) const {

@@ -5,6 +5,7 @@
 #include "inspect/verify.hpp"
 #include "program/fp8_products.hpp"
 #include "program/saved_codes.hpp"
+#include "program/weight_codes.hpp"
 #include "support/assembly_fixture.hpp"
 #include "train/loop/local_ranks.hpp"
 
@@ -266,6 +267,20 @@ TEST(Fp8Run, KeptWeightCodesArePlannedToTheByteAndMadeOnceAStep) {
   EXPECT_NE(plan_text(codes, {}).find("weights     as codes for a step: 8 of 8 products of block ("),
             std::string::npos)
       << plan_text(codes, {});
+}
+
+// Ranks share out the second dimension of SwiGLU's weight, and groups of heads.
+TEST(Fp8Run, RanksKeepCodesOfTheirPartsOfWeights) {
+  for (const char* model : {"gpt", "llama"}) {
+    const Assembly assembly(
+        recipe_of(axis("tp", "tensor"), {std::string("model.plugin=") + model, step_codes}), plugins());
+    WeightCodes all;
+    for (Id id = 0; id < assembly.program().segment_count(); ++id)
+      if (const WeightCodes of = weight_codes(assembly.program(), id); of.products > 0) all = of;
+    EXPECT_EQ(all.products, 8) << model;
+    EXPECT_EQ(all.of_codes, 8) << model;
+    EXPECT_EQ(region_bytes(assembly, Region::gathered), 2 * all.bytes) << model;
+  }
 }
 
 TEST(Fp8Run, WeightCodesThatWouldComeAnewAreRefused) {

@@ -30,8 +30,10 @@ struct Fp8Squares {
 };
 
 // Returns the codes of a factor with so many dimensions in a row, as they lie by columns or by rows of the
-// matrix; they are absent where it does not come in blocks of 16 at least. The first dimension is what a
-// column, or a row, is; the others are those that the codes of one run along.
+// matrix; they are absent where it does not come in blocks of 16 at least. First comes what a column, or a
+// row, is: by rows the dimensions that a row is, of which the last one in whole blocks has the scales too,
+// else one for all of them, by the first one's name. Behind that are the dimensions that the codes of one run
+// along.
 inline OperandShape fp8_squares_of(const OperandShape& x, int in_dims, bool by_rows = false) {
   const int lead = x.rank - in_dims;
   OperandShape codes;
@@ -45,10 +47,23 @@ inline OperandShape fp8_squares_of(const OperandShape& x, int in_dims, bool by_r
     return codes;
   codes.present = true;
   codes.dtype = DType::u8;
-  codes.rank = end - along + 1;
-  codes.dims[0] = {x.dims[first].name, squares.columns + squares.across()};
-  for (int d = along; d < end; ++d) codes.dims[d - along + 1] = x.dims[d];
+  int whole = by_rows ? behind - 1 : -1;
+  while (whole >= 0 && x.dims[whole].extent % fp8_block != 0) --whole;
+  if (whole < 0) codes.dims[codes.rank++] = {x.dims[first].name, squares.columns + squares.across()};
+  for (int d = first; whole >= 0 && d < behind; ++d) {
+    codes.dims[codes.rank] = x.dims[d];
+    if (d == whole) codes.dims[codes.rank].extent += x.dims[d].extent / fp8_block;
+    ++codes.rank;
+  }
+  for (int d = along; d < end; ++d) codes.dims[codes.rank++] = x.dims[d];
   return codes;
+}
+
+// Says whether codes have a dimension of that name.
+inline bool has_dim(const OperandShape& codes, const Name& name) {
+  for (int d = 0; d < codes.rank; ++d)
+    if (codes.dims[d].name == name) return true;
+  return false;
 }
 
 }  // namespace prun
