@@ -228,62 +228,117 @@ void run_chunk(const cuda::AttentionBackward<T>& call, By by) {
   cuda::attention_backward(call, nullptr);
 }
 
+// Operands of a part, and what the CPU makes of them.
+template <class T>
+struct ChunksOnCpu {
+  static constexpr DType type = dtype_of<T>();
+  const cuda::AttentionShape& s;
+  Value q, k, v, dy, lse, documents;
+  std::vector<Value> forward, backward;
+
+  explicit ChunksOnCpu(const Share& part)
+      : s(part.shape),
+        q(random_value(type, {s.batch, s.seq, s.heads, s.queries, s.head_dim}, 1)),
+        k(random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2)),
+        v(random_value(type, k.dims(), 3)),
+        dy(random_value(type, q.dims(), 4)),
+        lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}),
+        documents(starts_of(part)) {
+    const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},
+                                     {.i = s.chunks}, {.i = s.ahead},  {.i = 8}};
+    forward = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
+    backward = cpu("attention_across_grad",
+                   {dy, q, k, v, forward[3], forward[4], zeros(q), zeros(k), zeros(v), documents}, attrs,
+                   {{1, 1, s.first}});
+  }
+};
+
 // Forward, then the gradient, from the CPU's y and the row sums that forward has left: of a row that sees few
 // keys, the gradient is little more than how y is rounded.
+template <class T>
+class ChunksOnDevice {
+ public:
+  ChunksOnDevice(const ChunksOnCpu<T>& c, std::int64_t offset)
+      : s_(c.s),
+        q_(c.q, offset),
+        k_(c.k, offset),
+        v_(c.v, offset),
+        dy_(c.dy, offset),
+        y_in_(c.forward[3], offset),
+        starts_(c.documents.dims().empty() ? integers(DType::i32, {1}, {0}) : c.documents),
+        documents_(c.documents.dims().empty() ? nullptr : starts_.as<std::int32_t>()),
+        y(poison(c.q), offset),
+        lse(poison(c.lse)),
+        dq(poison(c.q), offset),
+        dk(poison(c.k), offset),
+        dv(poison(c.v), offset) {}
+
+  void run(By by) {
+    const DeviceWorkspace workspace(cuda::attention_backward_workspace<T>(s_));
+    cuda::for_chunks(forward(), [&](const cuda::AttentionForward<T>& chunk, const cuda::UnseenKeys&) {
+      run_chunk<T>(chunk, by);
+    });
+    cuda::for_chunks(backward(workspace.data()),
+                     [&](const cuda::AttentionBackward<T>& chunk, const cuda::UnseenKeys& unseen) {
+                       cuda::clear_unseen(chunk, unseen, nullptr);
+                       run_chunk<T>(chunk, by);
+                     });
+  }
+
+ private:
+  cuda::AttentionForward<T> forward() const {
+    return {s_,
+            queries<const T>(q_),
+            keys<const T>(k_),
+            keys<const T>(v_),
+            queries<T>(y),
+            lse.template as<cuda::Compute<T>>(),
+            nullptr,
+            documents_};
+  }
+  cuda::AttentionBackward<T> backward(void* workspace) const {
+    return {s_,
+            queries<const T>(dy_),
+            queries<const T>(q_),
+            keys<const T>(k_),
+            keys<const T>(v_),
+            queries<const T>(y_in_),
+            lse.template as<cuda::Compute<T>>(),
+            queries<T>(dq),
+            keys<T>(dk),
+            keys<T>(dv),
+            workspace,
+            documents_};
+  }
+  template <class U>
+  cuda::Heads<U> queries(const OnDevice& at) const {
+    return {at.as<T>(), cuda::head_strides(s_, s_.queries)};
+  }
+  template <class U>
+  cuda::Heads<U> keys(const OnDevice& at) const {
+    return {at.as<T>(), cuda::head_strides(cuda::shape_of_keys(s_), 1)};
+  }
+
+  const cuda::AttentionShape& s_;
+  OnDevice q_, k_, v_, dy_, y_in_, starts_;
+  const std::int32_t* documents_;
+
+ public:
+  OnDevice y, lse, dq, dk, dv;
+};
+
 template <class T>
 void expect_chunks_as_on_the_cpu(const Share& part, std::int64_t offset, By by) {
   const cuda::AttentionShape& s = part.shape;
   SCOPED_TRACE(text_of(s) + ", from " + std::to_string(s.first) + " of " + std::to_string(s.chunks));
-  const DType type = dtype_of<T>();
-  const Value q = random_value(type, {s.batch, s.seq, s.heads, s.queries, s.head_dim}, 1),
-              k = random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2),
-              v = random_value(type, k.dims(), 3), dy = random_value(type, q.dims(), 4),
-              lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}), documents = starts_of(part);
-  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},
-                                   {.i = s.chunks}, {.i = s.ahead},  {.i = 8}};
-  const auto want = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
-  const auto back =
-      cpu("attention_across_grad", {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents},
-          attrs, {{1, 1, s.first}});
-  const OnDevice on_q(q, offset), on_k(k, offset), on_v(v, offset), on_dy(dy, offset), on_y(want[3], offset),
-      starts(part.documents ? documents : integers(DType::i32, {1}, {0}));
-  OnDevice y(poison(q), offset), got_lse(poison(lse)), dq(poison(q), offset), dk(poison(k), offset),
-      dv(poison(v), offset);
-  const cuda::HeadStrides queries = cuda::head_strides(s, s.queries),
-                          keys = cuda::head_strides(cuda::shape_of_keys(s), 1);
-  const std::int32_t* const first_keys = part.documents ? starts.as<std::int32_t>() : nullptr;
-  const DeviceWorkspace workspace(cuda::attention_backward_workspace<T>(s));
-  cuda::for_chunks(
-      cuda::AttentionForward<T>{s,
-                                {on_q.as<T>(), queries},
-                                {on_k.as<T>(), keys},
-                                {on_v.as<T>(), keys},
-                                {y.as<T>(), queries},
-                                got_lse.as<cuda::Compute<T>>(),
-                                nullptr,
-                                first_keys},
-      [&](const cuda::AttentionForward<T>& chunk, const cuda::UnseenKeys&) { run_chunk<T>(chunk, by); });
-  cuda::for_chunks(cuda::AttentionBackward<T>{s,
-                                              {on_dy.as<T>(), queries},
-                                              {on_q.as<T>(), queries},
-                                              {on_k.as<T>(), keys},
-                                              {on_v.as<T>(), keys},
-                                              {on_y.as<T>(), queries},
-                                              got_lse.as<cuda::Compute<T>>(),
-                                              {dq.as<T>(), queries},
-                                              {dk.as<T>(), keys},
-                                              {dv.as<T>(), keys},
-                                              workspace.data(),
-                                              first_keys},
-                   [&](const cuda::AttentionBackward<T>& chunk, const cuda::UnseenKeys& unseen) {
-                     cuda::clear_unseen(chunk, unseen, nullptr);
-                     run_chunk<T>(chunk, by);
-                   });
+  const ChunksOnCpu<T> want(part);
+  ChunksOnDevice<T> got(want, offset);
+  got.run(by);
   const double bound = std::is_same_v<T, double> ? 1e-11 : std::is_same_v<T, float> ? 2e-5 : 0.02;
-  expect_rows_close(y.value(), want[3], s.head_dim, "y", bound);
-  expect_rows_close(dq.value(), back[6], s.head_dim, "dq", bound);
-  expect_rows_close(dk.value(), back[7], s.head_dim, "dk", bound);
-  expect_rows_close(dv.value(), back[8], s.head_dim, "dv", bound);
+  expect_rows_close(got.y.value(), want.forward[3], s.head_dim, "y", bound);
+  expect_rows_close(got.dq.value(), want.backward[6], s.head_dim, "dq", bound);
+  expect_rows_close(got.dk.value(), want.backward[7], s.head_dim, "dk", bound);
+  expect_rows_close(got.dv.value(), want.backward[8], s.head_dim, "dv", bound);
 }
 
 TEST_F(AttentionAhead, AsOnTheCpu) {
