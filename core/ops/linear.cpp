@@ -110,9 +110,9 @@ struct Linear {
   static void cost(const OpShape& s, OpCost& c) {
     const OperandShape &x = s.operand[0], &y = s.operand[3];
     const int lead = x.rank - dims_in(s);
+    const std::int64_t width = x.elements() / leading(x, lead);
     if (s.attrs[1].i == 2)
-      c.flops =
-          2.0 * static_cast<double>(y.elements()) * static_cast<double>(x.elements() / leading(x, lead));
+      c.flops = 2.0 * static_cast<double>(y.elements()) * static_cast<double>(width);
     else
       c.flops = matmul_flops(leading(x, lead), s.operand[1]);
   }
@@ -156,10 +156,9 @@ struct LinearInputGrad {
   }
   static void cost(const OpShape& s, OpCost& c) {
     const OperandShape &dy = s.operand[0], &dx = s.operand[2];
-    const int lead = dx.rank - dims_in(s);
+    const std::int64_t width = dy.elements() / leading(dy, dx.rank - dims_in(s));
     c.flops = s.attrs[1].i != 2 ? input_grad_flops(s)
-                                : 2.0 * static_cast<double>(dx.elements()) *
-                                      static_cast<double>(dy.elements() / leading(dy, lead));
+                                : 2.0 * static_cast<double>(dx.elements()) * static_cast<double>(width);
   }
 };
 

@@ -273,7 +273,8 @@ std::vector<std::string> TablePrices::notes() const {
     notes.push_back(detail::concat(
         by_rates_, " kernels of ", by_rates_ + fitted_ + measured_, " and links by ", rates->source,
         ", none of it measured on this machine: prun bench kernels RECIPE and prun bench comm measure"));
-  for (const auto& [what, from] : other_sizes_) notes.push_back(what + " worked out from " + from);
+  for (const auto& [what, from] : other_sizes_)
+    notes.push_back(detail::concat(what, " worked out from ", from));
   return notes;
 }
 

@@ -111,6 +111,12 @@ TEST_F(AnotherMachine, RanksOfAHostShareItsMemory) {
   const Assembly both(recipe(together, on_host), plugins());
   EXPECT_EQ(ranks_of_host(both), 2);
   EXPECT_FALSE(hosts_have_room(both));
+  EXPECT_EQ(crowded_host_text(each), "");
+  EXPECT_NE(crowded_host_text(both).find("the 2 ranks of a host together need "), std::string::npos)
+      << crowded_host_text(both);
+  const std::optional<HostMemory> host = crowded_host(both);
+  ASSERT_TRUE(host);
+  EXPECT_DOUBLE_EQ(static_cast<double>(host->needed), 2 * one);
 }
 
 TEST_F(AnotherMachine, WhatIsAssumedOfItIsSaid) {

@@ -195,7 +195,7 @@ std::vector<OpExample> of_losses() {
 std::vector<OpExample> builtin_examples() {
   std::vector<OpExample> all;
   for (auto* const some : {of_layers, of_halos, of_heads, of_experts, of_sums_and_copies, of_losses})
-    for (OpExample& example : some()) all.push_back(std::move(example));
+    for (const OpExample& example : some()) all.push_back(example);
   return all;
 }
 

@@ -97,4 +97,19 @@ void write_assumed(JsonWriter& json, const Assembly& assembly) {
   json.end_array().end_object();
 }
 
+std::string crowded_host_text(const Assembly& assembly) {
+  const std::optional<HostMemory> host = crowded_host(assembly);
+  if (!host) return "";
+  return detail::concat("no room     the ", host->ranks, " ranks of a host together need ",
+                        size_text(static_cast<double>(host->needed)), ", and it has ",
+                        size_text(static_cast<double>(host->there)), ": a run there is refused\n");
+}
+
+void write_crowded_host(JsonWriter& json, const Assembly& assembly) {
+  const std::optional<HostMemory> host = crowded_host(assembly);
+  if (!host) return;
+  json.name("crowded_host").begin_object().member("ranks", host->ranks);
+  json.member("needed_bytes", host->needed).member("there_bytes", host->there).end_object();
+}
+
 }  // namespace prun

@@ -359,6 +359,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   if (assembly.process_device_bytes() > 0)
     text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
             " of the device's memory for context, libraries and communicators\n";
+  text += crowded_host_text(assembly);
   text += saves_text(assembly, forecast);
   text += dealt_text(assembly.program());
   text += stages_text(assembly) + traffic_text(assembly, forecast) + offload_text(assembly, forecast) +
@@ -406,6 +407,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
     json.end_array();
   }
   write_process(json, assembly, forecast);
+  write_crowded_host(json, assembly);
   const std::vector<PurposeBytes> purposes = bytes_by_purpose(assembly.program(), plan);
   write_purposes(json, purposes);
   write_ranges(json, plan, purposes);

@@ -113,6 +113,7 @@ std::vector<Curve> losses_of(const Looked& run, const std::vector<Record>& recor
     for (const auto& [what, loss] : of.*losses)
       points[what].push_back({static_cast<double>(of.step), of.time - run.log.first_time(), loss});
   std::vector<Curve> curves;
+  curves.reserve(points.size());
   for (const auto& [what, of_it] : points)
     curves.push_back(curve_of(name + ", " + printable(what, longest_name), of_it, share));
   return curves;
@@ -395,6 +396,7 @@ std::string run_page(const std::vector<fs::path>& folders, const AddPlan& add_pl
   if (folders.empty() || folders.size() > most_runs)
     throw_error(ErrorCode::bad_input, "a page shows from 1 to ", most_runs, " runs, not ", folders.size());
   std::vector<Looked> runs;
+  runs.reserve(folders.size());
   for (const fs::path& folder : folders) runs.push_back(look_at(folder));
   const std::vector<Chart> charts = charts_of(runs);
   Html body;

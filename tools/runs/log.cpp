@@ -268,7 +268,7 @@ Together together_of(std::string_view tally) {
 
 fs::path log_of(const fs::path& run) {
   std::error_code ignored;
-  const fs::path file = fs::is_directory(run, ignored) ? run / "log.jsonl" : run;
+  fs::path file = fs::is_directory(run, ignored) ? run / "log.jsonl" : run;
   if (!fs::exists(file, ignored))
     throw_error(ErrorCode::not_found, "there is no ", file.string(),
                 "; give the folder of a run, which has one unless its recipe says run.log = false",

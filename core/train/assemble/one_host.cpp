@@ -17,20 +17,13 @@ void check_units(const DeviceInfo& device, std::int64_t ranks) {
               "; take as many ranks, or device.plugin = \"cpu\"");
 }
 
-// States what ranks of one host need together of its memory, and what there is.
-struct HostMemory {
-  std::size_t device = 0;  // device that says how much there is
-  std::int64_t needed = 0, there = 0;
-  bool fits() const { return needed <= there; }
-};
-
 // Returns the memory of ranks [first, last), or nothing if it is unknown how much the host has.
 std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t first, std::int64_t last) {
   const std::vector<DeviceInfo>& devices = assembly.device_infos();
   const auto found = std::find_if(devices.begin(), devices.end(),
                                   [](const DeviceInfo& device) { return device.host_memory; });
   if (found == devices.end()) return {};
-  HostMemory memory{static_cast<std::size_t>(found - devices.begin()), 0, found->memory_bytes};
+  HostMemory memory{static_cast<std::size_t>(found - devices.begin()), last - first, 0, found->memory_bytes};
   if (!assembly.knows_memory_of(memory.device)) return {};
   for (std::int64_t rank = first; rank < last; ++rank)
     memory.needed +=
@@ -61,14 +54,16 @@ std::optional<std::int64_t> left_on_hosts(const Assembly& assembly) {
   return least;
 }
 
-bool hosts_have_room(const Assembly& assembly) {
+std::optional<HostMemory> crowded_host(const Assembly& assembly) {
   const std::int64_t world = assembly.mesh().world(), each = ranks_of_host(assembly);
   for (std::int64_t first = 0; first < world; first += each) {
-    const auto memory = host_memory_of(assembly, first, std::min(world, first + each));
-    if (memory && !memory->fits()) return false;
+    auto memory = host_memory_of(assembly, first, std::min(world, first + each));
+    if (memory && !memory->fits()) return memory;
   }
-  return true;
+  return {};
 }
+
+bool hosts_have_room(const Assembly& assembly) { return !crowded_host(assembly); }
 
 void check_fits_one_host(const Assembly& assembly) {
   check_units(assembly.device_info(), assembly.mesh().world());

@@ -1,6 +1,8 @@
 // Checks whether the ranks of a machine fit on it together.
 #pragma once
 
+#include <optional>
+
 #include "train/assemble/assembly.hpp"
 
 namespace prun {
@@ -9,7 +11,15 @@ namespace prun {
 // another machine it is unknown: then each rank has its own host. Ranks on the host's cores all share it.
 std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
-// Says whether each host has memory for so many; true if it is unknown how much there is.
+// States what ranks of one host need together of its memory, and what there is.
+struct HostMemory {
+  std::size_t device = 0;  // device that says how much there is
+  std::int64_t ranks = 0, needed = 0, there = 0;
+  bool fits() const { return needed <= there; }
+};
+// Returns a host whose ranks together need more than it has; nothing if there is none, or if it is unknown
+// how much hosts have.
+std::optional<HostMemory> crowded_host(const Assembly& assembly);
 bool hosts_have_room(const Assembly& assembly);
 // Returns a rank's share of what hosts have beyond their needs, where least is left; nothing if that is
 // unknown.

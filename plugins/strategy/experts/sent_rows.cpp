@@ -28,10 +28,10 @@ class RowSizes {
   // Returns the positions of a sequence that have a choice in a part, if all choices are equally likely:
   // 1 - C(experts - experts of the part, choices) / C(experts, choices) of them.
   double mean() const {
+    const std::int64_t others = experts_ - experts_ / parts_;
     double none_of_them = 1;
     for (std::int64_t c = 0; c < choices_; ++c)
-      none_of_them *= std::max(
-          0.0, static_cast<double>(experts_ - experts_ / parts_ - c) / static_cast<double>(experts_ - c));
+      none_of_them *= std::max(0.0, static_cast<double>(others - c) / static_cast<double>(experts_ - c));
     return static_cast<double>(positions_) * (1 - none_of_them);
   }
   std::array<AttrValue, 3> attrs() const {
