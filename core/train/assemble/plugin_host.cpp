@@ -13,15 +13,21 @@ namespace prun {
 PluginCatalog PluginHost::catalog() {
   PluginCatalog catalog;
   catalog.schema = [this](std::string_view kind, std::string_view name) -> const Schema* {
-    asked_ = name == automatic && (kind == "device" || kind == "comm") ? automatic_schema(kind)
-                                                                       : schema_of(kind, name);
-    return &asked_;
+    const std::scoped_lock lock(reading_);
+    const std::string key = detail::concat(kind, " ", name);
+    if (const auto known = schemas_.find(key); known != schemas_.end()) return &known->second;
+    const bool is_any = name == automatic && (kind == "device" || kind == "comm");
+    return &schemas_.emplace(key, is_any ? automatic_schema(kind) : schema_of(kind, name)).first->second;
   };
   catalog.names = [this](std::string_view kind) { return plugin_names(places_, kind); };
   catalog.model_options = [this](std::string_view name, const std::string& path) {
+    const std::scoped_lock lock(reading_);
     return model_options(name, path);
   };
-  catalog.help = [this](std::string_view kind, std::string_view name) { return note(kind, name).help; };
+  catalog.help = [this](std::string_view kind, std::string_view name) {
+    const std::scoped_lock lock(reading_);
+    return note(kind, name).help;
+  };
   return catalog;
 }
 

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,8 @@ class PluginHost {
   explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
 
   // Returns the catalog for the recipe reader: schemas come from the notes, and no plugin code runs except
-  // where a config.json is read. The host must outlive it.
+  // where a config.json is read. The host must outlive it. Threads may use it at the same time: ranks that
+  // are threads have recipes of one reader, and read some of them again with other settings.
   PluginCatalog catalog();
   // Returns the plugin a recipe means; an Error says why there is none.
   const PluginCandidate& find(std::string_view kind, std::string_view name);
@@ -85,7 +87,8 @@ class PluginHost {
   LocalPlace local_;
   std::map<std::string, PluginCandidate> found_;
   std::map<std::string, std::shared_ptr<const PluginLibrary>> libraries_;
-  Schema asked_;  // schema that the catalog handed out last
+  std::mutex reading_;                     // is held while the catalog is asked
+  std::map<std::string, Schema> schemas_;  // those that the catalog has handed out, by kind and name
 };
 
 // Returns where a process searches for plugins: the command line's folders, the environment's, the recipe's
