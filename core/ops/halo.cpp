@@ -89,7 +89,7 @@ struct JoinHalo {
   }
 };
 
-// Of the tails' gradients a rank has those that its own chunks have read; the others are zero.
+// A rank has the gradients of those tails that its own chunks have read; the others are zero.
 struct PartHalo {
   static constexpr const char* kind = "part_halo";
   static constexpr const char* help = "what join_halo has put together, apart: its gradient's way back";

@@ -16,8 +16,9 @@ struct ChunkWork {
   std::int32_t first = 0, last = 0;  // instances of the chain
   // These coordinates have the stage before and the one after; -1: there is none.
   std::int64_t from = -1, to = -1;
-  // What the rank, and the one that has the stage after, hold of the chain in front of their stage ends here
-  // at most: a rank that has held the segment of a carried value, or one behind it, has the value already.
+  // These instances bound what the rank, and the one that has the stage after, hold of the chain in front of
+  // their stage: a rank that has held the segment of a carried value, or one behind it, has the value
+  // already.
   std::int32_t held = 0, held_by_next = 0;
 };
 // States the order in which a rank runs passes while steps overlap: from one first pass of a step to the

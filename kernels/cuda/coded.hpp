@@ -7,8 +7,8 @@
 
 namespace prun::cuda {
 
-// What codes leave out is kept: it is added to the next numbers, and then replaced by what their codes leave
-// out, unless *keep is 0. Null: nothing is kept.
+// Keeps the error of codes: it is added to the next numbers, and then replaced by the error of theirs,
+// unless *keep is 0. Null: nothing is kept.
 template <class C>
 struct Feedback {
   C* error = nullptr;

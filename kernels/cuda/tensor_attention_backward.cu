@@ -379,8 +379,8 @@ struct KeyBlock : Block<Form, late> {
 };
 
 // The grid is of heads, samples, and tiles: blocks of keys come first, those that most queries see in front.
-// Of the blocks of queries those that see least come first where all blocks run at once: they share
-// multiprocessors with the costliest.
+// Where all blocks run at once, those queries' blocks come first that see least: they share multiprocessors
+// with the costliest.
 template <class Form, bool late, bool biased>
 __global__ __launch_bounds__(Form::threads, Form::blocks) void backward_kernel(
     const __grid_constant__ AttentionBackward<bf16> call, const __grid_constant__ Biases<float> biases,

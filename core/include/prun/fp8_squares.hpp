@@ -6,11 +6,11 @@
 // weight once. Its attribute `in_dims` says how many of the factor's last dimensions are a row of the matrix
 // that it is multiplied as.
 //
-// Of a matrix of so many rows and columns, multiples of 16, as lies on a rank: the codes of each column, one
-// behind the other; behind these, of each 128 columns or what is left of them, as many bytes as there are
-// rows, which are, all together, the scales in fp32: those of 128 columns side by side, as many as there are
-// squares, rounded up to a multiple of four. Nobody reads the rest. Codes by rows are those of the matrix
-// transposed.
+// A matrix as it lies on a rank has rows and columns in multiples of 16. The codes of its columns come first,
+// one column behind the other. Behind them each 128 columns, or what is left of them, have as many bytes as
+// there are rows. All of these bytes together are the scales in fp32: those of 128 columns side by side, as
+// many as there are squares, rounded up to a multiple of four. Nobody reads the rest. Codes by rows are those
+// of the matrix transposed.
 #pragma once
 
 #include "prun/fp8_blocks.hpp"

@@ -35,7 +35,7 @@ void GatherCalls::gather(Bundle bundle) {
   coming_.insert(bundle.begin(), bundle.end());
 }
 
-// What follows an exchange would delay what is computed meanwhile, so it is left until its use.
+// The ops behind an exchange would delay what is computed meanwhile, so they are left until their use.
 void GatherCalls::finish(Bundle bundle) {
   std::erase_if(bundle, [&](std::int32_t i) { return coming_.erase(i) == 0; });
   calls_.add_behind_exchanges(FunctionKind::gather, bundle);

@@ -42,8 +42,8 @@ void GradientCalls::complete_tied() {
     if (plan_.find(FunctionKind::tie, i) >= 0) complete(i);
 }
 
-// What follows the exchange on the compute queue would delay what comes next: it is put off until the next
-// instance is complete, or these begin anew, or another one does in the next forward pass.
+// The ops behind the exchange on the compute queue would delay what comes next. They are put off until the
+// next instance is complete, or these begin anew, or another one does in the next forward pass.
 void GradientCalls::complete(std::int32_t instance) {
   std::erase(summed_, instance);
   summed_.push_back(instance);

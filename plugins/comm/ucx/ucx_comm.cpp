@@ -46,7 +46,7 @@ class UcxComm final : public Comm {
     return info;
   }
 
-  // Of the transports that UCX has here, a connection takes the fastest that both ends have.
+  // A connection takes the fastest of UCX's transports that both ends have.
   std::string examine() override {
     const std::set<std::string> ways = context()->transports();
     std::string list;

@@ -31,7 +31,7 @@ NamedWork OpBinder::named_work(std::string name, Launches launches, Bind bind) c
   NamedWork named{std::move(name), launches.front().args.layer, bind(launches)};
   named.captures = named.work.captures();
   named.kind = kind_of(launches);
-  // Of ops of one shape, those of some layers may multiply in fp8 and others not.
+  // Ops of one shape may multiply in fp8 in some layers and not in others.
   for (const Launch& launch : launches)
     if (multiplies_in_fp8(launch)) named.kind += "fp8\n";
   named.touches = touches_of(launches, true);
