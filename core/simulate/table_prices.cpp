@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 
+#include "base/median.hpp"
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "program/fp8_products.hpp"
@@ -176,17 +177,6 @@ std::optional<double> TablePrices::like_others(const KernelKey& key, const OpDef
   return middle->seconds(cost);
 }
 
-namespace {
-
-double middle(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto at = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, at);
-  return *at;
-}
-
-}  // namespace
-
 // Returns the fit of a device's kernels in a type; nothing if too few were measured.
 const std::optional<KernelFit>& TablePrices::middle_of(const std::string& device, DType type) {
   const auto [entry, is_new] = middles_.try_emplace({device, type});
@@ -203,7 +193,7 @@ const std::optional<KernelFit>& TablePrices::middle_of(const std::string& device
   }
   constexpr std::size_t enough = 4;
   if (per_flop.size() >= enough && per_byte.size() >= enough)
-    entry->second = KernelFit{middle(fixed), middle(per_flop), middle(per_byte)};
+    entry->second = KernelFit{median(fixed), median(per_flop), median(per_byte)};
   return entry->second;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/median.hpp"
 #include "base/output_file.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
@@ -20,11 +21,6 @@ namespace {
 constexpr std::int64_t most_steps = 1000;
 
 const OutputKind trace_kind{"a trace of prun", trace_mark};
-
-double median(std::vector<double> list) {
-  std::sort(list.begin(), list.end());
-  return list.empty() ? 0 : list[list.size() / 2];
-}
 
 std::string times_text(const std::vector<QueueInfo>& queues, const StepTimes& times) {
   std::string text;

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "base/json.hpp"
+#include "base/median.hpp"
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "plugin/traits.hpp"
@@ -16,11 +17,6 @@ using Clock = std::chrono::steady_clock;
 
 // Even a few steps then have one whose exposed communication is measured, and most have none of its cost.
 constexpr const char* measured_every = "5";
-
-double median(std::vector<double> list) {
-  std::sort(list.begin(), list.end());
-  return list[list.size() / 2];
-}
 
 std::int64_t sent_by(Trainer& trainer) {
   std::uint64_t bytes = 0;

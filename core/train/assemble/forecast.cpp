@@ -63,7 +63,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
   });
   options.enqueued = enqueued_queues(assembly, plugins);
   if (options.ranks_of_host == 0) options.ranks_of_host = ranks_of_host(assembly);
-  if (!crowded_cores(assembly).empty()) {
+  if (cores_are_crowded(assembly)) {
     options.exchange_delay = crowded_exchange;
     options.cores_of_host = static_cast<double>(this_machine().cores);
     options.cores_of = [threads =

@@ -78,11 +78,15 @@ void check_fits_one_host(const Assembly& assembly) {
                      assembly.hint_of_more_memory(memory->device)));
 }
 
-std::string crowded_cores(const Assembly& assembly) {
+bool cores_are_crowded(const Assembly& assembly) {
   const DeviceInfo& device = assembly.device_info();
-  const std::int64_t ranks = ranks_of_host(assembly), threads = ranks * device.threads,
-                     cores = this_machine().cores;
-  if (!device.host_memory || threads <= cores) return {};
+  return device.host_memory && ranks_of_host(assembly) * device.threads > this_machine().cores;
+}
+
+std::string crowded_cores(const Assembly& assembly) {
+  if (!cores_are_crowded(assembly)) return {};
+  const DeviceInfo& device = assembly.device_info();
+  const std::int64_t ranks = ranks_of_host(assembly), cores = this_machine().cores;
   return detail::concat(ranks, ranks == 1 ? " rank x " : " ranks x ", device.threads,
                         device.threads == 1 ? " thread" : " threads", " share ", cores,
                         cores == 1 ? " core" : " cores",

@@ -29,8 +29,9 @@ std::optional<std::int64_t> left_on_hosts(const Assembly& assembly);
 // device.
 void check_fits_one_host(const Assembly& assembly);
 
-// Returns a sentence that says so if the ranks of a host have more threads than it has cores; otherwise an
-// empty text.
+// Says whether the ranks of a host have more threads than it has cores.
+bool cores_are_crowded(const Assembly& assembly);
+// Returns a sentence that says so if they are; otherwise an empty text.
 std::string crowded_cores(const Assembly& assembly);
 
 }  // namespace prun
