@@ -93,20 +93,6 @@ void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& for
   json.member("tokens_to_hide", tokens_to_hide(*links, static_cast<double>(assembly.batch().tokens())));
 }
 
-// Returns for how long the queues of tiers work, both ways together.
-double seconds_of_drives(const Assembly& assembly, const Forecast& forecast) {
-  double most = 0;
-  for (const RankTimes& rank : forecast.prediction->simulation.ranks) {
-    const std::vector<QueueInfo>& queues = rank.simulated.plan->queues;
-    double busy = 0;
-    for (std::size_t q = 0; q < queues.size(); ++q)
-      if (assembly.device_infos()[static_cast<std::size_t>(queues[q].device)].tier)
-        busy += rank.times.busy[q];
-    most = std::max(most, busy);
-  }
-  return most;
-}
-
 }  // namespace
 
 std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
@@ -121,7 +107,7 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
     text += format(
         "  drives at work for %.1f ms a step, both ways together; %.1f ms of it nothing hides, as "
         "predicted\n",
-        seconds_of_drives(assembly, forecast) * 1e3, *forecast.exposed_drives * 1e3);
+        seconds_of_drives(assembly, forecast.prediction->simulation) * 1e3, *forecast.exposed_drives * 1e3);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     text += format(
         "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",
@@ -136,7 +122,7 @@ void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& f
   json.member("to_host_bytes", moved.to_host).member("to_device_bytes", moved.to_device);
   json.member("from_disk_bytes", moved.from_disk).member("to_disk_bytes", moved.to_disk);
   if (forecast.exposed_drives)
-    json.member("drives_seconds", seconds_of_drives(assembly, forecast))
+    json.member("drives_seconds", seconds_of_drives(assembly, forecast.prediction->simulation))
         .member("exposed_drives_seconds", *forecast.exposed_drives);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     json.member("update_seconds", seconds->busy).member("exposed_seconds", seconds->exposed);

@@ -229,7 +229,9 @@ std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   const SaveForecast& save = *forecast.save;
   text += "            " + seconds_text(save.seconds) + " until one is on the disk, which takes " +
           size_text(static_cast<double>(*assembly.recipe().bytes("run.save_rate"))) + "/s (run.save_rate); ";
-  if (save.delay) return text + "it holds training up for " + seconds_text(*save.delay) + "\n";
+  if (save.delay)
+    return text + "it holds training up for " + seconds_text(*save.delay) +
+           (save.of_drives ? ", as if it went to the drives that state lies on\n" : "\n");
   return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
 }
 

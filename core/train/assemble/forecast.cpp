@@ -121,6 +121,19 @@ Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const Cos
   return prediction;
 }
 
+double seconds_of_drives(const Assembly& assembly, const Simulation& step) {
+  double most = 0;
+  for (const RankTimes& rank : step.ranks) {
+    const std::vector<QueueInfo>& queues = rank.simulated.plan->queues;
+    double busy = 0;
+    for (std::size_t q = 0; q < queues.size(); ++q)
+      if (assembly.device_infos()[static_cast<std::size_t>(queues[q].device)].tier)
+        busy += rank.times.busy[q];
+    most = std::max(most, busy);
+  }
+  return most;
+}
+
 namespace {
 
 // ------------------------------------------------------------------- saves
@@ -159,6 +172,30 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
   return loads;
 }
 
+// Returns the bytes of a rank's state that lie on drives.
+double on_drives(const Assembly& assembly) {
+  const Plan& plan = assembly.plan();
+  double bytes = 0;
+  for (const SaveRead& read : plan.save_reads)
+    for (const PersistentValue& value : read) {
+      const MemoryPlace place = plan.layout.ranges[plan.home(value.value).range].place;
+      if (place.space == Space::disk)
+        bytes += static_cast<double>(assembly.program().local_bytes(value.value));
+    }
+  return bytes;
+}
+
+// Returns how much later steps end because a save reads and writes on the drives that they need: while both
+// want more than a drive gives, each gets half of it.
+double delay_by_drives(const Assembly& assembly, const Simulation& step, double write_seconds) {
+  const double read = on_drives(assembly) * static_cast<double>(ranks_of_host(assembly));
+  const double share = read > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
+  if (share <= 0) return 0;
+  const double wanted = write_seconds + read / drive_per_second;
+  const double lasts = std::max(write_seconds, 2 * wanted);
+  return std::max(0.0, lasts - (lasts - wanted) / share);
+}
+
 std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
                                           const std::optional<CostTable>& table, const Forecast& so_far) {
   if (assembly.purpose() != Purpose::training || !saves(assembly.recipe())) return {};
@@ -180,7 +217,10 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   };
   options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
   save.simulation = predict_by(assembly, plugins, *table, options).simulation;
-  save.delay = std::max(0.0, save.simulation->all_seconds - so_far.prediction->simulation.all_seconds);
+  const Simulation& without = so_far.prediction->simulation;
+  const double by_drives = delay_by_drives(assembly, without, save.seconds);
+  save.delay = std::max(by_drives, save.simulation->all_seconds - without.all_seconds);
+  save.of_drives = by_drives > 0 && *save.delay == by_drives;
   return save;
 }
 

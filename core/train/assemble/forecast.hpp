@@ -17,6 +17,9 @@ struct SaveForecast {
   // pauses for `still` of it or, if it goes on beside the save, for at most so long.
   std::optional<double> delay = {};
   double still = 0;
+  // Says whether the delay is what the save's bytes take of the drives that state lies on, as if checkpoints
+  // went there too.
+  bool of_drives = false;
   std::optional<Simulation> simulation = {};
 };
 
@@ -41,6 +44,8 @@ struct Forecast {
 // means as the device says.
 Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                         std::int64_t ranks_of_host = 0);
+// Returns for how long the busiest rank's tiers work in a step, both ways together.
+double seconds_of_drives(const Assembly& assembly, const Simulation& step);
 // Returns the payload bytes that the rank sends in a step, by queue, as its comm plugins count.
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
 
