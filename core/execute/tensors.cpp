@@ -47,6 +47,13 @@ Id copied_for_update(const Program& program, Id id) {
   return id;
 }
 
+// Says whether a gradient makes room for others behind its update.
+bool drops_gradient(const Program& program, Id parameter) {
+  const Value& value = program.value(parameter);
+  const Id gradient = value.bucket < 0 ? value.gradient : program.buckets()[value.bucket].own_gradients;
+  return gradient != none && program.value(gradient).in_turn;
+}
+
 }  // namespace
 
 std::vector<Stretch> stretches(const Program& program, Id id, std::int64_t rank) {
@@ -66,6 +73,7 @@ LocalPart local_part(const Program& program, std::int64_t rank, Id id, Kept kept
                          : LocalPart{value, program.value(value).dtype, 0, 0, program.local_elements(id)};
   };
   if (kept == Kept::before) return held_before(program, id, 1);
+  if (kept == Kept::gradient && drops_gradient(program, id)) return {};
   if (parameter.bucket < 0)
     return all_of(kept == Kept::parameter  ? id
                   : kept == Kept::gradient ? parameter.gradient

@@ -32,6 +32,10 @@ void LeavingGradients::take_part_away(Bucket& bucket, MemoryPlace place) {
   leaving_[before] = {sum, bucket.own_gradients};
 }
 
+void LeavingGradients::make_room_behind_updates() {
+  for (const auto& [before, move] : leaving_) program_.value(move.arrived).in_turn = true;
+}
+
 Id LeavingGradients::sum_of_whole(Bucket& bucket) {
   bucket.kept.gradients = true;
   bucket.own_sums = bucket.own_gradients;

@@ -20,6 +20,10 @@ class LeavingGradients {
  public:
   LeavingGradients(Program& program, GradientParts parts) : program_(program), parts_(parts) {}
 
+  // Has gradients make room for others where they arrive, once their updates have read them. It follows all
+  // calls of take_away() and take_part_away().
+  void make_room_behind_updates();
+
   // Moves the gradient of a single parameter that is stored elsewhere.
   void take_away(Id parameter);
   // Moves the rank's part of a bucket's gradients, which are stored at `place`.

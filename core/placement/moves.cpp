@@ -11,9 +11,10 @@ namespace {
 
 class Moves {
  public:
-  Moves(Program& program, GradientParts parts) : program_(program), gradients_(program, parts) {}
+  Moves(Program& program, const MoveRules& rules)
+      : program_(program), rules_(rules), gradients_(program, rules.parts) {}
 
-  void run(bool free_updates) {
+  void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
       for (Bucket& bucket : program_.buckets())
         if (bucket.segment == segment) move_bucket(bucket);
@@ -21,14 +22,27 @@ class Moves {
       for (Id id : values)
         if (program_.value(id).role == Role::parameter && program_.value(id).bucket < 0) move_parameter(id);
     }
+    const bool free = rules_.free_updates && !stay_;
+    if (!rules_.keep_gradients) make_room(free && gradients_.any());
     if (!gradients_.any() && !whole_are_updated_elsewhere()) return;
     if (gradients_.any())
       for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
         gradients_.leave(segment);
-    if (free_updates && !stay_) update_before_norm(program_);
+    if (free) update_before_norm(program_);
   }
 
  private:
+  void make_room(bool possible) {
+    if (!possible)
+      throw_error(
+          ErrorCode::unsupported,
+          "run.keep_gradients = false drops gradients behind their updates, and here those wait for the "
+          "norm of all, or gradients lie on the device; have all gradients lie elsewhere (strategy "
+          "offload, gradients = \"host\"), and leave optimizer.clip, run.on_nonfinite = \"skip\" and "
+          "loss scaling out, or leave run.keep_gradients out");
+    gradients_.make_room_behind_updates();
+  }
+
   // Says whether whole gradients are updated elsewhere: the step's own `update` copies to another device what
   // all updates read. What ranks keep in parts they exchange with updates, at the end of the step.
   bool whole_are_updated_elsewhere() const {
@@ -68,14 +82,13 @@ class Moves {
   }
 
   Program& program_;
+  const MoveRules rules_;
   LeavingGradients gradients_;
   bool stay_ = false;  // some gradients stay that are not measured as they are complete
 };
 
 }  // namespace
 
-void derive_moves(Program& program, GradientParts parts, bool free_updates) {
-  Moves(program, parts).run(free_updates);
-}
+void derive_moves(Program& program, const MoveRules& rules) { Moves(program, rules).run(); }
 
 }  // namespace prun

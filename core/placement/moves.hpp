@@ -7,8 +7,13 @@
 namespace prun {
 
 // Derives the moves, after strategies of phase `memory`. `free_updates` says that a layer's update need not
-// wait for the norm; it does not wait if all gradients leave. Throws an Error that says what cannot be stored
-// where it is requested, and why.
-void derive_moves(Program& program, GradientParts parts, bool free_updates);
+// wait for the norm; it does not wait if all gradients leave. `keep_gradients` says that those that have left
+// are there until the step ends, and not just until their updates. Throws an Error that says what cannot be
+// stored where it is requested, and why.
+struct MoveRules {
+  GradientParts parts = GradientParts::one;
+  bool free_updates = false, keep_gradients = true;
+};
+void derive_moves(Program& program, const MoveRules& rules);
 
 }  // namespace prun

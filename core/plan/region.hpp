@@ -29,6 +29,7 @@ enum class Region : std::uint8_t {
   scalars,            // staged runtime values
   workspace,          // workspaces of kernels, if they lie apart from scratch
   carried,            // values that segments carry for all behind them, and their gradients
+  arrived,            // gradients that lie elsewhere until their update, and no longer
   others,             // memory of other programs over what lasts here: see BaseProgram
 };
 
@@ -95,6 +96,10 @@ inline constexpr RegionFacts region_table[] = {
     {.region = Region::scalars, .name = "scalars", .indexed_by = IndexedBy::side, .is_staged = true},
     {.region = Region::workspace, .name = "workspaces", .indexed_by = IndexedBy::range, .is_scratch = true},
     {.region = Region::carried, .name = "carried", .indexed_by = IndexedBy::carried},
+    {.region = Region::arrived,
+     .name = "arrived gradients",
+     .indexed_by = IndexedBy::instance,
+     .may_be_placed = true},
     {.region = Region::others, .name = "other programs", .indexed_by = IndexedBy::nothing},
 };
 inline constexpr int regions = static_cast<int>(std::size(region_table));

@@ -117,7 +117,8 @@ struct Value {
   std::int32_t bucket = -1;  // bucket of a parameter, its gradient or a view
 
   // A gradient's sum, or what backward reads of forward, has this set if its memory is the instance's until
-  // it is complete and has left, or from when it has returned.
+  // it is complete and has left, or from when it has returned. A gradient that has a place as well is the
+  // instance's from when it arrives there until the update has read it.
   bool in_turn = false;
 
   // Without a place, the value lies in the recipe's device's own memory or, if it dies in the function that

@@ -40,6 +40,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
       bundle       | size   |          |  | Bytes up to which layers exchange gradients or parameters together, 0B: each alone; empty: 32MiB, or a quarter of all if that is less
+      keep_gradients | bool | true     |  | Keep gradients that lie elsewhere than on the device until the step ends; false: until their update, which makes room for the next layer's, where updates wait for no norm: bits are the same, backward waits for updates
       restarts     | int    | 0        | 0..1000 | Times in a row that prun starts the ranks again, from the last checkpoint, after one was lost; counts anew with each checkpoint
       loss_by_set  | bool   | false    |  | Tell the loss of each set of the data by itself after each step
       loss_by_role | bool   | false    |  | Tell the loss of each role of conversations by itself after each step, as far as its tokens count

@@ -231,7 +231,7 @@ Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delay
     for (const std::int32_t delay : delays.of) list += (list.empty() ? "" : ", ") + std::to_string(delay);
     single = single.with("optimizer.delays", "[" + list + "]");
   }
-  return single.with("batch.micro", std::to_string(micro));
+  return single.with("batch.micro", std::to_string(micro)).with("run.keep_gradients", "true");
 }
 
 namespace {
@@ -364,6 +364,7 @@ LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>
   verdict.ranks = mesh_of(recipe).world();
   verdict.steps = options.steps;
   verdict.compares_numbers = !options.exact.empty();
+  verdict.keeps_gradients = recipe.flag("run.keep_gradients");
   verdict.exact_arithmetic = recipe.text("precision.compute") == "fp64";
   verdict.bound = bound_of(recipe, options);
   for (const std::string& answer :
@@ -382,7 +383,10 @@ std::string to_text(const LayoutVerdict& verdict) {
   };
   line("loss, relative", verdict.loss);
   line("gradient norm, relative", verdict.grad_norm);
-  line("gradients of step 1, of the tensor's norm", verdict.gradient);
+  if (verdict.keeps_gradients)
+    line("gradients of step 1, of the tensor's norm", verdict.gradient);
+  else
+    text += "  gradients of step 1: not compared, since they are not kept (run.keep_gradients)\n";
   line("parameters after the last step, absolute", verdict.parameter);
   if (verdict.compares_numbers) line("whole numbers of step 1 that are others", verdict.unequal);
   return text + (verdict.equal() ? "equal\n" : "NOT EQUAL\n");

@@ -38,6 +38,7 @@ struct LayoutVerdict : LayoutDifferences {
   std::int64_t steps = 0;
   double bound = 0;
   bool compares_numbers = false;
+  bool keeps_gradients = true;
 
   // In fp64 everything must be within the bound; in narrower formats losses and the first gradients must be.
   bool equal() const;

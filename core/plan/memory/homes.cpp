@@ -11,7 +11,7 @@ namespace prun {
 namespace {
 
 Region region_of(const Value& value) {
-  if (value.in_turn) return Region::unreduced;
+  if (value.in_turn) return value.place ? Region::arrived : Region::unreduced;
   switch (value.role) {
     case Role::parameter: return Region::parameter;
     case Role::gradient: return Region::gradient;
@@ -44,7 +44,7 @@ std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>
     const bool in_bucket = value.bucket >= 0;
     if (value.role == Role::view || (value.role == Role::parameter && in_bucket)) continue;
     if (value.role == Role::fetched && in_bucket) continue;  // a copy whose place its bucket decides
-    if (value.role != Role::activation && (value.role != Role::gradient || value.in_turn))
+    if (value.role != Role::activation && (value.role != Role::gradient || (value.in_turn && !value.place)))
       ordered.push_back(id);
     if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
   }

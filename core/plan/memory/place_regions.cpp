@@ -49,6 +49,7 @@ class Regions {
       place_time_slots(
           Region::update,
           update_time_slots(plan_, needs_.scratch_by_instance(Region::update, range_), in_turn.far_ahead));
+      place_time_slots(Region::arrived, arrived_time_slots(plan_, needs_.bytes_of(Region::arrived, range_)));
       place_inputs();
       place_scratch();
       here().workspace = take(Region::workspace, needs_.most_workspace(range_));

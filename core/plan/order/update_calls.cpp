@@ -46,11 +46,22 @@ bool UpdateCalls::need_nothing_of_the_norm() const {
 
 // Says whether an update is put off. Updates on another device go on under the next step's forward pass,
 // which takes a quarter of the time of both passes: if one in four is left for then, the others keep up with
-// backward, and what forward needs first does not wait for what it needs last.
+// backward, and what forward needs first does not wait for what it needs last. Gradients that make room for
+// others behind their update are not kept waiting.
 bool UpdateCalls::is_put_off(std::int32_t instance) const {
   constexpr std::ptrdiff_t one_in = 4;
   const std::ptrdiff_t place = std::find(updated_.begin(), updated_.end(), instance) - updated_.begin();
-  return place > 0 && place % one_in == 0 && is_updated_elsewhere(instance);
+  return place > 0 && place % one_in == 0 && is_updated_elsewhere(instance) && !reads_arrived(instance);
+}
+
+// Says whether an update reads gradients whose memory others have behind it.
+bool UpdateCalls::reads_arrived(std::int32_t instance) const {
+  const std::vector<PlannedStep>& steps = plan_.functions[plan_.find(FunctionKind::update, instance)].steps;
+  return std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
+    return std::any_of(step.operands.begin(), step.operands.end(), [](const PlannedOperand& operand) {
+      return operand.value != none && operand.address.region == Region::arrived;
+    });
+  });
 }
 
 bool UpdateCalls::is_updated_elsewhere(std::int32_t instance) const {

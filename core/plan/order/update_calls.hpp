@@ -24,6 +24,7 @@ class UpdateCalls {
   bool need_nothing_of_the_norm() const;
   bool is_put_off(std::int32_t instance) const;
   bool is_updated_elsewhere(std::int32_t instance) const;
+  bool reads_arrived(std::int32_t instance) const;
   bool exchanges_scratch(std::int32_t instance) const;
   void begin();
   void update(const Bundle& bundle);

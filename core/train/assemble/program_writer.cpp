@@ -106,7 +106,7 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
     if (phase == "state")
       pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
     if (phase == "memory" && in_fp8()) keep_codes();
-    if (phase == "memory") derive_moves(*program_, gradient_parts(), updates_are_free());
+    if (phase == "memory") derive_moves(*program_, move_rules());
   }
   return true;
 }
@@ -237,6 +237,11 @@ void ProgramWriter::leave_training_out() {
 
 bool ProgramWriter::updates_are_free() const {
   return recipe_.number("optimizer.clip") == 0 && !skips_non_finite(recipe_) && !scales_loss(recipe_);
+}
+
+MoveRules ProgramWriter::move_rules() const {
+  const bool keep = purpose_ != Purpose::training || recipe_.flag("run.keep_gradients");
+  return {gradient_parts(), updates_are_free(), keep};
 }
 
 GradientParts ProgramWriter::gradient_parts() const {

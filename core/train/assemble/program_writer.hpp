@@ -62,6 +62,7 @@ class ProgramWriter {
   void check_parts_of_tensors() const;
   void lay_out();
   void apply_strategies(std::string_view phase);
+  MoveRules move_rules() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
   void gather_ahead();
