@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "execute/tensors.hpp"
+#include "plan/shifted.hpp"
 
 namespace prun {
 namespace {
@@ -26,7 +27,7 @@ const BoundPiece& Binding::bind(const Call& call, int side) {
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const PlannedStep& step = steps[s];
     if (step.exchange)
-      bind_exchange(call, *step.exchange, side, *entry);
+      bind_exchange(call, step, side, *entry);
     else
       entry->launches.push_back(bind_step(call, step, call.first_of(s), side));
     if (!poison_) continue;
@@ -83,8 +84,8 @@ void Binding::pass_update_settings(KernelArgs& args, const Op& op) {
   args.update_count = static_cast<std::int32_t>(updates_.back().size());
 }
 
-void Binding::bind_exchange(const Call& call, const PlannedExchange& exchange, int side,
-                            BoundPiece& piece) const {
+void Binding::bind_exchange(const Call& call, const PlannedStep& step, int side, BoundPiece& piece) const {
+  const PlannedExchange& exchange = *step.exchange;
   const auto at = [&](const Address& address, std::int64_t i) {
     std::byte* const all = address.bytes > 0 ? memory_.at(plan_.resolve(call, address, side)) : nullptr;
     return all ? all + i * (address.bytes / exchange.pieces) : nullptr;
@@ -95,10 +96,21 @@ void Binding::bind_exchange(const Call& call, const PlannedExchange& exchange, i
   op.dtype = exchange.dtype;
   op.peer = exchange.peer;
   op.count = exchange.count / exchange.pieces;
-  for (std::int64_t i = 0; i < exchange.pieces; ++i) {
+  for (std::int64_t i = 0; exchange.distance == 0 && i < exchange.pieces; ++i) {
     op.in = at(exchange.in, i);
     op.out = at(exchange.out, i);
     piece.exchanges.push_back(op);
+  }
+  if (exchange.distance != 0) {
+    const AxisId axis = program_.axis_of(step.op);
+    for (const ShiftedPiece& one :
+         shifted_pieces(exchange, program_.mesh().coordinate(rank_, axis), program_.mesh().extent(axis))) {
+      op.kind = one.kind;
+      op.peer = one.peer;
+      op.in = one.kind == CommKind::send ? at(exchange.in, one.piece) : nullptr;
+      op.out = one.kind == CommKind::recv ? at(exchange.out, one.piece) : nullptr;
+      piece.exchanges.push_back(op);
+    }
   }
   piece.ends.push_back(piece.exchanges.size());
 }

@@ -40,7 +40,7 @@ class Binding {
  private:
   Launch bind_step(const Call& call, const PlannedStep& step, std::uint32_t first, int side);
   void pass_update_settings(KernelArgs& args, const Op& op);
-  void bind_exchange(const Call& call, const PlannedExchange& exchange, int side, BoundPiece& piece) const;
+  void bind_exchange(const Call& call, const PlannedStep& step, int side, BoundPiece& piece) const;
   std::span<std::byte> bytes_at(const Call& call, const Address& address, int side) const;
 
   const Program& program_;

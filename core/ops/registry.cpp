@@ -23,9 +23,9 @@ void check_tables(const OpDef& def, const std::string& origin) {
   }
 }
 
-bool has_axis(const OpDef& def) {
+bool has_integer(const OpDef& def, std::string_view name) {
   for (std::uint64_t i = 0; i < def.attr_count; ++i)
-    if (def.attrs[i].name == std::string_view("axis") && !def.attrs[i].real) return true;
+    if (def.attrs[i].name == name && !def.attrs[i].real) return true;
   return false;
 }
 
@@ -33,16 +33,18 @@ void check_exchange(const OpDef& def, const std::string& origin) {
   if (!def.exchange) return;
   const CommKind kind = def.exchange->kind;
   if (kind != CommKind::all_reduce && kind != CommKind::all_gather && kind != CommKind::reduce_scatter &&
-      kind != CommKind::all_to_all)
+      kind != CommKind::all_to_all && kind != CommKind::send)
     refuse(origin, def, "exchanges by ", name_of(kind),
-           "; all_reduce, all_gather, reduce_scatter and all_to_all can be");
+           "; all_reduce, all_gather, reduce_scatter, all_to_all and send can be");
   const auto accesses = [&](std::uint64_t i, Access access) { return def.operands[i].access == access; };
   const bool in_place = def.operand_count == 1 && accesses(0, Access::update) && kind == CommKind::all_reduce;
   const bool apart = def.operand_count == 2 && accesses(0, Access::read) && accesses(1, Access::write);
   if (!in_place && !apart)
     refuse(origin, def,
            "exchanges, so it reads one operand and writes one, or updates its only one by all_reduce");
-  if (!has_axis(def)) refuse(origin, def, "exchanges, so it has an integer attribute 'axis'");
+  for (const char* const name : {"axis", "dim", "distance", "chunks"})
+    if (!has_integer(def, name) && (kind == CommKind::send || name == std::string_view("axis")))
+      refuse(origin, def, "exchanges, so it has an integer attribute '", name, "'");
 }
 
 }  // namespace

@@ -26,19 +26,20 @@ void StandingExchanges::meet(const Op& op, const OpShape& shape, AxisSums& sums)
   const AxisPlacement whole = AxisPlacement::replicated(), parts = AxisPlacement::sharded(shape.wholes[0]);
   const CommKind kind = op.exchange()->kind;
   const Id before = op.operands.front(), after = op.operands.back();
-  const bool swaps = kind == CommKind::all_to_all, largest = op.exchange()->reduction == Reduction::max;
+  const bool swaps = kind == CommKind::all_to_all, shifts = kind == CommKind::send,
+             largest = op.exchange()->reduction == Reduction::max;
   if (swaps && shape.wholes[1].empty())
     axis_.refuse(
         op,
         "its rule does not mark both the dimension that was in parts and the one that comes to be as "
         "whole (s.whole)");
   // An op may have called the largest that it found a sum, although it is none.
-  const AxisPlacement from = kind == CommKind::all_gather || swaps       ? parts
-                             : largest && axis_.now(before).is_maximum() ? AxisPlacement::maximum()
-                                                                         : AxisPlacement::partial();
-  const AxisPlacement to = swaps                              ? AxisPlacement::sharded(shape.wholes[1])
-                           : kind == CommKind::reduce_scatter ? parts
-                                                              : whole;
+  const AxisPlacement from = kind == CommKind::all_gather || swaps || shifts ? parts
+                             : largest && axis_.now(before).is_maximum()     ? AxisPlacement::maximum()
+                                                                             : AxisPlacement::partial();
+  const AxisPlacement to = swaps ? AxisPlacement::sharded(shape.wholes[1])
+                           : kind == CommKind::reduce_scatter || shifts ? parts
+                                                                        : whole;
   const std::string& name = axis_.program().value(before).name;
   if (axis_.now(before) != from)
     axis_.refuse(op, "'", name, "' is ", to_text(axis_.now(before)), " but must be ", to_text(from),

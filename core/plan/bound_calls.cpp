@@ -13,7 +13,10 @@ constexpr std::int64_t of_call = 640;
 constexpr std::int64_t launch_copies = 3;
 
 std::int64_t bytes_of(const PlannedStep& step, FunctionKind kind) {
-  if (step.exchange) return step.exchange->pieces * static_cast<std::int64_t>(sizeof(CommOp)) + 2 * of_block;
+  if (step.exchange) {
+    const std::int64_t ways = step.exchange->distance != 0 ? 2 : 1;  // a piece is sent, and one received
+    return ways * step.exchange->pieces * static_cast<std::int64_t>(sizeof(CommOp)) + 2 * of_block;
+  }
   const auto operands = static_cast<std::int64_t>(step.operands.size());
   const std::int64_t elements =
       kind == FunctionKind::update ? static_cast<std::int64_t>(sizeof(TensorElements)) + 3 * of_block : 0;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/narrow.hpp"
+#include "plan/shifted.hpp"
 #include "plan/staged_chunks.hpp"
 
 namespace prun {
@@ -53,18 +54,30 @@ class AskedNeeds {
   CommNeeds of(const PlannedExchange& exchange) {
     CommNeeds needs;
     CommOp op = operation_of(exchange);
-    const StagedChunks chunks(op, size_);
-    const std::int64_t others = staged_ ? chunks.count() - 1 : 0;  // all of one size, before the last
-    if (others > 0) {
-      op.count = chunks.elements(0);
-      add(op, others * exchange.pieces, needs);
-      op.count = chunks.elements(others);
+    if (exchange.distance == 0) {
+      add_chunks(op, exchange.pieces, needs);
+      return needs;
     }
-    add(op, exchange.pieces, needs);
+    for (const ShiftedPiece& one : shifted_pieces(exchange, place_, size_)) {
+      op.kind = one.kind;
+      op.peer = one.peer;
+      add_chunks(op, 1, needs);
+    }
     return needs;
   }
 
  private:
+  void add_chunks(CommOp op, std::int64_t times, CommNeeds& needs) {
+    const StagedChunks chunks(op, size_);
+    const std::int64_t others = staged_ ? chunks.count() - 1 : 0;  // all of one size, before the last
+    if (others > 0) {
+      op.count = chunks.elements(0);
+      add(op, others * times, needs);
+      op.count = chunks.elements(others);
+    }
+    add(op, times, needs);
+  }
+
   void add(const CommOp& op, std::int64_t times, CommNeeds& needs) {
     const auto [entry, fresh] = asked_.try_emplace({op.kind, op.dtype, op.count, op.peer});
     if (fresh) raise(comm_.needs(op, place_, size_, &entry->second));

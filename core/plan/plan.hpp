@@ -56,6 +56,12 @@ struct PlannedExchange {
   Address in, out;
   // The exchange takes so many operations, each on the elements behind those of the one before.
   std::int64_t pieces = 1;
+  // If it is not 0, members send and receive pieces among each other, which shift by so many places
+  // (plan/shifted.hpp); with `chunks`, they lie in the order of prun/sequence_order.hpp.
+  std::int64_t distance = 0, chunks = 0;
+
+  // Says whether it is between one member that sends and one that receives.
+  bool is_between_two() const { return (kind == CommKind::send || kind == CommKind::recv) && distance == 0; }
 };
 
 // Describes bytes beside an operand or the workspace of a step, which its kernel must leave alone.

@@ -23,10 +23,10 @@ std::size_t operand_called(const OpDef& def, std::string_view name) {
 
 class SharingOut {
  public:
-  SharingOut(Program& program, SequenceOrder order, std::int64_t chunks, std::int64_t pieces)
+  SharingOut(Program& program, AxisId axis, SequenceOrder order, std::int64_t pieces)
       : program_(program),
         order_(order),
-        halo_(program, order, program.value(tokens()).dims[1].extent, chunks),
+        halo_(program, axis, order, program.value(tokens()).dims[1].extent),
         pieces_(program, pieces),
         seq_(program.value(tokens()).dims[1].name) {}
 
@@ -225,8 +225,7 @@ void share_out_sequence(Program& program, std::string_view axis, SequenceShares 
     requests.sequence_order = {seq.extent / (2 * ranks), 2 * ranks};
   }
   check_pieces(program, shares.pieces);
-  const SequenceOrder order = requests.sequence_order;
-  SharingOut(program, order, order.permutes() ? order.chunks : ranks, shares.pieces).run();
+  SharingOut(program, found, requests.sequence_order, shares.pieces).run();
 }
 
 namespace {

@@ -13,8 +13,7 @@ bool names_members(const Plan& plan, std::size_t queue) {
   for (const Call& call : plan.calls) {
     if (static_cast<std::size_t>(call.queue) != queue) continue;
     for (const PlannedStep& step : plan.steps(call))
-      if (step.exchange && (step.exchange->kind == CommKind::send || step.exchange->kind == CommKind::recv))
-        return true;
+      if (step.exchange && step.exchange->is_between_two()) return true;
   }
   return false;
 }

@@ -1,13 +1,6 @@
 #include "simulate/channels.hpp"
 
 namespace prun {
-namespace {
-
-bool is_between_two(const PlannedExchange& exchange) {
-  return exchange.kind == CommKind::send || exchange.kind == CommKind::recv;
-}
-
-}  // namespace
 
 // Adds a lane; returns whether it is the last one.
 bool Channels::arrive(std::size_t lane, const PlannedExchange& exchange, double now, const Channel& channel,
@@ -28,7 +21,7 @@ void Channels::wake_others(std::size_t lane, const Meeting& meeting) {
 
 void Channels::check_same(const Lane& a, const PlannedExchange& x, const Lane& b,
                           const PlannedExchange& y) const {
-  const bool kinds = is_between_two(x) ? x.kind != y.kind : x.kind == y.kind;
+  const bool kinds = x.is_between_two() ? x.kind != y.kind : x.kind == y.kind;
   if (kinds && x.count * size_of(x.dtype) == y.count * size_of(y.dtype)) return;
   throw_error(ErrorCode::comm_failed, "the plans do not fit together: ", lanes_.text_of(a), " meets ",
               lanes_.text_of(b));
@@ -38,7 +31,7 @@ void Channels::check_same(const Lane& a, const PlannedExchange& x, const Lane& b
 std::size_t Channels::channel_of(const Lane& lane, const PlannedExchange& exchange) {
   const std::vector<int>& group = *lanes_.group_of(lane);
   int from = -1, to = -1;
-  if (is_between_two(exchange)) {
+  if (exchange.is_between_two()) {
     const int rank = lanes_.rank_of(lane).rank;
     const int own = static_cast<int>(std::find(group.begin(), group.end(), rank) - group.begin());
     PRUN_CHECK(exchange.peer >= 0 && exchange.peer < static_cast<int>(group.size()) && exchange.peer != own,

@@ -17,14 +17,20 @@ using Index = std::int64_t;
 
 // Says how a rank's part of the sequences is cut, and which chunks are its own.
 struct Chunks {
-  Index rows, reach, parts = 0, chunks = 0;
+  Index rows, reach, distance = 0, parts = 0, chunks = 0;
   Index count = 0;  // chunks of a sample here
-  Index start = 0;  // the place where the first begins
+  Index first = 0;  // the place of the first of them among all
 
-  // Returns the number of chunk j here, in the order of positions.
-  Index number(Index j) const {
-    const SequenceOrder order{chunks > 0 ? rows : 0, chunks};
-    return order.position(start + j * rows) / rows;
+  SequenceOrder order() const { return {chunks > 0 ? 1 : 0, chunks}; }
+  // Returns the chunk that comes `by` behind chunk j here: one of these, or, if it is not here, -1 where
+  // there is such a chunk and -2 where the sequence ends.
+  static constexpr Index elsewhere = -1, nowhere = -2;
+  Index behind(Index j, Index by) const {
+    const Index number = order().position(first + j) + by;
+    if (number < 0 || number >= parts) return nowhere;
+    for (Index other = 0; other < count; ++other)
+      if (order().position(first + other) == number) return other;
+    return elsewhere;
   }
 };
 
@@ -32,9 +38,9 @@ Chunks chunks_of(const KernelArgs& args) { return {args.attrs[0].i, args.attrs[1
 
 // Makes it where `x` has the chunks' own rows.
 Chunks chunks_of(const KernelArgs& args, const Tensor& x) {
-  Chunks c{args.attrs[0].i, args.attrs[1].i, args.attrs[2].i, args.attrs[3].i};
+  Chunks c{args.attrs[0].i, args.attrs[1].i, args.attrs[2].i, args.attrs[3].i, args.attrs[4].i};
   c.count = x.dim[1] / c.rows;
-  c.start = x.start[1];
+  c.first = x.start[1] / c.rows;
   return c;
 }
 
@@ -73,39 +79,41 @@ void join_halo(const KernelArgs& args, const KernelContext& context) {
   const Tensor &x = args.operands[0], &halo = args.operands[1], &y = args.operands[2];
   const Chunks c = chunks_of(args, x);
   for_rows(y, context, [&](Index row) {
-    const Index chunk = row / (c.reach + c.rows), i = row % (c.reach + c.rows), sample = chunk / c.count;
+    const Index chunk = row / (c.reach + c.rows), i = row % (c.reach + c.rows), j = chunk % c.count;
     if (i >= c.reach) return copy_row(y, row, x, chunk * c.rows + i - c.reach);
-    const Index before = c.number(chunk % c.count) - 1;
-    copy_row(y, row, halo, before < 0 ? -1 : (sample * c.parts + before) * c.reach + i);
+    const Index from = c.behind(j, -c.distance);
+    if (from >= 0) return copy_row(y, row, x, (chunk - j + from + 1) * c.rows - c.reach + i);
+    copy_row(y, row, halo, from == Chunks::elsewhere ? chunk * c.reach + i : -1);
   });
 }
 
 void part_halo(const KernelArgs& args, const KernelContext& context) {
   const Tensor &y = args.operands[0], &x = args.operands[1], &halo = args.operands[2];
-  const Chunks c = chunks_of(args, x);
-  for_rows(x, context, [&](Index row) {
-    copy_row(x, row, y, row / c.rows * (c.reach + c.rows) + c.reach + row % c.rows);
+  const Chunks c = chunks_of(args);
+  for_rows(y, context, [&](Index row) {
+    const Index chunk = row / (c.reach + c.rows), i = row % (c.reach + c.rows);
+    if (i < c.reach)
+      copy_row(halo, chunk * c.reach + i, y, row);
+    else
+      copy_row(x, chunk * c.rows + i - c.reach, y, row);
   });
-  std::memset(halo.data, 0, static_cast<std::size_t>(halo.elements() * size_of(halo.dtype)));
-  for (Index sample = 0; sample < x.dim[0]; ++sample)
-    for (Index j = 0; j < c.count; ++j)
-      for (Index i = 0, before = c.number(j) - 1; before >= 0 && i < c.reach; ++i)
-        copy_row(halo, (sample * c.parts + before) * c.reach + i, y,
-                 (sample * c.count + j) * (c.reach + c.rows) + i);
 }
 
 template <class T>
 void add_tails(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &tails = args.operands[1], &y = args.operands[2];
-  const Chunks c = chunks_of(args);
+  const Tensor *o = args.operands, &y = o[3];
+  const Chunks c = chunks_of(args, o[0]);
   const Index width = width_of(y);
   for_rows(y, context, [&](Index row) {
-    copy_row(y, row, x, x.data ? row : -1);
-    const Index i = row % c.rows - (c.rows - c.reach);
-    if (i < 0) return;
+    copy_row(y, row, o[0], row);
+    const Index i = row % c.rows - (c.rows - c.reach), chunk = row / c.rows, j = chunk % c.count;
+    const Index reader = i < 0 ? Chunks::nowhere : c.behind(j, c.distance);
+    if (reader == Chunks::nowhere) return;
+    const Tensor& tails = reader >= 0 ? o[2] : o[1];
+    const Index from = reader >= 0 ? chunk - j + reader : chunk;
     T* to = y.as<T>() + row * width;
-    const T* from = tails.as<const T>() + (row / c.rows * c.reach + i) * width;
-    for (Index d = 0; d < width; ++d) store(to[d], load(to[d]) + load(from[d]));
+    const T* added = tails.as<const T>() + (from * c.reach + i) * width;
+    for (Index d = 0; d < width; ++d) store(to[d], load(to[d]) + load(added[d]));
   });
 }
 
@@ -118,8 +126,8 @@ Kernel select_moves(const OpShape& s) {
 }
 
 Kernel select_add(const OpShape& s) {
-  if (!same_type(s, {2, 0, 1}) || !has_chunks(s, 2)) return nullptr;
-  return choose_value(s.operand[2].dtype, []<class T>() -> Kernel { return add_tails<T>; });
+  if (!same_type(s, {0, 1, 2}) || !has_chunks(s, 0)) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_tails<T>; });
 }
 
 }  // namespace

@@ -36,37 +36,40 @@ TEST_F(Sequence, GoesThereAndBack) {
   }
 }
 
-// Chunks of two samples, in order and of front and back, of the first rank and another.
+// Chunks of two samples, in order and of front and back, of three ranks: beside others and at the ends.
 TEST_F(Sequence, BringsChunksWhatIsInFrontOfThemAndTakesItBack) {
   constexpr std::int64_t rows = 4, reach = 3, width = 5, bytes = width * 4;
   for (const bool zigzag : {false, true})
-    for (const std::int64_t rank : {0, 1}) {
-      const std::int64_t count = zigzag ? 2 : 1, parts = 2 * count, first = rank * count * rows;
-      const cuda::HaloChunks chunks{2, count, rows, reach, bytes, parts, zigzag ? parts : 0, first};
-      const std::vector<Attr> of_tails = {{.i = rows}, {.i = reach}},
-                              of_halo = {{.i = rows}, {.i = reach}, {.i = parts}, {.i = chunks.chunks}};
-      const auto value = [&](std::int64_t places, unsigned seed) {
-        return random_value(DType::f32, {2, places, width}, seed);
-      };
-      const Value x = value(count * rows, 1), halo = value(parts * reach, 2), tails = value(count * reach, 3),
-                  y = value(count * (rows + reach), 4);
-      const OnDevice on_x(x), on_halo(halo), on_tails(tails), on_y(y);
-      OnDevice ends(poison(tails)), joined(poison(y)), own(poison(x)), front(poison(halo)), sum(poison(x)),
-          alone(poison(x));
-      cuda::halo_tails(on_x.as<float>(), ends.as<float>(), chunks, nullptr);
-      cuda::join_halo(on_x.as<float>(), on_halo.as<float>(), joined.as<float>(), chunks, nullptr);
-      cuda::part_halo(on_y.as<float>(), own.as<float>(), front.as<float>(), chunks, nullptr);
-      cuda::add_tails<float>(on_x.as<float>(), on_tails.as<float>(), sum.as<float>(), chunks, nullptr);
-      cuda::add_tails<float>(nullptr, on_tails.as<float>(), alone.as<float>(), chunks, nullptr);
-      const auto apart = cpu("part_halo", {y, zeros(x), zeros(halo)}, of_halo, {{1, 1, first}});
-      EXPECT_EQ(ends.value().bytes(), cpu("halo_tails", {x, zeros(tails)}, of_tails)[1].bytes());
-      EXPECT_EQ(joined.value().bytes(),
-                cpu("join_halo", {x, halo, zeros(y)}, of_halo, {{0, 1, first}})[2].bytes());
-      EXPECT_EQ(own.value().bytes(), apart[1].bytes());
-      EXPECT_EQ(front.value().bytes(), apart[2].bytes());
-      EXPECT_EQ(sum.value().bytes(), cpu("add_tails", {x, tails, zeros(x)}, of_tails)[2].bytes());
-      EXPECT_EQ(alone.value().bytes(), cpu("add_tails", {Value(), tails, zeros(x)}, of_tails)[2].bytes());
-    }
+    for (const std::int64_t rank : {0, 1, 2})
+      for (const std::int64_t distance : {1, 2}) {
+        const std::int64_t count = zigzag ? 2 : 1, parts = 3 * count, first = rank * count;
+        const cuda::HaloChunks chunks{2,    count, rows, reach, bytes, distance, parts, zigzag ? parts : 0,
+                                      first};
+        const std::vector<Attr> of_tails = {{.i = rows}, {.i = reach}}, of_halo = {{.i = rows},
+                                                                                   {.i = reach},
+                                                                                   {.i = distance},
+                                                                                   {.i = parts},
+                                                                                   {.i = chunks.chunks}};
+        const std::vector<Start> at = {{0, 1, first * rows}};
+        const auto value = [&](std::int64_t places, unsigned seed) {
+          return random_value(DType::f32, {2, places, width}, seed);
+        };
+        const Value x = value(count * rows, 1), halo = value(count * reach, 2),
+                    parted = value(count * reach, 3), y = value(count * (rows + reach), 4);
+        const OnDevice on_x(x), on_halo(halo), on_parted(parted), on_y(y);
+        OnDevice ends(poison(halo)), joined(poison(y)), own(poison(x)), front(poison(halo)), sum(poison(x));
+        cuda::halo_tails(on_x.as<float>(), ends.as<float>(), chunks, nullptr);
+        cuda::join_halo(on_x.as<float>(), on_halo.as<float>(), joined.as<float>(), chunks, nullptr);
+        cuda::part_halo(on_y.as<float>(), own.as<float>(), front.as<float>(), chunks, nullptr);
+        cuda::add_tails<float>(on_x.as<float>(), on_halo.as<float>(), on_parted.as<float>(), sum.as<float>(),
+                               chunks, nullptr);
+        const auto apart = cpu("part_halo", {y, zeros(x), zeros(halo)}, of_tails);
+        EXPECT_EQ(ends.value().bytes(), cpu("halo_tails", {x, zeros(halo)}, of_tails)[1].bytes());
+        EXPECT_EQ(joined.value().bytes(), cpu("join_halo", {x, halo, zeros(y)}, of_halo, at)[2].bytes());
+        EXPECT_EQ(own.value().bytes(), apart[1].bytes());
+        EXPECT_EQ(front.value().bytes(), apart[2].bytes());
+        EXPECT_EQ(sum.value().bytes(), cpu("add_tails", {x, halo, parted, zeros(x)}, of_halo, at)[3].bytes());
+      }
 }
 
 struct Share {

@@ -128,9 +128,9 @@ TEST_P(ContextWindows, EqualOneRank) {
 // Windows of one position, shorter than a rank's part or chunk, as long, longer, and longer than sequences.
 std::vector<Windowed> windows() {
   std::vector<Windowed> all;
-  for (const int ranks : {2, 3, 4})
+  for (const int ranks : {2, 3, 4, 8})
     for (const char* way : {"zigzag", "none"})
-      for (const char* window : {"1", "3", "6", "13", "20", "60"})
+      for (const char* window : {"1", "3", "6", "13", "20", "40", "60"})
         for (const bool documents : {false, true}) all.push_back({ranks, way, window, documents});
   all.push_back({2, "ulysses", "3", true});
   all.push_back({4, "ulysses", "20", true});
@@ -156,10 +156,10 @@ TEST(Context, WindowsInTurnEqualOneRank) {
 
 // A layer with a window exchanges the ends of chunks, another one all keys and values.
 TEST(Context, AWindowExchangesWhatItReachesAlone) {
-  const auto moved = [](const std::vector<std::string>& more, const char* way) {
-    const Assembly assembly(
-        tiny_recipe(with(with(with(small, model_of("llama")), {"model.layers=1"}), more), context(2, way)),
-        plugins());
+  const auto moved = [](const std::vector<std::string>& more, const char* way, int ranks = 2) {
+    const Assembly assembly(tiny_recipe(with(with(with(small, model_of("llama")), {"model.layers=1"}), more),
+                                        context(ranks, way)),
+                            plugins());
     std::map<std::string, int> ops;
     for (Id segment = 0; segment < assembly.program().segment_count(); ++segment)
       for (const FunctionKind kind : {FunctionKind::forward, FunctionKind::backward})
@@ -173,6 +173,11 @@ TEST(Context, AWindowExchangesWhatItReachesAlone) {
     EXPECT_EQ(moved({"model.window=25"}, way)["join_halo"], 0) << "as long as a rank's part";
     EXPECT_EQ(moved({"model.window=5"}, way)["join_halo"], 4) << "keys and values, forward and backward";
     EXPECT_EQ(moved({"model.window=5"}, way)["add_tails"], 2);
+    EXPECT_EQ(moved({"model.window=5"}, way)["shift"], 6);
+    EXPECT_EQ(moved({"model.window=5"}, way)["as_context"], 0);
+    // Of 48 positions each of 8 ranks has 6, or 3 and 3.
+    EXPECT_EQ(moved({"model.window=14"}, way, 8)["shift"], way == std::string("none") ? 18 : 30);
+    EXPECT_EQ(moved({"model.window=22"}, way, 8)["shift"], way == std::string("none") ? 24 : 0);
   }
 }
 

@@ -152,18 +152,25 @@ TEST(Traffic, KeysAndValuesAloneTravelAcrossPartsOfSequences) {
     }
 }
 
-// The last positions of each chunk travel in place of all, where a window is shorter than a chunk.
-TEST(Traffic, OfAWindowItsReachAloneTravels) {
+// What a window reaches travels to the ranks that read it, and to no others: the last positions of a chunk to
+// the next one, or all of it and the last ones of those before; all keys only where that is no more.
+TEST(Traffic, OfAWindowItsReachAloneTravelsToThoseWhoReadIt) {
   for (const std::int64_t cp : {2, 4})
     for (const bool zigzag : {false, true})
-      for (const std::int64_t window : {2, 6, 9, 40}) {
+      for (const std::int64_t window : {2, 6, 13, 19, 40}) {
         Sizes s = llama;
-        s.cp = cp, s.layers = 2, s.window = window, s.zigzag = zigzag;
+        s.cp = cp, s.layers = 2, s.window = window, s.zigzag = zigzag, s.seq = 48;
+        const std::int64_t reach = window - 1, of_one = keys_of(s, reach),
+                           readers = chunks_of(s) - 1 - zigzag;
+        Bytes all = 0;
+        for (std::int64_t at = 0; at < cp; ++at) all += context_layer(s, at);
         if (window == 6) {
-          EXPECT_EQ(context_layer(s), 6 * (cp - 1) * (zigzag ? 2 : 1) * 5 * s.batch * s.kv_heads *
-                                          (s.hidden / s.heads) * element);
+          EXPECT_EQ(all, 6 * readers * of_one);
         }
-        expect_sent(s, "", [&](const Share& share) { return Sent{{"cp", context(s, share)}}; });
+        const std::vector<Sent> sent = sent_by_axis(recipe_of(s, ""));
+        for (std::int64_t at = 0; at < cp; ++at)
+          EXPECT_EQ(sent[static_cast<std::size_t>(at)], (Sent{{"cp", context(s, share_of(s, 0), at)}}))
+              << "rank " << at << " of " << cp << (zigzag ? ", zigzag" : "") << ", window " << window;
       }
 }
 

@@ -238,29 +238,6 @@ inline std::vector<OpCase> op_cases() {
                      {{"window", 3.0}, {"ahead", 3.0}, {"parts", 2.0}});
        },
        1, false},
-      {"halo_tails",
-       [=](const Segment& g) {
-         return g.op("halo_tails", {p(g, "x", {b, dim("seq", 8), h})}, {{"rows", 4.0}, {"reach", 3.0}});
-       },
-       1, false},
-      {"add_tails",
-       [=](const Segment& g) {
-         return g.op("add_tails", {p(g, "x", {b, dim("seq", 8), h}), p(g, "tails", {b, dim("seq", 6), h})},
-                     {{"rows", 4.0}, {"reach", 3.0}});
-       },
-       1, false},
-      {"join_halo",
-       [=](const Segment& g) {
-         return g.op("join_halo", {p(g, "x", {b, dim("seq", 8), h}), p(g, "halo", {b, dim("context", 6), h})},
-                     {{"rows", 4.0}, {"reach", 3.0}, {"parts", 2.0}});
-       },
-       1, false},
-      {"join_halo_zigzag",
-       [=](const Segment& g) {
-         return g.op("join_halo", {p(g, "x", {b, dim("seq", 8), h}), p(g, "halo", {b, dim("context", 4), h})},
-                     {{"rows", 2.0}, {"reach", 1.0}, {"parts", 4.0}, {"chunks", 4.0}});
-       },
-       1, false},
       {"as_context",
        [=](const Segment& g) {
          return g.op("as_context", {p(g, "x", {b, dim("seq", 8), h})}, {{"chunk", 2.0}, {"chunks", 4.0}});

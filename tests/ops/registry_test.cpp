@@ -39,15 +39,17 @@ TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
   EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {axis, 1})), "");
   for (const OpExchange& is : {parts, swapped}) EXPECT_EQ(refusal(exchange(is, {apart, 2}, {axis, 1})), "");
   EXPECT_EQ(refusal(exchange(root, {apart, 2}, {axis, 1})),
-            "op plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather, reduce_scatter and "
-            "all_to_all "
-            "can be");
+            "op plugin 'test': op 'mine' exchanges by broadcast; all_reduce, all_gather, reduce_scatter, "
+            "all_to_all and send can be");
   EXPECT_EQ(
       refusal(exchange(parts, {in_place, 1}, {axis, 1})),
       "op plugin 'test': op 'mine' exchanges, so it reads one operand and writes one, or updates its only "
       "one by all_reduce");
   EXPECT_EQ(refusal(exchange(sum, {apart, 2}, {})),
             "op plugin 'test': op 'mine' exchanges, so it has an integer attribute 'axis'");
+  static constexpr OpExchange shifted{CommKind::send};
+  EXPECT_EQ(refusal(exchange(shifted, {apart, 2}, {axis, 1})),
+            "op plugin 'test': op 'mine' exchanges, so it has an integer attribute 'dim'");
 }
 
 // Of forward, of one head of queries.

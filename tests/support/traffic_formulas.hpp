@@ -201,27 +201,48 @@ inline Bytes data(const Sizes& s, const Share& share) {
 
 // ---------------------------------------------------------------- sequences in parts
 
-// Counts the positions whose keys and values come together: all, or the last ones of each chunk, which a
-// window reaches from the chunk behind it.
-inline std::int64_t positions_together(const Sizes& s) {
-  const std::int64_t chunks = s.zigzag ? 2 * s.cp : s.cp, reach = s.window - 1;
-  return s.window > 0 && reach < s.seq / chunks ? chunks * reach : s.seq;
+// Counts the chunks of a sequence.
+inline std::int64_t chunks_of(const Sizes& s) { return s.zigzag ? 2 * s.cp : s.cp; }
+
+// Says whether a rank gets what a window reaches in front of its chunks, since that is less than all.
+inline bool by_reach(const Sizes& s) {
+  return s.window > 0 && chunks_of(s) / s.cp * (s.window - 1 + s.seq / chunks_of(s)) < s.seq;
 }
 
-// Counts keys, or values, of one layer and microbatch, of these positions.
-inline Bytes keys_of_layer(const Sizes& s) {
-  return s.batch * positions_together(s) * (s.llama ? s.kv_heads : s.heads) * (s.hidden / s.heads) * element;
+// Counts the positions that rank `at` sends of a sample: of each chunk those that a chunk behind reads,
+// unless it has that one itself; or, back, their gradients to where they came from.
+inline std::int64_t positions_sent(const Sizes& s, std::int64_t at, bool back) {
+  const std::int64_t chunks = chunks_of(s), rows = s.seq / chunks, reach = s.window - 1;
+  const auto owner = [&](std::int64_t chunk) {
+    return s.zigzag ? std::min(chunk, chunks - 1 - chunk) : chunk;
+  };
+  std::int64_t sent = 0;
+  for (std::int64_t reader = 0; reader < chunks; ++reader)
+    for (std::int64_t d = 1; d <= reader && (d - 1) * rows < reach; ++d)
+      if (owner(reader) != owner(reader - d) && owner(back ? reader : reader - d) == at)
+        sent += std::min(rows, reach - (d - 1) * rows);
+  return sent;
 }
+
+// Counts keys, or values, of one layer and microbatch, of so many positions.
+inline Bytes keys_of(const Sizes& s, std::int64_t positions) {
+  return s.batch * positions * (s.llama ? s.kv_heads : s.heads) * (s.hidden / s.heads) * element;
+}
+inline Bytes keys_of_layer(const Sizes& s) { return keys_of(s, s.seq); }
 
 // Keys and values come together in front of attention, forward and, since values kept for backward lie in
 // parts, once more backward, and their gradients go back in parts. Queries stay where they are. Gradients of
 // parameters are summed as those of data parallelism.
-inline Bytes context_layer(const Sizes& s) { return 6 * half(keys_of_layer(s), s.cp); }
+// Of a window, each rank sends only what it has that another one reads.
+inline Bytes context_layer(const Sizes& s, std::int64_t at = 0) {
+  if (!by_reach(s)) return 6 * half(keys_of_layer(s), s.cp);
+  return keys_of(s, 4 * positions_sent(s, at, false) + 2 * positions_sent(s, at, true));
+}
 
-inline Bytes context(const Sizes& s, const Share& share) {
+inline Bytes context(const Sizes& s, const Share& share, std::int64_t at = 0) {
   Sizes as_data = s;
   as_data.dp = s.cp;
-  return s.microbatches * share.layers * context_layer(s) + data(as_data, share);
+  return s.microbatches * share.layers * context_layer(s, at) + data(as_data, share);
 }
 
 // ---------------------------------------------------------------- experts

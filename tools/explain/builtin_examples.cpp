@@ -35,16 +35,6 @@ std::vector<OpExample> of_layers() {
   };
 }
 
-std::vector<OpExample> of_halos() {
-  using namespace dims;
-  const auto example = [](const char* op) { return OpExample(op).attr("rows", 2).attr("reach", 1); };
-  return {
-      example("halo_tails").values(0, {b, s, h}),
-      example("add_tails").values(0, {b, s, h}).values(1, {b, {"seq", 2}, h}),
-      example("join_halo").values(0, {b, s, h}).values(1, {b, {"context", 2}, h}).attr("parts", 2),
-  };
-}
-
 std::vector<OpExample> of_heads() {
   using namespace dims;
   return {
@@ -194,7 +184,7 @@ std::vector<OpExample> of_losses() {
 
 std::vector<OpExample> builtin_examples() {
   std::vector<OpExample> all;
-  for (auto* const some : {of_layers, of_halos, of_heads, of_experts, of_sums_and_copies, of_losses})
+  for (auto* const some : {of_layers, of_heads, of_experts, of_sums_and_copies, of_losses})
     for (const OpExample& example : some()) all.push_back(example);
   return all;
 }

@@ -132,6 +132,7 @@ class LayoutTimer {
             .member("kind", static_cast<int>(exchange.kind))
             .member("type", static_cast<int>(exchange.dtype))
             .member("count", exchange.count)
+            .member("distance", exchange.distance)
             .member("begin", times[i].begin)
             .member("end", times[i].end)
             .end_object();
@@ -212,6 +213,7 @@ class LayoutTimes {
       exchange.kind = static_cast<CommKind>(one.at("kind").as_int64());
       exchange.dtype = static_cast<DType>(one.at("type").as_int64());
       exchange.count = one.at("count").as_int64();
+      exchange.distance = one.at("distance").as_int64();
       own.push_back({exchange, one.at("begin").as_double(), one.at("end").as_double()});
     }
   }
@@ -224,7 +226,7 @@ class LayoutTimes {
       last = std::max(last, one.begin);
       begins += one.begin;
       // A sender may be done before the data has arrived.
-      if (one.exchange.kind != CommKind::send) end = std::max(end, one.end);
+      if (one.exchange.kind != CommKind::send || one.exchange.distance != 0) end = std::max(end, one.end);
     }
     const PlannedExchange& exchange = attendances.front().at(number).exchange;
     Samples& list = samples[exact_exchange(exchange, static_cast<std::int64_t>(place.second.size()), device_,

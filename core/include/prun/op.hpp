@@ -77,9 +77,9 @@ enum class Effect : std::uint8_t {
 // Describes what the ranks of a mesh axis do together in place of a kernel: a comm plugin does it. The axis
 // is the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its only
 // one. The op's rule marks as whole the dimensions that it runs along: of an all_to_all, first the one that
-// was in parts, then the one that becomes so.
+// was in parts, then the one that becomes so. By `send`, parts of dimension `dim` shift by `distance` places.
 struct OpExchange {
-  CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter, all_to_all
+  CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter, all_to_all, send
   Reduction reduction = Reduction::sum;
 };
 

@@ -29,13 +29,16 @@ void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const
 }
 
 // Returns the number of pieces: a value that is exchanged as it lies, along a dimension, has as many as there
-// are places before that dimension. Of an all-to-all, what goes to a rank is always one piece.
+// are places before that dimension. Of an all-to-all, what goes to a rank is always one piece; of what
+// shifts, each of a rank's parts of a place is one.
 std::int64_t pieces_of(const Program& program, const Op& op, Id id, const OperandShape& in) {
   std::int64_t pieces = 1;
-  if (op.exchange()->kind != CommKind::all_to_all && op.has_attr("direct") && program.attr(id, "direct") != 0)
+  const bool shifts = op.exchange()->kind == CommKind::send,
+             direct = op.has_attr("direct") && program.attr(id, "direct") != 0;
+  if (shifts || (direct && op.exchange()->kind != CommKind::all_to_all))
     for (auto dim = static_cast<std::int64_t>(program.attr(id, "dim")); dim-- > 0;)
       pieces *= in.dims[dim].extent;
-  return pieces;
+  return shifts ? pieces * (program.attr(id, "chunks") > 0 ? 2 : 1) : pieces;
 }
 
 bool sums_in_place(const Program& program, const PlannedStep& step) {
@@ -70,13 +73,18 @@ std::optional<PlannedExchange> exchange_of(const Program& program, Id id, const 
   // A reduce-scatter counts its output, an all-to-all what goes to each rank, the others their input.
   const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
   const std::int64_t parts = exchange->kind == CommKind::all_to_all ? ranks_of(program, op, id) : 1;
-  return PlannedExchange{.kind = exchange->kind,
-                         .reduction = exchange->reduction,
-                         .dtype = counted.dtype,
-                         .count = counted.elements() / parts,
-                         .in = {},
-                         .out = {},
-                         .pieces = pieces_of(program, op, id, in)};
+  PlannedExchange planned{.kind = exchange->kind,
+                          .reduction = exchange->reduction,
+                          .dtype = counted.dtype,
+                          .count = counted.elements() / parts,
+                          .in = {},
+                          .out = {},
+                          .pieces = pieces_of(program, op, id, in)};
+  if (exchange->kind == CommKind::send) {
+    planned.distance = static_cast<std::int64_t>(program.attr(id, "distance"));
+    planned.chunks = static_cast<std::int64_t>(program.attr(id, "chunks"));
+  }
+  return planned;
 }
 
 std::vector<PlannedStep> merge_exchanges(const Program& program, std::vector<PlannedStep> steps,

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <set>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "prun/plugin.hpp"
@@ -29,6 +31,8 @@ struct Part {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
 };
+
+bool is_between_two(const CommOp& op) { return op.kind == CommKind::send || op.kind == CommKind::recv; }
 
 template <class T>
 void reduce_to(std::vector<T>& sum, const std::vector<const T*>& parts, Reduction reduction) {
@@ -99,7 +103,7 @@ class Exchange {
     for (const Part& part : parts_)
       PRUN_CHECK(part.op.count == op_.count, "members say ", op_.count, " and ", part.op.count);
   }
-  // Passes on between two members: one sends, the other receives.
+  // Passes on where a group has two members: one sends, the other receives.
   void pass_on() {
     const bool first = parts_[0].op.kind == CommKind::send;
     std::memcpy(parts_[first ? 1 : 0].out, parts_[first ? 0 : 1].in, bytes(op_.count));
@@ -129,6 +133,23 @@ class Place {
     }
     changed_.wait(lock, [&] { return given_up_ || round_ != round; });
     if (round_ == round) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
+  }
+  // Hands on what one of several members sends to another, in the order between these two. Who sends goes on.
+  void pass_on(std::size_t member, const Part& part) {
+    const auto size = static_cast<std::size_t>(part.op.count * size_of(part.op.dtype));
+    const auto peer = static_cast<std::size_t>(part.op.peer);
+    std::unique_lock lock(mutex_);
+    if (part.op.kind == CommKind::send) {
+      under_way_[{member, peer}].emplace_back(part.in, part.in + size);
+      return changed_.notify_all();
+    }
+    std::deque<std::vector<std::byte>>& sent = under_way_[{peer, member}];
+    changed_.wait(lock, [&] { return given_up_ || !sent.empty(); });
+    if (given_up_) throw_error(ErrorCode::comm_failed, "meet: the communicator was aborted");
+    PRUN_CHECK(sent.front().size() == size, "a member sends ", sent.front().size(), " bytes, of which ", size,
+               " are received");
+    std::memcpy(part.out, sent.front().data(), size);
+    sent.pop_front();
   }
   // Returns the place of a group of that color among those that all members here make at the same time, or
   // null for a member that is in no group.
@@ -165,6 +186,8 @@ class Place {
   std::condition_variable changed_;
   std::vector<Part> parts_;
   std::map<std::size_t, Split> splits_;
+  // Holds what is sent and not received yet, by sender and receiver.
+  std::map<std::pair<std::size_t, std::size_t>, std::deque<std::vector<std::byte>>> under_way_;
   std::size_t here_ = 0;
   std::uint64_t round_ = 0;
   bool given_up_ = false;
@@ -292,9 +315,12 @@ class Meet final : public Comm {
   }
   void detach_memory(Communicator communicator) override { of(communicator).memory.clear(); }
   void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
-    for (std::int64_t i = 0; i < count; ++i)
+    std::int64_t of_all = 0;  // counts operations that all members do
+    for (std::int64_t i = 0; i < count; ++i) {
       of(communicator).connected.emplace(ops[i].kind, ops[i].peer, ops[i].count);
-    of(communicator).meet(count);
+      of_all += !is_between_two(ops[i]);
+    }
+    of(communicator).meet(of_all);
   }
 
   void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
@@ -324,9 +350,14 @@ class Meet final : public Comm {
 
   template <class Real>
   static void run(Member& member, const std::vector<CommOp>& ops, Real&& real) {
-    for (const CommOp& op : ops)
-      member.place->meet(member.rank, {op, static_cast<const std::byte*>(op.in ? real(op.in) : nullptr),
-                                       static_cast<std::byte*>(op.out ? real(op.out) : nullptr)});
+    for (const CommOp& op : ops) {
+      const Part part{op, static_cast<const std::byte*>(op.in ? real(op.in) : nullptr),
+                      static_cast<std::byte*>(op.out ? real(op.out) : nullptr)};
+      if (is_between_two(op) && member.size > 2)
+        member.place->pass_on(member.rank, part);
+      else
+        member.place->meet(member.rank, part);
+    }
   }
 
   std::int32_t groups_ = 0;  // counts those that this rank is in

@@ -6,11 +6,14 @@
 namespace prun::cuda {
 namespace {
 
-// Makes the chunks of x, which has their own rows alone. Attributes of tails end with the reach.
+// Makes the chunks of x, which has their own rows alone. Where no chunk looks for another one, attributes end
+// with the reach.
 HaloChunks chunks_of(const KernelArgs& args, const Tensor& x, bool all) {
   const std::int64_t rows = args.attrs[0].i;
   HaloChunks c{x.dim[0], x.dim[1] / rows, rows, args.attrs[1].i, x.inner(x.rank - 2) * size_of(x.dtype)};
-  if (all) c.parts = args.attrs[2].i, c.chunks = args.attrs[3].i, c.first = x.start[1];
+  if (!all) return c;
+  c.distance = args.attrs[2].i, c.parts = args.attrs[3].i, c.chunks = args.attrs[4].i;
+  c.first = x.start[1] / rows;
   return c;
 }
 
@@ -26,13 +29,13 @@ void join_halo(const KernelArgs& args, const KernelContext& context) {
 
 void part_halo(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  cuda::part_halo(o[0].data, o[1].data, o[2].data, chunks_of(args, o[1], true), stream_of(context));
+  cuda::part_halo(o[0].data, o[1].data, o[2].data, chunks_of(args, o[1], false), stream_of(context));
 }
 
 template <class T>
 void add_tails(const KernelArgs& args, const KernelContext& context) {
-  cuda::add_tails(data<const T>(args, 0), data<const T>(args, 1), data<T>(args, 2),
-                  chunks_of(args, args.operands[2], false), stream_of(context));
+  cuda::add_tails(data<const T>(args, 0), data<const T>(args, 1), data<const T>(args, 2), data<T>(args, 3),
+                  chunks_of(args, args.operands[0], true), stream_of(context));
 }
 
 // Says whether a rank has whole chunks.
@@ -44,8 +47,8 @@ Kernel select_moves(const OpShape& s) {
 }
 
 Kernel select_add(const OpShape& s) {
-  if (!same_type(s, {2, 0, 1}) || !has_chunks(s, 2)) return nullptr;
-  return by_value(s.operand[2].dtype, []<class T>() -> Kernel { return add_tails<T>; });
+  if (!same_type(s, {0, 1, 2}) || !has_chunks(s, 0)) return nullptr;
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel { return add_tails<T>; });
 }
 
 }  // namespace
