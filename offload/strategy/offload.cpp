@@ -131,7 +131,9 @@ class Offload final : public Strategy {
 PRUN_PLUGIN(
     strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
     "phase=memory; tune=exact; varies=mode:each|auto, update:host|device, "
-    "optimizer:host|(device:75, host:25)|(device:50, host:50)|(device:25, host:75); "
+    "optimizer:host|(device:75, host:25)|(device:50, host:50)|(device:25, host:75), "
+    "activations:device|(device:50, host:50)|host, gradients:device|(device:50, host:50)|host, "
+    "parameters:device|(device:50, host:50)|host; "
     "also=cpu_offload,zero-offload,zero-infinity; frees=optimizer:host, gradients:host, "
     "parameters:host, activations:host; timed=update; "
     "bench=none mode:each update:host optimizer:device parameters:device gradients:device "

@@ -4,6 +4,8 @@
 #include <set>
 
 #include "base/text.hpp"
+#include "inspect/verify.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 #include "tuned.hpp"
 
 namespace prun::test {
@@ -85,6 +87,66 @@ TEST(TuneSpace, HostsDecideOnTheOrderOfAxes) {
   double worst = 0;
   for (const TunedCandidate& one : result.best) worst = std::max(worst, one.planned.step_seconds);
   EXPECT_LT(result.best.front().planned.step_seconds, worst);
+}
+
+std::vector<std::string> axes_of(const std::string& recipe) {
+  std::vector<std::string> names;
+  const Mesh mesh = mesh_of(read(recipe));
+  for (const Axis& axis : mesh.axes()) names.push_back(axis.name);
+  return names;
+}
+
+// The recipe has what exchanges most across the hosts: the extents stay, their order on the ranks does not.
+// What is found runs, and computes what one rank does.
+TEST(TuneSpace, AnOrderThatIsTheWrongWayRoundIsTurnedWhereHostsDiffer) {
+  const std::string strategies = "[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n";
+  const std::vector<std::string> sets =
+      open({"batch.global=4", "batch.micro=1", "precision.compute=fp64", "precision.state=fp64"});
+  const Recipe wrong = tiny_recipe(sets, "[mesh]\ntp = 2\ndp = 2\n" + strategies),
+               right = tiny_recipe(sets, "[mesh]\ndp = 2\ntp = 2\n" + strategies);
+  TuneRequest request = request_for(4);
+  request.wish.hosts = 2;
+  const TuneResult turned = tuned(wrong, request), kept = tuned(right, request);
+  EXPECT_EQ(axes_of(turned.recipe), (std::vector<std::string>{"dp", "tp"}));
+  EXPECT_EQ(axes_of(kept.recipe), (std::vector<std::string>{"dp", "tp"}));
+  EXPECT_EQ(turned.best.front().planned.step_seconds, kept.best.front().planned.step_seconds);
+  EXPECT_TRUE(turned.best.front().proven);
+  EXPECT_EQ(Assembly(read(turned.recipe), plugins()).mesh().extent(1), 2);
+  const LayoutVerdict verdict = verify_layout(read(turned.recipe), plugins().places(), 2);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+}
+
+// On one host all links are alike, so nothing is better than what the recipe says.
+TEST(TuneSpace, TheRecipesOrderStaysWhereLinksAreAlike) {
+  const Recipe recipe =
+      tiny_recipe(open({"batch.global=4", "batch.micro=1"}),
+                  "[mesh]\ntp = 2\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n");
+  EXPECT_EQ(axes_of(tuned(recipe, request_for(4)).recipe), (std::vector<std::string>{"tp", "dp"}));
+}
+
+// Two axes of the same kind of traffic: each order takes as long.
+TEST(TuneSpace, OfOrdersThatTakeAsLongTheRecipesIsTaken) {
+  const Recipe recipe = tiny_recipe(open({"batch.global=4", "batch.micro=1"}),
+                                    "[mesh]\nzz = 2\naa = 2\n[[strategy]]\nplugin = 'data'\naxis = 'zz'\n"
+                                    "[[strategy]]\nplugin = 'data'\naxis = 'aa'\n");
+  TuneRequest request = request_for(4);
+  request.wish.hosts = 2;
+  EXPECT_EQ(axes_of(tuned(recipe, request).recipe), (std::vector<std::string>{"zz", "aa"}));
+}
+
+// Where a recipe has what moves state elsewhere, each kind of it moves by itself, in whole and in part.
+TEST(TuneSpace, EachKindOfStateMayLieElsewhere) {
+  const TuneSpace space(tiny_recipe(open(), "[[strategy]]\nplugin = 'offload'\nparameters = 'device'\n"),
+                        plugins(), {}, 1);
+  std::set<std::string> shares;
+  for (const Candidate& move : space.moves(space.starts().front()))
+    for (const std::string& set : space.sets(move))
+      for (const std::string key : {"activations=", "gradients=", "parameters="})
+        if (const std::size_t at = set.find(key); at != std::string::npos) shares.insert(set.substr(at));
+  EXPECT_EQ(shares,
+            (std::set<std::string>{"activations=device", "activations=device:50, host:50", "activations=host",
+                                   "gradients=device", "gradients=device:50, host:50", "gradients=host"}))
+      << "what the recipe says is not varied";
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ std::vector<Candidate> TuneSpace::freed(const Candidate& candidate) const {
 
 std::vector<Candidate> TuneSpace::orders(const Candidate& candidate) const {
   std::vector<std::size_t> free;
-  for (std::size_t i = open_.said_mesh.size(); i < candidate.mesh.size(); ++i)
+  for (std::size_t i = 0; i < candidate.mesh.size(); ++i)
     if (candidate.mesh[i].extent > 1) free.push_back(i);
   std::vector<std::size_t> order = free;
   std::vector<Candidate> all;
