@@ -3,7 +3,7 @@
 // rank the codes of its part, it adds them up in the order of the ranks, encodes the sum likewise, and the
 // parts are gathered. What codes leave out is state: one for each rank, and one for each part of the sum.
 //
-// There are two other designs. Signs in place of the gradient's all-reduce would be one exchange among
+// Two other designs were possible. Signs in place of the gradient's all-reduce would be one exchange among
 // others, but the second moment needs gradients, and momentum is what signs with feedback are good for. A
 // comm plugin that compresses would have the errors in its own memory, where no plan counts and no checkpoint
 // has them.

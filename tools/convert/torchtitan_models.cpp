@@ -8,7 +8,7 @@
 namespace prun::convert {
 namespace {
 
-// There have been several versions of its debugmodel.
+// Its debugmodel has had several versions.
 struct Flavor {
   const char *model, *name;
   int layers, hidden, heads, kv_heads, ffn, vocab;

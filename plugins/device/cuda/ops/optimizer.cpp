@@ -147,7 +147,7 @@ Work bind_adamw_of(Launches launches) {
   return [tensors = std::move(tensors), settings](Stream stream) { adamw<Types>(tensors, settings, stream); };
 }
 
-// There are no such updates in fp64.
+// No update in fp64 is of this kind.
 template <class Types>
 Work bind_eight_bits(Launches launches) {
   if constexpr (std::is_same_v<typename Types::C, double>)
