@@ -5,6 +5,8 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/thread.hpp"
 #include "conform/kernel_trial.hpp"
@@ -261,12 +263,60 @@ std::vector<Placed> place_at_once(TrialRank& rank) {
   return placed;
 }
 
+// Has each member send numbers to the next one and receive those of the one before, by one start(). They are
+// listed by who sends, alike on all members, so that they may also be done one after the other.
+class Around {
+ public:
+  explicit Around(TrialRank& rank) : rank_(rank), sent_(count), received_(count) {
+    const std::span<std::byte> memory = rank.memory();
+    in_ = memory.data(), out_ = memory.data() + memory.size() / 2 / 8 * 8;
+    CommOp send, recv;
+    send.kind = CommKind::send, recv.kind = CommKind::recv;
+    send.count = recv.count = count;
+    send.in = in_, recv.out = out_;
+    send.peer = (rank.rank() + 1) % rank.size(), recv.peer = before();
+    ops_ = {send, recv};
+    if (before() < rank.rank()) std::swap(ops_[0], ops_[1]);
+  }
+
+  const std::vector<CommOp>& ops() const { return ops_; }
+
+  void exchange() {
+    for (std::int64_t i = 0; i < count; ++i)
+      sent_[static_cast<std::size_t>(i)] = static_cast<float>(number_of(rank_.rank(), i));
+    std::memcpy(in_, sent_.data(), count * sizeof(float));
+    const std::uint64_t begin = rank_.bytes_sent();
+    if (const Status status = rank_.exchange(ops_); !status.ok())
+      throw_error(status.code, what, " among ", rank_.size(), " ranks: ", status.message);
+    std::memcpy(received_.data(), out_, count * sizeof(float));
+    for (std::int64_t i = 0; i < count; ++i)
+      if (received_[static_cast<std::size_t>(i)] != static_cast<float>(number_of(before(), i)))
+        throw_error(ErrorCode::bad_input, what, " among ", rank_.size(),
+                    " ranks: gives a wrong result on rank ", rank_.rank(), ", element ", i);
+    check_traffic(rank_, ops_, rank_.bytes_sent() - begin, what);
+  }
+
+  static constexpr const char* what = "send and recv at once";
+
+ private:
+  static constexpr std::int64_t count = 37;
+
+  std::int32_t before() const { return (rank_.rank() + rank_.size() - 1) % rank_.size(); }
+
+  TrialRank& rank_;
+  std::byte *in_ = nullptr, *out_ = nullptr;
+  std::vector<CommOp> ops_;
+  std::vector<float> sent_, received_;
+};
+
 void exchange_cases(TrialRank& rank, const Doing& doing) {
   const std::vector<Case> all = cases(rank.size());
   CommOp barrier;
   std::vector<CommOp> ops = {barrier};
   for (const Case& one : all) ops.push_back(Placed(one, rank.rank(), rank.size(), rank.memory()).op());
   for (const Placed& one : place_at_once(rank)) ops.push_back(one.op());
+  Around around(rank);
+  ops.insert(ops.end(), around.ops().begin(), around.ops().end());
   rank.connect(ops);
   raise(rank.exchange({&barrier, 1}));
   for (const Case& one : all) {
@@ -279,6 +329,8 @@ void exchange_cases(TrialRank& rank, const Doing& doing) {
   std::vector<Placed> placed = place_at_once(rank);
   for (Placed& one : placed) one.fill();
   exchange_all(rank, placed, "three operations at once");
+  if (rank.rank() == 0) doing(Around::what);
+  around.exchange();
 }
 
 // Says why it cannot be tried as threads that exchange the host's memory; it is empty where it can.
