@@ -6,6 +6,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/planned_traffic.hpp"
 #include "support/traffic_formulas.hpp"
+#include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::traffic_test {
@@ -172,6 +173,24 @@ TEST(Traffic, OfAWindowItsReachAloneTravelsToThoseWhoReadIt) {
           EXPECT_EQ(sent[static_cast<std::size_t>(at)], (Sent{{"cp", context(s, share_of(s, 0), at)}}))
               << "rank " << at << " of " << cp << (zigzag ? ", zigzag" : "") << ", window " << window;
       }
+}
+
+// A plan says of ranks that send different amounts what the one sends that sends most.
+TEST(Traffic, APlanSaysTheMostThatARankSends) {
+  for (const bool zigzag : {false, true}) {
+    Sizes s = llama;
+    s.cp = 4, s.layers = 2, s.window = 6, s.zigzag = zigzag, s.seq = 48;
+    const Assembly assembly(recipe_of(s, ""), plugins());
+    Bytes planned = 0, least = 0, most = 0;
+    for (const std::uint64_t bytes : sent_of(assembly, plugins())) planned += static_cast<Bytes>(bytes);
+    for (std::int64_t at = 0; at < s.cp; ++at) {
+      const Bytes sent = context(s, share_of(s, 0), at);
+      most = std::max(most, sent);
+      least = at == 0 ? sent : std::min(least, sent);
+    }
+    EXPECT_EQ(planned, most);
+    EXPECT_LT(least, most);
+  }
 }
 
 TEST(Traffic, HeadsForSequencesIsOnePartOfThemForEachOtherRank) {

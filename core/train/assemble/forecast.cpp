@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
+#include "base/narrow.hpp"
 #include "simulate/simulated_save.hpp"
 #include "train/assemble/comm_needs.hpp"
 #include "train/assemble/known_costs.hpp"
@@ -275,12 +277,30 @@ Forecast forecast(const Assembly& assembly, PluginHost& plugins,
   return forecast;
 }
 
+namespace {
+
+// Returns the ranks that may send other amounts than this one: of what shifts, those at the ends send less.
+std::set<int> unlike_senders(const Assembly& assembly, std::int64_t rank) {
+  std::set<int> ranks = {narrow<int>(rank)};
+  const Plan& plan = assembly.plan_of(rank);
+  for (const PlannedFunction& function : plan.functions)
+    for (const PlannedStep& step : function.steps)
+      if (step.exchange && step.exchange->distance != 0)
+        for (const int other : assembly.mesh().group(rank, assembly.program().axis_of(step.op)))
+          ranks.insert(other);
+  return ranks;
+}
+
+}  // namespace
+
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins) {
   std::vector<std::uint64_t> sent(assembly.plan().queues.size(), 0);
-  const std::int64_t rank = assembly.rank();
-  each_comm(
-      {assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), assembly.plan_of(rank), rank},
-      [&](const QueueTraffic& queue) { sent[queue.queue] = queue.needs.bytes_sent; });
+  const Plan& plan = assembly.plan_of(assembly.rank());
+  for (const int rank : unlike_senders(assembly, assembly.rank()))
+    each_comm({assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), plan, rank},
+              [&](const QueueTraffic& queue) {
+                sent[queue.queue] = std::max(sent[queue.queue], queue.needs.bytes_sent);
+              });
   return sent;
 }
 
