@@ -245,7 +245,9 @@ TEST(Bench, ALayoutIsTimedWithItsExchanges) {
   const Recipe recipe = tiny_recipe({"batch.micro=2", one_thread[0], one_thread[1]}, data_parallel(2));
   const Assembly assembly(recipe, plugins());
   std::map<ExactExchange, ExchangeTime> exchanges;
-  const std::vector<KernelTime> kernels = time_layout(recipe, plugins().places(), 2, exchanges);
+  std::int64_t steps = 2;
+  const std::vector<KernelTime> kernels = time_layout(recipe, plugins().places(), steps, exchanges);
+  EXPECT_EQ(steps, 2);
   EXPECT_EQ(kernels.size(), time_kernels(recipe, plugins(), 1).size());
   std::set<ExactExchange> planned;
   for (const Call& call : assembly.plan().calls)

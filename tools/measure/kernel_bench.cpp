@@ -340,7 +340,11 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   const std::int64_t world = mesh_of(recipe).world();
   Measured measured(table);
   if (are_timed_together(info, world)) {
-    measured.take(time_layout(recipe, plugins.places(), timed_steps, table.exact_exchanges, command));
+    std::int64_t steps = timed_steps;
+    measured.take(time_layout(recipe, plugins.places(), steps, table.exact_exchanges, command));
+    if (steps < timed_steps)
+      say(detail::concat("a step takes seconds, so each call was timed in ", steps, " steps and not in ",
+                         timed_steps));
   } else {
     const std::int64_t at_once = at_once_here(info, world);
     for (int rank : stages_of(recipe, plugins))

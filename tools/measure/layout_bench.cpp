@@ -1,6 +1,7 @@
 #include "measure/layout_bench.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 
 #include "base/json.hpp"
@@ -8,6 +9,10 @@
 
 namespace prun {
 namespace {
+
+// A step that takes longer is timed a few times only; so is one if the first, in which libraries begin, takes
+// longer than that.
+constexpr double long_step_seconds = 3, long_first_seconds = 20;
 
 // Notes when a rank's exchanges began and ended, by queue, each in the order of the queue.
 class ExchangeTimer final : public Probe {
@@ -74,10 +79,11 @@ class LayoutTimer {
     return {own.kernels.get(), own.exchanges.get()};
   }
 
-  // Two steps warm it up.
+  // Some steps warm it up. If one of them takes long on any rank, as few are timed as have every number: one
+  // with each kernel by itself, and one with whole calls.
   std::string time(Trainer& trainer) {
     const Assembly& assembly = trainer.assembly();
-    for (int warm = 0; warm < 2; ++warm) trainer.step();
+    const std::int64_t steps = warm_up(trainer) ? std::min<std::int64_t>(steps_, 2) : steps_;
     RankProbes* own = nullptr;
     {
       const std::scoped_lock lock(mutex_);
@@ -85,11 +91,12 @@ class LayoutTimer {
     }
     own->kernels->forget();
     own->exchanges->forget();
-    trainer.run(steps_, [](const StepResult&) {});
+    trainer.run(steps, [](const StepResult&) {});
     JsonWriter json;
     json.begin_object().member("device", std::string(assembly.device_info().name.view()));
+    json.member("steps", steps);
     write_kernels(own->kernels->result(assembly), json);
-    write_exchanges(assembly, *own->exchanges, json);
+    write_exchanges(assembly, *own->exchanges, steps, json);
     return json.end_object().take();
   }
 
@@ -98,6 +105,19 @@ class LayoutTimer {
     std::unique_ptr<KernelTimer> kernels;
     std::unique_ptr<ExchangeTimer> exchanges;
   };
+
+  // Returns whether a step takes long, which all ranks learn by the one behind it.
+  static bool warm_up(Trainer& trainer) {
+    double last = 0;
+    const auto stops = [&](bool stop) {
+      const auto begin = std::chrono::steady_clock::now();
+      const bool all = trainer.step(stop).stop;
+      last = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      return all;
+    };
+    stops(false);
+    return stops(last > long_first_seconds) || stops(last > long_step_seconds);
+  }
 
   static void write_kernels(const std::vector<KernelTime>& kernels, JsonWriter& json) {
     json.name("kernels").begin_array();
@@ -116,13 +136,14 @@ class LayoutTimer {
     json.end_array();
   }
 
-  void write_exchanges(const Assembly& assembly, const ExchangeTimer& timer, JsonWriter& json) const {
+  static void write_exchanges(const Assembly& assembly, const ExchangeTimer& timer, std::int64_t steps,
+                              JsonWriter& json) {
     const Plan& plan = assembly.plan();
     json.name("queues").begin_array();
     for (std::size_t q = 0; q < plan.queues.size(); ++q) {
       const std::vector<const PlannedExchange*> planned = ExchangeTimer::exchanges_of(plan, q);
       const std::vector<ExchangeTimer::Time>& times = timer.times(q);
-      PRUN_CHECK(times.size() == planned.size() * static_cast<std::size_t>(steps_), times.size(), " times");
+      PRUN_CHECK(times.size() == planned.size() * static_cast<std::size_t>(steps), times.size(), " times");
       json.begin_object().member("name", plan.queues[q].name).name("members").begin_array();
       for (const int member : plan.queues[q].members(assembly.mesh(), assembly.rank())) json.value(member);
       json.end_array().name("exchanges").begin_array();
@@ -164,6 +185,7 @@ class LayoutTimes {
   void take(const std::string& answer) {
     const JsonValue rank = parse_json(answer, "a rank's times");
     if (device_.empty()) device_ = rank.at("device").as_string();
+    steps_ = rank.at("steps").as_int64();
     for (const JsonValue& one : rank.at("kernels").as_array()) {
       const OpCost cost{one.at("flops").as_double(), one.at("bytes").as_double(),
                         one.at("repeated").as_double()};
@@ -174,6 +196,8 @@ class LayoutTimes {
     for (const JsonValue& queue : rank.at("queues").as_array()) take_exchanges(queue);
   }
 
+  // Returns how many steps were timed.
+  std::int64_t steps() const { return steps_; }
   std::vector<KernelTime> kernels() const {
     std::map<std::pair<std::string, std::string>, std::vector<KernelTime>> by_shape;
     for (const KernelTime& time : kernels_) by_shape[{time.device, time.shape}].push_back(time);
@@ -236,6 +260,7 @@ class LayoutTimes {
   }
 
   std::string device_;  // that of the first, by which all are planned
+  std::int64_t steps_ = 0;
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
 };
@@ -254,13 +279,14 @@ MakeQuestion how_long_steps_take(std::int64_t steps) {
 }
 
 std::vector<KernelTime> time_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                                    std::int64_t steps, std::map<ExactExchange, ExchangeTime>& exchanges,
+                                    std::int64_t& steps, std::map<ExactExchange, ExchangeTime>& exchanges,
                                     const std::vector<std::string>& command) {
   LayoutTimes times;
   for (const std::string& answer :
        ask_ranks(timed_layout(recipe), places, how_long_steps_take(steps), command))
     times.take(answer);
   times.exchanges(exchanges);
+  steps = times.steps();
   return times.kernels();
 }
 
