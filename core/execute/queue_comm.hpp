@@ -41,7 +41,7 @@ class AttachedMemory {
   std::vector<QueueComm> attached_;
 };
 
-// Returns the first operation of each kind, type, size and peer: the same list on all members.
+// Returns the first operation of each kind, type, size and peer, alike on all that take part in it.
 std::vector<CommOp> distinct(std::span<const CommOp> ops);
 
 }  // namespace prun

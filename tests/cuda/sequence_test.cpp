@@ -380,5 +380,17 @@ TEST_F(AttentionAhead, OnTensorCoresFarAhead) {
     }
 }
 
+// Windows that reach over chunks before the one before, and in front of the sequence.
+TEST_F(AttentionAhead, OverMoreThanAChunk) {
+  for (const std::size_t which : {1, 3, 4}) {
+    Share part = shares_ahead(64, 30)[which];
+    cuda::AttentionShape& s = part.shape;
+    const std::int64_t count = (s.keys - s.seq) / s.ahead;
+    s.ahead = 70, s.window = 71, s.keys = s.seq + count * s.ahead;
+    expect_chunks_as_on_the_cpu<float>(part, 0, By::general);
+    expect_chunks_as_on_the_cpu<prun::bf16>(part, 0, By::many);
+  }
+}
+
 }  // namespace
 }  // namespace prun::test::sequence_test
