@@ -154,6 +154,16 @@ TEST(Context, WindowsInTurnEqualOneRank) {
   }
 }
 
+// Enqueued on streams, or through pinned memory one after the other, the same is sent and received.
+TEST(Context, WindowsEqualOneRankOnADeviceOfItsOwnMemory) {
+  std::vector<std::string> sets = with(with(small, exact), model_of("llama"));
+  for (const char* of_cores : {"device.threads=1", "device.pin=false", "run.poison=true"})
+    std::erase(sets, of_cores);
+  sets = with(sets, {"device.plugin=cpu-async", "batch.micro=2", "model.window=14"});
+  for (const char* comm : {"comm.default=meet-async", "comm.default=ucx"})
+    for (const char* way : {"zigzag", "none"}) expect_one_rank(with(sets, {comm}), context(4, way));
+}
+
 // A layer with a window exchanges the ends of chunks, another one all keys and values.
 TEST(Context, AWindowExchangesWhatItReachesAlone) {
   const auto moved = [](const std::vector<std::string>& more, const char* way, int ranks = 2) {
