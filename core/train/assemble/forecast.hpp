@@ -46,7 +46,6 @@ Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const Cos
                         std::int64_t ranks_of_host = 0);
 // Returns for how long the busiest rank's tiers work in a step, both ways together.
 double seconds_of_drives(const Assembly& assembly, const Simulation& step);
-// Returns the payload bytes that the rank sends in a step, by queue, as its comm plugins count.
 // Returns the bytes that a rank like this sends in a step at most, by queue, as its comm plugins count.
 std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins);
 
