@@ -1,15 +1,16 @@
 // Turns ready steps into messages, copies and sums, and messages that arrive into ready steps.
 #include "communicator.hpp"
 
-#include <algorithm>
 #include <cstring>
 
 #include "arithmetic.hpp"
+#include "meeting.hpp"
+#include "tags.hpp"
 
 namespace prun::ucx {
 namespace {
 
-constexpr std::chrono::milliseconds look_at_peers_every{100};
+constexpr std::chrono::milliseconds look_at_members_every{100};
 constexpr std::chrono::milliseconds longest_silence{3000};
 constexpr std::chrono::milliseconds lingering{250};
 
@@ -21,8 +22,8 @@ GroupMember::GroupMember(const CommGroup& group, const ContextSource& context, c
     : name_(group.name.view()),
       rank_(group.rank),
       size_(group.size),
-      library_(group.rank, group.size, settings.tuning),
-      farewells_(group.rank, group.size),
+      runs_(group.rank, group.size, settings.tuning),
+      members_(group.rank, group.size),
       idle_(settings.spin) {
   PRUN_CHECK(size_ >= 1 && rank_ >= 0 && rank_ < size_, name_, ": member ", rank_, " of ", size_);
   if (size_ > most_members)
@@ -40,14 +41,13 @@ void GroupMember::connect(const CommGroup& group, const ContextSource& context, 
   std::vector<Wire::Remote> remotes;
   const ProcessId own = ProcessId::own();
   for (const Member& member : members) {
-    Peer& peer = peers_.emplace_back();
-    peer.process = member.process;
-    peer.watched = settings.shared_memory && own.beside(member.process);
-    remotes.push_back({member.address, peer.watched});
+    const bool watched = settings.shared_memory && own.beside(member.process);
+    members_.add(member.process, watched);
+    remotes.push_back({member.address, watched});
   }
   remotes[static_cast<std::size_t>(rank_)].address.clear();
   all_do(group, [&] { wire_->connect(remotes); });
-  farewells_.listen(*wire_);
+  members_.listen(*wire_);
   greet();
   wire_->limit_silence(longest_silence);
 }
@@ -59,20 +59,16 @@ void GroupMember::greet() {
       .kind = CommKind::all_to_all, .dtype = DType::u8, .in = in.data(), .out = out.data(), .count = 1};
   start(&hello, 1);
   finish();
-  operations_ = bytes_sent_ = bytes_received_ = 0;
+  runs_.forget_retired();
 }
 
 GroupMember::~GroupMember() {
   if (!wire_) return;
-  const bool broken = !failure_.empty() || aborted_ || steps_ > 0;
+  const bool broken = !failure_.empty() || aborted_ || runs_.has_steps();
   if (broken) wire_->give_up();
-  for (Run* run : active_)
+  for (Run* run : runs_.active())
     for (RunningStep& step : run->steps()) wire_->cancel(step);
-  for (std::int32_t i = 0; i < size_; ++i) {
-    const Peer& peer = peers_[static_cast<std::size_t>(i)];
-    farewells_.to(i) = {collectives_, peer.sends, peer.receives, broken};
-  }
-  farewells_.say(*wire_);
+  members_.say_goodbye(*wire_, runs_, broken);
   if (!failure_.empty()) linger();
   wire_.reset();
 }
@@ -104,59 +100,21 @@ void GroupMember::check_op(const CommOp& op) const {
 void GroupMember::prepare(const CommOp* ops, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
     check_op(ops[i]);
-    const Plan& plan = library_.prepare(ops[i]);
-    ready_.reserve(plan.steps.size());
-    if (plan.scratch_bytes > 0) scratch_.give_back(scratch_.take(plan.scratch_bytes));
+    runs_.prepare(ops[i]);
   }
-  active_.reserve(1);
 }
 
 void GroupMember::start(const CommOp* ops, std::int64_t count) {
   check_health();
-  for (std::int64_t i = 0; i < count; ++i) admit(ops[i]);
+  for (std::int64_t i = 0; i < count; ++i) {
+    check_op(ops[i]);
+    runs_.add(ops[i]);
+  }
   run_ready();
 }
 
-void GroupMember::admit(const CommOp& op) {
-  check_op(op);
-  Run& run = library_.take(op);
-  if (is_pair(op.kind)) {
-    Peer& peer = peers_[static_cast<std::size_t>(op.peer)];
-    const std::uint32_t number = op.kind == CommKind::send ? peer.sends++ : peer.receives++;
-    run.begin(op, make_tag(Traffic::pair, number), number);
-  } else {
-    const std::uint32_t number = collectives_++;
-    run.begin(op, make_tag(Traffic::collective, number), number);
-  }
-  steps_ += run.steps().size();
-  ready_.reserve(steps_);
-  active_.reserve(active_.size() + waiting_.size() + 1);
-  // The order is kept: all members take up operations that need scratch in the same order.
-  const bool in_turn = waiting_.empty() || run.plan().scratch_bytes == 0;
-  if (!in_turn || !launch(run)) waiting_.push_back(&run);
-}
-
-bool GroupMember::launch(Run& run) {
-  if (run.plan().scratch_bytes > 0) {
-    std::byte* scratch = scratch_.take(run.plan().scratch_bytes);
-    if (!scratch) return false;
-    run.use_scratch(scratch);
-  }
-  active_.push_back(&run);
-  run.add_first(ready_);
-  if (run.done()) retire(run);
-  return true;
-}
-
-void GroupMember::retire(Run& run) {
-  ++operations_;
-  bytes_sent_ += run.plan().bytes_sent;
-  bytes_received_ += run.plan().bytes_received;
-  steps_ -= run.steps().size();
-  if (run.plan().scratch_bytes > 0) scratch_.give_back(run.address({Buffer::scratch, 0}));
-  active_.erase(std::find(active_.begin(), active_.end(), &run));
-  library_.give_back(run);
-  while (!waiting_.empty() && launch(*waiting_.front())) waiting_.erase(waiting_.begin());
+void GroupMember::run_ready() {
+  runs_.execute_ready([&](RunningStep& step) { execute(step); });
 }
 
 void GroupMember::execute(RunningStep& running) {
@@ -172,26 +130,18 @@ void GroupMember::execute(RunningStep& running) {
                                  step.bytes, running);
     case Action::copy:
       std::memmove(run.address(step.to), run.address(step.from), static_cast<std::size_t>(step.bytes));
-      return complete(running);
+      return runs_.complete(running);
     case Action::combine:
       combine(run.op().dtype, run.op().reduction, run.address(step.from), run.address(step.second),
               run.address(step.to), step.bytes / size_of(run.op().dtype));
-      return complete(running);
-    case Action::join: return complete(running);
+      return runs_.complete(running);
+    case Action::join: return runs_.complete(running);
   }
-}
-
-void GroupMember::complete(RunningStep& step) { step.run->finish(step, ready_); }
-
-// Steps that become ready meanwhile are taken in the same loop.
-void GroupMember::run_ready() {
-  for (std::size_t i = 0; i < ready_.size(); ++i) execute(*ready_[i]);
-  ready_.clear();
 }
 
 void GroupMember::on_done(Transfer& transfer, ucs_status_t status) noexcept {
   RunningStep& step = static_cast<RunningStep&>(transfer);
-  if (status == UCS_OK) return complete(step);
+  if (status == UCS_OK) return runs_.complete(step);
   if (bad_status_ != UCS_OK) return;
   bad_status_ = status;
   bad_member_ = step.run->plan().steps[static_cast<std::size_t>(step.step)].peer;
@@ -199,15 +149,14 @@ void GroupMember::on_done(Transfer& transfer, ucs_status_t status) noexcept {
 
 void GroupMember::finish() {
   check_health();
-  while (steps_ > 0 || !active_.empty()) {
+  while (runs_.has_steps() || !runs_.active().empty()) {
     run_ready();
-    for (std::size_t i = active_.size(); i-- > 0;)
-      if (i < active_.size() && active_[i]->done()) retire(*active_[i]);
-    if (!ready_.empty() || (wire_ && wire_->progress())) {
+    runs_.retire_done();
+    if (runs_.has_ready() || (wire_ && wire_->progress())) {
       idle_.reset();
       continue;
     }
-    if (active_.empty()) continue;
+    if (runs_.active().empty()) continue;
     check_health();
     if (!idle_.spin()) rest();
   }
@@ -217,11 +166,11 @@ void GroupMember::finish() {
 
 void GroupMember::rest() {
   const auto now = std::chrono::steady_clock::now();
-  if (now - looked_at_peers_ >= look_at_peers_every) {
-    looked_at_peers_ = now;
-    check_peers();
+  if (now - looked_at_members_ >= look_at_members_every) {
+    looked_at_members_ = now;
+    check_members();
   }
-  wire_->sleep(look_at_peers_every);
+  wire_->sleep(look_at_members_every);
 }
 
 void GroupMember::check_health() {
@@ -231,45 +180,15 @@ void GroupMember::check_health() {
     fail(bad_member_, "sent more than was asked for: the members started different operations");
   if (bad_status_ == UCS_OK && failure_.empty()) return;
   if (failure_.empty()) {
-    check_peers();
+    check_members();
     fail(bad_member_, std::string("a message failed: ") + ucs_status_string(bad_status_));
   }
   throw_error(ErrorCode::comm_failed, failure_);
 }
 
-bool GroupMember::needs(const Run& run, std::int32_t member) const {
-  const Farewell& farewell = farewells_.from(member);
-  switch (run.op().kind) {
-    case CommKind::send: return run.op().peer == member && run.number() >= farewell.received;
-    case CommKind::recv: return run.op().peer == member && run.number() >= farewell.sent;
-    default: return run.number() >= farewell.collectives;
-  }
-}
-
-// A farewell may be among messages that arrived and were not looked at; so may what its sender sent before.
-void GroupMember::check_peers() {
-  for (std::int32_t i = 0; i < size_; ++i) {
-    if (i == rank_ || farewells_.has_left(i)) continue;
-    const Peer& peer = peers_[static_cast<std::size_t>(i)];
-    const bool gone = peer.watched && !peer.process.running();
-    const ucs_status_t state = wire_->state_of(i);
-    if (!gone && state == UCS_OK) continue;
-    while (wire_->progress()) {
-    }
-    if (farewells_.has_left(i)) continue;
-    fail(i, gone ? "its process is gone; the end of its log says why"
-                 : std::string("the connection is lost: ") + ucs_status_string(state));
-  }
-  for (std::int32_t i = 0; i < size_; ++i) {
-    if (i == rank_ || !farewells_.has_left(i)) continue;
-    // This is not reported at first sight: the member whose death made that one give up is the better news.
-    bool& gave_up = peers_[static_cast<std::size_t>(i)].gave_up;
-    if (gave_up) fail(i, "it has given up; its own message says why");
-    gave_up = farewells_.from(i).failed;
-    if (gave_up) continue;
-    for (const Run* run : active_)
-      if (!run->done() && needs(*run, i)) fail(i, "it left before this operation");
-  }
+void GroupMember::check_members() {
+  if (const std::optional<Trouble> trouble = members_.look(*wire_, runs_))
+    fail(trouble->member, trouble->what);
 }
 
 void GroupMember::fail(std::int32_t member, const std::string& what) {
@@ -281,7 +200,5 @@ void GroupMember::abort() noexcept {
   aborted_ = true;
   if (wire_) wire_->wake();
 }
-
-CommCounters GroupMember::counters() const { return {operations_, bytes_sent_, bytes_received_}; }
 
 }  // namespace prun::ucx
