@@ -17,22 +17,6 @@ void pause(int round) {
     std::this_thread::sleep_for(std::chrono::microseconds(20));
 }
 
-ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f64: return ncclFloat64;
-    case DType::f32: return ncclFloat32;
-    case DType::bf16: return ncclBfloat16;
-    case DType::f16: return ncclFloat16;
-    case DType::i32: return ncclInt32;
-    case DType::i64: return ncclInt64;
-    case DType::u8: return ncclUint8;
-    case DType::u16: break;
-  }
-  throw_error(ErrorCode::unsupported, "comm nccl: no operation of ", name_of(dtype));
-}
-
-ncclRedOp_t reduction_of(Reduction reduction) { return reduction == Reduction::sum ? ncclSum : ncclMax; }
-
 ncclConfig_t config_of(const std::string& name, Blocks blocks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -166,7 +150,7 @@ void GroupMember::dismiss() {
 void GroupMember::prepare(std::span<const CommOp> ops, cudaStream_t stream) {
   if (ops.empty() || graphs_.contains(ops.data())) return;
   auto graph = std::make_unique<cuda::Graph>(
-      stream, [&] { call("preparing operations", [&] { return enqueue(ops, stream); }); });
+      stream, [&] { call("preparing operations", [&] { return enqueue(ops, target(stream)); }); });
   const std::scoped_lock lock(mutex_);
   if (!aborted_) graphs_[ops.data()] = std::move(graph);
 }
@@ -174,7 +158,7 @@ void GroupMember::prepare(std::span<const CommOp> ops, cudaStream_t stream) {
 void GroupMember::start(std::span<const CommOp> ops, cudaStream_t stream) {
   call("starting operations", [&] {
     const auto graph = graphs_.find(ops.data());
-    if (graph == graphs_.end()) return enqueue(ops, stream);
+    if (graph == graphs_.end()) return enqueue(ops, target(stream));
     graph->second->run(stream);
     return ncclSuccess;
   });
@@ -192,7 +176,7 @@ void GroupMember::connect(std::span<const CommOp> ops, cudaStream_t stream) {
     if (op.kind == CommKind::barrier)
       throw_error(ErrorCode::unsupported, "comm nccl: group '", name_, "': there is no ", name_of(op.kind));
   const auto try_them = [&](std::span<const CommOp> some) {
-    call("connecting", [&] { return enqueue(some, stream); });
+    call("connecting", [&] { return enqueue(some, target(stream)); });
     finish(stream);
   };
   for (std::size_t i = 0; i < ops.size(); ++i) try_them(ops.subspan(i, 1));
@@ -209,47 +193,6 @@ void GroupMember::finish(cudaStream_t stream) {
     check();
     pause(round);
   }
-}
-
-// A group that was begun must be ended, whatever its operations say.
-ncclResult_t GroupMember::enqueue(std::span<const CommOp> ops, cudaStream_t stream) const {
-  ncclResult_t result = api_.group_start();
-  if (result != ncclSuccess) return result;
-  for (const CommOp& op : ops)
-    if (result == ncclSuccess || result == ncclInProgress) result = enqueue(op, stream);
-  const ncclResult_t ended = api_.group_end();
-  return result == ncclSuccess || result == ncclInProgress ? ended : result;
-}
-
-ncclResult_t GroupMember::enqueue(const CommOp& op, cudaStream_t stream) const {
-  const auto count = static_cast<std::size_t>(op.count);
-  const ncclDataType_t type = type_of(op.dtype);
-  switch (op.kind) {
-    case CommKind::all_reduce:
-      return api_.all_reduce(op.in, op.out, count, type, reduction_of(op.reduction), comm_, stream);
-    case CommKind::all_gather: return api_.all_gather(op.in, op.out, count, type, comm_, stream);
-    case CommKind::reduce_scatter:
-      return api_.reduce_scatter(op.in, op.out, count, type, reduction_of(op.reduction), comm_, stream);
-    case CommKind::broadcast: return api_.broadcast(op.out, op.out, count, type, op.peer, comm_, stream);
-    case CommKind::all_to_all: return enqueue_all_to_all(op, stream);
-    case CommKind::send: return api_.send(op.in, count, type, op.peer, comm_, stream);
-    case CommKind::recv: return api_.recv(op.out, count, type, op.peer, comm_, stream);
-    case CommKind::barrier: break;
-  }
-  return ncclInvalidUsage;  // connect() has refused it
-}
-
-ncclResult_t GroupMember::enqueue_all_to_all(const CommOp& op, cudaStream_t stream) const {
-  const auto count = static_cast<std::size_t>(op.count);
-  const std::int64_t bytes = op.count * size_of(op.dtype);
-  ncclResult_t result = ncclSuccess;
-  for (std::int32_t peer = 0; peer < size_; ++peer) {
-    const auto* const in = static_cast<const std::byte*>(op.in) + peer * bytes;
-    auto* const out = static_cast<std::byte*>(op.out) + peer * bytes;
-    if (result == ncclSuccess) result = api_.send(in, count, type_of(op.dtype), peer, comm_, stream);
-    if (result == ncclSuccess) result = api_.recv(out, count, type_of(op.dtype), peer, comm_, stream);
-  }
-  return result;
 }
 
 }  // namespace prun::nccl

@@ -14,6 +14,7 @@
 
 #include "api.hpp"
 #include "cuda/graph.hpp"
+#include "enqueue.hpp"
 #include "prun/comm.hpp"
 
 namespace prun::nccl {
@@ -56,9 +57,7 @@ class GroupMember {
   template <class Call>
   void call(const char* doing, Call&& call);
   void settle(const char* doing);
-  ncclResult_t enqueue(std::span<const CommOp> ops, cudaStream_t stream) const;
-  ncclResult_t enqueue(const CommOp& op, cudaStream_t stream) const;
-  ncclResult_t enqueue_all_to_all(const CommOp& op, cudaStream_t stream) const;
+  Target target(cudaStream_t stream) const { return {api_, comm_, size_, stream}; }
   void finish(cudaStream_t stream);
   // These are called with the lock held.
   bool is_settled(const char* doing);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "arithmetic.hpp"
+#include "check_op.hpp"
 #include "meeting.hpp"
 #include "tags.hpp"
 
@@ -13,8 +14,6 @@ namespace {
 constexpr std::chrono::milliseconds look_at_members_every{100};
 constexpr std::chrono::milliseconds longest_silence{3000};
 constexpr std::chrono::milliseconds lingering{250};
-
-bool is_pair(CommKind kind) { return kind == CommKind::send || kind == CommKind::recv; }
 
 }  // namespace
 
@@ -83,23 +82,9 @@ void GroupMember::linger() {
 
 // ---------------------------------------------------------------- operations
 
-void GroupMember::check_op(const CommOp& op) const {
-  PRUN_CHECK(static_cast<int>(op.kind) < comm_kinds, name_, ": no operation of number ",
-             static_cast<int>(op.kind));
-  if (op.kind == CommKind::barrier) return;
-  PRUN_CHECK(op.count >= 0, name_, ": ", name_of(op.kind), " of ", op.count, " elements");
-  if (is_pair(op.kind) || op.kind == CommKind::broadcast)
-    PRUN_CHECK(op.peer >= 0 && op.peer < size_ && (op.peer != rank_ || !is_pair(op.kind)), name_, ": ",
-               name_of(op.kind), " on member ", rank_, " of ", size_, " with member ", op.peer);
-  const bool reads = op.kind != CommKind::recv && op.kind != CommKind::broadcast;
-  const bool writes = op.kind != CommKind::send;
-  PRUN_CHECK(op.count == 0 || ((!reads || op.in) && (!writes || op.out)), name_, ": ", name_of(op.kind),
-             " without memory");
-}
-
 void GroupMember::prepare(const CommOp* ops, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) {
-    check_op(ops[i]);
+    check_op(ops[i], name_, rank_, size_);
     runs_.prepare(ops[i]);
   }
 }
@@ -107,7 +92,7 @@ void GroupMember::prepare(const CommOp* ops, std::int64_t count) {
 void GroupMember::start(const CommOp* ops, std::int64_t count) {
   check_health();
   for (std::int64_t i = 0; i < count; ++i) {
-    check_op(ops[i]);
+    check_op(ops[i], name_, rank_, size_);
     runs_.add(ops[i]);
   }
   run_ready();

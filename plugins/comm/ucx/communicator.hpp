@@ -42,7 +42,6 @@ class GroupMember final : private TransferListener {
   void greet();
   void linger();
 
-  void check_op(const CommOp& op) const;
   void run_ready();
   void execute(RunningStep& step);
   void on_done(Transfer& transfer, ucs_status_t status) noexcept override;
