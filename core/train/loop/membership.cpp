@@ -23,6 +23,10 @@ std::unique_ptr<Communicators> connect(const Assembly& assembly, PluginHost& plu
 
 }  // namespace
 
+std::vector<Probe*> probes_of(const Probes& probes, const Assembly& assembly, Communicators* communicators) {
+  return probes ? probes(assembly, communicators) : std::vector<Probe*>{};
+}
+
 Announce announce_to_all(const Membership& membership, const Assembly& assembly) {
   if (!membership.exchange) return {};
   return [&membership, &assembly](std::string_view channel, std::string_view mine) {

@@ -16,6 +16,9 @@ namespace prun {
 // the communicators exist; a single rank has none: null.
 using Probes = std::function<std::vector<Probe*>(const Assembly&, Communicators*)>;
 
+// Returns them; without such a function there are none.
+std::vector<Probe*> probes_of(const Probes& probes, const Assembly& assembly, Communicators* communicators);
+
 // Is held as long as communicators may be used from elsewhere: code that aborts them knows them by it.
 using CommunicatorLease = std::shared_ptr<void>;
 

@@ -2,22 +2,19 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "execute/loopback.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/checkpoint/run_saves.hpp"
-#include "train/checkpoint/start_values.hpp"
-#include "train/loop/averaged_weights.hpp"
+#include "train/checkpoint/run_start.hpp"
 #include "train/loop/batches.hpp"
-#include "train/loop/evaluator.hpp"
 #include "train/loop/membership.hpp"
 #include "train/loop/rank_memory.hpp"
 #include "train/loop/replicas.hpp"
-#include "train/loop/step_runner.hpp"
+#include "train/loop/step_runners.hpp"
+#include "train/loop/validation.hpp"
 
 namespace prun {
 
@@ -37,7 +34,7 @@ class Trainer {
   StepResult finish();
   // Returns the number of steps that are started and not finished: two at most or, where they overlap, as
   // many as are at work.
-  std::int64_t running() const { return now_->running(); }
+  std::int64_t running() const { return runners_.now().running(); }
   // Returns the sequences of the next step to finish.
   std::int64_t global() const { return ramp_.global_at(progress_.samples); }
   const BatchRamp& ramp() const { return ramp_; }
@@ -48,11 +45,17 @@ class Trainer {
   }
   // Runs many steps, each started while the one before it runs; calls body(result) for each.
   template <class Body>
-  void run(std::int64_t steps, Body&& body);
+  void run(std::int64_t steps, Body&& body) {
+    const std::int64_t end = progress_.step + steps;
+    while (progress_.step < end) {
+      while (can_start() && progress_.step + running() < end) start();
+      body(finish());
+    }
+  }
   // Returns the progress of the steps that are finished.
   const Progress& progress() const { return progress_; }
   const Assembly& assembly() const { return assembly_; }
-  const PlanMemory& memory() const { return full_.memory(); }
+  const PlanMemory& memory() const { return runners_.memory(); }
   // Returns the gate for code that reads what lasts beside steps, in the order of the plan's reads; no save
   // runs meanwhile.
   SaveGate& save_gate() { return gate_; }
@@ -63,8 +66,8 @@ class Trainer {
   void claim_folder() { saves_->claim_folder(progress_.step); }
   // Returns notes on the checkpoint that the run goes on from, or on the weights that it starts from, if it
   // does; each damaged one has a note of its own.
-  std::vector<std::string> resume_notes() const;
-  std::vector<std::string> resume_warnings() const;
+  std::vector<std::string> resume_notes() const { return start_->notes(saves_->plugins()); }
+  std::vector<std::string> resume_warnings() const { return start_->warnings(); }
   // Allocates the memory that saves take: every run may be stopped, and saves then. Every rank calls the
   // others. The first lets a checkpoint be written beside the steps to come, while none runs; the second
   // waits until it is in place. The third finds before the first step what would stop them.
@@ -82,7 +85,7 @@ class Trainer {
   // Returns the loss on data that is not trained on, if the recipe evaluates; no step runs meanwhile and, if
   // averages are evaluated, no save either. Every rank calls it.
   Evaluation evaluate();
-  bool evaluates_averages() const { return averages_.has_value(); }
+  bool evaluates_averages() const { return validation_ && validation_->has_averages(); }
   // Returns the memory of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);
@@ -90,52 +93,30 @@ class Trainer {
 
  private:
   // These are steps of the start, in this order, after the members are made.
-  void open_ramp();
   void open_evaluation(PluginHost& plugins);
   void watch_replicas();
-  // Restores parameters, and returns what they started from if that is neither the seed nor a checkpoint to
-  // go on from.
-  std::unique_ptr<StartValues> restore(PluginHost& plugins);
-  void check_all_start_alike(PluginHost& plugins, const StartValues* weights) const;
-  void prepare_saves(const PluginHost& plugins);
+  void fill_memory(PluginHost& plugins);
   void read_ahead();
 
-  StepRunner& runner_of(std::int64_t global);
   std::int64_t samples_taken() const;
-  std::vector<QueueComm> queues();
-  std::vector<QueueComm> queues_over(const Plan& plan);
-  ForwardParts evaluation_parts();
   void say_step() const;
 
   const Assembly& assembly_;
   const Membership membership_;
   const Peers peers_;
-  Loopback echo_;  // used without communicators
+  QueueComms comms_;
   SaveGate gate_;
   const BatchRamp ramp_;
-  StepRunner full_;
-  std::map<std::int64_t, StepRunner> fewer_;  // runners by their microbatches
-  StepRunner* now_ = &full_;                  // runner whose steps run, or would
+  StepRunners runners_;
   Samples samples_;
   BatchReader reader_;
-  std::optional<Evaluator> evaluator_;
-  std::optional<AveragedWeights> averages_;
+  std::optional<Validation> validation_;
   std::optional<Replicas> replicas_;
-  std::optional<LoadedCheckpoint> loaded_;
+  std::optional<RunStart> start_;  // set once plans and data are open
   std::optional<RunSaves> saves_;  // set from the end of the start on
-  std::string base_;               // text for manifests, on the first rank
   const LossScaler scaler_;
   Progress progress_;
   bool is_read_ = false;  // whether the batch of the next step is there, or being read
 };
-
-template <class Body>
-void Trainer::run(std::int64_t steps, Body&& body) {
-  const std::int64_t end = progress_.step + steps;
-  while (progress_.step < end) {
-    while (can_start() && progress_.step + running() < end) start();
-    body(finish());
-  }
-}
 
 }  // namespace prun
