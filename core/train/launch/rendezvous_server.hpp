@@ -5,24 +5,18 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/durable_file.hpp"
-#include "base/numbered.hpp"
 #include "train/launch/connection.hpp"
 #include "train/launch/gather_board.hpp"
+#include "train/launch/rank_roster.hpp"
 #include "train/launch/reception.hpp"
 #include "train/launch/remote_watch.hpp"
 #include "train/launch/rendezvous_frames.hpp"
 
 namespace prun {
-
-struct RankReport {
-  int rank = -1;
-  ErrorCode code = ErrorCode::internal;
-  std::string text;
-};
 
 class RendezvousServer {
  public:
@@ -31,14 +25,14 @@ class RendezvousServer {
   RendezvousServer& operator=(const RendezvousServer&) = delete;
 
   // Adopts a connected socket whose other end belongs to this rank.
-  void adopt(int rank, FileDescriptor socket);
+  void adopt(int rank, FileDescriptor socket) { ranks_.adopt(rank, std::move(socket)); }
   // Listens for strangers, and admits those that prove to know the token.
   void listen(FileDescriptor listener, std::string token) {
     reception_.listen(std::move(listener), std::move(token));
   }
 
   // Returns a descriptor that becomes readable when process() has something to do.
-  int fd() const;
+  int fd() const { return epoll_.get(); }
   // Returns the time after which process() should be called even so; -1: no need.
   int wait_ms() const;
   void process();
@@ -46,9 +40,9 @@ class RendezvousServer {
   // Returns the reports since the last call; the ranks have been told. A gather that waited too long, or a
   // collective in which ranks did that report their flight records, counts as a report by the rank that did
   // not come.
-  std::vector<RankReport> take_reports();
+  std::vector<RankReport> take_reports() { return std::exchange(reports_, {}); }
   // Returns ranks whose connection ended without a goodbye since the last call, and how it ended.
-  std::vector<RankReport> take_lost();
+  std::vector<RankReport> take_lost() { return ranks_.take_lost(); }
 
   // Reports the failure to every rank, also those that come later. Only the first call counts.
   void fail(const FailureText& why);
@@ -58,21 +52,14 @@ class RendezvousServer {
   const std::string& wrong_token() const { return reception_.wrong_token(); }
 
   // Says whether no rank is connected, and all that were expected have been here.
-  bool finished() const;
-  bool all_came() const;
+  bool finished() const { return ranks_.all_gone(); }
+  bool all_came() const { return ranks_.all_came(); }
 
  private:
   using Clock = Connection::Clock;
-  struct Rank {
-    std::unique_ptr<Connection> connection;  // null if the rank has not come, or is gone
-    FrameReader frames{request_limit};
-    bool seen = false, gone = false, good_bye = false;
-  };
 
   Admission judge(const Hello& hello) const;
   void let_in(int rank, std::unique_ptr<Connection> connection);
-  void process(int rank, bool has_room, bool has_more);
-  void read(int rank);
   void take_frame(int rank, const Frame& frame);
   void take_report(int rank, const FailureText& failure);
   void take_gather(int rank, GatherRequest request);
@@ -81,18 +68,14 @@ class RendezvousServer {
   void expire();
   void expire_gathers(Clock::time_point now);
   void watch_for_hangs();
-  void send(int rank, std::string_view bytes);
   void take_end(int rank);
-  void sweep();
-  Rank& of(int rank) { return ranks_[rank]; }
 
   int world_;
   FileDescriptor epoll_;
   Reception reception_;
-  Numbered<Rank> ranks_;
+  RankRoster ranks_;
   GatherBoard gathers_;
   std::vector<RankReport> reports_;
-  std::vector<RankReport> lost_;
   std::optional<FailureText> failure_;
   RemoteWatch watch_;
 };
