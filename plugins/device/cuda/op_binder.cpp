@@ -95,7 +95,7 @@ NamedWork OpBinder::bind_work(CudaQueue& queue, Launches launches) {
 bool OpBinder::adds_to_sums(Launches launches) const {
   return std::ranges::all_of(launches, [&](const Launch& launch) {
     return ops_.find(launch.op.view())->second.def.writes_first != 0 &&
-           launch.args.workspace_bytes <= CudaQueue::side_workspace_bytes;
+           launch.args.workspace_bytes <= SideStream::workspace_bytes;
   });
 }
 

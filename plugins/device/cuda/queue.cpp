@@ -1,45 +1,19 @@
 #include "queue.hpp"
 
-#include <new>
 #include <thread>
 
 #include "cuda/stopwatch.hpp"
+#include "streams.hpp"
 
 namespace prun::cuda {
-namespace {
-
-struct Priorities {
-  int least, greatest;
-};
-Priorities priorities() {
-  Priorities found{};
-  check(cudaDeviceGetStreamPriorityRange(&found.least, &found.greatest), "priorities of streams");
-  return found;
-}
-
-Stream make_stream(int priority) {
-  Stream stream = nullptr;
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority), "making a stream");
-  return stream;
-}
-
-}  // namespace
 
 CudaQueue::CudaQueue(std::string name, const Settings& settings, const Driver& driver)
-    : name_(std::move(name)),
-      settings_(settings),
-      driver_(driver),
-      done_memory_(sizeof(std::uint64_t)),
-      done_(*new (done_memory_.data()) std::atomic<std::uint64_t>(0)) {
+    : name_(std::move(name)), settings_(settings), room_(driver) {
   const auto [least, greatest] = priorities();
   stream_ = make_stream(settings.urgent ? greatest : (least + greatest) / 2);
 }
 
-CudaQueue::~CudaQueue() {
-  cudaStreamDestroy(stream_);
-  if (side_) cudaStreamDestroy(side_);
-  cudaFree(side_workspace_);
-}
+CudaQueue::~CudaQueue() { cudaStreamDestroy(stream_); }
 
 Piece& CudaQueue::add(std::vector<NamedWork> works) {
   Piece& piece = *pieces_.emplace_back(std::make_unique<Piece>());
@@ -124,41 +98,13 @@ std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   if (settings_.others || stretch.works.size() < worth_it) return nullptr;
   const std::vector<Branch> branches = branches_of(stretch.works);
   if (branches.empty()) return nullptr;
-  make_side();
+  if (!side_) side_.emplace();
   std::vector<Work> works;
   for (std::size_t i = 0; i < branches.size(); ++i)
-    works.push_back(branches[i].beside ? stretch.works[i].bind_to(side_workspace_) : stretch.works[i].work);
-  return std::make_unique<Graph>(stream_, [&] { run_branched(stretch, branches, works); });
-}
-
-// Events are where lines meet; the last event recorded of a line stands for all before it.
-void CudaQueue::run_branched(Stretch& stretch, const std::vector<Branch>& branches,
-                             const std::vector<Work>& works) {
-  std::vector<Event> ends(works.size() + 1);
-  const auto meet = [](Stream waits, Stream other, Event& event) {
-    cuda::check(cudaEventRecord(event.get(), other), "meeting a branch");
-    cuda::check(cudaStreamWaitEvent(waits, event.get(), 0), "meeting a branch");
-  };
-  meet(side_, stream_, ends.back());
-  int met[2] = {-1, -1};  // by line: the last work of the other line that it has waited for
-  for (std::size_t i = 0; i < works.size(); ++i) {
-    const auto [beside, after] = branches[i];
-    Stream own = beside ? side_ : stream_;
-    if (after > met[beside]) {
-      cuda::check(cudaStreamWaitEvent(own, ends[static_cast<std::size_t>(after)].get(), 0),
-                  "meeting a branch");
-      met[beside] = after;
-    }
-    run_work(stretch.works[i], works[i], own);
-    cuda::check(cudaEventRecord(ends[i].get(), own), "ending a work");
-  }
-  meet(stream_, side_, ends.back());
-}
-
-void CudaQueue::make_side() {
-  if (side_) return;
-  side_ = make_stream(priorities().least);
-  cuda::check(cudaMalloc(&side_workspace_, side_workspace_bytes), "memory for what runs beside");
+    works.push_back(branches[i].beside ? stretch.works[i].bind_to(side_->workspace())
+                                       : stretch.works[i].work);
+  const auto run = [&](std::size_t i, Stream stream) { run_work(stretch.works[i], works[i], stream); };
+  return std::make_unique<Graph>(stream_, [&] { side_->run_branched(stream_, branches, run); });
 }
 
 double CudaQueue::seconds(const Stretch& stretch) {
@@ -188,18 +134,12 @@ void CudaQueue::run(const Stretch& stretch) {
 }
 
 void CudaQueue::make_room(std::int64_t commands) {
-  const auto mark = [this](std::uint64_t given) {
-    driver_.check(driver_.write_value(stream_, reinterpret_cast<CUdeviceptr>(&done_), given,
-                                      CU_STREAM_WRITE_VALUE_DEFAULT),
-                  "marking how far a queue is");
-  };
   // Hundreds of commands are then left to run, of some microseconds each.
   const auto pause = [this] {
     check();
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   };
-  room_.take(
-      commands, mark, [this] { return done_.load(std::memory_order_acquire); }, pause);
+  room_.take(stream_, commands, pause);
 }
 
 void CudaQueue::run_works(const Stretch& stretch) {

@@ -5,16 +5,15 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "branches.hpp"
-#include "cuda/gemm.hpp"
 #include "cuda/graph.hpp"
-#include "driver.hpp"
-#include "gpu_memory.hpp"
-#include "room.hpp"
+#include "side_stream.hpp"
+#include "stream_room.hpp"
 
 namespace prun::cuda {
 
@@ -62,8 +61,6 @@ class CudaQueue {
   // Returns how many of the tried stretches of several works take each form.
   const std::map<Form, int>& forms() const { return forms_; }
 
-  static constexpr std::int64_t side_workspace_bytes = gemm_workspace;
-
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -76,23 +73,17 @@ class CudaQueue {
   // Takes the form that was found to be the fastest for works of these kinds.
   void choose_form(Stretch& stretch);
   std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);
-  void run_branched(Stretch& stretch, const std::vector<Branch>& branches, const std::vector<Work>& works);
   // Returns the seconds that one run takes, when several follow each other.
   double seconds(const Stretch& stretch);
   void load(Stretch& stretch);
   void try_once(const Stretch& stretch);
-  // Makes the second stream, and a workspace for the work there.
-  void make_side();
 
   std::string name_;
   Settings settings_;
-  const Driver& driver_;
-  PinnedRange done_memory_;
-  std::atomic<std::uint64_t>& done_;  // counts the commands that are done
-  Room room_;
-  Stream stream_ = nullptr, side_ = nullptr;
-  void* side_workspace_ = nullptr;
+  StreamRoom room_;
+  Stream stream_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
+  std::optional<SideStream> side_;             // made when a piece first has branches
   std::map<std::string, Form> known_;          // keyed by the kinds of the works
   std::set<std::string> tried_;                // holds kinds
   std::map<std::string, bool> kernels_alone_;  // keyed by the kind of a work
