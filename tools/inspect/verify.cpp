@@ -12,7 +12,7 @@
 #include "placement/coded_exchanges.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/tiers.hpp"
-#include "train/loop/run_report.hpp"
+#include "train/loop/non_finite.hpp"
 
 namespace prun {
 namespace {

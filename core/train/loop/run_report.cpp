@@ -1,11 +1,9 @@
 #include "train/loop/run_report.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 #include "plan/plan.hpp"
 #include "program/flops.hpp"
-#include "program/step.hpp"
 #include "train/loop/stop_signal.hpp"
 
 namespace prun {
@@ -59,14 +57,11 @@ void report_failure(Observers& observers, const Error& error) {
   observers.event(EventKind::failed, error.what());
 }
 
-std::vector<EvaluatedLoss> losses_of_sets(const Evaluation& evaluation) {
-  std::vector<EvaluatedLoss> list;
+void report_evaluation(Observers& observers, std::int64_t step, const Evaluation& evaluation,
+                       double seconds) {
+  std::vector<EvaluatedLoss> sets;
   for (const auto& [name, evaluated] : evaluation.sets)
-    list.push_back({name, evaluated.loss, evaluated.targets});
-  return list;
-}
-
-EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, double seconds) {
+    sets.push_back({name, evaluated.loss, evaluated.targets});
   EvaluationInfo info;
   info.step = step;
   info.loss = evaluation.whole.loss;
@@ -74,24 +69,16 @@ EvaluationInfo evaluation_info(std::int64_t step, const Evaluation& evaluation, 
   info.seconds = seconds;
   info.averaged = evaluation.averaged.has_value();
   info.averaged_loss = evaluation.averaged.value_or(0);
-  return info;
+  info.sets = {sets.data(), sets.size()};
+  observers.evaluation(info);
 }
 
-std::vector<EvaluatedLoss> losses_of(std::span<const LossGroups::Part> parts) {
-  std::vector<EvaluatedLoss> list;
-  for (const LossGroups::Part& part : parts) list.push_back({part.name, part.loss, part.targets});
-  return list;
-}
-
-std::vector<TallyInfo> tallies_of(const StepResult& result) {
-  std::vector<TallyInfo> list;
+StepReport::StepReport(const Trainer& trainer, const StepResult& result, const LossGroups& groups,
+                       double seconds)
+    : parts_(groups.parts(result.losses)) {
   for (const StepTally& tally : result.tallies)
-    list.push_back({tally.name, tally.layers, {tally.numbers.data(), tally.numbers.size()}});
-  return list;
-}
-
-StepInfo step_info(const Trainer& trainer, const StepResult& result, double seconds) {
-  StepInfo info;
+    tallies_.push_back({tally.name, tally.layers, {tally.numbers.data(), tally.numbers.size()}});
+  for (const LossGroups::Part& part : parts_) losses_.push_back({part.name, part.loss, part.targets});
   info.step = trainer.progress().step;
   info.loss = result.loss;
   info.grad_norm = result.grad_norm;
@@ -104,8 +91,9 @@ StepInfo step_info(const Trainer& trainer, const StepResult& result, double seco
   info.seconds = seconds;
   // Steps overlap, so one whose end the host saw late seems shorter than it was on the device.
   info.exposed_seconds = std::min(result.exposed_communication.value_or(-1), seconds);
+  info.tallies = {tallies_.data(), tallies_.size()};
+  info.losses = {losses_.data(), losses_.size()};
   read_meter(trainer.assembly(), info);
-  return info;
 }
 
 std::string other_batch_text(const Trainer& trainer) {
@@ -118,80 +106,11 @@ std::string stopped_text(const Trainer& trainer, const std::string& resume_comma
                         " --set run.resume=", trainer.folder().string());
 }
 
-namespace {
-
-// Names what a layer needed more of than there was.
-struct Beyond {
-  std::string layer, option;
-  double needed = 0, planned = 0;
-};
-
-std::optional<Beyond> most_beyond(const StepResult& result) {
-  std::optional<Beyond> most;
-  for (const StepTally& tally : result.tallies)
-    for (std::int64_t layer = 0; tally.bounds && layer < tally.layers; ++layer) {
-      const double* const numbers = tally.numbers.data() + 2 * layer;
-      if (numbers[0] <= numbers[1] || (most && most->needed >= numbers[0])) continue;
-      const std::size_t dot = tally.name.rfind('.');
-      most = {tally.name.substr(0, dot) + "." + std::to_string(layer), tally.name.substr(dot + 1), numbers[0],
-              numbers[1]};
-    }
-  return most;
-}
-
-// Rounds up to two digits behind the point, so that what is shown suffices.
-double enough(double needed) { return std::ceil(needed * 100 * (1 - 1e-12)) / 100; }
-
-}  // namespace
-
-std::string beyond_text(std::int64_t step, const StepResult& result) {
-  const std::optional<Beyond> most = result.kept ? std::nullopt : most_beyond(result);
-  if (!most) return "";
-  return detail::concat("step ", step, ": ", most->layer, " needs ", most->option, " = ",
-                        enough(most->needed), ", and ", std::floor(most->planned * 100) / 100,
-                        " was planned for");
-}
-
-std::string non_finite_text(std::int64_t step, const StepResult& result) {
-  if (std::string beyond = beyond_text(step, result); !beyond.empty()) return beyond;
-  return detail::concat("step ", step, ": ", std::isfinite(result.loss) ? "" : "the loss is not finite; ",
-                        result.non_finite.empty()
-                            ? "no gradient is non-finite by itself"
-                            : "the gradient of '" + result.non_finite + "' is not finite");
-}
-
-std::string scale_text(double before, double next) {
-  if (before == 0) return "";
-  const auto power = [](double scale) { return detail::concat("2^", std::ilogb(scale)); };
-  if (before == next) return "; the loss scale stays at " + power(before);
-  return "; the loss scale falls from " + power(before) + " to " + power(next);
-}
-
-void throw_scale_spent(const std::string& what, double scale) {
-  throw_error(ErrorCode::diverged, what, "; nothing was updated, and the loss scale is 2^", std::ilogb(scale),
-              " already, the least that loss_scale.least allows. Lower optimizer.lr, look at what the model "
-              "computes, or take loss_scale.rule = \"megatron\", which goes on there");
-}
-
-namespace {
-
-const char* updated_text(const Program& program) {
-  return updates_before_norm(program)
-             ? "; parameters are partly updated, since updates do not wait for the norm where nothing "
-               "is clipped, and are not saved"
-             : "; nothing was updated";
-}
-
-}  // namespace
-
-void throw_diverged(const Program& program, const std::string& what) {
-  throw_error(ErrorCode::diverged, what, updated_text(program),
-              ". Lower optimizer.lr, set optimizer.clip, or run.on_nonfinite = \"skip\"");
-}
-
-void throw_beyond(const Program& program, const std::string& what) {
-  throw_error(ErrorCode::diverged, what, updated_text(program),
-              ". Plan for as much, or set run.on_nonfinite = \"skip\"");
+std::string ended_early_text(const Trainer& trainer, const BestCheckpoint& best) {
+  return detail::concat(
+      "the run ends at step ", trainer.progress().step, ": the validation loss was lowest at step ",
+      best.step, " (", best.loss, "), and eval.patience allows for ",
+      trainer.assembly().recipe().integer("eval.patience"), " evaluations without a lower one");
 }
 
 }  // namespace prun

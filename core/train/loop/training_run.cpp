@@ -12,7 +12,9 @@
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/best_so_far.hpp"
+#include "train/loop/non_finite.hpp"
 #include "train/loop/observers.hpp"
+#include "train/loop/reported_saves.hpp"
 #include "train/loop/run_report.hpp"
 #include "train/loop/run_schedule.hpp"
 #include "train/loop/stop_signal.hpp"
@@ -27,6 +29,7 @@ class Run {
         recipe_(assembly.recipe()),
         observers_(recipe_, plugins, assembly.rank()),
         trainer_(assembly, plugins, std::move(membership)),
+        saves_(trainer_, observers_, [this](const std::filesystem::path& path) { keep_if_best(path); }),
         plugins_(plugins),
         resume_command_(resume_command),
         schedule_(recipe_, alone()),
@@ -58,20 +61,19 @@ class Run {
       // Steps that already run are finished, here as on the other ranks.
       while ((wishes.stop || wishes.save) && trainer_.running() > 0) wishes.stop |= finish_step().stop;
       if (wishes.stop) return stopped();
-      if (schedule_.compares_after(trainer_.progress().step)) compare();
-      if (schedule_.evaluates_after(trainer_.progress().step)) evaluate();
-      if (wishes.save || schedule_.saves_after(trainer_.progress().step) ||
-          best_->keeps(trainer_.progress().step))
-        save();
+      const std::int64_t step = trainer_.progress().step;
+      if (schedule_.compares_after(step)) compare();
+      if (schedule_.evaluates_after(step)) evaluate();
+      if (wishes.save || schedule_.saves_after(step) || best_->keeps(step)) save();
       if (best_->is_over()) {
-        observers_.event(EventKind::note, ended_early_text());
+        observers_.event(EventKind::note, ended_early_text(trainer_, *best_->best()));
         break;
       }
     }
     if (schedule_.evaluates() && evaluated_ != trainer_.progress().step) evaluate();
-    if (saves(recipe_) && begun_ != trainer_.progress().step) save();
-    finish_save();
-    observers_.finish(trainer_.memory_of_ranks(), save_time_.take());
+    if (saves(recipe_) && saves_.begun() != trainer_.progress().step) save();
+    saves_.finish();
+    observers_.finish(trainer_.memory_of_ranks(), saves_.take_seconds());
     observers_.raise_failure();
     return 0;
   }
@@ -83,12 +85,12 @@ class Run {
     save_timer_.restart();
     if (assembly_.rank() == 0) claim_folder();
     trainer_.make_room_for_saves();
-    if (saves(recipe_)) in_folder([&] { trainer_.try_save(); });
+    if (saves(recipe_)) saves_.try_out();
   }
 
   void claim_folder() {
     trainer_.claim_folder();
-    folder_.emplace(trainer_.folder());
+    saves_.watch_folder();
     put_text_file(trainer_.folder() / "recipe.toml", recipe_.resolved_toml());
     put_text_file(trainer_.folder() / "plugins.json", plugin_record(plugins_) + "\n");
     report_start(observers_, trainer_);
@@ -125,21 +127,16 @@ class Run {
     const StepResult result = trainer_.finish();
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> took = now - std::exchange(last_, now);
-    StepInfo info = step_info(trainer_, result, took.count());
-    const std::vector<TallyInfo> tallies = tallies_of(result);
-    info.tallies = {tallies.data(), tallies.size()};
-    const std::vector<LossGroups::Part> parts = groups_.parts(result.losses);
-    const std::vector<EvaluatedLoss> losses = losses_of(parts);
-    info.losses = {losses.data(), losses.size()};
-    info.elapsed = std::chrono::duration<double>(now - begin_).count();
-    info.save_seconds = save_time_.take();
-    info.compare_seconds = compare_time_.take();
-    observers_.step(info);
+    StepReport report(trainer_, result, groups_, took.count());
+    report.info.elapsed = std::chrono::duration<double>(now - begin_).count();
+    report.info.save_seconds = saves_.take_seconds();
+    report.info.compare_seconds = compare_time_.take();
+    observers_.step(report.info);
     if (trainer_.global() != result.sequences && trainer_.progress().step < schedule_.steps())
       observers_.event(EventKind::note, other_batch_text(trainer_));
-    if (const std::string said = flushed_.text(info.step, result.tallies); !said.empty())
+    if (const std::string said = flushed_.text(report.info.step, result.tallies); !said.empty())
       observers_.event(EventKind::warning, said);
-    in_folder([&] { report_saved(); });
+    saves_.report();
     if (!result.kept) non_finite(result);
     return {result.stop || (alone() && wants_to_stop()), result.save};
   }
@@ -156,11 +153,8 @@ class Run {
       return;
     }
     observers_.event(EventKind::failed, what);
-    finish_save();
-    if (result.scale_spent) throw_scale_spent(what, result.loss_scale);
-    const Program& program = trainer_.assembly().program();
-    if (!beyond_text(trainer_.progress().step, result).empty()) throw_beyond(program, what);
-    throw_diverged(program, what);
+    saves_.finish();
+    throw_non_finite(trainer_.assembly().program(), trainer_.progress().step, result);
   }
 
   void compare() {
@@ -172,7 +166,7 @@ class Run {
       } catch (const Error& error) {
         if (error.code() == ErrorCode::diverged) {
           observers_.event(EventKind::failed, error.what());
-          finish_save();  // saves what was the same on all ranks
+          saves_.finish();  // saves what was the same on all ranks
         }
         throw;
       }
@@ -180,70 +174,31 @@ class Run {
   }
 
   void evaluate() {
-    if (trainer_.evaluates_averages()) finish_save();  // which reads what averages change places with
+    if (trainer_.evaluates_averages()) saves_.finish();  // which reads what averages change places with
     const Clock::time_point begin = Clock::now();
     const Evaluation evaluation = trainer_.evaluate();
     evaluated_ = trainer_.progress().step;
     const std::chrono::duration<double> took = Clock::now() - begin;
-    const std::vector<EvaluatedLoss> sets = losses_of_sets(evaluation);
-    EvaluationInfo info = evaluation_info(evaluated_, evaluation, took.count());
-    info.sets = {sets.data(), sets.size()};
-    observers_.evaluation(info);
+    report_evaluation(observers_, evaluated_, evaluation, took.count());
     best_->take(evaluated_, evaluation.whole.loss);
-  }
-
-  std::string ended_early_text() const {
-    return detail::concat("the run ends at step ", trainer_.progress().step,
-                          ": the validation loss was lowest at step ", best_->best()->step, " (",
-                          best_->best()->loss, "), and eval.patience allows for ",
-                          recipe_.integer("eval.patience"), " evaluations without a lower one");
   }
 
   void save() {
     compare();
-    save_time_.count([&] {
-      if (folder_) folder_->check();
-      in_folder([&] { trainer_.begin_save(); });
-      begun_ = trainer_.progress().step;
-      save_timer_.restart();
-    });
+    saves_.begin();
+    save_timer_.restart();
   }
 
-  void finish_save() {
-    if (begun_ < 0) return;
-    save_time_.count([&] {
-      in_folder([&] {
-        trainer_.finish_save();
-        report_saved();
-      });
-    });
-  }
-
-  void report_saved() {
-    const auto path = trainer_.saved();
-    if (!path) return;
-    observers_.event(EventKind::saved, path->string());
-    if (const auto step = step_of(*path); step && best_->keeps(*step))
+  void keep_if_best(const std::filesystem::path& checkpoint) {
+    if (const auto step = step_of(checkpoint); step && best_->keeps(*step))
       set_best(trainer_.folder(), *best_->best());
-  }
-
-  // Runs body, and ends the run if its folder is gone: without it a save goes nowhere, or into another one of
-  // that name.
-  template <class Body>
-  void in_folder(Body&& body) {
-    try {
-      body();
-    } catch (const Error&) {
-      if (folder_) folder_->check();
-      throw;
-    }
   }
 
   int stopped() {
     save();
-    finish_save();
+    saves_.finish();
     observers_.event(EventKind::stopped, stopped_text(trainer_, resume_command_));
-    observers_.finish(trainer_.memory_of_ranks(), save_time_.take());
+    observers_.finish(trainer_.memory_of_ranks(), saves_.take_seconds());
     observers_.raise_failure();
     // Another rank may have had the signal first.
     return 128 + (stop_->received() != 0 ? stop_->received() : SIGTERM);
@@ -253,19 +208,18 @@ class Run {
   const Recipe& recipe_;
   Observers observers_;  // get what plugins log while the trainer is made
   Trainer trainer_;
+  ReportedSaves saves_;
   std::optional<StopSignal> stop_;  // set once all ranks have met
   PluginHost& plugins_;
   std::string resume_command_;
   const RunSchedule schedule_;
   const LossGroups groups_;  // groups of targets with losses of their own
   FlushedWarning flushed_;
-  SaveTimer save_timer_;                 // the first rank's timer decides for all
-  std::int64_t compared_ = -1;           // step of the last comparison of ranks
-  std::int64_t evaluated_ = -1;          // step of the last evaluation
-  std::int64_t begun_ = -1;              // step of the last save
-  std::optional<FolderInPlace> folder_;  // set on the first rank
-  Clock::time_point begin_, last_;       // begin of the run; time from which the step to finish next counts
-  StandStillTime save_time_, compare_time_;
+  SaveTimer save_timer_;            // the first rank's timer decides for all
+  std::int64_t compared_ = -1;      // step of the last comparison of ranks
+  std::int64_t evaluated_ = -1;     // step of the last evaluation
+  Clock::time_point begin_, last_;  // begin of the run; time from which the step to finish next counts
+  StandStillTime compare_time_;
   std::optional<BestSoFar> best_;  // set once the folder is the run's
 };
 
