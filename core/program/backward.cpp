@@ -10,13 +10,87 @@
 namespace prun {
 namespace {
 
+// Marks the results of an op that reads a wanted value.
+void mark_results(const Program& program, const Op& op, std::set<Id>& wanted) {
+  bool flows = false;
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    flows |= op.operands[i] != none && op.access(i) == Access::read && wanted.count(op.operands[i]);
+  for (std::size_t i = 0; flows && i < op.operands.size(); ++i)
+    if (op.operands[i] != none && op.access(i) == Access::write &&
+        is_float(program.value(op.operands[i]).dtype))
+      wanted.insert(op.operands[i]);
+}
+
+// Returns every value of a segment whose gradient is needed: those that a trained parameter or the incoming
+// value flows into.
+std::set<Id> wanted_values(const Program& program, Id segment) {
+  std::set<Id> wanted;
+  for (Id id : program.parameters())
+    if (!program.value(id).frozen) wanted.insert(id);
+  if (program.segment(segment).incoming != none) wanted.insert(program.segment(segment).incoming);
+  for (const CarriedValue& carried : program.carried())
+    if (carried.gradient != none && program.value(carried.value).segment < segment)
+      wanted.insert(carried.value);
+  for (Id id : program.segment(segment).ops(FunctionKind::forward))
+    mark_results(program, program.op(id), wanted);
+  return wanted;
+}
+
+// Returns the accumulator of a parameter's gradient, which is made where there is none yet.
+Id accumulator_of(Program& program, Id parameter) {
+  if (program.value(parameter).gradient == none) {
+    Value gradient;
+    gradient.name = program.value(parameter).name + ".gradient";
+    gradient.role = Role::gradient;
+    gradient.dtype = program.precision().gradient;
+    gradient.dims = program.value(parameter).dims;
+    gradient.part = program.value(parameter).part;
+    gradient.segment = program.value(parameter).segment;
+    const Id created = program.add_value(std::move(gradient));
+    program.value(parameter).gradient = created;
+  }
+  return program.value(parameter).gradient;
+}
+
+// Collects the gradients that values of a segment get, and sums them in the order of arrival.
+class GradientSums {
+ public:
+  GradientSums(Program& program, Id segment) : program_(program), segment_(segment) {}
+
+  void add(Id value, Id gradient) { arrived_[value].push_back(gradient); }
+  bool has(Id value) const { return arrived_.count(value) != 0; }
+
+  // Returns the sum of what has arrived so far, or none.
+  Id total(Id value) {
+    const auto found = arrived_.find(value);
+    if (found == arrived_.end()) return none;
+    std::vector<Id>& parts = found->second;
+    while (parts.size() > 1) {
+      const Id pair[] = {parts[0], parts[1]};
+      const Id sum =
+          program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "add", pair, {}, none)[0];
+      parts.erase(parts.begin());
+      parts[0] = sum;
+    }
+    return parts[0];
+  }
+
+ private:
+  Program& program_;
+  Id segment_;
+  std::map<Id, std::vector<Id>> arrived_;
+};
+
 // Differentiates one segment; it is also the context behind GradientApi.
 class SegmentBackward {
  public:
-  SegmentBackward(Program& program, Id segment) : program_(program), segment_(segment) {}
+  SegmentBackward(Program& program, Id segment)
+      : program_(program),
+        segment_(segment),
+        wanted_(wanted_values(program, segment)),
+        sums_(program, segment) {}
 
   void run() {
-    find_wanted();
     seed();
     seed_carried();
     const std::vector<Id> forward = program_.segment(segment_).ops(FunctionKind::forward);
@@ -26,31 +100,18 @@ class SegmentBackward {
 
   Id operand(int i) const { return program_.op(current_).operands[static_cast<std::size_t>(i)]; }
 
-  // Sums the gradients that have arrived so far, in the order of arrival.
   Id arrived(int i) {
     const Id value = operand(i);
-    return value == none ? none : total(value);
+    return value == none ? none : sums_.total(value);
   }
 
   bool wanted(int i) const { return operand(i) != none && wanted_.count(operand(i)) != 0; }
 
-  Id accumulator(int i) { return accumulator_of(operand(i)); }
-
-  Id accumulator_of(Id id) {
+  Id accumulator(int i) {
+    const Id id = operand(i);
     require(id != none && program_.value(id).role == Role::parameter, "op '", program_.op(current_).kind(),
             "' adds into the gradient of a value that is no parameter");
-    if (program_.value(id).gradient == none) {
-      Value gradient;
-      gradient.name = program_.value(id).name + ".gradient";
-      gradient.role = Role::gradient;
-      gradient.dtype = program_.precision().gradient;
-      gradient.dims = program_.value(id).dims;
-      gradient.part = program_.value(id).part;
-      gradient.segment = program_.value(id).segment;
-      const Id created = program_.add_value(std::move(gradient));
-      program_.value(id).gradient = created;
-    }
-    return program_.value(id).gradient;
+    return accumulator_of(program_, id);
   }
 
   // Emits an op; `operands` end with the values of fresh() since the last emit(): their shapes are inferred
@@ -81,7 +142,7 @@ class SegmentBackward {
                   "': its gradient gives one for operand ", i, ", and there are ",
                   program_.op(current_).operands.size(), ", from 0 on");
     if (const auto known = resolved_.find(gradient); known != resolved_.end()) gradient = known->second;
-    if (operand(i) != none && gradient != none) contributions_[operand(i)].push_back(gradient);
+    if (operand(i) != none && gradient != none) sums_.add(operand(i), gradient);
   }
 
   void bind(int i, Id value) {
@@ -93,28 +154,6 @@ class SegmentBackward {
   double attr(std::string_view name) const { return program_.attr(current_, name); }
 
  private:
-  // Finds every value whose gradient is needed: those that a trained parameter or the incoming value flows
-  // into.
-  void find_wanted() {
-    for (Id id : program_.parameters())
-      if (!program_.value(id).frozen) wanted_.insert(id);
-    if (program_.segment(segment_).incoming != none) wanted_.insert(program_.segment(segment_).incoming);
-    for (const CarriedValue& carried : program_.carried())
-      if (carried.gradient != none && program_.value(carried.value).segment < segment_)
-        wanted_.insert(carried.value);
-    for (Id id : program_.segment(segment_).ops(FunctionKind::forward)) mark_results(program_.op(id));
-  }
-
-  void mark_results(const Op& op) {
-    bool flows = false;
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      flows |= op.operands[i] != none && op.access(i) == Access::read && wanted_.count(op.operands[i]);
-    for (std::size_t i = 0; flows && i < op.operands.size(); ++i)
-      if (op.operands[i] != none && op.access(i) == Access::write &&
-          is_float(program_.value(op.operands[i]).dtype))
-        wanted_.insert(op.operands[i]);
-  }
-
   // The next segment writes this gradient, even where nothing of this segment is trained.
   void seed() {
     const Id out = program_.segment(segment_).outgoing;
@@ -123,14 +162,14 @@ class SegmentBackward {
     gradient.name = "out.gradient";
     const Id id = program_.add_value(std::move(gradient));
     program_.segment(segment_).outgoing_gradient = id;
-    if (wanted_.count(out)) contributions_[out].push_back(id);
+    if (wanted_.count(out)) sums_.add(out, id);
   }
 
   // The sum of the gradients from the segments behind comes first.
   void seed_carried() {
     for (const CarriedValue& carried : program_.carried())
       if (program_.value(carried.value).segment == segment_ && wanted_.count(carried.value) != 0)
-        contributions_[carried.value].push_back(carried.gradient);
+        sums_.add(carried.value, carried.gradient);
   }
 
   void visit(Id id) {
@@ -138,7 +177,7 @@ class SegmentBackward {
     const Op op = program_.op(id);
     bool reached = op.def->effect == Effect::update;
     for (std::size_t i = 0; i < op.operands.size(); ++i)
-      reached |= op.access(i) == Access::write && contributions_.count(op.operands[i]) != 0;
+      reached |= op.access(i) == Access::write && sums_.has(op.operands[i]);
     bool needed = false;
     for (std::size_t i = 0; i < op.operands.size(); ++i)
       needed |= op.access(i) == Access::read && op.operands[i] != none && wanted_.count(op.operands[i]);
@@ -149,27 +188,13 @@ class SegmentBackward {
     raise(op.def->gradient(&api()));
   }
 
-  Id total(Id value) {
-    const auto found = contributions_.find(value);
-    if (found == contributions_.end()) return none;
-    std::vector<Id>& parts = found->second;
-    while (parts.size() > 1) {
-      const Id pair[] = {parts[0], parts[1]};
-      const Id sum =
-          program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "add", pair, {}, none)[0];
-      parts.erase(parts.begin());
-      parts[0] = sum;
-    }
-    return parts[0];
-  }
-
   // Adds the gradient of a parameter that an op uses as it is (added, scaled, ...), a plain value, into the
   // parameter's accumulator.
   void accumulate_plain_uses() {
     for (Id id : program_.parameters())
-      if (const Id gradient = contributions_.count(id) ? total(id) : none; gradient != none)
+      if (const Id gradient = sums_.total(id); gradient != none)
         program_.add_op(segment_, FunctionKind::backward, Part::weight, "accumulate",
-                        {gradient, accumulator_of(id)}, {});
+                        {gradient, accumulator_of(program_, id)}, {});
   }
 
   // Adds to the gradient for the earlier segment that carries the value: in a schedule's backward of inputs,
@@ -177,9 +202,9 @@ class SegmentBackward {
   void add_to_carried() {
     const std::vector<CarriedValue> all = program_.carried();
     for (const CarriedValue& carried : all)
-      if (program_.value(carried.value).segment < segment_ && contributions_.count(carried.value) != 0)
+      if (program_.value(carried.value).segment < segment_ && sums_.has(carried.value))
         program_.add_op(segment_, FunctionKind::backward, Part::input, "accumulate",
-                        {total(carried.value), carried.gradient}, {});
+                        {sums_.total(carried.value), carried.gradient}, {});
   }
 
   // The gradient of the segment's input goes to the segment before; it needs a value of its own.
@@ -188,7 +213,7 @@ class SegmentBackward {
     add_to_carried();
     SegmentData& segment = program_.segment(segment_);
     if (segment.incoming == none) return;
-    Id gradient = total(segment.incoming);
+    Id gradient = sums_.total(segment.incoming);
     if (gradient == none)
       throw_error(ErrorCode::bad_input, "segment '", segment.name, "' takes a value in but never uses it");
     if (gradient == segment.outgoing_gradient) {
@@ -227,17 +252,13 @@ class SegmentBackward {
   Program& program_;
   Id segment_;
   Id current_ = none;
-  std::set<Id> wanted_;
-  std::map<Id, std::vector<Id>> contributions_;
+  const std::set<Id> wanted_;
+  GradientSums sums_;
   std::map<Id, Id> resolved_;
   std::vector<Id> fresh_;
   Id next_fresh_ = none - 1;
   GradientApi api_{};
 };
-
-}  // namespace
-
-namespace {
 
 // Adds a gradient to each carried value that can have one.
 void add_carried_gradients(Program& program) {

@@ -8,21 +8,11 @@
 #include "simulate/carriers.hpp"
 #include "simulate/channels.hpp"
 #include "simulate/deadlock.hpp"
+#include "simulate/lane_clocks.hpp"
 #include "simulate/lanes.hpp"
 
 namespace prun {
 namespace {
-
-// Holds a lane's call under way, and when those before it ended.
-struct LaneClock {
-  double begin = 0, now = 0;
-  bool begun = false;
-  bool moving = false, moved = false;  // whether its bytes beside others are under way, or over
-  bool enqueued = false;               // whether a call's exchanges are started together, on the device
-  std::vector<double> ended;           // ends by ticket
-  Numbered<double> saved;              // by position: the time before which a save lets no call begin; empty
-                                       // without a save
-};
 
 // Returns how many steps run at a time: steps that overlap need at least as many as are at work.
 std::int64_t running_of(const RankClasses& ranks, const SimulateOptions& options) {
@@ -41,8 +31,7 @@ class Simulator {
         options_(options),
         ranks_(ranks),
         lanes_(ranks_, options.steps),
-        running_(running_of(ranks_, options)),
-        clocks_(lanes_.count()),
+        clocks_(lanes_, running_of(ranks_, options)),
         exchanging_(ranks_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
         costs_(prices, overheads_.call, options.cores_of),
@@ -95,32 +84,17 @@ class Simulator {
     if (moved) lanes_.wake_rank(lane.rank);
   }
 
-  // Returns when the host lets a step begin, or nothing yet.
-  std::optional<double> started(const Lane& lane) const {
-    if (lane.step() < running_) return 0;
-    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // counts steps
-    double latest = 0;
-    for (std::size_t q = 0; q < lanes_.rank_of(lane).plan->queues.size(); ++q) {
-      const std::size_t number = lanes_.of(lane.rank, static_cast<std::int32_t>(q));
-      const std::size_t calls = lanes_[number].calls_until(done);
-      if (calls == 0) continue;
-      if (lanes_[number].ended < calls) return {};
-      latest = std::max(latest, clocks_[number].ended[calls - 1]);
-    }
-    return latest;
-  }
-
   // Says whether all that the next call waits for is done; then its waits are over.
   bool begin_call(Lane& lane, LaneClock& clock) {
     if (clock.begun) return true;
-    const std::optional<double> start = started(lane);
+    const std::optional<double> start = clocks_.started(lane);
     if (!start) return false;
     const Call& call = lane.call();
     for (const Wait& wait : call.waits)
       if (!lanes_.is_over(lane, wait)) return false;
     double now = std::max(*start, clock.now);
     for (const Wait& wait : call.waits) {
-      const double done = end_of(lane, wait);
+      const double done = clocks_.end_of(lane, wait);
       if (done <= now) continue;
       const double resumed = done + overheads_.handoff;
       events_of(lane).push_back({lane.queue, call.position, wait.queue, lane.step(), now, resumed});
@@ -134,14 +108,6 @@ class Simulator {
     }
     clock.begin = clock.now = now;
     return clock.begun = true;
-  }
-
-  // Returns when a wait was over, which it is.
-  double end_of(const Lane& lane, const Wait& wait) const {
-    const std::int64_t step = lane.step() - wait.steps_ago;
-    if (step < 0) return 0;
-    const std::size_t other = lanes_.of(lane.rank, wait.queue);
-    return clocks_[other].ended[lanes_[other].ticket(step, wait.call)];
   }
 
   bool run_call(Lane& lane, LaneClock& clock, std::size_t number) {
@@ -208,11 +174,7 @@ class Simulator {
   }
 
   void finish() {
-    Numbered<double> ends(lanes_.rounds(), 0.0);
-    for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
-      if (const std::size_t calls = lanes_[lane].calls.size(); calls > 0)
-        for (std::size_t step = 0; step < ends.size(); ++step)
-          ends[step] = std::max(ends[step], clocks_[lane].ended[(step + 1) * calls - 1]);
+    const Numbered<double> ends = clocks_.ends_of_rounds();
     result_.all_seconds = ends.back();
     const auto last = static_cast<std::size_t>(options_.steps) - 1;
     result_.step_seconds = ends[last] - (last > 0 ? ends[last - 1] : 0);
@@ -241,8 +203,7 @@ class Simulator {
   const SimulateOptions& options_;
   const RankClasses ranks_;
   Lanes lanes_;
-  const std::int64_t running_;     // number of steps at a time
-  std::vector<LaneClock> clocks_;  // clocks by lane
+  LaneClocks clocks_;
   std::vector<std::vector<std::pair<double, double>>>
       exchanging_;  // by class: intervals of exchanges on the device
   Channels channels_;
