@@ -25,7 +25,7 @@ const std::map<std::string, std::string> exempt = {
     {"convert", "what the options of other programs are called here"},
     {"ops/optimizer.cpp", "the ops of that name"},
     {"conform/scaffold_templates.cpp", "what is written for an author"},
-    {"conform/scaffold_machines.cpp", "what is written for an author"},
+    {"conform/scaffold_tier.cpp", "what is written for an author"},
     {"init/first_recipe.cpp", "the recipe that prun init writes"},
     {"init/first_recipe.hpp", "the recipe that prun init writes"},
     {"init/init_verb.cpp", "what prun init asks and takes"},

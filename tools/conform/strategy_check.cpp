@@ -23,7 +23,7 @@ std::string axis_of(const PluginNote& note, const std::string& given) {
   return one ? *one : std::get<std::vector<std::string>>(axis->default_value).front();
 }
 
-std::string strategy(const std::string& name, const std::string& axis) {
+std::string strategy_text(const std::string& name, const std::string& axis) {
   return "[[strategy]]\nplugin = \"" + name + "\"\n" + (axis.empty() ? "" : "axis = \"" + axis + "\"\n");
 }
 
@@ -40,10 +40,10 @@ std::string layout_of(const PluginNote& note, const std::string& given, bool wit
   const bool own_axis = !axis.empty() && axis != "dp";
   std::string text =
       "[mesh]\n" + (own_axis ? axis + " = 2\n" : std::string()) + (!own_axis || with_zero ? "dp = 2\n" : "");
-  if (note.name != "data" && !splits_batch && (!own_axis || with_zero)) text += strategy("data", "dp");
-  if (own_axis && splits_batch && with_zero) text += strategy("data", "dp");
-  text += strategy(note.name, "") + given + "\n";
-  if (with_zero) text += strategy("zero", "dp");
+  if (note.name != "data" && !splits_batch && (!own_axis || with_zero)) text += strategy_text("data", "dp");
+  if (own_axis && splits_batch && with_zero) text += strategy_text("data", "dp");
+  text += strategy_text(note.name, "") + given + "\n";
+  if (with_zero) text += strategy_text("zero", "dp");
   return text;
 }
 

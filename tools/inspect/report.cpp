@@ -1,15 +1,14 @@
+// Reports the plan to people.
 #include "inspect/report.hpp"
 
 #include "base/format.hpp"
-#include "base/json.hpp"
-#include "base/sha256.hpp"
 #include "base/text.hpp"
 #include "inspect/assumed.hpp"
 #include "inspect/dealt_report.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/pipeline_report.hpp"
+#include "inspect/plan_facts.hpp"
 #include "inspect/purposes.hpp"
-#include "program/flops.hpp"
 #include "program/fp8_products.hpp"
 #include "program/recompute.hpp"
 #include "program/saved_codes.hpp"
@@ -28,17 +27,9 @@ std::string count_text(double count) {
   return format(unit ? "%.2f%s" : "%.0f%s", count, units[unit]);
 }
 
-double step_flops(const Assembly& assembly) {
-  return model_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
-}
-
 // Says whether there is anything to report about it.
 bool recomputes(const Assembly& assembly) {
   return chooses_recompute(assembly.unlowered()) || recomputed_text(assembly.unlowered()) != "nothing";
-}
-
-double again_flops(const Assembly& assembly) {
-  return recomputed_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);
 }
 
 // Returns a text such as "gelu, layernorm in block, 1.20 G FLOPs a step".
@@ -83,22 +74,6 @@ std::string grid_text(const Mesh& mesh) {
   return text;
 }
 
-template <class Body>
-void each_traffic(const Assembly& assembly, const Forecast& forecast, Body&& body) {
-  const std::vector<QueueInfo>& queues = assembly.plan().queues;
-  for (std::size_t q = 0; q < forecast.sent.size(); ++q)
-    if (queues[q].communicates())
-      body(queues[q], assembly.mesh().name(queues[q].axis), static_cast<double>(forecast.sent[q]));
-}
-
-// Returns what each rank of a pipeline needs, since its stages differ.
-std::vector<std::int64_t> memory_of_stages(const Assembly& assembly) {
-  std::vector<std::int64_t> all;
-  for (int rank : assembly.mesh().group(assembly.rank(), assembly.pipeline()->axis))
-    all.push_back(assembly.plan_of(rank).layout.bytes_in_memory());
-  return all;
-}
-
 // Says which values of all layers are kept in codes instead of as they are, on one rank and for one
 // microbatch.
 std::string saved_text(const Assembly& assembly) {
@@ -110,8 +85,7 @@ std::string saved_text(const Assembly& assembly) {
     if (saved.values == 0) continue;
     text += format("%s%lld of %s (%s a layer instead of %s)", text.empty() ? "" : "; ",
                    static_cast<long long>(saved.values), program.segment(id).name.c_str(),
-                   size_text(static_cast<double>(saved.bytes)).c_str(),
-                   size_text(static_cast<double>(saved.bytes_before)).c_str());
+                   size_text(saved.bytes).c_str(), size_text(saved.bytes_before).c_str());
   }
   return "saved       in codes: " + (text.empty() ? "nothing" : text) + "\n";
 }
@@ -126,7 +100,7 @@ std::string weight_codes_text(const Assembly& assembly) {
     if (codes.products == 0) continue;
     text += format("%s%lld of %lld products of %s (%s a layer)", text.empty() ? "" : "; ",
                    static_cast<long long>(codes.of_codes), static_cast<long long>(codes.products),
-                   program.segment(id).name.c_str(), size_text(static_cast<double>(codes.bytes)).c_str());
+                   program.segment(id).name.c_str(), size_text(codes.bytes).c_str());
   }
   return "weights     as codes for a step: " + text + "\n";
 }
@@ -135,8 +109,7 @@ std::string stages_text(const Assembly& assembly) {
   if (!assembly.pipeline()) return "";
   const std::string& axis = assembly.mesh().name(assembly.pipeline()->axis);
   std::string text = detail::concat("stages      memory by coordinate of ", axis, ":");
-  for (const std::int64_t bytes : memory_of_stages(assembly))
-    text += " " + size_text(static_cast<double>(bytes));
+  for (const std::int64_t bytes : memory_of_stages(assembly)) text += " " + size_text(bytes);
   return text + "\n";
 }
 
@@ -161,32 +134,8 @@ std::string ranges_text(const Plan& plan) {
   for (const Layout::Range& range : plan.layout.ranges)
     if (range.bytes() > 0)
       text += format("  %-32s %12s\n", ("in " + place_text(range.place)).c_str(),
-                     size_text(static_cast<double>(range.bytes())).c_str());
+                     size_text(range.bytes()).c_str());
   return text;
-}
-
-void write_purposes(JsonWriter& json, const std::vector<PurposeBytes>& purposes) {
-  json.name("memory").begin_object();
-  for (const PurposeBytes& purpose : purposes) json.member(purpose.name, purpose.all());
-  json.end_object();
-}
-
-void write_purposes_in(JsonWriter& json, const std::vector<PurposeBytes>& purposes, std::size_t range) {
-  json.name("memory").begin_object();
-  for (const PurposeBytes& purpose : purposes) json.member(purpose.name, purpose.by_range[range]);
-  json.end_object();
-}
-
-void write_ranges(JsonWriter& json, const Plan& plan, const std::vector<PurposeBytes>& purposes) {
-  json.name("ranges").begin_array();
-  for (std::size_t r = 0; r < plan.layout.ranges.size(); ++r) {
-    const Layout::Range& range = plan.layout.ranges[r];
-    json.begin_object().member("device", range.place.device).member("space", name_of(range.place.space));
-    json.member("begin", range.begin).member("bytes", range.bytes());
-    write_purposes_in(json, purposes, r);
-    json.end_object();
-  }
-  json.end_array();
 }
 
 // Returns "40 % in device memory, 60 % in pinned host memory" for tensors that have their home in several
@@ -207,13 +156,9 @@ std::string purposes_text(const Program& program, const Plan& plan) {
   std::string text;
   for (const PurposeBytes& purpose : bytes_by_purpose(program, plan))
     if (const std::int64_t bytes = purpose.all(); bytes != 0)
-      text += format("  %-20s %12s", purpose.name.c_str(), size_text(static_cast<double>(bytes)).c_str()) +
+      text += format("  %-20s %12s", purpose.name.c_str(), size_text(bytes).c_str()) +
               shares_text(plan.layout, purpose) + "\n";
   return text;
-}
-
-double tokens_per_second(const Assembly& assembly, const Simulation& simulation) {
-  return static_cast<double>(assembly.batch().tokens()) / simulation.step_seconds;
 }
 
 std::string seconds_text(double seconds) { return format(seconds < 10 ? "%.2f s" : "%.0f s", seconds); }
@@ -222,7 +167,7 @@ std::string seconds_text(double seconds) { return format(seconds < 10 ? "%.2f s"
 std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   const ProcessNeed& need = assembly.process_need();
   if (need.saved_bytes == 0) return "";
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   std::string text = "saves       " + size(need.saved_bytes) + " of a rank, through " +
                      size(need.save_bytes) + " of its process\n";
   if (!forecast.save) return text;
@@ -232,6 +177,8 @@ std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   if (save.delay)
     return text + "it holds training up for " + seconds_text(*save.delay) +
            (save.of_drives ? ", as if it went to the drives that state lies on\n" : "\n");
+          size_text(*assembly.recipe().bytes("run.save_rate")) + "/s (run.save_rate); ";
+  if (save.delay) return text + "it holds training up for " + seconds_text(*save.delay) + "\n";
   return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
 }
 
@@ -256,19 +203,6 @@ std::string ramp_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
-void write_ramp(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
-  if (forecast.ramp.empty()) return;
-  json.name("ramp").begin_array();
-  for (const auto& [stretch, seconds] : forecast.ramp) {
-    const BatchArithmetic batch = assembly.batch().with_global(stretch.global);
-    json.begin_object().member("first_step", stretch.first_step).member("global", batch.global);
-    json.member("accumulate", batch.accumulate).member("tokens", batch.tokens());
-    if (seconds) json.member("step_seconds", *seconds);
-    json.end_object();
-  }
-  json.end_array();
-}
-
 std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
   const Simulation& simulation = forecast.prediction->simulation;
@@ -284,35 +218,6 @@ std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
                    simulation.step_seconds * range->second * 1e3);
   for (const std::string& note : forecast.prediction->notes) text += "  " + note + "\n";
   return text;
-}
-
-void write_grid(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
-  json.name("mesh").begin_object();
-  for (const Axis& axis : assembly.mesh().axes()) json.member(axis.name, axis.extent);
-  json.end_object().name("sent_bytes").begin_object();
-  each_traffic(assembly, forecast, [&](const QueueInfo& queue, const std::string& axis, double bytes) {
-    json.name(queue.name).begin_object().member("axis", axis).member("bytes", bytes).end_object();
-  });
-  json.end_object();
-}
-
-void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
-  json.name("prediction");
-  if (!forecast.prediction) {
-    json.null().member("prediction_missing", forecast.missing);
-    return;
-  }
-  const Simulation& simulation = forecast.prediction->simulation;
-  json.begin_object().member("step_seconds", simulation.step_seconds);
-  json.member("tokens_per_second", tokens_per_second(assembly, simulation));
-  json.member("exposed_communication_seconds", simulation.exposed_communication());
-  json.member("slowed_by_exchanges_seconds", simulation.slowed_by_exchanges());
-  if (const auto& range = forecast.prediction->range)
-    json.member("least_step_seconds", simulation.step_seconds * range->first)
-        .member("most_step_seconds", simulation.step_seconds * range->second);
-  json.name("notes").begin_array();
-  for (const std::string& note : forecast.prediction->notes) json.value(note);
-  json.end_array().end_object();
 }
 
 // Says what attention adds to the products of weights.
@@ -339,7 +244,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   for (std::size_t number = 1; number < assembly.device_infos().size(); ++number)
     text += detail::concat("device ", number, "    ", assembly.device_infos()[number].name.view(), "\n");
   text += assumed_text(assembly);
-  text += "parameters  " + count_text(static_cast<double>(assembly.parameters())) + "\n";
+  text += "parameters  " + count_text(assembly.parameters()) + "\n";
   text += format("plan        %zu functions, %zu calls a step on %zu queues\n", plan.functions.size(),
                  plan.calls.size(), plan.queues.size());
   const double flops = step_flops(assembly);
@@ -354,12 +259,12 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)
     text += "to fit      " + said + "\n";
-  text += "memory      " + size_text(static_cast<double>(plan.layout.bytes_in_memory())) +
+  text += "memory      " + size_text(plan.layout.bytes_in_memory()) +
           (assembly.pipeline() ? " of the first stage\n" : "\n") + ranges_text(plan) +
           purposes_text(assembly.program(), plan);
-  text += "process     " + size_text(static_cast<double>(assembly.process_bytes())) + ", not in the arena\n";
+  text += "process     " + size_text(assembly.process_bytes()) + ", not in the arena\n";
   if (assembly.process_device_bytes() > 0)
-    text += "            " + size_text(static_cast<double>(assembly.process_device_bytes())) +
+    text += "            " + size_text(assembly.process_device_bytes()) +
             " of the device's memory for context, libraries and communicators\n";
   text += crowded_host_text(assembly);
   text += saves_text(assembly, forecast);
@@ -367,58 +272,6 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   text += stages_text(assembly) + traffic_text(assembly, forecast) + offload_text(assembly, forecast) +
           pipeline_text(assembly);
   return text + forecast_text(assembly, forecast);
-}
-
-void write_batch(JsonWriter& json, const BatchArithmetic& batch) {
-  json.name("batch").begin_object();
-  json.member("global", batch.global).member("micro", batch.micro).member("accumulate", batch.accumulate);
-  json.member("ranks", batch.ranks).member("seq", batch.seq).member("tokens", batch.tokens()).end_object();
-}
-
-void write_process(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
-  json.member("process_bytes", assembly.process_bytes());
-  json.member("process_device_bytes", assembly.process_device_bytes());
-  json.member("saved_bytes", assembly.process_need().saved_bytes);
-  json.member("save_memory_bytes", assembly.process_need().save_bytes);
-  if (forecast.save) {
-    json.member("save_seconds", forecast.save->seconds);
-    json.member("save_delay_seconds", forecast.save->delay.value_or(forecast.save->still));
-  }
-}
-
-std::string plan_json(const Assembly& assembly, const Forecast& forecast, const std::string& chosen) {
-  const Plan& plan = assembly.plan();
-  JsonWriter json;
-  json.begin_object().member("auto", chosen);
-  write_batch(json, assembly.batch());
-  write_ramp(json, assembly, forecast);
-  json.member("parameters", assembly.parameters());
-  json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
-  json.member("fingerprint", sha256_hex(assembly.fingerprint()));
-  json.member("model_flops", step_flops(assembly));
-  json.member("recompute", recomputed_text(assembly.unlowered()));
-  json.member("recomputed_flops", again_flops(assembly));
-  write_assumed(json, assembly);
-  json.name("to_fit").begin_array();
-  for (const std::string& said : assembly.program().requests().said_to_fit) json.value(said);
-  json.end_array();
-  json.member("memory_bytes", plan.layout.bytes_in_memory());
-  if (assembly.pipeline()) {
-    json.name("stage_memory_bytes").begin_array();
-    for (const std::int64_t bytes : memory_of_stages(assembly)) json.value(bytes);
-    json.end_array();
-  }
-  write_process(json, assembly, forecast);
-  write_crowded_host(json, assembly);
-  const std::vector<PurposeBytes> purposes = bytes_by_purpose(assembly.program(), plan);
-  write_purposes(json, purposes);
-  write_ranges(json, plan, purposes);
-  write_grid(json, assembly, forecast);
-  write_dealt(json, assembly.program());
-  write_offload(json, assembly, forecast);
-  write_pipeline(json, assembly);
-  write_forecast(json, assembly, forecast);
-  return json.end_object().take();
 }
 
 }  // namespace prun

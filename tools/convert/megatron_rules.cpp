@@ -1,0 +1,189 @@
+// Lists arguments of Megatron-LM that prun needs not, has not, or has under another name.
+#include <array>
+
+#include "convert/megatron_parts.hpp"
+
+namespace prun::convert::megatron {
+namespace {
+
+constexpr Fate carried = Fate::carried, refused = Fate::refused, without_effect = Fate::without_effect;
+
+constexpr const char* tokens = "training reads tokens; prun tokenize makes them";
+constexpr const char* planned = "the plan orders exchanges and computation";
+constexpr const char* kernels = "the device plugin chooses kernels";
+constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";
+constexpr const char* starts = "a checkpoint of prun: prun RECIPE --set run.resume=CKPT";
+constexpr const char* rendezvous = "ranks are started by prun, srun, mpirun or torchrun (docs/clusters.md)";
+constexpr const char* eight_bits = "precision.compute takes bf16, fp32 or fp64";
+constexpr const char* checkpoints =
+    "checkpoints are whole, checked, written beside training, and go on in any layout";
+constexpr const char* experts = "the model has no experts";
+constexpr const char* initial = "initial values are normal with 0.02, less where residuals are added";
+
+constexpr std::array all_rules = {
+    // These are of launchers.
+    Rule{"master*", "", without_effect, rendezvous},
+    Rule{"node-rank", "", without_effect, rendezvous},
+    Rule{"rdzv*", "", without_effect, rendezvous},
+    Rule{"hostfile", "", without_effect, rendezvous},
+    Rule{"force-multi", "", without_effect, rendezvous},
+    Rule{"distributed-backend", "", without_effect, "[comm] default = \"auto\" is nccl on GPUs"},
+    Rule{"local-rank", "", without_effect, rendezvous},
+    // These are of data and tokens.
+    Rule{"vocab-file", "", without_effect, tokens},
+    Rule{"merge-file", "", without_effect, tokens},
+    Rule{"tokenizer-*", "", without_effect, tokens},
+    Rule{"tiktoken-*", "", without_effect, tokens},
+    Rule{"data-impl", "", without_effect, "a .idx beside the .bin says it"},
+    Rule{"data-cache-path", "", without_effect, "the order of samples is computed, not kept"},
+    Rule{"num-workers", "", without_effect, "samples are read ahead by the data plugin"},
+    Rule{"no-mmap-bin-files", "", without_effect, "samples are read ahead by the data plugin"},
+    Rule{"no-create-attention-mask-in-dataloader", "", without_effect, "attention is causal without a mask"},
+    Rule{"dataloader-type", "cyclic", without_effect, "data.shuffle"},
+    Rule{"dataloader-type", "single", without_effect, "data.shuffle"},
+    Rule{"mock-data", "", refused, "data are asked for"},
+    Rule{"train-data-path", "", refused, "name the sets in [data], [[data.blend]] and [[validation]]"},
+    Rule{"valid-data-path", "", refused, "name the sets in [data], [[data.blend]] and [[validation]]"},
+    Rule{"test-data-path", "", refused, "name the sets in [data], [[data.blend]] and [[validation]]"},
+    Rule{"reset-attention-mask", "", refused, "data.documents = \"apart\", which needs data.end_of_text"},
+    Rule{"reset-position-ids", "", refused, "positions count on over documents"},
+    Rule{"eod-mask-loss", "", refused, "data.documents = \"apart\", which needs data.end_of_text"},
+    // These say how things run.
+    Rule{"use-mcore-models", "", without_effect, "there is one way to write a model"},
+    Rule{"use-legacy-models", "", without_effect, "there is one way to write a model"},
+    Rule{"transformer-impl", "", without_effect, kernels},
+    Rule{"attention-backend", "", without_effect, kernels},
+    Rule{"use-flash-attn*", "", without_effect, kernels},
+    Rule{"no-masked-softmax-fusion", "", without_effect, kernels},
+    Rule{"no-*-fusion", "", without_effect, kernels},
+    Rule{"*-fusion", "", without_effect, kernels},
+    Rule{"cross-entropy-fusion-impl", "", without_effect, kernels},
+    Rule{"attention-softmax-in-fp32", "", without_effect, "softmax is in fp32"},
+    Rule{"*cuda-graph*", "", without_effect, kernels},
+    Rule{"no-async-tensor-model-parallel-allreduce", "", without_effect, planned},
+    Rule{"overlap-*", "", without_effect, planned},
+    Rule{"tp-comm-overlap*", "", without_effect, planned},
+    Rule{"ddp-*", "", without_effect, planned},
+    Rule{"DDP-impl", "", without_effect, planned},
+    Rule{"delay-*", "", without_effect, planned},
+    Rule{"align-*", "", without_effect, planned},
+    Rule{"no-scatter-gather-tensors-in-pipeline", "", without_effect, planned},
+    Rule{"manual-gc*", "", without_effect, "there is nothing to collect"},
+    Rule{"empty-unused-memory-level", "", without_effect, "memory is planned and taken once"},
+    Rule{"use-cpu-initialization", "", without_effect, "initial values are the same on every device"},
+    Rule{"use-contiguous-buffers-in-local-ddp", "", without_effect, "gradients lie as the plan places them"},
+    Rule{"accumulate-allreduce-grads-in-fp32", "", without_effect, "precision.gradient is fp32"},
+    Rule{"grad-reduce-in-bf16", on, carried, "precision.reduce", "bf16"},
+    Rule{"deterministic-mode", "", without_effect,
+         "a recipe gives the same bits; on GPUs with device.deterministic"},
+    Rule{"log-throughput", "", without_effect, "tokens/s and MFU are in every log"},
+    Rule{"log-*", "", without_effect, "log.jsonl has them"},
+    Rule{"timing-log-*", "", without_effect, profiles},
+    Rule{"profile*", "", without_effect, profiles},
+    Rule{"use-pytorch-profiler", "", without_effect, profiles},
+    Rule{"tensorboard-queue-size", "", without_effect, "an event is written as it comes"},
+    Rule{"tensorboard-log-interval", "", without_effect, "an event is written as it comes"},
+    Rule{"wandb-project", "", carried, "observer.wandb.project"},
+    Rule{"wandb-save-dir", "", carried, "observer.wandb.path"},
+    Rule{"wandb-*", "", without_effect, "an offline run is written, and wandb sync takes the rest"},
+    // These are of checkpoints.
+    Rule{"load", "", refused,
+         "Megatron's checkpoints are not read: prun import takes Hugging Face folders, run.resume "
+         "checkpoints of prun"},
+    Rule{"no-load-*", "", without_effect, starts},
+    Rule{"no-save-*", "", without_effect, checkpoints},
+    Rule{"finetune", "", without_effect, "model.init takes weights alone"},
+    Rule{"pretrained-checkpoint", "", refused,
+         "model.init takes a folder of Hugging Face, or a checkpoint of prun"},
+    Rule{"ckpt-*", "", without_effect, checkpoints},
+    Rule{"dist-ckpt-*", "", without_effect, checkpoints},
+    Rule{"async-save", "", without_effect, checkpoints},
+    Rule{"auto-detect-ckpt-format", "", without_effect, checkpoints},
+    Rule{"use-checkpoint-*", "", refused, "options are the recipe's"},
+    Rule{"override-opt_param-scheduler", "", without_effect, "options are the recipe's"},
+    Rule{"exit-duration-in-mins", "", refused, "a signal ends a run after its step, such as sbatch --signal"},
+    Rule{"exit-interval", "", refused, "run.steps says where a run ends"},
+    Rule{"exit-signal-handler", "", without_effect, "a run that is told to stop saves"},
+    // These are of number formats.
+    Rule{"fp8-recipe", "blockwise", carried, "precision.products", "fp8"},
+    Rule{"fp8*", "", refused, "precision.products = \"fp8\" rounds in blocks, as fp8-recipe blockwise does"},
+    Rule{"first-last-layers-bf16", "", without_effect, "no products are in fp8"},
+    Rule{"num-layers-at-start-in-bf16", "", without_effect, "no layers are left out of fp8"},
+    Rule{"num-layers-at-end-in-bf16", "", without_effect, "no layers are left out of fp8"},
+    Rule{"fp4*", "", refused, eight_bits},
+    Rule{"loss-scale*", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"initial-loss-scale", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"min-loss-scale", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"hysteresis", "", without_effect, "nothing is scaled, or not in that way"},
+    Rule{"calculate-per-token-loss", "", without_effect, "the loss is the mean over all tokens of a step"},
+    Rule{"init-method-std", "0.02|.02", without_effect, "as here"},
+    Rule{"init-method-std", "", refused, initial},
+    Rule{"init-method-xavier-uniform", "", refused, initial},
+    Rule{"no-query-key-layer-scaling", "", without_effect, "as here"},
+    Rule{"apply-query-key-layer-scaling", "", without_effect, "scores are in fp32"},
+    Rule{"decoupled-*", "", refused, "lr_scale of [[optimizer.group]] is a factor for parameters by name"},
+    Rule{"start-weight-decay", "", refused, "weight decay is the same in every step"},
+    Rule{"end-weight-decay", "", refused, "weight decay is the same in every step"},
+    Rule{"weight-decay-incr-style", "constant", without_effect, "as here"},
+    Rule{"weight-decay-incr-style", "", refused, "weight decay is the same in every step"},
+    Rule{"lr-warmup-init", "0|0.0", without_effect, "as here"},
+    Rule{"lr-warmup-init", "", refused, "the learning rate rises from 0"},
+    Rule{"lr-wsd-*", "", refused, "the schedules are constant, linear and cosine"},
+    Rule{"use-precision-aware-optimizer", "", refused,
+         "precision.master and precision.moments say how state is kept"},
+    Rule{"exp-avg*-dtype", "", refused, "precision.moments takes fp32, bf16 or fp64"},
+    Rule{"main-*-dtype", "", refused, "precision.master and precision.gradient say how state is kept"},
+    Rule{"optimizer-cpu-offload", on, carried, "strategy.offload.optimizer", "host"},
+    Rule{"optimizer-offload-fraction", "1|1.0", without_effect, "as here"},
+    Rule{"optimizer-offload-fraction", "", refused,
+         "a share is said as optimizer = \"host:30, device:70\" of the strategy offload"},
+    Rule{"cpu-optimizer", on, carried, "strategy.offload.optimizer", "host"},
+    Rule{"*pin*cpu*", "", without_effect, "what is copied is always pinned"},
+    // These are of shape and layout.
+    Rule{"group-query-attention", "", without_effect, "follows from num-query-groups"},
+    Rule{"no-position-embedding", "", without_effect, "position-embedding-type says it"},
+    Rule{"no-bias-swiglu-fusion", "", without_effect, kernels},
+    Rule{"rotary-percent", "1|1.0", without_effect, "as here"},
+    Rule{"rotary-percent", "", refused, "every pair turns"},
+    Rule{"rotary-seq-len-interpolation-factor", "1", without_effect, "as here"},
+    Rule{"rotary-seq-len-interpolation-factor", "", refused, "positions are not interpolated"},
+    Rule{"apply-layernorm-1p", "", refused, "a norm's gain is not counted from 1"},
+    Rule{"qk-layernorm", "", refused, "queries and keys are not normed"},
+    Rule{"position-embedding-type", "learned_absolute|absolute", without_effect, "as here"},
+    Rule{"position-embedding-type", "", refused,
+         "positions are learned (gpt) or turn queries and keys (llama)"},
+    Rule{"normalization", "LayerNorm", without_effect, "as here"},
+    Rule{"make-vocab-size-divisible-by", "", without_effect, "follows in model.vocab"},
+    Rule{"context-parallel-size", "1", without_effect, "as here"},
+    Rule{"ds-sequence-parallel-size", "1", without_effect, "as here"},
+    Rule{"cp-comm-type", "", without_effect, "keys and values are gathered in front of attention"},
+    Rule{"hierarchical-context-parallel-sizes", "", without_effect,
+         "keys and values are gathered in front of attention"},
+    Rule{"encoder-*-parallel-size", "0", without_effect, "as here"},
+    Rule{"mtp-num-layers", "0", without_effect, "as here"},
+    Rule{"mtp-loss-scaling-factor", "", without_effect, "there are no further tokens to predict"},
+    Rule{"num-experts", "1", without_effect, "as here"},
+    Rule{"expert-model-parallel-size", "1", without_effect, "as here"},
+    Rule{"expert-*", "", refused, experts},
+    Rule{"moe-*", "", refused, experts},
+    Rule{"sequence-parallel", on, without_effect, "one rank along tp has nothing to split"},
+    Rule{"recompute-granularity", "selective", without_effect, "attention never keeps its matrix"},
+    Rule{"recompute-activations", on, without_effect, "attention never keeps its matrix"},
+    Rule{"recompute-num-layers", "", refused,
+         "every layer is recomputed, or as many as fit with mode = \"budget\""},
+    Rule{"recompute-method", "uniform", without_effect, "every layer is recomputed by itself"},
+    Rule{"recompute-method", "", refused,
+         "every layer is recomputed, or as many as fit with mode = \"budget\""},
+    Rule{"recompute-modules", "", refused,
+         "[[strategy]] plugin = \"recompute\" with mode = \"selective\" names ops"},
+    Rule{"no-pipeline-parallel", "", without_effect, "one rank along pp has no stages"},
+    Rule{"deepspeed", "", without_effect, "its options are this recipe's"},
+    Rule{"deepspeed-activation-checkpointing", "", without_effect, "its options are this recipe's"},
+    Rule{"deepspeed-config", "", refused, "a configuration of its own, which prun convert reads as well"},
+};
+
+}  // namespace
+
+std::span<const Rule> rules() { return all_rules; }
+
+}  // namespace prun::convert::megatron
