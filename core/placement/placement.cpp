@@ -15,6 +15,30 @@
 namespace prun {
 namespace {
 
+// Checks that the gradients of a parameter that two stages hold are added up before either is summed over
+// this axis.
+void check_copies(const Program& program, const AxisState& axis) {
+  for (const Id id : program.parameters()) {
+    const Value& copy = program.value(id);
+    if (copy.copy_of == none || copy.gradient == none) continue;
+    const Value& original = program.value(copy.copy_of);
+    const AxisPlacement here = axis.now(copy.gradient), there = axis.now(original.gradient);
+    if (here != there)
+      throw_error(ErrorCode::unsupported, "axis '", axis.name(), "': two stages hold '", original.name,
+                  "', and its gradient is ", to_text(there), " in segment '",
+                  program.segment(original.segment).name, "' and ", to_text(here), " in segment '",
+                  program.segment(copy.segment).name,
+                  "'; untie the parameter, or split other dimensions over this axis");
+  }
+}
+
+bool is_own(const OpShape& shape, std::size_t i) { return (shape.own >> i & 1u) != 0; }
+
+bool runs_per_microbatch(FunctionKind kind) {
+  return kind == FunctionKind::forward || kind == FunctionKind::backward ||
+         kind == FunctionKind::backward_weight;
+}
+
 // Places values on one axis of the mesh.
 class AxisPass {
  public:
@@ -34,7 +58,7 @@ class AxisPass {
     for (Id s = step + 1; s < end; ++s) visit(s, FunctionKind::zero);
     for (Id s = step + 1; s < end; ++s) visit_forward(s);
     for (Id s = end; s-- > step + 1;) visit_backward(s);
-    check_copies();
+    check_copies(program_, axis_);
     for (FunctionKind kind : {FunctionKind::reduce, FunctionKind::norm})
       for (Id s = step + 1; s < end; ++s) visit(s, kind);
     visit(step, FunctionKind::finish);
@@ -116,23 +140,6 @@ class AxisPass {
     for (Id op : ops) place(op);
   }
 
-  // Checks that the gradients of a parameter that two stages hold are added up before either is summed over
-  // this axis.
-  void check_copies() const {
-    for (const Id id : program_.parameters()) {
-      const Value& copy = program_.value(id);
-      if (copy.copy_of == none || copy.gradient == none) continue;
-      const Value& original = program_.value(copy.copy_of);
-      const AxisPlacement here = axis_.now(copy.gradient), there = axis_.now(original.gradient);
-      if (here != there)
-        throw_error(ErrorCode::unsupported, "axis '", axis_.name(), "': two stages hold '", original.name,
-                    "', and its gradient is ", to_text(there), " in segment '",
-                    program_.segment(original.segment).name, "' and ", to_text(here), " in segment '",
-                    program_.segment(copy.segment).name,
-                    "'; untie the parameter, or split other dimensions over this axis");
-    }
-  }
-
   // ------------------------------------------------------------- one op
 
   void place(Id id) {
@@ -170,8 +177,6 @@ class AxisPass {
     sums_.note_placed(id);
   }
 
-  static bool is_own(const OpShape& shape, std::size_t i) { return (shape.own >> i & 1u) != 0; }
-
   // Checks that a value of each rank's own is read by an op that is split as the op that made it was.
   void check_own(const Op& op, const OpShape& shape, std::size_t i, const std::optional<Name>& split) const {
     const auto made = own_split_.find(op.operands[i]);
@@ -185,11 +190,6 @@ class AxisPass {
   // the other placement given.
   AxisPlacement under(const std::optional<Name>& split, Id id, const AxisPlacement& else_where) const {
     return split && has_dim(program_.value(id), *split) ? AxisPlacement::sharded(*split) : else_where;
-  }
-
-  static bool runs_per_microbatch(FunctionKind kind) {
-    return kind == FunctionKind::forward || kind == FunctionKind::backward ||
-           kind == FunctionKind::backward_weight;
   }
 
   // Ensures that operand i is read with the wanted placement. `op` is a copy: the program grows.

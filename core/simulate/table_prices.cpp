@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "base/median.hpp"
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "program/fp8_products.hpp"
@@ -40,6 +39,16 @@ double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, st
   return latency * rounds(to) / rounds(from) + moving * (spreads ? share(to) / share(from) : 1);
 }
 
+// Returns what an exchange takes by links: an all-reduce passes each link twice.
+double seconds_by(const LinkRates& links, const ExactExchange& exchange) {
+  const auto members = static_cast<double>(exchange.members);
+  const bool whole = exchange.kind == CommKind::send || exchange.kind == CommKind::broadcast;
+  const double passes = exchange.kind == CommKind::all_reduce ? 2 : 1;
+  const double share = whole ? 1 : passes * (members - 1) / members;
+  return links.latency * rounds(exchange.members) * passes +
+         share * static_cast<double>(exchange.bytes) / links.bytes_per_second;
+}
+
 }  // namespace
 
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
@@ -57,7 +66,8 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
     const auto fit = table_.kernels.find({name, type, device});
     if (fit == table_.kernels.end()) {
       if (const std::optional<double> seconds = by_rates(device, program, step, of)) return *seconds;
-      if (const std::optional<double> seconds = like_others({name, type, device}, *op.def, of, op.cost(of)))
+      if (const std::optional<double> seconds =
+              middles_.seconds({name, type, device}, *op.def, of, op.cost(of)))
         return *seconds;
       throw_error(ErrorCode::not_found, "the cost table has nothing on op '", name, "' in ", name_of(type),
                   " on '", device, "'; prun bench kernels RECIPE measures it");
@@ -165,50 +175,12 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
   return seconds;
 }
 
-// Prices a kernel whose op was not measured as its device does most: with the middle rate of FLOPs, and that
-// of bytes, of all ops that were. Products in fp8 are like no others.
-std::optional<double> TablePrices::like_others(const KernelKey& key, const OpDef& op, const OpShape& shape,
-                                               const OpCost& cost) {
-  if (multiplies_in_fp8(op, shape)) return {};
-  const std::optional<KernelFit>& middle = middle_of(key.device, key.type);
-  if (!middle) return {};
-  ++like_others_;
-  unmeasured_.insert(key.op);
-  return middle->seconds(cost);
-}
-
-// Returns the fit of a device's kernels in a type; nothing if too few were measured.
-const std::optional<KernelFit>& TablePrices::middle_of(const std::string& device, DType type) {
-  const auto [entry, is_new] = middles_.try_emplace({device, type});
-  if (!is_new) return entry->second;
-  std::vector<double> fixed, per_flop, per_byte;
-  for (const auto& [key, fit] : table_.kernels) {
-    if (key.device != device || (is_float(type) && key.type != type)) continue;
-    fixed.push_back(fit.fixed);
-    // Bytes of what counts FLOPs as well may be those of caches.
-    if (fit.per_flop > 0)
-      per_flop.push_back(fit.per_flop);
-    else
-      per_byte.push_back(fit.per_byte);
-  }
-  constexpr std::size_t enough = 4;
-  if (per_flop.size() >= enough && per_byte.size() >= enough)
-    entry->second = KernelFit{median(fixed), median(per_flop), median(per_byte)};
-  return entry->second;
-}
-
-// Prices an exchange by links: an all-reduce passes each link twice.
 std::optional<double> TablePrices::by_links(const ExactExchange& exchange, bool far) {
   const DeviceRates* const rates = used(devices_.front());
   if (!rates) return {};
   const LinkRates& links = far ? rates->between : rates->within;
   if (links.bytes_per_second <= 0) return {};
-  const auto members = static_cast<double>(exchange.members);
-  const bool whole = exchange.kind == CommKind::send || exchange.kind == CommKind::broadcast;
-  const double passes = exchange.kind == CommKind::all_reduce ? 2 : 1;
-  const double share = whole ? 1 : passes * (members - 1) / members;
-  return links.latency * rounds(exchange.members) * passes +
-         share * static_cast<double>(exchange.bytes) / links.bytes_per_second;
+  return seconds_by(links, exchange);
 }
 
 const DeviceRates* TablePrices::used(std::string_view device) {
@@ -244,7 +216,7 @@ Carried TablePrices::carried(const Program& program, const Plan& plan, const Pla
   carried.host = host_bytes(program, plan, step, on_host_);
   carried.link = link_of(program, plan, step);
   if (carried.link >= 0 && on_host_.at(carried.link / 2)) carried.link = -1;
-  if (carried.link >= 0) carried.link_bytes = static_cast<double>(step.operands.front().address.bytes);
+  if (carried.link >= 0) carried.link_bytes = step.operands.front().address.bytes;
   return carried;
 }
 
@@ -254,10 +226,10 @@ std::vector<std::string> TablePrices::notes() const {
     notes.push_back(
         detail::concat(fitted_, " of ", fitted_ + measured_,
                        " kernels by formula; prun bench kernels RECIPE measures them as they are"));
-  if (!unmeasured_.empty())
+  if (!middles_.ops().empty())
     notes.push_back(
-        detail::concat(like_others_, " kernels of ops that were not measured (",
-                       join(std::vector<std::string>(unmeasured_.begin(), unmeasured_.end()), ", "),
+        detail::concat(middles_.priced(), " kernels of ops that were not measured (",
+                       join(std::vector<std::string>(middles_.ops().begin(), middles_.ops().end()), ", "),
                        "), like others in the middle; prun bench kernels RECIPE measures them"));
   for (const DeviceRates* rates : used_)
     notes.push_back(detail::concat(

@@ -3,12 +3,12 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "simulate/costs.hpp"
+#include "simulate/middle_kernels.hpp"
 
 namespace prun {
 
@@ -19,7 +19,7 @@ namespace prun {
 class TablePrices final : public Prices {
  public:
   TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
-      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)) {}
+      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)), middles_(table) {}
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
@@ -45,9 +45,6 @@ class TablePrices final : public Prices {
   std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
   std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
                                  const OpShape& shape);
-  std::optional<double> like_others(const KernelKey& key, const OpDef& op, const OpShape& shape,
-                                    const OpCost& cost);
-  const std::optional<KernelFit>& middle_of(const std::string& device, DType type);
   std::optional<double> by_links(const ExactExchange& exchange, bool far);
   const DeviceRates* used(std::string_view device);
 
@@ -57,9 +54,7 @@ class TablePrices final : public Prices {
   std::int64_t measured_ = 0, fitted_ = 0;
   bool exchanges_alone_ = false;
   std::int64_t by_rates_ = 0;
-  std::set<std::string> unmeasured_;  // ops that were priced like others
-  std::int64_t like_others_ = 0;
-  std::map<std::pair<std::string, DType>, std::optional<KernelFit>> middles_;
+  MiddleKernels middles_;
   std::vector<const DeviceRates*> used_;            // rates used by prices
   std::map<std::string, std::string> other_sizes_;  // group size used instead, by exchange
 };

@@ -28,28 +28,21 @@ class Scopes {
   std::vector<Dict> scopes_;
 };
 
-class Evaluator {
+// Counts the steps of a template, which are bounded, and says what goes wrong with its place.
+class Steps {
  public:
-  Evaluator(const std::string& name, const Dict& variables) : name_(name), scopes_(variables) {}
-
-  Rendered run(const Block& block) {
-    run_block(block);
-    return std::move(out_);
-  }
-
- private:
-  enum class Way : std::uint8_t { on, leave, go_on };  // out of a loop's body
+  explicit Steps(const std::string& name) : name_(name) {}
 
   [[noreturn]] void refuse(int line, const std::string& what) const {
     throw_error(ErrorCode::bad_input, name_, ":", line, ": ", what);
   }
-  void count_step(int line) {
-    if (++steps_ > most_steps) refuse(line, "the template takes too many steps");
+  void count(int line) {
+    if (++taken_ > most_steps) refuse(line, "the template takes too many steps");
   }
   // What goes wrong in `body` is said with its place.
   template <class Body>
   auto at_line(int line, Body&& body) {
-    count_step(line);
+    count(line);
     try {
       return body();
     } catch (const Trouble& trouble) {
@@ -57,116 +50,21 @@ class Evaluator {
     }
   }
 
-  Way run_block(const Block& block) {
-    for (const Statement& statement : block)
-      if (const Way way = run_statement(statement); way != Way::on) return way;
-    return Way::on;
+ private:
+  const std::string& name_;
+  std::size_t taken_ = 0;
+};
+
+// Evaluates expressions, with the values that names have.
+class Expressions {
+ public:
+  Expressions(const Scopes& scopes, Steps& steps) : scopes_(scopes), steps_(steps) {}
+
+  Value evaluate(const Expression& expression) {
+    return steps_.at_line(expression.line, [&] { return value_of(expression); });
   }
 
-  Way run_statement(const Statement& statement) {
-    switch (statement.kind) {
-      case StatementKind::text: write(statement.text, statement.line); return Way::on;
-      case StatementKind::output: {
-        const Value value = evaluate(*statement.expressions[0]);
-        write(at_line(statement.line, [&] { return text_of(value); }), statement.line);
-        return Way::on;
-      }
-      case StatementKind::branch: return run_branch(statement);
-      case StatementKind::loop: return run_loop(statement);
-      case StatementKind::set: set(statement); return Way::on;
-      case StatementKind::generation: {
-        const std::size_t begin = out_.text.size();
-        const Way way = run_block(statement.blocks[0]);
-        out_.generated.push_back({begin, out_.text.size()});
-        return way;
-      }
-      case StatementKind::leave: return Way::leave;
-      case StatementKind::go_on: return Way::go_on;
-    }
-    return Way::on;
-  }
-
-  void write(const std::string& text, int line) {
-    if (out_.text.size() + text.size() > longest_text) refuse(line, "the text becomes too long");
-    out_.text += text;
-  }
-
-  Way run_branch(const Statement& branch) {
-    for (std::size_t i = 0; i < branch.blocks.size(); ++i)
-      if (!branch.expressions[i] || evaluate(*branch.expressions[i]).is_true())
-        return run_block(branch.blocks[i]);
-    return Way::on;
-  }
-
-  void set(const Statement& statement) {
-    Value value = evaluate(*statement.expressions[0]);
-    if (statement.member.empty()) return scopes_.set(statement.text, std::move(value));
-    const Value* const of = scopes_.find(statement.text);
-    const auto* const space = of ? of->as<Value::Namespace>() : nullptr;
-    if (!space) refuse(statement.line, "'" + statement.text + "' is no namespace");
-    space->names->set(statement.member, std::move(value));
-  }
-
-  void name_item(const Statement& loop, const Value& item) {
-    if (loop.names.size() == 1) return scopes_.set(loop.names[0], item);
-    const List* const parts = item.list();
-    if (!parts || parts->size() != loop.names.size())
-      refuse(loop.line, "an item has not as many parts as there are names");
-    for (std::size_t i = 0; i < parts->size(); ++i) scopes_.set(loop.names[i], (*parts)[i]);
-  }
-
-  // Returns what a loop goes through: with a condition, those that fulfil it.
-  List items_of_loop(const Statement& loop) {
-    const Value of = evaluate(*loop.expressions[0]);
-    List items;
-    if (const Dict* const dict = of.dict())
-      for (const auto& entry : dict->entries()) items.emplace_back(entry.first);
-    else if (const List* const list = of.list())
-      items = *list;
-    else if (!of.is_undefined())
-      refuse(loop.line,
-             std::string("a loop over ") + of.kind() + " is not something that prun has in templates");
-    if (!loop.expressions[1]) return items;
-    List kept;
-    for (const Value& item : items) {
-      count_step(loop.line);
-      scopes_.push();
-      name_item(loop, item);
-      if (evaluate(*loop.expressions[1]).is_true()) kept.push_back(item);
-      scopes_.pop();
-    }
-    return kept;
-  }
-
-  static Value loop_state(const List& items, std::size_t i) {
-    Dict state;
-    state.set("index0", Value(static_cast<std::int64_t>(i)));
-    state.set("index", Value(static_cast<std::int64_t>(i + 1)));
-    state.set("length", Value(static_cast<std::int64_t>(items.size())));
-    state.set("first", Value(i == 0));
-    state.set("last", Value(i + 1 == items.size()));
-    if (i > 0) state.set("previtem", items[i - 1]);
-    if (i + 1 < items.size()) state.set("nextitem", items[i + 1]);
-    return Value::of(std::move(state));
-  }
-
-  Way run_loop(const Statement& loop) {
-    const List items = items_of_loop(loop);
-    if (items.empty() && loop.blocks.size() > 1) return run_block(loop.blocks[1]);
-    for (std::size_t i = 0; i < items.size(); ++i) {
-      count_step(loop.line);
-      scopes_.push();
-      name_item(loop, items[i]);
-      scopes_.set("loop", loop_state(items, i));
-      const Way way = run_block(loop.blocks[0]);
-      scopes_.pop();
-      if (way == Way::leave) break;
-    }
-    return Way::on;
-  }
-
-  // --- expressions
-
+ private:
   std::vector<Value> all_of(const Expression& expression) {
     std::vector<Value> values;
     for (const ExpressionPointer& part : expression.parts)
@@ -177,10 +75,6 @@ class Evaluator {
     Named named;
     for (const auto& [name, part] : expression.named) named.emplace_back(name, evaluate(*part));
     return named;
-  }
-
-  Value evaluate(const Expression& expression) {
-    return at_line(expression.line, [&] { return value_of(expression); });
   }
 
   Value value_of(const Expression& expression) {
@@ -270,10 +164,139 @@ class Evaluator {
     return apply_binary(expression.text, left, right);
   }
 
-  const std::string& name_;
+  const Scopes& scopes_;
+  Steps& steps_;
+};
+
+// Returns what a loop's body knows of it, as `loop`.
+Value loop_state(const List& items, std::size_t i) {
+  Dict state;
+  state.set("index0", Value(static_cast<std::int64_t>(i)));
+  state.set("index", Value(static_cast<std::int64_t>(i + 1)));
+  state.set("length", Value(static_cast<std::int64_t>(items.size())));
+  state.set("first", Value(i == 0));
+  state.set("last", Value(i + 1 == items.size()));
+  if (i > 0) state.set("previtem", items[i - 1]);
+  if (i + 1 < items.size()) state.set("nextitem", items[i + 1]);
+  return Value::of(std::move(state));
+}
+
+// Runs statements, which write text.
+class Evaluator {
+ public:
+  Evaluator(const std::string& name, const Dict& variables)
+      : steps_(name), scopes_(variables), expressions_(scopes_, steps_) {}
+
+  Rendered run(const Block& block) {
+    run_block(block);
+    return std::move(out_);
+  }
+
+ private:
+  enum class Way : std::uint8_t { on, leave, go_on };  // out of a loop's body
+
+  Way run_block(const Block& block) {
+    for (const Statement& statement : block)
+      if (const Way way = run_statement(statement); way != Way::on) return way;
+    return Way::on;
+  }
+
+  Way run_statement(const Statement& statement) {
+    switch (statement.kind) {
+      case StatementKind::text: write(statement.text, statement.line); return Way::on;
+      case StatementKind::output: {
+        const Value value = evaluate(*statement.expressions[0]);
+        write(steps_.at_line(statement.line, [&] { return text_of(value); }), statement.line);
+        return Way::on;
+      }
+      case StatementKind::branch: return run_branch(statement);
+      case StatementKind::loop: return run_loop(statement);
+      case StatementKind::set: set(statement); return Way::on;
+      case StatementKind::generation: {
+        const std::size_t begin = out_.text.size();
+        const Way way = run_block(statement.blocks[0]);
+        out_.generated.push_back({begin, out_.text.size()});
+        return way;
+      }
+      case StatementKind::leave: return Way::leave;
+      case StatementKind::go_on: return Way::go_on;
+    }
+    return Way::on;
+  }
+
+  void write(const std::string& text, int line) {
+    if (out_.text.size() + text.size() > longest_text) steps_.refuse(line, "the text becomes too long");
+    out_.text += text;
+  }
+
+  Way run_branch(const Statement& branch) {
+    for (std::size_t i = 0; i < branch.blocks.size(); ++i)
+      if (!branch.expressions[i] || evaluate(*branch.expressions[i]).is_true())
+        return run_block(branch.blocks[i]);
+    return Way::on;
+  }
+
+  void set(const Statement& statement) {
+    Value value = evaluate(*statement.expressions[0]);
+    if (statement.member.empty()) return scopes_.set(statement.text, std::move(value));
+    const Value* const of = scopes_.find(statement.text);
+    const auto* const space = of ? of->as<Value::Namespace>() : nullptr;
+    if (!space) steps_.refuse(statement.line, "'" + statement.text + "' is no namespace");
+    space->names->set(statement.member, std::move(value));
+  }
+
+  void name_item(const Statement& loop, const Value& item) {
+    if (loop.names.size() == 1) return scopes_.set(loop.names[0], item);
+    const List* const parts = item.list();
+    if (!parts || parts->size() != loop.names.size())
+      steps_.refuse(loop.line, "an item has not as many parts as there are names");
+    for (std::size_t i = 0; i < parts->size(); ++i) scopes_.set(loop.names[i], (*parts)[i]);
+  }
+
+  // Returns what a loop goes through: with a condition, those that fulfil it.
+  List items_of_loop(const Statement& loop) {
+    const Value of = evaluate(*loop.expressions[0]);
+    List items;
+    if (const Dict* const dict = of.dict())
+      for (const auto& entry : dict->entries()) items.emplace_back(entry.first);
+    else if (const List* const list = of.list())
+      items = *list;
+    else if (!of.is_undefined())
+      steps_.refuse(loop.line,
+                    std::string("a loop over ") + of.kind() + " is not something that prun has in templates");
+    if (!loop.expressions[1]) return items;
+    List kept;
+    for (const Value& item : items) {
+      steps_.count(loop.line);
+      scopes_.push();
+      name_item(loop, item);
+      if (evaluate(*loop.expressions[1]).is_true()) kept.push_back(item);
+      scopes_.pop();
+    }
+    return kept;
+  }
+
+  Way run_loop(const Statement& loop) {
+    const List items = items_of_loop(loop);
+    if (items.empty() && loop.blocks.size() > 1) return run_block(loop.blocks[1]);
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      steps_.count(loop.line);
+      scopes_.push();
+      name_item(loop, items[i]);
+      scopes_.set("loop", loop_state(items, i));
+      const Way way = run_block(loop.blocks[0]);
+      scopes_.pop();
+      if (way == Way::leave) break;
+    }
+    return Way::on;
+  }
+
+  Value evaluate(const Expression& expression) { return expressions_.evaluate(expression); }
+
+  Steps steps_;
   Scopes scopes_;
+  Expressions expressions_;
   Rendered out_;
-  std::size_t steps_ = 0;
 };
 
 bool has_generation(const Block& block) {

@@ -33,6 +33,15 @@ bool is_pass(FunctionKind kind) {
          kind == FunctionKind::backward_weight;
 }
 
+// Replays a transfer from another rank, or to it. That both mean the same is checked by plan/check_ranks.
+void replay_transfer(OperandMemory& memory, const Call& call, const PlannedStep& step) {
+  const PlannedOperand& operand = step.operands.front();
+  if (step.exchange->kind == CommKind::send)
+    memory.send(call, operand);
+  else
+    memory.receive(call, operand);
+}
+
 class Replay {
  public:
   Replay(const Program& program, const Plan& plan)
@@ -103,7 +112,7 @@ class Replay {
 
   // Returns the step that the call at hand is of.
   std::int64_t now() const { return memory_.step(); }
-  SumsOverRanks& sums_of(std::int64_t step) { return sums_[static_cast<std::size_t>(plan_.side_of(step))]; }
+  SumsOverRanks& sums_of(std::int64_t step) { return sums_[plan_.side_of(step)]; }
   SumsOverRanks& sums() { return sums_of(now()); }
 
   // Replays a save, which may be begun before any step, when all before are done. It reads what they left,
@@ -143,7 +152,7 @@ class Replay {
     for (std::size_t s = 0; s < steps.size(); ++s) {
       const PlannedStep& step = steps[s];
       if (step.op == none)
-        replay_transfer(call, step);
+        replay_transfer(memory_, call, step);
       else if (step.exchange)
         replay_exchange(call, step);
       else
@@ -157,15 +166,6 @@ class Replay {
 
   const ContentVersions& versions() const { return memory_.versions(); }
   FunctionKind kind_of(const Call& call) const { return plan_.functions[call.function].kind; }
-
-  // Replays a transfer from another rank, or to it. That both mean the same is checked by plan/check_ranks.
-  void replay_transfer(const Call& call, const PlannedStep& step) {
-    const PlannedOperand& operand = step.operands.front();
-    if (step.exchange->kind == CommKind::send)
-      memory_.send(call, operand);
-    else
-      memory_.receive(call, operand);
-  }
 
   // Reads the first operand and writes the last, which are one if the exchange works in place; and likewise
   // for what travels with it.
@@ -235,7 +235,7 @@ class Replay {
   const Plan& plan_;
   QueueClocks clocks_;
   OperandMemory memory_;
-  std::vector<SumsOverRanks> sums_;  // sums by side of a step
+  Numbered<SumsOverRanks> sums_;  // sums by side of a step
   CalledPieces called_;
   std::int64_t step_ = 0;    // step that the round is of
   std::int64_t rounds_ = 0;  // rounds so far, if steps overlap

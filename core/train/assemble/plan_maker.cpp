@@ -20,6 +20,30 @@ namespace {
 
 constexpr std::int64_t launches_of_a_short_step = 200'000;
 
+void refuse_tier(const DeviceInfo& device, const Recipe& recipe) {
+  if (!device.tier) return;
+  Diagnostics problems;
+  problems.add(recipe.problem("device.plugin", "'" + recipe.section("device").plugin() +
+                                                   "' keeps bytes and computes nothing; name a device that "
+                                                   "computes, and this one where a strategy asks for it"));
+  problems.throw_if_any();
+}
+
+// Returns the ranks of the stages that the assembly's rank is one of.
+std::vector<int> ranks_of_stages(const Assembly& made) {
+  return made.pipeline() ? made.mesh().group(made.rank(), made.pipeline()->axis)
+                         : std::vector<int>{static_cast<int>(made.rank())};
+}
+
+// Shares out stages: several threads take those of a long step; a short one is planned sooner than they
+// start, and each keeps memory of the process.
+void share_out_stages(const Program& program, std::int64_t microbatches, std::size_t stages,
+                      const std::function<void(std::size_t)>& body) {
+  const bool is_long = launches_of(program, microbatches) > launches_of_a_short_step;
+  share_out(is_long ? std::thread::hardware_concurrency() : 1, stages,
+            [&](std::size_t, std::size_t stage) { body(stage); });
+}
+
 }  // namespace
 
 PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of)
@@ -27,17 +51,7 @@ PlanMaker::PlanMaker(std::shared_ptr<PlannedRecipe> of)
       offers_(*of_),
       device_(of_->plugins.create<DeviceInterface>("device", of_->recipe.section("device"))) {
   raise(device_->info(&device_info_));
-  refuse_tier();
-}
-
-void PlanMaker::refuse_tier() const {
-  if (!device_info_.tier) return;
-  Diagnostics problems;
-  problems.add(
-      of_->recipe.problem("device.plugin", "'" + of_->recipe.section("device").plugin() +
-                                               "' keeps bytes and computes nothing; name a device that "
-                                               "computes, and this one where a strategy asks for it"));
-  problems.throw_if_any();
+  refuse_tier(device_info_, of_->recipe);
 }
 
 Assembly PlanMaker::write(const PlannedChoice& choice) const {
@@ -131,27 +145,13 @@ std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
   return outlines;
 }
 
-std::vector<int> PlanMaker::ranks_of_stages(const Assembly& made) const {
-  return made.pipeline_ ? made.mesh().group(of_->rank, made.pipeline_->axis)
-                        : std::vector<int>{static_cast<int>(of_->rank)};
-}
-
-// Shares out stages: several threads take those of a long step; a short one is planned sooner than they
-// start, and each keeps memory of the process.
-void PlanMaker::share_out_stages(const Program& program, std::size_t stages,
-                                 const std::function<void(std::size_t)>& body) const {
-  const bool is_long = launches_of(program, of_->batch.accumulate) > launches_of_a_short_step;
-  share_out(is_long ? std::thread::hardware_concurrency() : 1, stages,
-            [&](std::size_t, std::size_t stage) { body(stage); });
-}
-
 // Returns the plans; all are over those of the full step of training, once these are made.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
                                       const Microbatches& microbatches, bool far_ahead) const {
   const std::vector<int> ranks = ranks_of_stages(next);
   std::vector<Plan> plans(ranks.size());
   check_launches(program, microbatches.count);
-  share_out_stages(program, ranks.size(), [&](std::size_t i) {
+  share_out_stages(program, of_->batch.accumulate, ranks.size(), [&](std::size_t i) {
     const Work work = work_of_stage(program, purpose, microbatches, i);
     std::optional<BaseProgram> under;
     if (!next.plans_.empty()) under.emplace(BaseProgram{*next.program_, next.plans_[i]});
@@ -194,7 +194,7 @@ RampPlans PlanMaker::ramp_plans(const Assembly& taken, const BatchArithmetic& ba
 void PlanMaker::prove(const Assembly& taken) const {
   const std::vector<int> ranks = ranks_of_stages(taken);
   const auto prove_all = [&](const Program& program, const std::vector<Plan>& plans, bool is_over) {
-    share_out_stages(program, plans.size(), [&](std::size_t i) {
+    share_out_stages(program, of_->batch.accumulate, plans.size(), [&](std::size_t i) {
       check_plan(program, plans[i]);
       if (is_over) check_over(program, plans[i], {taken.program(), taken.plans_[i]});
     });

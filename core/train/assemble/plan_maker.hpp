@@ -1,7 +1,6 @@
 // Makes one try: the program and the plans that follow from a choice of what strategies leave to the planner.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -41,7 +40,6 @@ class PlanMaker {
     const std::optional<PipelineLayout>& pipeline;
   };
 
-  void refuse_tier() const;
   Work work_of_stage(const Program& program, Purpose purpose, const Microbatches& microbatches,
                      std::size_t stage) const;
   Assembly with_devices(WrittenProgram written) const;
@@ -52,9 +50,6 @@ class PlanMaker {
   Microbatches full_step(const Assembly& next) const { return {of_->batch.accumulate, next.pipeline_}; }
   RampPlans ramp_plans(const Assembly& taken, const BatchArithmetic& batch, bool far_ahead) const;
   void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
-  std::vector<int> ranks_of_stages(const Assembly& made) const;
-  void share_out_stages(const Program& program, std::size_t stages,
-                        const std::function<void(std::size_t)>& body) const;
 
   const std::shared_ptr<PlannedRecipe> of_;
   const KernelOffers offers_;
