@@ -28,9 +28,7 @@ struct Embedding {
   static void gradient(const Gradient& g) {
     g.weight({1}, "embedding_weight_grad", {g.operand(0), g.arrived(2)});
   }
-  static void cost(const OpShape& s, OpCost& c) {
-    c.bytes = static_cast<double>(s.operand[0].bytes() + 2 * s.operand[2].bytes());
-  }
+  static void cost(const OpShape& s, OpCost& c) { c.bytes = s.operand[0].bytes() + 2 * s.operand[2].bytes(); }
 };
 
 struct EmbeddingWeightGrad {
@@ -39,9 +37,7 @@ struct EmbeddingWeightGrad {
   static constexpr OperandDef operands[] = {{"tokens"}, {"dy"}, {"dtable", Access::update}};
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { s.sum(1, 0, 2); }
-  static void cost(const OpShape& s, OpCost& c) {
-    c.bytes = static_cast<double>(s.operand[0].bytes() + 3 * s.operand[1].bytes());
-  }
+  static void cost(const OpShape& s, OpCost& c) { c.bytes = s.operand[0].bytes() + 3 * s.operand[1].bytes(); }
 };
 
 struct AddPosition {

@@ -31,7 +31,7 @@ struct Momentum {
     keep_blocks_whole(s, 2, 8);
   }
   // It reads nothing of the parameter, which only says which elements these are.
-  static void cost(const OpShape& s, OpCost& c) { c.bytes -= static_cast<double>(s.operand[0].bytes()); }
+  static void cost(const OpShape& s, OpCost& c) { c.bytes -= s.operand[0].bytes(); }
   static constexpr Effect effect = Effect::update;
 };
 
@@ -62,9 +62,9 @@ struct Orthogonalize {
     const OperandShape& x = s.operand[0];
     const int batch = static_cast<int>(s.attrs[0].i), columns = static_cast<int>(s.attrs[1].i);
     double matrices = 1, wide = 1, inner = 1;
-    for (int d = 0; d < batch; ++d) matrices *= static_cast<double>(x.dims[d].extent);
-    for (int d = x.rank - columns; d < x.rank; ++d) wide *= static_cast<double>(x.dims[d].extent);
-    for (int d = batch + 1; d < x.rank - columns; ++d) inner *= static_cast<double>(x.dims[d].extent);
+    for (int d = 0; d < batch; ++d) matrices *= x.dims[d].extent;
+    for (int d = x.rank - columns; d < x.rank; ++d) wide *= x.dims[d].extent;
+    for (int d = batch + 1; d < x.rank - columns; ++d) inner *= x.dims[d].extent;
     std::int64_t begin = 0;
     for (int cut = 0; cut <= cuts; ++cut) {
       const bool last = cut == cuts || s.attrs[first_cut + cut].i == 0;
@@ -75,8 +75,8 @@ struct Orthogonalize {
       begin = end;
       if (last) break;
     }
-    if (s.attrs[13].i > 0) c.flops /= static_cast<double>(s.attrs[13].i);
-    c.bytes -= static_cast<double>(s.operand[1].bytes());
+    if (s.attrs[13].i > 0) c.flops /= s.attrs[13].i;
+    c.bytes -= s.operand[1].bytes();
   }
 };
 

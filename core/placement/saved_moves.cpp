@@ -88,7 +88,7 @@ class SavedMoves {
     std::erase_if(moves_, [](const Move& move) { return move.to == MemoryPlace{}; });
   }
 
-  double bytes_of(const Move& move) const { return static_cast<double>(program_.local_bytes(move.value)); }
+  double bytes_of(const Move& move) const { return program_.local_bytes(move.value); }
 
   void make_room(Move& move) {
     move.away = like(move.value, ".away");

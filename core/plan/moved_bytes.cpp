@@ -66,7 +66,7 @@ double host_bytes(const Program& program, const Plan& plan, const PlannedStep& s
   if (copies(program, step)) {
     const PlannedOperand &from = step.operands.front(), &to = step.operands.back();
     const int sides = (lies_there(from) ? 1 : 0) + (lies_there(to) ? 1 : 0);
-    return static_cast<double>(sides * from.address.bytes);
+    return sides * from.address.bytes;
   }
   if (!step.kernel || step.device == 0 || !is_on_host(step.device)) return 0;
   const Op& op = program.op(step.op);

@@ -308,7 +308,7 @@ Total total_of(const Program& program, const RecomputeChoice& choice) {
     const SegmentData& segment = program.segment(id);
     if (!segment.recompute_to_fit) continue;
     const RecomputeEstimate estimate = estimate_recompute(program, id, choice);
-    total.kept += static_cast<double>(segment.repeat * estimate.kept_bytes);
+    total.kept += segment.repeat * estimate.kept_bytes;
     total.price += static_cast<double>(segment.repeat) * (estimate.cost.flops + estimate.cost.bytes);
   }
   return total;

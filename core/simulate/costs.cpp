@@ -234,7 +234,7 @@ std::optional<double> DeviceRates::seconds_in_fp8(const OpDef& op, const OpShape
   double factors = 0;  // counted in bytes
   for (int i = 0; i < shape.count && i < 2; ++i)
     if (op.operands[i].access == Access::read && is_float(shape.operand[i].dtype))
-      factors += static_cast<double>(shape.operand[i].bytes());
+      factors += shape.operand[i].bytes();
   return fixed + std::max(cost.flops / *fp8_flops_per_second, cost.bytes / bytes_per_second) +
          1.5 * factors / bytes_per_second;
 }

@@ -15,8 +15,7 @@ namespace {
 std::string exchange_name(const Plan& plan, const Call& call) {
   const std::span<const PlannedStep> steps = plan.steps(call);
   double bytes = 0;
-  for (const PlannedStep& step : steps)
-    bytes += static_cast<double>(step.exchange->count * size_of(step.exchange->dtype));
+  for (const PlannedStep& step : steps) bytes += step.exchange->count * size_of(step.exchange->dtype);
   const std::string times = steps.size() > 1 ? std::to_string(steps.size()) + " x " : "";
   return times + name_of(steps.front().exchange->kind) + " " + plan.queues[call.queue].name + " " +
          size_text(bytes);

@@ -47,9 +47,8 @@ std::string line_of(const fs::path& folder, const std::optional<fs::path>& lates
   try {
     const Manifest manifest = read_manifest(folder);
     std::snprintf(text, sizeof text, "%-16s save %-5lld %-11s %3zu file%s  %s%s", name.c_str(),
-                  static_cast<long long>(manifest.save),
-                  size_text(static_cast<double>(bytes_of(manifest))).c_str(), manifest.files.size(),
-                  manifest.files.size() == 1 ? " " : "s",
+                  static_cast<long long>(manifest.save), size_text(bytes_of(manifest)).c_str(),
+                  manifest.files.size(), manifest.files.size() == 1 ? " " : "s",
                   manifest.mesh.empty() ? "one rank" : visible(manifest.mesh).c_str(),
                   folder == latest ? "  latest" : "");
     return std::string(text) + "\n";
@@ -87,8 +86,7 @@ std::string describe_tensors(const CheckpointFiles& files) {
     if (tensor.pieces.size() > 1) text += detail::concat(" in ", tensor.pieces.size(), " parts");
     text += "\n";
   }
-  return detail::concat("tensors     ", files.tensors().size(), ", ", size_text(static_cast<double>(bytes)),
-                        "\n", text);
+  return detail::concat("tensors     ", files.tensors().size(), ", ", size_text(bytes), "\n", text);
 }
 
 // Cuts a tensor into pieces small enough for every core to have one in memory.
@@ -267,8 +265,7 @@ std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
         detail::concat("loss scale  2^", std::ilogb(scale.scale), ", ", scale.clean, " finite steps since\n");
   for (const std::string& arithmetic : manifest.arithmetic)
     if (!arithmetic.empty()) text += "arithmetic  " + visible(arithmetic) + "\n";
-  text += detail::concat("files       ", manifest.files.size(), ", ",
-                         size_text(static_cast<double>(bytes_of(manifest))), "\n");
+  text += detail::concat("files       ", manifest.files.size(), ", ", size_text(bytes_of(manifest)), "\n");
   return text + describe_plugins(manifest) + describe_tensors(files);
 }
 

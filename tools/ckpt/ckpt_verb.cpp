@@ -19,8 +19,7 @@ void print(const std::vector<CheckpointVerdict>& verdicts, bool quiet) {
   for (const CheckpointVerdict& verdict : verdicts) {
     if (is_good(verdict) && !quiet)
       std::printf("%s: good, %lld tensors, %s\n", verdict.checkpoint.c_str(),
-                  static_cast<long long>(verdict.tensors),
-                  size_text(static_cast<double>(verdict.bytes)).c_str());
+                  static_cast<long long>(verdict.tensors), size_text(verdict.bytes).c_str());
     for (const std::string& trouble : verdict.troubles)
       std::printf("%s: damaged: %s\n", verdict.checkpoint.c_str(), trouble.c_str());
   }

@@ -91,15 +91,15 @@ Finding drive_finding(const fs::path& folder) {
     const fs::path at = existing(folder);
     const std::int64_t room = free_bytes(at);
     if (room < most_blocks * static_cast<std::int64_t>(block))
-      throw_error(ErrorCode::storage, at.string(), ": ", size_text(static_cast<double>(room)),
+      throw_error(ErrorCode::storage, at.string(), ": ", size_text(room),
                   " free; remove what is not needed, or name another folder in run.out");
     FileDescriptor file = open_nameless(at, O_DIRECT);
     direct = file.is_open();
     if (!direct) file = open_nameless(at, 0);
     if (!file.is_open()) throw_storage_error("create a file in", at, errno);
     rates = rates_of(file, at);
-    return detail::concat(at.string(), ": ", size_text(static_cast<double>(room)), " free, written at ",
-                          size_text(rates.written), "/s, read at ", size_text(rates.read), "/s",
+    return detail::concat(at.string(), ": ", size_text(room), " free, written at ", size_text(rates.written),
+                          "/s, read at ", size_text(rates.read), "/s",
                           direct ? "" : ", through the system's cache: no O_DIRECT here");
   });
   if (finding.health == Health::good && (!direct || rates.written < slow_rate)) {

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr rlim_t little_locked = rlim_t{64} << 20;
 constexpr std::int64_t few_files = 4096, few_threads = 1024, little_shared = std::int64_t{256} << 20;
 
-std::string size(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+std::string size(std::int64_t bytes) { return size_text(bytes); }
 
 std::string first_line(const fs::path& file) {
   std::string line;

@@ -14,7 +14,7 @@
 namespace prun {
 namespace {
 
-std::string size(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+std::string size(std::int64_t bytes) { return size_text(bytes); }
 
 std::int64_t checkpoint_bytes(const Assembly& assembly) {
   std::int64_t all = 0;

@@ -66,7 +66,7 @@ Extents shape_of(const Value& value) {
   return shape;
 }
 
-std::string size_of_all(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+std::string size_of_all(std::int64_t bytes) { return size_text(bytes); }
 
 // ------------------------------------------------------------------- in
 

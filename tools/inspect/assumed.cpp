@@ -33,9 +33,7 @@ std::string text_of(const Assembly& assembly, const AssumedMemory& memory) {
   const DeviceInfo& device = assembly.device_infos()[memory.device];
   const std::string of = detail::concat(device.tier ? "room on device " : "memory of device ", memory.device,
                                         device.tier ? " for a rank" : "");
-  if (memory.bytes)
-    return detail::concat(size_text(static_cast<double>(*memory.bytes)), " of ", of, ", as ", memory.key,
-                          " says");
+  if (memory.bytes) return detail::concat(size_text(*memory.bytes), " of ", of, ", as ", memory.key, " says");
   return "any amount of " + of + (memory.key.empty() ? "" : ": " + memory.key + " says how much there is");
 }
 
@@ -101,8 +99,8 @@ std::string crowded_host_text(const Assembly& assembly) {
   const std::optional<HostMemory> host = crowded_host(assembly);
   if (!host) return "";
   return detail::concat("no room     the ", host->ranks, " ranks of a host together need ",
-                        size_text(static_cast<double>(host->needed)), ", and it has ",
-                        size_text(static_cast<double>(host->there)), ": a run there is refused\n");
+                        size_text(host->needed), ", and it has ", size_text(host->there),
+                        ": a run there is refused\n");
 }
 
 void write_crowded_host(JsonWriter& json, const Assembly& assembly) {

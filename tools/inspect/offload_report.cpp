@@ -98,7 +98,7 @@ void write_links(JsonWriter& json, const Assembly& assembly, const Forecast& for
 std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
   if (!has_more_devices(assembly)) return "";
   const MovedBytes moved = moved_bytes(assembly.program(), assembly.plan());
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   std::string text = "offload     " + size(moved.to_host) + " a step from device memory to the host's, " +
                      size(moved.to_device) + " back\n";
   if (moved.from_disk + moved.to_disk > 0)

@@ -139,7 +139,7 @@ std::string versions_text(const Assembly& assembly) {
     for (const Id before : program.value(parameter).before)
       if (program.value(before).age <= delay) bytes += program.local_bytes(before);
   });
-  const std::string size = size_text(static_cast<double>(bytes));
+  const std::string size = size_text(bytes);
   if (program.delays().at_once)
     return detail::concat("versions    ", oldest + 1, " of the weights on rank ", assembly.rank(),
                           ", as many as stages from its own on: the older ones are ", size,

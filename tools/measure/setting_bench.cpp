@@ -202,7 +202,7 @@ std::string line_of(const SettingBench& bench, const SettingResult& result, cons
   if (!result.cost)
     return format("%-*s refused: ", width_of(bench), result.setting.c_str()) + in_one_line(result.refused) +
            "\n";
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   const SettingCost& cost = *result.cost;
   const bool comparable = first.setting == bench.settings.list.front().name && first.cost;
   const std::string of_first =

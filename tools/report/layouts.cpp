@@ -13,9 +13,7 @@ constexpr double width = 960, height = 320, left = 90, right = 20, bottom = 40, 
 
 std::string at(double value) { return format("%.2f", value); }
 std::string milliseconds(double seconds) { return format("%.3f ms", seconds * 1e3); }
-std::string bytes_of(const TunedCandidate& one) {
-  return size_text(static_cast<double>(one.planned.device_bytes));
-}
+std::string bytes_of(const TunedCandidate& one) { return size_text(one.planned.device_bytes); }
 
 // Draws memory to the right and time upwards, both from zero.
 class Drawing {

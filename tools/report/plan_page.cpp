@@ -19,7 +19,7 @@ constexpr double width = 960;
 constexpr std::size_t most_rows = 24, most_bars = 2500, most_moments = 600, most_tensors = 12;
 constexpr std::int64_t most_ranks = 16;
 
-std::string bytes_of(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+std::string bytes_of(std::int64_t bytes) { return size_text(bytes); }
 std::string at(double value) { return format("%.2f", value); }
 std::string percent(double share) { return format("%.1f %%", 100 * share); }
 std::string milliseconds(double seconds) { return format("%.3f ms", seconds * 1e3); }

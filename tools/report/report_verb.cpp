@@ -70,8 +70,7 @@ int report_command(const Arguments& arguments) {
                                   : run_page({arguments.words.begin(), arguments.words.end()},
                                              plan_of_run(arguments, log_of(first).parent_path()));
   write_output(out, page, kind);
-  std::printf("wrote %s (%s); open it in a browser\n", out.c_str(),
-              size_text(static_cast<double>(page.size())).c_str());
+  std::printf("wrote %s (%s); open it in a browser\n", out.c_str(), size_text(page.size()).c_str());
   return 0;
 }
 

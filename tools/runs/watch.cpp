@@ -103,7 +103,7 @@ std::string ranks_text(const std::vector<RankSeen>& ranks) {
   for (const RankSeen& rank : ranks)
     if (rows.size() <= shown_ranks)
       rows.push_back({std::to_string(rank.rank), std::to_string(rank.pid), std::string(1, rank.state),
-                      size_text(static_cast<double>(rank.resident_bytes))});
+                      size_text(rank.resident_bytes)});
   std::string text = ranks.empty() ? "" : columns_text(rows);
   if (ranks.size() > shown_ranks) text += detail::concat("and ", ranks.size() - shown_ranks, " more\n");
   return text;

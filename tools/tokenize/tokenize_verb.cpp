@@ -87,9 +87,8 @@ int tokenize_command(const Arguments& arguments) {
     std::printf("left out %llu documents without text\n", static_cast<unsigned long long>(result.empty));
   if (result.replaced)
     std::printf("replaced %llu bytes that are not UTF-8\n", static_cast<unsigned long long>(result.replaced));
-  std::printf("%s in %.1f s, %s/s, %d threads\n", size_text(static_cast<double>(result.bytes)).c_str(),
-              seconds, size_text(static_cast<double>(result.bytes) / std::max(seconds, 1e-9)).c_str(),
-              request.threads);
+  std::printf("%s in %.1f s, %s/s, %d threads\n", size_text(result.bytes).c_str(), seconds,
+              size_text(result.bytes / std::max(seconds, 1e-9)).c_str(), request.threads);
   return 0;
 }
 

@@ -13,7 +13,7 @@ std::string milliseconds(double seconds) {
   return format(seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
 }
 
-std::string size(std::int64_t bytes) { return size_text(static_cast<double>(bytes)); }
+std::string size(std::int64_t bytes) { return size_text(bytes); }
 
 // Returns "41.2 ms  12,400 tokens/s  MFU 38 %  1.20 GiB".
 std::string row_of(const TunedCandidate& one, bool were_tried) {

@@ -19,8 +19,7 @@ std::int64_t RegionBytes::of(Region region, std::int32_t range) const {
 }
 
 void refuse_more_than_addresses() {
-  throw_error(ErrorCode::bad_input, "the plan of a rank needs more than ",
-              size_text(static_cast<double>(range_distance)),
+  throw_error(ErrorCode::bad_input, "the plan of a rank needs more than ", size_text(range_distance),
               ", which no memory has; take a smaller batch.micro, model.seq or model, or more ranks and "
               "strategies that share it out");
 }

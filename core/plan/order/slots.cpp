@@ -56,14 +56,16 @@ bool meet(const Alive& a, const Alive& b, std::int32_t period) {
   return false;
 }
 
-std::vector<Alive> alive_in(const Work& work, std::int32_t chunk, std::int64_t microbatches) {
-  std::vector<Alive> alive(static_cast<std::size_t>(microbatches));
-  const auto period = static_cast<std::int32_t>(work.period.passes.size());
+Numbered<Alive> alive_in(const Work& work, std::int32_t chunk, std::int64_t microbatches) {
+  Numbered<Alive> alive(microbatches);
+  const NumberedView<PeriodPass> passes(work.period.passes);
+  const NumberedView<ScheduleCall> calls(work.calls);
+  const auto period = static_cast<std::int32_t>(passes.size());
   for (std::int32_t at = 0; at < period; ++at) {
-    const PeriodPass& pass = work.period.passes[static_cast<std::size_t>(at)];
-    const ScheduleCall& call = work.calls[static_cast<std::size_t>(pass.call)];
+    const PeriodPass& pass = passes[at];
+    const ScheduleCall& call = calls[pass.call];
     if (call.chunk != chunk) continue;
-    Alive& of = alive[static_cast<std::size_t>(call.microbatch)];
+    Alive& of = alive[call.microbatch];
     const std::int32_t when = at + pass.behind * period;
     of.first = of.first < 0 ? when : std::min(of.first, when);
     of.last = std::max(of.last, when);
@@ -110,7 +112,7 @@ void Slots::share_out_over_steps(Plan& plan, const Work& work) {
       continue;
     }
     PRUN_CHECK(plan.chunks[c].follows < 0, "steps overlap in chunks that follow each other");
-    const std::vector<Alive> alive = alive_in(work, chunk, plan.microbatches);
+    const Numbered<Alive> alive = alive_in(work, chunk, plan.microbatches);
     const std::vector<std::int32_t> own = slots_in_rows(alive, period, 0);
     std::vector<std::int32_t> stubs = slots_in_rows(alive, period, 1);
     plan.chunks[c].slots = *std::max_element(own.begin(), own.end()) + 1;

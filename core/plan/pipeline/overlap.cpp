@@ -89,9 +89,9 @@ class RankRow {
   std::int32_t number_at(std::size_t at) const { return number_.at(key_of(row_[at], step_of(at))); }
 
   void check_steps_are_alike() const {
-    std::vector<std::int32_t> next(row_.size(), 0);
+    Numbered<std::int32_t> next(row_.size(), 0);
     for (std::size_t at = 0; at < row_.size(); ++at)
-      if (number_at(at) != next[static_cast<std::size_t>(step_of(at))]++)
+      if (number_at(at) != next[step_of(at)]++)
         refuse("in a row of steps, ", describe(row_[at]), " does not stand where it does in a step alone");
   }
 
@@ -147,7 +147,7 @@ std::int32_t steps_in_a_row(Delay delay, const ScheduleShape& shape) {
 // before the first pass of the step after the next, which is the end of the period.
 Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title) {
   const PipelineTiming timing = time_schedule(row, unit_costs);
-  std::vector<RankRow> ranks;
+  Numbered<RankRow> ranks;
   double all_done = 0, busy = 0, taken = 0;
   for (std::int32_t rank = 0; rank < step.shape.ranks; ++rank) {
     const RankRow& of = ranks.emplace_back(step, row, Delay::one, rank, title);
@@ -155,7 +155,7 @@ Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const s
   }
   Overlap overlap;
   for (std::int32_t rank = 0; rank < step.shape.ranks; ++rank) {
-    const RankRow& of = ranks[static_cast<std::size_t>(rank)];
+    const RankRow& of = ranks[rank];
     const std::vector<CallTime>& times = timing.times[rank];
     const std::size_t begin = of.first_of(2), end = of.first_of(3);
     Period period{of.period(), {}, {}, {}};
@@ -177,7 +177,7 @@ Overlap cut_overlap(const PipelineOrder& step, const PipelineOrder& row, const s
 Overlap cut_stages_overlap(const PipelineOrder& step, const PipelineOrder& row, const std::string& title) {
   const PipelineTiming timing = time_schedule(row, unit_costs);
   const std::int32_t ranks = step.shape.ranks, at = ranks;
-  std::vector<RankRow> rows;
+  Numbered<RankRow> rows;
   double all_done = 0, busy = 0, taken = 0;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
     const RankRow& of = rows.emplace_back(step, row, Delay::stages, rank, title);
@@ -186,7 +186,7 @@ Overlap cut_stages_overlap(const PipelineOrder& step, const PipelineOrder& row, 
   Overlap overlap;
   std::int32_t running = 1;
   for (std::int32_t rank = 0; rank < ranks; ++rank) {
-    const RankRow& of = rows[static_cast<std::size_t>(rank)];
+    const RankRow& of = rows[rank];
     const std::vector<CallTime>& times = timing.times[rank];
     const std::int32_t delay = ranks - 1 - step.stages[rank].front();
     Period period{of.period_with(delay, at), {}, {}, {}};

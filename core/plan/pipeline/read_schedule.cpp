@@ -37,9 +37,8 @@ class RankCheck {
  public:
   RankCheck(const ScheduleShape& shape, bool split, std::int32_t rank, const std::string& title)
       : shape_(shape), split_(split), rank_(rank), title_(title) {
-    const std::size_t pieces =
-        static_cast<std::size_t>(shape.chunks) * static_cast<std::size_t>(shape.microbatches);
-    position_.assign(pieces * pass_count, absent);
+    const std::int64_t pieces = std::int64_t{shape.chunks} * shape.microbatches;
+    position_ = Numbered<std::int32_t>(pieces * pass_count, absent);
   }
 
   // No call can stand twice, so a list of whatever length ends after as many calls as there may be.
@@ -103,17 +102,15 @@ class RankCheck {
   }
 
   std::int32_t& position(const ScheduleCall& call) {
-    const auto pass = static_cast<std::size_t>(call.pass), chunk = static_cast<std::size_t>(call.chunk);
-    return position_[(pass * static_cast<std::size_t>(shape_.chunks) + chunk) *
-                         static_cast<std::size_t>(shape_.microbatches) +
-                     static_cast<std::size_t>(call.microbatch)];
+    const auto pass = static_cast<std::int64_t>(call.pass);
+    return position_[(pass * shape_.chunks + call.chunk) * shape_.microbatches + call.microbatch];
   }
 
   const ScheduleShape& shape_;
   bool split_;
   std::int32_t rank_;
   const std::string& title_;
-  std::vector<std::int32_t> position_;  // position in the rank's list, by pass, chunk and microbatch
+  Numbered<std::int32_t> position_;  // position in the rank's list, by pass, chunk and microbatch
 };
 
 struct Place {
@@ -169,8 +166,7 @@ std::int32_t rank_of_stage(const PipelineOrder& order, std::int32_t stage) {
 void check_ends(const PipelineOrder& order, const std::string& title) {
   const Numbered<std::vector<CallTime>> times = run_in_virtual_time(order, PassCosts{});
   for (std::int32_t rank = 0; rank < order.shape.ranks; ++rank) {
-    const auto index = static_cast<std::size_t>(rank);
-    if (times[index].size() < order.calls[index].size()) report_deadlock(order, times, rank, title);
+    if (times[rank].size() < order.calls[rank].size()) report_deadlock(order, times, rank, title);
   }
 }
 

@@ -67,7 +67,7 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
   if (options.ranks_of_host == 0) options.ranks_of_host = ranks_of_host(assembly);
   if (cores_are_crowded(assembly)) {
     options.exchange_delay = crowded_exchange;
-    options.cores_of_host = static_cast<double>(this_machine().cores);
+    options.cores_of_host = this_machine().cores;
     options.cores_of = [threads =
                             static_cast<double>(assembly.device_info().threads)](const QueueInfo& queue) {
       return queue.workers && queue.device == 0 ? threads : 0;

@@ -187,7 +187,7 @@ HostShare room_on_host(const fs::path& root, const fs::path& shared_folder) {
 }
 
 void check_room(const HostShare& needs, const HostShare& room) {
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   if (needs.threads > room.threads)
     throw_error(ErrorCode::unsupported, "the ranks need ", needs.threads, " processes and threads together, ",
                 std::max<std::int64_t>(0, room.threads),

@@ -29,7 +29,7 @@ void add(std::vector<LossGroups::Part>& parts, const std::string& name, double l
 }
 
 void divide(std::vector<LossGroups::Part>& parts) {
-  for (LossGroups::Part& part : parts) part.loss /= static_cast<double>(part.targets);
+  for (LossGroups::Part& part : parts) part.loss /= part.targets;
 }
 
 }  // namespace

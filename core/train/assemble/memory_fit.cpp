@@ -30,7 +30,7 @@ std::string too_large_alone(const Program& program, std::int64_t limit) {
   const Value& value = program.value(largest);
   return detail::concat(
       "; '", program.segment(value.segment).name, ".", value.name, "' alone has ",
-      size_text(static_cast<double>(program.local_bytes(largest))),
+      size_text(program.local_bytes(largest)),
       ", and whoever computes with it needs it whole: split it over ranks (strategy tensor)");
 }
 
@@ -127,7 +127,7 @@ std::string missing_further_memory(const Assembly& assembly) {
     const std::int64_t process =
         info.host_memory ? most_needed(assembly, &ProcessNeed::bytes) : info.process_device_bytes;
     if (needed <= info.memory_bytes - process) continue;
-    const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+    const auto size = [](std::int64_t bytes) { return size_text(bytes); };
     return detail::concat(
         "device ", number, " ('", info.name.view(), "'): the plan needs ", size(needed), " of its memory",
         process == 0 ? "" : " and a rank's process " + size(process) + " beside it", ", ",
@@ -141,7 +141,7 @@ std::string missing_further_memory(const Assembly& assembly) {
 void refuse_memory(const Assembly& last, const NotFitting& tried) {
   if (!tried.further.empty()) throw DoesNotFit(ErrorCode::bad_input, tried.further);
   const std::int64_t limit = memory_limit(last);
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   const std::int64_t own = most_needed(last, &ProcessNeed::device_bytes);
   const char* const with = last.unlowered().requests().ways_to_fit > 1
                                ? " with all that strategies may change"

@@ -69,7 +69,7 @@ void check_fits_one_host(const Assembly& assembly) {
   check_units(assembly.device_info(), assembly.mesh().world());
   const std::optional<HostMemory> memory = host_memory_of(assembly, 0, assembly.mesh().world());
   if (!memory || memory->fits()) return;
-  const auto size = [](std::int64_t bytes) { return size_text(static_cast<double>(bytes)); };
+  const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   throw DoesNotFit(
       ErrorCode::bad_input,
       detail::concat("the ", assembly.mesh().world(), " ranks together need ", size(memory->needed),

@@ -98,7 +98,7 @@ struct Calls {
     return guard([&] {
       with_list(at(section, key), key.view(), [&](const auto& list) {
         if constexpr (requires { static_cast<double>(list.at(index)); })
-          *value = static_cast<double>(list.at(index));
+          *value = list.at(index);
         else
           misread(key.view(), "is declared as a list of strings and read by the plugin as one of numbers");
       });

@@ -311,8 +311,7 @@ std::string to_text(const WhatFits& found) {
   if (found.changes.empty()) return nothing_fits(found);
   std::string text = "What would fit:";
   for (const FittingChange& each : found.changes) {
-    text += detail::concat("\n ", to_text(each.change), "   (", size_text(static_cast<double>(each.bytes)),
-                           " of memory");
+    text += detail::concat("\n ", to_text(each.change), "   (", size_text(each.bytes), " of memory");
     if (each.step_seconds) text += format(", %.1f ms a step predicted", *each.step_seconds * 1e3);
     text += each.exact ? ")" : ", other rounding)";
   }

@@ -1,7 +1,9 @@
 #include "train/launch/rendezvous_frames.hpp"
 
 #include <algorithm>
+#include <concepts>
 #include <cstring>
+#include <type_traits>
 
 #include "base/text.hpp"
 
@@ -11,17 +13,23 @@ namespace {
 constexpr std::string_view magic = "prun-rv2";
 constexpr int highest_code = static_cast<int>(ErrorCode::internal);
 
-void put(std::string& out, std::uint32_t number) {
-  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(number >> shift & 0xff);
+// Numbers are put by their 32 or 64 lowest bits, as Reader gives them back.
+template <class Number>
+requires std::is_integral_v<Number> || std::is_enum_v<Number>
+void put(std::string& out, Number number) {
+  const auto bits = static_cast<std::uint32_t>(number);
+  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(bits >> shift & 0xff);
 }
 
-void put_long(std::string& out, std::uint64_t number) {
-  put(out, static_cast<std::uint32_t>(number));
-  put(out, static_cast<std::uint32_t>(number >> 32));
+template <std::integral Number>
+void put_long(std::string& out, Number number) {
+  const auto bits = static_cast<std::uint64_t>(number);
+  put(out, bits);
+  put(out, bits >> 32);
 }
 
 void put_text(std::string& out, std::string_view text) {
-  put(out, static_cast<std::uint32_t>(text.size()));
+  put(out, text.size());
   out += text;
 }
 
@@ -41,15 +49,17 @@ class Reader {
     rest_.remove_prefix(count);
     return taken;
   }
-  std::uint32_t number() {
+  template <class Number = std::uint32_t>
+  Number number() {
     const std::string_view four = bytes(4);
     std::uint32_t value = 0;
     for (std::size_t i = four.size(); i-- > 0;) value = value << 8 | static_cast<unsigned char>(four[i]);
-    return value;
+    return static_cast<Number>(value);
   }
-  std::uint64_t long_number() {
+  template <std::integral Number = std::uint64_t>
+  Number long_number() {
     const std::uint64_t low = number();
-    return low | std::uint64_t{number()} << 32;
+    return static_cast<Number>(low | std::uint64_t{number()} << 32);
   }
   // Reads a text, made fit for a terminal; it is empty and bad if it is longer than allowed.
   std::string text(std::size_t longest) {
@@ -75,8 +85,8 @@ class Reader {
 Digest hello_proof(std::string_view token, const Digest& server_random, const Hello& hello) {
   std::string message = "prun rank";
   put(message, server_random);
-  put(message, static_cast<std::uint32_t>(hello.rank));
-  put(message, static_cast<std::uint32_t>(hello.world));
+  put(message, hello.rank);
+  put(message, hello.world);
   put(message, hello.client_random);
   return hmac_sha256(token, message);
 }
@@ -86,7 +96,7 @@ Digest verdict_proof(std::string_view token, const Digest& server_random, const 
   std::string message = "prun server";
   put(message, server_random);
   put(message, client_random);
-  put(message, static_cast<std::uint32_t>(rank));
+  put(message, rank);
   return hmac_sha256(token, message);
 }
 
@@ -112,8 +122,8 @@ std::string make_hello(std::string_view token, const Digest& server_random, std:
                        std::int32_t world, const Digest& client_random) {
   const Hello hello{rank, world, client_random, {}};
   std::string out(magic);
-  put(out, static_cast<std::uint32_t>(rank));
-  put(out, static_cast<std::uint32_t>(world));
+  put(out, rank);
+  put(out, world);
   put(out, client_random);
   put(out, hello_proof(token, server_random, hello));
   return out;
@@ -123,8 +133,8 @@ std::optional<Hello> parse_hello(std::string_view bytes) {
   Reader in(bytes);
   if (in.bytes(magic.size()) != magic) return {};
   Hello hello;
-  hello.rank = static_cast<std::int32_t>(in.number());
-  hello.world = static_cast<std::int32_t>(in.number());
+  hello.rank = in.number<std::int32_t>();
+  hello.world = in.number<std::int32_t>();
   hello.client_random = in.digest();
   hello.proof = in.digest();
   if (!in.finished()) return {};
@@ -138,7 +148,7 @@ bool proves_token(const Hello& hello, std::string_view token, const Digest& serv
 std::string make_verdict(Admission verdict, std::string_view token, const Digest& server_random,
                          const Hello& hello) {
   std::string out(magic);
-  put(out, static_cast<std::uint32_t>(verdict));
+  put(out, verdict);
   const bool welcome = verdict == Admission::welcome;
   put(out, welcome ? verdict_proof(token, server_random, hello.client_random, hello.rank) : Digest{});
   return out;
@@ -164,8 +174,8 @@ std::optional<Admission> check_verdict(std::string_view bytes, std::string_view 
 std::string make_frame(FrameType type, std::string_view body) {
   std::string out;
   out.reserve(frame_header + body.size());
-  put(out, static_cast<std::uint32_t>(body.size()));
-  put(out, static_cast<std::uint32_t>(type));
+  put(out, body.size());
+  put(out, type);
   out += body;
   return out;
 }
@@ -173,7 +183,7 @@ std::string make_frame(FrameType type, std::string_view body) {
 std::optional<Frame> FrameReader::next() {
   Reader in(std::string_view(pending_).substr(used_));
   const std::uint32_t length = in.number();
-  const auto type = static_cast<FrameType>(in.number());
+  const auto type = in.number<FrameType>();
   if (!in.good()) return {};
   if (!known(type) || length > limit_)
     throw_error(ErrorCode::comm_failed, "the other end of the rendezvous sends something else than frames");
@@ -192,11 +202,11 @@ std::optional<Frame> FrameReader::next() {
 
 std::string encode(const GatherRequest& request) {
   std::string out;
-  put(out, static_cast<std::uint32_t>(request.channel.size()));
+  put(out, request.channel.size());
   out += request.channel;
   put(out, request.limit_ms);
-  put(out, static_cast<std::uint32_t>(request.members.size()));
-  for (const std::int32_t member : request.members) put(out, static_cast<std::uint32_t>(member));
+  put(out, request.members.size());
+  for (const std::int32_t member : request.members) put(out, member);
   out += request.bytes;
   return out;
 }
@@ -211,7 +221,7 @@ std::optional<GatherRequest> decode_gather(std::string_view body) {
   const std::uint32_t members = in.number();
   if (!in.good() || members == 0 || members > world_limit || members > in.left() / 4) return {};
   request.members.resize(members);
-  for (std::int32_t& member : request.members) member = static_cast<std::int32_t>(in.number());
+  for (std::int32_t& member : request.members) member = in.number<std::int32_t>();
   request.bytes = in.bytes(in.left());
   if (!in.finished() || request.bytes.size() > contribution_limit) return {};
   return request;
@@ -219,9 +229,9 @@ std::optional<GatherRequest> decode_gather(std::string_view body) {
 
 std::string encode_result(std::span<const std::string> parts) {
   std::string out;
-  put(out, static_cast<std::uint32_t>(parts.size()));
+  put(out, parts.size());
   for (const std::string& part : parts) {
-    put(out, static_cast<std::uint32_t>(part.size()));
+    put(out, part.size());
     out += part;
   }
   return out;
@@ -241,8 +251,8 @@ std::string encode(const FlightReport& report) {
   std::string out;
   put(out, report.limit_ms);
   put_text(out, report.doing);
-  put_long(out, static_cast<std::uint64_t>(report.saved_ns));
-  put(out, static_cast<std::uint32_t>(report.communicators.size()));
+  put_long(out, report.saved_ns);
+  put(out, report.communicators.size());
   for (const FlightCommunicator& communicator : report.communicators) {
     put_text(out, communicator.name);
     put_text(out, communicator.operation);
@@ -250,10 +260,10 @@ std::string encode(const FlightReport& report) {
     put_long(out, communicator.entered);
     put_long(out, communicator.left);
     put(out, std::uint32_t{communicator.waiting});
-    put_long(out, static_cast<std::uint64_t>(communicator.entered_ns));
-    put(out, communicator.inside() ? static_cast<std::uint32_t>(communicator.members.size()) : 0u);
+    put_long(out, communicator.entered_ns);
+    put(out, communicator.inside() ? communicator.members.size() : 0);
     if (!communicator.inside()) continue;
-    for (const int member : communicator.members) put(out, static_cast<std::uint32_t>(member));
+    for (const int member : communicator.members) put(out, member);
   }
   return out;
 }
@@ -263,7 +273,7 @@ std::optional<FlightReport> decode_flight_report(std::string_view body) {
   FlightReport report;
   report.limit_ms = in.number();
   report.doing = in.text(report_limit);
-  report.saved_ns = static_cast<std::int64_t>(in.long_number());
+  report.saved_ns = in.long_number<std::int64_t>();
   const std::uint32_t count = in.number();
   if (!in.good() || count > flight_communicators) return {};
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -274,7 +284,7 @@ std::optional<FlightReport> decode_flight_report(std::string_view body) {
     communicator.entered = in.long_number();
     communicator.left = in.long_number();
     communicator.waiting = in.number() == 1;
-    communicator.entered_ns = static_cast<std::int64_t>(in.long_number());
+    communicator.entered_ns = in.long_number<std::int64_t>();
     const std::uint32_t members = in.number();
     if (!in.good() || members > flight_ranks || communicator.entered_ns < 0) return {};
     for (std::uint32_t m = 0; m < members; ++m) {
@@ -289,7 +299,7 @@ std::optional<FlightReport> decode_flight_report(std::string_view body) {
 
 std::string encode(const FailureText& failure) {
   std::string out;
-  put(out, static_cast<std::uint32_t>(failure.code));
+  put(out, failure.code);
   out += std::string_view(failure.text).substr(0, report_limit);
   return out;
 }

@@ -111,9 +111,8 @@ void RendezvousServer::take_gather(int rank, GatherRequest request) {
 void RendezvousServer::finish(const GatherBoard::Gather& gather) {
   const std::string body = encode_result(gather.parts);
   if (body.size() > answer_limit)
-    return fail(
-        {ErrorCode::internal, detail::concat("the contributions to ", in_quotes(gather.channel), " have ",
-                                             size_text(static_cast<double>(body.size())), " in all")});
+    return fail({ErrorCode::internal, detail::concat("the contributions to ", in_quotes(gather.channel),
+                                                     " have ", size_text(body.size()), " in all")});
   const std::string frame = make_frame(FrameType::result, body);
   for (const std::int32_t member : gather.members) ranks_.send(member, frame);
 }

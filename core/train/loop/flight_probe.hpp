@@ -35,21 +35,21 @@ class FlightProbe final : public Probe {
 
   bool live() const noexcept override { return true; }
   void begin_call(std::int32_t queue, const Call& call, std::int64_t, double) noexcept override {
-    const int group = groups_[static_cast<std::size_t>(queue)];
+    const int group = groups_[queue];
     if (group < 0)
       flight_.begin_call(text(call));
     else
       flight_.enter(group, text(call));
   }
   void end_call(std::int32_t queue, const Call& call, std::int64_t, double) noexcept override {
-    const int group = groups_[static_cast<std::size_t>(queue)];
+    const int group = groups_[queue];
     if (group < 0)
       flight_.end_call(text(call));
     else
       flight_.leave(group);
   }
   void waits(std::int32_t queue, bool waiting, double) noexcept override {
-    flight_.wait(groups_[static_cast<std::size_t>(queue)], waiting);
+    flight_.wait(groups_[queue], waiting);
   }
 
  private:
@@ -58,7 +58,7 @@ class FlightProbe final : public Probe {
   FlightRecorder& flight_;
   const Call* first_;
   std::vector<std::string> texts_;
-  std::vector<int> groups_;  // groups by queue
+  Numbered<int> groups_;  // groups by queue
 };
 
 }  // namespace prun

@@ -21,8 +21,8 @@ LearningRate::LearningRate(const Recipe& recipe)
       warmup_(static_cast<double>(recipe.integer("optimizer.schedule.warmup"))),
       end_(static_cast<double>(recipe.integer("optimizer.schedule.steps"))) {
   const RecipeSection optimizer = recipe.section("optimizer");
-  if (end_ == 0) end_ = static_cast<double>(recipe.integer("run.steps"));
-  if (optimizer.has("schedule.decay")) decay_ = static_cast<double>(optimizer.integer("schedule.decay"));
+  if (end_ == 0) end_ = recipe.integer("run.steps");
+  if (optimizer.has("schedule.decay")) decay_ = optimizer.integer("schedule.decay");
   for (const std::int64_t step : optimizer.integers("schedule.at")) at_.push_back(static_cast<double>(step));
   factors_ = optimizer.numbers("schedule.factors");
 }

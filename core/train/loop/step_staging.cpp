@@ -19,7 +19,7 @@ constexpr Name per_target = "per_target";
 double step_seed(std::int64_t seed, std::int64_t step) {
   const RandomStream stream(static_cast<std::uint64_t>(seed),
                             stream_id("dropout", static_cast<std::uint64_t>(step)));
-  return static_cast<double>(stream.bits64(0) >> 11);
+  return stream.bits64(0) >> 11;
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ std::string runner_up(const TuneResult& result, TuneGoal goal) {
   const Planned &best = result.best[0].planned, &next = result.best[1].planned;
   const std::string who = "the next one (" + result.best[1].text + ") ";
   if (goal == TuneGoal::memory)
-    return who + "needs " + size_text(static_cast<double>(next.device_bytes - best.device_bytes)) + " more";
+    return who + "needs " + size_text(next.device_bytes - best.device_bytes) + " more";
   if (const auto& first = result.best[0].trained, &second = result.best[1].trained; first)
     return who + (second ? format("took %.2f ms a step when both were trained, the best %.2f ms",
                                   *second * 1e3, *first * 1e3)
