@@ -1,6 +1,8 @@
-// Defines the op that makes of a matrix squares of fp8, as codes that products take (prun/fp8_squares.hpp).
+// Defines the ops that make of a matrix squares of fp8, as codes that products take (prun/fp8_squares.hpp),
+// and that turn such codes, since a square has one scale in either order.
 #include "prun/fp8_squares.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "base/require.hpp"
@@ -30,8 +32,37 @@ struct EncodeFp8Squares {
   }
 };
 
+// The last `along` dimensions of either are what a row, or a column, of the matrix runs along.
+struct TurnFp8Squares {
+  static constexpr const char* kind = "turn_fp8_squares";
+  static constexpr const char* help = "codes of squares by rows of a matrix as codes by its columns";
+  static constexpr OperandDef operands[] = {{"rows"}, {"columns", Access::write}};
+  static constexpr AttrDef attrs[] = {int_attr("along_rows", 1), int_attr("along_columns", 1)};
+  static std::int64_t extent_of(const OperandShape& codes, std::int64_t dims) {
+    std::int64_t extent = 1;
+    for (auto d = codes.rank - dims; d < codes.rank; ++d) extent *= codes.dims[d].extent;
+    return extent;
+  }
+  static bool has_codes(const OperandShape& codes, std::int64_t along, std::int64_t across) {
+    return codes.dtype == DType::u8 &&
+           codes.elements() == along * (across + Fp8Squares{along, across}.across());
+  }
+  static void rule(OpShape& s) {
+    const OperandShape &by_rows = s.operand[0], &by_columns = s.operand[1];
+    const std::int64_t in = s.attrs[0].i, out = s.attrs[1].i;
+    require(by_columns.present && in >= 1 && in < by_rows.rank && out >= 1 && out < by_columns.rank, kind,
+            ": along_rows ", in, " and along_columns ", out, " do not fit the operands");
+    const std::int64_t columns = extent_of(by_rows, in), rows = extent_of(by_columns, out);
+    require(has_codes(by_rows, columns, rows) && has_codes(by_columns, rows, columns), kind,
+            " takes and makes codes of the squares of one matrix");
+    for (const auto& [one, other] : {std::pair(&by_rows, &by_columns), {&by_columns, &by_rows}})
+      for (int d = 0; d < one->rank; ++d)
+        if (!has_dim(*other, one->dims[d].name)) s.whole(one->dims[d].name);
+  }
+};
+
 }  // namespace
 
-std::vector<OpDef> fp8_squares_ops() { return {op_def<EncodeFp8Squares>()}; }
+std::vector<OpDef> fp8_squares_ops() { return {op_def<EncodeFp8Squares>(), op_def<TurnFp8Squares>()}; }
 
 }  // namespace prun

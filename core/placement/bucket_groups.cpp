@@ -4,6 +4,7 @@
 #include "placement/pack_whole.hpp"
 #include "placement/single_ops.hpp"
 #include "placement/summand_exchanges.hpp"
+#include "program/gathered_codes.hpp"
 
 namespace prun {
 
@@ -44,7 +45,15 @@ BucketKey BucketGroups::key_of(Id parameter, const std::vector<AxisId>& axes) co
           std::move(lies),
           form_of(parameter),
           folded(axes),
-          travels_in_codes(parameter) ? Travels::in_codes : Travels::as_it_is};
+          travels_in_codes(parameter) ? Travels::in_codes : Travels::as_it_is,
+          comes_in_squares(parameter)};
+}
+
+// Numbers that are rounded to be gathered would be rounded once more.
+bool BucketGroups::comes_in_squares(Id parameter) const {
+  const Precision& precision = program_.precision();
+  return precision.weight_codes && precision.gather_bits == 0 && packing_.kept.parameters &&
+         !packing_.is_alone() && gathered_squares_of(program_, parameter).has_value();
 }
 
 bool BucketGroups::travels_in_codes(Id parameter) const {

@@ -1,5 +1,7 @@
 #include "placement/bucket_values.hpp"
 
+#include "program/gathered_codes.hpp"
+
 namespace prun {
 
 void lay_in_parts(const Program& program, const Bucket& bucket, Value& value) {
@@ -7,14 +9,15 @@ void lay_in_parts(const Program& program, const Bucket& bucket, Value& value) {
   for (const AxisId axis : axes_of(bucket.axis)) value.placement[axis] = AxisPlacement::sharded("packed");
 }
 
-void BucketValues::lay_side_by_side(const std::vector<Id>& members) {
+void BucketValues::lay_side_by_side(const std::vector<Id>& members, bool in_squares) {
   const auto rounded = [](std::int64_t elements, std::int64_t grain) {
     return (elements + grain - 1) / grain * grain;
   };
   for (const Id id : members) {
     bucket_.parameters.push_back(id);
     bucket_.offsets.push_back(bucket_.elements);
-    bucket_.elements += rounded(program_.local_elements(id), bucket_grain);
+    const std::int64_t room = in_squares ? gathered_squares_of(program_, id).value().bytes() : 0;
+    bucket_.elements += rounded(std::max(program_.local_elements(id), room), bucket_grain);
   }
   bucket_.elements = rounded(bucket_.elements, std::max(packing_.parts(bucket_), summands_) * bucket_grain);
 }

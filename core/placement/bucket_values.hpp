@@ -16,8 +16,9 @@ class BucketValues {
         number_(static_cast<std::int32_t>(packing.program.buckets().size())),
         summands_(summands) {}
 
-  // Lays members one after another, each from a whole grain on.
-  void lay_side_by_side(const std::vector<Id>& members);
+  // Lays members one after another, each from a whole grain on; where they come together in squares of fp8,
+  // with room for an element's code in its place, and for scales behind each member's codes.
+  void lay_side_by_side(const std::vector<Id>& members, bool in_squares);
 
   void add_parameters();
   // Adds what an update needs beside the parameters.

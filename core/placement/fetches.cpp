@@ -40,6 +40,12 @@ void fetch_part(Program& program, Bucket& bucket, MemoryPlace place) {
                 name_of(place.space),
                 ", and ranks have a copy of it among them on the device; leave the copy "
                 "out (strategy zero, secondary), or keep parameters on the device");
+  if (!bucket.squares.empty())
+    throw_error(
+        ErrorCode::unsupported, described(program, bucket.parameters.front()), " is to lie in ",
+        name_of(place.space),
+        ", and ranks make codes of it once a step, on the device; leave precision.weight_codes out, or "
+        "keep parameters on the device");
   Value part = program.value(bucket.own_parameters);
   part.name += ".fetched";
   part.role = Role::view;

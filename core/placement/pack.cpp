@@ -53,9 +53,9 @@ class Packer {
   std::vector<AxisId> pack(Id segment, const std::vector<Id>& members, const BucketKey& key) {
     Bucket bucket = begun_bucket(segment, key);
     BucketValues values(packing_, bucket, summands_of(key.axis));
-    values.lay_side_by_side(members);
+    values.lay_side_by_side(members, key.in_squares);
     values.add_parameters();
-    if (bucket.kept.parameters) gathers_.add(bucket, bucket.coded && program_.precision().gather_bits > 0);
+    if (bucket.kept.parameters) gathers_.add(bucket, travels(bucket, key));
     std::set<AxisId> further;
     if (program_.value(members.front()).gradient != none) {
       std::vector<Update> updates;
@@ -71,6 +71,11 @@ class Packer {
     program_.buckets().push_back(std::move(bucket));
     if (key.norm != none) norms_.insert({key.norm, key.axis});
     return {further.begin(), further.end()};
+  }
+
+  Gathered travels(const Bucket& bucket, const BucketKey& key) const {
+    if (key.in_squares) return Gathered::in_squares;
+    return bucket.coded && program_.precision().gather_bits > 0 ? Gathered::in_codes : Gathered::as_they_are;
   }
 
   Bucket begun_bucket(Id segment, const BucketKey& key) const {

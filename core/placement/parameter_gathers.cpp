@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "placement/flat_ranges.hpp"
+#include "program/gathered_codes.hpp"
 #include "prun/block_codes.hpp"
 
 namespace prun {
 
-void ParameterGathers::add(Bucket& bucket, bool in_codes) {
+void ParameterGathers::add(Bucket& bucket, Gathered how) {
   add_copy(bucket);
-  if (!in_codes) return gather(bucket, bucket.own_parameters, bucket.all_parameters);
+  if (how == Gathered::in_squares) return add_squares(bucket);
+  if (how == Gathered::as_they_are) return gather(bucket, bucket.own_parameters, bucket.all_parameters);
   if (bucket.copy != none) bucket.copy = add_codes(bucket, bucket.copy, "copy.codes");
   bucket.own_codes = add_codes(bucket, bucket.own_parameters, "codes.own");
   const bool is_alone = program_.mesh().extent(bucket.axis) == 1;
@@ -18,6 +20,63 @@ void ParameterGathers::add(Bucket& bucket, bool in_codes) {
          bucket.own_codes);
   if (!is_alone) gather(bucket, bucket.own_codes, bucket.all_codes);
   decode(bucket);
+}
+
+// Ranks keep their own codes for the whole step, where there is a copy as their parts of it.
+void ParameterGathers::add_squares(Bucket& bucket) {
+  std::vector<Fp8Squares> members;
+  for (const Id parameter : bucket.parameters) {
+    members.push_back(gathered_squares_of(program_, parameter).value());
+    bucket.squares.push_back(read_gathered_codes(program_, parameter));
+    program_.value(bucket.squares.back()).bucket = program_.value(parameter).bucket;
+  }
+  if (bucket.copy != none)
+    bucket.copy = add_codes_of_squares(bucket, bucket.copy, "copy.codes", Role::fetched);
+  bucket.own_codes = add_codes_of_squares(bucket, bucket.own_parameters, "codes.own", Role::fetched);
+  bucket.all_codes = add_codes_of_squares(bucket, bucket.all_parameters, "codes", Role::view);
+  add_peaks(bucket, members);
+  renew_squares(bucket, members);
+  gather(bucket, bucket.own_codes, bucket.all_codes);
+}
+
+void ParameterGathers::add_peaks(Bucket& bucket, std::span<const Fp8Squares> members) {
+  Value peaks = program_.value(bucket.own_codes);
+  peaks.name = detail::concat("bucket.", peaks.bucket, ".peaks");
+  peaks.dtype = DType::f32;
+  peaks.placement.assign(program_.mesh().size(), AxisPlacement::replicated());
+  peaks.dims = {{"squares", 0}};
+  for (const Fp8Squares& member : members) peaks.dims.front().extent += member.across() * member.down();
+  bucket.peaks = program_.add_value(std::move(peaks));
+}
+
+// Appends what makes a rank's codes once a step. Padding is cleared with them: it travels too.
+void ParameterGathers::renew_squares(const Bucket& bucket, std::span<const Fp8Squares> members) {
+  const auto each_member = [&](const char* kind, const std::vector<Id>& operands, Id before) {
+    std::int64_t place = 0;
+    for (std::size_t m = 0; m < members.size(); ++m) {
+      const AttrValue attrs[] = {{"first", static_cast<double>(bucket.offsets[m])},
+                                 {"rows", static_cast<double>(members[m].columns)},
+                                 {"columns", static_cast<double>(members[m].rows)},
+                                 {"place", static_cast<double>(place)},
+                                 {"elements", static_cast<double>(bucket.elements)}};
+      program_.add_op(bucket.segment, FunctionKind::renew, Part::input, kind, operands, attrs, before);
+      place += members[m].across() * members[m].down();
+    }
+  };
+  const auto clear = [&](Id value, Id before) {
+    program_.add_op(bucket.segment, FunctionKind::renew, Part::input, "zero", {value}, {}, before);
+  };
+  Exchanges& known = exchanges_[{bucket.segment, FunctionKind::renew}];
+  const Id first = known.first == none ? known.behind : known.first;
+  clear(bucket.peaks, first);
+  each_member("peak_fp8_squares", {bucket.own_parameters, bucket.peaks}, first);
+  const AttrValue axis = axis_attr(bucket.axis);
+  const Id taken = program_.add_op(bucket.segment, FunctionKind::renew, Part::input, "all_reduce_max_update",
+                                   {bucket.peaks}, std::span(&axis, 1), known.behind);
+  if (known.first == none) known.first = taken;
+  clear(bucket.own_codes, none);
+  if (known.behind == none) known.behind = program_.segment(bucket.segment).ops(FunctionKind::renew).back();
+  each_member("encode_fp8_part", {bucket.own_parameters, bucket.peaks, bucket.own_codes}, none);
 }
 
 std::vector<AxisId> ParameterGathers::axes_with_copy(const Bucket& bucket) const {
@@ -57,7 +116,11 @@ void ParameterGathers::gather(const Bucket& bucket, Id own, Id all) {
   };
   if (bucket.copy == none)
     return exchange(bucket, FunctionKind::gather, own, all, along(bucket.axis, 0, false));
-  exchange(bucket, FunctionKind::renew, own, bucket.copy, along(bucket.copied_from, 0, false));
+  if (bucket.squares.empty())
+    exchange(bucket, FunctionKind::renew, own, bucket.copy, along(bucket.copied_from, 0, false));
+  else  // behind what makes the rank's codes
+    program_.add_op(bucket.segment, FunctionKind::renew, Part::input, "all_gather", {own, bucket.copy},
+                    along(bucket.copied_from, 0, false));
   exchange(bucket, FunctionKind::gather, bucket.copy, all, along(folded(axes_with_copy(bucket)), 1, true));
 }
 
@@ -87,6 +150,16 @@ void ParameterGathers::decode(const Bucket& bucket) {
                       {bucket.all_codes, bucket.all_parameters}, std::span(attrs, fp8 ? 1 : 2));
   Exchanges& known = exchanges_[{bucket.segment, FunctionKind::gather}];
   if (known.behind == none) known.behind = op;
+}
+
+// Adds a range that has a byte for each element of another.
+Id ParameterGathers::add_codes_of_squares(const Bucket& bucket, Id like, const char* name, Role role) {
+  Value codes = program_.value(like);
+  codes.name = detail::concat("bucket.", codes.bucket, ".", name);
+  codes.role = role;
+  codes.dtype = DType::u8;
+  codes.segment = bucket.segment;
+  return program_.add_value(std::move(codes));
 }
 
 Id ParameterGathers::add_codes(const Bucket& bucket, Id like, const char* name) {

@@ -1,5 +1,12 @@
-// Writes the gathers of a bucket's parameters, of which each rank keeps a part: as they are or in codes
-// (prun/block_codes.hpp), from the parts of all ranks or from a copy that some of them have among them.
+// Writes the gathers of a bucket's parameters, of which each rank keeps a part: as they are, in codes
+// (prun/block_codes.hpp) or, where all that reads them are products in fp8, in the codes that these multiply
+// (prun/fp8_squares.hpp); from the parts of all ranks or from a copy that some of them have among them.
+//
+// Squares are cut on the whole matrix, and parts of ranks anywhere. So once a step, ahead of the first
+// gather, ranks take the largest magnitude of each square from all of them, an fp32 for 16384 elements, and
+// each makes codes of its part, as one that has the whole would. A member has room for its scales behind its
+// codes: what is gathered lies as products take it. Where borders of parts were those of squares instead,
+// most ranks of a large mesh would have none of a weight.
 //
 // A copy lies in parts over some of the bucket's axes and has all of the others': `renew` brings it once a
 // step, ahead of the first gather, and each use gathers over the first alone. It is what travels, so in codes
@@ -7,14 +14,18 @@
 // here a step brings a rank's share between hosts once, whatever the microbatches.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "program/step_program.hpp"
+#include "prun/fp8_squares.hpp"
 
 namespace prun {
+
+enum class Gathered : std::uint8_t { as_they_are, in_codes, in_squares };
 
 class ParameterGathers {
  public:
@@ -23,7 +34,7 @@ class ParameterGathers {
       : program_(program), copy_axes_(std::move(copy_axes)) {}
 
   // Adds the values and ops that gather a bucket's parameters. The bucket is the program's last.
-  void add(Bucket& bucket, bool in_codes);
+  void add(Bucket& bucket, Gathered how);
 
  private:
   // Names the first op of a function that exchanges, and the first behind all that do. A segment's exchanges
@@ -38,6 +49,10 @@ class ParameterGathers {
   void gather(const Bucket& bucket, Id own, Id all);
   void exchange(const Bucket& bucket, FunctionKind function, Id from, Id to,
                 std::span<const AttrValue> attrs);
+  void add_squares(Bucket& bucket);
+  void add_peaks(Bucket& bucket, std::span<const Fp8Squares> members);
+  void renew_squares(const Bucket& bucket, std::span<const Fp8Squares> members);
+  Id add_codes_of_squares(const Bucket& bucket, Id like, const char* name, Role role);
   void encode(const Bucket& bucket, FunctionKind function, Id from, Id to);
   void decode(const Bucket& bucket);
   Id add_codes(const Bucket& bucket, Id like, const char* name);

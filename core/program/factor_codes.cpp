@@ -44,6 +44,26 @@ bool takes_codes(const Program& program, Id id, std::size_t operand, const Opera
   return op.def->rule(&shape).ok();
 }
 
+OperandShape local_shape_of(const Program& program, Id value) {
+  OperandShape part = shape_of_value(program.value(value));
+  const std::vector<Dim> local = program.local_dims(value);
+  std::copy(local.begin(), local.end(), part.dims);
+  return part;
+}
+
+bool are_cut_alike(const Program& program, Id factor, const OperandShape& codes, int in_dims, bool by_rows) {
+  const OperandShape of_part = fp8_squares_of(local_shape_of(program, factor), in_dims, by_rows);
+  const std::vector<AxisPlacement>& placement = program.value(factor).placement;
+  for (int d = 0; d < codes.rank; ++d) {
+    std::int64_t extent = codes.dims[d].extent;
+    for (const AxisPlacement& at : placement)
+      if (at.is_sharded() && at.dim == codes.dims[d].name)
+        extent /= program.mesh().extent(static_cast<AxisId>(&at - placement.data()));
+    if (of_part.rank != codes.rank || of_part.dims[d].extent != extent) return false;
+  }
+  return true;
+}
+
 bool lies_as(const Value& value, const OperandShape& codes) {
   return std::all_of(value.placement.begin(), value.placement.end(), [&](const AxisPlacement& at) {
     if (at.is_incomplete()) return false;

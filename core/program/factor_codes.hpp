@@ -15,6 +15,12 @@ OperandShape shape_of_value(const Value& value);
 // they are of there and nowhere else; its rule has the last word.
 bool takes_codes(const Program& program, Id op, std::size_t operand, const OperandShape& codes);
 
+// Returns the shape of a rank's part of a value.
+OperandShape local_shape_of(const Program& program, Id value);
+
+// Says whether codes of a rank's part of a factor, by columns or by rows, are that part of all its codes.
+bool are_cut_alike(const Program& program, Id factor, const OperandShape& codes, int in_dims, bool by_rows);
+
 // Says whether, on each axis, a value is complete, and whole or split along a dimension of its codes.
 bool lies_as(const Value& value, const OperandShape& codes);
 

@@ -32,6 +32,7 @@ struct Precision {
   std::int64_t gather_bits = 0;  // bits of the codes in which gathered parameters travel; 0: uncoded
   bool gather_fp8 = false;       // whether these codes are numbers in e4m3, rather than whole ones
   bool eight_bits = false;       // whether moments that come in blocks have 8 bits (prun/eight_bits.hpp)
+  bool weight_codes = false;     // whether a step makes codes of the weights of products in fp8 once
 
   bool has_master() const { return compute != master; }
   DType kept_master() const { return split ? DType::u16 : master; }
@@ -158,6 +159,11 @@ struct Bucket {
   // These are what parameters travel in, if that is codes: for all of them, and for the own part in its place
   // there.
   Id all_codes = none, own_codes = none;
+  // Where all that reads the members are products in fp8, these are the codes of squares of each member, by
+  // rows, as they lie in all_codes (prun/fp8_squares.hpp), and the largest magnitude of each of all their
+  // squares. The members themselves are gathered nowhere.
+  std::vector<Id> squares;
+  Id peaks = none;
   // This is what ranks of some of the axes have of all parameters, as these travel, if each use gathers them
   // from there: parts from all ranks of the other axes, which `renew` brings.
   Id copy = none;

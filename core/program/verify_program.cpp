@@ -150,6 +150,12 @@ class Verifier {
     return framed;
   }
 
+  // Says whether ops read codes of a parameter in its place, made of the part of it that a rank keeps.
+  bool is_read_in_codes(const Value& value) const {
+    return value.role == Role::parameter && value.bucket >= 0 &&
+           !program_.buckets()[value.bucket].squares.empty();
+  }
+
   void check_uses() {
     const std::vector<Uses> all = uses();
     const bool trains = !has_left_training_out();
@@ -157,7 +163,8 @@ class Verifier {
       const Value& value = program_.value(id);
       const Uses& is = all[id];
       segment_ = value.segment;
-      if (trains && value.role == Role::parameter && !is.read && !is.written && !is.updated)
+      if (trains && value.role == Role::parameter && !is.read && !is.written && !is.updated &&
+          !is_read_in_codes(value))
         fail("parameter '", value.name, "' is used by no op; use it or leave it out");
       if (value.role == Role::runtime && is.written && is.updated && !is.read)
         fail("the sum '", value.name, "' is cleared and added to, but read by no op");

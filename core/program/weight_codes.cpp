@@ -35,29 +35,12 @@ class SegmentWeights {
     for (const bool by_rows : {true, false}) {
       const OperandShape codes = fp8_squares_of(shape_of_value(program_.value(id)), in_dims, by_rows);
       if (!takes_codes(program_, op, operand, codes) || !lies_as(program_.value(id), codes) ||
-          !is_cut_alike(id, codes, in_dims, by_rows))
+          !are_cut_alike(program_, id, codes, in_dims, by_rows))
         continue;
       check_is_there(id);
       read_codes(program_, op, operand, codes_of(id, codes, in_dims, by_rows));
       return;
     }
-  }
-
-  // Says whether codes of a rank's part are that part of all codes.
-  bool is_cut_alike(Id weight, const OperandShape& codes, int in_dims, bool by_rows) const {
-    OperandShape part = shape_of_value(program_.value(weight));
-    const std::vector<Dim> local = program_.local_dims(weight);
-    std::copy(local.begin(), local.end(), part.dims);
-    const OperandShape of_part = fp8_squares_of(part, in_dims, by_rows);
-    for (int d = 0; d < codes.rank; ++d) {
-      std::int64_t extent = codes.dims[d].extent;
-      for (const AxisPlacement& at : program_.value(weight).placement)
-        if (at.is_sharded() && at.dim == codes.dims[d].name)
-          extent /=
-              program_.mesh().extent(static_cast<AxisId>(&at - program_.value(weight).placement.data()));
-      if (of_part.rank != codes.rank || of_part.dims[d].extent != extent) return false;
-    }
-    return true;
   }
 
   void check_is_there(Id weight) const {
@@ -68,7 +51,7 @@ class SegmentWeights {
                   ", so that its codes would have to come anew as well; leave precision.weight_codes out");
     };
     if (value.bucket >= 0 && program_.buckets()[static_cast<std::size_t>(value.bucket)].kept.parameters)
-      refuse("is gathered for each use");
+      refuse("comes together in codes of precision.gather, for each use");
     if (value.place) refuse("comes from elsewhere for each use");
     if (value.segment != segment_) refuse("is another segment's");
   }
@@ -88,8 +71,18 @@ class SegmentWeights {
   std::map<std::pair<Id, bool>, Id> known_;
 };
 
-bool is_kept(const Program& program, Id value) {
-  return program.value(value).role == Role::fetched && program.value(value).dtype == DType::u8;
+// Says whether a value is codes that a step keeps, or that come together.
+bool is_kept(const Program& program, Id id) {
+  const Value& value = program.value(id);
+  return (value.role == Role::fetched || value.role == Role::view) && value.dtype == DType::u8;
+}
+
+// Returns, for codes that an op before has turned, what they were; else the same value.
+Id before_turning(const Program& program, const Op& reader, Id codes) {
+  for (const Id id : program.segment(reader.segment).ops(reader.function))
+    if (const Op& op = program.op(id); op.kind() == "turn_fp8_squares" && op.operands[1] == codes)
+      return op.operands[0];
+  return codes;
 }
 
 // Says whether an op reads a parameter as a factor, rather than as a bias: it sums over a dimension of it.
@@ -119,11 +112,12 @@ WeightCodes weight_codes(const Program& program, Id segment) {
       if (!op.def->in_blocks || program.attr(id, "fp8") == 0) continue;
       for (std::size_t i = 0; i < op.operands.size(); ++i) {
         if (op.operands[i] == none || op.access(i) != Access::read) continue;
-        const bool is_codes = is_kept(program, op.operands[i]);
+        const Id read = before_turning(program, op, op.operands[i]);
+        const bool is_codes = is_kept(program, read);
         codes.of_codes += is_codes;
         codes.products += is_codes || is_factor(program, op, i);
-        if (is_codes && kept.insert(op.operands[i]).second)
-          codes.bytes += program.local_bytes(op.operands[i]);
+        codes.come_together |= is_codes && program.value(read).role == Role::view;
+        if (is_codes && kept.insert(read).second) codes.bytes += program.local_bytes(read);
       }
     }
   return codes;

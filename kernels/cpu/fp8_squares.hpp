@@ -67,6 +67,23 @@ void encode_squares(const T* x, const Fp8Squares& all, bool by_rows, const Tenso
       });
 }
 
+// Writes the codes of the matrix transposed, all bytes of them.
+inline void turn_squares(const Fp8Squares& all, const Tensor& from, const Tensor& to,
+                         const Workers& workers) {
+  const Fp8Squares turned{all.columns, all.rows};
+  const std::uint8_t* const codes = all.codes(from);
+  const float* const scales = all.scales(from);
+  std::memset(turned.scales(to), 0, static_cast<std::size_t>(turned.across() * turned.rows));
+  each_square(
+      all, workers,
+      [&](std::int64_t square, std::int64_t row, std::int64_t column, std::int64_t tall, std::int64_t wide) {
+        turned.scales(to)[row / fp8_block * turned.stride() + column / fp8_block] = scales[square];
+        for (std::int64_t i = 0; i < tall; ++i)
+          for (std::int64_t j = 0; j < wide; ++j)
+            turned.codes(to)[(row + i) * all.columns + column + j] = codes[(column + j) * all.rows + row + i];
+      });
+}
+
 // Writes the numbers that the codes stand for.
 template <class T>
 void decode_squares(const Fp8Squares& all, bool by_rows, const Tensor& from, T* to, const Workers& workers) {

@@ -50,6 +50,22 @@ __global__ __launch_bounds__(fp8_threads) void round_twice_kernel(const T* x, st
   write_rows_and_squares(t, part, by_rows, by_squares, shared, tile);
 }
 
+__global__ __launch_bounds__(fp8_threads) void turn_kernel(Fp8Factor from, std::int64_t rows,
+                                                           std::int64_t columns, Fp8Factor to) {
+  __shared__ uint4 tile[128 * warps];
+  const Tile t{rows, columns};
+  std::uint32_t words[tall];
+#pragma unroll
+  for (int i = 0; i < tall; ++i)
+    words[i] =
+        t.there() ? *reinterpret_cast<const std::uint32_t*>(from.codes + (t.row() + i) * columns + t.column())
+                  : 0u;
+  write_transposed(t, words, tile, to.codes);
+  if (threadIdx.x == 0)
+    to.scales[t.across * fp8_square_stride(rows) + t.down] =
+        from.scales[t.down * fp8_square_stride(columns) + t.across];
+}
+
 template <Blocks blocks, bool transposed, class T>
 void launch(const T* x, std::int64_t rows, std::int64_t columns, const Fp8Factor& to, Stream stream) {
   const dim3 tiles = tiles_of(rows, columns, {to});
@@ -107,6 +123,14 @@ void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool tr
     launch<Blocks::squares, true>(x, rows, columns, to, stream);
   else
     launch<Blocks::squares, false>(x, rows, columns, to, stream);
+}
+
+void turn_fp8_squares(const Fp8Factor& from, std::int64_t rows, std::int64_t columns, const Fp8Factor& to,
+                      Stream stream) {
+  const dim3 tiles = tiles_of(rows, columns, {from, to});
+  if (rows == 0 || columns == 0) return;
+  turn_kernel<<<tiles, fp8_threads, 0, stream>>>(from, rows, columns, to);
+  check_launch("fp8_blocks");
 }
 
 #define PRUN_FP8_BLOCKS(T)                                                                         \

@@ -48,4 +48,8 @@ template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,
                     Stream stream);
 
+// Turns such a factor, of x as it is, into that of x transposed; x is [rows, columns].
+void turn_fp8_squares(const Fp8Factor& from, std::int64_t rows, std::int64_t columns, const Fp8Factor& to,
+                      Stream stream);
+
 }  // namespace prun::cuda

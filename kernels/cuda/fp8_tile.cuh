@@ -57,6 +57,23 @@ __device__ __forceinline__ std::uint32_t codes_of(const Lanes<float, each>& x, c
   return low | high << 16;
 }
 
+// Returns the bits of the largest magnitude of a tile, to all threads.
+template <class T>
+__device__ __forceinline__ std::uint32_t square_peak(const Part<T>& part, std::uint32_t* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  std::uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < tall; ++i) {
+    const Lanes<float, each> x = part.at(i);
+#pragma unroll
+    for (int l = 0; l < each; ++l) largest = LargerBits()(largest, size_bits(x[l]));
+  }
+  largest = warp_fold(largest, LargerBits());
+  if (lane == 0) shared[warp] = largest;
+  __syncthreads();
+  return warp_fold(lane < warps ? shared[lane] : 0u, LargerBits());
+}
+
 // Finds the scales, as bits, of each of a lane's rows, or of each of its columns.
 template <Blocks blocks, class T>
 __device__ void find_scales(const Part<T>& part,

@@ -295,7 +295,6 @@ TEST(Fp8Run, WeightCodesThatWouldComeAnewAreRefused) {
   const auto expect = [](const std::string& said, const char* part) {
     EXPECT_NE(said.find(part), std::string::npos) << said;
   };
-  expect(refused(axis("dp", "data") + zero3, {step_codes}), "is gathered for each use");
   expect(refused("[[strategy]]\nplugin = 'offload'\nparameters = 'host'\noptimizer = 'host'\n", {step_codes}),
          "comes from elsewhere for each use");
   expect(refused("", {step_codes, "precision.products=compute"}),

@@ -98,9 +98,11 @@ std::string weight_codes_text(const Assembly& assembly) {
   for (Id id = 0; id < program.segment_count(); ++id) {
     const WeightCodes codes = weight_codes(program, id);
     if (codes.products == 0) continue;
-    text += format("%s%lld of %lld products of %s (%s a layer)", text.empty() ? "" : "; ",
+    text += format("%s%lld of %lld products of %s (%s a layer%s)", text.empty() ? "" : "; ",
                    static_cast<long long>(codes.of_codes), static_cast<long long>(codes.products),
                    program.segment(id).name.c_str(), size_text(codes.bytes).c_str());
+                   program.segment(id).name.c_str(), size_text(static_cast<double>(codes.bytes)).c_str(),
+                   codes.come_together ? ", as ranks gather them" : "");
   }
   return "weights     as codes for a step: " + text + "\n";
 }

@@ -21,6 +21,8 @@ struct Fp8Squares {
   std::int64_t rows = 0, columns = 0;
 
   constexpr std::int64_t across() const { return (columns + fp8_block - 1) / fp8_block; }
+  constexpr std::int64_t down() const { return (rows + fp8_block - 1) / fp8_block; }
+  constexpr std::int64_t bytes() const { return rows * (columns + across()); }
   // Returns how many scales lie from one group of 128 columns to the next.
   constexpr std::int64_t stride() const { return ((rows + fp8_block - 1) / fp8_block + 3) / 4 * 4; }
   std::uint8_t* codes(const Tensor& tensor) const { return tensor.as<std::uint8_t>(); }

@@ -15,12 +15,11 @@ class BucketHomes {
         around_(around) {}
 
   void place() {
-    const Address parameters =
-        place_members(bucket_.kept.parameters ? Region::gathered : Region::parameter, bucket_.parameters,
-                      bucket_.all_parameters, bucket_.own_parameters);
-    place_codes();
+    if (bucket_.squares.empty())
+      place_parameters();
+    else
+      place_squares();
     place_copy();
-    if (bucket_.own_fetched != none) place_part(bucket_.own_fetched, parameters, bucket_.axis);
     if (bucket_.all_gradients == none) return;  // frozen parameters
     std::vector<Id> gradients;
     for (Id id : bucket_.parameters) gradients.push_back(program_.value(id).gradient);
@@ -32,6 +31,23 @@ class BucketHomes {
   }
 
  private:
+  void place_parameters() {
+    const Address parameters =
+        place_members(bucket_.kept.parameters ? Region::gathered : Region::parameter, bucket_.parameters,
+                      bucket_.all_parameters, bucket_.own_parameters);
+    place_codes();
+    if (bucket_.own_fetched != none) place_part(bucket_.own_fetched, parameters, bucket_.axis);
+  }
+
+  // Places members' codes, a byte for each element of the bucket, and what a step makes them from.
+  void place_squares() {
+    const Address whole = place_whole(Region::gathered, bucket_.all_codes);
+    for (std::size_t i = 0; i < bucket_.squares.size(); ++i)
+      place_within(bucket_.squares[i], bucket_.offsets[i], whole);
+    place_whole(Region::parameter, bucket_.peaks);
+    if (bucket_.copy == none) place_whole(Region::parameter, bucket_.own_codes);
+  }
+
   // Places the members, and returns the bytes of all of them.
   Address place_members(Region region, const std::vector<Id>& members, Id all, Id own) {
     const Address whole = place_whole(region, all);

@@ -24,7 +24,7 @@ class BucketWindows {
   template <class Body>
   void each(const Content& content, const Address& address, std::int64_t at, Body&& body) const {
     const Value& value = program_.value(content.value);
-    if (value.role != Role::view || is_padding(content.value)) {
+    if (value.role != Role::view || is_padding(content.value) || is_member(content.value)) {
       body(Window{content, at, address.bytes});
       return;
     }
@@ -41,7 +41,10 @@ class BucketWindows {
     };
     for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
       const Id parameter = bucket.parameters[m];
-      show(gradients ? program_.value(parameter).gradient : parameter, bucket.offsets[m]);
+      show(gradients                           ? program_.value(parameter).gradient
+           : content.value == bucket.all_codes ? bucket.squares[m]
+                                               : parameter,
+           bucket.offsets[m]);
     }
     for (const Bucket::Padding& padding : bucket.padding)
       if (gradients) show(padding.view, padding.offset);
@@ -49,6 +52,12 @@ class BucketWindows {
 
  private:
   const Bucket& bucket_of(const Value& value) const { return program_.buckets()[value.bucket]; }
+
+  // Says whether it is the codes of one member.
+  bool is_member(Id id) const {
+    const std::vector<Id>& codes = bucket_of(program_.value(id)).squares;
+    return std::find(codes.begin(), codes.end(), id) != codes.end();
+  }
 
   bool is_padding(Id id) const {
     const Bucket& bucket = bucket_of(program_.value(id));

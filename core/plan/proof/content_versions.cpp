@@ -44,7 +44,8 @@ void ContentVersions::find_copies(const Op& op) {
 void ContentVersions::find_members(const Bucket& bucket) {
   if (bucket.own_gradients != none) counts_[bucket.own_gradients] = Counts::steps;
   if (!counts_updates(bucket.own_parameters)) return;
-  for (Id parameter : bucket.parameters) counts_[parameter] = Counts::updates;
+  for (const std::vector<Id>* const members : {&bucket.parameters, &bucket.squares})
+    for (const Id member : *members) counts_[member] = Counts::updates;
 }
 
 bool ContentVersions::carries_parameters(const Op& op) const {

@@ -35,6 +35,7 @@ Precision precision_of(const Recipe& recipe) {
   precision.gather_fp8 = recipe.text("precision.gather") == "fp8";
   precision.split = recipe.text("precision.master") == "split";
   precision.eight_bits = recipe.text("precision.moments") == "8bit";
+  precision.weight_codes = recipe.text("precision.weight_codes") == "step";
   return precision;
 }
 

@@ -1,4 +1,4 @@
-// Launches encode_fp8_squares: a matrix as codes in squares of fp8.
+// Launches encode_fp8_squares and turn_fp8_squares: a matrix as codes in squares of fp8.
 #include "prun/fp8_squares.hpp"
 
 #include "cuda/fp8_blocks.hpp"
@@ -31,8 +31,21 @@ Kernel select_encode(const OpShape& s) {
   });
 }
 
+void turn(const KernelArgs& args, const KernelContext& context) {
+  const Tensor &from = args.operands[0], &to = args.operands[1];
+  const std::int64_t columns = from.inner(static_cast<int>(args.attrs[0].i)),
+                     rows = to.inner(static_cast<int>(args.attrs[1].i));
+  const Fp8Squares by_rows{columns, rows}, by_columns{rows, columns};
+  turn_fp8_squares({by_rows.codes(from), by_rows.scales(from)}, rows, columns,
+                   {by_columns.codes(to), by_columns.scales(to)}, stream_of(context));
+}
+
+Kernel select_turn(const OpShape&) { return turn; }
+
 }  // namespace
 
-std::vector<DeviceOp> fp8_squares_ops(const OpChoices&) { return {{{"encode_fp8_squares", select_encode}}}; }
+std::vector<DeviceOp> fp8_squares_ops(const OpChoices&) {
+  return {{{"encode_fp8_squares", select_encode}}, {{"turn_fp8_squares", select_turn}}};
+}
 
 }  // namespace prun::cuda
