@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/block_codes.hpp"
 #include "prun/op.hpp"
 
 namespace prun {
@@ -61,8 +62,28 @@ struct TurnFp8Squares {
   }
 };
 
+// Makes what travels between ranks that share out rows, in whole squares: a block stands by itself.
+struct EncodeFp8SquareRows {
+  static constexpr const char* kind = "encode_fp8_square_rows";
+  static constexpr const char* help =
+      "x in blocks of 128 neighbours as encode_fp8 makes them, each with the scale of its square of 128 x "
+      "128";
+  static constexpr OperandDef operands[] = {{"x"}, {"codes", Access::write}};
+  static void rule(OpShape& s) {
+    OperandShape x = s.operand[0];
+    require(is_float(x.dtype) && x.rank > 1 && x.dims[x.rank - 1].extent % fp8_block == 0 &&
+                x.dims[x.rank - 2].extent % fp8_block == 0,
+            kind, " takes numbers whose last two dimensions come in blocks of ", fp8_block);
+    x.dims[x.rank - 1].extent = x.dims[x.rank - 1].extent / fp8_block * code_block_bytes(8);
+    s.output(1, DType::u8, x.dims, x.rank);
+    s.whole(0, x.rank - 1, x.rank);
+  }
+};
+
 }  // namespace
 
-std::vector<OpDef> fp8_squares_ops() { return {op_def<EncodeFp8Squares>(), op_def<TurnFp8Squares>()}; }
+std::vector<OpDef> fp8_squares_ops() {
+  return {op_def<EncodeFp8Squares>(), op_def<TurnFp8Squares>(), op_def<EncodeFp8SquareRows>()};
+}
 
 }  // namespace prun

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <tuple>
 
+#include "program/fp8_factors.hpp"
 #include "program/step.hpp"
-#include "prun/fp8_blocks.hpp"
 
 namespace prun {
 namespace {
@@ -15,52 +14,6 @@ constexpr const char *count_kind = "count_fp8_codes", *peak_kind = "peak_fp8_sca
 constexpr FunctionKind passes[] = {FunctionKind::forward, FunctionKind::backward,
                                    FunctionKind::backward_weight};
 constexpr std::int64_t numbers_each = 3;
-
-// Describes a value as a matrix that is multiplied.
-struct Factor {
-  Id value = none;
-  Fp8Blocks blocks = Fp8Blocks::rows;
-  std::int64_t in_dims = 1;  // number of its last dimensions that are a row
-  Id weight = none;          // parameter of the product
-  friend auto key(const Factor& f) { return std::tuple(f.value, f.blocks, f.in_dims); }
-};
-
-bool is_summed(const OpShape& shape, const Dim& dim) {
-  return std::find(std::begin(shape.sums), std::end(shape.sums), dim.name) != std::end(shape.sums);
-}
-
-// Returns the parameter that the op multiplies, or computes the gradient of.
-Id weight_of(const Program& program, const Op& op) {
-  for (const Id operand : op.operands)
-    if (operand != none && program.value(operand).role == Role::parameter) return operand;
-  for (const Id parameter : program.parameters())
-    for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.operands[i] != none && op.access(i) == Access::update &&
-          program.value(parameter).gradient == op.operands[i])
-        return parameter;
-  return none;
-}
-
-std::vector<Factor> factors_of(const Program& program, const Op& op) {
-  OpShape shape = program.shape(op);
-  raise(op.def->rule(&shape));
-  std::vector<Factor> factors;
-  const Id weight = weight_of(program, op);
-  std::size_t square = 0;
-  for (std::size_t i = 0; i < op.operands.size(); ++i) {
-    if (op.operands[i] == none || op.access(i) != Access::read) continue;
-    const std::vector<Dim>& dims = program.value(op.operands[i]).dims;
-    const auto summed =
-        std::count_if(dims.begin(), dims.end(), [&](const Dim& d) { return is_summed(shape, d); });
-    if (summed == 0) continue;
-    const bool last = is_summed(shape, dims.back());
-    if (program.value(op.operands[i]).role == Role::parameter) square = factors.size();
-    factors.push_back({op.operands[i], last ? Fp8Blocks::rows : Fp8Blocks::columns,
-                       last ? summed : static_cast<std::int64_t>(dims.size()) - summed, weight});
-  }
-  if (!factors.empty()) factors[square].blocks = Fp8Blocks::squares;
-  return factors;
-}
 
 // Adds the ops that count the factors of one segment.
 class SegmentCounts {
@@ -90,13 +43,13 @@ class SegmentCounts {
 
  private:
   struct Found {
-    Factor factor;
+    Fp8Factor factor;
     FunctionKind function;
     Id last_reader;  // in that function
   };
 
   void note(Id op, FunctionKind function) {
-    for (const Factor& factor : factors_of(program_, program_.op(op))) {
+    for (const Fp8Factor& factor : fp8_factors_of(program_, program_.op(op))) {
       // Where forward has it, the value need not be there for backward.
       for (Found& found : found_)
         if (found.factor.value == factor.value && found.function == function) found.last_reader = op;

@@ -109,6 +109,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       last_in_compute  | int | 0 | 0..1000000 | With products = "fp8": so many of the last layers, and what the head has of such products, multiply as with compute
       saved    | choice | compute | compute,fp8 | With products = "fp8": what backward reads of forward for such products alone; fp8: the codes that they multiply, half the bytes of bf16 and the same results
       weight_codes | choice | product | product,step | With products = "fp8": how often a weight becomes codes; product: for each product; step: once a step, kept for all microbatches, two bytes an element and 1/64 of that, and the same results; where ranks gather weights, these codes are what they gather
+      gathered_inputs | choice | compute | compute,fp8 | With products = "fp8": what ranks gather of activations for such products alone, as tensor parallelism with sequence = true does; fp8: codes, about half the bytes of bf16, and the same results
       count_every | int | 0 | 0..1000000000 | With products = "fp8": in each step whose number is a multiple of it, count of every factor which share of its numbers becomes zero or subnormal, its largest magnitude, and its blocks' scales; 0 counts never
       flushed_bound | float | 0.01 | 0..1 | With count_every: the share of a layer's factor that becomes zero beyond which the run says so, once
       state    | choice | fp32  | fp64,fp32,bf16 | What master, moments and gradient are that do not say it themselves

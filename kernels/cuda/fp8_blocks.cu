@@ -1,6 +1,7 @@
 #include "cuda/fp8_blocks.hpp"
 
 #include "cuda/fp8_tile.cuh"
+#include "prun/block_codes.hpp"
 
 namespace prun::cuda {
 
@@ -48,6 +49,25 @@ __global__ __launch_bounds__(fp8_threads) void round_twice_kernel(const T* x, st
   Part<T> part;
   part.template load<aligned>(x + t.row() * columns + t.column(), columns, t.there());
   write_rows_and_squares(t, part, by_rows, by_squares, shared, tile);
+}
+
+template <bool aligned, class T>
+__global__ __launch_bounds__(fp8_threads) void square_rows_kernel(const T* x, std::int64_t rows,
+                                                                  std::int64_t columns, std::uint8_t* codes) {
+  __shared__ std::uint32_t shared[warps];
+  const Tile t{rows, columns};
+  Part<T> part;
+  part.template load<aligned>(x + t.row() * columns + t.column(), columns, t.there());
+  std::uint32_t bits[each], words[tall];
+  find_scales<Blocks::squares>(part, bits, shared);
+  find_codes<Blocks::squares>(part, bits, words);
+#pragma unroll
+  for (int i = 0; i < tall; ++i) {
+    auto* const block = reinterpret_cast<std::uint32_t*>(
+        codes + ((t.row() + i) * (columns / fp8_block) + t.across) * code_block_bytes(8));
+    if (t.lane == 0) block[0] = bits[0];
+    block[1 + t.lane] = words[i];
+  }
 }
 
 __global__ __launch_bounds__(fp8_threads) void turn_kernel(Fp8Factor from, std::int64_t rows,
@@ -125,6 +145,20 @@ void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool tr
     launch<Blocks::squares, false>(x, rows, columns, to, stream);
 }
 
+template <class T>
+void square_rows_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, std::uint8_t* codes,
+                        Stream stream) {
+  PRUN_CHECK(rows % fp8_block == 0 && columns % fp8_block == 0, rows, " x ", columns);
+  if (rows == 0 || columns == 0) return;
+  const dim3 tiles(grid_of(columns / fp8_block), grid_of(rows / fp8_block));
+  if (cuda::aligned({x})) {
+    square_rows_kernel<true, T><<<tiles, fp8_threads, 0, stream>>>(x, rows, columns, codes);
+  } else {
+    square_rows_kernel<false, T><<<tiles, fp8_threads, 0, stream>>>(x, rows, columns, codes);
+  }
+  check_launch("fp8_blocks");
+}
+
 void turn_fp8_squares(const Fp8Factor& from, std::int64_t rows, std::int64_t columns, const Fp8Factor& to,
                       Stream stream) {
   const dim3 tiles = tiles_of(rows, columns, {from, to});
@@ -133,13 +167,14 @@ void turn_fp8_squares(const Fp8Factor& from, std::int64_t rows, std::int64_t col
   check_launch("fp8_blocks");
 }
 
-#define PRUN_FP8_BLOCKS(T)                                                                         \
-  template void rows_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream);    \
-  template void columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream); \
-  template void rows_and_columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, \
-                                           const Fp8Factor&, Stream);                              \
-  template void rows_and_squares_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, \
-                                           const Fp8Factor&, Stream);                              \
+#define PRUN_FP8_BLOCKS(T)                                                                          \
+  template void rows_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream);     \
+  template void columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&, Stream);  \
+  template void rows_and_columns_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&,  \
+                                           const Fp8Factor&, Stream);                               \
+  template void rows_and_squares_to_fp8<T>(const T*, std::int64_t, std::int64_t, const Fp8Factor&,  \
+                                           const Fp8Factor&, Stream);                               \
+  template void square_rows_to_fp8<T>(const T*, std::int64_t, std::int64_t, std::uint8_t*, Stream); \
   template void squares_to_fp8<T>(const T*, std::int64_t, std::int64_t, bool, const Fp8Factor&, Stream)
 PRUN_FP8_BLOCKS(float);
 PRUN_FP8_BLOCKS(bf16);

@@ -48,6 +48,12 @@ template <class T>
 void squares_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, bool transposed, const Fp8Factor& to,
                     Stream stream);
 
+// Writes x in blocks of 128 neighbours of a row as coded.hpp does in e4m3, each with the scale of its square;
+// extents are multiples of 128, and codes begin at a multiple of 4 bytes.
+template <class T>
+void square_rows_to_fp8(const T* x, std::int64_t rows, std::int64_t columns, std::uint8_t* codes,
+                        Stream stream);
+
 // Turns such a factor, of x as it is, into that of x transposed; x is [rows, columns].
 void turn_fp8_squares(const Fp8Factor& from, std::int64_t rows, std::int64_t columns, const Fp8Factor& to,
                       Stream stream);

@@ -67,5 +67,24 @@ TEST_F(Fp8Parts, CodesTurnedAreThoseByColumns) {
   }
 }
 
+TEST_F(Fp8Parts, RowsOfSquaresHaveTheCpusCodes) {
+  for_types([]<class T>(std::int64_t offset) {
+    if constexpr (!std::is_same_v<T, double>) {
+      Value x = uneven_numbers(dtype_of<T>(), 256, 384, 1);
+      x.set(7, std::nan(""));
+      const OnDevice in(x, offset);
+      OnDevice codes(DType::u8, {256, 384 / 128 * 132});
+      cuda::square_rows_to_fp8(in.as<const T>(), 256, 384, codes.as<std::uint8_t>(), nullptr);
+      const std::vector<Attr> to = {Attr{.i = static_cast<std::int64_t>(dtype_of<T>())}};
+      const Value blank(DType::u8, {256, 384 / 128 * 132}), numbers(dtype_of<T>(), {256, 384});
+      const Value made = cpu("decode_fp8", {codes.value(), numbers}, to).back(),
+                  want = cpu("decode_fp8", {cpu("encode_fp8_square_rows", {x, blank}).back(), numbers}, to)
+                             .back();
+      for (std::size_t i = 0; i < x.size(); ++i)
+        ASSERT_TRUE(made[i] == want[i] || (std::isnan(made[i]) && std::isnan(want[i]))) << i;
+    }
+  });
+}
+
 }  // namespace
 }  // namespace prun::test::fp8_parts_test

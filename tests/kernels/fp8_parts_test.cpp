@@ -55,5 +55,24 @@ TEST(Fp8Parts, CodesTurnedAreThoseByColumns) {
     }
 }
 
+// A block has its square's scale, so that what it stands for is what the oracle rounds to.
+TEST(Fp8Parts, RowsOfSquaresStandForWhatTheOracleRoundsTo) {
+  for (const InstructionSet& set : all_kernels())
+    for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+      Value x = uneven_numbers(type, 256, 384, 1);
+      x.set(7, std::nan(""));
+      const Value codes =
+          run(set, {"encode_fp8_square_rows", {x, Value(DType::u8, {256, 384 / 128 * 132})}, {}}).back();
+      const Value numbers =
+          run(set,
+              {"decode_fp8", {codes, Value(type, {256, 384})}, {Attr{.i = static_cast<std::int64_t>(type)}}})
+              .back();
+      const Value want = rounded_to_fp8(x, 384, 128, 128);
+      for (std::size_t i = 0; i < x.size(); ++i)
+        ASSERT_TRUE(numbers[i] == want[i] || (std::isnan(numbers[i]) && std::isnan(want[i])))
+            << set.name << ", " << name_of(type) << ", " << i << ": " << numbers[i] << ", " << want[i];
+    }
+}
+
 }  // namespace
 }  // namespace prun::test::fp8_parts_test

@@ -10,6 +10,7 @@
 #include "inspect/plan_facts.hpp"
 #include "inspect/purposes.hpp"
 #include "program/fp8_products.hpp"
+#include "program/gathered_inputs.hpp"
 #include "program/recompute.hpp"
 #include "program/saved_codes.hpp"
 #include "program/weight_codes.hpp"
@@ -105,6 +106,21 @@ std::string weight_codes_text(const Assembly& assembly) {
                    codes.come_together ? ", as ranks gather them" : "");
   }
   return "weights     as codes for a step: " + text + "\n";
+}
+
+// Says how many gathers of activations a layer has, and how many of them are of codes.
+std::string gathered_inputs_text(const Assembly& assembly) {
+  const Program& program = assembly.program();
+  if (assembly.recipe().text("precision.gathered_inputs") == "compute") return "";
+  std::string text;
+  for (Id id = 0; id < program.segment_count(); ++id) {
+    const GatheredInputs inputs = gathered_inputs(program, id);
+    if (inputs.in_codes == 0) continue;
+    text += format("%s%lld of %lld gathers of activations of %s", text.empty() ? "" : "; ",
+                   static_cast<long long>(inputs.in_codes), static_cast<long long>(inputs.gathers),
+                   program.segment(id).name.c_str());
+  }
+  return "inputs      in codes: " + (text.empty() ? "nothing" : text) + "\n";
 }
 
 std::string stages_text(const Assembly& assembly) {
@@ -257,7 +273,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
     text +=
         format("products    %.1f %% of the FLOPs of layers' products in %s\n",
                100 * share_in_fp8(assembly.program()), assembly.recipe().text("precision.products").c_str());
-  text += saved_text(assembly) + weight_codes_text(assembly);
+  text += saved_text(assembly) + weight_codes_text(assembly) + gathered_inputs_text(assembly);
   if (recomputes(assembly)) text += "recompute   " + recompute_text(assembly) + "\n";
   for (const std::string& said : assembly.program().requests().said_to_fit)
     text += "to fit      " + said + "\n";

@@ -5,6 +5,7 @@
 #include "plugin/traits.hpp"
 #include "program/fp8_counts.hpp"
 #include "program/fp8_products.hpp"
+#include "program/gathered_inputs.hpp"
 #include "program/group_losses.hpp"
 #include "program/passes.hpp"
 #include "program/saved_codes.hpp"
@@ -123,6 +124,7 @@ void ProgramWriter::round_products() {
 }
 
 void ProgramWriter::keep_codes() {
+  if (recipe_.text("precision.gathered_inputs") == "fp8") gather_inputs_in_codes(*program_);
   if (recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
   if (purpose_ != Purpose::training || recipe_.text("precision.weight_codes") != "step") return;
   if (delay() != Delay::nothing)

@@ -182,6 +182,21 @@ void check_fp8(const Recipe& recipe, Diagnostics& problems) {
                                              "precision.products = \"fp8\", or leave it out")));
 }
 
+// Checks what is gathered for products in fp8: these alone may read it, in all layers.
+void check_gathered_inputs(const Recipe& recipe, Diagnostics& problems) {
+  if (recipe.text("precision.gathered_inputs") != "fp8") return;
+  if (recipe.text("precision.products") != "fp8")
+    problems.add(recipe.problem("precision.gathered_inputs",
+                                "precision.gathered_inputs = \"fp8\" gathers codes for products in fp8, and "
+                                "there are none; set precision.products = \"fp8\", or leave it out"));
+  for (const char* key : {"precision.first_in_compute", "precision.last_in_compute", "precision.count_every"})
+    if (recipe.integer(key) > 0)
+      problems.add(recipe.problem(
+          key, detail::concat(key,
+                              " reads what products multiply as it is, of which precision.gathered_inputs = "
+                              "\"fp8\" gathers codes; leave one of the two out")));
+}
+
 void check_precision(const Recipe& recipe, Diagnostics& problems) {
   const Precision precision = precision_of(recipe);
   const std::string compute = name_of(precision.compute);
@@ -329,6 +344,7 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpo
   check_name(recipe, problems);
   check_precision(recipe, problems);
   check_fp8(recipe, problems);
+  check_gathered_inputs(recipe, problems);
   check_loss_scale(recipe, problems);
   check_strategies(recipe, plugins, problems);
   check_mesh(recipe, plugins, problems);

@@ -1,4 +1,5 @@
-// Launches encode_fp8_squares and turn_fp8_squares: a matrix as codes in squares of fp8.
+// Launches encode_fp8_squares, turn_fp8_squares and encode_fp8_square_rows: a matrix as codes in squares of
+// fp8.
 #include "prun/fp8_squares.hpp"
 
 #include "cuda/fp8_blocks.hpp"
@@ -40,12 +41,30 @@ void turn(const KernelArgs& args, const KernelContext& context) {
                    {by_columns.codes(to), by_columns.scales(to)}, stream_of(context));
 }
 
+template <class T>
+void encode_fp8_square_rows(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& x = args.operands[0];
+  square_rows_to_fp8(data<const T>(args, 0), x.outer(1), x.inner(1), data<std::uint8_t>(args, 1),
+                     stream_of(context));
+}
+
+Kernel select_square_rows(const OpShape& s) {
+  return by_value(s.operand[0].dtype, []<class T>() -> Kernel {
+    if constexpr (std::is_same_v<T, double>)
+      return nullptr;
+    else
+      return encode_fp8_square_rows<T>;
+  });
+}
+
 Kernel select_turn(const OpShape&) { return turn; }
 
 }  // namespace
 
 std::vector<DeviceOp> fp8_squares_ops(const OpChoices&) {
-  return {{{"encode_fp8_squares", select_encode}}, {{"turn_fp8_squares", select_turn}}};
+  return {{{"encode_fp8_squares", select_encode}},
+          {{"turn_fp8_squares", select_turn}},
+          {{"encode_fp8_square_rows", select_square_rows}}};
 }
 
 }  // namespace prun::cuda
