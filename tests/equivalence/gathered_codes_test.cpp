@@ -153,6 +153,17 @@ TEST(GatheredCodesBytes, AreOneAndAHundredAndTwentyEighthOfANumber) {
   EXPECT_EQ(sent({}) - sent({step_codes}), spared - peaks);
 }
 
+// The copy comes once a step: a rank sends its part of it to the other host.
+TEST(GatheredCodesBytes, BetweenHostsAreThoseOfTheCopyInCodes) {
+  const auto sent = [](const std::vector<std::string>& sets) {
+    std::vector<std::string> all = sizes;
+    all.insert(all.end(), sets.begin(), sets.end());
+    return static_cast<std::int64_t>(
+        sent_in_a_step(recipe_of(hosts + copied, all, trained_in)).at("hosts.gather"));
+  };
+  EXPECT_EQ(sent({}) - sent({step_codes}), layers * (2 * weights - weights / 128 * 129) / 4);
+}
+
 std::int64_t region_bytes(const Assembly& assembly, Region region) {
   return assembly.plan().layout.memory.bytes[static_cast<std::size_t>(region)];
 }
