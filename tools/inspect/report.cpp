@@ -101,8 +101,7 @@ std::string weight_codes_text(const Assembly& assembly) {
     if (codes.products == 0) continue;
     text += format("%s%lld of %lld products of %s (%s a layer%s)", text.empty() ? "" : "; ",
                    static_cast<long long>(codes.of_codes), static_cast<long long>(codes.products),
-                   program.segment(id).name.c_str(), size_text(codes.bytes).c_str());
-                   program.segment(id).name.c_str(), size_text(static_cast<double>(codes.bytes)).c_str(),
+                   program.segment(id).name.c_str(), size_text(codes.bytes).c_str(),
                    codes.come_together ? ", as ranks gather them" : "");
   }
   return "weights     as codes for a step: " + text + "\n";
@@ -191,12 +190,10 @@ std::string saves_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.save) return text;
   const SaveForecast& save = *forecast.save;
   text += "            " + seconds_text(save.seconds) + " until one is on the disk, which takes " +
-          size_text(static_cast<double>(*assembly.recipe().bytes("run.save_rate"))) + "/s (run.save_rate); ";
+          size_text(*assembly.recipe().bytes("run.save_rate")) + "/s (run.save_rate); ";
   if (save.delay)
     return text + "it holds training up for " + seconds_text(*save.delay) +
            (save.of_drives ? ", as if it went to the drives that state lies on\n" : "\n");
-          size_text(*assembly.recipe().bytes("run.save_rate")) + "/s (run.save_rate); ";
-  if (save.delay) return text + "it holds training up for " + seconds_text(*save.delay) + "\n";
   return text + "it holds training up for " + seconds_text(save.still) + " less what passes are under way\n";
 }
 
