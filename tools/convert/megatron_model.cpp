@@ -1,6 +1,7 @@
 // Carries Megatron-LM's arguments of the model over to gpt or llama.
 #include "convert/layout.hpp"
 #include "convert/megatron_parts.hpp"
+#include "prun/error.hpp"
 
 namespace prun::convert::megatron {
 namespace {
