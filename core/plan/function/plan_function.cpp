@@ -57,6 +57,7 @@ class FunctionPlanner {
       if (function_.delay >= 0 && !program_.is_updated_with(op, function_.delay)) continue;
       add_step(op);
       if (looks_across(program_, op)) keep_what_travels();
+      if (function_.steps.back().exchange) keep_beside();
     }
     // Values that travel together must lie together.
     const bool reduces = function_.kind == FunctionKind::reduce;
@@ -101,6 +102,14 @@ class FunctionPlanner {
     const auto now = narrow<std::int32_t>(function_.steps.size()) - 1;
     for (std::int32_t at = now - 1; at >= 0 && function_.steps[at].exchange; --at)
       operand_of(function_.steps[at].operands.front().value, now);
+  }
+
+  // Keeps what the exchanges right before the last step, which is one too, read and write: a comm plugin may
+  // run them at once, so the last one's result must not lie there.
+  void keep_beside() {
+    const auto now = narrow<std::int32_t>(function_.steps.size()) - 1;
+    for (std::int32_t at = now - 1; at >= 0 && function_.steps[at].exchange; --at)
+      for (const PlannedOperand& operand : function_.steps[at].operands) operand_of(operand.value, now);
   }
 
   // Returns a value as operand, with its address if it has one already.

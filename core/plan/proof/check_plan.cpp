@@ -7,6 +7,7 @@
 #include "base/narrow.hpp"
 #include "plan/proof/check_effects.hpp"
 #include "plan/proof/check_failure.hpp"
+#include "plan/proof/check_lists.hpp"
 #include "plan/proof/operand_memory.hpp"
 #include "plan/proof/sums_over_ranks.hpp"
 
@@ -56,6 +57,7 @@ class Replay {
   // each is written once at least. Steps that overlap have more sides than that, so as many of them must
   // repeat; then the last ones end, others follow, and these end.
   void run() {
+    check_lists(program_, plan_);
     if (!plan_.overlaps) {
       repeat(0);
     } else {
