@@ -122,8 +122,8 @@ struct DeviceRates {
   double fixed = 0;                                     // seconds of each kernel beside its rates
   std::optional<double> peak_flops;                     // rate by which MFU is counted
   std::optional<double> host_bytes_per_second;          // rate of its link to host memory, each way
-  // These are the rates of devices beside it, on the host's cores or as tiers, for a rank while all ranks of
-  // its host use them.
+  // These are the rates of the host's memory, which all ranks of the host share, and of drives, for a rank
+  // while all use them.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
   // The device's kernels reach this share of their rate while it exchanges beside them, by a comm plugin that
   // enqueues.

@@ -21,13 +21,13 @@ SimulateOptions with_steps_for(std::span<const SimulatedRank> ranks, SimulateOpt
 Prediction predict(std::span<const SimulatedRank> ranks, const CostTable& table,
                    Numbered<std::string> devices, const Machine& here, const SimulateOptions& options,
                    Numbered<bool> on_host) {
-  const bool counts_host = !on_host.empty() && table.host_gb_per_second;
+  const bool has_host = !on_host.empty();
   TablePrices prices(table, std::move(devices), std::move(on_host));
   // The order matters: prices know which rates they use only once they have been computed.
   Prediction prediction{simulate(ranks, prices, with_steps_for(ranks, options)), prices.exchanges_alone(),
                         prices.notes()};
   prediction.range = prices.range();
-  if (counts_host) prediction.host_bandwidth = prices.host_bandwidth();
+  if (has_host && prices.host_bandwidth() > 0) prediction.host_bandwidth = prices.host_bandwidth();
   if (table.machine != here && !prediction.range)
     prediction.notes.push_back("figures of another machine: " + to_text(table.machine) + "; this is " +
                                to_text(here));

@@ -204,6 +204,13 @@ double TablePrices::share_beside_exchanges() {
   return rates ? rates->beside_exchanges.value_or(1) : 1;
 }
 
+// Returns what was measured, or what the first device's host is said to have; 0 where neither is known.
+double TablePrices::host_bandwidth() {
+  if (table_.host_gb_per_second) return *table_.host_gb_per_second * 1e9;
+  const DeviceRates* const rates = table_.rates_of(devices_.front());
+  return rates ? rates->host_memory_bytes_per_second.value_or(0) : 0;
+}
+
 Overheads TablePrices::overheads() {
   const auto found = table_.overheads.find(devices_.front());
   return found == table_.overheads.end() ? Overheads{} : found->second;

@@ -29,7 +29,7 @@ class TablePrices final : public Prices {
   double share_beside_exchanges() override;
   Overheads overheads() override;
   Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
-  double host_bandwidth() override { return table_.host_gb_per_second.value_or(0) * 1e9; }
+  double host_bandwidth() override;
 
   // Says whether some exchange's price is that of one with nothing beside it.
   bool exchanges_alone() const { return exchanges_alone_; }

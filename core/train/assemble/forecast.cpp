@@ -108,7 +108,7 @@ Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const Cos
   options.ranks_of_host = ranks_of_host;
   Prediction prediction = predict_by(assembly, plugins, table, options);
   const DeviceInfo& device = assembly.device_info();
-  if (!table.host_gb_per_second && !devices_on_host(assembly).empty())
+  if (!prediction.host_bandwidth && !devices_on_host(assembly).empty())
     prediction.notes.emplace_back(
         "updates and copies as if the host's memory carried any number of them; prun bench kernels RECIPE "
         "measures what it carries");
