@@ -67,6 +67,7 @@ std::size_t Channels::company_of(const std::vector<int>& group) {
   const auto [known, fresh] = company_by_group_.try_emplace(&group, 0);
   if (!fresh) return known->second;
   std::vector<int> classes;
+  classes.reserve(group.size());
   for (int rank : group) classes.push_back(ranks_.class_of(rank));
   if (ranks_of_host_ > 0)
     for (std::size_t i = 1; i < group.size(); ++i)

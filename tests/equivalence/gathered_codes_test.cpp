@@ -1,5 +1,6 @@
 // Weights that ranks keep in parts come together as the codes that products in fp8 multiply: bits are those
 // of codes made from whole weights, wherever a border of a part cuts a square.
+#include "inspect/report.hpp"
 #include "prun/fp8_squares.hpp"
 #include "support/coded_runs.hpp"
 

@@ -249,7 +249,8 @@ std::string describe_checkpoint(const fs::path& checkpoint, bool recipe) {
   const fs::path folder = find_checkpoint(checkpoint);
   if (recipe) {
     std::string text;
-    for (const auto& [key, value] : read_manifest(folder).recipe) text += visible(key + " = " + value) + "\n";
+    for (const auto& [key, value] : read_manifest(folder).recipe)
+      text.append(visible(detail::concat(key, " = ", value))).append("\n");
     return text;
   }
   const CheckpointFiles files(folder);

@@ -242,6 +242,7 @@ void check_traffic(TrialRank& rank, std::span<const CommOp> ops, std::uint64_t s
 
 void exchange_all(TrialRank& rank, const std::vector<Placed>& placed, const std::string& what) {
   std::vector<CommOp> ops;
+  ops.reserve(placed.size());
   for (const Placed& one : placed) ops.push_back(one.op());
   const std::uint64_t before = rank.bytes_sent();
   if (const Status status = rank.exchange(ops); !status.ok())

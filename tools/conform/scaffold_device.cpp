@@ -3,7 +3,7 @@
 
 namespace prun {
 
-std::string_view scaffold_device() {
+std::string_view scaffold_device() {  // NOLINT(readability-function-size): it is a text
   return R"~(
 // A device that computes on the host, with kernels for three ops: a start for your own device. It trains once
 // it has a kernel for every op of a program; `prun plan RECIPE` names the first that is missing.

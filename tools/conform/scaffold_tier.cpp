@@ -3,7 +3,7 @@
 
 namespace prun {
 
-std::string_view scaffold_tier() {
+std::string_view scaffold_tier() {  // NOLINT(readability-function-size): it is a text
   return R"~(
 // A tier that keeps bytes in files of a folder: a start for your own. Name it where something is to lie:
 // [[strategy]] plugin = "offload", optimizer = "@NAME@"; its options stand in [tier.@NAME@].

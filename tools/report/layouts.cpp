@@ -89,6 +89,7 @@ void draw(Html& page, const TuneResult& result, const std::vector<const TunedCan
 
 std::vector<const TunedCandidate*> frontier_of(const std::vector<TunedCandidate>& layouts) {
   std::vector<const TunedCandidate*> order;
+  order.reserve(layouts.size());
   for (const TunedCandidate& one : layouts) order.push_back(&one);
   std::stable_sort(order.begin(), order.end(), [](const TunedCandidate* a, const TunedCandidate* b) {
     return std::pair(a->planned.device_bytes, a->planned.step_seconds) <
@@ -111,6 +112,7 @@ void add_layouts(Html& page, const TuneResult& result) {
                         "in as much memory or less."));
   draw(page, result, frontier);
   std::vector<std::vector<std::string>> rows;
+  rows.reserve(frontier.size());
   for (const TunedCandidate* one : frontier)
     rows.push_back({bytes_of(*one), milliseconds(one->planned.step_seconds),
                     format("%.0f", one->planned.tokens_per_second), one->text});
