@@ -96,12 +96,13 @@ void Binding::bind_exchange(const Call& call, const PlannedStep& step, int side,
   op.dtype = exchange.dtype;
   op.peer = exchange.peer;
   op.count = exchange.count / exchange.pieces;
-  for (std::int64_t i = 0; exchange.distance == 0 && i < exchange.pieces; ++i) {
-    op.in = at(exchange.in, i);
-    op.out = at(exchange.out, i);
-    piece.exchanges.push_back(op);
-  }
-  if (exchange.distance != 0) {
+  if (exchange.distance == 0) {
+    for (std::int64_t i = 0; i < exchange.pieces; ++i) {
+      op.in = at(exchange.in, i);
+      op.out = at(exchange.out, i);
+      piece.exchanges.push_back(op);
+    }
+  } else {
     const AxisId axis = program_.axis_of(step.op);
     for (const ShiftedPiece& one :
          shifted_pieces(exchange, program_.mesh().coordinate(rank_, axis), program_.mesh().extent(axis))) {

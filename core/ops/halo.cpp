@@ -14,7 +14,7 @@ namespace {
 
 constexpr AttrDef tail_attrs[] = {int_attr("rows", 1), int_attr("reach", 1)};
 // A sequence has `parts` chunks. With `chunks`, as many, they lie in the order of prun/sequence_order.hpp.
-// What is put in front of a chunk, or comes back, is of the one so many before it.
+// `distance` says how many chunks before it the one is whose positions come in front of a chunk, or go back.
 constexpr AttrDef halo_attrs[] = {tail_attrs[0], tail_attrs[1], int_attr("distance", 1), int_attr("parts", 1),
                                   int_attr("chunks", 0)};
 

@@ -6,14 +6,15 @@
 
 namespace prun {
 
-// Derives the moves, after strategies of phase `memory`. `free_updates` says that a layer's update need not
-// wait for the norm; it does not wait if all gradients leave. `keep_gradients` says that those that have left
-// are there until the step ends, and not just until their updates. Throws an Error that says what cannot be
-// stored where it is requested, and why.
 struct MoveRules {
   GradientParts parts = GradientParts::one;
-  bool free_updates = false, keep_gradients = true;
+  // A layer's update need not wait for the norm; it does not wait if all gradients leave.
+  bool free_updates = false;
+  // Gradients that have left are there until the step ends, and not just until their updates.
+  bool keep_gradients = true;
 };
+// Derives the moves, after strategies of phase `memory`. Throws an Error that says what cannot be stored
+// where it is requested, and why.
 void derive_moves(Program& program, const MoveRules& rules);
 
 }  // namespace prun

@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, ArrivedGradients,
                                           testing::ValuesIn(targets())),
                          name_of_pair);
 
-// Of eight layers no more than five have gradients there at once: one arrives while two are updated or wait,
+// No more than five of eight layers have gradients there at once: one arrives while two are updated or wait,
 // and embedding and head have theirs.
 TEST(ArrivedGradientsOfAPlan, TakeTheMemoryOfAFewLayers) {
   const auto memory = [](const std::vector<std::string>& more) {

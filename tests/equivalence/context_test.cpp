@@ -185,7 +185,7 @@ TEST(Context, AWindowExchangesWhatItReachesAlone) {
     EXPECT_EQ(moved({"model.window=5"}, way)["add_tails"], 2);
     EXPECT_EQ(moved({"model.window=5"}, way)["shift"], 6);
     EXPECT_EQ(moved({"model.window=5"}, way)["as_context"], 0);
-    // Of 48 positions each of 8 ranks has 6, or 3 and 3.
+    // Each of 8 ranks has 6 of 48 positions, or 3 and 3.
     EXPECT_EQ(moved({"model.window=14"}, way, 8)["shift"], way == std::string("none") ? 18 : 30);
     EXPECT_EQ(moved({"model.window=22"}, way, 8)["shift"], way == std::string("none") ? 24 : 0);
   }

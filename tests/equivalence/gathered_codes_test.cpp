@@ -9,23 +9,15 @@ namespace {
 
 const std::string zero3 = "[[strategy]]\nplugin = 'zero'\nstage = 3\n",
                   step_codes = "precision.weight_codes=step";
-const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64", "device.pin=false",
-                                        "device.threads=1", "run.poison=true"};
 const std::vector<std::string> trained_in = {"precision.compute=bf16", "precision.state=fp32"};
 
 std::string data(int ranks) {
   return "[mesh]\ndp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = 'data'\n";
 }
 
-// Widths of which two ranks of `tensor` have whole blocks each.
 Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets,
-                 const std::vector<std::string>& more = exact) {
-  std::vector<std::string> all = {"model.hidden=256", "model.heads=2",         "model.ffn=256",
-                                  "model.seq=128",    "batch.micro=1",         "batch.global=12",
-                                  "optimizer.clip=1", "precision.products=fp8"};
-  all.insert(all.end(), more.begin(), more.end());
-  all.insert(all.end(), sets.begin(), sets.end());
-  return tiny_recipe(all, text);
+                 const std::vector<std::string>& more = exact_and_poisoned) {
+  return recipe_in_fp8(text, {{"model.seq=128", "batch.micro=1", "batch.global=12"}, more, sets});
 }
 
 std::vector<std::string> with_codes(std::vector<std::string> sets) {
@@ -139,7 +131,7 @@ constexpr std::int64_t hidden = 256, ffn = 512, layers = 3,
 const std::vector<std::string> sizes = {"model.ffn=512", "model.layers=3", "run.bundle=0B",
                                         "model.tied=false"};
 
-// Of two ranks each sends half of what comes together: 129 bytes of 128 numbers instead of 256. What ranks
+// Each of two ranks sends half of what comes together: 129 bytes of 128 numbers instead of 256. What ranks
 // tell each other of squares is small, so each sends all of it.
 TEST(GatheredCodesBytes, AreOneAndAHundredAndTwentyEighthOfANumber) {
   const auto sent = [](const std::vector<std::string>& sets) {

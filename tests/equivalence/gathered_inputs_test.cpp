@@ -1,4 +1,4 @@
-// What ranks gather for products in fp8 alone travels in codes, where ranks share out sequences between
+// Inputs that ranks gather for products in fp8 alone travel in codes, where ranks share out sequences between
 // layers: bits are those of a gather of numbers.
 #include "program/gathered_inputs.hpp"
 
@@ -9,8 +9,6 @@ namespace prun::test::gathered_inputs_test {
 namespace {
 
 const std::string codes = "precision.gathered_inputs=fp8";
-const std::vector<std::string> exact = {"precision.compute=fp64", "precision.state=fp64", "device.pin=false",
-                                        "device.threads=1", "run.poison=true"};
 
 std::string tensor(int ranks) {
   return "[mesh]\ntp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n";
@@ -18,13 +16,8 @@ std::string tensor(int ranks) {
 
 // Sequences of which two ranks have whole squares each.
 Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets,
-                 const std::vector<std::string>& more = exact) {
-  std::vector<std::string> all = {"model.hidden=256", "model.heads=2",         "model.ffn=256",
-                                  "model.seq=256",    "batch.micro=2",         "batch.global=4",
-                                  "optimizer.clip=1", "precision.products=fp8"};
-  all.insert(all.end(), more.begin(), more.end());
-  all.insert(all.end(), sets.begin(), sets.end());
-  return tiny_recipe(all, text);
+                 const std::vector<std::string>& more = exact_and_poisoned) {
+  return recipe_in_fp8(text, {{"model.seq=256", "batch.micro=2", "batch.global=4"}, more, sets});
 }
 
 std::vector<std::string> with_codes(std::vector<std::string> sets) {
@@ -109,7 +102,7 @@ TEST(GatheredInputCodesRun, EvaluateToTheSameBits) {
 
 // ---------------------------------------------------------------- bytes
 
-// Of a layer forward gathers two inputs of products, backward the same once more for gradients of weights,
+// Forward gathers two inputs of a layer's products, backward the same once more for gradients of weights,
 // and two gradients, which are multiplied in blocks of two kinds. Where chunks cut squares, backward gathers
 // numbers.
 TEST(GatheredInputCodesPlan, SaysHowManyGathersAreOfCodes) {
@@ -122,7 +115,7 @@ TEST(GatheredInputCodesPlan, SaysHowManyGathersAreOfCodes) {
       << text;
 }
 
-// Of two ranks each sends its half: 132 bytes of 128 numbers instead of 256.
+// Each of two ranks sends its half: 132 bytes of 128 numbers instead of 256.
 TEST(GatheredInputCodesBytes, AreOneAndAScaleForEachBlock) {
   const auto sent = [](const std::vector<std::string>& sets) {
     return static_cast<std::int64_t>(

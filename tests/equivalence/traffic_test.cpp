@@ -153,8 +153,8 @@ TEST(Traffic, KeysAndValuesAloneTravelAcrossPartsOfSequences) {
     }
 }
 
-// What a window reaches travels to the ranks that read it, and to no others: the last positions of a chunk to
-// the next one, or all of it and the last ones of those before; all keys only where that is no more.
+// Positions that a window reaches travel to the ranks that read it, and to no others: the last positions of a
+// chunk to the next one, or all of it and the last ones of those before; all keys only where that is no more.
 TEST(Traffic, OfAWindowItsReachAloneTravelsToThoseWhoReadIt) {
   for (const std::int64_t cp : {2, 4})
     for (const bool zigzag : {false, true})

@@ -35,6 +35,19 @@ inline std::string hosts_of(int hosts, int gpus) {
          "\n[[strategy]]\nplugin = 'data'\naxis = 'hosts'\n[[strategy]]\nplugin = 'data'\naxis = 'gpus'\n";
 }
 
+// Sets the arithmetic that `verify` compares exactly in, with dead memory poisoned.
+inline const std::vector<std::string> exact_and_poisoned = {"precision.compute=fp64", "precision.state=fp64",
+                                                            "device.pin=false", "device.threads=1",
+                                                            "run.poison=true"};
+
+// Returns a recipe with products in fp8, in widths of which two ranks of `tensor` have whole blocks each.
+inline Recipe recipe_in_fp8(const std::string& text, std::initializer_list<std::vector<std::string>> sets) {
+  std::vector<std::string> all = {"model.hidden=256", "model.heads=2", "model.ffn=256", "optimizer.clip=1",
+                                  "precision.products=fp8"};
+  for (const std::vector<std::string>& some : sets) all.insert(all.end(), some.begin(), some.end());
+  return tiny_recipe(all, text);
+}
+
 // Expects it in the arithmetic that `verify` compares exactly in.
 inline void expect_equals_one_rank(const Recipe& recipe, int steps) {
   const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), steps);

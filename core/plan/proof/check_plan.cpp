@@ -200,7 +200,7 @@ class Replay {
     check_can_begin(op, step, first);
     const bool updates = kind_of(call) == FunctionKind::update;
     std::int64_t version = read_operands(call, step, first);
-    // What a step clears to make copies of parameters in it becomes as old as they are.
+    // Memory that a step clears to make copies of parameters in becomes as old as they are.
     if (op.def->clears && !updates) version = now();
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) == Access::read) continue;
