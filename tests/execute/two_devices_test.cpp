@@ -303,7 +303,8 @@ TEST(TwoDevices, TheMemoryOfEachIsCheckedBeforeTheStart) {
 // The state of each fits into the host's memory, that of all ranks does not.
 TEST(TwoDevices, RanksShareTheHostsMemoryWhicheverDeviceUsesIt) {
   const std::vector<std::string> async = {"device.plugin=cpu-async", "comm.default=meet-async",
-                                          "precision.compute=bf16", "batch.global=8", "batch.micro=1"};
+                                          "precision.compute=bf16",  "batch.global=8",
+                                          "batch.micro=1",           "tier.cpu.plan_gib=4"};
   const auto assembly_of = [&](std::int64_t vocab) {
     return Assembly(
         tiny_recipe(with(async, {"model.vocab=" + std::to_string(vocab)}), data_parallel(8) + offloaded()),

@@ -210,7 +210,8 @@ TEST(JsonlObserver, WhatDevicesDrawWhereItIsKnown) {
 TEST(JsonlObserver, WhatTrainingStoodStillForWhereItDid) {
   const TempFolder folder;
   JsonlObserver observer = observer_of(folder / "log");
-  RunInfo run = run_of("elsewhere");
+  const std::string name = "elsewhere";
+  RunInfo run = run_of(name);
   run.peak_flops = 1.7408e12;
   observer.start(run);
   StepInfo step = step_of(3);

@@ -62,7 +62,8 @@ double attention_flops(std::int64_t seq, std::int64_t window) {
             k[] = {q[0], q[1], q[2], q[4]};
   shape.output(0, DType::f32, q, 5);
   for (int i : {1, 2}) shape.output(i, DType::f32, k, 4);
-  const OpDef& def = OpRegistry().find("attention");
+  const OpRegistry registry;
+  const OpDef& def = registry.find("attention");
   raise(def.rule(&shape));
   OpCost cost;
   raise(def.cost(&shape, &cost));

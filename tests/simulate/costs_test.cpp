@@ -319,7 +319,8 @@ TEST(Prices, ProductsInFp8HaveTheirOwn) {
 
 // Kernels of one shape take other times with a window than without.
 TEST(TablePrices, AttributesThatCameLaterTellShapesApart) {
-  const OpDef& attention = OpRegistry().find("attention");
+  const OpRegistry registry;
+  const OpDef& attention = registry.find("attention");
   const Dim dims[] = {{"batch", 2}};
   const Attr full[] = {{.i = 1}, {.i = 0}}, windowed[] = {{.i = 1}, {.i = 512}};
   OpShape shape;

@@ -25,10 +25,10 @@ struct Model {
 };
 
 const std::vector<Model> models = {
-    {"Mixtral-8x7B", 8192, 4096, 14336, 8, 2},
-    {"Qwen3-30B-A3B", 8192, 2048, 768, 128, 8},
-    {"DeepSeek-V2-Lite", 8192, 2048, 1408, 64, 6},
-    {"OLMoE-1B-7B", 8192, 2048, 1024, 64, 8},
+    {"Mixtral-8x7B", 8192, 4096, 14336, 8, 2},          {"Qwen3-30B-A3B", 8192, 2048, 768, 128, 8},
+    {"DeepSeek-V2-Lite", 8192, 2048, 1408, 64, 6},      {"OLMoE-1B-7B", 8192, 2048, 1024, 64, 8},
+    {"Mixtral-8x7B, 128 rows", 512, 4096, 14336, 8, 2}, {"Qwen3-30B-A3B, 128 rows", 2048, 2048, 768, 128, 8},
+    {"OLMoE-1B-7B, 128 rows", 1024, 2048, 1024, 64, 8},
 };
 
 // Holds choices of each position, all different, and the rows in the order of experts.
