@@ -140,6 +140,24 @@ TEST(Tune, StateLeavesTheDeviceInShares) {
                                            "optimizer=device:25, host:75"}));
 }
 
+// One option alone may free too little: the search begins with all of them, too.
+TEST(Tune, MemoryIsFreedByAllOptionsAtOnce) {
+  const TuneSpace space(tiny_recipe(open()), plugins(), {}, 1);
+  const auto has = [](const std::vector<std::string>& sets, std::string_view set) {
+    return std::any_of(sets.begin(), sets.end(), [&](const std::string& one) { return one.ends_with(set); });
+  };
+  bool alone = false, with_recomputation = false;
+  for (const Candidate& one : space.freed(space.starts().front())) {
+    const std::vector<std::string> sets = space.sets(one);
+    bool all = true;
+    for (const char* what : {"optimizer", "gradients", "parameters", "activations"})
+      all = all && has(sets, detail::concat(what, "=host"));
+    if (all) (has(sets, "mode=full") ? with_recomputation : alone) = true;
+  }
+  EXPECT_TRUE(alone);
+  EXPECT_TRUE(with_recomputation);
+}
+
 TEST(Tune, NothingThatFitsIsRefusedWithWhatWasTried) {
   const std::string said =
       refusal_of([] { tuned(tiny_recipe(open({"device.memory=1KiB"})), request_for(2)); });

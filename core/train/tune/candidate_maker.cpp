@@ -99,6 +99,26 @@ std::optional<Candidate> CandidateMaker::with_part(Candidate candidate, std::siz
   return candidate;
 }
 
+std::optional<Candidate> CandidateMaker::with_all_freed(const Candidate& candidate,
+                                                        std::size_t number) const {
+  const SpacePart& part = open_.parts[number];
+  Candidate freed = candidate;
+  if (!candidate.there[number]) {
+    const std::optional<Candidate> added = with_part(candidate, number, first_values(part).front());
+    if (!added) return {};
+    freed = *added;
+  }
+  for (const VariedOption& option : part.variables.options) {
+    const auto most = part.frees->find(option.key);
+    if (most == part.frees->end()) continue;
+    const auto& values = option.values;
+    if (std::find(values.begin(), values.end(), most->second) != values.end())
+      freed.options[number][option.key] = most->second;
+  }
+  if (freed == candidate) return {};
+  return freed;
+}
+
 void CandidateMaker::settle_micro(Candidate& candidate) const {
   const std::vector<std::int64_t> all = micros(candidate);
   if (all.empty()) return;

@@ -20,6 +20,9 @@ class CandidateMaker {
   // Returns the candidate with one more strategy: one of its variables has `value`, and those after it their
   // first. Returns nothing if it is there already, or has nothing to do.
   std::optional<Candidate> with_part(Candidate candidate, std::size_t part, const std::string& value) const;
+  // Returns the candidate with that strategy, all of whose variables that free memory free the most they can:
+  // each alone may not be enough. Returns nothing if that changes nothing.
+  std::optional<Candidate> with_all_freed(const Candidate& candidate, std::size_t part) const;
   // Returns the extents of the axes that are searched.
   std::vector<std::int64_t> free_extents(const Candidate& candidate) const;
   // Returns the axes that the batch is split over; the next function returns how many ranks those have.

@@ -7,6 +7,7 @@
 #include "plugin/traits.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/trait_settings.hpp"
 
 namespace prun {
 namespace {
@@ -16,6 +17,14 @@ bool is_said(const recipe::Entry& entry) {
   if (!entry.at.source || !entry.value) return false;
   const auto* const text = std::get_if<std::string>(&*entry.value);
   return !text || *text != automatic;
+}
+
+// Returns what of a strategy's options frees memory: of values for one option, the last frees most.
+std::optional<ChosenOptions> freed_by(const PluginNote& note) {
+  ChosenOptions most;
+  for (auto& [key, value] : settings_in(trait_of(note, "frees"))) most[key] = value;
+  if (most.empty()) return {};
+  return most;
 }
 
 // Returns a value as --set takes it; an open one is the first.
@@ -73,7 +82,7 @@ void ChoiceReader::add_recipe_parts(const Recipe& recipe, PluginHost& plugins) {
   const std::vector<RecipeSection> strategies = recipe.strategies();
   for (std::size_t i = 0; i < strategies.size(); ++i) {
     const PluginNote& note = plugins.note("strategy", strategies[i].plugin());
-    SpacePart part{variables_of(note, plugins), i, "", !trait_of(note, "frees").empty()};
+    SpacePart part{variables_of(note, plugins), i, "", freed_by(note)};
     if (const std::optional<std::string> axis = axis_of(strategies[i])) part.axis = *axis;
     if (!part.variables.added)
       open_.left_out.push_back(
@@ -95,7 +104,7 @@ void ChoiceReader::add_others(PluginHost& plugins, bool rounding) {
     std::string why;
     try {
       const PluginNote& note = plugins.note("strategy", name);
-      SpacePart part{variables_of(note, plugins), {}, "", !trait_of(note, "frees").empty()};
+      SpacePart part{variables_of(note, plugins), {}, "", freed_by(note)};
       part.axis = part.variables.own_axis;
       if (!part.variables.added)
         why = "its note does not say what adding it comes to (trait tune)";

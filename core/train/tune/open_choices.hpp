@@ -22,10 +22,10 @@ struct TuneWish {
 // Describes a strategy that the recipe has, or that may be added.
 struct SpacePart {
   StrategyVariables variables;
-  std::optional<std::size_t> place;  // place among those of the recipe
-  std::string axis;                  // axis that it brings, or that the recipe names
-  bool frees = false;                // whether its note says that it frees memory
-  ChosenOptions initial = {};        // what may be varied, at its first value in the recipe or the note
+  std::optional<std::size_t> place;         // place among those of the recipe
+  std::string axis;                         // axis that it brings, or that the recipe names
+  std::optional<ChosenOptions> frees = {};  // what its note says that frees memory: the most of each option
+  ChosenOptions initial = {};  // what may be varied, at its first value in the recipe or the note
 
   // Says whether it brings an axis whose extent is searched for.
   bool brings_axis() const { return variables.axis == AxisUse::own; }

@@ -43,9 +43,10 @@ std::vector<Candidate> TuneSpace::starts() const {
 std::vector<Candidate> TuneSpace::freed(const Candidate& candidate) const {
   const CandidateMaker make(open_);
   std::vector<Candidate> all;
-  Candidate strongest = candidate;
+  Candidate strongest = candidate, emptied = candidate;
   for (std::size_t part = 0; part < open_.parts.size(); ++part) {
     if (!open_.parts[part].frees) continue;
+    if (std::optional<Candidate> one = make.with_all_freed(emptied, part)) all.push_back(emptied = *one);
     std::optional<Candidate> last;
     for (const std::string& value : first_values(open_.parts[part]))
       if (std::optional<Candidate> one = make.with_part(candidate, part, value)) all.push_back(*(last = one));
