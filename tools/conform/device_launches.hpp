@@ -14,12 +14,12 @@ class DeviceLaunches {
   // Throws an Error that names op and operand where results differ by more than rounding; unsupported where
   // the device has no kernel for these types and shapes.
   void compare(const KernelDef& there, const KernelDef& on_cpu, const KernelCall& call);
+  // Returns the operands afterwards; throws unsupported likewise.
+  std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call);
 
  private:
   void compare(const KernelCall& call, const std::vector<TrialOperand>& got,
                const std::vector<TrialOperand>& want, const char* when) const;
-  // Returns the operands afterwards.
-  std::vector<TrialOperand> launch(const KernelDef& kernel, const KernelCall& call);
 
   DeviceInterface& device_;
   DeviceInfo info_;

@@ -1,0 +1,27 @@
+// Takes the factors of products in fp8 out of a step, as the ops that multiply them get them.
+#pragma once
+
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "conform/kernel_trial.hpp"
+#include "tools/bench/fp8_errors/runs.hpp"
+
+namespace prun::fp8_errors {
+
+enum class Which : std::uint8_t { forward, input_gradient, weight_gradient };
+
+struct Captured {
+  std::string layer, weight;
+  std::int64_t number = 0;  // of the layer
+  Which which = Which::forward;
+  KernelCall call;  // multiplies in fp8 in whichever layer; sums begin with zeros
+};
+
+// Takes a step of `sequences` sequences on the CPU, whose kernels end one by one. Returns products in the
+// order of Which and of layers.
+std::vector<Captured> capture(const Recipe& recipe, PluginHost& plugins, const AllNumbers& weights,
+                              std::int64_t sequences);
+
+}  // namespace prun::fp8_errors
