@@ -65,7 +65,7 @@ class FactorProbe final : public Probe {
     one.weight = name->second;
     one.number = layer;
     one.which = *which;
-    one.call.def = op.def;
+    one.op = op.kind();
     one.call.attrs = op.attrs;
     one.call.attrs[2].i = one.call.attrs[3].i = 0;  // says that all layers do
     for (std::size_t i = 0; i < op.operands.size(); ++i) one.call.operands.push_back(operand(call, step, i));

@@ -16,7 +16,10 @@ struct Captured {
   std::string layer, weight;
   std::int64_t number = 0;  // of the layer
   Which which = Which::forward;
-  KernelCall call;  // multiplies in fp8 in whichever layer; sums begin with zeros
+  std::string op;
+  // Multiplies in fp8 in whichever layer; sums begin with zeros. The op's definition is left out, since it
+  // ends with the program.
+  KernelCall call;
 };
 
 // Takes a step of `sequences` sequences on the CPU, whose kernels end one by one. Returns products in the

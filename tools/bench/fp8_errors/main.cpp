@@ -85,7 +85,7 @@ std::vector<Compared> compare_steps(const Recipe& recipe, PluginHost& plugins, c
 // Says whether all products are within the model.
 bool are_within(const std::vector<ProductErrors>& products, double bound) {
   const auto beyond = std::count_if(products.begin(), products.end(), [&](const ProductErrors& one) {
-    return !(one.of_larger() <= bound && one.emulated <= most_beside_emulated);
+    return !(one.larger <= bound && one.emulated <= most_beside_emulated);
   });
   std::printf("\n%zu products, %td beyond the rounding model (%.2f %%)\n", products.size(), beyond,
               100 * bound);

@@ -1,9 +1,11 @@
 #include "tools/bench/fp8_errors/products.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <thread>
 
 #include "conform/device_launches.hpp"
+#include "ops/registry.hpp"
 #include "prun/fp8_blocks.hpp"
 #include "tools/bench/fp8_errors/rounding.hpp"
 
@@ -143,9 +145,10 @@ class OnDevice {
   // Returns these rows of what the op gives.
   std::vector<double> multiply(const Captured& captured, bool fp8, const Rows& rows) {
     KernelCall call = captured.call;
+    call.def = &ops_.find(captured.op);
     call.attrs[1].i = fp8 ? 1 : 0;
-    const KernelDef* const kernel = device_.kernel(call.def->kind);
-    if (!kernel) throw_error(ErrorCode::unsupported, "the device has no kernel for ", call.def->kind);
+    const KernelDef* const kernel = device_.kernel(captured.op);
+    if (!kernel) throw_error(ErrorCode::unsupported, "the device has no kernel for ", captured.op);
     const TrialOperand made = launches_.launch(*kernel, call).back();
     const Shape shape(captured);
     std::vector<double> numbers;
@@ -156,6 +159,7 @@ class OnDevice {
   }
 
  private:
+  const OpRegistry ops_;
   DeviceInterface& device_;
   DeviceLaunches launches_;
 };
@@ -173,11 +177,12 @@ ProductErrors compare(const Captured& captured, const Result& result) {
   PRUN_CHECK(size > 0, captured.layer, ".", captured.weight, " multiplies zeros alone");
   const Matrix a = rounded(of.a, e4m3, of.a_blocks), b = rounded(of.b, e4m3, of.b_blocks);
   const auto as_if = [&](const Matrix& left, const Matrix& right) {
-    return apart(product(of, left, right, result.rows), exact) / terms;
+    return apart(product(of, left, right, result.rows), exact) / std::max(size, terms);
   };
   ProductErrors errors{.layer = captured.layer, .weight = captured.weight, .which = captured.which};
   errors.terms = apart(result.fp8, exact) / terms;
   errors.product = apart(result.fp8, exact) / size;
+  errors.larger = std::min(errors.terms, errors.product);
   errors.compute = apart(result.plain, exact) / size;
   errors.emulated = apart(result.fp8, product(of, a, b, result.rows)) / size;
   errors.left = error_of(a, of.a);

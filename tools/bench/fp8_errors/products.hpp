@@ -1,7 +1,6 @@
 // Says how far products in fp8 are from the products of the same factors.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "prun/device.hpp"
@@ -20,11 +19,9 @@ struct ProductErrors {
   double compute = 0;          // the same of the op without fp8
   double emulated = 0;         // of the device's result beside the product of rounded factors, of the product
   double left = 0, right = 0;  // of the factors as they are rounded
-  // These would be errors of the terms with one scale for a whole tensor, and with gradients in e5m2.
-  double one_scale = 0, e5m2 = 0;
-
-  // Where terms agree, so may what they are off by.
-  double of_larger() const { return std::min(terms, product); }
+  // This is of the larger of the two: where terms agree, so may what they are off by. The others are what it
+  // would be with one scale for a whole tensor, and with gradients in e5m2.
+  double larger = 0, one_scale = 0, e5m2 = 0;
 };
 
 // Has the device multiply, and compares `rows` rows of each result.

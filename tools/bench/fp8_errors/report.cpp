@@ -41,23 +41,24 @@ struct Summary {
     count += 1;
     sums.left += one.left, sums.right += one.right;
     sums.terms += one.terms, sums.product += one.product, sums.compute += one.compute;
-    sums.one_scale += one.one_scale, sums.e5m2 += one.e5m2;
-    largest = std::max(largest, one.of_larger());
+    sums.larger += one.larger, sums.one_scale += one.one_scale, sums.e5m2 += one.e5m2;
+    largest = std::max(largest, one.larger);
     emulated = std::max(emulated, one.emulated);
   }
   void print() const {
     const auto mean = [&](double sum) { return 100 * sum / count; };
-    std::printf("| %s | %.2f %%, %.2f %% | %.2f %% | %.2f %% | %.2f %% | %.2f %% | %.3f %% | %.2f %% |",
-                name.c_str(), mean(sums.left), mean(sums.right), mean(sums.product), mean(sums.terms),
-                100 * largest, mean(sums.compute), 100 * emulated, mean(sums.one_scale));
+    std::printf(
+        "| %s | %.2f %%, %.2f %% | %.2f %% | %.2f %% | %.2f %%, %.2f %% | %.2f %% | %.3f %% | %.2f %% |",
+        name.c_str(), mean(sums.left), mean(sums.right), mean(sums.product), mean(sums.terms),
+        mean(sums.larger), 100 * largest, mean(sums.compute), 100 * emulated, mean(sums.one_scale));
     sums.e5m2 > 0 ? std::printf(" %.2f %% |\n", mean(sums.e5m2)) : std::printf(" |\n");
   }
 };
 
 void print(const char* what, const std::vector<ProductErrors>& products, std::string ProductErrors::*name) {
   std::printf(
-      "\n| products by %s | factors | of the product | of terms | largest, of the larger | without fp8 | "
-      "beside emulated | one scale a tensor, of terms | gradient in e5m2 |\n"
+      "\n| products by %s | factors | of the product | of terms | of the larger: mean, most | without fp8 | "
+      "beside emulated, most | one scale a tensor | gradient in e5m2 |\n"
       "|---|---|---|---|---|---|---|---|---|\n",
       what);
   std::vector<Summary> rows;
@@ -93,9 +94,9 @@ void write(JsonWriter& json, const ProductErrors& one) {
   json.begin_object().name("layer").value(one.layer).name("weight").value(one.weight);
   json.name("product").value(name_of(one.which));
   const std::pair<const char*, double> figures[] = {
-      {"of_terms", one.terms},           {"of_product", one.product}, {"without_fp8", one.compute},
-      {"beside_emulated", one.emulated}, {"left", one.left},          {"right", one.right},
-      {"one_scale", one.one_scale},      {"e5m2", one.e5m2}};
+      {"of_terms", one.terms},      {"of_larger", one.larger},         {"of_product", one.product},
+      {"without_fp8", one.compute}, {"beside_emulated", one.emulated}, {"left", one.left},
+      {"right", one.right},         {"one_scale", one.one_scale},      {"e5m2", one.e5m2}};
   for (const auto& [name, figure] : figures) json.name(name).value(figure);
   json.end_object();
 }
