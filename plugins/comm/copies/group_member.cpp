@@ -1,0 +1,129 @@
+#include "group_member.hpp"
+
+#include <chrono>
+
+#include "sum.hpp"
+
+namespace prun::copies {
+namespace {
+
+using namespace std::chrono_literals;
+
+void pause(int round) {
+  if (round < 500)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(20us);
+}
+
+}  // namespace
+
+GroupMember::GroupMember(const Driver& driver, const CommGroup& group, const Settings& settings)
+    : name_(group.name.view()),
+      layout_(group.rank, group.size, settings.buffer_bytes),
+      meeting_(group, settings.buffer_bytes),
+      lanes_(driver, layout_, meeting_.reach(), settings.blocks, aborted_) {}
+
+// Others may be copying into this member's memory only while it waits for them, and it waits no more; but the
+// driver wants a buffer closed everywhere before it is freed.
+GroupMember::~GroupMember() {
+  wait_for_the_gpu();
+  meeting_.leave();
+  own_words().closed.store(1);
+  wait_for_the_others();
+  ends_.store(true);
+  if (releaser_.joinable()) releaser_.join();
+}
+
+void GroupMember::wait_for_the_gpu() {
+  const auto end = Clock::now() + 10s;
+  while (!lanes_.is_idle() && Clock::now() < end) std::this_thread::sleep_for(100us);
+  if (!lanes_.is_idle()) meeting_.abandon();
+}
+
+// A member that died closes nothing.
+void GroupMember::wait_for_the_others() const {
+  const auto end = Clock::now() + (aborted_.load() ? 300ms : 1000ms);
+  for (std::int32_t k = 1; k < layout_.size(); ++k)
+    while (words(layout_.next(k)).closed.load() == 0 && Clock::now() < end)
+      std::this_thread::sleep_for(100us);
+}
+
+// ---------------------------------------------------------------- operations
+
+void GroupMember::run(std::span<const CommOp> ops, cudaStream_t stream) {
+  check();
+  lanes_.use(stream);
+  Schedule(layout_, lanes_).run(ops);
+  lanes_.mark_end();
+}
+
+void GroupMember::start(std::span<const CommOp> ops, cudaStream_t stream) {
+  run(ops, stream);
+  for (const CommOp& op : ops) {
+    const Traffic traffic = traffic_of(op, layout_);
+    ++counters_.operations;
+    counters_.bytes_sent += traffic.sent;
+    counters_.bytes_received += traffic.received;
+  }
+}
+
+void GroupMember::connect(std::span<const CommOp> ops, cudaStream_t stream) {
+  for (const CommOp& op : ops)
+    if ((op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter) && !can_fold(op.dtype))
+      throw_error(ErrorCode::unsupported, "comm copies: group '", name_, "': there is no ", name_of(op.kind),
+                  " of ", name_of(op.dtype));
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    run(ops.subspan(i, 1), stream);
+    for (int round = 0;; ++round) {
+      const cudaError_t status = cudaStreamQuery(stream);
+      if (status == cudaSuccess) break;
+      if (status != cudaErrorNotReady) cuda::check(status, "connecting");
+      check();
+      pause(round);
+    }
+  }
+}
+
+// ---------------------------------------------------------------- giving up
+
+void GroupMember::abort() {
+  const std::scoped_lock lock(aborting_);
+  if (aborted_.exchange(true)) return;
+  own_words().aborted.store(1);
+  releaser_ = std::thread([this] { release_all(); });
+}
+
+// What is released goes on with memory that nobody filled, and sends it: so the others must know that this
+// member has given up before it is. One that is dead, or busy for long, is not waited for. Numbers that the
+// others still write are smaller, and must not be the last.
+void GroupMember::release_all() {
+  const auto end = Clock::now() + 2s;
+  while (!all_know() && !ends_.load() && Clock::now() < end) std::this_thread::sleep_for(200us);
+  while (!ends_.load()) {
+    for (std::int32_t i = 0; i < layout_.size(); ++i) {
+      own_words().arrived[i].store(released);
+      own_words().freed[i].store(released);
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+bool GroupMember::all_know() const {
+  for (std::int32_t k = 1; k < layout_.size(); ++k) {
+    const MemberWords& of = words(layout_.next(k));
+    if (!of.aborted.load() && !of.noticed.load() && !of.closed.load()) return false;
+  }
+  return true;
+}
+
+void GroupMember::check() {
+  if (aborted_.load()) throw_error(ErrorCode::comm_failed, "comm copies: group '", name_, "' was aborted");
+  for (std::int32_t i = 0; i < layout_.size(); ++i) {
+    if (!words(i).aborted.load()) continue;
+    own_words().noticed.store(1);
+    throw_error(ErrorCode::comm_failed, "comm copies: group '", name_, "': member ", i, " has given up");
+  }
+}
+
+}  // namespace prun::copies

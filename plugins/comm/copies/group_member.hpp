@@ -1,0 +1,60 @@
+// Is one member of a group: its memory, its lanes, and how it gives up.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "lanes.hpp"
+#include "meeting.hpp"
+
+namespace prun::copies {
+
+struct Settings {
+  std::int64_t buffer_bytes = 0;
+  int blocks = 0;  // that a sum runs on, at most
+};
+
+class GroupMember {
+ public:
+  // This is collective.
+  GroupMember(const Driver& driver, const CommGroup& group, const Settings& settings);
+  ~GroupMember();
+  GroupMember(const GroupMember&) = delete;
+  GroupMember& operator=(const GroupMember&) = delete;
+
+  // Runs each operation once and holds the caller until that is done: kernels are loaded by it.
+  void connect(std::span<const CommOp> ops, cudaStream_t stream);
+  void start(std::span<const CommOp> ops, cudaStream_t stream);
+  // Releases all that waits, once the others know. Any thread may call it.
+  void abort();
+  // Throws if a member has given up. Any thread may call it.
+  void check();
+
+  const CommCounters& counters() const { return counters_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void run(std::span<const CommOp> ops, cudaStream_t stream);
+  void release_all();
+  bool all_know() const;
+  void wait_for_the_gpu();
+  void wait_for_the_others() const;
+  MemberWords& words(std::int32_t member) const { return meeting_.reach().words->of[member]; }
+  MemberWords& own_words() const { return words(layout_.rank()); }
+
+  const std::string name_;
+  const Layout layout_;
+  Meeting meeting_;
+  std::atomic<bool> aborted_{false}, ends_{false};
+  Lanes lanes_;
+  std::mutex aborting_;
+  std::thread releaser_;  // runs once the group was aborted
+  CommCounters counters_;
+};
+
+}  // namespace prun::copies

@@ -1,0 +1,57 @@
+// Is a page of the host's memory that the members of a group share: it holds the numbers that GPUs write and
+// wait for. As it is the host's, a thread can release all that waits, whatever the GPUs do.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "layout.hpp"
+
+namespace prun::copies {
+
+using Word = std::atomic<std::uint64_t>;
+static_assert(sizeof(Word) == 8 && Word::is_always_lock_free);
+
+// Is more than any number of a message: what waits for one passes.
+inline constexpr std::uint64_t released = std::uint64_t{1} << 62;
+
+// What a member of its own sees of the others.
+struct MemberWords {
+  Word arrived[most_members];  // messages that came from each
+  Word freed[most_members];    // messages that each has taken of those sent to it
+  Word done[2];                // commands that this member's lanes have done
+  Word aborted;                // is set once this member has given up
+  Word noticed;                // is set once it knows that another has
+  Word closed;                 // is set once it has left the others' memory
+};
+
+struct Words {
+  MemberWords of[most_members];
+};
+
+class SharedPage {
+ public:
+  // Makes a page of zeros under a new name.
+  SharedPage();
+  // Opens the page of that name, which another process made.
+  explicit SharedPage(const std::string& name);
+  ~SharedPage();
+  SharedPage(const SharedPage&) = delete;
+  SharedPage& operator=(const SharedPage&) = delete;
+
+  const std::string& name() const { return name_; }
+  // Removes the name, once all members have opened the page.
+  void forget_name();
+  Words& words() const { return *static_cast<Words*>(memory_); }
+  static constexpr std::size_t bytes() { return (sizeof(Words) + 4095) / 4096 * 4096; }
+
+ private:
+  void map(int file);
+
+  std::string name_;
+  bool named_ = false;
+  void* memory_ = nullptr;
+};
+
+}  // namespace prun::copies

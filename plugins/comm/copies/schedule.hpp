@@ -1,0 +1,225 @@
+// Makes operations into messages between members, and into sums of what arrived.
+//
+// A member has two lanes, each of which does one thing after the other: one pushes messages into the slots of
+// others, the other takes what arrives. Members list their messages in one order, so the lanes never wait for
+// each other in a circle: the n-th message that is sent waits for one before it at most, which its receiver
+// takes before it, too.
+//
+// `Lanes` has
+//   fork()                            has the pushing lane wait for all that the taking lane was given
+//   join()                            has the taking lane wait for all that the pushing lane was given
+//   push(to, from, bytes)             sends a message of at most slot_bytes() bytes
+//   await(from) -> const std::byte*   waits for the next message, and says where it lies
+//   release(from)                     gives its slot back
+//   copy(to, from, bytes)             copies, in the taking lane
+//   fold(Summands)                    adds up, or takes the maximum, in the taking lane
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "layout.hpp"
+
+namespace prun::copies {
+
+// Are what members hold of one range of elements, in the order of the members, and where the sum goes.
+struct Summands {
+  std::array<const std::byte*, most_members> from{};
+  std::int32_t members = 0;
+  std::byte* to = nullptr;
+  std::int64_t count = 0;
+  DType dtype = DType::f32;
+  Reduction reduction = Reduction::sum;
+};
+
+template <class Lanes>
+class Schedule {
+ public:
+  Schedule(const Layout& layout, Lanes& lanes) : layout_(layout), lanes_(lanes) {}
+
+  void run(std::span<const CommOp> ops) {
+    lanes_.fork();
+    for (const CommOp& op : ops) run_one(op);
+    lanes_.join();
+  }
+
+ private:
+  struct Source {
+    const std::byte* data = nullptr;
+    std::int64_t bytes = 0;
+  };
+  struct Target {
+    std::byte* data = nullptr;
+    std::int64_t bytes = 0;
+  };
+
+  static const std::byte* in(const CommOp& op, std::int64_t element = 0) {
+    return static_cast<const std::byte*>(op.in) + element * size_of(op.dtype);
+  }
+  static std::byte* out(const CommOp& op, std::int64_t element = 0) {
+    return static_cast<std::byte*>(op.out) + element * size_of(op.dtype);
+  }
+  static std::int64_t bytes(const CommOp& op) { return op.count * size_of(op.dtype); }
+  std::int32_t rank() const { return layout_.rank(); }
+
+  void run_one(const CommOp& op) {
+    switch (op.kind) {
+      case CommKind::all_reduce: return is_small(op, layout_) ? reduce_whole(op) : reduce_in_parts(op);
+      case CommKind::all_gather: return gather(op);
+      case CommKind::reduce_scatter:
+        return reduce(op, op.in, out(op), [&](std::int32_t member) {
+          return Range{member * op.count, op.count};
+        });
+      case CommKind::broadcast: return broadcast(op);
+      case CommKind::all_to_all: return swap(op);
+      case CommKind::send:
+        return exchange(
+            [&](std::int32_t to) {
+              return to == op.peer ? Source{in(op), bytes(op)} : Source{};
+            },
+            [](std::int32_t) { return Target{}; });
+      case CommKind::recv:
+        return exchange([](std::int32_t) { return Source{}; },
+                        [&](std::int32_t from) {
+                          return from == op.peer ? Target{out(op), bytes(op)} : Target{};
+                        });
+      case CommKind::barrier: return meet();
+    }
+  }
+
+  // Sends `give(member)` to each member and writes what comes of each to `get(member)`. Both ends of a
+  // message know its length.
+  template <class Give, class Get>
+  void exchange(Give give, Get get) {
+    std::int64_t longest = 0;
+    for (std::int32_t k = 1; k < layout_.size(); ++k)
+      longest = std::max({longest, give(layout_.next(k)).bytes, get(layout_.before(k)).bytes});
+    for (std::int64_t at = 0; at < longest; at += layout_.slot_bytes()) {
+      for (std::int32_t k = 1; k < layout_.size(); ++k) {
+        const std::int32_t to = layout_.next(k);
+        if (const Source source = give(to); at < source.bytes)
+          lanes_.push(to, source.data + at, std::min(layout_.slot_bytes(), source.bytes - at));
+      }
+      for (std::int32_t k = 1; k < layout_.size(); ++k) {
+        const std::int32_t from = layout_.before(k);
+        if (const Target target = get(from); at < target.bytes)
+          take(from, target.data + at, std::min(layout_.slot_bytes(), target.bytes - at));
+      }
+    }
+  }
+
+  void take(std::int32_t from, std::byte* to, std::int64_t length) {
+    const std::byte* const slot = lanes_.await(from);
+    lanes_.copy(to, slot, length);
+    lanes_.release(from);
+  }
+
+  void keep_own(std::byte* to, const std::byte* from, std::int64_t length) {
+    if (to != from && length > 0) lanes_.copy(to, from, length);
+  }
+
+  void gather(const CommOp& op) {
+    keep_own(out(op, rank() * op.count), in(op), bytes(op));
+    exchange(
+        [&](std::int32_t) {
+          return Source{in(op), bytes(op)};
+        },
+        [&](std::int32_t from) {
+          return Target{out(op, from * op.count), bytes(op)};
+        });
+  }
+
+  void swap(const CommOp& op) {
+    keep_own(out(op, rank() * op.count), in(op, rank() * op.count), bytes(op));
+    exchange(
+        [&](std::int32_t to) {
+          return Source{in(op, to * op.count), bytes(op)};
+        },
+        [&](std::int32_t from) {
+          return Target{out(op, from * op.count), bytes(op)};
+        });
+  }
+
+  void broadcast(const CommOp& op) {
+    const bool sends = rank() == op.peer;
+    exchange(
+        [&](std::int32_t) {
+          return sends ? Source{out(op), bytes(op)} : Source{};
+        },
+        [&](std::int32_t from) {
+          return from == op.peer ? Target{out(op), bytes(op)} : Target{};
+        });
+  }
+
+  void meet() {
+    for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.push(layout_.next(k), nullptr, 0);
+    for (std::int32_t k = 1; k < layout_.size(); ++k) {
+      lanes_.await(layout_.before(k));
+      lanes_.release(layout_.before(k));
+    }
+  }
+
+  // Sends each member its range of elements and adds up the own one, into `to`.
+  template <class RangeOf>
+  void reduce(const CommOp& op, const void* data, std::byte* to, RangeOf range_of) {
+    const auto* const from = static_cast<const std::byte*>(data);
+    const std::int64_t size = size_of(op.dtype), step = layout_.slot_bytes() / size;
+    const Range own = range_of(rank());
+    std::int64_t longest = own.count;
+    for (std::int32_t k = 1; k < layout_.size(); ++k)
+      longest = std::max(longest, range_of(layout_.next(k)).count);
+    for (std::int64_t at = 0; at < longest; at += step) {
+      for (std::int32_t k = 1; k < layout_.size(); ++k)
+        if (const Range theirs = range_of(layout_.next(k)); at < theirs.count)
+          lanes_.push(layout_.next(k), from + (theirs.first + at) * size,
+                      std::min(step, theirs.count - at) * size);
+      if (at < own.count)
+        fold(op, from + (own.first + at) * size, to + at * size, std::min(step, own.count - at));
+    }
+  }
+
+  // Adds up what is at `mine` here and what the next message of each other member brings.
+  void fold(const CommOp& op, const std::byte* mine, std::byte* to, std::int64_t count) {
+    Summands summands;
+    summands.members = layout_.size();
+    summands.to = to, summands.count = count;
+    summands.dtype = op.dtype, summands.reduction = op.reduction;
+    summands.from[static_cast<std::size_t>(rank())] = mine;
+    for (std::int32_t k = 1; k < layout_.size(); ++k)
+      summands.from[static_cast<std::size_t>(layout_.before(k))] = lanes_.await(layout_.before(k));
+    lanes_.fold(summands);
+    for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.release(layout_.before(k));
+  }
+
+  // What is sent may be where the sum goes, so the sum waits until it was sent.
+  void reduce_whole(const CommOp& op) {
+    if (op.count == 0) return;
+    for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.push(layout_.next(k), in(op), bytes(op));
+    lanes_.join();
+    fold(op, in(op), out(op), op.count);
+  }
+
+  // The others' sums arrive where this member sent from, if `in` is `out`; they cannot before it was sent.
+  void reduce_in_parts(const CommOp& op) {
+    const auto part = [&](std::int32_t member) {
+      return part_of(op.count, op.dtype, member, layout_.size());
+    };
+    const Range own = part(rank());
+    reduce(op, op.in, out(op, own.first), part);
+    lanes_.fork();
+    const std::int64_t size = size_of(op.dtype);
+    exchange(
+        [&](std::int32_t) {
+          return Source{out(op, own.first), own.count * size};
+        },
+        [&](std::int32_t from) {
+          return Target{out(op, part(from).first), part(from).count * size};
+        });
+  }
+
+  const Layout& layout_;
+  Lanes& lanes_;
+};
+
+}  // namespace prun::copies

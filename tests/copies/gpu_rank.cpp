@@ -1,0 +1,77 @@
+#include "gpu_rank.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "prun/error.hpp"
+
+namespace prun::test {
+namespace {
+
+using cuda::check;
+
+// As the device sets it: streams that wait for each other need channels of their own.
+int take_gpu(int rank) {
+  setenv("CUDA_MODULE_LOADING", "LAZY", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  setenv("CUDA_DEVICE_MAX_COPY_CONNECTIONS", "32", 0);
+  int count = 0;
+  check(cudaGetDeviceCount(&count), "counting GPUs");
+  check(cudaSetDevice(rank % count), "cudaSetDevice");
+  return count;
+}
+
+}  // namespace
+
+int count_gpus() {
+  const std::vector<Outcome> outcome = run_ranks(1, [](const Rank&) {
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+    throw std::runtime_error(std::to_string(count));
+  });
+  return std::atoi(outcome.front().message.c_str());
+}
+
+GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, std::size_t mesh)
+    : bytes_(memory_bytes) {
+  take_gpu(rank.number);
+  void* memory = nullptr;
+  check(cudaMalloc(&memory, static_cast<std::size_t>(bytes_)), "memory");
+  memory_ = static_cast<std::byte*>(memory);
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+  driver_ = std::make_unique<copies::Driver>();
+  SocketExchange exchange(rank.meshes[mesh], rank.everyone(), rank.number);
+  const ExchangeApi api = exchange.api();
+  const CommGroup group{"test.group", rank.number, rank.size, &api};
+  member_ = std::make_unique<copies::GroupMember>(*driver_, group, copies::Settings{buffer_bytes, 32});
+}
+
+GpuRank::~GpuRank() {
+  member_.reset();
+  cudaStreamDestroy(stream_);
+  cudaFree(memory_);
+}
+
+void GpuRank::upload(std::byte* to, const void* from, std::size_t bytes) const {
+  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream_), "uploading");
+  check(cudaStreamSynchronize(stream_), "uploading");
+}
+
+void GpuRank::download(void* to, const std::byte* from, std::size_t bytes) const {
+  if (bytes > 0) check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_), "downloading");
+  check(cudaStreamSynchronize(stream_), "downloading");
+}
+
+void GpuRank::finish() {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (int round = 0;; ++round) {
+    const cudaError_t status = cudaStreamQuery(stream_);
+    if (status == cudaSuccess) return member_->check();
+    if (status != cudaErrorNotReady) check(status, "running operations");
+    member_->check();
+    require(std::chrono::steady_clock::now() < end, "operations do not end");
+    if (round > 1000) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace prun::test

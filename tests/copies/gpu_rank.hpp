@@ -1,0 +1,48 @@
+// A rank with a GPU: a process of its own with a communicator of the plugin `copies`. Ranks share GPUs where
+// there are fewer.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <vector>
+
+#include "group_member.hpp"
+#include "ranks.hpp"
+
+namespace prun::test {
+
+// Returns how many GPUs there are, without any use of them in this process.
+int count_gpus();
+
+class GpuRank {
+ public:
+  // This is collective over `ranks`, of which `rank` is one.
+  GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, std::size_t mesh = 0);
+  ~GpuRank();
+  GpuRank(const GpuRank&) = delete;
+  GpuRank& operator=(const GpuRank&) = delete;
+
+  std::byte* memory() const { return memory_; }
+  std::int64_t memory_bytes() const { return bytes_; }
+  copies::GroupMember& member() { return *member_; }
+  void upload(std::byte* to, const void* from, std::size_t bytes) const;
+  void download(void* to, const std::byte* from, std::size_t bytes) const;
+  void start(const std::vector<CommOp>& ops) { member_->start(ops, stream_); }
+  // Returns once all is done; asks check() meanwhile, as the executor does.
+  void finish();
+  bool is_done() const { return cudaStreamQuery(stream_) == cudaSuccess; }
+  void run(const std::vector<CommOp>& ops) {
+    start(ops);
+    finish();
+  }
+
+ private:
+  const std::int64_t bytes_;
+  std::byte* memory_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<copies::Driver> driver_;
+  std::unique_ptr<copies::GroupMember> member_;
+};
+
+}  // namespace prun::test

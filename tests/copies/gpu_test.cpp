@@ -1,0 +1,397 @@
+// The comm plugin `copies` among processes with GPUs: 2, 3 and 4 ranks, which share GPUs where there are
+// fewer. Skipped where there is no GPU.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "gpu_rank.hpp"
+#include "prun/error.hpp"
+
+namespace prun::test::copies_test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr std::int64_t mib = std::int64_t{1} << 20;
+constexpr CommKind kinds[] = {CommKind::all_reduce, CommKind::all_gather, CommKind::reduce_scatter,
+                              CommKind::broadcast, CommKind::all_to_all};
+constexpr DType real[] = {DType::f64, DType::f32, DType::bf16, DType::f16};
+constexpr DType all_types[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
+                               DType::i32, DType::i64, DType::u8,   DType::u16};
+
+class Copies : public testing::Test {
+ protected:
+  void SetUp() override {
+    static const int gpus = count_gpus();
+    if (gpus == 0) GTEST_SKIP() << "no GPU on this machine";
+  }
+};
+
+bool reduces(CommKind kind) { return kind == CommKind::all_reduce || kind == CommKind::reduce_scatter; }
+
+// ---------------------------------------------------------------- numbers
+
+template <class T>
+void put(Bytes& bytes, std::int64_t i, T value) {
+  std::memcpy(bytes.data() + i * static_cast<std::int64_t>(sizeof value), &value, sizeof value);
+}
+
+void set(Bytes& bytes, DType type, std::int64_t i, double x) {
+  switch (type) {
+    case DType::f64: return put(bytes, i, x);
+    case DType::f32: return put(bytes, i, static_cast<float>(x));
+    case DType::bf16: return put(bytes, i, bf16(static_cast<float>(x)));
+    case DType::f16: return put(bytes, i, f16(static_cast<float>(x)));
+    case DType::i32: return put(bytes, i, static_cast<std::int32_t>(x));
+    case DType::i64: return put(bytes, i, static_cast<std::int64_t>(x));
+    case DType::u8: return put(bytes, i, static_cast<std::uint8_t>(x));
+    case DType::u16: return put(bytes, i, static_cast<std::uint16_t>(x));
+  }
+}
+
+// What a rank holds: thirds are no numbers of any type, so sums are rounded, and their order shows.
+double number_of(std::int32_t rank, std::int64_t i, DType type) {
+  const auto whole = static_cast<double>((rank * 37 + i * 11 + i / 13) % 101);
+  Bytes one(8);
+  set(one, type, 0, is_float(type) ? (whole - 50) / 3 : whole);
+  double x = 0;
+  switch (type) {
+    case DType::f64: std::memcpy(&x, one.data(), 8); return x;
+    case DType::f32: {
+      float value = 0;
+      std::memcpy(&value, one.data(), 4);
+      return static_cast<double>(value);
+    }
+    case DType::bf16: {
+      bf16 value;
+      std::memcpy(&value, one.data(), 2);
+      return static_cast<double>(static_cast<float>(value));
+    }
+    case DType::f16: {
+      f16 value;
+      std::memcpy(&value, one.data(), 2);
+      return static_cast<double>(static_cast<float>(value));
+    }
+    default: return whole;
+  }
+}
+
+// The sum or the maximum in the order of the ranks, in double or float.
+double folded(const CommOp& op, std::int32_t size, std::int64_t i) {
+  double all = number_of(0, i, op.dtype);
+  for (std::int32_t rank = 1; rank < size; ++rank) {
+    const double one = number_of(rank, i, op.dtype);
+    if (op.reduction == Reduction::max)
+      all = std::max(all, one);
+    else
+      all = op.dtype == DType::f64 ? all + one
+                                   : static_cast<double>(static_cast<float>(all) + static_cast<float>(one));
+  }
+  return all;
+}
+
+// ---------------------------------------------------------------- cases
+
+struct Case {
+  CommKind kind = CommKind::all_reduce;
+  Reduction reduction = Reduction::sum;
+  DType type = DType::f32;
+  std::int64_t count = 0;
+  bool in_place = false;
+
+  std::string text() const {
+    return detail::concat(name_of(kind), reduction == Reduction::max ? " (max)" : "", " of ", count, " x ",
+                          name_of(type), in_place ? " in place" : "");
+  }
+};
+
+// One rank's part of a case in its memory, `in` in front and `out` behind the middle.
+class Placed {
+ public:
+  Placed(GpuRank& gpu, const Case& tested, std::int32_t rank, std::int32_t size)
+      : gpu_(gpu), case_(tested), rank_(rank), size_(size) {
+    const bool many_in = tested.kind == CommKind::reduce_scatter || tested.kind == CommKind::all_to_all,
+               many_out = tested.kind == CommKind::all_gather || tested.kind == CommKind::all_to_all;
+    in_count_ = tested.count * (many_in ? size : 1), out_count_ = tested.count * (many_out ? size : 1);
+    std::byte *in = gpu.memory(), *out = gpu.memory() + gpu.memory_bytes() / 2;
+    require(std::max(in_count_, out_count_) * size_of(tested.type) <= gpu.memory_bytes() / 2, "memory");
+    if (tested.in_place && tested.kind == CommKind::all_reduce) out = in;
+    if (tested.in_place && tested.kind == CommKind::all_gather) in = out + bytes(rank * tested.count);
+    if (tested.in_place && tested.kind == CommKind::reduce_scatter) out = in + bytes(rank * tested.count);
+    op_.kind = tested.kind, op_.reduction = tested.reduction, op_.dtype = tested.type;
+    op_.count = tested.count, op_.in = in, op_.out = out;
+    op_.peer = tested.kind == CommKind::broadcast ? size / 2 : -1;
+    fill(in, out);
+  }
+
+  const CommOp& op() const { return op_; }
+
+  void check() const {
+    Bytes got(static_cast<std::size_t>(bytes(out_count_))), want(got.size());
+    gpu_.download(got.data(), static_cast<std::byte*>(op_.out), got.size());
+    for (std::int64_t i = 0; i < out_count_; ++i) set(want, case_.type, i, expected(i));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      if (got[i] != want[i])
+        throw std::runtime_error(detail::concat(case_.text(), " among ", size_, ": rank ", rank_, ", byte ",
+                                                i, " of ", got.size(), " is wrong"));
+  }
+
+ private:
+  std::int64_t bytes(std::int64_t count) const { return count * size_of(case_.type); }
+
+  void fill(std::byte* in, std::byte* out) const {
+    const bool root = case_.kind == CommKind::broadcast && rank_ == op_.peer;
+    Bytes mine(static_cast<std::size_t>(bytes(in_count_)));
+    for (std::int64_t i = 0; i < in_count_; ++i) set(mine, case_.type, i, number_of(rank_, i, case_.type));
+    const Bytes nothing(static_cast<std::size_t>(bytes(out_count_)), std::byte{0x5a});
+    if (out != in) gpu_.upload(gpu_.memory() + gpu_.memory_bytes() / 2, nothing.data(), nothing.size());
+    gpu_.upload(root ? out : in, mine.data(), mine.size());
+  }
+
+  double expected(std::int64_t i) const {
+    const std::int64_t count = case_.count;
+    const auto from = static_cast<std::int32_t>(count > 0 ? i / count : 0);
+    switch (case_.kind) {
+      case CommKind::all_reduce: return folded(op_, size_, i);
+      case CommKind::reduce_scatter: return folded(op_, size_, rank_ * count + i);
+      case CommKind::all_gather: return number_of(from, i % count, case_.type);
+      case CommKind::all_to_all: return number_of(from, rank_ * count + i % count, case_.type);
+      default: return number_of(op_.peer, i, case_.type);
+    }
+  }
+
+  GpuRank& gpu_;
+  const Case case_;
+  const std::int32_t rank_, size_;
+  std::int64_t in_count_ = 0, out_count_ = 0;
+  CommOp op_;
+};
+
+void expect_case(GpuRank& gpu, const Rank& rank, const Case& tested) {
+  const Placed placed(gpu, tested, rank.number, rank.size);
+  const CommCounters before = gpu.member().counters();
+  gpu.run({placed.op()});
+  placed.check();
+  require(gpu.member().counters().operations == before.operations + 1, "operations are counted");
+}
+
+std::vector<Case> cases(std::int64_t count) {
+  std::vector<Case> all;
+  for (const CommKind kind : kinds)
+    for (const bool in_place : {false, true}) {
+      if (in_place && (kind == CommKind::broadcast || kind == CommKind::all_to_all)) continue;
+      if (!reduces(kind))
+        for (const DType type : all_types) all.push_back({kind, Reduction::sum, type, count, in_place});
+      else
+        for (const Reduction reduction : {Reduction::sum, Reduction::max}) {
+          for (const DType type : real) all.push_back({kind, reduction, type, count, in_place});
+          all.push_back({kind, reduction, DType::i32, count, in_place});
+          all.push_back({kind, reduction, DType::i64, count, in_place});
+        }
+    }
+  return all;
+}
+
+TEST_F(Copies, EveryKindOfEveryTypeGivesWhatIsExpected) {
+  for (const int size : {2, 3, 4})
+    expect_ranks(size, [](const Rank& rank) {
+      GpuRank gpu(rank, 4 * mib, 32 * mib);
+      for (const std::int64_t count : {0, 1, 37, 4099})
+        for (const Case& tested : cases(count)) expect_case(gpu, rank, tested);
+    });
+}
+
+// Longer than slots are: messages are cut, and slots are used again.
+TEST_F(Copies, LongExchangesAreCut) {
+  for (const int size : {2, 4})
+    expect_ranks(size, [](const Rank& rank) {
+      GpuRank gpu(rank, mib, 64 * mib);
+      for (const CommKind kind : kinds)
+        for (const DType type : {DType::f32, DType::bf16})
+          expect_case(gpu, rank, {kind, Reduction::sum, type, 1000003, false});
+      expect_case(gpu, rank, {CommKind::all_reduce, Reduction::sum, DType::bf16, 3000017, true});
+    });
+}
+
+TEST_F(Copies, TenThousandExchangesOfRandomSizes) {
+  for (const int size : {2, 4})
+    expect_ranks(size, [](const Rank& rank) {
+      GpuRank gpu(rank, mib, 32 * mib);
+      std::mt19937 random(17);  // draws alike on all ranks
+      for (int i = 0; i < 10000; ++i) {
+        const unsigned most = i % 500 == 0 ? 400000 : i % 20 == 0 ? 20000 : 500;
+        const CommKind kind = kinds[random() % std::size(kinds)];
+        const DType type = real[random() % std::size(real)];
+        const auto count = static_cast<std::int64_t>(random() % most);
+        const bool in_place = random() % 2 > 0 && kind != CommKind::broadcast && kind != CommKind::all_to_all;
+        expect_case(gpu, rank, {kind, Reduction::sum, type, count, in_place});
+      }
+    });
+}
+
+// ---------------------------------------------------------------- order and lists
+
+// Thousands that nobody waits for in between: the host must not run away from the lanes.
+TEST_F(Copies, ManyExchangesMayBeStartedAhead) {
+  expect_ranks(2, [](const Rank& rank) {
+    GpuRank gpu(rank, mib, 32 * mib);
+    const Placed placed(gpu, {CommKind::all_gather, Reduction::sum, DType::f32, 5000, false}, rank.number,
+                        rank.size);
+    for (int i = 0; i < 5000; ++i) gpu.start({placed.op()});
+    gpu.finish();
+    placed.check();
+  });
+}
+
+// Each sends to the next and takes from the one before, by one list.
+TEST_F(Copies, RingsOfLongMessagesDoNotStandStill) {
+  for (const int size : {2, 3, 4})
+    expect_ranks(size, [](const Rank& rank) {
+      constexpr std::int64_t count = 1000003;
+      GpuRank gpu(rank, mib, 32 * mib);
+      const std::int32_t before = (rank.number + rank.size - 1) % rank.size;
+      Bytes mine(count * 4), theirs(count * 4), got(count * 4);
+      for (std::int64_t i = 0; i < count; ++i) {
+        set(mine, DType::f32, i, number_of(rank.number, i, DType::f32));
+        set(theirs, DType::f32, i, number_of(before, i, DType::f32));
+      }
+      std::byte* const out = gpu.memory() + gpu.memory_bytes() / 2;
+      gpu.upload(gpu.memory(), mine.data(), mine.size());
+      CommOp send, recv;
+      send.kind = CommKind::send, send.in = gpu.memory(), send.peer = (rank.number + 1) % rank.size;
+      recv.kind = CommKind::recv, recv.out = out, recv.peer = before;
+      send.count = recv.count = count;
+      if (before < rank.number)
+        gpu.run({recv, send});
+      else
+        gpu.run({send, recv});
+      gpu.download(got.data(), out, got.size());
+      require(got == theirs, "a message of a ring");
+    });
+}
+
+TEST_F(Copies, ABarrierHoldsTheStream) {
+  expect_ranks(2, [](const Rank& rank) {
+    GpuRank gpu(rank, mib, mib);
+    CommOp barrier;
+    gpu.run({barrier});
+    const auto begin = Clock::now();
+    if (rank.number == 1) std::this_thread::sleep_for(300ms);
+    gpu.run({barrier});
+    require(rank.number == 1 || Clock::now() - begin > 100ms, "rank 0 did not wait");
+  });
+}
+
+// Two groups, as two axes have them, at the same time on two streams, begun in another order by each rank.
+TEST_F(Copies, TwoGroupsDoNotHoldEachOther) {
+  expect_ranks(
+      2,
+      [](const Rank& rank) {
+        GpuRank one(rank, mib, 32 * mib, 0), two(rank, mib, 32 * mib, 1);
+        const Case tested{CommKind::all_reduce, Reduction::sum, DType::bf16, 2000003, false};
+        const Placed first(one, tested, rank.number, rank.size), second(two, tested, rank.number, rank.size);
+        for (int i = 0; i < 3; ++i) {
+          (rank.number == 0 ? one : two).start({(rank.number == 0 ? first : second).op()});
+          (rank.number == 0 ? two : one).start({(rank.number == 0 ? second : first).op()});
+        }
+        one.finish();
+        two.finish();
+        first.check();
+        second.check();
+      },
+      2);
+}
+
+// ---------------------------------------------------------------- failures
+
+// Waits until the stream has nothing left, as it must soon after abort().
+void expect_end(const GpuRank& gpu) {
+  const auto begin = Clock::now();
+  while (!gpu.is_done()) {
+    require(Clock::now() - begin < 20s, "what waits is not released");
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+void expect_given_up(GpuRank& gpu) {
+  try {
+    gpu.member().check();
+  } catch (const Error& error) {
+    require(error.code() == ErrorCode::comm_failed, error.what());
+    return;
+  }
+  throw std::runtime_error("check() says nothing");
+}
+
+// The last rank ends itself in the middle; the others are told 300 ms later.
+TEST_F(Copies, AKilledPeerLeavesNothingWaiting) {
+  for (const int size : {2, 4}) {
+    const std::vector<Outcome> outcomes = run_ranks(size, [](const Rank& rank) {
+      GpuRank gpu(rank, mib, 64 * mib);
+      const Placed placed(gpu, {CommKind::all_reduce, Reduction::sum, DType::f32, 3000017, false},
+                          rank.number, rank.size);
+      gpu.run({placed.op()});
+      if (rank.number == rank.size - 1) {
+        std::this_thread::sleep_for(50ms);
+        ::kill(::getpid(), SIGKILL);
+      }
+      for (int i = 0; i < 3; ++i) gpu.start({placed.op()});
+      std::this_thread::sleep_for(300ms);
+      gpu.member().abort();
+      expect_end(gpu);
+      expect_given_up(gpu);
+      try {
+        gpu.start({placed.op()});
+      } catch (const Error& error) {
+        return require(error.code() == ErrorCode::comm_failed, error.what());
+      }
+      throw std::runtime_error("start() after abort() returned");
+    });
+    for (std::size_t i = 0; i + 1 < outcomes.size(); ++i) EXPECT_EQ(outcomes[i].message, "") << i;
+    EXPECT_TRUE(outcomes.back().killed);
+  }
+}
+
+// One gives up; the other learns of it from check(), before anything it waits for comes.
+TEST_F(Copies, WhoGivesUpIsNoticedByTheOthers) {
+  expect_ranks(2, [](const Rank& rank) {
+    GpuRank gpu(rank, mib, 32 * mib);
+    const Placed placed(gpu, {CommKind::all_gather, Reduction::sum, DType::f32, 2000003, false}, rank.number,
+                        rank.size);
+    gpu.run({placed.op()});
+    if (rank.number == 0) {
+      gpu.member().abort();
+      expect_given_up(gpu);
+      std::this_thread::sleep_for(1s);  // the other's copies find memory that is still there
+      return;
+    }
+    gpu.start({placed.op()});
+    try {
+      gpu.finish();
+    } catch (const Error& error) {
+      require(error.code() == ErrorCode::comm_failed, error.what());
+      gpu.member().abort();
+      return expect_end(gpu);
+    }
+    throw std::runtime_error("an exchange with a member that gave up is done");
+  });
+}
+
+TEST_F(Copies, GroupsMayBeMadeAgainAndAgain) {
+  expect_ranks(2, [](const Rank& rank) {
+    for (int i = 0; i < 5; ++i) {
+      GpuRank gpu(rank, 8 * mib, 8 * mib);
+      expect_case(gpu, rank, {CommKind::all_reduce, Reduction::sum, DType::f32, 100003, i % 2 > 0});
+    }
+  });
+}
+
+}  // namespace
+}  // namespace prun::test::copies_test
