@@ -43,7 +43,8 @@ GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memor
   SocketExchange exchange(rank.meshes[mesh], rank.everyone(), rank.number);
   const ExchangeApi api = exchange.api();
   const CommGroup group{"test.group", rank.number, rank.size, &api};
-  member_ = std::make_unique<copies::GroupMember>(*driver_, group, copies::Settings{buffer_bytes, 32});
+  member_ = std::make_unique<copies::GroupMember>(*driver_, group,
+                                                  copies::Settings{buffer_bytes, buffer_bytes, 32});
 }
 
 GpuRank::~GpuRank() {

@@ -58,7 +58,7 @@ class PretendedGroup {
  public:
   PretendedGroup(std::int32_t size, std::int64_t buffer_bytes, unsigned seed) : random_(seed) {
     for (std::int32_t rank = 0; rank < size; ++rank) {
-      layouts_.emplace_back(rank, size, buffer_bytes);
+      layouts_.emplace_back(rank, size, buffer_bytes, buffer_bytes);
       buffers_.emplace_back(static_cast<std::size_t>(buffer_bytes));
     }
     for (const copies::Layout& layout : layouts_) members_.emplace_back(*this, layout);

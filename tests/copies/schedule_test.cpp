@@ -171,7 +171,7 @@ TEST(Layout, SlotsAreDisjointAndWithinTheBuffer) {
   constexpr std::int64_t bytes = std::int64_t{1} << 20;
   for (const std::int32_t size : {2, 3, 8, 16})
     for (std::int32_t to = 0; to < size; ++to) {
-      const copies::Layout layout(to, size, bytes);
+      const copies::Layout layout(to, size, bytes, bytes);
       std::vector<std::int64_t> places;
       for (std::int32_t from = 0; from < size; ++from)
         for (std::uint64_t number = 1; from != to && number <= copies::slots; ++number)

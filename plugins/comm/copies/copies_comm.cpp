@@ -22,7 +22,8 @@ constexpr std::int64_t communicator_descriptors = 8;
 class CopiesComm final : public Comm {
  public:
   explicit CopiesComm(const Options& options)
-      : settings_{options.integer("buffer_mib") << 20, static_cast<int>(options.integer("blocks"))} {}
+      : settings_{options.integer("buffer_mib") << 20, options.integer("message_mib") << 20,
+                  static_cast<int>(options.integer("blocks"))} {}
 
   CommInfo info() override {
     CommInfo info;
@@ -66,7 +67,7 @@ class CopiesComm final : public Comm {
     if ((op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter) && !can_fold(op.dtype))
       throw_error(ErrorCode::unsupported, "comm copies: there is no ", name_of(op.kind), " of ",
                   name_of(op.dtype));
-    return {traffic_of(op, Layout(rank, size, settings_.buffer_bytes)).sent, 0};
+    return {traffic_of(op, settings_.layout(rank, size)).sent, 0};
   }
 
  private:
@@ -106,7 +107,9 @@ std::string CopiesComm::examine() {
 
 PRUN_PLUGIN(
     comm, prun::copies::CopiesComm, "copies", "0.1.0",
-    "Device memory between GPUs of one host, by their copy engines", "",
-    "buffer_mib | int | 128 | 1..65536 | MiB of device memory that each communicator takes for messages; "
-    "longer exchanges are cut\n"
+    "Device memory between GPUs of one host, by their copy engines", "shared_folder=PRUN_COPIES_SHARED",
+    "buffer_mib | int | 128 | 1..65536 | Most MiB of device memory that each communicator takes for "
+    "messages\n"
+    "message_mib | int | 16 | 1..1024 | MiB of the longest message: longer exchanges are cut, so that "
+    "what has come is added up while more comes\n"
     "blocks | int | 32 | 1..1024 | Most blocks that a sum runs on\n");

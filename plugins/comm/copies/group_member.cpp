@@ -20,8 +20,8 @@ void pause(int round) {
 
 GroupMember::GroupMember(const Driver& driver, const CommGroup& group, const Settings& settings)
     : name_(group.name.view()),
-      layout_(group.rank, group.size, settings.buffer_bytes),
-      meeting_(group, settings.buffer_bytes),
+      layout_(settings.layout(group.rank, group.size)),
+      meeting_(group, layout_.buffer_bytes()),
       lanes_(driver, layout_, meeting_.reach(), settings.blocks, aborted_) {}
 
 // Others may be copying into this member's memory only while it waits for them, and it waits no more; but the

@@ -14,8 +14,12 @@
 namespace prun::copies {
 
 struct Settings {
-  std::int64_t buffer_bytes = 0;
-  int blocks = 0;  // that a sum runs on, at most
+  std::int64_t buffer_bytes = 0, message_bytes = 0;  // the most of both
+  int blocks = 0;                                    // the most that a sum runs on
+
+  Layout layout(std::int32_t rank, std::int32_t size) const {
+    return {rank, size, buffer_bytes, message_bytes};
+  }
 };
 
 class GroupMember {

@@ -1,7 +1,5 @@
 #include "layout.hpp"
 
-#include <algorithm>
-
 namespace prun::copies {
 namespace {
 
@@ -11,10 +9,11 @@ constexpr std::int64_t small_bytes = std::int64_t{256} << 10;
 
 }  // namespace
 
-Layout::Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes)
+Layout::Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes, std::int64_t message_bytes)
     : rank_(rank),
       size_(size),
-      slot_bytes_(buffer_bytes / (slots * std::max(1, size - 1)) / alignment * alignment) {
+      slot_bytes_(std::min(message_bytes, buffer_bytes / (slots * std::max(1, size - 1))) / alignment *
+                  alignment) {
   PRUN_CHECK(rank >= 0 && rank < size && slot_bytes_ > 0, "member ", rank, " of ", size, " with ",
              buffer_bytes, " bytes");
 }

@@ -1,6 +1,8 @@
 // Says where messages lie in the buffers of a group's members, how exchanges are cut, and what they send.
 #pragma once
 
+#include <algorithm>
+
 #include "prun/comm.hpp"
 
 namespace prun::copies {
@@ -13,12 +15,14 @@ inline constexpr std::int64_t slots = 2;
 // lies in slot n % slots of those that the receiver has for it.
 class Layout {
  public:
-  Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes);
+  // The buffer has `buffer_bytes` at most, a message `message_bytes`.
+  Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes, std::int64_t message_bytes);
 
   std::int32_t rank() const { return rank_; }
   std::int32_t size() const { return size_; }
   // The longest message.
   std::int64_t slot_bytes() const { return slot_bytes_; }
+  std::int64_t buffer_bytes() const { return slots * std::max(1, size_ - 1) * slot_bytes_; }
   // Returns the place of a message in the receiver's buffer.
   std::int64_t offset(std::int32_t to, std::int32_t from, std::uint64_t number) const;
   // These come after this member, and before it, in the order in which all members exchange: if one sends to

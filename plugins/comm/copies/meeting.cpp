@@ -63,7 +63,7 @@ Buffer::~Buffer() { cudaFree(memory_); }
 
 // Is what a member tells the others.
 struct Meeting::Card {
-  char problem[256] = {}, host[64] = {}, bus[32] = {}, page[96] = {};
+  char problem[256] = {}, host[64] = {}, bus[32] = {}, page[4096] = {};
   std::uint64_t process = 0;
   std::int64_t buffer_bytes = 0;
   std::byte* buffer = nullptr;
@@ -80,7 +80,8 @@ Meeting::Meeting(const CommGroup& group, std::int64_t buffer_bytes) {
                   all[i].problem);
   agree(group, problem_of([&] {
           open_page(group, all.front());
-          for (std::int32_t i = 0; i < group.size; ++i) open(all[static_cast<std::size_t>(i)], i);
+          for (std::int32_t i = 0; i < group.size; ++i)
+            open(all[static_cast<std::size_t>(i)], i, buffer_bytes);
         }));
   page_->forget_name();
 }
@@ -120,7 +121,10 @@ void Meeting::open_page(const CommGroup& group, const Card& first) {
   reach_.seen_words = static_cast<Words*>(seen);
 }
 
-void Meeting::open(const Card& of, std::int32_t member) {
+void Meeting::open(const Card& of, std::int32_t member, std::int64_t buffer_bytes) {
+  if (of.buffer_bytes != buffer_bytes)
+    throw_error(ErrorCode::bad_input, "comm copies: member ", member, " has a buffer of ", of.buffer_bytes,
+                " bytes, and this one of ", buffer_bytes, "; give all ranks one recipe");
   std::byte*& buffer = reach_.buffer[static_cast<std::size_t>(member)];
   if (of.buffer == own_->data() && of.process == process_id()) {
     buffer = own_->data();

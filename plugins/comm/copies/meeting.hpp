@@ -43,7 +43,7 @@ class Meeting {
 
   Card make_card(const CommGroup& group, std::int64_t buffer_bytes);
   void open_page(const CommGroup& group, const Card& first);
-  void open(const Card& of, std::int32_t member);
+  void open(const Card& of, std::int32_t member, std::int64_t buffer_bytes);
   void agree(const CommGroup& group, const std::string& problem) const;
 
   std::unique_ptr<Buffer> own_;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
@@ -13,10 +14,12 @@
 namespace prun::copies {
 namespace {
 
+// Returns a new name in the folder that prun removes when ranks end, however they end, or in the usual one.
 std::string new_name() {
   std::random_device random;
-  return "/prun-copies-" + std::to_string(::getpid()) + "-" + std::to_string(random()) +
-         std::to_string(random());
+  const char* const folder = std::getenv("PRUN_COPIES_SHARED");
+  return std::string(folder && *folder ? folder : "/dev/shm") + "/prun-copies-" + std::to_string(::getpid()) +
+         "-" + std::to_string(random()) + std::to_string(random());
 }
 
 [[noreturn]] void refuse(const std::string& name, const char* what) {
@@ -27,7 +30,7 @@ std::string new_name() {
 }  // namespace
 
 SharedPage::SharedPage() : name_(new_name()) {
-  const int file = ::shm_open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  const int file = ::open(name_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) refuse(name_, "made");
   named_ = true;
   if (const int full = ::posix_fallocate(file, 0, static_cast<off_t>(bytes())); full != 0) {
@@ -40,7 +43,7 @@ SharedPage::SharedPage() : name_(new_name()) {
 }
 
 SharedPage::SharedPage(const std::string& name) : name_(name) {
-  const int file = ::shm_open(name_.c_str(), O_RDWR | O_CLOEXEC, 0600);
+  const int file = ::open(name_.c_str(), O_RDWR | O_CLOEXEC);
   if (file < 0) refuse(name_, "opened");
   map(file);
 }
@@ -60,7 +63,7 @@ SharedPage::~SharedPage() {
 }
 
 void SharedPage::forget_name() {
-  if (named_) ::shm_unlink(name_.c_str());
+  if (named_) ::unlink(name_.c_str());
   named_ = false;
 }
 

@@ -32,16 +32,16 @@ struct Words {
 
 class SharedPage {
  public:
-  // Makes a page of zeros under a new name.
+  // Makes a page of zeros in a new file of shared memory.
   SharedPage();
-  // Opens the page of that name, which another process made.
+  // Opens the file of that name, which another process made.
   explicit SharedPage(const std::string& name);
   ~SharedPage();
   SharedPage(const SharedPage&) = delete;
   SharedPage& operator=(const SharedPage&) = delete;
 
   const std::string& name() const { return name_; }
-  // Removes the name, once all members have opened the page.
+  // Removes the file's name, once all members have opened it.
   void forget_name();
   Words& words() const { return *static_cast<Words*>(memory_); }
   static constexpr std::size_t bytes() { return (sizeof(Words) + 4095) / 4096 * 4096; }
