@@ -32,25 +32,24 @@ int count_gpus() {
   return std::atoi(outcome.front().message.c_str());
 }
 
-GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, std::size_t mesh)
-    : bytes_(memory_bytes) {
-  take_gpu(rank.number);
-  void* memory = nullptr;
-  check(cudaMalloc(&memory, static_cast<std::size_t>(bytes_)), "memory");
-  memory_ = static_cast<std::byte*>(memory);
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, bool direct,
+                 std::size_t mesh) {
+  shared_ = take_gpu(rank.number) < rank.size;
   driver_ = std::make_unique<copies::Driver>();
+  memory_ = std::make_unique<MappedMemory>(*driver_, memory_bytes);
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   SocketExchange exchange(rank.meshes[mesh], rank.everyone(), rank.number);
   const ExchangeApi api = exchange.api();
   const CommGroup group{"test.group", rank.number, rank.size, &api};
   member_ = std::make_unique<copies::GroupMember>(*driver_, group,
-                                                  copies::Settings{buffer_bytes, buffer_bytes, 32});
+                                                  copies::Settings{buffer_bytes, buffer_bytes, 32, direct});
+  member_->attach(memory_->data());
 }
 
 GpuRank::~GpuRank() {
+  member_->detach();
   member_.reset();
   cudaStreamDestroy(stream_);
-  cudaFree(memory_);
 }
 
 void GpuRank::upload(std::byte* to, const void* from, std::size_t bytes) const {

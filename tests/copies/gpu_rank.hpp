@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "group_member.hpp"
+#include "mapped_memory.hpp"
 #include "ranks.hpp"
 
 namespace prun::test {
@@ -18,13 +19,17 @@ int count_gpus();
 class GpuRank {
  public:
   // This is collective over `ranks`, of which `rank` is one.
-  GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, std::size_t mesh = 0);
+  // `direct` says that messages may go right to where they belong.
+  GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, bool direct = false,
+          std::size_t mesh = 0);
   ~GpuRank();
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;
 
-  std::byte* memory() const { return memory_; }
-  std::int64_t memory_bytes() const { return bytes_; }
+  // Says whether other ranks have this GPU, too.
+  bool is_shared() const { return shared_; }
+  std::byte* memory() const { return memory_->data(); }
+  std::int64_t memory_bytes() const { return memory_->bytes(); }
   copies::GroupMember& member() { return *member_; }
   void upload(std::byte* to, const void* from, std::size_t bytes) const;
   void download(void* to, const std::byte* from, std::size_t bytes) const;
@@ -33,15 +38,16 @@ class GpuRank {
   void finish();
   bool is_done() const { return cudaStreamQuery(stream_) == cudaSuccess; }
   void run(const std::vector<CommOp>& ops) {
+    member_->prepare(ops);
     start(ops);
     finish();
   }
 
  private:
-  const std::int64_t bytes_;
-  std::byte* memory_ = nullptr;
-  cudaStream_t stream_ = nullptr;
+  bool shared_ = false;
   std::unique_ptr<copies::Driver> driver_;
+  std::unique_ptr<MappedMemory> memory_;
+  cudaStream_t stream_ = nullptr;
   std::unique_ptr<copies::GroupMember> member_;
 };
 

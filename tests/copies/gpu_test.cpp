@@ -200,32 +200,36 @@ std::vector<Case> cases(std::int64_t count) {
 }
 
 TEST_F(Copies, EveryKindOfEveryTypeGivesWhatIsExpected) {
-  for (const int size : {2, 3, 4})
-    expect_ranks(size, [](const Rank& rank) {
-      GpuRank gpu(rank, 4 * mib, 32 * mib);
-      for (const std::int64_t count : {0, 1, 37, 4099})
-        for (const Case& tested : cases(count)) expect_case(gpu, rank, tested);
-    });
+  for (const bool direct : {false, true})
+    for (const int size : {2, 3, 4})
+      expect_ranks(size, [=](const Rank& rank) {
+        GpuRank gpu(rank, 4 * mib, 32 * mib, direct);
+        for (const std::int64_t count : {0, 1, 37, 4099})
+          for (const Case& tested : cases(count)) expect_case(gpu, rank, tested);
+      });
 }
 
 // Longer than slots are: messages are cut, and slots are used again.
 TEST_F(Copies, LongExchangesAreCut) {
-  for (const int size : {2, 4})
-    expect_ranks(size, [](const Rank& rank) {
-      GpuRank gpu(rank, mib, 64 * mib);
-      for (const CommKind kind : kinds)
-        for (const DType type : {DType::f32, DType::bf16})
-          expect_case(gpu, rank, {kind, Reduction::sum, type, 1000003, false});
-      expect_case(gpu, rank, {CommKind::all_reduce, Reduction::sum, DType::bf16, 3000017, true});
-    });
+  for (const bool direct : {false, true})
+    for (const int size : {2, 4})
+      expect_ranks(size, [=](const Rank& rank) {
+        GpuRank gpu(rank, mib, 64 * mib, direct);
+        for (const CommKind kind : kinds)
+          for (const DType type : {DType::f32, DType::bf16})
+            expect_case(gpu, rank, {kind, Reduction::sum, type, 1000003, false});
+        expect_case(gpu, rank, {CommKind::all_reduce, Reduction::sum, DType::bf16, 3000017, true});
+      });
 }
 
+// Ranks that share a GPU take turns of milliseconds, so they do fewer.
 TEST_F(Copies, TenThousandExchangesOfRandomSizes) {
   for (const int size : {2, 4})
-    expect_ranks(size, [](const Rank& rank) {
-      GpuRank gpu(rank, mib, 32 * mib);
+    expect_ranks(size, [=](const Rank& rank) {
+      GpuRank gpu(rank, mib, 32 * mib, size == 2);
+      const int exchanges = gpu.is_shared() ? 1000 : 10000;
       std::mt19937 random(17);  // draws alike on all ranks
-      for (int i = 0; i < 10000; ++i) {
+      for (int i = 0; i < exchanges; ++i) {
         const unsigned most = i % 500 == 0 ? 400000 : i % 20 == 0 ? 20000 : 500;
         const CommKind kind = kinds[random() % std::size(kinds)];
         const DType type = real[random() % std::size(real)];
@@ -240,14 +244,17 @@ TEST_F(Copies, TenThousandExchangesOfRandomSizes) {
 
 // Thousands that nobody waits for in between: the host must not run away from the lanes.
 TEST_F(Copies, ManyExchangesMayBeStartedAhead) {
-  expect_ranks(2, [](const Rank& rank) {
-    GpuRank gpu(rank, mib, 32 * mib);
-    const Placed placed(gpu, {CommKind::all_gather, Reduction::sum, DType::f32, 5000, false}, rank.number,
-                        rank.size);
-    for (int i = 0; i < 5000; ++i) gpu.start({placed.op()});
-    gpu.finish();
-    placed.check();
-  });
+  for (const bool direct : {false, true})
+    expect_ranks(2, [=](const Rank& rank) {
+      GpuRank gpu(rank, mib, 32 * mib, direct);
+      const Placed placed(gpu, {CommKind::all_gather, Reduction::sum, DType::f32, 5000, false}, rank.number,
+                          rank.size);
+      const std::vector<CommOp> ops = {placed.op()};
+      gpu.member().prepare(ops);
+      for (int i = 0; i < (gpu.is_shared() ? 1000 : 5000); ++i) gpu.start(ops);
+      gpu.finish();
+      placed.check();
+    });
 }
 
 // Each sends to the next and takes from the one before, by one list.
@@ -294,12 +301,16 @@ TEST_F(Copies, TwoGroupsDoNotHoldEachOther) {
   expect_ranks(
       2,
       [](const Rank& rank) {
-        GpuRank one(rank, mib, 32 * mib, 0), two(rank, mib, 32 * mib, 1);
+        GpuRank one(rank, mib, 32 * mib, true, 0), two(rank, mib, 32 * mib, true, 1);
         const Case tested{CommKind::all_reduce, Reduction::sum, DType::bf16, 2000003, false};
         const Placed first(one, tested, rank.number, rank.size), second(two, tested, rank.number, rank.size);
+        const std::vector<CommOp> ops_of_one = {first.op()}, ops_of_two = {second.op()};
+        one.member().prepare(ops_of_one);
+        two.member().prepare(ops_of_two);
         for (int i = 0; i < 3; ++i) {
-          (rank.number == 0 ? one : two).start({(rank.number == 0 ? first : second).op()});
-          (rank.number == 0 ? two : one).start({(rank.number == 0 ? second : first).op()});
+          if (rank.number == 0) one.start(ops_of_one);
+          two.start(ops_of_two);
+          if (rank.number == 1) one.start(ops_of_one);
         }
         one.finish();
         two.finish();
@@ -333,22 +344,23 @@ void expect_given_up(GpuRank& gpu) {
 // The last rank ends itself in the middle; the others are told 300 ms later.
 TEST_F(Copies, AKilledPeerLeavesNothingWaiting) {
   for (const int size : {2, 4}) {
-    const std::vector<Outcome> outcomes = run_ranks(size, [](const Rank& rank) {
-      GpuRank gpu(rank, mib, 64 * mib);
+    const std::vector<Outcome> outcomes = run_ranks(size, [=](const Rank& rank) {
+      GpuRank gpu(rank, mib, 64 * mib, size == 2);
       const Placed placed(gpu, {CommKind::all_reduce, Reduction::sum, DType::f32, 3000017, false},
                           rank.number, rank.size);
-      gpu.run({placed.op()});
+      const std::vector<CommOp> ops = {placed.op()};
+      gpu.run(ops);
       if (rank.number == rank.size - 1) {
         std::this_thread::sleep_for(50ms);
         ::kill(::getpid(), SIGKILL);
       }
-      for (int i = 0; i < 3; ++i) gpu.start({placed.op()});
+      for (int i = 0; i < 3; ++i) gpu.start(ops);
       std::this_thread::sleep_for(300ms);
       gpu.member().abort();
       expect_end(gpu);
       expect_given_up(gpu);
       try {
-        gpu.start({placed.op()});
+        gpu.start(ops);
       } catch (const Error& error) {
         return require(error.code() == ErrorCode::comm_failed, error.what());
       }

@@ -23,6 +23,9 @@ class PretendedLanes {
   void push(std::int32_t to, const std::byte* from, std::int64_t bytes);
   const std::byte* await(std::int32_t from);
   void release(std::int32_t from);
+  void grant(std::int32_t from);
+  void place(std::int32_t to, std::byte* place, const std::byte* from, std::int64_t bytes);
+  void land(std::int32_t from);
   void copy(std::byte* to, const std::byte* from, std::int64_t bytes) { copy(taking_, to, from, bytes); }
   void fold(const copies::Summands& summands);
 
@@ -50,7 +53,8 @@ class PretendedLanes {
   PretendedGroup& group_;
   const copies::Layout& layout_;
   Lane taking_, pushing_;
-  std::array<std::uint64_t, copies::most_members> sent_{}, received_{}, arrived_{}, freed_{};
+  std::array<std::uint64_t, copies::most_members> sent_{}, received_{}, granted_{}, placed_{}, has_arrived_{},
+      has_freed_{}, has_granted_{}, has_landed_{};
   std::uint64_t bytes_sent_ = 0;
 };
 

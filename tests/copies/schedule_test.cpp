@@ -86,17 +86,35 @@ struct Placed {
   CommOp op;
 };
 
-void expect_results(PretendedGroup& group, std::int32_t size, const std::vector<Case>& list) {
-  std::vector<std::vector<std::unique_ptr<Placed>>> placed;
+using Members = std::vector<std::vector<std::unique_ptr<Placed>>>;
+
+// Where the results of operation `i` lie, as `rank` sees them.
+copies::Places places_of(const Members& members, std::size_t i, std::int32_t rank) {
+  copies::Places places{};
+  for (std::size_t other = 0; other < members.size(); ++other)
+    if (static_cast<std::int32_t>(other) != rank)
+      places[other] = static_cast<std::byte*>(members[other][i]->op.out);
+  return places;
+}
+
+// Messages of every other operation go right to where they belong, if `direct`.
+void expect_results(PretendedGroup& group, std::int32_t size, const std::vector<Case>& list, bool direct) {
+  Members placed;
+  for (std::int32_t rank = 0; rank < size; ++rank) {
+    placed.emplace_back();
+    for (const Case& one : list) placed.back().push_back(std::make_unique<Placed>(one, rank, size));
+  }
   for (std::int32_t rank = 0; rank < size; ++rank) {
     std::vector<CommOp> ops;
-    placed.emplace_back();
-    for (const Case& one : list)
-      ops.push_back(placed.back().emplace_back(std::make_unique<Placed>(one, rank, size))->op);
+    std::vector<copies::Places> places;
     std::uint64_t sent = 0;
-    for (const CommOp& op : ops) sent += copies::traffic_of(op, group.layout(rank)).sent;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      ops.push_back(placed[static_cast<std::size_t>(rank)][i]->op);
+      places.push_back(direct && i % 2 == 0 ? places_of(placed, i, rank) : copies::Places{});
+      sent += copies::traffic_of(ops.back(), group.layout(rank)).sent;
+    }
     const std::uint64_t before = group.member(rank).bytes_sent();
-    copies::Schedule(group.layout(rank), group.member(rank)).run(ops);
+    copies::Schedule(group.layout(rank), group.member(rank)).run(ops, places);
     EXPECT_EQ(group.member(rank).bytes_sent() - before, sent) << name_of(list.front().kind);
   }
   ASSERT_TRUE(group.run()) << "lanes wait for each other";
@@ -108,8 +126,10 @@ TEST(Schedule, EveryKindGivesWhatIsExpectedInAnyOrderOfSteps) {
   for (const std::int32_t size : {1, 2, 3, 4, 8})
     for (const CommKind kind : kinds) {
       PretendedGroup group(size, buffer, 7u * static_cast<unsigned>(size));
-      for (const std::int64_t count : {0, 1, 37, 4099, 40000})
-        for (const bool in_place : {false, true}) expect_results(group, size, {{kind, count, in_place}});
+      for (const std::int64_t count : {0, 1, 37, 4099, 40000, 70001})
+        for (const bool in_place : {false, true})
+          for (const bool direct : {false, true})
+            expect_results(group, size, {{kind, count, in_place}}, direct);
     }
 }
 
@@ -119,11 +139,11 @@ TEST(Schedule, ListsOfRandomOperationsFollowEachOther) {
     PretendedGroup group(size, buffer, 3u);
     for (int round = 0; round < 60; ++round) {
       std::vector<Case> list;
-      for (unsigned n = 1 + random() % 3; n > 0; --n)
+      for (unsigned n = 1 + random() % 4; n > 0; --n)
         list.push_back({kinds[random() % std::size(kinds)],
                         static_cast<std::int64_t>(random() % (random() % 4 ? 300 : 30000)),
                         random() % 2 > 0});
-      expect_results(group, size, list);
+      expect_results(group, size, list, random() % 2 > 0);
     }
   }
 }

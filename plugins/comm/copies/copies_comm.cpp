@@ -17,13 +17,13 @@ namespace {
 // Opening another process' memory makes page tables, and a context of its GPU in part.
 constexpr std::int64_t process_device_bytes = std::int64_t{64} << 20;
 constexpr std::int64_t process_bytes = std::int64_t{64} << 20, communicator_bytes = std::int64_t{1} << 20;
-constexpr std::int64_t communicator_descriptors = 8;
+constexpr std::int64_t communicator_descriptors = 2 * most_members;
 
 class CopiesComm final : public Comm {
  public:
   explicit CopiesComm(const Options& options)
       : settings_{options.integer("buffer_mib") << 20, options.integer("message_mib") << 20,
-                  static_cast<int>(options.integer("blocks"))} {}
+                  static_cast<int>(options.integer("blocks")), options.flag("direct")} {}
 
   CommInfo info() override {
     CommInfo info;
@@ -47,6 +47,13 @@ class CopiesComm final : public Comm {
   }
   void destroy(Communicator communicator) override {
     std::unique_ptr<GroupMember>(&of(communicator)).reset();
+  }
+  void attach_memory(Communicator communicator, void* base, std::int64_t) override {
+    of(communicator).attach(base);
+  }
+  void detach_memory(Communicator communicator) override { of(communicator).detach(); }
+  void prepare(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
+    of(communicator).prepare({ops, static_cast<std::size_t>(count)});
   }
   void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) override {
     of(communicator).connect({ops, static_cast<std::size_t>(count)}, static_cast<cudaStream_t>(stream));
@@ -108,6 +115,8 @@ std::string CopiesComm::examine() {
 PRUN_PLUGIN(
     comm, prun::copies::CopiesComm, "copies", "0.1.0",
     "Device memory between GPUs of one host, by their copy engines", "shared_folder=PRUN_COPIES_SHARED",
+    "direct | bool | true | | Copy right into the others' results, where that memory can be mapped, and "
+    "not into slots first\n"
     "buffer_mib | int | 128 | 1..65536 | Most MiB of device memory that each communicator takes for "
     "messages\n"
     "message_mib | int | 16 | 1..1024 | MiB of the longest message: longer exchanges are cut, so that "

@@ -20,6 +20,16 @@ Driver::Driver() {
   look_up("cuGetErrorString", error_string_);
   look_up("cuStreamWaitValue64", wait_);
   look_up("cuStreamWriteValue64", write_);
+  look_up("cuMemGetAddressRange", address_range);
+  look_up("cuMemRetainAllocationHandle", retain);
+  look_up("cuMemExportToShareableHandle", export_handle);
+  look_up("cuMemImportFromShareableHandle", import_handle);
+  look_up("cuMemAddressReserve", reserve);
+  look_up("cuMemAddressFree", free_address);
+  look_up("cuMemRelease", release);
+  look_up("cuMemMap", map);
+  look_up("cuMemUnmap", unmap);
+  look_up("cuMemSetAccess", set_access);
 }
 
 void Driver::check(CUresult result, const char* what) const {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "prun/plugin.hpp"
 #include "sum.hpp"
 
 namespace prun::copies {
@@ -21,13 +22,15 @@ void pause(int round) {
 GroupMember::GroupMember(const Driver& driver, const CommGroup& group, const Settings& settings)
     : name_(group.name.view()),
       layout_(settings.layout(group.rank, group.size)),
-      meeting_(group, layout_.buffer_bytes()),
-      lanes_(driver, layout_, meeting_.reach(), settings.blocks, aborted_) {}
+      meeting_(group, layout_.buffer_bytes(), settings.direct, aborted_),
+      lanes_(driver, layout_, meeting_.reach(), settings.blocks, aborted_) {
+  if (meeting_.wires()) destinations_.emplace(driver, layout_, *meeting_.wires());
+}
 
 // Others may be copying into this member's memory only while it waits for them, and it waits no more; but the
 // driver wants a buffer closed everywhere before it is freed.
 GroupMember::~GroupMember() {
-  wait_for_the_gpu();
+  if (!wait_for_the_gpu()) meeting_.abandon();
   meeting_.leave();
   own_words().closed.store(1);
   wait_for_the_others();
@@ -35,10 +38,11 @@ GroupMember::~GroupMember() {
   if (releaser_.joinable()) releaser_.join();
 }
 
-void GroupMember::wait_for_the_gpu() {
+// Returns whether nothing is left there, as it must be soon.
+bool GroupMember::wait_for_the_gpu() const {
   const auto end = Clock::now() + 10s;
   while (!lanes_.is_idle() && Clock::now() < end) std::this_thread::sleep_for(100us);
-  if (!lanes_.is_idle()) meeting_.abandon();
+  return lanes_.is_idle();
 }
 
 // A member that died closes nothing.
@@ -49,17 +53,38 @@ void GroupMember::wait_for_the_others() const {
       std::this_thread::sleep_for(100us);
 }
 
+// ---------------------------------------------------------------- memory
+
+void GroupMember::attach(void* base) {
+  if (!destinations_) return;
+  const std::string problem = destinations_->attach(base);
+  if (!problem.empty() && layout_.rank() == 0)
+    log_line("comm copies: what arrives for '", name_,
+             "' is copied once more, as memory is not shared: ", problem);
+}
+
+// Others may not be aborted yet, and what they let this member write is on its way.
+void GroupMember::detach() {
+  if (!destinations_) return;
+  wait_for_the_gpu();
+  destinations_->detach();
+}
+
+void GroupMember::prepare(std::span<const CommOp> ops) {
+  if (destinations_) destinations_->prepare(ops);
+}
+
 // ---------------------------------------------------------------- operations
 
-void GroupMember::run(std::span<const CommOp> ops, cudaStream_t stream) {
+void GroupMember::run(std::span<const CommOp> ops, std::span<const Places> places, cudaStream_t stream) {
   check();
   lanes_.use(stream);
-  Schedule(layout_, lanes_).run(ops);
+  Schedule(layout_, lanes_).run(ops, places);
   lanes_.mark_end();
 }
 
 void GroupMember::start(std::span<const CommOp> ops, cudaStream_t stream) {
-  run(ops, stream);
+  run(ops, destinations_ ? destinations_->of(ops) : std::span<const Places>(), stream);
   for (const CommOp& op : ops) {
     const Traffic traffic = traffic_of(op, layout_);
     ++counters_.operations;
@@ -74,7 +99,7 @@ void GroupMember::connect(std::span<const CommOp> ops, cudaStream_t stream) {
       throw_error(ErrorCode::unsupported, "comm copies: group '", name_, "': there is no ", name_of(op.kind),
                   " of ", name_of(op.dtype));
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    run(ops.subspan(i, 1), stream);
+    run(ops.subspan(i, 1), {}, stream);
     for (int round = 0;; ++round) {
       const cudaError_t status = cudaStreamQuery(stream);
       if (status == cudaSuccess) break;
@@ -104,6 +129,8 @@ void GroupMember::release_all() {
     for (std::int32_t i = 0; i < layout_.size(); ++i) {
       own_words().arrived[i].store(released);
       own_words().freed[i].store(released);
+      own_words().granted[i].store(released);
+      own_words().landed[i].store(released);
     }
     std::this_thread::sleep_for(1ms);
   }

@@ -90,6 +90,26 @@ void Lanes::release(std::int32_t from) {
   driver_.write(taking_.stream, &seen(from).freed[rank()], received_[at(from)]);
 }
 
+void Lanes::grant(std::int32_t from) {
+  make_room(taking_, 1);
+  driver_.write(taking_.stream, &seen(from).granted[rank()], ++granted_[at(from)]);
+}
+
+void Lanes::place(std::int32_t to, std::byte* place, const std::byte* from, std::int64_t bytes) {
+  make_room(pushing_, 3);
+  const std::uint64_t number = ++placed_[at(to)];
+  driver_.wait(pushing_.stream, &seen(rank()).granted[to], number);
+  cuda::check(
+      cudaMemcpyAsync(place, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, pushing_.stream),
+      "a copy to another GPU");
+  driver_.write(pushing_.stream, &seen(to).landed[rank()], number);
+}
+
+void Lanes::land(std::int32_t from) {
+  make_room(taking_, 1);
+  driver_.wait(taking_.stream, &seen(rank()).landed[from], granted_[at(from)]);
+}
+
 void Lanes::copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   make_room(taking_, 1);
   cuda::check(cudaMemcpyAsync(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, taking_.stream),

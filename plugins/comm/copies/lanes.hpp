@@ -40,6 +40,9 @@ class Lanes {
   void push(std::int32_t to, const std::byte* from, std::int64_t bytes);
   const std::byte* await(std::int32_t from);
   void release(std::int32_t from);
+  void grant(std::int32_t from);
+  void place(std::int32_t to, std::byte* place, const std::byte* from, std::int64_t bytes);
+  void land(std::int32_t from);
   void copy(std::byte* to, const std::byte* from, std::int64_t bytes);
   void fold(const Summands& summands);
 
@@ -63,7 +66,7 @@ class Lanes {
   const std::atomic<bool>& aborted_;
   Lane taking_, pushing_;
   cuda::Event forked_, joined_, ended_;
-  std::array<std::uint64_t, most_members> sent_{}, received_{};
+  std::array<std::uint64_t, most_members> sent_{}, received_{}, granted_{}, placed_{};
 };
 
 }  // namespace prun::copies

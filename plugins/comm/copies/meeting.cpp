@@ -63,14 +63,16 @@ Buffer::~Buffer() { cudaFree(memory_); }
 
 // Is what a member tells the others.
 struct Meeting::Card {
-  char problem[256] = {}, host[64] = {}, bus[32] = {}, page[4096] = {};
+  char problem[256] = {}, host[64] = {}, bus[32] = {}, page[4096] = {}, wires[96] = {};
   std::uint64_t process = 0;
   std::int64_t buffer_bytes = 0;
   std::byte* buffer = nullptr;
   cudaIpcMemHandle_t handle{};
 };
 
-Meeting::Meeting(const CommGroup& group, std::int64_t buffer_bytes) {
+Meeting::Meeting(const CommGroup& group, std::int64_t buffer_bytes, bool wires,
+                 const std::atomic<bool>& aborted) {
+  if (wires) wires_ = std::make_unique<Wires>(group.rank, group.size, aborted);
   const Card mine = make_card(group, buffer_bytes);
   std::vector<Card> all(static_cast<std::size_t>(group.size));
   raise(group.exchange->all_gather(group.exchange->context, &mine, sizeof mine, all.data()));
@@ -84,6 +86,9 @@ Meeting::Meeting(const CommGroup& group, std::int64_t buffer_bytes) {
             open(all[static_cast<std::size_t>(i)], i, buffer_bytes);
         }));
   page_->forget_name();
+  std::vector<std::string> names;
+  for (const Card& card : all) names.emplace_back(card.wires);
+  if (wires_) agree(group, problem_of([&] { wires_->connect(names); }));
 }
 
 Meeting::Card Meeting::make_card(const CommGroup& group, std::int64_t buffer_bytes) {
@@ -99,6 +104,7 @@ Meeting::Card Meeting::make_card(const CommGroup& group, std::int64_t buffer_byt
         card.buffer_bytes = buffer_bytes;
         card.buffer = own_->data();
         check(cudaIpcGetMemHandle(&card.handle, own_->data()), "sharing memory with other processes");
+        if (wires_) put(card.wires, wires_->name());
         if (group.rank != 0) return;
         page_ = std::make_unique<SharedPage>();
         put(card.page, page_->name());

@@ -7,6 +7,7 @@
 
 #include "lanes.hpp"
 #include "page.hpp"
+#include "wires.hpp"
 
 namespace prun::copies {
 
@@ -27,12 +28,15 @@ class Buffer {
 class Meeting {
  public:
   // This is collective: where one member fails, all throw and say why.
-  Meeting(const CommGroup& group, std::int64_t buffer_bytes);
+  // `aborted` says that whoever waits gives up; with `wires` members can tell each other more later.
+  Meeting(const CommGroup& group, std::int64_t buffer_bytes, bool wires, const std::atomic<bool>& aborted);
   ~Meeting();
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
   const Reach& reach() const { return reach_; }
+  // Returns null where there are none.
+  Wires* wires() const { return wires_.get(); }
   // Leaves the others' memory, which they may free then.
   void leave();
   // Lets go of memory that the GPU may still use: it is never freed.
@@ -48,6 +52,7 @@ class Meeting {
 
   std::unique_ptr<Buffer> own_;
   std::unique_ptr<SharedPage> page_;
+  std::unique_ptr<Wires> wires_;
   bool registered_ = false;
   std::vector<void*> opened_;
   Reach reach_;

@@ -20,6 +20,8 @@ inline constexpr std::uint64_t released = std::uint64_t{1} << 62;
 struct MemberWords {
   Word arrived[most_members];  // messages that came from each
   Word freed[most_members];    // messages that each has taken of those sent to it
+  Word granted[most_members];  // messages that each lets this member write into its memory
+  Word landed[most_members];   // messages that each has written into this member's memory
   Word done[2];                // commands that this member's lanes have done
   Word aborted;                // is set once this member has given up
   Word noticed;                // is set once it knows that another has

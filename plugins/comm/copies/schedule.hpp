@@ -11,6 +11,9 @@
 //   push(to, from, bytes)             sends a message of at most slot_bytes() bytes
 //   await(from) -> const std::byte*   waits for the next message, and says where it lies
 //   release(from)                     gives its slot back
+//   grant(from)                       lets a member write one message right where it belongs
+//   place(to, place, from, bytes)     writes such a message, of any length, once it may
+//   land(from)                        waits for such a message
 //   copy(to, from, bytes)             copies, in the taking lane
 //   fold(Summands)                    adds up, or takes the maximum, in the taking lane
 #pragma once
@@ -33,14 +36,19 @@ struct Summands {
   Reduction reduction = Reduction::sum;
 };
 
+// Is where the members have the results of one operation, as this member reaches them: then messages go
+// there. Members agree on where they go; null pointers stand for messages that go to slots.
+using Places = std::array<std::byte*, most_members>;
+
 template <class Lanes>
 class Schedule {
  public:
   Schedule(const Layout& layout, Lanes& lanes) : layout_(layout), lanes_(lanes) {}
 
-  void run(std::span<const CommOp> ops) {
+  // `places` has an entry for each operation, or is empty.
+  void run(std::span<const CommOp> ops, std::span<const Places> places = {}) {
     lanes_.fork();
-    for (const CommOp& op : ops) run_one(op);
+    for (std::size_t i = 0; i < ops.size(); ++i) run_one(ops[i], places.empty() ? Places{} : places[i]);
     lanes_.join();
   }
 
@@ -63,16 +71,17 @@ class Schedule {
   static std::int64_t bytes(const CommOp& op) { return op.count * size_of(op.dtype); }
   std::int32_t rank() const { return layout_.rank(); }
 
-  void run_one(const CommOp& op) {
+  void run_one(const CommOp& op, const Places& places) {
     switch (op.kind) {
-      case CommKind::all_reduce: return is_small(op, layout_) ? reduce_whole(op) : reduce_in_parts(op);
-      case CommKind::all_gather: return gather(op);
+      case CommKind::all_reduce:
+        return is_small(op, layout_) ? reduce_whole(op) : reduce_in_parts(op, places);
+      case CommKind::all_gather: return gather(op, places);
       case CommKind::reduce_scatter:
         return reduce(op, op.in, out(op), [&](std::int32_t member) {
           return Range{member * op.count, op.count};
         });
-      case CommKind::broadcast: return broadcast(op);
-      case CommKind::all_to_all: return swap(op);
+      case CommKind::broadcast: return broadcast(op, places);
+      case CommKind::all_to_all: return swap(op, places);
       case CommKind::send:
         return exchange(
             [&](std::int32_t to) {
@@ -109,6 +118,25 @@ class Schedule {
     }
   }
 
+  // Does the same with results that the others reach; those of this member's messages begin `offset` bytes
+  // behind the begin of each result. A member lets the others write once its own queue is there.
+  template <class Give, class Get>
+  void exchange(const Places& places, std::int64_t offset, Give give, Get get) {
+    if (!has(places)) return exchange(give, get);
+    for (std::int32_t k = 1; k < layout_.size(); ++k)
+      if (get(layout_.before(k)).bytes > 0) lanes_.grant(layout_.before(k));
+    for (std::int32_t k = 1; k < layout_.size(); ++k) {
+      const std::int32_t to = layout_.next(k);
+      if (const Source source = give(to); source.bytes > 0)
+        lanes_.place(to, places[static_cast<std::size_t>(to)] + offset, source.data, source.bytes);
+    }
+    for (std::int32_t k = 1; k < layout_.size(); ++k)
+      if (get(layout_.before(k)).bytes > 0) lanes_.land(layout_.before(k));
+  }
+  bool has(const Places& places) const {
+    return layout_.size() > 1 && places[static_cast<std::size_t>(layout_.next(1))] != nullptr;
+  }
+
   void take(std::int32_t from, std::byte* to, std::int64_t length) {
     const std::byte* const slot = lanes_.await(from);
     lanes_.copy(to, slot, length);
@@ -119,9 +147,10 @@ class Schedule {
     if (to != from && length > 0) lanes_.copy(to, from, length);
   }
 
-  void gather(const CommOp& op) {
+  void gather(const CommOp& op, const Places& places) {
     keep_own(out(op, rank() * op.count), in(op), bytes(op));
     exchange(
+        places, rank() * bytes(op),
         [&](std::int32_t) {
           return Source{in(op), bytes(op)};
         },
@@ -130,9 +159,10 @@ class Schedule {
         });
   }
 
-  void swap(const CommOp& op) {
+  void swap(const CommOp& op, const Places& places) {
     keep_own(out(op, rank() * op.count), in(op, rank() * op.count), bytes(op));
     exchange(
+        places, rank() * bytes(op),
         [&](std::int32_t to) {
           return Source{in(op, to * op.count), bytes(op)};
         },
@@ -141,9 +171,10 @@ class Schedule {
         });
   }
 
-  void broadcast(const CommOp& op) {
+  void broadcast(const CommOp& op, const Places& places) {
     const bool sends = rank() == op.peer;
     exchange(
+        places, 0,
         [&](std::int32_t) {
           return sends ? Source{out(op), bytes(op)} : Source{};
         },
@@ -201,7 +232,7 @@ class Schedule {
   }
 
   // The others' sums arrive where this member sent from, if `in` is `out`; they cannot before it was sent.
-  void reduce_in_parts(const CommOp& op) {
+  void reduce_in_parts(const CommOp& op, const Places& places) {
     const auto part = [&](std::int32_t member) {
       return part_of(op.count, op.dtype, member, layout_.size());
     };
@@ -210,6 +241,7 @@ class Schedule {
     lanes_.fork();
     const std::int64_t size = size_of(op.dtype);
     exchange(
+        places, own.first * size,
         [&](std::int32_t) {
           return Source{out(op, own.first), own.count * size};
         },
