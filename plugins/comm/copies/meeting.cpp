@@ -63,7 +63,7 @@ Buffer::~Buffer() { cudaFree(memory_); }
 
 // Is what a member tells the others.
 struct Meeting::Card {
-  char problem[256] = {}, host[64] = {}, bus[32] = {}, page[4096] = {}, wires[96] = {};
+  char problem[256] = {}, host[64] = {}, bus[32] = {}, page[512] = {}, wires[96] = {};
   std::uint64_t process = 0;
   std::int64_t buffer_bytes = 0;
   std::byte* buffer = nullptr;
@@ -71,9 +71,11 @@ struct Meeting::Card {
 };
 
 Meeting::Meeting(const CommGroup& group, std::int64_t buffer_bytes, bool wires,
-                 const std::atomic<bool>& aborted) {
-  if (wires) wires_ = std::make_unique<Wires>(group.rank, group.size, aborted);
-  const Card mine = make_card(group, buffer_bytes);
+                 const std::atomic<bool>& aborted)
+    : Meeting() {
+  const Card mine = make_card(group, buffer_bytes, [&] {
+    if (wires) wires_ = std::make_unique<Wires>(group.rank, group.size, aborted);
+  });
   std::vector<Card> all(static_cast<std::size_t>(group.size));
   raise(group.exchange->all_gather(group.exchange->context, &mine, sizeof mine, all.data()));
   for (std::size_t i = 0; i < all.size(); ++i)
@@ -91,7 +93,8 @@ Meeting::Meeting(const CommGroup& group, std::int64_t buffer_bytes, bool wires,
   if (wires_) agree(group, problem_of([&] { wires_->connect(names); }));
 }
 
-Meeting::Card Meeting::make_card(const CommGroup& group, std::int64_t buffer_bytes) {
+template <class Listen>
+Meeting::Card Meeting::make_card(const CommGroup& group, std::int64_t buffer_bytes, Listen listen) {
   Card card;
   put(card.problem, problem_of([&] {
         if (group.size > most_members)
@@ -104,6 +107,7 @@ Meeting::Card Meeting::make_card(const CommGroup& group, std::int64_t buffer_byt
         card.buffer_bytes = buffer_bytes;
         card.buffer = own_->data();
         check(cudaIpcGetMemHandle(&card.handle, own_->data()), "sharing memory with other processes");
+        listen();
         if (wires_) put(card.wires, wires_->name());
         if (group.rank != 0) return;
         page_ = std::make_unique<SharedPage>();

@@ -43,9 +43,12 @@ class Meeting {
   void abandon();
 
  private:
+  // What is behind it in a constructor may throw, and what was opened until then is closed.
+  Meeting() = default;
   struct Card;
 
-  Card make_card(const CommGroup& group, std::int64_t buffer_bytes);
+  template <class Listen>
+  Card make_card(const CommGroup& group, std::int64_t buffer_bytes, Listen listen);
   void open_page(const CommGroup& group, const Card& first);
   void open(const Card& of, std::int32_t member, std::int64_t buffer_bytes);
   void agree(const CommGroup& group, const std::string& problem) const;

@@ -120,39 +120,45 @@ void Wires::all_gather(const void* mine, std::size_t bytes, void* all) {
   }
 }
 
-std::vector<File> Wires::all_gather_files(int mine) {
-  std::vector<File> all(static_cast<std::size_t>(size_));
+// A file travels beside a byte.
+void Wires::send_file(std::int32_t to, int file) const {
   char word = 0;
   iovec text{&word, 1};
-  const auto with_room = [&](char(&room)[CMSG_SPACE(sizeof(int))], bool full) {
-    msghdr message{};
-    message.msg_iov = &text, message.msg_iovlen = 1;
-    if (full) message.msg_control = room, message.msg_controllen = sizeof room;
-    return message;
-  };
-  for (std::int32_t i = 0; i < size_; ++i) {
-    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message = with_room(room, mine >= 0);
-    if (cmsghdr* const head = mine >= 0 ? CMSG_FIRSTHDR(&message) : nullptr) {
-      head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof mine);
-      std::memcpy(CMSG_DATA(head), &mine, sizeof mine);
-    }
-    if (i != rank_ && ::sendmsg(sockets_[static_cast<std::size_t>(i)].number(), &message, MSG_NOSIGNAL) != 1)
-      fail("telling");
-  }
-  for (std::int32_t i = 0; i < size_; ++i) {
-    if (i == rank_) continue;
-    alignas(cmsghdr) char room[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message = with_room(room, true);
-    const int socket = sockets_[static_cast<std::size_t>(i)].number();
-    await(socket);
-    if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) fail("hearing");
-    const cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    if (!head || head->cmsg_type != SCM_RIGHTS) continue;
-    int file = -1;
-    std::memcpy(&file, CMSG_DATA(head), sizeof file);
-    all[static_cast<std::size_t>(i)] = File(file);
-  }
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof file)] = {};
+  msghdr message{};
+  message.msg_iov = &text, message.msg_iovlen = 1;
+  message.msg_control = room, message.msg_controllen = sizeof room;
+  cmsghdr* const head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof file);
+  std::memcpy(CMSG_DATA(head), &file, sizeof file);
+  if (::sendmsg(sockets_[static_cast<std::size_t>(to)].number(), &message, MSG_NOSIGNAL) != 1)
+    fail("telling");
+}
+
+File Wires::receive_file(std::int32_t from) const {
+  char word = 0;
+  iovec text{&word, 1};
+  int file = -1;
+  alignas(cmsghdr) char room[CMSG_SPACE(sizeof file)] = {};
+  msghdr message{};
+  message.msg_iov = &text, message.msg_iovlen = 1;
+  message.msg_control = room, message.msg_controllen = sizeof room;
+  const int socket = sockets_[static_cast<std::size_t>(from)].number();
+  await(socket);
+  const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* const head = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (!head || head->cmsg_type != SCM_RIGHTS)
+    throw_error(ErrorCode::comm_failed, "comm copies: member ", from, " gave no memory");
+  std::memcpy(&file, CMSG_DATA(head), sizeof file);
+  return File(file);
+}
+
+std::vector<File> Wires::all_gather_files(int mine) {
+  std::vector<File> all(static_cast<std::size_t>(size_));
+  for (std::int32_t i = 0; i < size_; ++i)
+    if (i != rank_) send_file(i, mine);
+  for (std::int32_t i = 0; i < size_; ++i)
+    if (i != rank_) all[static_cast<std::size_t>(i)] = receive_file(i);
   return all;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace prun::copies {
@@ -37,12 +38,14 @@ class Wires {
   // Each member gives `bytes`, few enough for a socket to hold them, and gets what all gave; this is
   // collective.
   void all_gather(const void* mine, std::size_t bytes, void* all);
-  // Each member gives a file, or none, and gets all others'; this is collective.
+  // Each member gives a file and gets all others'; this is collective.
   std::vector<File> all_gather_files(int mine);
 
  private:
   void send(std::int32_t to, const void* data, std::size_t bytes) const;
   void receive(std::int32_t from, void* data, std::size_t bytes) const;
+  void send_file(std::int32_t to, int file) const;
+  File receive_file(std::int32_t from) const;
   void await(int file) const;
 
   const std::int32_t rank_, size_;
