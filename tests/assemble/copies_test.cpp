@@ -1,4 +1,4 @@
-// Plans over `copies`, made where there is no GPU.
+// Plans over `copies`, made where there is no GPU. Skipped where the plugin is not built.
 #include <gtest/gtest.h>
 
 #include "support/assembly_fixture.hpp"
@@ -7,6 +7,13 @@
 
 namespace prun::test::copies_plan_test {
 namespace {
+
+class CopiesPlan : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!is_built("comm", "copies")) GTEST_SKIP() << "there is no comm plugin 'copies'";
+  }
+};
 
 const std::vector<std::string> on_gpus = {"device.plugin=cuda", "comm.default=copies", "batch.micro=1"};
 
@@ -18,7 +25,7 @@ std::shared_ptr<CommInterface> copies() {
   return plugins().create<CommInterface>("comm", "copies", tiny_recipe());
 }
 
-TEST(CopiesPlan, EveryLayoutIsPlannedWithItsMemory) {
+TEST_F(CopiesPlan, EveryLayoutIsPlannedWithItsMemory) {
   CommInfo info;
   raise(copies()->info(&info));
   EXPECT_EQ(info.communicator_device_bytes, 128 << 20);
@@ -33,7 +40,7 @@ TEST(CopiesPlan, EveryLayoutIsPlannedWithItsMemory) {
   }
 }
 
-TEST(CopiesPlan, WhatCannotBeIsRefusedWhilePlanning) {
+TEST_F(CopiesPlan, WhatCannotBeIsRefusedWhilePlanning) {
   const auto problem = [](CommKind kind, DType dtype, std::int32_t size) {
     CommOp op;
     op.kind = kind, op.dtype = dtype, op.count = 10;
