@@ -551,7 +551,8 @@ TEST(Cli, NonFiniteStopsOrSkipsAndNamesStepAndTensor) {
   EXPECT_NE(skipped.out.find("the update was skipped"), std::string::npos) << skipped.out;
 }
 
-// Builds without nvcc, or for a machine without a GPU, leave out the device cuda, and nccl with it.
+// Builds without nvcc, or for a machine without a GPU, leave out the device cuda, and nccl and copies with
+// it.
 bool is_built(const std::string& kind, const std::string& name) {
   return fs::exists(fs::path(PRUN_TEST_PLUGINS) / ("libprun_" + kind + "_" + name + ".so"));
 }
@@ -560,7 +561,7 @@ bool has_cuda() { return is_built("device", "cuda"); }
 TEST(Cli, TheRecipeReferenceIsCurrent) {
   std::ifstream file(fs::path(PRUN_SOURCE_DIR) / "docs" / "recipe.md");
   std::string written((std::istreambuf_iterator<char>(file)), {});
-  for (const auto& [kind, name] : {std::pair("device", "cuda"), {"comm", "nccl"}}) {
+  for (const auto& [kind, name] : {std::pair("device", "cuda"), {"comm", "nccl"}, {"comm", "copies"}}) {
     if (is_built(kind, name)) continue;
     const std::size_t begin = written.find(std::string("### ") + kind + " plugin `" + name + "`");
     ASSERT_NE(begin, std::string::npos) << name;
