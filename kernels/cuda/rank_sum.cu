@@ -110,7 +110,21 @@ void fold_ranks(RankParts parts, T* to, std::int64_t elements, int blocks, Fold 
   launch_fold<T, 1>(parts, to + done, elements - done, blocks, fold, stream);
 }
 
+template <class T, class Fold>
+void load_fold() {
+  constexpr int wide = std::is_integral_v<T> ? 1 : chunk<T>;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, rank_fold_kernel<T, wide, Fold>), "loading a kernel");
+  check(cudaFuncGetAttributes(&attributes, rank_fold_kernel<T, 1, Fold>), "loading a kernel");
+}
+
 }  // namespace
+
+template <class T>
+void load_rank_sums() {
+  load_fold<T, AddRanks>();
+  load_fold<T, LargerRank>();
+}
 
 template <class T>
 void sum_ranks(const RankParts& parts, T* to, std::int64_t elements, int blocks, Stream stream) {
@@ -123,6 +137,7 @@ void largest_of_ranks(const RankParts& parts, T* to, std::int64_t elements, int 
 }
 
 #define PRUN_RANK_SUM_OF(T)                                                    \
+  template void load_rank_sums<T>();                                           \
   template void sum_ranks<T>(const RankParts&, T*, std::int64_t, int, Stream); \
   template void largest_of_ranks<T>(const RankParts&, T*, std::int64_t, int, Stream);
 PRUN_RANK_SUM_OF(double)

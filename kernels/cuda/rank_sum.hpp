@@ -13,6 +13,11 @@ struct RankParts {
   int ranks;
 };
 
+// Loads both kernels of a type: where the driver loads them at their first launch, it may wait for streams
+// that wait for other ranks.
+template <class T>
+void load_rank_sums();
+
 // Sets to = ((part 0 + part 1) + part 2) + ..., computed in Compute<T> and rounded once; whole numbers wrap.
 // `to` may be one of the parts. It runs on so many blocks at most. T is double, float, bf16, f16, int32_t or
 // int64_t.

@@ -25,6 +25,7 @@ cudaStream_t urgent_stream() {
 Lanes::Lanes(const Driver& driver, const Layout& layout, const Reach& reach, int blocks,
              const std::atomic<bool>& aborted)
     : driver_(driver), layout_(layout), reach_(reach), blocks_(blocks), aborted_(aborted) {
+  load_folds();
   pushing_.number = 1;
   pushing_.stream = urgent_stream();
 }

@@ -24,6 +24,15 @@ void fold_as(const Summands& of, int blocks, cudaStream_t stream) {
 
 bool can_fold(DType dtype) { return dtype != DType::u8 && dtype != DType::u16; }
 
+void load_folds() {
+  cuda::load_rank_sums<double>();
+  cuda::load_rank_sums<float>();
+  cuda::load_rank_sums<bf16>();
+  cuda::load_rank_sums<f16>();
+  cuda::load_rank_sums<std::int32_t>();
+  cuda::load_rank_sums<std::int64_t>();
+}
+
 void fold(const Summands& summands, int blocks, cudaStream_t stream) {
   switch (summands.dtype) {
     case DType::f64: return fold_as<double>(summands, blocks, stream);
