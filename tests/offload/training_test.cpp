@@ -351,25 +351,27 @@ TEST(Drives, SeventyBillionSaveThemselvesOnOneNode) {
 // A save takes the drives' time from the steps beside it, which need all of it where state lies there.
 TEST(Drives, ASaveHoldsUpStepsByWhatItTakesOfTheirDrives) {
   if (!is_built("device", "cuda")) GTEST_SKIP() << "built without CUDA";
-  const auto predicted = [](const char* place) {
-    std::vector<std::string> sets = {"run.save_every=4",
-                                     "device.plan_gpu=h200",
-                                     "device.plan_gib=139",
-                                     "device.plan_units=4",
-                                     "tier={}",
-                                     "tier.cpu.plan_gib=500",
-                                     detail::concat("strategy.3.optimizer=", place)};
+  const auto predicted = [](const char* place, const char* memory) {
+    std::vector<std::string> sets = {"run.save_every=4",      detail::concat("run.save_memory=", memory),
+                                     "device.plan_gpu=h200",  "device.plan_gib=139",
+                                     "device.plan_units=4",   "tier={}",
+                                     "tier.cpu.plan_gib=500", detail::concat("strategy.3.optimizer=", place)};
     if (place == std::string_view("nvme"))
       sets.insert(sets.end(), {"tier.nvme.paths=[\"/tmp\"]", "tier.nvme.plan_gib=400"});
     const Assembly assembly(
         Recipe::load(PRUN_SOURCE_DIR "/configs/llama-13b-nvme.toml", sets, plugins().catalog()), plugins());
     return forecast(assembly, plugins(), "h200").save.value();
   };
-  const SaveForecast drives = predicted("nvme"), host = predicted("host");
+  const SaveForecast drives = predicted("nvme", "4GiB"), host = predicted("host", "4GiB");
   EXPECT_TRUE(drives.of_drives);
   EXPECT_GT(*drives.delay, drives.seconds);  // it reads there what it does not write
   EXPECT_FALSE(host.of_drives);
   EXPECT_LT(*host.delay, *drives.delay);
+  // A copy reads them while training stands still, and is written beside it.
+  const SaveForecast copied = predicted("nvme", "all"), from_memory = predicted("host", "all");
+  EXPECT_GT(copied.still, 2 * from_memory.still);
+  EXPECT_GE(*copied.delay, copied.still);
+  EXPECT_EQ(*from_memory.delay, from_memory.still);
 }
 
 // ---------------------------------------------------------------- what the planner chooses

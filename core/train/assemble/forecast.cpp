@@ -141,8 +141,18 @@ namespace {
 // ------------------------------------------------------------------- saves
 
 // These are in bytes a second: of a copy while nothing runs; of one thread that reads host memory or a
-// device's beside training and the thread that writes; of a drive.
-constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, drive_per_second = 2e9;
+// device's beside training and the thread that writes; of a drive, at most.
+constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, most_of_drive_per_second = 2e9;
+
+double save_rate(const Assembly& assembly) {
+  return static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0));
+}
+
+// Returns what drives with state give while a save reads them: no more than the disk takes that it goes to,
+// which may be the same one.
+double drive_rate(const Assembly& assembly) {
+  return std::min(most_of_drive_per_second, save_rate(assembly));
+}
 
 double read_by_all(const Assembly& assembly, const Plan& plan) {
   return read_per_second *
@@ -163,7 +173,7 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
       const Address& home = rank.plan->home(value.value);
       const MemoryPlace place = rank.plan->layout.ranges[home.range].place;
       load.bytes += bytes;
-      load.seconds += bytes / (place.space == Space::disk ? drive_per_second : pace);
+      load.seconds += bytes / (place.space == Space::disk ? drive_rate(assembly) : pace);
     }
     held += load.bytes;
   }
@@ -177,25 +187,37 @@ std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& ra
 // Returns the bytes of a rank's state that lie on drives.
 double on_drives(const Assembly& assembly) {
   const Plan& plan = assembly.plan();
+  std::set<PersistentValue> there;
+  for (const HeldSlice& held : assembly.held_slices())
+    for (const Id value : {held.value, held.rounded})
+      if (value != none && plan.layout.ranges[plan.home(value).range].place.space == Space::disk)
+        there.insert({value, held.instance});
   double bytes = 0;
-  for (const SaveRead& read : plan.save_reads)
-    for (const PersistentValue& value : read) {
-      const MemoryPlace place = plan.layout.ranges[plan.home(value.value).range].place;
-      if (place.space == Space::disk)
-        bytes += static_cast<double>(assembly.program().local_bytes(value.value));
-    }
+  for (const PersistentValue& one : there)
+    bytes += static_cast<double>(assembly.program().local_bytes(one.value));
   return bytes;
 }
 
-// Returns how much later steps end because a save reads and writes on the drives that they need: while both
-// want more than a drive gives, each gets half of it.
-double delay_by_drives(const Assembly& assembly, const Simulation& step, double write_seconds) {
-  const double read = on_drives(assembly) * static_cast<double>(ranks_of_host(assembly));
-  const double share = read > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
+// Returns what a host's ranks read from drives for a save, in seconds.
+double seconds_to_read_drives(const Assembly& assembly) {
+  return on_drives(assembly) * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly);
+}
+
+// Returns how much later steps end because a save uses the drives that they need for `wanted` seconds: while
+// both want more than a drive gives, each gets half of it.
+double delay_by_drives(const Assembly& assembly, const Simulation& step, double write_seconds,
+                       double wanted) {
+  const double share =
+      on_drives(assembly) > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
   if (share <= 0) return 0;
-  const double wanted = write_seconds + read / drive_per_second;
   const double lasts = std::max(write_seconds, 2 * wanted);
   return std::max(0.0, lasts - (lasts - wanted) / share);
+}
+
+// Returns how long a save that copies everything first stops training.
+double seconds_to_copy(const Assembly& assembly) {
+  const double all = static_cast<double>(assembly.process_need().saved_bytes);
+  return std::max(0.0, all - on_drives(assembly)) / copied_per_second + seconds_to_read_drives(assembly);
 }
 
 std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
@@ -203,24 +225,31 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   if (assembly.purpose() != Purpose::training || !saves(assembly.recipe())) return {};
   const ProcessNeed& need = assembly.process_need();
   const auto ranks = static_cast<double>(ranks_of_host(assembly));
-  const double rate = static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0)) / ranks;
+  const double rate = save_rate(assembly) / ranks;
   SaveForecast save;
   save.seconds = static_cast<double>(need.saved_bytes) / rate;
   const bool copies = save_memory(assembly.recipe()).all;
   save.still = copies
-                   ? static_cast<double>(need.saved_bytes) / copied_per_second
+                   ? seconds_to_copy(assembly)
                    : std::max(static_cast<double>(need.saved_bytes - need.save_bytes) / rate,
                               static_cast<double>(need.saved_bytes) / read_by_all(assembly, assembly.plan()));
   if (copies) save.delay = save.still;
-  if (copies || !table || !so_far.prediction) return save;
+  if (!table || !so_far.prediction) return save;
+  const Simulation& without = so_far.prediction->simulation;
+  if (copies) {
+    const double by_drives = delay_by_drives(assembly, without, save.seconds, save.seconds);
+    save.of_drives = by_drives > 0;
+    *save.delay += by_drives;
+    return save;
+  }
   SimulateOptions options;
   options.save_reads = [&](const SimulatedRank& rank) {
     return ends_of_reads(loads_of(assembly, rank), {rate, assembly.process_need_of(rank.rank).save_bytes});
   };
   options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
   save.simulation = predict_by(assembly, plugins, *table, options).simulation;
-  const Simulation& without = so_far.prediction->simulation;
-  const double by_drives = delay_by_drives(assembly, without, save.seconds);
+  const double by_drives =
+      delay_by_drives(assembly, without, save.seconds, save.seconds + seconds_to_read_drives(assembly));
   save.delay = std::max(by_drives, save.simulation->all_seconds - without.all_seconds);
   save.of_drives = by_drives > 0 && *save.delay == by_drives;
   return save;
