@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "family.hpp"
+#include "layer_weights.hpp"
 #include "part.hpp"
 #include "prun/model.hpp"
 
@@ -28,9 +29,7 @@ class ExpertLayers {
   void write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const;
   // Returns what a config.json calls `intermediate_size`; `ffn` is the width of an MLP that is no expert.
   std::int64_t file_width(const Family& family, std::int64_t ffn) const;
-  // Adds the weights of layers that are alike; `first_layer` is the number of the first in the files.
-  void add_weights(const Family& family, const std::string& segment, std::int64_t first_layer,
-                   ForeignWeights& weights) const;
+  void add_weights(const Family& family, const LayerWeights& weights) const;
 
  private:
   struct Chosen {

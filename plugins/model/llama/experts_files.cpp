@@ -1,10 +1,9 @@
 // Maps experts to the files of Hugging Face's libraries: each MLP is three tensors of its own there.
+#include "config_keys.hpp"
 #include "experts.hpp"
 
 namespace prun {
 namespace {
-
-constexpr const char* layer_name = "model.layers.*.";
 
 bool is_deepseek(const Family& family) {
   return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::deepseek2;
@@ -41,10 +40,6 @@ std::int64_t count_in(const Options& config, const Family& family) {
 }
 
 bool has_own_width(const Family& family) { return family.experts == ExpertKeys::qwen || is_deepseek(family); }
-
-std::int64_t integer_or(const Options& config, const char* key, std::int64_t otherwise) {
-  return config.has(key) ? config.integer(key) : otherwise;
-}
 
 // V2 has softmax, and groups that are chosen by their best expert.
 void read_router_of_v2(const Options& config, ConfigWriter& options) {
@@ -186,29 +181,22 @@ void ExpertLayers::write_config(const Family& family, std::int64_t layers, Confi
   }
 }
 
-void ExpertLayers::add_weights(const Family& family, const std::string& segment, std::int64_t first_layer,
-                               ForeignWeights& weights) const {
+void ExpertLayers::add_weights(const Family& family, const LayerWeights& weights) const {
   const Names names = names_of(family);
-  const auto add = [&](const std::string& parameter, const std::string& name, const char* dims = "",
-                       const char* part = "", std::int64_t begin = 0, std::int64_t end = 0,
-                       const ForeignTensor::Part& also = {}) {
-    weights.tensors.push_back(
-        {segment + "." + parameter, layer_name + name, dims, part, begin, end, first_layer, also});
-  };
-  add("router.weight", names.router + ".weight");
-  if (bias_) add("router.bias", names.router + ".e_score_correction_bias");
+  weights.add("router.weight", names.router + ".weight");
+  if (bias_) weights.add("router.bias", names.router + ".e_score_correction_bias");
   const char *const up = "experts.up.weight", *const up_dims = "experts gate ffn, hidden";
   for (std::int64_t e = 0; e < experts_; ++e) {
     const std::string expert = names.expert + std::to_string(e);
-    add(up, expert + names.gate, up_dims, "experts", e, e + 1, {"gate", 0, 1});
-    add(up, expert + names.up, up_dims, "experts", e, e + 1, {"gate", 1, 2});
-    add("experts.down.weight", expert + names.down, "experts hidden, ffn", "experts", e, e + 1);
+    weights.add(up, expert + names.gate, up_dims, "experts", e, e + 1, {"gate", 0, 1});
+    weights.add(up, expert + names.up, up_dims, "experts", e, e + 1, {"gate", 1, 2});
+    weights.add("experts.down.weight", expert + names.down, "experts hidden, ffn", "experts", e, e + 1);
   }
   if (shared_ffn_ == 0) return;
-  add("shared.up.weight", names.shared + names.gate, "gate ffn, hidden", "gate", 0, 1);
-  add("shared.up.weight", names.shared + names.up, "gate ffn, hidden", "gate", 1, 2);
-  add("shared.down.weight", names.shared + names.down);
-  if (shared_gate_) add("shared.gate.weight", names.shared + "_gate.weight");
+  weights.add("shared.up.weight", names.shared + names.gate, "gate ffn, hidden", "gate", 0, 1);
+  weights.add("shared.up.weight", names.shared + names.up, "gate ffn, hidden", "gate", 1, 2);
+  weights.add("shared.down.weight", names.shared + names.down);
+  if (shared_gate_) weights.add("shared.gate.weight", names.shared + "_gate.weight");
 }
 
 }  // namespace prun

@@ -114,4 +114,10 @@ const Family& family_read(std::string_view model_type) {
   throw_error(ErrorCode::bad_input, "'model_type' is '", model_type, "', which this model does not compute");
 }
 
+void throw_no_key(const Family& family, const char* option, const char* what) {
+  throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
+              "' has no key for ", what, " (model.", option,
+              "); leave it out, or choose another model.family");
+}
+
 }  // namespace prun

@@ -53,4 +53,7 @@ struct Family {
 const Family& family_of(std::string_view option, bool qkv_bias);
 const Family& family_read(std::string_view model_type);
 
+// Says that the family's config.json has no key for what an option of the model, described as `what`, asks.
+[[noreturn]] void throw_no_key(const Family& family, const char* option, const char* what);
+
 }  // namespace prun

@@ -129,11 +129,9 @@ void LatentAttention::write_config(const Family& family, const Dim& head_dim, Co
                 "' has no key for model.turned_pairs = false; leave it out, or choose another model.family");
 }
 
-void LatentAttention::add_weights(const std::string& segment, std::int64_t first_layer,
-                                  ForeignWeights& weights) const {
+void LatentAttention::add_weights(const LayerWeights& weights) const {
   const auto add = [&](const char* parameter, const char* name, const char* dims = "") {
-    weights.tensors.push_back({segment + "." + parameter, std::string("model.layers.*.self_attn.") + name,
-                               dims, "", 0, 0, first_layer});
+    weights.add(parameter, std::string("self_attn.") + name, dims);
   };
   if (query_width_ > 0) {
     add("q_down.weight", "q_a_proj.weight");

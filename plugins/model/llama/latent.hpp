@@ -6,6 +6,7 @@
 #include <string>
 
 #include "family.hpp"
+#include "layer_weights.hpp"
 #include "part.hpp"
 #include "prun/model.hpp"
 #include "rope.hpp"
@@ -25,8 +26,7 @@ class LatentAttention {
 
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const;
-  // Adds the weights of layers that are alike; `first_layer` is the number of the first in the files.
-  void add_weights(const std::string& segment, std::int64_t first_layer, ForeignWeights& weights) const;
+  void add_weights(const LayerWeights& weights) const;
 
  private:
   Id queries(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, Id x) const;

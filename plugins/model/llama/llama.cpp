@@ -1,60 +1,22 @@
 #include "llama.hpp"
 
-#include <cmath>
-
 namespace prun {
 
 Llama::Llama(const Options& options)
     : family_(family_of(options.text("family"), options.flag("qkv_bias"))),
       layers_(options.integer("layers")),
-      hidden_{"hidden", options.integer("hidden")},
-      heads_(options.integer("heads")),
-      groups_{"heads", options.integer("kv_heads") ? options.integer("kv_heads") : heads_},
-      head_dim_{"head_dim",
-                options.integer("head_dim") ? options.integer("head_dim") : hidden_.extent / heads_},
-      ffn_{"ffn", options.integer("ffn")},
       vocab_{"vocab", options.integer("vocab")},
       positions_(options.integer("positions")),
       tied_(options.flag("tied")),
-      rope_(Rope::of(options)),
-      rope_base_window_(options.number("rope_base_window")),
-      query_scalar_(options.number("query_scalar")),
-      windows_{options.integer("window"), options.integer("window_from"), options.integer("full_every")},
-      experts_(options),
-      latent_(options),
-      mtp_{options.integer("mtp_layers"), options.number("mtp_loss")},
-      eps_(options.number("norm_eps")) {
-  if (options.integer("head_dim") == 0 && hidden_.extent % heads_ != 0)
-    throw_error(ErrorCode::bad_input, "model.hidden = ", hidden_.extent,
-                " is not a multiple of model.heads = ", heads_, "; set model.head_dim");
-  check();
-}
-
-void Llama::check() const {
-  if (heads_ % groups_.extent != 0)
-    throw_error(ErrorCode::bad_input, "model.heads = ", heads_,
-                " is not a multiple of model.kv_heads = ", groups_.extent);
-  if (head_dim_.extent % 2 != 0)
-    throw_error(ErrorCode::bad_input, "model.head_dim = ", head_dim_.extent,
-                " is odd; rotary positions turn pairs");
-  if (rope_.low >= rope_.high)
-    throw_error(ErrorCode::bad_input, "model.rope_low = ", rope_.low,
-                " is not below model.rope_high = ", rope_.high);
-  if (windows_.window == 0 && (windows_.from != 0 || windows_.full_every != 0 || rope_base_window_ != 0))
-    throw_error(
-        ErrorCode::bad_input,
-        "model.window_from, full_every and rope_base_window say which layers have a window and how they "
-        "turn, and there is none; set model.window");
-  experts_.check(layers_);
-  latent_.check(heads_, groups_.extent, head_dim_);
-}
+      block_(family_, options),
+      mtp_(options) {}
 
 std::vector<LayerRun> Llama::runs() const {
   std::vector<LayerRun> runs;
   for (std::int64_t layer = 0; layer < layers_; ++layer) {
-    const bool windowed = windows_.has(layer), experts = experts_.has(layer);
-    if (runs.empty() || runs.back().windowed != windowed || runs.back().experts != experts)
-      runs.push_back({"block" + std::to_string(layer), layer, 0, windowed, experts});
+    const LayerKind kind = block_.kind_of(layer);
+    if (runs.empty() || runs.back().kind != kind)
+      runs.push_back({"block" + std::to_string(layer), layer, 0, kind});
     ++runs.back().count;
   }
   if (runs.size() == 1) runs.front().segment = "block";
@@ -62,111 +24,22 @@ std::vector<LayerRun> Llama::runs() const {
 }
 
 void Llama::build(const ModelContext& context, ProgramRef program) {
-  // A caller that wants the shapes of weights alone passes a single token.
-  if (context.seq > 1 && mtp_.layers >= context.seq)
-    throw_error(ErrorCode::bad_input, "model.mtp_layers = ", mtp_.layers,
-                " looks as far ahead as model.seq = ", context.seq, " tokens; take fewer");
+  mtp_.check(context);
   const Segment embedding = program.segment("embedding");
-  const Id table = embedding.weight("token", {vocab_, hidden_}, normal(0.02));
-  embedding.outgoing(embedded(embedding, embedding.tokens(), table));
+  const Id table = embedding.weight("token", {vocab_, block_.stream.hidden}, normal(0.02));
+  embedding.outgoing(block_.stream.embedded(embedding, embedding.tokens(), table));
   for (const LayerRun& run : runs()) {
     const Segment s = program.segment(run.segment, run.count);
-    s.outgoing(layer(s, run, context.seq, s.incoming()));
+    s.outgoing(block_.build(s, run.kind, context.seq, s.incoming()));
   }
-  head(program.segment("head"), table, context.seq);
+  build_head(program.segment("head"), table, context.seq);
 }
 
-Id Llama::embedded(const SegmentPart& s, Id tokens, Id table) const {
-  const Id x = s.op("embedding", {tokens, table});
-  const double root = std::sqrt(static_cast<double>(hidden_.extent));
-  return family_.scaled_embedding ? s.op("scale", {x}, {{"factor", root}}) : x;
-}
-
-Id Llama::layer(const SegmentPart& s, const LayerRun& run, std::int64_t seq, Id x) const {
-  const auto norm_before = [&](Id x, const char* name) {
-    return normed(NormPlace::before) ? norm(s, x, name) : x;
-  };
-  const Id between = add_sublayer(s, x, "norm1_after", attention(s, norm_before(x, "norm1"), run.windowed));
-  const Id normed = norm_before(between, "norm2");
-  return add_sublayer(s, between, "norm2_after",
-                      run.experts ? experts_.build(s, hidden_, seq, normed) : mlp(s, normed));
-}
-
-// `norm` is the norm of the sub-layer's output, where the family has one.
-Id Llama::add_sublayer(const SegmentPart& s, Id x, const char* norm_name, Id inner) const {
-  return s.op("add", {x, normed(NormPlace::after) ? norm(s, inner, norm_name) : inner});
-}
-
-// The projection is packed by key-value head: each has its queries, its key, its value.
-Id Llama::attention(const SegmentPart& s, Id x, bool windowed) const {
-  const double window = windowed ? static_cast<double>(windows_.window) : 0;
-  if (latent_.present()) return latent_.build(s, hidden_, groups_, head_dim_, rope_, x, window);
-  const Dim packed{"packed", queries().extent + 2};
-  const Id weight = s.matrix(s.weight("qkv.weight", {groups_, packed, head_dim_, hidden_}, normal(0.02)),
-                             {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
-  const Id bias = family_.qkv_bias ? s.vector("qkv.bias", {groups_, packed, head_dim_}, zeros()) : none;
-  const Id projected = normed_heads(s, s.op("linear", {x, weight, bias}));
-  const bool own_base = windowed && rope_base_window_ != 0;
-  const double attention = rope_.factor == 1 || own_base ? 1 : rope_.attention;
-  const double scalar =
-      query_scalar_ == 0 ? 1 : std::sqrt(static_cast<double>(head_dim_.extent) / query_scalar_);
-  const std::vector<Id> heads = s.ops("rope", {projected}, 3,
-                                      {{"base", own_base ? rope_base_window_ : rope_.base},
-                                       {"factor", own_base ? 1 : rope_.factor},
-                                       {"low", rope_.low},
-                                       {"high", rope_.high},
-                                       {"original", rope_.original},
-                                       {"scaling", rope_.scaling_number()},
-                                       {"query_scale", attention * scalar},
-                                       {"key_scale", attention}});
-  return s.op("linear",
-              {s.op("attention", {heads[0], heads[1], heads[2]}, {{"window", window}}),
-               s.matrix(s.weight("proj.weight", {hidden_, groups_, queries(), head_dim_}, normal(0.02)),
-                        {.columns = 3}),
-               none},
-              {{"in_dims", 3}});
-}
-
-// Queries and keys are normed head by head, or all heads of a position together.
-Id Llama::normed_heads(const SegmentPart& s, Id packed) const {
-  if (family_.head_norm == HeadNorm::absent) return packed;
-  const bool all = family_.head_norm == HeadNorm::all;
-  const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
-  // A norm of a whole row is not split with the heads.
-  const Dim groups{"norm_heads", groups_.extent}, slots{"norm_queries", queries().extent};
-  const Id of_queries = all ? s.vector("q_norm.gain", {groups, slots, head_dim_}, gains())
-                            : s.vector("q_norm.gain", {head_dim_}, gains());
-  const Id of_keys = all ? s.vector("k_norm.gain", {groups, head_dim_}, gains())
-                         : s.vector("k_norm.gain", {head_dim_}, gains());
-  const Id q = norm(s, apart[0], of_queries, all ? 3 : 1), k = norm(s, apart[1], of_keys, all ? 2 : 1);
-  return s.op("join_heads", {q, k, apart[2]});
-}
-
-Id Llama::mlp(const SegmentPart& s, Id x) const {
-  const Dim gate{"gate", 2};
-  const Id weight =
-      s.matrix(s.weight("up.weight", {gate, ffn_, hidden_}, normal(0.02)), {.batch = 1, .columns = 1});
-  const Id up = s.op("linear", {x, weight, none});
-  return s.op("linear",
-              {s.op(family_.gelu ? "geglu" : "swiglu", {up}),
-               s.matrix(s.weight("down.weight", {hidden_, ffn_}, normal(0.02)), {.columns = 1}), none});
-}
-
-void Llama::head(const Segment& s, Id table, std::int64_t seq) const {
-  const Id x = norm(s, s.incoming(), "norm");
-  const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, hidden_}, normal(0.02));
+void Llama::build_head(const Segment& s, Id table, std::int64_t seq) const {
+  const Id x = block_.stream.norm(s, s.incoming(), "norm");
+  const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, block_.stream.hidden}, normal(0.02));
   s.op("lm_head", {x, weight, s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum")});
-  predict_ahead(s, x, {table, weight, seq});
-}
-
-Id Llama::norm(const SegmentPart& s, Id x, const std::string& name) const {
-  return norm(s, x, s.vector(name + ".gain", {hidden_}, gains()), 1);
-}
-
-Id Llama::norm(const SegmentPart& s, Id x, Id gain, int dims) const {
-  return s.op(
-      "rmsnorm", {x, gain},
-      {{"eps", eps_}, {"offset", family_.gain_from_one ? 1.0 : 0.0}, {"dims", static_cast<double>(dims)}});
+  mtp_.build(s, block_, x, {table, weight, seq});
 }
 
 }  // namespace prun

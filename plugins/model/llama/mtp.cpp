@@ -1,60 +1,67 @@
-// Builds multi-token prediction, as DeepSeek-V3 is trained: modules behind the model, the k-th of which
-// predicts for each position the token k + 1 ahead. It joins what the module before (the first: the model)
-// has made of the position with the embedding of the token k ahead, and has a block and a norm of its own;
-// table and head are the model's. All modules stand in the head's segment, so that a stage of a pipeline has
-// them together. Their losses are no part of `loss_sum`, so runs that do not train leave them out.
-#include "llama.hpp"
+#include "mtp.hpp"
 
 namespace prun {
-
 namespace {
 
 std::string name_of_module(std::int64_t k) { return "mtp" + std::to_string(k); }
 
 }  // namespace
 
-LayerRun Llama::mtp_layer(std::int64_t k) const {
-  const std::int64_t layer = layers_ + k - 1;
-  return {"head." + name_of_module(k), layer, 1, windows_.has(layer), experts_.has(layer)};
+MultiTokenPrediction::MultiTokenPrediction(const Options& options)
+    : modules_(options.integer("mtp_layers")),
+      loss_(options.number("mtp_loss")),
+      layers_(options.integer("layers")) {}
+
+// A caller that wants the shapes of weights alone passes a single token.
+void MultiTokenPrediction::check(const ModelContext& context) const {
+  if (context.seq > 1 && modules_ >= context.seq)
+    throw_error(ErrorCode::bad_input, "model.mtp_layers = ", modules_,
+                " looks as far ahead as model.seq = ", context.seq, " tokens; take fewer");
 }
 
-void Llama::predict_ahead(const Segment& head, Id made, const Shared& shared) const {
-  if (mtp_.layers == 0) return;
-  const Id scale = head.op("scale", {head.runtime("inv_targets")},
-                           {{"factor", mtp_.loss / static_cast<double>(mtp_.layers)}});
-  for (std::int64_t k = 1; k <= mtp_.layers; ++k) {
+void MultiTokenPrediction::build(const Segment& head, const DecoderBlock& block, Id made,
+                                 const Shared& shared) const {
+  if (!any()) return;
+  const Id scale =
+      head.op("scale", {head.runtime("inv_targets")}, {{"factor", loss_ / static_cast<double>(modules_)}});
+  for (std::int64_t k = 1; k <= modules_; ++k) {
     const SegmentPart s(head, name_of_module(k));
-    made = mtp_module(s, k, made, shared);
+    made = build_module(s, block, k, made, shared);
     const Id targets = s.op("ahead", {s.targets()}, {{"by", static_cast<double>(k)}, {"otherwise", -1.0}});
     s.op("lm_head", {made, shared.head, targets, scale, s.tally("loss", {{"per_target", 1}})});
   }
 }
 
 // Returns the head's input, which is also that of the next module.
-Id Llama::mtp_module(const SegmentPart& s, std::int64_t k, Id made, const Shared& shared) const {
-  const Dim both{"hidden_pair", 2 * hidden_.extent};
+Id MultiTokenPrediction::build_module(const SegmentPart& s, const DecoderBlock& block, std::int64_t k,
+                                      Id made, const Shared& shared) const {
+  const ResidualStream& stream = block.stream;
+  const Dim both{"hidden_pair", 2 * stream.hidden.extent};
   const Id tokens = s.op("ahead", {s.tokens()}, {{"by", static_cast<double>(k)}});
-  const Id token = norm(s, embedded(s, tokens, shared.tokens), "norm_token");
-  const Id pair = s.op("pair", {token, norm(s, made, "norm_made")});
-  const Id weight = s.matrix(s.weight("joined.weight", {hidden_, both}, normal(0.02)), {.columns = 1});
-  return norm(s, layer(s, mtp_layer(k), shared.seq, s.op("linear", {pair, weight, none})), "norm");
+  const Id token = stream.norm(s, stream.embedded(s, tokens, shared.tokens), "norm_token");
+  const Id pair = s.op("pair", {token, stream.norm(s, made, "norm_made")});
+  const Id weight = s.matrix(s.weight("joined.weight", {stream.hidden, both}, normal(0.02)), {.columns = 1});
+  const Id joined = s.op("linear", {pair, weight, none});
+  return stream.norm(s, block.build(s, block.kind_of(layer_of(k)), shared.seq, joined), "norm");
 }
 
-void Llama::add_mtp(ForeignWeights& weights) const {
-  for (std::int64_t k = 1; k <= mtp_.layers; ++k) {
-    const LayerRun run = mtp_layer(k);
-    const auto add = [&](const char* parameter, const char* name) {
-      weights.tensors.push_back(
-          {run.segment + "." + parameter, std::string("model.layers.*.") + name, "", "", 0, 0, run.first});
-    };
-    add("norm_token.gain", "enorm.weight");
-    add("norm_made.gain", "hnorm.weight");
-    add("joined.weight", "eh_proj.weight");
-    add("norm.gain", "shared_head.norm.weight");
-    add_layer(run, weights);
+void MultiTokenPrediction::write_config(const Family& family, ConfigWriter& config) const {
+  if (any() && !family.mtp) throw_no_key(family, "mtp_layers", "modules that predict further tokens");
+  if (any()) config.set("num_nextn_predict_layers", modules_);
+}
+
+void MultiTokenPrediction::add_weights(const DecoderBlock& block, ForeignWeights& weights) const {
+  for (std::int64_t k = 1; k <= modules_; ++k) {
+    const std::int64_t layer = layer_of(k);
+    const LayerWeights module(weights, "head." + name_of_module(k), layer);
+    module.add("norm_token.gain", "enorm.weight");
+    module.add("norm_made.gain", "hnorm.weight");
+    module.add("joined.weight", "eh_proj.weight");
+    module.add("norm.gain", "shared_head.norm.weight");
+    block.add_weights(block.kind_of(layer), module);
     // These are the model's own tensors, once more.
     for (const char* shared : {".embed_tokens.weight", ".shared_head.head.weight"})
-      weights.ignored.push_back("model.layers." + std::to_string(run.first) + shared);
+      weights.ignored.push_back("model.layers." + std::to_string(layer) + shared);
   }
 }
 

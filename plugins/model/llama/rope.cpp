@@ -2,25 +2,23 @@
 
 #include <cmath>
 
+#include "config_keys.hpp"
+
 namespace prun {
 namespace {
-
-double number(const Options& config, const std::string& key, double otherwise) {
-  return config.has(key) ? config.number(key) : otherwise;
-}
 
 double yarn_scale(double factor, double by) { return factor <= 1 ? 1 : 0.1 * by * std::log(factor) + 1; }
 
 void read_yarn(const Options& config, const std::string& table, Rope& rope) {
-  rope.low = number(config, table + "beta_slow", 1);
-  rope.high = number(config, table + "beta_fast", 32);
+  rope.low = number_or(config, table + "beta_slow", 1);
+  rope.high = number_or(config, table + "beta_fast", 32);
   rope.original = config.number(table + "original_max_position_embeddings");
   expect_flag(config, table + "truncate", true);
-  const double some = number(config, table + "mscale", 0), all = rope.mscale;
+  const double some = number_or(config, table + "mscale", 0), all = rope.mscale;
   const double attention = some != 0 && all != 0
                                ? yarn_scale(rope.factor, some) / yarn_scale(rope.factor, all)
                                : yarn_scale(rope.factor, 1);
-  rope.attention = number(config, table + "attention_factor", attention);
+  rope.attention = number_or(config, table + "attention_factor", attention);
   if (rope.factor == 1 && rope.attention != 1)
     throw_error(ErrorCode::bad_input, "'", table, "attention_factor' is ", rope.attention, " where '", table,
                 "factor' is 1, and this model scales queries and keys with slower positions only");
@@ -29,9 +27,9 @@ void read_yarn(const Options& config, const std::string& table, Rope& rope) {
 // Reads a table, or the file itself where `table` is empty.
 Rope read_rope(const Options& config, const std::string& table, double base) {
   Rope rope;
-  rope.base = number(config, table + "rope_theta", number(config, "rope_theta", base));
+  rope.base = number_or(config, table + "rope_theta", number_or(config, "rope_theta", base));
   const std::string partial = table + "partial_rotary_factor";
-  if (number(config, partial, 1) != 1)
+  if (number_or(config, partial, 1) != 1)
     throw_error(ErrorCode::bad_input, "'", partial, "' is ", config.number(partial),
                 ", and this model turns whole heads");
   if (table.empty()) return rope;
@@ -42,7 +40,7 @@ Rope read_rope(const Options& config, const std::string& table, double base) {
   if (!config.has(kind) || config.text(kind) == "default") return rope;
   rope.scaling = config.text(kind);
   rope.factor = config.number(table + "factor");
-  rope.mscale = number(config, table + "mscale_all_dim", 0);
+  rope.mscale = number_or(config, table + "mscale_all_dim", 0);
   if (rope.scaling == "yarn") read_yarn(config, table, rope);
   if (rope.scaling != "llama3") return rope;
   rope.low = config.number(table + "low_freq_factor");
@@ -91,7 +89,7 @@ Rope read_alike(const Options& config, double base) {
 RopeConfig read_by_kind(const Options& config, const Family& family) {
   constexpr double of_windows = 10000;
   if (!config.has("rope_parameters"))
-    return {read_alike(config, family.rope_base), number(config, "rope_local_base_freq", of_windows)};
+    return {read_alike(config, family.rope_base), number_or(config, "rope_local_base_freq", of_windows)};
   const std::string full = "rope_parameters.full_attention.", near = "rope_parameters.sliding_attention.";
   for (const char* old : {"rope_scaling", "rope_theta", "rope_local_base_freq"})
     if (config.has(old))
@@ -118,6 +116,15 @@ Rope Rope::of(const Options& options) {
   return {options.number("rope_base"),      options.number("rope_factor"), options.text("rope_scaling"),
           options.number("rope_low"),       options.number("rope_high"),   options.number("rope_original"),
           options.number("rope_attention"), options.number("rope_mscale")};
+}
+
+Rope RopeConfig::of_layer(bool windowed) const {
+  Rope own = rope;
+  if (windowed && window_base != 0) {
+    own.base = window_base;
+    own.factor = 1;
+  }
+  return own;
 }
 
 double Rope::score_scale() const {

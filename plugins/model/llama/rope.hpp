@@ -23,10 +23,16 @@ struct Rope {
   double score_scale() const;
 };
 
-// Holds what a config.json says; `window_base` is for windowed layers, where the family has one, else 0.
+// Says how positions turn in all layers, as options or a config.json state it. Windowed layers may have a
+// base of their own, which no factor slows down; where that is 0, they turn as the others.
 struct RopeConfig {
   Rope rope;
   double window_base = 0;
+
+  static RopeConfig of(const Options& options) {
+    return {Rope::of(options), options.number("rope_base_window")};
+  }
+  Rope of_layer(bool windowed) const;
 };
 RopeConfig read_rope(const Options& config, const Family& family);
 void write_rope_options(const RopeConfig& rope, const Family& family, ConfigWriter& options);

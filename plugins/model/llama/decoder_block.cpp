@@ -1,0 +1,60 @@
+#include "decoder_block.hpp"
+
+namespace prun {
+
+DecoderBlock::DecoderBlock(const Family& family, const Options& options)
+    : stream(family, options),
+      attention(options),
+      latent(options),
+      rope(RopeConfig::of(options)),
+      windows(WindowedLayers::of(options)),
+      mlp(options),
+      experts(options) {
+  attention.check(options);
+  check_rope();
+  experts.check(options.integer("layers"));
+  latent.check(attention.heads, attention.groups.extent, attention.head_dim);
+}
+
+void DecoderBlock::check_rope() const {
+  if (rope.rope.low >= rope.rope.high)
+    throw_error(ErrorCode::bad_input, "model.rope_low = ", rope.rope.low,
+                " is not below model.rope_high = ", rope.rope.high);
+  if (windows.window == 0 && (windows.from != 0 || windows.full_every != 0 || rope.window_base != 0))
+    throw_error(
+        ErrorCode::bad_input,
+        "model.window_from, full_every and rope_base_window say which layers have a window and how they "
+        "turn, and there is none; set model.window");
+}
+
+Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const {
+  const Id attended = build_attention(s, kind.windowed, stream.input_of(s, x, "norm1"));
+  const Id between = stream.added(s, x, "norm1_after", attended);
+  const Id input = stream.input_of(s, between, "norm2");
+  return stream.added(s, between, "norm2_after",
+                      kind.experts ? experts.build(s, stream.hidden, seq, input)
+                                   : mlp.build(s, stream.family, stream.hidden, input));
+}
+
+Id DecoderBlock::build_attention(const SegmentPart& s, bool windowed, Id x) const {
+  const double window = windowed ? static_cast<double>(windows.window) : 0;
+  if (latent.present())
+    return latent.build(s, stream.hidden, attention.groups, attention.head_dim, rope.rope, x, window);
+  return attention.build(s, stream, rope.of_layer(windowed), x, window);
+}
+
+void DecoderBlock::add_weights(LayerKind kind, const LayerWeights& weights) const {
+  const Family& family = stream.family;
+  if (latent.present())
+    latent.add_weights(weights);
+  else
+    attention.add_weights(family, weights);
+  if (kind.experts)
+    experts.add_weights(family, weights);
+  else
+    GatedMlp::add_weights(family, weights);
+  stream.add_norms(weights);
+  attention.add_head_norms(family, weights);
+}
+
+}  // namespace prun

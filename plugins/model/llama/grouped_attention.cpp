@@ -1,0 +1,108 @@
+#include "grouped_attention.hpp"
+
+#include <cmath>
+
+namespace prun {
+
+GroupedAttention::GroupedAttention(const Options& options)
+    : heads(options.integer("heads")),
+      groups{"heads", options.integer("kv_heads") ? options.integer("kv_heads") : heads},
+      head_dim{"head_dim",
+               options.integer("head_dim") ? options.integer("head_dim") : options.integer("hidden") / heads},
+      query_scalar(options.number("query_scalar")) {}
+
+void GroupedAttention::check(const Options& options) const {
+  const std::int64_t hidden = options.integer("hidden");
+  if (options.integer("head_dim") == 0 && hidden % heads != 0)
+    throw_error(ErrorCode::bad_input, "model.hidden = ", hidden,
+                " is not a multiple of model.heads = ", heads, "; set model.head_dim");
+  if (heads % groups.extent != 0)
+    throw_error(ErrorCode::bad_input, "model.heads = ", heads,
+                " is not a multiple of model.kv_heads = ", groups.extent);
+  if (head_dim.extent % 2 != 0)
+    throw_error(ErrorCode::bad_input, "model.head_dim = ", head_dim.extent,
+                " is odd; rotary positions turn pairs");
+}
+
+// The projection is packed by key-value head: each has its queries, its key, its value.
+Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream, const Rope& rope, Id x,
+                           double window) const {
+  const Dim packed{"packed", queries().extent + 2};
+  const Id weight = s.matrix(s.weight("qkv.weight", {groups, packed, head_dim, stream.hidden}, normal(0.02)),
+                             {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
+  const Id bias = stream.family.qkv_bias ? s.vector("qkv.bias", {groups, packed, head_dim}, zeros()) : none;
+  const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}));
+  const std::vector<Id> of = turned_heads(s, rope, projected);
+  return s.op("linear",
+              {s.op("attention", {of[0], of[1], of[2]}, {{"window", window}}),
+               s.matrix(s.weight("proj.weight", {stream.hidden, groups, queries(), head_dim}, normal(0.02)),
+                        {.columns = 3}),
+               none},
+              {{"in_dims", 3}});
+}
+
+std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const Rope& rope, Id packed) const {
+  const double attention = rope.factor == 1 ? 1 : rope.attention;
+  const double scalar =
+      query_scalar == 0 ? 1 : std::sqrt(static_cast<double>(head_dim.extent) / query_scalar);
+  return s.ops("rope", {packed}, 3,
+               {{"base", rope.base},
+                {"factor", rope.factor},
+                {"low", rope.low},
+                {"high", rope.high},
+                {"original", rope.original},
+                {"scaling", rope.scaling_number()},
+                {"query_scale", attention * scalar},
+                {"key_scale", attention}});
+}
+
+// Queries and keys are normed head by head, or all heads of a position together.
+Id GroupedAttention::normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed) const {
+  const HeadNorm norm = stream.family.head_norm;
+  if (norm == HeadNorm::absent) return packed;
+  const bool all = norm == HeadNorm::all;
+  const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
+  // A norm of a whole row is not split with the heads.
+  const Dim norm_groups{"norm_heads", groups.extent}, slots{"norm_queries", queries().extent};
+  const Id of_queries = all ? s.vector("q_norm.gain", {norm_groups, slots, head_dim}, stream.gains())
+                            : s.vector("q_norm.gain", {head_dim}, stream.gains());
+  const Id of_keys = all ? s.vector("k_norm.gain", {norm_groups, head_dim}, stream.gains())
+                         : s.vector("k_norm.gain", {head_dim}, stream.gains());
+  const Id q = stream.norm(s, apart[0], of_queries, all ? 3 : 1),
+           k = stream.norm(s, apart[1], of_keys, all ? 2 : 1);
+  return s.op("join_heads", {q, k, apart[2]});
+}
+
+// ------------------------------------------------------------------- files
+
+void GroupedAttention::write_query_scalar(const Family& family, ConfigWriter& config) const {
+  const auto usual = static_cast<double>(head_dim.extent);
+  if (family.scaled_embedding)
+    config.set("query_pre_attn_scalar", query_scalar ? query_scalar : usual);
+  else if (query_scalar != 0 && query_scalar != usual)
+    throw_no_key(family, "query_scalar", "what scores are divided by");
+}
+
+// Queries, keys and values of a group are together here and, but for Phi-3, in three tensors there.
+void GroupedAttention::add_weights(const Family& family, const LayerWeights& weights) const {
+  const auto add_packed = [&](const std::string& name, std::int64_t begin, std::int64_t end) {
+    weights.add("qkv.weight", name + ".weight", "heads packed head_dim, hidden", "packed", begin, end);
+    if (family.qkv_bias)
+      weights.add("qkv.bias", name + ".bias", "heads packed head_dim", "packed", begin, end);
+  };
+  const std::int64_t of_group = queries().extent;
+  const bool fused = family.fused_files;
+  add_packed(fused ? "self_attn.qkv_proj" : "self_attn.q_proj", 0, of_group);
+  add_packed(fused ? "self_attn.qkv_proj" : "self_attn.k_proj", of_group, of_group + 1);
+  add_packed(fused ? "self_attn.qkv_proj" : "self_attn.v_proj", of_group + 1, of_group + 2);
+  weights.add("proj.weight", "self_attn.o_proj.weight", "hidden, heads queries head_dim");
+}
+
+void GroupedAttention::add_head_norms(const Family& family, const LayerWeights& weights) const {
+  if (family.head_norm == HeadNorm::absent) return;
+  const bool all = family.head_norm == HeadNorm::all;
+  weights.add("q_norm.gain", "self_attn.q_norm.weight", all ? "norm_heads norm_queries head_dim" : "");
+  weights.add("k_norm.gain", "self_attn.k_norm.weight", all ? "norm_heads head_dim" : "");
+}
+
+}  // namespace prun

@@ -1,0 +1,43 @@
+#include "residual_stream.hpp"
+
+#include <cmath>
+
+namespace prun {
+
+ResidualStream::ResidualStream(const Family& of, const Options& options)
+    : family(of), hidden{"hidden", options.integer("hidden")}, eps(options.number("norm_eps")) {}
+
+Id ResidualStream::embedded(const SegmentPart& s, Id tokens, Id table) const {
+  const Id x = s.op("embedding", {tokens, table});
+  const double root = std::sqrt(static_cast<double>(hidden.extent));
+  return family.scaled_embedding ? s.op("scale", {x}, {{"factor", root}}) : x;
+}
+
+Id ResidualStream::input_of(const SegmentPart& s, Id x, const char* norm_name) const {
+  return normed(NormPlace::before) ? norm(s, x, norm_name) : x;
+}
+
+Id ResidualStream::added(const SegmentPart& s, Id x, const char* norm_name, Id output) const {
+  return s.op("add", {x, normed(NormPlace::after) ? norm(s, output, norm_name) : output});
+}
+
+Id ResidualStream::norm(const SegmentPart& s, Id x, const std::string& name) const {
+  return norm(s, x, s.vector(name + ".gain", {hidden}, gains()), 1);
+}
+
+Id ResidualStream::norm(const SegmentPart& s, Id x, Id gain, int dims) const {
+  return s.op(
+      "rmsnorm", {x, gain},
+      {{"eps", eps}, {"offset", family.gain_from_one ? 1.0 : 0.0}, {"dims", static_cast<double>(dims)}});
+}
+
+void ResidualStream::add_norms(const LayerWeights& weights) const {
+  const bool before = normed(NormPlace::before), after = normed(NormPlace::after);
+  if (before) weights.add("norm1.gain", "input_layernorm.weight");
+  if (before)
+    weights.add("norm2.gain", after ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight");
+  if (after) weights.add("norm1_after.gain", "post_attention_layernorm.weight");
+  if (after) weights.add("norm2_after.gain", "post_feedforward_layernorm.weight");
+}
+
+}  // namespace prun

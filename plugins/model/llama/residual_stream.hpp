@@ -1,0 +1,39 @@
+// Describes the residual stream, which every block reads and adds to: its width, how tokens enter it, and the
+// norms that a family has on it.
+#pragma once
+
+#include <string>
+
+#include "family.hpp"
+#include "layer_weights.hpp"
+#include "part.hpp"
+#include "prun/model.hpp"
+
+namespace prun {
+
+struct ResidualStream {
+  const Family& family;
+  Dim hidden;
+  double eps;
+
+  ResidualStream(const Family& of, const Options& options);
+
+  Id embedded(const SegmentPart& s, Id tokens, Id table) const;
+  // Returns a sub-layer's input: x, or its norm where the family has one there.
+  Id input_of(const SegmentPart& s, Id x, const char* norm_name) const;
+  // Adds a sub-layer's output, or its norm where the family has one there.
+  Id added(const SegmentPart& s, Id x, const char* norm_name, Id output) const;
+
+  Id norm(const SegmentPart& s, Id x, const std::string& name) const;
+  // Norms the last `dims` dimensions of x as one row.
+  Id norm(const SegmentPart& s, Id x, Id gain, int dims) const;
+  Init gains() const { return family.gain_from_one ? zeros() : ones(); }
+
+  // Adds the norms around both sub-layers of a block.
+  void add_norms(const LayerWeights& weights) const;
+
+ private:
+  bool normed(NormPlace there) const { return family.norms == there || family.norms == NormPlace::around; }
+};
+
+}  // namespace prun
