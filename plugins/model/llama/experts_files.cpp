@@ -5,24 +5,6 @@
 namespace prun {
 namespace {
 
-bool is_deepseek(const Family& family) {
-  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::deepseek2;
-}
-
-// Names what the files call a router, the MLP of an expert and the shared one.
-struct Names {
-  std::string router, expert, gate, up, down, shared;
-};
-
-Names names_of(const Family& family) {
-  if (family.experts == ExpertKeys::mixtral)
-    return {
-        "block_sparse_moe.gate", "block_sparse_moe.experts.", ".w1.weight", ".w3.weight", ".w2.weight", ""};
-  return {"mlp.gate",          "mlp.experts.",
-          ".gate_proj.weight", ".up_proj.weight",
-          ".down_proj.weight", is_deepseek(family) ? "mlp.shared_experts" : "mlp.shared_expert"};
-}
-
 const char* count_key(const Family& family) {
   switch (family.experts) {
     case ExpertKeys::mixtral: return "num_local_experts";
@@ -94,12 +76,6 @@ void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
   if (!dense.empty()) options.set("dense_layers", dense);
 }
 
-[[noreturn]] void refuse_option(const Family& family, const char* option) {
-  throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
-              "' has no key for model.", option,
-              " as it is set; leave it out, or choose another model.family");
-}
-
 }  // namespace
 
 void ExpertLayers::read_config(const Options& config, const Family& family, ConfigWriter& options) {
@@ -123,41 +99,6 @@ std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) co
   return any() && !has_own_width(family) ? ffn_ : ffn;
 }
 
-void ExpertLayers::write_dense_layers(const Family& family, std::int64_t layers, ConfigWriter& config) const {
-  const bool qwen = family.experts == ExpertKeys::qwen;
-  if (dense_first_ != 0 && !qwen && !is_deepseek(family)) refuse_option(family, "dense_first");
-  if (every_ != 1 && !qwen) refuse_option(family, "sparse_every");
-  if (!dense_.empty() && !qwen) refuse_option(family, "dense_layers");
-  if (is_deepseek(family)) config.set("first_k_dense_replace", dense_first_);
-  if (!qwen) return;
-  config.set("decoder_sparse_step", every_);
-  std::vector<std::int64_t> dense;
-  for (std::int64_t layer = 0; layer < layers; ++layer)
-    if (!has(layer) && (layer + 1) % every_ == 0) dense.push_back(layer);
-  config.set("mlp_only_layers", dense);
-}
-
-void ExpertLayers::write_router(const Family& family, ConfigWriter& config) const {
-  const bool third = family.experts == ExpertKeys::deepseek, second = family.experts == ExpertKeys::deepseek2;
-  if (sigmoid_ != third) refuse_option(family, "router");
-  if (bias_ != third) refuse_option(family, "router_bias");
-  if (family.experts == ExpertKeys::mixtral || second) {
-    if (normalise_ == second) refuse_option(family, "router_normalise");
-  } else {
-    config.set("norm_topk_prob", normalise_);
-  }
-  if (!third && !second) {
-    if (groups_ != 1) refuse_option(family, "router_groups");
-    if (scale_ != 1) refuse_option(family, "router_scale");
-    return;
-  }
-  if (groups_ > 1 && group_best_ != (second ? 1 : 2)) refuse_option(family, "router_group_best");
-  if (second) config.set("topk_method", groups_ > 1 ? "group_limited_greedy" : "greedy");
-  config.set("n_group", groups_);
-  config.set("topk_group", chosen_groups_);
-  config.set("routed_scaling_factor", scale_);
-}
-
 void ExpertLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
   if ((family.experts != ExpertKeys::absent) != any())
     throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
@@ -166,25 +107,17 @@ void ExpertLayers::write_config(const Family& family, std::int64_t layers, Confi
                       : " experts; set model.experts, or choose another model.family");
   if (!any()) return;
   config.set(count_key(family), experts_);
-  config.set("num_experts_per_tok", choices_);
+  config.set("num_experts_per_tok", router_.choices());
   if (has_own_width(family)) config.set("moe_intermediate_size", ffn_);
-  write_dense_layers(family, layers, config);
-  write_router(family, config);
-  if (shared_gate_ != family.shared_expert) refuse_option(family, "shared_gate");
-  if (family.shared_expert) {
-    config.set("shared_expert_intermediate_size", shared_ffn_);
-  } else if (is_deepseek(family)) {
-    if (shared_ffn_ % ffn_ != 0) refuse_option(family, "shared_ffn");
-    config.set("n_shared_experts", shared_ffn_ / ffn_);
-  } else if (shared_ffn_ != 0) {
-    refuse_option(family, "shared_ffn");
-  }
+  sparse_.write_config(family, layers, config);
+  router_.write_config(family, config);
+  shared_.write_config(family, ffn_, config);
 }
 
 void ExpertLayers::add_weights(const Family& family, const LayerWeights& weights) const {
-  const Names names = names_of(family);
+  const ExpertNames names = ExpertNames::of(family);
   weights.add("router.weight", names.router + ".weight");
-  if (bias_) weights.add("router.bias", names.router + ".e_score_correction_bias");
+  if (router_.has_bias()) weights.add("router.bias", names.router + ".e_score_correction_bias");
   const char *const up = "experts.up.weight", *const up_dims = "experts gate ffn, hidden";
   for (std::int64_t e = 0; e < experts_; ++e) {
     const std::string expert = names.expert + std::to_string(e);
@@ -192,11 +125,7 @@ void ExpertLayers::add_weights(const Family& family, const LayerWeights& weights
     weights.add(up, expert + names.up, up_dims, "experts", e, e + 1, {"gate", 1, 2});
     weights.add("experts.down.weight", expert + names.down, "experts hidden, ffn", "experts", e, e + 1);
   }
-  if (shared_ffn_ == 0) return;
-  weights.add("shared.up.weight", names.shared + names.gate, "gate ffn, hidden", "gate", 0, 1);
-  weights.add("shared.up.weight", names.shared + names.up, "gate ffn, hidden", "gate", 1, 2);
-  weights.add("shared.down.weight", names.shared + names.down);
-  if (shared_gate_) weights.add("shared.gate.weight", names.shared + "_gate.weight");
+  shared_.add_weights(names, weights);
 }
 
 }  // namespace prun

@@ -120,4 +120,10 @@ void throw_no_key(const Family& family, const char* option, const char* what) {
               "); leave it out, or choose another model.family");
 }
 
+void throw_no_key(const Family& family, const char* option) {
+  throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
+              "' has no key for model.", option,
+              " as it is set; leave it out, or choose another model.family");
+}
+
 }  // namespace prun

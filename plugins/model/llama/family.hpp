@@ -49,11 +49,17 @@ struct Family {
   std::int64_t head_dim = 0;  // 0: hidden / heads
 };
 
+inline bool is_deepseek(const Family& family) {
+  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::deepseek2;
+}
+
 // Throws where there is no such family.
 const Family& family_of(std::string_view option, bool qkv_bias);
 const Family& family_read(std::string_view model_type);
 
 // Says that the family's config.json has no key for what an option of the model, described as `what`, asks.
 [[noreturn]] void throw_no_key(const Family& family, const char* option, const char* what);
+// Says the same of a value of that option.
+[[noreturn]] void throw_no_key(const Family& family, const char* option);
 
 }  // namespace prun
