@@ -36,12 +36,12 @@ void T5::write_config(const ModelContext&, ConfigWriter& config) const {
   config.set("num_layers", layers_);
   config.set("num_decoder_layers", decoder_layers_);
   config.set("d_model", hidden_.extent);
-  config.set("num_heads", heads_.extent);
-  config.set("d_kv", head_dim_.extent);
+  config.set("num_heads", attention_.heads.extent);
+  config.set("d_kv", attention_.head_dim.extent);
   config.set("d_ff", ffn_.extent);
   config.set("vocab_size", vocab_.extent);
-  config.set("relative_attention_num_buckets", buckets_.extent);
-  config.set("relative_attention_max_distance", distance_);
+  config.set("relative_attention_num_buckets", attention_.buckets.extent);
+  config.set("relative_attention_max_distance", attention_.distance);
   config.set("tie_word_embeddings", false);
   config.set("layer_norm_epsilon", eps_);
   config.set("dropout_rate", dropout_.probability);

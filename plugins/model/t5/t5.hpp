@@ -9,6 +9,7 @@
 
 #include "blocks.hpp"
 #include "prun/plugin.hpp"
+#include "relative_attention.hpp"
 
 namespace prun {
 
@@ -25,27 +26,20 @@ class T5 final : public Model {
  private:
   // Holds what all layers of a half look at.
   struct Shared {
-    Id distances = none, memory = none;
+    Id table = none, memory = none;
   };
   // These return the encoder's and the decoder's part of tokens or targets.
   Id encoders(const Segment& s, Id numbers) const;
   Id decoders(const Segment& s, Id numbers) const;
 
-  Id distances(const Segment& s) const;
   void layer(const Segment& s, const Shared& shared) const;
-  Id self_attention(const Segment& s, Id x, Id distances, bool causal) const;
-  Id cross_attention(const Segment& s, Id x, Id memory) const;
-  Id projected(const Segment& s, const std::string& name, Id heads) const;
   Id mlp(const Segment& s, Id x) const;
   Id norm(const Segment& s, Id x, const std::string& name) const;
   Id added(const Segment& s, Id x, Id y, int stream) const;
-  // Is normal, with 1/width as its variance.
-  Init scaled(double width) const;
-  Init scaled(const Dim& width) const;
 
   std::int64_t layers_, decoder_layers_, said_inputs_, inputs_ = 1, seq_ = 1;
-  Dim hidden_, heads_, head_dim_, ffn_, vocab_, buckets_;
-  std::int64_t distance_;
+  Dim hidden_, ffn_, vocab_;
+  RelativeAttention attention_;
   Dropout dropout_;
   double eps_;
 };
