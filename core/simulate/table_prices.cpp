@@ -1,9 +1,5 @@
 #include "simulate/table_prices.hpp"
 
-#include <algorithm>
-#include <bit>
-#include <cmath>
-
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "program/fp8_products.hpp"
@@ -20,33 +16,6 @@ std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
     if (name == "fp8_from" || name == "fp8_until") attrs[i].i = 0;
   }
   return attrs;
-}
-
-// ---------------------------------------------------------------- exchanges
-
-double rounds(std::int64_t members) {
-  return std::max(1.0, static_cast<double>(std::bit_width(static_cast<std::uint64_t>(members - 1))));
-}
-
-// Rescales a measurement among `from` members to `to`: latency grows with the rounds, the rest with the share
-// of the bytes that travels.
-double rescale(const ExchangeCurve& curve, std::int64_t bytes, CommKind kind, std::int64_t from,
-               std::int64_t to) {
-  const double latency = curve.points.front().seconds;
-  const double moving = std::max(0.0, curve.seconds(bytes) - latency);
-  const auto share = [](std::int64_t n) { return static_cast<double>(n - 1) / static_cast<double>(n); };
-  const bool spreads = kind != CommKind::broadcast && kind != CommKind::send;
-  return latency * rounds(to) / rounds(from) + moving * (spreads ? share(to) / share(from) : 1);
-}
-
-// Returns what an exchange takes by links: an all-reduce passes each link twice.
-double seconds_by(const LinkRates& links, const ExactExchange& exchange) {
-  const auto members = static_cast<double>(exchange.members);
-  const bool whole = exchange.kind == CommKind::send || exchange.kind == CommKind::broadcast;
-  const double passes = exchange.kind == CommKind::all_reduce ? 2 : 1;
-  const double share = whole ? 1 : passes * (members - 1) / members;
-  return links.latency * rounds(exchange.members) * passes +
-         share * static_cast<double>(exchange.bytes) / links.bytes_per_second;
 }
 
 }  // namespace
@@ -87,62 +56,6 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   return seconds;
 }
 
-double TablePrices::lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
-  const auto found = table_.exact_exchanges.find(exact_exchange(exchange, members, devices_.front(), queue));
-  return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
-}
-
-double TablePrices::exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) {
-  if (members <= 1) return 0;
-  const ExactExchange exact = exact_exchange(exchange, members, devices_.front(), queue);
-  const auto measured = table_.exact_exchanges.find(exact);
-  if (measured != table_.exact_exchanges.end()) return measured->second.seconds;
-  exchanges_alone_ = true;
-  std::optional<double> seconds;
-  if (!table_.has_exchanges_of(devices_.front())) seconds = by_links(exact, false);
-  if (!seconds) seconds = alone(exact.kind, exact.bytes, exact.members);
-  if (!seconds)
-    throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(exact.kind),
-                "; prun bench comm --ranks ", members, " measures it");
-  return *seconds;
-}
-
-// Prices an exchange between hosts, where that is unknown, like one on a host.
-double TablePrices::far_exchange(const PlannedExchange& planned, std::int64_t members,
-                                 std::string_view queue) {
-  if (members <= 1) return 0;
-  const ExactExchange exact = exact_exchange(planned, members, devices_.front(), queue);
-  if (const std::optional<double> seconds = by_links(exact, true)) return *seconds;
-  return exchange(planned, members, queue);
-}
-
-// Returns a fixed time, no more than the smallest measured exchanges took.
-double TablePrices::fixed(const PlannedExchange& exchange, std::int64_t members) {
-  if (members <= 1) return 0;
-  ExactExchange exact = exact_exchange(exchange, members, devices_.front(), {});
-  exact.bytes = 0;
-  if (!table_.has_exchanges_of(devices_.front()))
-    if (const std::optional<double> seconds = by_links(exact, false)) return *seconds;
-  return alone(exact.kind, 0, exact.members).value_or(0);
-}
-
-// Prices an exchange with nothing beside it; returns nothing if that was not measured among any number of
-// ranks.
-std::optional<double> TablePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members) {
-  const std::string device = table_.has_exchanges_of(devices_.front()) ? devices_.front() : host_exchanges;
-  const auto curve = table_.exchanges.find({kind, members, device});
-  if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
-  const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;
-  for (const auto& entry : table_.exchanges)
-    if (entry.first.kind == kind && entry.first.device == device &&
-        (!nearest || std::abs(entry.first.members - members) < std::abs(nearest->first.members - members)))
-      nearest = &entry;
-  if (!nearest) return {};
-  other_sizes_[detail::concat(name_of(kind), " among ", members)] =
-      detail::concat(nearest->first.members, " ranks");
-  return rescale(nearest->second, bytes, kind, nearest->first.members, members);
-}
-
 // Prices a step by rates. Their link limits what moves between the device and host memory. For devices beside
 // it that have no rates of their own, the first one's say what its host does.
 std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
@@ -150,7 +63,7 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
   const Op& op = program.op(step.op);
   OpCost cost = op.cost(shape);
   const bool beside = step.device > 0 && !table_.rates_of(device);
-  const DeviceRates* const rates = used(beside ? devices_.front() : device);
+  const DeviceRates* const rates = rates_.use(beside ? devices_.front() : device);
   if (!rates) return {};
   if (beside) {
     const std::optional<double>& rate =
@@ -173,30 +86,6 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
     throw_error(ErrorCode::not_found, "nobody knows what products in fp8 take on '", device, "' (",
                 rates->source, "); prun bench kernels RECIPE measures it");
   return seconds;
-}
-
-std::optional<double> TablePrices::by_links(const ExactExchange& exchange, bool far) {
-  const DeviceRates* const rates = used(devices_.front());
-  if (!rates) return {};
-  const LinkRates& links = far ? rates->between : rates->within;
-  if (links.bytes_per_second <= 0) return {};
-  return seconds_by(links, exchange);
-}
-
-const DeviceRates* TablePrices::used(std::string_view device) {
-  const DeviceRates* const rates = table_.rates_of(device);
-  if (rates && std::find(used_.begin(), used_.end(), rates) == used_.end()) used_.push_back(rates);
-  return rates;
-}
-
-std::optional<std::pair<double, double>> TablePrices::range() const {
-  std::optional<std::pair<double, double>> range;
-  for (const DeviceRates* rates : used_) {
-    if (!range) range.emplace(1, 1);
-    range->first = std::min(range->first, rates->least);
-    range->second = std::max(range->second, rates->most);
-  }
-  return range;
 }
 
 double TablePrices::share_beside_exchanges() {
@@ -238,11 +127,11 @@ std::vector<std::string> TablePrices::notes() const {
         detail::concat(middles_.priced(), " kernels of ops that were not measured (",
                        join(std::vector<std::string>(middles_.ops().begin(), middles_.ops().end()), ", "),
                        "), like others in the middle; prun bench kernels RECIPE measures them"));
-  for (const DeviceRates* rates : used_)
+  for (const DeviceRates* rates : rates_.used())
     notes.push_back(detail::concat(
         by_rates_, " kernels of ", by_rates_ + fitted_ + measured_, " and links by ", rates->source,
         ", none of it measured on this machine: prun bench kernels RECIPE and prun bench comm measure"));
-  for (const auto& [what, from] : other_sizes_)
+  for (const auto& [what, from] : exchanges_.other_sizes())
     notes.push_back(detail::concat(what, " worked out from ", from));
   return notes;
 }

@@ -1,14 +1,15 @@
 // Prices kernels, exchanges and copies by a cost table.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "simulate/costs.hpp"
+#include "simulate/exchange_prices.hpp"
 #include "simulate/middle_kernels.hpp"
+#include "simulate/used_rates.hpp"
 
 namespace prun {
 
@@ -19,44 +20,54 @@ namespace prun {
 class TablePrices final : public Prices {
  public:
   TablePrices(const CostTable& table, Numbered<std::string> devices, Numbered<bool> on_host = {})
-      : table_(table), devices_(std::move(devices)), on_host_(std::move(on_host)), middles_(table) {}
+      : table_(table),
+        devices_(std::move(devices)),
+        on_host_(std::move(on_host)),
+        middles_(table),
+        exchanges_(table, devices_.front()),
+        rates_(table) {}
 
   double kernel(const Program& program, const PlannedStep& step) override;
-  double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
-  double far_exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
-  double fixed(const PlannedExchange& exchange, std::int64_t members) override;
-  double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override;
+  double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override {
+    return exchanges_.seconds(exchange, members, queue, rates_);
+  }
+  double far_exchange(const PlannedExchange& exchange, std::int64_t members,
+                      std::string_view queue) override {
+    return exchanges_.between_hosts(exchange, members, queue, rates_);
+  }
+  double fixed(const PlannedExchange& exchange, std::int64_t members) override {
+    return exchanges_.fixed(exchange, members, rates_);
+  }
+  double lateness(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override {
+    return exchanges_.lateness(exchange, members, queue);
+  }
   double share_beside_exchanges() override;
   Overheads overheads() override;
   Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
   double host_bandwidth() override;
 
   // Says whether some exchange's price is that of one with nothing beside it.
-  bool exchanges_alone() const { return exchanges_alone_; }
+  bool exchanges_alone() const { return exchanges_.some_alone(); }
 
   // Returns from how many times the predicted time to how many a step may take, if rates that were not
   // measured here are part of it.
-  std::optional<std::pair<double, double>> range() const;
+  std::optional<std::pair<double, double>> range() const { return rates_.range(); }
 
   // Returns in words what was not measured as it is but computed from similar measurements.
   std::vector<std::string> notes() const;
 
  private:
-  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
   std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
                                  const OpShape& shape);
-  std::optional<double> by_links(const ExactExchange& exchange, bool far);
-  const DeviceRates* used(std::string_view device);
 
   const CostTable& table_;
   Numbered<std::string> devices_;
   Numbered<bool> on_host_;
   std::int64_t measured_ = 0, fitted_ = 0;
-  bool exchanges_alone_ = false;
   std::int64_t by_rates_ = 0;
   MiddleKernels middles_;
-  std::vector<const DeviceRates*> used_;            // rates used by prices
-  std::map<std::string, std::string> other_sizes_;  // group size used instead, by exchange
+  ExchangePrices exchanges_;
+  UsedRates rates_;
 };
 
 }  // namespace prun
