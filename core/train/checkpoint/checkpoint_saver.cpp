@@ -6,7 +6,6 @@
 #include "base/thread.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/kernel_choices.hpp"
-#include "train/checkpoint/settings.hpp"
 
 namespace prun {
 namespace {
@@ -19,13 +18,6 @@ void reserve(const fs::path& path, std::int64_t bytes) {
   file.reserve(bytes);
   file.write("trial");
   file.commit();
-}
-
-std::string mesh_text(const Mesh& mesh) {
-  std::string text;
-  for (const Axis& axis : mesh.axes())
-    text += (text.empty() ? "" : " ") + axis.name + "=" + std::to_string(axis.extent);
-  return text;
 }
 
 }  // namespace
@@ -58,17 +50,10 @@ void CheckpointSaver::try_out(const fs::path& run_folder) {
 
 void CheckpointSaver::begin(const SavePlace& place, const Progress& progress, const SavedSums& sums) {
   if (begun_) finish();
-  place_ = place;
-  progress_ = progress;
-  if (assembly_.rank() == 0) {
-    check_place(place.run_folder, place.run, progress.step);
-    clear_dead_saves(place.run_folder);
-    folder_ =
-        std::make_unique<DurableFolder>(checkpoint_path(place.run_folder, progress.step), Existing::replace);
-  }
-  staging_ = meet("save", folder_ ? folder_->staging().string() : "").front();
-  choices_ = {};
-  for (const std::string& rank : meet("choices", kernel_choices(assembly_))) choices_.add(rank);
+  save_ = {place, progress};
+  if (assembly_.rank() == 0) save_.make_folder();
+  save_.staging = meet("save", save_.folder ? save_.folder->staging().string() : "").front();
+  for (const std::string& rank : meet("choices", kernel_choices(assembly_))) save_.choices.add(rank);
   state_->begin(sums);
   written_ = false;
   pieces_ = 0;
@@ -91,7 +76,7 @@ void CheckpointSaver::finish() {
   await_all();
   thread_.join();
   rethrow();
-  folder_.reset();
+  save_.folder.reset();
   meet("saved", "");
   begun_ = false;
 }
@@ -140,30 +125,21 @@ void CheckpointSaver::rethrow() const {
 // ------------------------------------------------------------------- the thread
 
 void CheckpointSaver::write(const std::stop_token& stop) {
-  const fs::path file = staging_ / rank_file_name(static_cast<std::size_t>(assembly_.rank()));
   const auto wrote = [this] {
     if (saving_) saving_();
     const std::scoped_lock lock(mutex_);
     ++pieces_;
   };
-  if (!state_->write(file, stop, wrote)) return;
+  if (!state_->write(save_.file_of(assembly_.rank()), stop, wrote)) return;
   {
     const std::scoped_lock lock(mutex_);
     written_ = true;
   }
   changed_.notify_all();
-  if (folder_) put_in_place(stop);
-}
-
-void CheckpointSaver::put_in_place(const std::stop_token& stop) {
-  if (!wait_for_files(stop)) return;
-  DurableFile file(staging_ / manifest_name);
-  file.write(to_text(manifest()));
-  file.commit();
-  folder_->commit_as_latest();
-  remove_old_checkpoints(place_.run_folder, place_.run, place_.keep);
+  if (!save_.folder || !wait_for_files(stop)) return;
+  const fs::path in_place = save_.put_in_place(assembly_, plugins_);
   const std::scoped_lock lock(mutex_);
-  in_place_ = folder_->target();
+  in_place_ = in_place;
 }
 
 // Waits for all files, each of which appears whole. Returns false if it was asked to stop before they were
@@ -171,7 +147,7 @@ void CheckpointSaver::put_in_place(const std::stop_token& stop) {
 bool CheckpointSaver::wait_for_files(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds pause{2};
   for (int rank = 1; rank < assembly_.mesh().world(); ++rank) {
-    const fs::path file = staging_ / rank_file_name(static_cast<std::size_t>(rank));
+    const fs::path file = save_.file_of(rank);
     std::error_code ignored;
     while (!fs::exists(file, ignored)) {
       std::unique_lock lock(mutex_);
@@ -180,25 +156,6 @@ bool CheckpointSaver::wait_for_files(const std::stop_token& stop) {
     }
   }
   return true;
-}
-
-Manifest CheckpointSaver::manifest() const {
-  Manifest manifest{place_.run,
-                    place_.save,
-                    progress_,
-                    mesh_text(assembly_.mesh()),
-                    {},
-                    choices_,
-                    settings_of(assembly_.recipe()),
-                    plugins_,
-                    {},
-                    place_.sets,
-                    place_.base};
-  for (const DeviceInfo& device : assembly_.device_infos())
-    manifest.arithmetic.emplace_back(device.arithmetic.view());
-  for (int rank = 0; rank < assembly_.mesh().world(); ++rank)
-    manifest.files.push_back(file_record(staging_ / rank_file_name(static_cast<std::size_t>(rank))));
-  return manifest;
 }
 
 }  // namespace prun

@@ -13,21 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "base/durable_file.hpp"
 #include "train/checkpoint/checkpoint.hpp"
 #include "train/checkpoint/saved_state.hpp"
+#include "train/checkpoint/staged_checkpoint.hpp"
 
 namespace prun {
-
-// States where a run saves and as which run. The first rank knows, and sends it to the others.
-struct SavePlace {
-  std::filesystem::path run_folder;
-  RunIdentity run;
-  std::int64_t save = 0;  // number of this save within the run
-  Keep keep;
-  std::vector<SetSize> sets;
-  std::string base = {};  // text of the manifest's base
-};
 
 class CheckpointSaver {
  public:
@@ -58,9 +48,7 @@ class CheckpointSaver {
   std::vector<std::string> meet(std::string_view channel, const std::string& mine) const;
   void write(const std::stop_token& stop);
   void await_all();
-  void put_in_place(const std::stop_token& stop);
   bool wait_for_files(const std::stop_token& stop);
-  Manifest manifest() const;
   void rethrow() const;
 
   const Assembly& assembly_;
@@ -69,12 +57,8 @@ class CheckpointSaver {
   const std::function<void()> saving_;
   const std::unique_ptr<SavedState> state_;  // state of this rank
 
-  // This belongs to the save that was begun last.
-  SavePlace place_;
-  Progress progress_;
-  KernelChoices choices_;                  // choices of all ranks
-  std::unique_ptr<DurableFolder> folder_;  // folder, on the first rank
-  std::filesystem::path staging_;
+  // These belong to the save that was begun last.
+  StagedCheckpoint save_;
   bool begun_ = false;  // whether a save was begun and not finished
 
   std::mutex mutex_;
