@@ -17,6 +17,7 @@ struct Asked {
   std::int32_t microbatch;  // microbatch of a transfer between stages, otherwise -1
   std::int32_t step;        // step in the row
   std::int64_t distance;    // how far parts shift; 0: it is between two, or of another kind
+  bool between_two;         // whether one member sends what another receives
   friend bool operator==(const Asked&, const Asked&) = default;
 };
 
@@ -26,16 +27,12 @@ std::string to_text(const Asked& asked) {
   return detail::concat(name_of(asked.kind), " of ", asked.count, " ", name_of(asked.dtype), of, in);
 }
 
-bool is_pair(const Asked& asked) {
-  return (asked.kind == CommKind::send || asked.kind == CommKind::recv) && asked.distance == 0;
-}
-
 // Says whether two match: a send meets a receive, everything else its like.
 bool meet(const Asked& mine, const Asked& theirs) {
-  if (!is_pair(mine)) return mine == theirs;
+  if (!mine.between_two) return mine == theirs;
   Asked mirror = theirs;
   mirror.kind = theirs.kind == CommKind::send ? CommKind::recv : CommKind::send;
-  return is_pair(theirs) && mine == mirror;
+  return mine == mirror;
 }
 
 // Holds what a plan requests from its communicators: each one's exchanges in order.
@@ -48,8 +45,9 @@ void add_demands(const Plan& plan, const Call& call, std::int32_t of, Demands& d
   for (const PlannedStep& step : plan.steps(call)) {
     if (!step.exchange) continue;
     const PlannedExchange& e = *step.exchange;
-    demands.of[plan.queues[call.queue].name].push_back(
-        {e.kind, e.reduction, e.dtype, e.count, e.is_between_two() ? call.microbatch : -1, of, e.distance});
+    demands.of[plan.queues[call.queue].name].push_back({e.kind, e.reduction, e.dtype, e.count,
+                                                        e.is_between_two() ? call.microbatch : -1, of,
+                                                        e.distance, e.is_between_two()});
   }
 }
 
