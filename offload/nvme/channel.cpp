@@ -50,6 +50,11 @@ struct Channel::Slot {
     return own.get();
   }
   bool passes_through() const { return transfer.memory != target; }
+  // Copies what is to be written into memory of its own; the rest of a last block becomes zero.
+  void fill() const {
+    std::memcpy(transfer.memory, target, static_cast<std::size_t>(wanted));
+    std::memset(transfer.memory + wanted, 0, static_cast<std::size_t>(transfer.bytes - wanted));
+  }
   std::span<std::byte> bytes() const { return {transfer.memory, static_cast<std::size_t>(transfer.bytes)}; }
   // Returns the rest of the transfer.
   Transfer rest() const {
@@ -81,9 +86,7 @@ Channel::~Channel() {
 void Channel::move(bool write, std::span<const MovedPiece> pieces, Memory memory) {
   write_ = write;
   memory_ = memory;
-  pieces_ = pieces;
-  piece_ = 0;
-  moved_ = 0;
+  pieces_ = PieceCursor(pieces);
   if (lost_) std::rethrow_exception(failure_);
   failure_ = nullptr;
   for (;;) {
@@ -101,16 +104,12 @@ void Channel::move(bool write, std::span<const MovedPiece> pieces, Memory memory
 
 // Takes the next of the pieces; returns false if there is none, or its drive has enough to do.
 bool Channel::next_transfer(Slot& slot) {
-  while (piece_ < pieces_.size() && moved_ == pieces_[piece_].bytes) {
-    ++piece_;
-    moved_ = 0;
-  }
-  if (failure_ || piece_ == pieces_.size()) return false;
-  const MovedPiece& piece = pieces_[piece_];
-  const Stretch stretch = store_.stretch_at(piece.address + moved_);
+  const MovedPiece piece = pieces_.rest();
+  if (failure_ || piece.bytes == 0) return false;
+  const Stretch stretch = store_.stretch_at(piece.address);
   if (under_way_[stretch.file] == store_.settings().depth) return false;
-  std::int64_t wanted = std::min(stretch.bytes, piece.bytes - moved_);
-  std::byte* const target = piece.memory + moved_;
+  std::int64_t wanted = std::min(stretch.bytes, piece.bytes);
+  std::byte* const target = piece.memory;
   if (is_aligned(target) && wanted > block) wanted = wanted / block * block;
   const std::int64_t bytes = (wanted + block - 1) / block * block;
   slot.target = target;
@@ -124,12 +123,9 @@ bool Channel::next_transfer(Slot& slot) {
   const bool takes_target = bytes == wanted && is_aligned(target) && (write_ || memory_ == Memory::stays);
   slot.transfer.memory = takes_target ? target : slot.own_memory(bytes);
   if (slot.passes_through()) copied_ += wanted;
-  if (write_ && slot.passes_through()) {
-    std::memcpy(slot.transfer.memory, target, static_cast<std::size_t>(wanted));
-    std::memset(slot.transfer.memory + wanted, 0, static_cast<std::size_t>(bytes - wanted));
-  }
+  if (write_ && slot.passes_through()) slot.fill();
   if (write_) store_.note_checksums(stretch.file, stretch.offset, slot.bytes());
-  moved_ += wanted;
+  pieces_.pass(wanted);
   return true;
 }
 

@@ -26,6 +26,30 @@ struct MovedPiece {
   std::int64_t bytes = 0;
 };
 
+// Goes through pieces from the first to the last.
+class PieceCursor {
+ public:
+  PieceCursor() = default;
+  explicit PieceCursor(std::span<const MovedPiece> pieces) : pieces_(pieces) {}
+
+  // Returns what is left of the piece at hand; it has no bytes if none is left.
+  MovedPiece rest() {
+    while (piece_ < pieces_.size() && passed_ == pieces_[piece_].bytes) {
+      ++piece_;
+      passed_ = 0;
+    }
+    if (piece_ == pieces_.size()) return {};
+    const MovedPiece& piece = pieces_[piece_];
+    return {piece.address + passed_, piece.memory + passed_, piece.bytes - passed_};
+  }
+  void pass(std::int64_t bytes) { passed_ += bytes; }
+
+ private:
+  std::span<const MovedPiece> pieces_;
+  std::size_t piece_ = 0;
+  std::int64_t passed_ = 0;  // bytes of that piece
+};
+
 // Says whether memory that bytes are moved to is there until the channel is closed, whatever is thrown. Bytes
 // that are read into other memory pass through the channel's own: a transfer that is lost may still write.
 enum class Memory { stays, may_go };
@@ -53,7 +77,6 @@ class Channel {
   struct Slot;
 
   bool next_transfer(Slot& slot);
-  bool may_begin(std::size_t file) const;
   void feed();
   bool give(std::size_t slot);
   void settle(const Ended& ended);
@@ -74,9 +97,7 @@ class Channel {
   // These belong to the current move.
   bool write_ = false;
   Memory memory_ = Memory::stays;
-  std::span<const MovedPiece> pieces_;
-  std::size_t piece_ = 0;
-  std::int64_t moved_ = 0;  // bytes of that piece
+  PieceCursor pieces_;
   std::exception_ptr failure_;
   bool lost_ = false;  // whether a transfer of it is lost
 };
