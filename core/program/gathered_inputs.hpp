@@ -1,9 +1,9 @@
 // Has what ranks gather for products in fp8 alone travel in codes, as tensor parallelism gathers the input of
 // a product where ranks share out sequences between layers.
 //
-// What products round is rounded where it lies, decoded behind the gather, and rounded there again, which
-// changes no number: a code times its scale is a number of every type of values, and what is rounded once
-// stays as it is. So products know nothing of it, and bits are those of a gather of numbers.
+// An input is rounded to codes where it lies, decoded behind the gather, and rounded again by the product,
+// which changes no number: a code times its scale is a number of every type of values, and what is rounded
+// once stays as it is. So products know nothing of it, and bits are those of a gather of numbers.
 #pragma once
 
 #include "program/step_program.hpp"

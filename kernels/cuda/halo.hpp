@@ -13,8 +13,8 @@ struct HaloChunks {
   std::int64_t samples, count;  // count: chunks of a sample here
   std::int64_t rows, reach;     // positions of a chunk, and of what goes in front of one
   std::int64_t row_bytes;
-  // What goes in front of a chunk is of the one so many before it. A whole sequence has `parts`, which lie in
-  // another order with `chunks`.
+  // A chunk takes the positions in front of it from the chunk that is `distance` before it. A whole sequence
+  // has `parts`; with `chunks`, they lie in another order.
   std::int64_t distance = 0, parts = 0, chunks = 0;
   std::int64_t first = 0;  // the place of the first chunk here
 

@@ -112,7 +112,7 @@ void fold(const C* part, std::int64_t slices, Out* to, const Extents& e, Stream 
 // A position's scores must depend on its channels alone, so on no other extent.
 std::int64_t score_slices(const RouterShape& s) { return std::clamp<std::int64_t>(s.hidden / 512, 1, 8); }
 
-// As many blocks run as keep a GPU busy; each has the partial sums of one tile.
+// Returns so many that the blocks keep a GPU busy, each of which has the partial sums of one tile.
 std::int64_t gradient_slices(const RouterShape& s) {
   constexpr std::int64_t blocks = 1024, least = 256;
   const std::int64_t tiles = ceil_div(s.routes, grouped::tile) * ceil_div(s.hidden, grouped::tile);
