@@ -1,10 +1,14 @@
 // Describes where attention's operands are, and how its work is cut into blocks and shared out among threads.
+//
+// Every sum runs over blocks of fixed places in a fixed order, so that no bit depends on which thread
+// computes what, nor on which of backward's two schedules runs.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 
+#include "cpu/dispatch.hpp"
 #include "cpu/gemm.hpp"
 #include "cpu/scratch.hpp"
 #include "prun/op.hpp"
@@ -262,5 +266,23 @@ class Shares {
   BufferSizes sizes_;
   Index bytes_;
 };
+
+// Calls body(layout, chunk) for each chunk of queries that has keys of its own; q is the queries' operand.
+template <class Body>
+void for_chunks(const KernelArgs& args, int q, int documents, const Body& body) {
+  const Tensor* o = args.operands;
+  const Index chunks = chunks_of(o[q].dim[1], o[q + 1].dim[1], args.attrs);
+  for (Index chunk = 0; chunk < chunks; ++chunk) {
+    Layout l = with_documents(across_layout_of(args, q, chunk), o[documents]);
+    if (l.documents) l.documents += chunk * l.seq;
+    body(l, chunk);
+  }
+}
+
+// The operands `values` have one type, and `lse` that of its statistics.
+inline bool types_fit(const OpShape& shape, std::initializer_list<int> values, int lse) {
+  return same_type(shape, values) &&
+         shape.operand[lse].dtype == OpShape::statistics(shape.operand[*values.begin()].dtype);
+}
 
 }  // namespace prun::cpu::PRUN_ISA::attention_blocks

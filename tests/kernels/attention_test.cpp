@@ -1,7 +1,7 @@
 // attention and its gradient against the textbook formulas in double, for every type and instruction set.
 #include "tests/support/kernel_call.hpp"
 
-PRUN_TEST_KERNELS(attention_kernels, attention_test)
+PRUN_TEST_KERNELS(all_kernels, attention_test)
 
 namespace prun::test::attention_test {
 namespace {
