@@ -138,7 +138,7 @@ function(prun_add_cpu_kernels libraries)
     set(optimize -O1)
   endif()
   # Updates and codes are fixed sequences of operations: see kernels/update_rule.hpp and kernels/number_codes.hpp.
-  set_source_files_properties(${folder}/optimizer.cpp ${folder}/coded.cpp ${folder}/summands.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+  set_source_files_properties(${folder}/optimizer.cpp ${folder}/gradient_norm.cpp ${folder}/coded.cpp ${folder}/summands.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
   set(names "")
   foreach(isa ${isas})
     set(name prun_cpu_kernels_${isa})

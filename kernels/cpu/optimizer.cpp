@@ -1,108 +1,21 @@
-// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory, and the ops
-// that decide about them: sum_squares, clip_factor, and count_non_finite, which runs where that was against
-// the update.
+// Implements the updates adamw, sgd, momentum and average_weights, each in one pass over memory.
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <span>
 #include <vector>
 
 #include "cpu/dispatch.hpp"
 #include "cpu/lanes.hpp"
-#include "cpu/philox.hpp"
+#include "cpu/optimizer_operands.hpp"
+#include "cpu/stochastic_draws.hpp"
 #include "cpu/values.hpp"
 #include "eight_bits.hpp"
-#include "philox_rounds.hpp"
-#include "square_sum.hpp"
 #include "update_rule.hpp"
 #include "update_types.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
-
-constexpr std::int64_t count_grain = 4096;
-
-double scalar(const Tensor& x) { return *x.as<const double>(); }
-
-template <class T>
-void add_row(const T* __restrict values, double* __restrict columns) {
-  for (std::int64_t i = 0; i < square_sum::row_elements; i += square_sum::columns) {
-#pragma omp simd
-    for (std::int64_t c = 0; c < square_sum::columns; ++c) {
-      const double value = load(values[i + c]);
-      columns[c] += value * value;
-    }
-  }
-}
-
-double fold(double* values, std::int64_t count) {
-  for (std::int64_t half = count / 2; half > 0; half /= 2)
-    for (std::int64_t i = 0; i < half; ++i) values[i] += values[i + half];
-  return values[0];
-}
-
-template <class T>
-double sum_of_part(const T* values, std::int64_t elements) {
-  using namespace square_sum;
-  double column[columns] = {};
-  std::int64_t i = 0;
-  for (; i + row_elements <= elements; i += row_elements) add_row(values + i, column);
-  if (i < elements) {
-    std::array<T, row_elements> padded{};
-    std::copy_n(values + i, elements - i, padded.begin());
-    add_row(padded.data(), column);
-  }
-  double lane[lanes];
-  for (int l = 0; l < lanes; ++l) lane[l] = fold(column + l * together, together);
-  return fold(lane, lanes);
-}
-
-template <class T>
-void sum_squares(const KernelArgs& args, const KernelContext& context) {
-  const Tensor& x = args.operands[0];
-  const std::int64_t elements = x.elements(), parts = square_sum::parts_of(elements);
-  const std::int64_t each = square_sum::part_elements(elements);
-  double* part = static_cast<double*>(args.workspace);
-  parallel_ranges(*context.workers, parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t p = begin; p < end; ++p)
-      part[p] = sum_of_part(x.as<const T>() + p * each, std::min(each, elements - p * each));
-  });
-  double lane[square_sum::lanes] = {};
-  for (std::int64_t p = 0; p < parts; ++p) lane[p % square_sum::lanes] += part[p];
-  *args.operands[1].as<double>() += fold(lane, square_sum::lanes);
-}
-
-std::int64_t sum_squares_workspace(const OpShape& s, std::int32_t) {
-  return square_sum::parts_of(s.operand[0].elements()) * size_of(DType::f64);
-}
-
-void clip_factor(const KernelArgs& args, const KernelContext&) {
-  const Tensor& of_loss = args.operands[6];
-  const double scale = of_loss.data ? scalar(of_loss) : 1, limit = args.attrs[0].f;
-  const double norm = std::sqrt(scalar(args.operands[0])) / scale;
-  const bool finite = std::isfinite(norm) && std::isfinite(scalar(args.operands[1]));
-  *args.operands[3].as<double>() = norm;
-  *args.operands[4].as<double>() = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
-  *args.operands[5].as<double>() = finite && scalar(args.operands[2]) == 0 ? 1.0 : 0.0;
-}
-
-template <class T>
-void count_non_finite(const KernelArgs& args, const KernelContext& context) {
-  if (scalar(args.operands[1]) != 0) return;
-  const Tensor& x = args.operands[0];
-  const std::int64_t first = args.attrs[2].i - x.start[0], elements = args.attrs[3].i;
-  const std::int64_t from = elements > 0 ? std::max<std::int64_t>(first, 0) : 0;
-  const std::int64_t to = elements > 0 ? std::min(first + elements, x.elements()) : x.elements();
-  if (from >= to) return;
-  std::atomic<std::int64_t> found{0};
-  parallel_ranges(*context.workers, to - from, count_grain, [&](std::int64_t begin, std::int64_t end) {
-    const T* values = x.as<const T>() + from;
-    found += std::count_if(values + begin, values + end, [](T value) { return !std::isfinite(load(value)); });
-  });
-  args.operands[2].as<double>()[args.attrs[0].i + args.layer * args.attrs[1].i] +=
-      static_cast<double>(found.load());
-}
 
 // ---------------------------------------------------------------- what is updated, and how it is stored
 
@@ -146,55 +59,6 @@ void keep_state(C value, std::uint32_t chance, State& state) {
   else
     state = static_cast<State>(value);
 }
-
-// Draws the words of neighbouring elements: at most block_lanes of them.
-class Draws {
- public:
-  Draws(double seed, std::uint64_t stream) : seed_(static_cast<std::uint64_t>(seed)), stream_(stream) {}
-
-  void draw(std::uint64_t first, std::int64_t n, std::uint32_t* words) const {
-    constexpr std::int64_t half = 4 * philox_lanes;  // counts words of one state
-    alignas(64) std::uint32_t drawn[block_lanes + 2 * half];
-    const auto skipped = static_cast<std::int64_t>(first % 4);
-    std::uint64_t block = first / 4;
-    for (std::int64_t c = 0; c < skipped + n; c += 2 * half, block += 2 * philox_lanes) {
-      PhiloxState x = counters(block), y = counters(block + philox_lanes);
-      philox<rounds_of_steps>(x, y,
-                              {static_cast<std::uint32_t>(seed_), static_cast<std::uint32_t>(seed_ >> 32)});
-      x.store(drawn + c);
-      y.store(drawn + c + half);
-    }
-    std::copy_n(drawn + skipped, n, words);
-  }
-
- private:
-  PhiloxState counters(std::uint64_t first) const {
-    Words block = Words{} + first;
-    for (int l = 0; l < philox_lanes; ++l) block[l] += static_cast<std::uint64_t>(l);
-    return {block, block >> 32, Words{} + stream_, Words{} + (stream_ >> 32)};
-  }
-
-  std::uint64_t seed_, stream_;
-};
-
-// Draws the words of elements [i, i + n) of a tensor.
-void draw_elements(const Draws& draws, const TensorElements& elements, std::int64_t i, std::int64_t n,
-                   std::uint32_t* words) {
-  for (std::int64_t done = 0; done < n;) {
-    const std::int64_t left = elements.run - (elements.skipped + i + done) % elements.run;
-    const std::int64_t together = std::min(n - done, left);
-    draws.draw(static_cast<std::uint64_t>(elements.number(i + done)), together, words + done);
-    done += together;
-  }
-}
-
-// Is the key of an update that rounds by chance.
-struct ChanceKey {
-  double seed = 0, step = 0;
-
-  ChanceKey(const Tensor& seed_operand, const Tensor& step_operand)
-      : seed(scalar(seed_operand)), step(scalar(step_operand)) {}
-};
 
 // Calls body(words, arrays + i...) for every block_lanes elements that belong to a tensor, the last ones
 // padded.
@@ -478,27 +342,6 @@ void average_weights(const KernelArgs& args, const KernelContext& context) {
   });
 }
 
-bool all_double(const OpShape& s, int from, int to) {
-  for (int i = from; i < to; ++i)
-    if (!s.operand[i].present || s.operand[i].dtype != DType::f64) return false;
-  return true;
-}
-
-Kernel select_sum_squares(const OpShape& s) {
-  if (!all_double(s, 1, 2)) return nullptr;
-  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return sum_squares<T>; });
-}
-
-Kernel select_clip_factor(const OpShape& s) {
-  const bool scale = !s.operand[6].present || all_double(s, 6, 7);
-  return all_double(s, 0, 6) && scale ? clip_factor : nullptr;
-}
-
-Kernel select_count_non_finite(const OpShape& s) {
-  if (!all_double(s, 1, 3)) return nullptr;
-  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return count_non_finite<T>; });
-}
-
 Kernel select_adamw_in_8_bits(const OpShape& s) {
   if (!in_eight_bits(s, 3, 10) || !in_eight_bits(s, 4, 11) || !all_double(s, 5, 10)) return nullptr;
   return choose_update(s, DType::f32, []<class Types>() -> Kernel { return adamw_in_8_bits<Types>; });
@@ -543,11 +386,7 @@ Kernel select_average_weights(const OpShape& s) {
 
 std::vector<KernelDef> optimizer_kernels();
 std::vector<KernelDef> optimizer_kernels() {
-  return {{"sum_squares", select_sum_squares, sum_squares_workspace},
-          {"summand_squares", select_sum_squares, sum_squares_workspace},
-          {"clip_factor", select_clip_factor},
-          {"count_non_finite", select_count_non_finite},
-          {"adamw", select_adamw},
+  return {{"adamw", select_adamw},
           {"sgd", select_sgd},
           {"momentum", select_momentum},
           {"average_weights", select_average_weights}};

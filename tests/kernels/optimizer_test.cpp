@@ -8,7 +8,7 @@
 
 #include "tests/support/kernel_harness.hpp"
 
-PRUN_TEST_KERNELS(optimizer_kernels, optimizer_test)
+PRUN_TEST_KERNELS(all_kernels, optimizer_test)
 
 namespace prun::test::optimizer_test {
 namespace {

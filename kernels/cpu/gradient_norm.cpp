@@ -1,0 +1,123 @@
+// Implements the ops that decide about an update: sum_squares, clip_factor, and count_non_finite, which runs
+// where that was against the update.
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <vector>
+
+#include "cpu/dispatch.hpp"
+#include "cpu/optimizer_operands.hpp"
+#include "cpu/values.hpp"
+#include "square_sum.hpp"
+
+namespace prun::cpu::PRUN_ISA {
+namespace {
+
+constexpr std::int64_t count_grain = 4096;
+
+template <class T>
+void add_row(const T* __restrict values, double* __restrict columns) {
+  for (std::int64_t i = 0; i < square_sum::row_elements; i += square_sum::columns) {
+#pragma omp simd
+    for (std::int64_t c = 0; c < square_sum::columns; ++c) {
+      const double value = load(values[i + c]);
+      columns[c] += value * value;
+    }
+  }
+}
+
+double fold(double* values, std::int64_t count) {
+  for (std::int64_t half = count / 2; half > 0; half /= 2)
+    for (std::int64_t i = 0; i < half; ++i) values[i] += values[i + half];
+  return values[0];
+}
+
+template <class T>
+double sum_of_part(const T* values, std::int64_t elements) {
+  using namespace square_sum;
+  double column[columns] = {};
+  std::int64_t i = 0;
+  for (; i + row_elements <= elements; i += row_elements) add_row(values + i, column);
+  if (i < elements) {
+    std::array<T, row_elements> padded{};
+    std::copy_n(values + i, elements - i, padded.begin());
+    add_row(padded.data(), column);
+  }
+  double lane[lanes];
+  for (int l = 0; l < lanes; ++l) lane[l] = fold(column + l * together, together);
+  return fold(lane, lanes);
+}
+
+template <class T>
+void sum_squares(const KernelArgs& args, const KernelContext& context) {
+  const Tensor& x = args.operands[0];
+  const std::int64_t elements = x.elements(), parts = square_sum::parts_of(elements);
+  const std::int64_t each = square_sum::part_elements(elements);
+  double* part = static_cast<double*>(args.workspace);
+  parallel_ranges(*context.workers, parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t p = begin; p < end; ++p)
+      part[p] = sum_of_part(x.as<const T>() + p * each, std::min(each, elements - p * each));
+  });
+  double lane[square_sum::lanes] = {};
+  for (std::int64_t p = 0; p < parts; ++p) lane[p % square_sum::lanes] += part[p];
+  *args.operands[1].as<double>() += fold(lane, square_sum::lanes);
+}
+
+std::int64_t sum_squares_workspace(const OpShape& s, std::int32_t) {
+  return square_sum::parts_of(s.operand[0].elements()) * size_of(DType::f64);
+}
+
+void clip_factor(const KernelArgs& args, const KernelContext&) {
+  const Tensor& of_loss = args.operands[6];
+  const double scale = of_loss.data ? scalar(of_loss) : 1, limit = args.attrs[0].f;
+  const double norm = std::sqrt(scalar(args.operands[0])) / scale;
+  const bool finite = std::isfinite(norm) && std::isfinite(scalar(args.operands[1]));
+  *args.operands[3].as<double>() = norm;
+  *args.operands[4].as<double>() = (limit > 0 && norm > limit ? limit / norm : 1.0) / scale;
+  *args.operands[5].as<double>() = finite && scalar(args.operands[2]) == 0 ? 1.0 : 0.0;
+}
+
+template <class T>
+void count_non_finite(const KernelArgs& args, const KernelContext& context) {
+  if (scalar(args.operands[1]) != 0) return;
+  const Tensor& x = args.operands[0];
+  const std::int64_t first = args.attrs[2].i - x.start[0], elements = args.attrs[3].i;
+  const std::int64_t from = elements > 0 ? std::max<std::int64_t>(first, 0) : 0;
+  const std::int64_t to = elements > 0 ? std::min(first + elements, x.elements()) : x.elements();
+  if (from >= to) return;
+  std::atomic<std::int64_t> found{0};
+  parallel_ranges(*context.workers, to - from, count_grain, [&](std::int64_t begin, std::int64_t end) {
+    const T* values = x.as<const T>() + from;
+    found += std::count_if(values + begin, values + end, [](T value) { return !std::isfinite(load(value)); });
+  });
+  args.operands[2].as<double>()[args.attrs[0].i + args.layer * args.attrs[1].i] +=
+      static_cast<double>(found.load());
+}
+
+Kernel select_sum_squares(const OpShape& s) {
+  if (!all_double(s, 1, 2)) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return sum_squares<T>; });
+}
+
+Kernel select_clip_factor(const OpShape& s) {
+  const bool scale = !s.operand[6].present || all_double(s, 6, 7);
+  return all_double(s, 0, 6) && scale ? clip_factor : nullptr;
+}
+
+Kernel select_count_non_finite(const OpShape& s) {
+  if (!all_double(s, 1, 3)) return nullptr;
+  return choose_value(s.operand[0].dtype, []<class T>() -> Kernel { return count_non_finite<T>; });
+}
+
+}  // namespace
+
+std::vector<KernelDef> gradient_norm_kernels();
+std::vector<KernelDef> gradient_norm_kernels() {
+  return {{"sum_squares", select_sum_squares, sum_squares_workspace},
+          {"summand_squares", select_sum_squares, sum_squares_workspace},
+          {"clip_factor", select_clip_factor},
+          {"count_non_finite", select_count_non_finite}};
+}
+
+}  // namespace prun::cpu::PRUN_ISA
