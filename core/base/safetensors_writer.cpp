@@ -42,6 +42,7 @@ std::vector<SafetensorsSpec> checked_order(std::vector<SafetensorsSpec> specs) {
 
 std::vector<std::uint64_t> sizes_of(const std::vector<SafetensorsSpec>& specs) {
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(specs.size());
   for (const SafetensorsSpec& spec : specs) sizes.push_back(bytes_of_spec(spec));
   return sizes;
 }
