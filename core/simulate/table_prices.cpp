@@ -18,6 +18,14 @@ std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
   return attrs;
 }
 
+// Says whose rates a table has where it has nothing of the device itself.
+std::string of_other_devices(const CostTable& table, std::string_view device) {
+  if (table.rates.empty() || table.has_kernels_of(device)) return {};
+  std::vector<std::string> names;
+  for (const DeviceRates& rates : table.rates) names.push_back(rates.device);
+  return ", but rates of " + join(names, ", ") + ": a recipe can be planned for these (docs/tune.md)";
+}
+
 }  // namespace
 
 double TablePrices::kernel(const Program& program, const PlannedStep& step) {
@@ -39,7 +47,8 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
               middles_.seconds({name, type, device}, *op.def, of, op.cost(of)))
         return *seconds;
       throw_error(ErrorCode::not_found, "the cost table has nothing on op '", name, "' in ", name_of(type),
-                  " on '", device, "'; prun bench kernels RECIPE measures it");
+                  " on '", device, "'", of_other_devices(table_, device),
+                  "; prun bench kernels RECIPE measures it");
     }
     ++fitted_;
     return fit->second.seconds(op.cost(of));

@@ -237,6 +237,19 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
         "the cost table has nothing on op 'linear' in fp32 on 'cpu: 2 threads, avx512'; prun bench kernels "
         "RECIPE measures it");
   }
+  DeviceRates elsewhere;
+  elsewhere.device = "NVIDIA H200";
+  table.rates = {elsewhere};
+  try {
+    price();
+    FAIL() << "a price of another device";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string_view(error.what())
+                  .find(", but rates of NVIDIA H200: a recipe can be planned for these (docs/tune.md);"),
+              std::string_view::npos)
+        << error.what();
+  }
+  table.rates.clear();
   const OpShape shape = priced.shape("linear");
   table.kernels[{"linear", DType::f32, device}] = {1e-6, 1e-9, 0};
   OpCost cost;
