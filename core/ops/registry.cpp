@@ -76,7 +76,7 @@ void OpRegistry::add(const OpDef& def, const std::string& origin) {
   if (def.across) across_.insert(def.across);
 }
 
-const OpDef& OpRegistry::find(std::string_view kind) const {
+const OpDef& OpRegistry::find(std::string_view kind) const& {
   const auto found = ops_.find(kind);
   if (found == ops_.end())
     throw_error(ErrorCode::not_found, "there is no op '", kind, "'", did_you_mean(kind, kinds()));

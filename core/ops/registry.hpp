@@ -22,7 +22,9 @@ class OpRegistry {
 
   // Adds an op; `origin` names the plugin in messages. A kind that exists already is refused.
   void add(const OpDef& def, const std::string& origin);
-  const OpDef& find(std::string_view kind) const;
+  // The op ends with its registry, so a registry that is a temporary is not asked.
+  const OpDef& find(std::string_view kind) const&;
+  const OpDef& find(std::string_view kind) const&& = delete;
   bool contains(std::string_view kind) const { return ops_.find(kind) != ops_.end(); }
   std::vector<std::string> kinds() const;
   // Says whether ops of that kind replace others if ranks share out sequences (OpDef::across).
