@@ -1,11 +1,10 @@
 #include "nvme/channel.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
-#include <mutex>
 #include <utility>
 
 #include "nvme/store.hpp"
@@ -39,6 +38,7 @@ struct Channel::Slot {
   Clock::time_point begun, not_before;
   std::unique_ptr<std::byte, Free> own;
   std::int64_t own_bytes = 0;
+  Slot* kept = nullptr;  // the one that was kept before it
 
   std::byte* own_memory(std::int64_t bytes) {
     if (own_bytes < bytes) {
@@ -73,14 +73,15 @@ Channel::Channel(Store& store, std::unique_ptr<Ring> ring) : store_(store), ring
 }
 
 // A closed ring leaves its transfers under way to the system: memory that a lost transfer may write is used
-// for nothing else as long as the process lives.
+// for nothing else as long as the process lives, so nobody frees it.
 Channel::~Channel() {
   ring_.reset();
-  static std::mutex mutex;
-  static auto& kept = *new std::vector<std::unique_ptr<Slot>>;
   if (!lost_) return;
-  const std::scoped_lock lock(mutex);
-  std::move(slots_.begin(), slots_.end(), std::back_inserter(kept));
+  static std::atomic<Slot*> kept;
+  for (std::unique_ptr<Slot>& slot : slots_) {
+    Slot* const one = slot.release();
+    one->kept = kept.exchange(one);
+  }
 }
 
 void Channel::move(bool write, std::span<const MovedPiece> pieces, Memory memory) {

@@ -9,6 +9,7 @@
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "support/sanitized.hpp"
 #include "support/temp_folder.hpp"
 #include "train/assemble/process_memory.hpp"
