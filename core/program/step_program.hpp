@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -335,6 +336,7 @@ class Program {
   AxisId axis_of(Id op) const { return static_cast<AxisId>(attr(op, "axis")); }
 
   // --- reading ---
+  // References stay valid while values, ops and segments are added; a replaced op changes in its place.
   const Value& value(Id id) const;
   Value& value(Id id);
   const Op& op(Id id) const;
@@ -405,9 +407,10 @@ class Program {
   Delays delays_;
   Numbered<Bucket> buckets_;
   std::vector<CarriedValue> carried_;
-  std::vector<Value> values_;
-  std::vector<Op> ops_;
-  std::vector<SegmentData> segments_;
+  // References to these stay valid as others are added.
+  std::deque<Value> values_;
+  std::deque<Op> ops_;
+  std::deque<SegmentData> segments_;
 };
 
 // Returns an axis as an op's attribute: a number.

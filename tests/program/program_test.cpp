@@ -51,6 +51,23 @@ TEST(Program, NamesWhatDoesNotFit) {
             std::string::npos);
 }
 
+// Passes add ops while they look at one, so nothing moves as the program grows.
+TEST(Program, ReferencesStayValidWhileOthersAreAdded) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment s = ref.segment("first");
+  const Id x = s.vector("x", {{"hidden", 6}}, ones());
+  s.op("gelu", {x});
+  const Op* const op = &program->op(0);
+  const Value* const value = &program->value(x);
+  const SegmentData* const segment = &program->segment(0);
+  for (int i = 0; i < 1000; ++i) ref.segment("s" + std::to_string(i)).vector("x", {{"hidden", 6}}, ones());
+  for (int i = 0; i < 1000; ++i) s.op("gelu", {x});
+  EXPECT_EQ(&program->op(0), op);
+  EXPECT_EQ(&program->value(x), value);
+  EXPECT_EQ(&program->segment(0), segment);
+}
+
 // Segments a, b twice and c, in a chain; `write` has the last say.
 std::string carried_refusal(
     const std::function<void(const Segment&, const Segment&, const Segment&)>& write) {
