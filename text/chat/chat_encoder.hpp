@@ -42,7 +42,7 @@ struct EncodedChat {
   std::vector<Speaker> roles;  // likewise, of what is learned
 };
 
-// Is for one thread.
+// One thread uses it at a time.
 class ChatEncoder {
  public:
   // Borrows the format.

@@ -29,13 +29,13 @@ class Destinations {
   std::span<const Places> of(std::span<const CommOp> ops) const;
 
  private:
-  // Is the memory of one attach(), by member; there is none for this member.
+  // Holds the memory of one attach(), by member; there is none for this member.
   struct Memory {
     std::byte* base = nullptr;
     std::int64_t bytes = 0;
     std::vector<std::unique_ptr<SharedRange>> others;
   };
-  // Is where a result lies: so many bytes behind the begin of the memory of that number, or nowhere.
+  // Says where a result lies: so many bytes behind the begin of the memory of that number, or nowhere.
   struct Place {
     std::uint64_t operation = 0;  // tells operations apart
     std::int64_t memory = -1, offset = 0;

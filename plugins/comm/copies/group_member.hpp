@@ -1,4 +1,4 @@
-// Is one member of a group: its memory, its lanes, and how it gives up.
+// Acts for one member of a group: its memory, its lanes, and how it gives up.
 #pragma once
 
 #include <atomic>

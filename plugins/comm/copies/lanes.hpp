@@ -1,5 +1,5 @@
-// Are the two lanes of a member: the queue's stream, which takes what arrives, and a stream of its own, which
-// pushes. schedule.hpp says what they do.
+// Runs the two lanes of a member: the queue's stream, which takes what arrives, and a stream of its own,
+// which pushes. schedule.hpp says what they do.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@
 
 namespace prun::copies {
 
-// Is what a member reaches: everybody's buffer, and the words of all as the GPU sees them.
+// Holds what a member reaches: everybody's buffer, and the words of all as the GPU sees them.
 struct Reach {
   std::array<std::byte*, most_members> buffer{};
   Words* words = nullptr;       // for the host

@@ -35,7 +35,7 @@ class Layout {
   std::int64_t slot_bytes_;
 };
 
-// Is a range of elements.
+// Describes a range of elements.
 struct Range {
   std::int64_t first = 0, count = 0;
 };

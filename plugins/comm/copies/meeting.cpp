@@ -61,7 +61,7 @@ Buffer::Buffer(std::int64_t bytes) {
 }
 Buffer::~Buffer() { cudaFree(memory_); }
 
-// Is what a member tells the others.
+// Holds what a member tells the others.
 struct Meeting::Card {
   char problem[256] = {}, host[64] = {}, bus[32] = {}, page[512] = {}, wires[96] = {};
   std::uint64_t process = 0;

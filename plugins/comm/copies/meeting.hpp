@@ -11,7 +11,7 @@
 
 namespace prun::copies {
 
-// Is a buffer of this GPU's memory that other processes can open.
+// Owns a buffer of this GPU's memory that other processes can open.
 class Buffer {
  public:
   explicit Buffer(std::int64_t bytes);

@@ -1,4 +1,4 @@
-// Is a page of the host's memory that the members of a group share: it holds the numbers that GPUs write and
+// Shares a page of the host's memory among the members of a group: it holds numbers that GPUs write and
 // wait for. As it is the host's, a thread can release all that waits, whatever the GPUs do.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace prun::copies {
 using Word = std::atomic<std::uint64_t>;
 static_assert(sizeof(Word) == 8 && Word::is_always_lock_free);
 
-// Is more than any number of a message: what waits for one passes.
+// This is more than any number of a message: what waits for one passes.
 inline constexpr std::uint64_t released = std::uint64_t{1} << 62;
 
 // What a member of its own sees of the others.

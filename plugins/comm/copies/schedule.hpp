@@ -26,7 +26,7 @@
 
 namespace prun::copies {
 
-// Are what members hold of one range of elements, in the order of the members, and where the sum goes.
+// Holds what members have of one range of elements, in the order of the members, and where the sum goes.
 struct Summands {
   std::array<const std::byte*, most_members> from{};
   std::int32_t members = 0;
@@ -36,7 +36,7 @@ struct Summands {
   Reduction reduction = Reduction::sum;
 };
 
-// Is where the members have the results of one operation, as this member reaches them: then messages go
+// Says where the members have the results of one operation, as this member reaches them: messages go
 // there. Members agree on where they go; null pointers stand for messages that go to slots.
 using Places = std::array<std::byte*, most_members>;
 

@@ -1,4 +1,4 @@
-// Is a range of a GPU's memory, backed by hand, that another member's GPU reaches.
+// Opens a range of a GPU's memory, backed by hand, that another member has.
 #pragma once
 
 #include "driver.hpp"
@@ -6,7 +6,7 @@
 
 namespace prun::copies {
 
-// Is memory as it was allocated, and a file that stands for it.
+// Describes memory as it was allocated, with a file that stands for it.
 struct Allocation {
   std::byte* begin = nullptr;
   std::size_t bytes = 0;

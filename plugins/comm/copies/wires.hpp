@@ -1,4 +1,4 @@
-// Are sockets between the members of a group, for what they tell each other once memory is there.
+// Connects the members of a group by sockets, for what they tell each other once memory is there.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace prun::copies {
 
-// Is an open file.
+// Owns an open file.
 class File {
  public:
   File() = default;

@@ -25,7 +25,7 @@ class Llama final : public Model {
   explicit Llama(const Options& options);
   void build(const ModelContext& context, ProgramRef program) override;
 
-  // Is in read_config.cpp.
+  // read_config.cpp defines it.
   static void read_config(const Options& config, ConfigWriter& options);
   // These are in hugging_face.cpp.
   void write_config(const ModelContext& context, ConfigWriter& config) const override;
