@@ -10,7 +10,7 @@ namespace {
 
 using cuda::check;
 
-// As the device sets it: streams that wait for each other need channels of their own.
+// Sets what the device sets: streams that wait for each other need channels of their own.
 int take_gpu(int rank) {
   setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

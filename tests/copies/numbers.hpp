@@ -28,7 +28,7 @@ inline void set(Bytes& bytes, DType type, std::int64_t i, double x) {
   }
 }
 
-// What a rank holds: thirds are no numbers of any type, so sums are rounded, and their order shows.
+// Returns what a rank holds: thirds are no numbers of any type, so sums are rounded, and their order shows.
 inline double number_of(std::int32_t rank, std::int64_t i, DType type) {
   const auto whole = static_cast<double>((rank * 37 + i * 11 + i / 13) % 101);
   Bytes one(8);

@@ -1,4 +1,4 @@
-// What the comm plugin `copies` makes of operations, on members whose steps are taken in any order.
+// Tests what the comm plugin `copies` makes of operations, on members whose steps are taken in any order.
 #include "schedule.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ std::int32_t number_of(std::int32_t rank, std::int64_t i) {
   return static_cast<std::int32_t>((rank * 1009 + i * 31 + i / 7) % 1000);
 }
 
-// As the pretended lanes add up: the order of the members counts.
+// Adds up as the pretended lanes do: the order of the members counts.
 std::int32_t folded(std::int32_t size, std::int64_t i) {
   std::int32_t sum = 0;
   for (std::int32_t rank = 0; rank < size; ++rank) sum = sum * 3 + number_of(rank, i);

@@ -1,4 +1,4 @@
-// What members of the comm plugin `copies` tell each other, and the page that they share.
+// Tests what members of the comm plugin `copies` tell each other, and the page that they share.
 #include "wires.hpp"
 
 #include <gtest/gtest.h>

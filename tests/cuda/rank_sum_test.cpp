@@ -16,7 +16,7 @@ C combined(C a, C b, bool sums) {
   return sums ? a + b : a > b || a != a ? a : b;
 }
 
-// As the kernel adds up: in the order of the ranks, rounded at the end.
+// Adds up as the kernel does: in the order of the ranks, rounded at the end.
 template <class T>
 Value expected(const std::vector<Value>& parts, bool sums) {
   using C = cuda::Compute<T>;

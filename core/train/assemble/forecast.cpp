@@ -198,26 +198,30 @@ double on_drives(const Assembly& assembly) {
   return bytes;
 }
 
-// Returns what a host's ranks read from drives for a save, in seconds.
-double seconds_to_read_drives(const Assembly& assembly) {
-  return on_drives(assembly) * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly);
-}
+// States what a save reads from drives: of one rank's state, and the seconds that a host's ranks take for it.
+struct DriveReads {
+  double bytes = 0, seconds = 0;
+
+  explicit DriveReads(const Assembly& assembly)
+      : bytes(on_drives(assembly)),
+        seconds(bytes * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly)) {}
+};
 
 // Returns how much later steps end because a save uses the drives that they need for `wanted` seconds: while
 // both want more than a drive gives, each gets half of it.
-double delay_by_drives(const Assembly& assembly, const Simulation& step, double write_seconds,
-                       double wanted) {
+double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveReads& reads,
+                       double write_seconds, double wanted) {
   const double share =
-      on_drives(assembly) > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
+      reads.bytes > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
   if (share <= 0) return 0;
   const double lasts = std::max(write_seconds, 2 * wanted);
   return std::max(0.0, lasts - (lasts - wanted) / share);
 }
 
 // Returns how long a save that copies everything first stops training.
-double seconds_to_copy(const Assembly& assembly) {
+double seconds_to_copy(const Assembly& assembly, const DriveReads& reads) {
   const double all = static_cast<double>(assembly.process_need().saved_bytes);
-  return std::max(0.0, all - on_drives(assembly)) / copied_per_second + seconds_to_read_drives(assembly);
+  return std::max(0.0, all - reads.bytes) / copied_per_second + reads.seconds;
 }
 
 std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
@@ -229,15 +233,16 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   SaveForecast save;
   save.seconds = static_cast<double>(need.saved_bytes) / rate;
   const bool copies = save_memory(assembly.recipe()).all;
+  const DriveReads reads(assembly);
   save.still = copies
-                   ? seconds_to_copy(assembly)
+                   ? seconds_to_copy(assembly, reads)
                    : std::max(static_cast<double>(need.saved_bytes - need.save_bytes) / rate,
                               static_cast<double>(need.saved_bytes) / read_by_all(assembly, assembly.plan()));
   if (copies) save.delay = save.still;
   if (!table || !so_far.prediction) return save;
   const Simulation& without = so_far.prediction->simulation;
   if (copies) {
-    const double by_drives = delay_by_drives(assembly, without, save.seconds, save.seconds);
+    const double by_drives = delay_by_drives(assembly, without, reads, save.seconds, save.seconds);
     save.of_drives = by_drives > 0;
     *save.delay += by_drives;
     return save;
@@ -249,7 +254,7 @@ std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& 
   options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
   save.simulation = predict_by(assembly, plugins, *table, options).simulation;
   const double by_drives =
-      delay_by_drives(assembly, without, save.seconds, save.seconds + seconds_to_read_drives(assembly));
+      delay_by_drives(assembly, without, reads, save.seconds, save.seconds + reads.seconds);
   save.delay = std::max(by_drives, save.simulation->all_seconds - without.all_seconds);
   save.of_drives = by_drives > 0 && *save.delay == by_drives;
   return save;

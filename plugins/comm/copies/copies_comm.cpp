@@ -71,9 +71,7 @@ class CopiesComm final : public Comm {
     if (size > most_members)
       throw_error(ErrorCode::unsupported, "comm copies: a group of ", size, " ranks; it takes ", most_members,
                   " of one host at most: use comm nccl");
-    if ((op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter) && !can_fold(op.dtype))
-      throw_error(ErrorCode::unsupported, "comm copies: there is no ", name_of(op.kind), " of ",
-                  name_of(op.dtype));
+    check_can_fold(op, "");
     return {traffic_of(op, settings_.layout(rank, size)).sent, 0};
   }
 

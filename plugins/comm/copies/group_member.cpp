@@ -94,10 +94,7 @@ void GroupMember::start(std::span<const CommOp> ops, cudaStream_t stream) {
 }
 
 void GroupMember::connect(std::span<const CommOp> ops, cudaStream_t stream) {
-  for (const CommOp& op : ops)
-    if ((op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter) && !can_fold(op.dtype))
-      throw_error(ErrorCode::unsupported, "comm copies: group '", name_, "': there is no ", name_of(op.kind),
-                  " of ", name_of(op.dtype));
+  for (const CommOp& op : ops) check_can_fold(op, "group '" + name_ + "': ");
   for (std::size_t i = 0; i < ops.size(); ++i) {
     run(ops.subspan(i, 1), {}, stream);
     for (int round = 0;; ++round) {
@@ -119,9 +116,9 @@ void GroupMember::abort() {
   releaser_ = std::thread([this] { release_all(); });
 }
 
-// What is released goes on with memory that nobody filled, and sends it: so the others must know that this
-// member has given up before it is. One that is dead, or busy for long, is not waited for. Numbers that the
-// others still write are smaller, and must not be the last.
+// A lane that is released goes on with memory that nobody filled, and sends it: so the others must know that
+// this member has given up before it is. One that is dead, or busy for long, is not waited for. Numbers that
+// the others still write are smaller, and must not be the last.
 void GroupMember::release_all() {
   const auto end = Clock::now() + 2s;
   while (!all_know() && !ends_.load() && Clock::now() < end) std::this_thread::sleep_for(200us);

@@ -43,7 +43,7 @@ class Meeting {
   void abandon();
 
  private:
-  // What is behind it in a constructor may throw, and what was opened until then is closed.
+  // The other constructor begins with this one: if it throws later, the destructor closes what it opened.
   Meeting() = default;
   struct Card;
 

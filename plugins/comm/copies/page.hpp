@@ -16,7 +16,7 @@ static_assert(sizeof(Word) == 8 && Word::is_always_lock_free);
 // This is more than any number of a message: what waits for one passes.
 inline constexpr std::uint64_t released = std::uint64_t{1} << 62;
 
-// What a member of its own sees of the others.
+// Holds what one member knows of the others.
 struct MemberWords {
   Word arrived[most_members];  // messages that came from each
   Word freed[most_members];    // messages that each has taken of those sent to it

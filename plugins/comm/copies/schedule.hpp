@@ -223,7 +223,7 @@ class Schedule {
     for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.release(layout_.before(k));
   }
 
-  // What is sent may be where the sum goes, so the sum waits until it was sent.
+  // The sum may go where the operand lies, so it waits until that was sent.
   void reduce_whole(const CommOp& op) {
     if (op.count == 0) return;
     for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.push(layout_.next(k), in(op), bytes(op));

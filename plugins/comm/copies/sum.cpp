@@ -22,7 +22,12 @@ void fold_as(const Summands& of, int blocks, cudaStream_t stream) {
 
 }  // namespace
 
-bool can_fold(DType dtype) { return dtype != DType::u8 && dtype != DType::u16; }
+void check_can_fold(const CommOp& op, const std::string& group) {
+  const bool reduces = op.kind == CommKind::all_reduce || op.kind == CommKind::reduce_scatter;
+  if (reduces && (op.dtype == DType::u8 || op.dtype == DType::u16))
+    throw_error(ErrorCode::unsupported, "comm copies: ", group, "there is no ", name_of(op.kind), " of ",
+                name_of(op.dtype));
+}
 
 void load_folds() {
   cuda::load_rank_sums<double>();

@@ -3,12 +3,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "schedule.hpp"
 
 namespace prun::copies {
 
-// Says whether sums and maxima of this type can be made.
-bool can_fold(DType dtype);
+// Refuses an operation that reduces a type of which no sums and maxima are made; `group` begins the message.
+void check_can_fold(const CommOp& op, const std::string& group);
 
 // Loads all kernels, while no stream waits.
 void load_folds();

@@ -16,7 +16,7 @@ struct Compared {
   std::vector<Likeness> layers, weights, tensors;
 };
 
-// Of the steps, the first is the one in fp32.
+// The first of the steps is the one in fp32.
 struct Findings {
   std::vector<double> losses;
   std::vector<Compared> steps;
