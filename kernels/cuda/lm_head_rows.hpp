@@ -20,7 +20,7 @@ namespace prun::cuda {
 
 // Limits the bytes of logits that exist at once, unless 128 rows are more. Every chunk reads the weight and
 // its gradient and writes the gradient, which only many rows pay for.
-inline constexpr std::int64_t most_logit_bytes = std::int64_t{512} << 20;
+inline constexpr std::int64_t most_logit_bytes = std::int64_t{2} << 30;
 
 struct HeadShape {
   std::int64_t rows, width;

@@ -252,18 +252,19 @@ TEST_F(HeadRows, TargetsBeyondTheVocabularyMakeTheLossNaN) {
 // What needs no GPU.
 TEST(HeadWorkspace, HoldsAChunkOfLogitsItsLossesAndThatOfTheProducts) {
   constexpr std::int64_t products = cuda::gemm_workspace;
-  // 13 chunks of at most 512 MiB / 100,608 bytes = 5,336 rows, in multiples of 128.
+  // Four chunks of at most 2 GiB / 100,608 bytes = 21,345 rows, in multiples of 128.
   EXPECT_EQ(cuda::lm_head_workspace<bf16>({.rows = 65536, .width = 768, .vocab = 50257}),
-            5120 * 50304 * 2 + 5120 * 8 + products);
+            16384LL * 50304 * 2 + 16384 * 8 + products);
   EXPECT_EQ(cuda::lm_head_workspace<bf16>({.rows = 4096, .width = 4096, .vocab = 128256}),
-            2048LL * 128256 * 2 + 2048 * 8 + products);
+            4096LL * 128256 * 2 + 4096 * 8 + products)
+      << "all at once";
   EXPECT_EQ(cuda::lm_head_workspace<float>({.rows = 10, .width = 8, .vocab = 64}),
             10 * 64 * 4 + 256 + products);
   EXPECT_EQ(cuda::lm_head_workspace<double>({.rows = 1000, .width = 8, .vocab = 65, .most_bytes = 1}),
             128 * 128 * 8 + 128 * 8 + products);
   EXPECT_EQ(cuda::lm_head_workspace<bf16>({.rows = 8192, .width = 3584, .vocab = 152064}),
-            1664LL * 152064 * 2 + 1664 * 8 + products)
-      << "five chunks about as large";
+            4096LL * 152064 * 2 + 4096 * 8 + products)
+      << "two chunks as large";
   EXPECT_EQ(cuda::lm_head_workspace<bf16>({.rows = 65536, .width = 768, .vocab = 50257}),
             cuda::lm_head_workspace<bf16>({.rows = 65536, .width = 768, .vocab = 50257, .gradients = false}));
 }
