@@ -86,6 +86,7 @@ Channel::~Channel() {
 
 void Channel::move(bool write, std::span<const MovedPiece> pieces, Memory memory) {
   write_ = write;
+  if (write) store_.note_writing();
   memory_ = memory;
   pieces_ = PieceCursor(pieces);
   if (lost_) std::rethrow_exception(failure_);

@@ -130,6 +130,7 @@ void Store::patch(Loan& loan, std::int64_t address, std::span<const std::byte> f
 }
 
 void Store::clear(std::int64_t address, std::int64_t bytes) {
+  if (!written_) return;
   const std::vector<std::byte> zeros(static_cast<std::size_t>(std::min(bytes, settings_.stripe)));
   for (std::int64_t at = 0; at < bytes;) {
     const auto count = static_cast<std::size_t>(std::min(bytes - at, settings_.stripe));

@@ -2,6 +2,7 @@
 // channels that move them. If requested, a checksum for each block is kept in memory.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -47,7 +48,10 @@ class Store {
   // Reads bytes; any thread may move any bytes, except those that another thread writes meanwhile.
   void read(std::int64_t address, std::span<std::byte> to);
   void write(std::int64_t address, std::span<const std::byte> from);
+  // Makes bytes zero; a store that nothing was written to is left as it is.
   void clear(std::int64_t address, std::int64_t bytes);
+  // Must be called before a channel writes.
+  void note_writing() { written_ = true; }
 
   // Notes the checksums of a transfer's blocks, as they are in memory.
   void note_checksums(std::size_t file, std::int64_t offset, std::span<const std::byte> bytes);
@@ -78,6 +82,7 @@ class Store {
   const std::int64_t bytes_;
   const MakeRing make_ring_;
   std::vector<std::unique_ptr<DriveFile>> files_;
+  std::atomic<bool> written_ = false;
   std::vector<std::vector<std::uint32_t>> checksums_;  // checksums by file and block; empty unless requested
   std::mutex edges_;                                   // guards blocks whose rest another thread may write
   std::mutex host_;                                    // guards the channels that are lent

@@ -78,6 +78,47 @@ std::int64_t write_and_read_back(Store& store) {
   return out->tried_again() + in->tried_again();
 }
 
+// Counts what a real ring writes.
+class CountingRing final : public Ring {
+ public:
+  CountingRing(std::unique_ptr<Ring> real, std::int64_t& written)
+      : real_(std::move(real)), written_(written) {}
+  std::string know(std::span<std::byte> memory) override { return real_->know(memory); }
+  bool add(const Transfer& transfer) override {
+    const bool added = real_->add(transfer);
+    if (added && transfer.write) written_ += transfer.bytes;
+    return added;
+  }
+  void wait(std::chrono::microseconds at_most, std::vector<Ended>& ended) override {
+    real_->wait(at_most, ended);
+  }
+
+ private:
+  std::unique_ptr<Ring> real_;
+  std::int64_t& written_;
+};
+
+// A new store's files are filled with zeros: whoever clears it then would write as much once more.
+TEST(Store, IsClearedOnceSomethingWasWritten) {
+  const TempFolder folder;
+  std::int64_t written = 0;
+  Store store(small(folder), 2 * mib, [&](const std::vector<int>& files, std::size_t depth) {
+    return std::make_unique<CountingRing>(make_thread_ring(files, depth), written);
+  });
+  store.clear(0, 2 * mib);
+  EXPECT_EQ(written, 0);
+
+  Bytes bytes = drawn(mib, 3);
+  const MovedPiece piece{mib / 2, bytes.data(), mib};
+  store.open_channel()->move(true, std::span(&piece, 1));
+  EXPECT_EQ(written, mib);
+  store.clear(0, 2 * mib);
+  EXPECT_EQ(written, 3 * mib);
+  Bytes back(2 * mib, std::byte{1});
+  store.read(0, back);
+  EXPECT_EQ(back, Bytes(2 * mib));
+}
+
 struct Kind {
   const char* name;
   MakeRing make;

@@ -10,6 +10,7 @@
 #include "cuda/linear.hpp"
 #include "cuda/lm_head_rows.hpp"
 #include "tools/bench/cuda_bench.hpp"
+#include "tools/bench/cuda_models.hpp"
 
 namespace {
 
@@ -17,41 +18,6 @@ using namespace prun;
 using namespace prun::bench;
 
 constexpr double best_rate = 790e12;  // is FLOP/s in bf16, random data
-
-struct Layer {
-  const char* name;
-  std::int64_t in, out;
-};
-
-struct Model {
-  std::string name;
-  std::int64_t rows;
-  std::vector<Layer> layers;
-  std::int64_t width, vocab;
-};
-
-const std::vector<Model> models = {
-    {"GPT-2 124M",
-     65536,
-     {{"qkv", 768, 2304}, {"out", 768, 768}, {"up", 768, 3072}, {"down", 3072, 768}},
-     768,
-     50304},
-    {"GPT-2 1.5B",
-     16384,
-     {{"qkv", 1600, 4800}, {"out", 1600, 1600}, {"up", 1600, 6400}, {"down", 6400, 1600}},
-     1600,
-     50304},
-    {"Qwen2.5-7B",
-     8192,
-     {{"qkv", 3584, 4608}, {"out", 3584, 3584}, {"gate, up", 3584, 37888}, {"down", 18944, 3584}},
-     3584,
-     152064},
-    {"Llama-3-8B",
-     4096,
-     {{"qkv", 4096, 6144}, {"out", 4096, 4096}, {"gate, up", 4096, 28672}, {"down", 14336, 4096}},
-     4096,
-     128256},
-};
 
 class Bench {
  public:
@@ -230,8 +196,8 @@ class Bench {
 void time_all(const std::string& filter, Results& results) {
   Bench bench(filter, results);
   bench.calibrate("before");
-  for (const Model& model : models) bench.model(model);
-  for (const Model& model : models) bench.epilogues(model);
+  for (const Model& model : gpu_models()) bench.model(model);
+  for (const Model& model : gpu_models()) bench.epilogues(model);
   bench.calibrate("after");
 }
 

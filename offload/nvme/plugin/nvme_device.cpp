@@ -128,7 +128,6 @@ Place NvmeDevice::find(const void* address) {
 void NvmeDevice::upload(void* device, const void* host, std::int64_t bytes) {
   if (bytes == 0) return;
   Range& range = range_at(device);
-  range.touched = true;
   range.store.write(range.addresses.offset_of(device),
                     {static_cast<const std::byte*>(host), static_cast<std::size_t>(bytes)});
 }
@@ -140,11 +139,10 @@ void NvmeDevice::download(void* host, const void* device, std::int64_t bytes) {
                    {static_cast<std::byte*>(host), static_cast<std::size_t>(bytes)});
 }
 
-// Clears bytes; all was zero when it was new.
 void NvmeDevice::clear(void* device, std::int64_t bytes) {
   if (bytes == 0) return;
   Range& range = range_at(device);
-  if (range.touched) range.store.clear(range.addresses.offset_of(device), bytes);
+  range.store.clear(range.addresses.offset_of(device), bytes);
 }
 
 const KernelDef* NvmeDevice::kernel(std::string_view op) {
@@ -163,12 +161,7 @@ void NvmeDevice::destroy_queue(Queue queue) {
 }
 
 BoundWork NvmeDevice::bind(Queue queue, const Launch* launches, std::int64_t count) {
-  NvmeQueue::Work* const work =
-      static_cast<NvmeQueue*>(queue)->bind({launches, static_cast<std::size_t>(count)});
-  for (const NvmeQueue::Move& move : work->moves)
-    if (move.write)
-      for (Range& range : ranges_) range.touched = range.touched || &range.store == move.store;
-  return work;
+  return static_cast<NvmeQueue*>(queue)->bind({launches, static_cast<std::size_t>(count)});
 }
 
 void NvmeDevice::run(Queue queue, BoundWork work) {

@@ -52,7 +52,6 @@ class NvmeDevice : public Device {
         : addresses(bytes), store(settings, bytes, std::move(make)) {}
     AddressSpace addresses;
     Store store;
-    std::atomic<bool> touched = false;
   };
 
   Range& range_at(const void* address);
