@@ -52,8 +52,7 @@ class FaultyRing final : public Ring {
   std::string know(std::span<std::byte> memory) override { return real_->know(memory); }
 
   bool add(const Transfer& transfer) override {
-    const bool strikes = ++added_ % faults_.every == 0 || (faults_.for_good && added_ >= faults_.every);
-    if (!strikes) return real_->add(transfer);
+    if (!strikes(transfer)) return real_->add(transfer);
     switch (faults_.what) {
       case Fault::error: made_up_.push_back({transfer.tag, -faults_.error}); return true;
       case Fault::full: return false;
@@ -90,6 +89,13 @@ class FaultyRing final : public Ring {
   }
 
  private:
+  // A passing fault never strikes the same transfer twice in a row: whoever tries again some times must
+  // succeed.
+  bool strikes(const Transfer& transfer) {
+    if (++added_ % faults_.every != 0 && !(faults_.for_good && added_ >= faults_.every)) return false;
+    const std::int64_t before = std::exchange(struck_, static_cast<std::int64_t>(transfer.tag));
+    return faults_.for_good || before != struck_;
+  }
   std::int64_t soon() { return 1 + static_cast<std::int64_t>(random_() % 5); }
 
   struct Held {
@@ -98,7 +104,7 @@ class FaultyRing final : public Ring {
   };
   std::unique_ptr<Ring> real_;
   const Faults faults_;
-  std::int64_t added_ = 0, waits_ = 0;
+  std::int64_t added_ = 0, waits_ = 0, struck_ = -1;
   std::vector<Ended> made_up_;
   std::vector<std::uint64_t> late_;
   std::deque<Held> held_;
