@@ -1,6 +1,7 @@
 #include "cuda/norm.hpp"
 
 #include "cuda/async.cuh"
+#include "cuda/bias.hpp"
 #include "cuda/column_sum.cuh"
 
 namespace prun::cuda {
@@ -191,11 +192,12 @@ __device__ Averages<C> fold_averages(Averages<C> sums, C count, C* flat, C* slop
 inline constexpr int backward_threads = 256;
 template <int held>
 inline constexpr int backward_blocks = held == 2 ? 3 : 2;  // counts blocks on a multiprocessor
+inline constexpr int most_held_summed = 3;  // is what registers hold sums of the residual beside
 
 // A persistent block has teams that take a row each, with K chunks a thread. The next row is on its way to
-// shared memory while the present one is worked on, and the columns' sums of the weights' gradients stay in
-// registers, so that dy and x are read once for all three gradients.
-template <class T, int N, int K, bool centered>
+// shared memory while the present one is worked on, and the columns' sums of the weights' gradients, and of
+// dx if it is summed, stay in registers, so that dy and x are read once for all gradients and dx is not read.
+template <class T, int N, int K, bool centered, bool summed>
 __global__ __launch_bounds__(backward_threads,
                              backward_blocks<K>) void norm_backward_kernel(NormBackward<T> norm) {
   using C = Compute<T>;
@@ -229,9 +231,9 @@ __global__ __launch_bounds__(backward_threads,
     commit_copies();
   };
   fetch(first + threadIdx.y, 0);
-  constexpr bool gain_held = K < 4 || !centered;  // keeps it in registers, if there are enough
+  constexpr bool gain_held = !centered || (K < 4 && !summed);  // keeps it in registers, if there are enough
   Pack<T, N> gain[K];
-  Lanes<C, N> dgain[K] = {}, dbias[K] = {};
+  Lanes<C, N> dgain[K] = {}, dbias[K] = {}, residual_sum[K] = {};
 #pragma unroll
   for (int k = 0; k < K; ++k)
     if (gain_held && inside(k)) gain[k] = load_pack<N>(norm.gain + column(k));
@@ -277,13 +279,16 @@ __global__ __launch_bounds__(backward_threads,
           const Lanes<C, N> by = load_lanes<N>(slot(stage, 2, k));
           dx = unpack(pack<T>(dx));  // is rounded as if written and added to
 #pragma unroll
-          for (int i = 0; i < N; ++i) dx[i] += by[i];
+          for (int i = 0; i < N; ++i) {
+            dx[i] += by[i];
+            if (summed) residual_sum[k][i] += by[i];
+          }
         }
         store_lanes(norm.dx + row * norm.width + column(k), dx);
       }
   }
   if (!norm.workspace) return;
-  constexpr int count_of_sums = centered ? 2 : 1;
+  constexpr int weights = centered ? 2 : 1, count_of_sums = weights + (summed ? 1 : 0);
   C* parts =
       static_cast<C*>(norm.workspace) + static_cast<std::int64_t>(blockIdx.x) * count_of_sums * norm.width;
   // The teams' sums are added up in the teams' order.
@@ -299,6 +304,7 @@ __global__ __launch_bounds__(backward_threads,
     for (int i = 0; i < N; ++i) {
       shared[place(0, k, i, me)] = dgain[k][i];
       if (centered) shared[place(1, k, i, me)] = dbias[k][i];
+      if (summed) shared[place(weights, k, i, me)] = residual_sum[k][i];
     }
   __syncthreads();
   if (threadIdx.y != 0) return;
@@ -364,10 +370,14 @@ struct WeightTerms {
   }
 };
 
-template <bool centered, class T, class S>
+template <bool centered, bool summed, class T, class S>
 auto accumulators(const NormBackward<T, S>& norm) {
-  if constexpr (centered)
+  if constexpr (centered && summed)
+    return Accumulators<S, 3>{{norm.dgain, norm.dbias, norm.residual_sum}};
+  else if constexpr (centered)
     return Accumulators<S, 2>{{norm.dgain, norm.dbias}};
+  else if constexpr (summed)
+    return Accumulators<S, 2>{{norm.dgain, norm.residual_sum}};
   else
     return Accumulators<S, 1>{{norm.dgain}};
 }
@@ -376,7 +386,7 @@ auto accumulators(const NormBackward<T, S>& norm) {
 // there are no sums.
 template <class T, class S>
 NormBackward<T> without_sums(const NormBackward<T, S>& norm) {
-  const bool summed = norm.dgain.data || norm.dbias.data;
+  const bool summed = norm.dgain.data || norm.dbias.data || norm.residual_sum.data;
   PRUN_CHECK(!summed || norm.workspace, "a norm's sums need a workspace");
   return {norm.dy,    norm.x,  norm.gain, norm.mean, norm.rstd,  norm.residual,
           norm.dx,    nullptr, nullptr,   norm.rows, norm.width, summed ? norm.workspace : nullptr,
@@ -396,20 +406,22 @@ void weight_gradients(const char* name, const NormBackward<T>& norm, const Sums&
     sum(std::integral_constant<int, 1>());
 }
 
-template <class T, int K, bool centered, class Sums>
-void launch_fused(const char* name, const NormBackward<T>& norm, const Sums& sums, Stream stream) {
+template <class T, int K, bool centered, bool summed, class S>
+void launch_fused(const char* name, const NormBackward<T, S>& all, Stream stream) {
   constexpr int N = chunk<T>;
+  const NormBackward<T> norm = without_sums(all);
   const int threads = row_threads(norm.width / N, K), teams = std::max(1, backward_threads / threads);
   const std::int64_t blocks =
       std::min<std::int64_t>(ceil_div(norm.rows, teams), multiprocessors() * backward_blocks<K>);
   const int shared = 2 * 3 * K * threads * teams * 16;
-  const auto kernel = norm_backward_kernel<T, N, K, centered>;
+  const auto kernel = norm_backward_kernel<T, N, K, centered, summed>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared), name);
   kernel<<<grid_of(blocks), dim3(static_cast<unsigned>(threads), static_cast<unsigned>(teams)),
            static_cast<std::size_t>(shared), stream>>>(norm);
   check_launch(name);
   if (norm.workspace)
-    add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width, sums);
+    add_parts(name, stream, static_cast<const Compute<T>*>(norm.workspace), blocks, norm.width,
+              accumulators<centered, summed>(all));
 }
 
 // Returns the number of chunks a thread that leaves the fewest threads idle; 0: a row is too wide.
@@ -422,22 +434,38 @@ int backward_held(std::int64_t chunks) {
   return best;
 }
 
+// Computes the gradients in passes of their own, where a row does not fit in a block's registers.
 template <class T, bool centered, class S>
-void launch_backward(const char* name, const NormBackward<T, S>& all, Stream stream) {
-  if (all.rows == 0) return;
-  constexpr int N = chunk<T>;
+void launch_apart(const char* name, const NormBackward<T, S>& all, bool wide, Stream stream) {
   const NormBackward<T> norm = without_sums(all);
-  const auto sums = accumulators<centered>(all);
-  const bool wide = norm.width % N == 0 && aligned({norm.dy, norm.x, norm.gain, norm.residual, norm.dx});
-  switch (wide && norm.dx ? backward_held(norm.width / N) : 0) {
-    case 2: return launch_fused<T, 2, centered>(name, norm, sums, stream);
-    case 3: return launch_fused<T, 3, centered>(name, norm, sums, stream);
-    case 4: return launch_fused<T, 4, centered>(name, norm, sums, stream);
-  }
-  if (norm.workspace) weight_gradients<T, centered>(name, norm, sums, wide, stream);
+  if (all.dgain.data || all.dbias.data)
+    weight_gradients<T, centered>(name, norm, accumulators<centered, false>(all), wide, stream);
   if (!norm.dx) return;
   norm_input_grad_loop_kernel<T, centered><<<grid_of(norm.rows), loop_threads, 0, stream>>>(norm);
   check_launch(name);
+}
+
+template <class T, bool centered, class S>
+void launch_backward(const char* name, const NormBackward<T, S>& all, Stream stream) {
+  if (all.rows == 0) return;
+  PRUN_CHECK(all.residual || !all.residual_sum.data, "a sum of a residual that is not there");
+  constexpr int N = chunk<T>;
+  const bool wide = all.width % N == 0 && aligned({all.dy, all.x, all.gain, all.residual, all.dx});
+  const int held = wide && all.dx ? backward_held(all.width / N) : 0;
+  const bool summed = all.residual_sum.data && held > 0 && held <= most_held_summed;
+  if (all.residual_sum.data && !summed)  // in front, since dx may lie where the residual does
+    bias_grad<T, S>(all.residual, all.residual_sum, all.rows, all.width, all.workspace, stream);
+  const auto fused = [&]<int K>(std::integral_constant<int, K>) {
+    if constexpr (K <= most_held_summed)
+      if (summed) return launch_fused<T, K, centered, true>(name, all, stream);
+    launch_fused<T, K, centered, false>(name, all, stream);
+  };
+  switch (held) {
+    case 2: fused(std::integral_constant<int, 2>()); break;
+    case 3: fused(std::integral_constant<int, 3>()); break;
+    case 4: fused(std::integral_constant<int, 4>()); break;
+    default: launch_apart<T, centered>(name, all, wide, stream);
+  }
 }
 
 }  // namespace
@@ -456,7 +484,7 @@ template <class T>
 std::int64_t norm_backward_workspace(std::int64_t rows, std::int64_t width) {
   const std::int64_t blocks = std::min<std::int64_t>(rows, backward_blocks<2> * most_multiprocessors);
   return std::max(column_sum_workspace<Compute<T>>(rows, width, 2),
-                  2 * blocks * width * static_cast<std::int64_t>(sizeof(Compute<T>)));
+                  3 * blocks * width * static_cast<std::int64_t>(sizeof(Compute<T>)));
 }
 
 template <class T, class S>

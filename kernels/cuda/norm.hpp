@@ -43,8 +43,10 @@ struct NormBackward {
   Sum<S> dbias;  // layernorm's only
   std::int64_t rows;
   std::int64_t width;
-  void* workspace;    // has norm_backward_workspace bytes, aligned to 16; unread without dgain and dbias
+  void* workspace;    // has norm_backward_workspace bytes, aligned to 16; unread without sums
   double offset = 0;  // that of forward
+  // Sums the residual over the rows: that is the gradient of a bias which was added behind the norm.
+  Sum<S> residual_sum = {};
 };
 
 template <class T>

@@ -81,7 +81,8 @@ TEST_F(Norms, ForwardWithAndWithoutAResidual) {
 // What is left out of a backward.
 struct Parts {
   bool residual, dx, weights;
-  bool begins = false;  // the weights' sums
+  bool begins = false;  // the sums
+  bool summed = false;  // whether the residual is summed too
 };
 
 template <class S, class T>
@@ -107,7 +108,8 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
 
   OnDevice dy(c.dy, offset), x(c.x, offset), gain(c.gain, offset), residual(c.residual, offset);
   OnDevice means(mean), rstds(rstd), dx(dtype_of<T>(), {c.rows, c.width}, offset),
-      dgain(parts.begins ? poison(before) : before), dbias(parts.begins ? poison(before) : before);
+      dgain(parts.begins ? poison(before) : before), dbias(parts.begins ? poison(before) : before),
+      residual_sum(parts.begins ? poison(before) : before);
   {
     const DeviceWorkspace workspace(cuda::norm_backward_workspace<T>(c.rows, c.width));
     const cuda::NormBackward<T, S> norm = {
@@ -123,7 +125,8 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
         c.rows,
         c.width,
         workspace.data(),
-        c.offset};
+        c.offset,
+        {parts.summed ? residual_sum.as<S>() : nullptr, parts.begins}};
     if (centered)
       cuda::layernorm_backward(norm, nullptr);
     else
@@ -137,6 +140,9 @@ void expect_backward(const Case<T>& c, bool centered, const Parts& parts, std::i
   expect_close(dgain.value(), (parts.weights ? weights_want[first] : before).numbers(), sums, "dgain");
   if (centered)
     expect_close(dbias.value(), (parts.weights ? weights_want[5] : before).numbers(), sums, "dbias");
+  if (parts.summed)
+    expect_close(residual_sum.value(), cpu_sums("bias_grad", {c.residual, before}, {1})[1].numbers(), sums,
+                 "sum of the residual");
 }
 
 TEST_F(Norms, BackwardInOnePassAndInParts) {
@@ -147,8 +153,9 @@ TEST_F(Norms, BackwardInOnePassAndInParts) {
                                  {false, true, true},
                                  {true, true, false},
                                  {false, false, true},
-                                 {true, true, true, true},
-                                 {false, false, true, true}})
+                                 {false, false, true, true},
+                                 {true, true, true, false, true},
+                                 {true, true, true, true, true}})
         expect_backward<S>(c, centered, parts, offset);
   });
 }
@@ -173,25 +180,45 @@ TEST_F(Norms, WideRows) {
       expect_forward(c, centered, true, 0);
       expect_backward<float>(c, centered, {true, true, true}, 0);
       expect_backward<bf16>(c, centered, {true, true, true}, 0);
+      expect_backward<bf16>(c, centered, {true, true, true, true, true}, 0);
       expect_forward(f, centered, true, 0);
       expect_backward<float>(f, centered, {true, true, true}, 0);
+      expect_backward<float>(f, centered, {true, true, true, false, true}, 0);
     }
+  }
+}
+
+// More rows than blocks have at once, in each form of the kernel that sums the residual.
+TEST_F(Norms, ManyRowsAndTheResidualsSum) {
+  for (std::int64_t width : {768, 520, 1600}) {
+    SCOPED_TRACE(width);
+    const Case<bf16> c(on_host ? 61 : 3001, width);
+    for (bool begins : {false, true}) {
+      expect_backward<float>(c, true, {true, true, true, begins, true}, 0);
+      expect_backward<bf16>(c, true, {true, true, true, begins, true}, 0);
+    }
+    const Case<float> f(on_host ? 61 : 3001, width);
+    expect_backward<float>(f, true, {true, true, true, true, true}, 0);
   }
 }
 
 TEST_F(Norms, WeightGradientsHaveTheSameBitsEveryTime) {
   const Case<bf16> c(3000, 768);
   const Value rstd = c.forward(false, c.x, false).back();
-  OnDevice dy(c.dy), x(c.x), gain(c.gain), rstds(rstd), dx(DType::bf16, {c.rows, c.width});
+  OnDevice dy(c.dy), x(c.x), gain(c.gain), rstds(rstd), residual(c.residual),
+      dx(DType::bf16, {c.rows, c.width});
   std::vector<char> first;
   for (int turn = 0; turn < 3; ++turn) {
-    OnDevice dgain(Value(DType::f32, {c.width}));
+    OnDevice dgain(Value(DType::f32, {c.width})), residual_sum(Value(DType::f32, {c.width}));
     const DeviceWorkspace workspace(cuda::norm_backward_workspace<bf16>(c.rows, c.width));
     cuda::rmsnorm_backward<bf16, float>(
-        {dy.as<bf16>(), x.as<bf16>(), gain.as<bf16>(), nullptr, rstds.as<float>(), nullptr, dx.as<bf16>(),
-         dgain.as<float>(), nullptr, c.rows, c.width, workspace.data()},
+        {dy.as<bf16>(), x.as<bf16>(), gain.as<bf16>(), nullptr, rstds.as<float>(), residual.as<bf16>(),
+         dx.as<bf16>(), dgain.as<float>(), nullptr, c.rows, c.width, workspace.data(), 0,
+         residual_sum.as<float>()},
         nullptr);
-    const std::vector<char> bits = dgain.value().bytes();
+    std::vector<char> bits = dgain.value().bytes();
+    const std::vector<char> more = residual_sum.value().bytes();
+    bits.insert(bits.end(), more.begin(), more.end());
     if (turn == 0) first = bits;
     EXPECT_EQ(bits, first);
   }

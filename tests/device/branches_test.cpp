@@ -165,5 +165,62 @@ TEST_F(OneLaunch, HasItsWorkspaceToItself) {
   EXPECT_FALSE(may(48, true, -1, 16));
 }
 
+// A row of launches over one piece of memory, of which each has two operands of a byte: it reads one and
+// changes the other.
+class RunLast : public testing::Test {
+ protected:
+  void add(int read, int changed, int workspace = -1) {
+    Launch launch;
+    launch.args.operand_count = 2;
+    launch.args.changes = 2;
+    if (workspace >= 0) launch.args.workspace = memory_ + workspace, launch.args.workspace_bytes = 1;
+    std::vector<Tensor>& operands = operands_.emplace_back(2);
+    operands[0] = {.data = memory_ + read, .dtype = DType::u8};
+    operands[1] = {.data = memory_ + changed, .dtype = DType::u8};
+    launches_.push_back(launch);
+  }
+  bool first_may() {
+    for (std::size_t i = 0; i < launches_.size(); ++i) launches_[i].args.operands = operands_[i].data();
+    return may_run_last(launches_);
+  }
+
+ private:
+  std::byte memory_[100];
+  std::vector<std::vector<Tensor>> operands_;
+  std::vector<Launch> launches_;
+};
+
+TEST_F(RunLast, WhoseSumNobodyTouches) {
+  add(1, 9, 5);
+  EXPECT_TRUE(first_may());
+  add(1, 2, 3);
+  add(2, 5);  // where its workspace was
+  EXPECT_TRUE(first_may());
+}
+
+TEST_F(RunLast, NotBehindOneThatReadsTheSum) {
+  add(1, 9);
+  add(9, 2);
+  EXPECT_FALSE(first_may());
+}
+
+TEST_F(RunLast, NotBehindOneThatAddsToTheSameSum) {
+  add(1, 9);
+  add(2, 9);
+  EXPECT_FALSE(first_may());
+}
+
+TEST_F(RunLast, NotBehindOneThatWritesWhatItReads) {
+  add(1, 9);
+  add(2, 1);
+  EXPECT_FALSE(first_may());
+}
+
+TEST_F(RunLast, NotBehindAWorkspaceInItsPlace) {
+  add(1, 9);
+  add(2, 3, 1);
+  EXPECT_FALSE(first_may());
+}
+
 }  // namespace
 }  // namespace prun::cuda

@@ -112,6 +112,14 @@ cuda::NormBackward<T> backward(Pool& p, std::int64_t rows, std::int64_t width) {
           p.take<char>(cuda::norm_backward_workspace<T>(rows, width))};
 }
 
+// Sums the residual too, in place of a bias' gradient by itself.
+template <class T>
+cuda::NormBackward<T> backward_with_sum(Pool& p, std::int64_t rows, std::int64_t width) {
+  cuda::NormBackward<T> norm = backward<T>(p, rows, width);
+  norm.residual_sum = p.take<cuda::Compute<T>>(width);
+  return norm;
+}
+
 template <class T>
 void norms(Table& table, std::int64_t rows, std::int64_t width) {
   const char* type = name_of(dtype_of<T>());
@@ -125,6 +133,9 @@ void norms(Table& table, std::int64_t rows, std::int64_t width) {
   });
   table.add("layernorm backward, all gradients", by(rows, width), type, bytes, [=](Pool& p) {
     return [norm = backward<T>(p, rows, width)] { cuda::layernorm_backward(norm, nullptr); };
+  });
+  table.add("layernorm backward, all gradients and a bias'", by(rows, width), type, bytes, [=](Pool& p) {
+    return [norm = backward_with_sum<T>(p, rows, width)] { cuda::layernorm_backward(norm, nullptr); };
   });
 }
 

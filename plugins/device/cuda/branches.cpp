@@ -81,6 +81,10 @@ bool may_be_one(Launches launches, bool row_by_row) {
   return true;
 }
 
+bool may_run_last(Launches launches) {
+  return !meet(touches_of(launches.first(1), false), touches_of(launches.subspan(1), true));
+}
+
 std::string kind_of(Launches launches) {
   std::string kind;
   for (const Launch& launch : launches) {

@@ -26,6 +26,9 @@ Touches touches_of(Launches launches, bool workspaces);
 // did.
 bool may_be_one(Launches launches, bool row_by_row);
 
+// Says whether the first of these launches may run behind the others, if it needs no workspace.
+bool may_run_last(Launches launches);
+
 // Returns a text that names ops, types and shapes.
 std::string kind_of(Launches launches);
 

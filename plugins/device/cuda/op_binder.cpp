@@ -22,8 +22,55 @@ const KernelDef* OpBinder::kernel(std::string_view op) const {
 
 std::vector<NamedWork> OpBinder::bind(CudaQueue& queue, Launches launches) {
   std::vector<NamedWork> works;
-  for (Launches left = launches; !left.empty();) left = left.subspan(bind_first(queue, left, works));
+  std::vector<Joined> joined = bind_joined(queue, launches);
+  const auto next = [&](std::size_t from) {
+    std::size_t at = launches.size();
+    for (const Joined& one : joined)
+      for (const std::size_t place : {one.first, one.in_front})
+        if (place >= from) at = std::min(at, place);
+    return at;
+  };
+  for (std::size_t at = 0; at < launches.size();) {
+    const auto begins = std::ranges::find(joined, at, &Joined::first);
+    if (begins != joined.end()) {
+      works.push_back(std::move(begins->work));
+      at += begins->count;
+    } else if (std::ranges::find(joined, at, &Joined::in_front) != joined.end()) {
+      ++at;
+    } else {
+      at += bind_first(queue, launches.subspan(at, next(at) - at), works);
+    }
+  }
   return works;
+}
+
+// Binds launches with one in front of them that joins them, if it may wait for them. What stands between is
+// bound as if that one were not there.
+std::vector<OpBinder::Joined> OpBinder::bind_joined(CudaQueue& queue, Launches launches) {
+  std::vector<Joined> all;
+  const auto bind = [&](const Fusion& fusion, std::size_t first, std::size_t count, std::size_t in_front) {
+    std::vector<Launch> some(launches.begin() + static_cast<std::ptrdiff_t>(first),
+                             launches.begin() + static_cast<std::ptrdiff_t>(first + count));
+    some.push_back(launches[in_front]);
+    some.back().args.workspace = nullptr;
+    some.back().args.workspace_bytes = 0;
+    std::vector<NamedWork> works;
+    if (!bind_as_one(queue, fusion, some, works)) return false;
+    PRUN_CHECK(!works.front().bind_to, "work that would be bound again, of launches that are gone");
+    all.push_back({first, count, in_front, std::move(works.front())});
+    return true;
+  };
+  for (std::size_t first = 0; first < launches.size(); ++first)
+    for (const Fusion& fusion : fusions_) {
+      if (!fusion.joins) continue;
+      const std::size_t count = fusion.matches(launches.subspan(first));
+      for (std::size_t before = count > 0 ? first : 0; before-- > 0;)
+        if (fusion.joins(launches.subspan(first, count), launches[before]) &&
+            std::ranges::find(all, before, &Joined::in_front) == all.end() &&
+            may_run_last(launches.subspan(before, first - before)) && bind(fusion, first, count, before))
+          break;
+    }
+  return all;
 }
 
 template <class Bind>
@@ -46,21 +93,30 @@ NamedWork OpBinder::named_work(std::string name, Launches launches, Bind bind) c
   return named;
 }
 
+// Returns false where memory or a library does not let them be one.
+bool OpBinder::bind_as_one(CudaQueue& queue, const Fusion& fusion, Launches launches,
+                           std::vector<NamedWork>& works) {
+  if (!may_be_one(launches, fusion.row_by_row)) return false;
+  const auto bind = [this, &fusion, &queue](Launches some) {
+    return fusion.bind(some, libraries_, queue.stream());
+  };
+  try {
+    const std::string name = std::string(launches[0].op.view()) + " + " + std::string(launches[1].op.view());
+    works.push_back(named_work(name, launches, bind));
+    return true;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    return false;
+  }
+}
+
 // Makes one piece of work of these launches, from the first on. Returns how many it took.
 std::size_t OpBinder::bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
   for (const Fusion& fusion : fusions_)
-    if (const std::size_t count = fusion.matches(left);
-        count > 0 && may_be_one(left.first(count), fusion.row_by_row))
-      try {
-        const auto bind = [this, &fusion, &queue](Launches some) {
-          return fusion.bind(some, libraries_, queue.stream());
-        };
-        const std::string name = std::string(left[0].op.view()) + " + " + std::string(left[1].op.view());
-        works.push_back(named_work(name, left.first(count), bind));
+    if (!fusion.joins)
+      if (const std::size_t count = fusion.matches(left);
+          count > 0 && bind_as_one(queue, fusion, left.first(count), works))
         return count;
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::unsupported) throw;
-      }
   const Launches together = left.first(mergeable(left));
   works.push_back(bind_work(queue, together));
   return together.size();

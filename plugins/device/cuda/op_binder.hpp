@@ -22,6 +22,13 @@ class OpBinder {
   std::vector<NamedWork> bind(CudaQueue& queue, Launches launches);
 
  private:
+  // Is the work of launches that stand together and of one in front of them.
+  struct Joined {
+    std::size_t first, count, in_front;
+    NamedWork work;
+  };
+  std::vector<Joined> bind_joined(CudaQueue& queue, Launches launches);
+  bool bind_as_one(CudaQueue& queue, const Fusion& fusion, Launches launches, std::vector<NamedWork>& works);
   std::size_t bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works);
   std::size_t mergeable(Launches launches) const;
   NamedWork bind_work(CudaQueue& queue, Launches launches);

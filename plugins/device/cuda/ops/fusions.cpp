@@ -43,7 +43,7 @@ Work bind_residual_norm(Launches launches, Libraries&, Stream) {
   });
 }
 
-// ---------------------------------------------------------------- both gradients of a norm
+// ---------------------------------------------------------------- a norm's gradients, and that of a bias
 
 std::size_t is_norm_backward(Launches left) {
   if (left.size() < 2 || at(left[0], 0) != at(left[1], 0) || at(left[0], 1) != at(left[1], 1)) return 0;
@@ -52,8 +52,22 @@ std::size_t is_norm_backward(Launches left) {
   return fits ? 2 : 0;
 }
 
+bool is_input_grad(const Launch& launch) { return launch.op.view().ends_with("_input_grad"); }
+
+// Says whether `earlier` sums the gradient that bypasses the norm, as that of a bias added behind it does:
+// the kernel reads it as the residual.
+bool joins_norm_backward(Launches some, const Launch& earlier) {
+  if (!is(earlier, "bias_grad")) return false;
+  const Launch &input = some[is_input_grad(some[0]) ? 0 : 1], &weight = some[is_input_grad(some[0]) ? 1 : 0];
+  const bool centered = is(input, "layernorm_input_grad");
+  const Tensor &dgain = weight.args.operands[centered ? 4 : 3], &dbias = earlier.args.operands[1];
+  return at(earlier, 0) == at(input, centered ? 5 : 4) && dgain.data && dgain.dtype == dbias.dtype &&
+         dgain.elements() == dbias.elements();
+}
+
 template <class T, class S>
-Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bool centered) {
+Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, const KernelArgs* bias,
+                           bool centered) {
   NormBackward<T, S> norm{};
   norm.dy = data<const T>(input, 0);
   norm.x = data<const T>(input, 1);
@@ -67,6 +81,7 @@ Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bo
   norm.residual = data<const T>(input, centered ? 5 : 4);
   norm.dx = data<T>(input, centered ? 6 : 5);
   norm.dgain = sum_in<S>(weight, centered ? 4 : 3);
+  if (bias) norm.residual_sum = sum_in<S>(*bias, 1);
   if (!centered) return [norm](Stream stream) { rmsnorm_backward(norm, stream); };
   norm.mean = data<const Compute<T>>(input, 3);
   norm.dbias = sum_in<S>(weight, 5);
@@ -75,10 +90,11 @@ Work bind_norm_backward_of(const KernelArgs& input, const KernelArgs& weight, bo
 
 Work bind_norm_backward(Launches launches, Libraries&, Stream) {
   const bool centered = launches[0].op.view().starts_with("layernorm");
-  const bool input_first = launches[0].op.view().ends_with("_input_grad");
+  const bool input_first = is_input_grad(launches[0]);
   const KernelArgs &input = launches[input_first ? 0 : 1].args, &weight = launches[input_first ? 1 : 0].args;
+  const KernelArgs* const bias = launches.size() > 2 ? &launches[2].args : nullptr;
   const auto bind = [&]<class T, class S>() -> Work {
-    return bind_norm_backward_of<T, S>(input, weight, centered);
+    return bind_norm_backward_of<T, S>(input, weight, bias, centered);
   };
   return centered ? by_sum(types_of(weight), 0, {4, 5}, bind) : by_sum(types_of(weight), 0, {3}, bind);
 }
@@ -158,6 +174,7 @@ Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream strea
 
 std::vector<Fusion> fusions() {
   std::vector<Fusion> all = {{is_residual_norm, bind_residual_norm, true},
+                             {is_norm_backward, bind_norm_backward, false, joins_norm_backward},
                              {is_norm_backward, bind_norm_backward},
                              {is_linear_gelu, bind_linear_gelu},
                              {is_linear_gradients, bind_linear_gradients}};
