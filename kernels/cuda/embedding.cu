@@ -1,9 +1,6 @@
 #include "cuda/embedding.hpp"
 
-#include <bit>
-#include <cub/device/device_radix_sort.cuh>
-
-#include "cuda/device.cuh"
+#include "cuda/run_sums.cuh"
 
 namespace prun::cuda {
 namespace {
@@ -81,166 +78,24 @@ __global__ __launch_bounds__(256) void add_position_kernel(const T* x, PositionR
 }
 
 // ---------------------------------------------------------------- gradient of the table
-// The tokens are sorted by row, stably, and cut into stretches of equal length. A warp adds up the rows of dy
-// of a stretch, some columns of them: sums of runs of one token that lie within the stretch go to the table,
-// those of runs that cross its ends to the workspace, from where the warp of the run's first stretch adds
-// them up in their order.
-inline constexpr int stretch = 32;
-
-struct Sorted {
-  std::uint32_t* rows;  // `outside` for tokens of other shards, which come last
-  std::int32_t* places;
-};
-
-__global__ void key_kernel(const std::int32_t* tokens, std::int64_t count, std::int64_t rows,
-                           std::int64_t first_row, Sorted keys) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i >= count) return;
-  const std::int64_t row = tokens[i] - first_row;
-  keys.rows[i] = static_cast<std::uint32_t>(row >= 0 && row < rows ? row : rows);
-  keys.places[i] = static_cast<std::int32_t>(i);
-}
-
-// Holds sums of runs that cross a stretch's ends: of the run that comes from before, and of the one that goes
-// on.
-template <class C>
-struct Crossing {
-  C* head;
-  C* tail;
-};
-
-inline constexpr int gradient_warps = 8, gradient_unroll = 4, crossing_unroll = 16;
-
-template <int N, class T, class S>
-__global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(Sorted sorted, const T* dy, S* dtable,
-                                                                      std::int64_t count, std::int64_t width,
-                                                                      std::uint32_t outside,
-                                                                      Crossing<Compute<T>> crossing) {
-  using C = Compute<T>;
-  const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * gradient_warps + threadIdx.y;
-  const std::int64_t begin = number * stretch, end = begin + stretch < count ? begin + stretch : count;
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * 32 + threadIdx.x) * N;
-  if (begin >= count || column >= width) return;
-  const bool from_before = begin > 0 && sorted.rows[begin - 1] == sorted.rows[begin];
-  const bool goes_on = end < count && sorted.rows[end] == sorted.rows[end - 1];
-  const std::uint32_t first = sorted.rows[begin];
-  Lanes<C, N> sum = {};
-  for (std::int64_t i = begin; i < end; i += gradient_unroll) {
-    Pack<T, N> terms[gradient_unroll];
-    Lanes<C, N> before[gradient_unroll];
-    std::uint32_t row[gradient_unroll + 1];
-#pragma unroll
-    for (int u = 0; u <= gradient_unroll; ++u) row[u] = i + u < end ? sorted.rows[i + u] : outside;
-    const auto last = [&](int u) { return i + u + 1 == end; };
-    const auto run_ends = [&](int u) { return last(u) || row[u + 1] != row[u]; };
-    const auto in_head = [&](int u) { return from_before && row[u] == first; };
-    const auto in_tail = [&](int u) { return last(u) && goes_on; };
-#pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u)
-      if (row[u] != outside) {
-        terms[u] = load_pack<N>(dy + static_cast<std::int64_t>(sorted.places[i + u]) * width + column);
-        if (run_ends(u) && !in_head(u) && !in_tail(u))
-          before[u] = load_lanes<N>(dtable + row[u] * width + column);
-      }
-#pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u) {
-      if (row[u] == outside) continue;
-      const Lanes<C, N> term = unpack(terms[u]);
-#pragma unroll
-      for (int l = 0; l < N; ++l) sum[l] += term[l];
-      if (!run_ends(u)) continue;
-      if (in_head(u)) {
-        store_lanes(crossing.head + number * width + column, sum);
-      } else if (in_tail(u)) {
-        store_lanes(crossing.tail + number * width + column, sum);
-      } else {
-#pragma unroll
-        for (int l = 0; l < N; ++l) sum[l] = before[u][l] + sum[l];
-        store_lanes(dtable + row[u] * width + column, sum);
-      }
-      sum = {};
-    }
-  }
-}
-
-// A run's later stretches have all of it in their heads; the first stretch that it does not fill is its last.
-template <int N, class S>
-__global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(Sorted sorted, S* dtable,
-                                                                       std::int64_t count, std::int64_t width,
-                                                                       std::uint32_t outside,
-                                                                       Crossing<Compute<S>> crossing) {
-  using C = Compute<S>;
-  const std::int64_t number = static_cast<std::int64_t>(blockIdx.x) * gradient_warps + threadIdx.y;
-  const std::int64_t begin = number * stretch, end = begin + stretch;
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * 32 + threadIdx.x) * N;
-  if (end >= count || column >= width) return;
-  const std::uint32_t row = sorted.rows[end - 1];
-  if (row == outside || sorted.rows[end] != row) return;
-  if (begin > 0 && sorted.rows[begin - 1] == row) return;  // the run began in an earlier stretch
-  Lanes<C, N> sum = load_lanes<N>(crossing.tail + number * width + column);
-  for (std::int64_t later = number + 1; later * stretch < count; later += crossing_unroll) {
-    Lanes<C, N> part[crossing_unroll];
-    bool in[crossing_unroll];
-#pragma unroll
-    for (int u = 0; u < crossing_unroll; ++u) {
-      const std::int64_t at = (later + u) * stretch;
-      in[u] = at < count && sorted.rows[at] == row;
-      if (in[u]) part[u] = load_lanes<N>(crossing.head + (later + u) * width + column);
-    }
-#pragma unroll
-    for (int u = 0; u < crossing_unroll; ++u)
-      if (in[u]) {
-#pragma unroll
-        for (int l = 0; l < N; ++l) sum[l] += part[u][l];
-      }
-    if (!in[crossing_unroll - 1]) break;
-  }
-  S* to = dtable + row * width + column;
-  const Lanes<C, N> before = load_lanes<N>(to);
-#pragma unroll
-  for (int l = 0; l < N; ++l) sum[l] = before[l] + sum[l];
-  store_lanes(to, sum);
-}
 
 // Cuts the workspace in pieces, each aligned for 16-byte accesses.
 template <class C>
 struct GradientSpace {
-  Sorted keys, sorted;
+  RowOrder order;
   Crossing<C> crossing;
-  void* sort;
-  std::size_t sort_bytes = 0;
   std::int64_t bytes = 0;
-  int key_bits;
 
-  GradientSpace(void* workspace, std::int64_t count, std::int64_t width, std::int64_t rows)
-      : key_bits(std::bit_width(static_cast<std::uint32_t>(rows))) {
-    PRUN_CHECK(count < (std::int64_t{1} << 31) && rows < (std::int64_t{1} << 31), count, " tokens, ", rows,
-               " rows");
+  GradientSpace(void* workspace, std::int64_t count, std::int64_t width) {
     const auto take = [&]<class E>(E*& piece, std::int64_t elements) {
       piece = reinterpret_cast<E*>(static_cast<char*>(workspace) + bytes);
       bytes += ceil_div(elements * static_cast<std::int64_t>(sizeof(E)), 16) * 16;
     };
-    for (Sorted* s : {&keys, &sorted}) take(s->rows, count), take(s->places, count);
-    const std::int64_t stretches = ceil_div(count, stretch);
-    take(crossing.head, stretches * width);
-    take(crossing.tail, stretches * width);
-    sort_bytes = static_cast<std::size_t>(16 * count + (1 << 20));
-    char* space;
-    take(space, static_cast<std::int64_t>(sort_bytes));
-    sort = space;
-  }
-
-  // A sort needs memory that depends on the device: its buffers, 8 bytes a pair, and tables for each tile.
-  // This checks it against the bytes kept for it, which must be known without a device.
-  void check_sort(std::int64_t count) {
-    const std::size_t kept = sort_bytes;
-    check(run_sort(nullptr, count, nullptr), "the size of a sort");
-    PRUN_CHECK(sort_bytes <= kept, sort_bytes, " bytes to sort ", count, " tokens");
-  }
-  // Without a space it only says how many bytes it needs.
-  cudaError_t run_sort(void* space, std::int64_t count, Stream stream) {
-    return cub::DeviceRadixSort::SortPairs(space, sort_bytes, keys.rows, sorted.rows, keys.places,
-                                           sorted.places, static_cast<int>(count), 0, key_bits, stream);
+    take(order.rows, count);
+    take(order.places, count);
+    take(order.count, 1);
+    take(crossing.head, ceil_div(count, stretch) * width);
+    take(crossing.tail, ceil_div(count, stretch) * width);
   }
 };
 
@@ -291,28 +146,14 @@ void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, s
                            std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
                            Stream stream) {
   if (count == 0) return;
-  GradientSpace<Compute<T>> space(workspace, count, width, rows);
-  key_kernel<<<grid_of(ceil_div(count, 256)), 256, 0, stream>>>(tokens, count, rows, first_row, space.keys);
-  check_launch("embedding_weight_grad");
-  space.check_sort(count);
-  check(space.run_sort(space.sort, count, stream), "sorting tokens");
-  const auto outside = static_cast<std::uint32_t>(rows);
-  const auto blocks = grid_of(ceil_div(ceil_div(count, stretch), gradient_warps));
-  const auto columns = [&](int n) { return grid_of(ceil_div(width, 32 * n)); };
-  const dim3 block(32, gradient_warps);
-  with_chunk<Compute<T>>(width, {dy, dtable}, [&]<int N>(std::integral_constant<int, N>) {
-    stretch_kernel<N><<<dim3(blocks, columns(N)), block, 0, stream>>>(space.sorted, dy, dtable, count, width,
-                                                                      outside, space.crossing);
-    check_launch("embedding_weight_grad");
-    crossing_kernel<N><<<dim3(blocks, columns(N)), block, 0, stream>>>(space.sorted, dtable, count, width,
-                                                                       outside, space.crossing);
-  });
-  check_launch("embedding_weight_grad");
+  const GradientSpace<Compute<T>> space(workspace, count, width);
+  order_by_row(tokens, RowShare(count, rows, first_row), space.order, stream);
+  add_runs("embedding_weight_grad", space.order, count, dy, dtable, width, space.crossing, stream);
 }
 
 template <class T>
-std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows) {
-  return GradientSpace<Compute<T>>(nullptr, count, width, rows).bytes;
+std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width) {
+  return GradientSpace<Compute<T>>(nullptr, count, width).bytes;
 }
 
 namespace {
@@ -373,7 +214,7 @@ PRUN_TABLE_GRADS(bf16, bf16);
                                 std::int64_t, Stream);                                                   \
   template void add_position_at<T>(const T*, const T*, const double*, T*, std::int64_t, std::int64_t,    \
                                    std::int64_t, std::int64_t, Stream);                                  \
-  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t, std::int64_t);    \
+  template std::int64_t embedding_weight_grad_workspace<T>(std::int64_t, std::int64_t);                  \
   PRUN_TABLE_GRADS(T, Compute<T>)
 PRUN_EMBEDDING(double);
 PRUN_EMBEDDING(float);

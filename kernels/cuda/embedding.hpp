@@ -33,7 +33,7 @@ void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, s
                            Stream stream);
 // Returns the bytes of workspace, aligned to 16.
 template <class T>
-std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width, std::int64_t rows);
+std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width);
 
 // Adds to dpositions[s], or dpositions[rows[s]] where `rows` is not null, dy[b, s] of each sample in order.
 template <class T, class S>

@@ -217,11 +217,10 @@ void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t
     const std::int64_t rows = std::unique(distinct.begin(), distinct.end()) - distinct.begin();
     table.add(text ? "embedding gradient, as in text" : "embedding gradient, even", shape, "bf16",
               2 * n + 8 * rows * width, [=](Pool& p) {
-                return
-                    [=, ids = p.take(drawn), dy = p.take<bf16>(n), dtable = p.take<float>(vocab * width),
-                     space = p.take<char>(cuda::embedding_weight_grad_workspace<bf16>(count, width, vocab))] {
-                      cuda::embedding_weight_grad(ids, dy, dtable, count, width, vocab, 0, space, nullptr);
-                    };
+                return [=, ids = p.take(drawn), dy = p.take<bf16>(n), dtable = p.take<float>(vocab * width),
+                        space = p.take<char>(cuda::embedding_weight_grad_workspace<bf16>(count, width))] {
+                  cuda::embedding_weight_grad(ids, dy, dtable, count, width, vocab, 0, space, nullptr);
+                };
               });
   }
   table.add("position gradient", shape, "bf16", 2 * n + 8 * seq * width, [=](Pool& p) {

@@ -64,6 +64,15 @@ inline unsigned __ballot_sync(unsigned, bool set,
   for (int lane = 0; lane < prun::simt::warp; ++lane) all |= static_cast<unsigned>(lanes[lane] != 0) << lane;
   return all;
 }
+inline std::uint32_t __shfl_sync(unsigned, std::uint32_t value, int lane,
+                                 std::source_location where = std::source_location::current()) {
+  return static_cast<std::uint32_t>(prun::simt::bring(value, where)[lane]);
+}
+inline int __shfl_sync(unsigned, int value, int lane,
+                       std::source_location where = std::source_location::current()) {
+  return static_cast<int>(prun::simt::bring(static_cast<std::uint32_t>(value), where)[lane]);
+}
+inline int __ffs(int bits) { return bits == 0 ? 0 : std::countr_zero(static_cast<unsigned>(bits)) + 1; }
 inline int __popc(unsigned bits) { return std::popcount(bits); }
 
 inline double atomicAdd(double* to, double value) { return prun::simt::add_atomically(to, value); }

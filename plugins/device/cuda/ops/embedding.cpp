@@ -27,8 +27,7 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
 std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) {
   const OperandShape& dtable = s.operand[2];
   return by_value(s.operand[1].dtype, [&]<class T>() -> std::int64_t {
-    return embedding_weight_grad_workspace<T>(s.operand[0].elements(), dtable.dims[1].extent,
-                                              dtable.dims[0].extent);
+    return embedding_weight_grad_workspace<T>(s.operand[0].elements(), dtable.dims[1].extent);
   });
 }
 
