@@ -33,7 +33,7 @@ int count_gpus() {
 }
 
 GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, bool direct,
-                 std::size_t mesh) {
+                 std::size_t mesh, std::int32_t lanes) {
   shared_ = take_gpu(rank.number) < rank.size;
   driver_ = std::make_unique<copies::Driver>();
   memory_ = std::make_unique<MappedMemory>(*driver_, memory_bytes);
@@ -41,8 +41,8 @@ GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memor
   SocketExchange exchange(rank.meshes[mesh], rank.everyone(), rank.number);
   const ExchangeApi api = exchange.api();
   const CommGroup group{"test.group", rank.number, rank.size, &api};
-  member_ = std::make_unique<copies::GroupMember>(*driver_, group,
-                                                  copies::Settings{buffer_bytes, buffer_bytes, 32, direct});
+  member_ = std::make_unique<copies::GroupMember>(
+      *driver_, group, copies::Settings{buffer_bytes, buffer_bytes, 32, direct, lanes});
   member_->attach(memory_->data());
 }
 

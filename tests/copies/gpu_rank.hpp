@@ -19,9 +19,9 @@ int count_gpus();
 class GpuRank {
  public:
   // This is collective over `ranks`, of which `rank` is one.
-  // `direct` says that messages may go right to where they belong.
+  // `direct` says that messages may go right to where they belong; so many lanes push at most.
   GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, bool direct = false,
-          std::size_t mesh = 0);
+          std::size_t mesh = 0, std::int32_t lanes = 15);
   ~GpuRank();
   GpuRank(const GpuRank&) = delete;
   GpuRank& operator=(const GpuRank&) = delete;

@@ -23,7 +23,8 @@ class CopiesComm final : public Comm {
  public:
   explicit CopiesComm(const Options& options)
       : settings_{options.integer("buffer_mib") << 20, options.integer("message_mib") << 20,
-                  static_cast<int>(options.integer("blocks")), options.flag("direct")} {}
+                  static_cast<int>(options.integer("blocks")), options.flag("direct"),
+                  static_cast<std::int32_t>(options.integer("lanes"))} {}
 
   CommInfo info() override {
     CommInfo info;
@@ -119,4 +120,6 @@ PRUN_PLUGIN(
     "messages\n"
     "message_mib | int | 16 | 1..1024 | MiB of the longest message: longer exchanges are cut, so that "
     "what has come is added up while more comes\n"
-    "blocks | int | 32 | 1..1024 | Most blocks that a sum runs on\n");
+    "blocks | int | 32 | 1..1024 | Most blocks that a sum runs on\n"
+    "lanes | int | 4 | 1..15 | Most streams that push, one for each other member: those that share one are "
+    "sent to one after the other\n");

@@ -71,6 +71,12 @@ void Destinations::detach() {
   memories_.clear();
 }
 
+void Destinations::abandon() {
+  for (Memory& memory : memories_)
+    for (auto& other : memory.others) static_cast<void>(other.release());
+  detach();
+}
+
 // Others are sums, which need slots, or are between two members, whose lists may differ.
 bool Destinations::may_be_placed(const CommOp& op) const {
   if (op.count == 0) return false;

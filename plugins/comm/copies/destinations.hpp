@@ -23,6 +23,8 @@ class Destinations {
   // alike on all members, or nothing.
   std::string attach(void* base);
   void detach();
+  // Lets go of memory that the GPU may still use: it stays mapped.
+  void abandon();
   // Has members tell each other where the results of these operations lie; this is collective.
   void prepare(std::span<const CommOp> ops);
   // Returns the places of a list that was prepared, or nothing.

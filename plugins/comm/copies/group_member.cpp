@@ -21,16 +21,21 @@ void pause(int round) {
 
 GroupMember::GroupMember(const Driver& driver, const CommGroup& group, const Settings& settings)
     : name_(group.name.view()),
-      layout_(settings.layout(group.rank, group.size)),
+      layout_(settings.layout(group.rank, group.size, group.groups)),
       meeting_(group, layout_.buffer_bytes(), settings.direct, aborted_),
-      lanes_(driver, layout_, meeting_.reach(), settings.blocks, aborted_) {
+      lanes_(driver, layout_, meeting_.reach(), settings.blocks, [this] { check(); }) {
   if (meeting_.wires()) destinations_.emplace(driver, layout_, *meeting_.wires());
 }
 
 // Others may be copying into this member's memory only while it waits for them, and it waits no more; but the
 // driver wants a buffer closed everywhere before it is freed.
 GroupMember::~GroupMember() {
-  if (!wait_for_the_gpu()) meeting_.abandon();
+  if (!wait_for_the_gpu()) {
+    log_line("comm copies: group '", name_,
+             "': the GPU still waits for other members, so its memory is never freed: ", state());
+    if (destinations_) destinations_->abandon();
+    meeting_.abandon();
+  }
   meeting_.leave();
   own_words().closed.store(1);
   wait_for_the_others();
@@ -66,8 +71,7 @@ void GroupMember::attach(void* base) {
 // Others may not be aborted yet, and what they let this member write is on its way.
 void GroupMember::detach() {
   if (!destinations_) return;
-  wait_for_the_gpu();
-  destinations_->detach();
+  if (wait_for_the_gpu()) destinations_->detach();
 }
 
 void GroupMember::prepare(std::span<const CommOp> ops) {

@@ -15,13 +15,19 @@
 
 namespace prun::copies {
 
+// Streams that push, of all groups of a rank: the driver has 32 channels, and what waits in one that streams
+// share holds up all of these.
+inline constexpr std::int32_t most_lanes = 16;
+
 struct Settings {
   std::int64_t buffer_bytes = 0, message_bytes = 0;  // the most of both
   int blocks = 0;                                    // the most that a sum runs on
-  bool direct = false;  // copies right into the others' results, where these can be mapped
+  bool direct = false;     // copies right into the others' results, where these can be mapped
+  std::int32_t lanes = 1;  // the most that push
 
-  Layout layout(std::int32_t rank, std::int32_t size) const {
-    return {rank, size, buffer_bytes, message_bytes};
+  // `groups` is how many groups a rank is in.
+  Layout layout(std::int32_t rank, std::int32_t size, std::int32_t groups = 1) const {
+    return {rank, size, buffer_bytes, message_bytes, std::min(lanes, std::max(1, most_lanes / groups))};
   }
 };
 
@@ -45,6 +51,8 @@ class GroupMember {
   void abort();
   // Throws if a member has given up. Any thread may call it.
   void check();
+  // Says how far the lanes are. Any thread may ask.
+  std::string state() const { return lanes_.state(); }
 
   const CommCounters& counters() const { return counters_; }
 

@@ -1,6 +1,7 @@
 #include "lanes.hpp"
 
 #include <chrono>
+#include <sstream>
 #include <thread>
 
 #include "sum.hpp"
@@ -22,21 +23,29 @@ cudaStream_t urgent_stream() {
 
 }  // namespace
 
-Lanes::Lanes(const Driver& driver, const Layout& layout, const Reach& reach, int blocks,
-             const std::atomic<bool>& aborted)
-    : driver_(driver), layout_(layout), reach_(reach), blocks_(blocks), aborted_(aborted) {
-  load_folds();
-  pushing_.number = 1;
-  pushing_.stream = urgent_stream();
+Lanes::PushingLane::PushingLane(std::size_t own_number) {
+  number = own_number;
+  stream = urgent_stream();
 }
 
-Lanes::~Lanes() { cudaStreamDestroy(pushing_.stream); }
+Lanes::PushingLane::~PushingLane() { cudaStreamDestroy(stream); }
+
+Lanes::Lanes(const Driver& driver, const Layout& layout, const Reach& reach, int blocks,
+             std::function<void()> check)
+    : driver_(driver), layout_(layout), reach_(reach), blocks_(blocks), check_(std::move(check)) {
+  load_folds();
+  for (std::int32_t i = 0; i < layout.lanes(); ++i) pushing_.emplace_back(at(1 + i));
+}
+
+// ---------------------------------------------------------------- order of lanes
 
 void Lanes::mark_end() { cuda::check(cudaEventRecord(ended_.get(), taking_.stream), "recording an event"); }
 
 bool Lanes::is_idle() const {
-  return cudaEventQuery(ended_.get()) != cudaErrorNotReady &&
-         cudaStreamQuery(pushing_.stream) != cudaErrorNotReady;
+  if (cudaEventQuery(ended_.get()) == cudaErrorNotReady) return false;
+  return std::all_of(pushing_.begin(), pushing_.end(), [](const PushingLane& lane) {
+    return cudaStreamQuery(lane.stream) != cudaErrorNotReady;
+  });
 }
 
 void Lanes::make_room(Lane& lane, std::uint64_t commands) {
@@ -46,8 +55,7 @@ void Lanes::make_room(Lane& lane, std::uint64_t commands) {
   while (lane.given + commands - lane.known > most_commands) {
     lane.known = done.load(std::memory_order_acquire);
     if (lane.given + commands - lane.known <= most_commands) break;
-    if (aborted_.load())
-      throw_error(ErrorCode::comm_failed, "comm copies: the group was aborted while starting operations");
+    check_();
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   lane.given += commands;
@@ -55,28 +63,43 @@ void Lanes::make_room(Lane& lane, std::uint64_t commands) {
 
 void Lanes::fork() {
   make_room(taking_, 1);
-  make_room(pushing_, 1);
   cuda::check(cudaEventRecord(forked_.get(), taking_.stream), "recording an event");
-  cuda::check(cudaStreamWaitEvent(pushing_.stream, forked_.get(), 0), "waiting for an event");
+  for (PushingLane& lane : pushing_) lane.follows = false;
+}
+
+Lanes::PushingLane& Lanes::pushing(std::int32_t to, std::uint64_t commands) {
+  PushingLane& lane = pushing_[at(layout_.lane_to(to))];
+  make_room(lane, commands + 1);
+  if (!lane.follows) cuda::check(cudaStreamWaitEvent(lane.stream, forked_.get(), 0), "waiting for an event");
+  lane.follows = true;
+  return lane;
 }
 
 void Lanes::join() {
-  make_room(taking_, 1);
-  make_room(pushing_, 1);
-  cuda::check(cudaEventRecord(joined_.get(), pushing_.stream), "recording an event");
-  cuda::check(cudaStreamWaitEvent(taking_.stream, joined_.get(), 0), "waiting for an event");
+  for (PushingLane& lane : pushing_) {
+    if (!lane.reads) continue;
+    make_room(taking_, 1);
+    make_room(lane, 1);
+    cuda::check(cudaEventRecord(lane.joined.get(), lane.stream), "recording an event");
+    cuda::check(cudaStreamWaitEvent(taking_.stream, lane.joined.get(), 0), "waiting for an event");
+    lane.reads = false;
+  }
 }
 
+// ---------------------------------------------------------------- messages
+
 void Lanes::push(std::int32_t to, const std::byte* from, std::int64_t bytes) {
-  make_room(pushing_, 3);
+  PushingLane& lane = pushing(to, 3);
   const std::uint64_t number = ++sent_[at(to)];
   if (number > slots)
-    driver_.wait(pushing_.stream, &seen(rank()).freed[to], number - static_cast<std::uint64_t>(slots));
-  if (bytes > 0)
+    driver_.wait(lane.stream, &seen(rank()).freed[to], number - static_cast<std::uint64_t>(slots));
+  if (bytes > 0) {
+    lane.reads = true;
     cuda::check(cudaMemcpyAsync(reach_.buffer[at(to)] + layout_.offset(to, rank(), number), from,
-                                static_cast<std::size_t>(bytes), cudaMemcpyDefault, pushing_.stream),
+                                static_cast<std::size_t>(bytes), cudaMemcpyDefault, lane.stream),
                 "a copy to another GPU");
-  driver_.write(pushing_.stream, &seen(to).arrived[rank()], number);
+  }
+  driver_.write(lane.stream, &seen(to).arrived[rank()], number);
 }
 
 const std::byte* Lanes::await(std::int32_t from) {
@@ -97,18 +120,18 @@ void Lanes::grant(std::int32_t from) {
 }
 
 void Lanes::place(std::int32_t to, std::byte* place, const std::byte* from, std::int64_t bytes) {
-  make_room(pushing_, 3);
+  PushingLane& lane = pushing(to, 3);
   const std::uint64_t number = ++placed_[at(to)];
-  driver_.wait(pushing_.stream, &seen(rank()).granted[to], number);
-  cuda::check(
-      cudaMemcpyAsync(place, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, pushing_.stream),
-      "a copy to another GPU");
-  driver_.write(pushing_.stream, &seen(to).landed[rank()], number);
+  driver_.wait(lane.stream, &seen(rank()).granted[to], number);
+  lane.reads = true;
+  cuda::check(cudaMemcpyAsync(place, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault, lane.stream),
+              "a copy to another GPU");
+  driver_.write(lane.stream, &seen(to).landed[rank()], number);
 }
 
 void Lanes::land(std::int32_t from) {
   make_room(taking_, 1);
-  driver_.wait(taking_.stream, &seen(rank()).landed[from], granted_[at(from)]);
+  driver_.wait(taking_.stream, &seen(rank()).landed[from], ++landed_[at(from)]);
 }
 
 void Lanes::copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
@@ -120,6 +143,26 @@ void Lanes::copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
 void Lanes::fold(const Summands& summands) {
   make_room(taking_, 2);
   copies::fold(summands, blocks_, taking_.stream);
+}
+
+// ---------------------------------------------------------------- what stands still
+
+std::string Lanes::state() const {
+  const MemberWords& own = reach_.words->of[rank()];
+  std::ostringstream text;
+  text << "of " << taking_.given << " commands to take at least " << own.done[0].load() << " are done";
+  for (const PushingLane& lane : pushing_)
+    text << ", of " << lane.given << " to push by lane " << lane.number << " " << own.done[lane.number];
+  for (std::int32_t k = 1; k < layout_.size(); ++k) {
+    const std::int32_t i = layout_.next(k);
+    const std::size_t member = at(i);
+    text << "; member " << i << " (lane " << 1 + layout_.lane_to(i) << "): pushed to it " << sent_[member]
+         << ", freed by it " << own.freed[i] << ", placed there " << placed_[member] << ", granted by it "
+         << own.granted[i] << "; of it awaited " << received_[member] << ", arrived " << own.arrived[i]
+         << ", to land " << landed_[member] << ", landed " << own.landed[i];
+    if (reach_.words->of[i].aborted.load() != 0) text << "; it has given up";
+  }
+  return text.str();
 }
 
 }  // namespace prun::copies

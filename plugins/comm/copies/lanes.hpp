@@ -1,10 +1,12 @@
-// Runs the two lanes of a member: the queue's stream, which takes what arrives, and a stream of its own,
-// which pushes. schedule.hpp says what they do.
+// Runs the lanes of a member: the queue's stream, which takes what arrives, and streams of its own, which
+// push. schedule.hpp says what they do.
 #pragma once
 
 #include <array>
 #include <atomic>
-#include <vector>
+#include <deque>
+#include <functional>
+#include <string>
 
 #include "cuda/graph.hpp"
 #include "driver.hpp"
@@ -22,10 +24,10 @@ struct Reach {
 
 class Lanes {
  public:
-  // All of these must outlive it. `aborted` says that whoever waits for room gives up.
+  // All of these must outlive it. `check` throws once the group has been given up: it is asked while a thread
+  // waits for room.
   Lanes(const Driver& driver, const Layout& layout, const Reach& reach, int blocks,
-        const std::atomic<bool>& aborted);
-  ~Lanes();
+        std::function<void()> check);
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
 
@@ -34,6 +36,8 @@ class Lanes {
   // Marks the end of what it was given, and says whether the GPU is there.
   void mark_end();
   bool is_idle() const;
+  // Says how far each lane is, and which numbers there are. Any thread may ask.
+  std::string state() const;
 
   void fork();
   void join();
@@ -47,15 +51,31 @@ class Lanes {
   void fold(const Summands& summands);
 
  private:
+  using Count = std::atomic<std::uint64_t>;  // one thread counts, any may look
+  using Counts = std::array<Count, most_members>;
+
   // Counts commands, so that a lane never has more than the driver takes without holding the thread, with the
   // context's lock held.
   struct Lane {
     cudaStream_t stream = nullptr;
     std::size_t number = 0;
-    std::uint64_t given = 0, marked = 0, known = 0;
+    Count given{0};
+    std::uint64_t marked = 0, known = 0;
+  };
+  struct PushingLane : Lane {
+    explicit PushingLane(std::size_t own_number);
+    ~PushingLane();
+    PushingLane(const PushingLane&) = delete;
+    PushingLane& operator=(const PushingLane&) = delete;
+
+    cuda::Event joined;
+    bool follows = true;  // has waited for the last fork
+    bool reads = false;   // reads memory since the last join
   };
 
   void make_room(Lane& lane, std::uint64_t commands);
+  // Returns the lane that pushes to a member, with room for so many commands, behind the last fork.
+  PushingLane& pushing(std::int32_t to, std::uint64_t commands);
   std::int32_t rank() const { return layout_.rank(); }
   MemberWords& seen(std::int32_t member) const { return reach_.seen_words->of[member]; }
 
@@ -63,10 +83,11 @@ class Lanes {
   const Layout& layout_;
   const Reach& reach_;
   const int blocks_;
-  const std::atomic<bool>& aborted_;
-  Lane taking_, pushing_;
-  cuda::Event forked_, joined_, ended_;
-  std::array<std::uint64_t, most_members> sent_{}, received_{}, granted_{}, placed_{};
+  const std::function<void()> check_;
+  Lane taking_;
+  std::deque<PushingLane> pushing_;
+  cuda::Event forked_, ended_;
+  Counts sent_{}, received_{}, granted_{}, placed_{}, landed_{};
 };
 
 }  // namespace prun::copies

@@ -9,13 +9,15 @@ constexpr std::int64_t small_bytes = std::int64_t{256} << 10;
 
 }  // namespace
 
-Layout::Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes, std::int64_t message_bytes)
+Layout::Layout(std::int32_t rank, std::int32_t size, std::int64_t buffer_bytes, std::int64_t message_bytes,
+               std::int32_t lanes)
     : rank_(rank),
       size_(size),
+      lanes_(std::min(lanes, size - 1)),
       slot_bytes_(std::min(message_bytes, buffer_bytes / (slots * std::max(1, size - 1))) / alignment *
                   alignment) {
-  PRUN_CHECK(rank >= 0 && rank < size && slot_bytes_ > 0, "member ", rank, " of ", size, " with ",
-             buffer_bytes, " bytes");
+  PRUN_CHECK(rank >= 0 && rank < size && slot_bytes_ > 0 && lanes > 0, "member ", rank, " of ", size,
+             " with ", buffer_bytes, " bytes and ", lanes, " lanes");
 }
 
 std::int64_t Layout::offset(std::int32_t to, std::int32_t from, std::uint64_t number) const {
@@ -31,6 +33,23 @@ Range part_of(std::int64_t count, DType dtype, std::int32_t member, std::int32_t
 
 bool is_small(const CommOp& op, const Layout& layout) {
   return op.count * size_of(op.dtype) <= std::min(small_bytes, layout.slot_bytes());
+}
+
+std::int64_t placed_bytes(const CommOp& op, const Layout& layout, std::int32_t from) {
+  const std::int64_t bytes = op.count * size_of(op.dtype);
+  switch (op.kind) {
+    case CommKind::all_gather:
+    case CommKind::all_to_all: return bytes;
+    case CommKind::broadcast: return from == op.peer ? bytes : 0;
+    case CommKind::all_reduce:
+      if (is_small(op, layout)) return 0;
+      return part_of(op.count, op.dtype, from, layout.size()).count * size_of(op.dtype);
+    case CommKind::reduce_scatter:
+    case CommKind::send:
+    case CommKind::recv:
+    case CommKind::barrier: break;
+  }
+  return 0;
 }
 
 Traffic traffic_of(const CommOp& op, const Layout& layout) {

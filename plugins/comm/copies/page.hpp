@@ -22,7 +22,7 @@ struct MemberWords {
   Word freed[most_members];    // messages that each has taken of those sent to it
   Word granted[most_members];  // messages that each lets this member write into its memory
   Word landed[most_members];   // messages that each has written into this member's memory
-  Word done[2];                // commands that this member's lanes have done
+  Word done[most_members];     // commands that this member's lanes have done, the taking one first
   Word aborted;                // is set once this member has given up
   Word noticed;                // is set once it knows that another has
   Word closed;                 // is set once it has left the others' memory

@@ -1,13 +1,23 @@
 // Makes operations into messages between members, and into sums of what arrived.
 //
-// A member has two lanes, each of which does one thing after the other: one pushes messages into the slots of
-// others, the other takes what arrives. Members list their messages in one order, so the lanes never wait for
-// each other in a circle: the n-th message that is sent waits for one before it at most, which its receiver
-// takes before it, too.
+// A member has lanes, each of which does one thing after the other: pushing lanes, one for each other member
+// as far as they go (Layout::lane_to), send messages, and a taking lane takes what arrives. Pushes to
+// different members so run at once, and a late receiver holds up what is meant for it.
+//
+// Lanes never wait for each other in a circle. Give each thing that a lane does its place: the list, the
+// operation in it, the piece of the operation, and then whether it grants (1), pushes (2) or takes (3), in
+// the order of these; grants of a list come before its first operation. Members list messages in one order,
+// so both ends of a message give it one place. Whatever a lane waits for has an earlier place: what it was
+// given before, since every lane is given things in the order of their places, however members share lanes;
+// for a push, that a message of an earlier piece was taken out of its slot, or a grant of its list; for a
+// taking, the push of the same piece; for a fork or a join, what was given before. So of all that is not yet
+// done, the earliest waits for nothing. A thread that holds because a lane is full has given everything
+// earlier already, so the earliest is always given.
 //
 // `Lanes` has
-//   fork()                            has the pushing lane wait for all that the taking lane was given
-//   join()                            has the taking lane wait for all that the pushing lane was given
+//   fork()                            has what is pushed from now on wait for all that the taking lane was
+//                                     given
+//   join()                            has the taking lane wait until all is read that was to be pushed
 //   push(to, from, bytes)             sends a message of at most slot_bytes() bytes
 //   await(from) -> const std::byte*   waits for the next message, and says where it lies
 //   release(from)                     gives its slot back
@@ -48,6 +58,8 @@ class Schedule {
   // `places` has an entry for each operation, or is empty.
   void run(std::span<const CommOp> ops, std::span<const Places> places = {}) {
     lanes_.fork();
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (has(places[i])) grant(ops[i]);
     for (std::size_t i = 0; i < ops.size(); ++i) run_one(ops[i], places.empty() ? Places{} : places[i]);
     lanes_.join();
   }
@@ -118,13 +130,19 @@ class Schedule {
     }
   }
 
+  // Lets the others write once this member's queue is there, for all operations of a list at once: they do
+  // not touch each other's memory. The sums of an all_reduce come where this member sends from, if `in` is
+  // `out`, and its owner has none before it was sent.
+  void grant(const CommOp& op) {
+    for (std::int32_t k = 1; k < layout_.size(); ++k)
+      if (placed_bytes(op, layout_, layout_.before(k)) > 0) lanes_.grant(layout_.before(k));
+  }
+
   // Does the same with results that the others reach; those of this member's messages begin `offset` bytes
-  // behind the begin of each result. A member lets the others write once its own queue is there.
+  // behind the begin of each result.
   template <class Give, class Get>
   void exchange(const Places& places, std::int64_t offset, Give give, Get get) {
     if (!has(places)) return exchange(give, get);
-    for (std::int32_t k = 1; k < layout_.size(); ++k)
-      if (get(layout_.before(k)).bytes > 0) lanes_.grant(layout_.before(k));
     for (std::int32_t k = 1; k < layout_.size(); ++k) {
       const std::int32_t to = layout_.next(k);
       if (const Source source = give(to); source.bytes > 0)
@@ -231,7 +249,6 @@ class Schedule {
     fold(op, in(op), out(op), op.count);
   }
 
-  // The others' sums arrive where this member sent from, if `in` is `out`; they cannot before it was sent.
   void reduce_in_parts(const CommOp& op, const Places& places) {
     const auto part = [&](std::int32_t member) {
       return part_of(op.count, op.dtype, member, layout_.size());

@@ -48,6 +48,27 @@ struct Placed {
       if (rank == op.peer) out = in;
     }
     if (tested.in_place) place();
+    if (tested.kind != CommKind::broadcast) {
+      computed = in;
+      spoil(const_cast<void*>(op.in));
+    }
+  }
+
+  // What the queue does before an operation, and after it: it computes the operand, and uses its memory
+  // again.
+  void compute(PretendedLanes& lanes) const { write(lanes, computed); }
+  void use_again(PretendedLanes& lanes) {
+    if (tested.in_place) return;
+    spoiled.assign(computed.size(), -7);
+    write(lanes, spoiled);
+  }
+
+  void spoil(void* memory) const { std::fill_n(static_cast<std::int32_t*>(memory), computed.size(), -9); }
+  void write(PretendedLanes& lanes, const Numbers& numbers) const {
+    if (numbers.empty()) return;
+    lanes.copy(static_cast<std::byte*>(const_cast<void*>(op.in)),
+               reinterpret_cast<const std::byte*>(numbers.data()),
+               static_cast<std::int64_t>(numbers.size()) * 4);
   }
 
   void place() {
@@ -82,7 +103,7 @@ struct Placed {
 
   Case tested;
   std::int32_t rank, size;
-  Numbers in, out;
+  Numbers in, out, computed, spoiled;
   CommOp op;
 };
 
@@ -97,8 +118,9 @@ copies::Places places_of(const Members& members, std::size_t i, std::int32_t ran
   return places;
 }
 
-// Messages of every other operation go right to where they belong, if `direct`.
-void expect_results(PretendedGroup& group, std::int32_t size, const std::vector<Case>& list, bool direct) {
+// Gives all members a list. Messages of every other operation go right to where they belong, if `direct`.
+Members give(PretendedGroup& group, const std::vector<Case>& list, bool direct) {
+  const std::int32_t size = group.size();
   Members placed;
   for (std::int32_t rank = 0; rank < size; ++rank) {
     placed.emplace_back();
@@ -113,46 +135,100 @@ void expect_results(PretendedGroup& group, std::int32_t size, const std::vector<
       places.push_back(direct && i % 2 == 0 ? places_of(placed, i, rank) : copies::Places{});
       sent += copies::traffic_of(ops.back(), group.layout(rank)).sent;
     }
-    const std::uint64_t before = group.member(rank).bytes_sent();
-    copies::Schedule(group.layout(rank), group.member(rank)).run(ops, places);
-    EXPECT_EQ(group.member(rank).bytes_sent() - before, sent) << name_of(list.front().kind);
+    PretendedLanes& member = group.member(rank);
+    const std::uint64_t before = member.bytes_sent();
+    for (const auto& one : placed[static_cast<std::size_t>(rank)]) one->compute(member);
+    copies::Schedule(group.layout(rank), member).run(ops, places);
+    for (const auto& one : placed[static_cast<std::size_t>(rank)]) one->use_again(member);
+    EXPECT_EQ(member.bytes_sent() - before, sent) << name_of(list.front().kind);
   }
-  ASSERT_TRUE(group.run()) << "lanes wait for each other";
+  return placed;
+}
+
+void check(const Members& placed) {
   for (const auto& member : placed)
     for (const auto& one : member) one->check();
 }
 
+void expect_results(PretendedGroup& group, const std::vector<Case>& list, bool direct) {
+  const Members placed = give(group, list, direct);
+  ASSERT_TRUE(group.run()) << "lanes wait for each other";
+  check(placed);
+}
+
+// Draws lists of one to four operations, most of them short.
+std::vector<Case> draw_list(std::mt19937& random, unsigned longest) {
+  std::vector<Case> list;
+  for (unsigned n = 1 + random() % 4; n > 0; --n)
+    list.push_back({kinds[random() % std::size(kinds)],
+                    static_cast<std::int64_t>(random() % (random() % 4 ? 300 : longest)), random() % 2 > 0});
+  return list;
+}
+
 TEST(Schedule, EveryKindGivesWhatIsExpectedInAnyOrderOfSteps) {
   for (const std::int32_t size : {1, 2, 3, 4, 8})
-    for (const CommKind kind : kinds) {
-      PretendedGroup group(size, buffer, 7u * static_cast<unsigned>(size));
-      for (const std::int64_t count : {0, 1, 37, 4099, 40000, 70001})
-        for (const bool in_place : {false, true})
-          for (const bool direct : {false, true})
-            expect_results(group, size, {{kind, count, in_place}}, direct);
-    }
+    for (const CommKind kind : kinds)
+      for (const std::int32_t lanes : {1, 15}) {
+        PretendedGroup group(size, buffer, 7u * static_cast<unsigned>(size), lanes);
+        for (const std::int64_t count : {0, 1, 37, 4099, 40000, 70001})
+          for (const bool in_place : {false, true})
+            for (const bool direct : {false, true}) expect_results(group, {{kind, count, in_place}}, direct);
+      }
 }
 
 TEST(Schedule, ListsOfRandomOperationsFollowEachOther) {
   std::mt19937 random(5);
-  for (const std::int32_t size : {2, 3, 5}) {
-    PretendedGroup group(size, buffer, 3u);
-    for (int round = 0; round < 60; ++round) {
-      std::vector<Case> list;
-      for (unsigned n = 1 + random() % 4; n > 0; --n)
-        list.push_back({kinds[random() % std::size(kinds)],
-                        static_cast<std::int64_t>(random() % (random() % 4 ? 300 : 30000)),
-                        random() % 2 > 0});
-      expect_results(group, size, list, random() % 2 > 0);
+  for (const std::int32_t size : {2, 3, 5})
+    for (const std::int32_t lanes : {1, 2, 15}) {
+      PretendedGroup group(size, buffer, 3u, lanes);
+      for (int round = 0; round < 40; ++round)
+        expect_results(group, draw_list(random, 30000), random() % 2 > 0);
     }
+}
+
+// 10,000 exchanges, twenty lists ahead of the lanes, each of which is a thread: sanitizers look for memory
+// that is read or written too early.
+TEST(Schedule, TenThousandExchangesOfRandomSizesOnThreads) {
+  std::mt19937 random(23);
+  int exchanges = 0;
+  for (int round = 0; exchanges < 10000; ++round) {
+    const std::int32_t size = 2 + round % 3, lanes = std::array{15, 2, 1, 15}[round / 3 % 4];
+    PretendedGroup group(size, buffer, 1u, lanes);
+    std::vector<Members> given;
+    for (int list = 0; list < 20; ++list) {
+      given.push_back(give(group, draw_list(random, 8000), random() % 2 > 0));
+      exchanges += static_cast<int>(given.back().front().size());
+    }
+    ASSERT_TRUE(group.run_on_threads()) << size << " members, " << lanes << " lanes";
+    for (const Members& placed : given) check(placed);
   }
+}
+
+// With a lane for each other member, one that takes nothing holds up nobody else; where lanes are shared, it
+// holds up those that share one with it.
+TEST(Schedule, AMemberThatIsLateHoldsUpItsOwnLane) {
+  constexpr std::int32_t size = 4, late = 0;
+  for (const std::int32_t lanes : {3, 1})
+    for (const bool direct : {false, true}) {
+      PretendedGroup group(size, buffer, 13u, lanes);
+      const Members placed = give(group, {{CommKind::broadcast, 70001, false}}, direct);
+      EXPECT_FALSE(group.run(late));
+      int arrived = 0;
+      for (std::int32_t rank = 0; rank < size - 1; ++rank) {
+        const Placed& one = *placed[static_cast<std::size_t>(rank)].front();
+        arrived += one.out.back() == one.expected(70000);
+      }
+      EXPECT_EQ(arrived, lanes == 3 ? 2 : 0) << direct;
+      EXPECT_TRUE(group.run());
+      check(placed);
+    }
 }
 
 // Each sends to the next and takes from the one before, listed by who sends, as plans have it.
 TEST(Schedule, RingsOfLongMessagesDoNotStandStill) {
   for (const std::int32_t size : {2, 3, 4}) {
     constexpr std::int64_t count = 100000;
-    PretendedGroup group(size, buffer, 11u);
+    PretendedGroup group(size, buffer, 11u, 15);
     std::vector<Numbers> in(static_cast<std::size_t>(size)), out(static_cast<std::size_t>(size));
     for (std::int32_t rank = 0; rank < size; ++rank) {
       Numbers& mine = in[static_cast<std::size_t>(rank)];
@@ -187,11 +263,25 @@ TEST(Layout, PartsOfAnAllReduceAreDisjointAndAllOfIt) {
       }
 }
 
+TEST(Layout, EachOtherMemberHasALaneAsFarAsTheyGo) {
+  for (const std::int32_t size : {2, 4, 16})
+    for (const std::int32_t lanes : {1, 3, 15})
+      for (std::int32_t rank = 0; rank < size; ++rank) {
+        const copies::Layout layout(rank, size, 1 << 20, 1 << 20, lanes);
+        EXPECT_EQ(layout.lanes(), std::min(lanes, size - 1));
+        std::vector<int> members(static_cast<std::size_t>(layout.lanes()));
+        for (std::int32_t k = 1; k < size; ++k)
+          ++members.at(static_cast<std::size_t>(layout.lane_to(layout.next(k))));
+        const auto [fewest, most] = std::minmax_element(members.begin(), members.end());
+        EXPECT_LE(*most - *fewest, 1) << size << " members, " << lanes << " lanes";
+      }
+}
+
 TEST(Layout, SlotsAreDisjointAndWithinTheBuffer) {
   constexpr std::int64_t bytes = std::int64_t{1} << 20;
   for (const std::int32_t size : {2, 3, 8, 16})
     for (std::int32_t to = 0; to < size; ++to) {
-      const copies::Layout layout(to, size, bytes, bytes);
+      const copies::Layout layout(to, size, bytes, bytes, 4);
       std::vector<std::int64_t> places;
       for (std::int32_t from = 0; from < size; ++from)
         for (std::uint64_t number = 1; from != to && number <= copies::slots; ++number)
