@@ -10,6 +10,8 @@ namespace {
 
 using cuda::check;
 
+constexpr std::chrono::seconds limit{20};
+
 // Sets what the device sets: streams that wait for each other need channels of their own.
 int take_gpu(int rank) {
   setenv("CUDA_MODULE_LOADING", "LAZY", 0);
@@ -33,7 +35,12 @@ int count_gpus() {
 }
 
 GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memory_bytes, bool direct,
-                 std::size_t mesh, std::int32_t lanes) {
+                 std::size_t mesh, std::int32_t lanes)
+    : watch_("rank " + std::to_string(rank.number) + " of " + std::to_string(rank.size), limit, [this] {
+        const copies::GroupMember* const member = made_.load();
+        return member ? member->state() : std::string("the group is not made");
+      }) {
+  watch_.begins("makes a group");
   shared_ = take_gpu(rank.number) < rank.size;
   driver_ = std::make_unique<copies::Driver>();
   memory_ = std::make_unique<MappedMemory>(*driver_, memory_bytes);
@@ -43,12 +50,19 @@ GpuRank::GpuRank(const Rank& rank, std::int64_t buffer_bytes, std::int64_t memor
   const CommGroup group{"test.group", rank.number, rank.size, &api};
   member_ = std::make_unique<copies::GroupMember>(
       *driver_, group, copies::Settings{buffer_bytes, buffer_bytes, 32, direct, lanes});
+  made_ = member_.get();
+  watch_.begins("attaches memory");
   member_->attach(memory_->data());
+  watch_.begins("computes");
 }
 
 GpuRank::~GpuRank() {
+  watch_.begins("detaches memory");
   member_->detach();
+  watch_.begins("leaves the group");
+  made_ = nullptr;
   member_.reset();
+  watch_.begins("frees memory");
   cudaStreamDestroy(stream_);
 }
 
@@ -63,15 +77,25 @@ void GpuRank::download(void* to, const std::byte* from, std::size_t bytes) const
 }
 
 void GpuRank::finish() {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  for (int round = 0;; ++round) {
-    const cudaError_t status = cudaStreamQuery(stream_);
-    if (status == cudaSuccess) return member_->check();
-    if (status != cudaErrorNotReady) check(status, "running operations");
+  watch_.begins("waits for operations");
+  for (int round = 0; !is_done(); ++round) {
     member_->check();
-    require(std::chrono::steady_clock::now() < end, "operations do not end");
     if (round > 1000) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
+  member_->check();
+  watch_.begins("computes");
+}
+
+void GpuRank::drain() {
+  watch_.begins("waits for what was to be released");
+  while (!is_done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  watch_.begins("computes");
+}
+
+bool GpuRank::is_done() const {
+  const cudaError_t status = cudaStreamQuery(stream_);
+  if (status != cudaErrorNotReady) check(status, "running operations");
+  return status == cudaSuccess;
 }
 
 }  // namespace prun::test

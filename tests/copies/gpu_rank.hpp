@@ -4,12 +4,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
 #include "group_member.hpp"
 #include "mapped_memory.hpp"
 #include "ranks.hpp"
+#include "watch.hpp"
 
 namespace prun::test {
 
@@ -33,18 +35,27 @@ class GpuRank {
   copies::GroupMember& member() { return *member_; }
   void upload(std::byte* to, const void* from, std::size_t bytes) const;
   void download(void* to, const std::byte* from, std::size_t bytes) const;
-  void start(const std::vector<CommOp>& ops) { member_->start(ops, stream_); }
+  void start(const std::vector<CommOp>& ops) {
+    watch_.begins("starts operations");
+    member_->start(ops, stream_);
+  }
   // Returns once all is done; asks check() meanwhile, as the executor does.
   void finish();
-  bool is_done() const { return cudaStreamQuery(stream_) == cudaSuccess; }
+  // Returns once the stream has nothing left, whatever has become of the group.
+  void drain();
   void run(const std::vector<CommOp>& ops) {
+    watch_.begins("prepares operations");
     member_->prepare(ops);
     start(ops);
     finish();
   }
 
  private:
+  bool is_done() const;
+
   bool shared_ = false;
+  std::atomic<copies::GroupMember*> made_{nullptr};
+  Watch watch_;
   std::unique_ptr<copies::Driver> driver_;
   std::unique_ptr<MappedMemory> memory_;
   cudaStream_t stream_ = nullptr;
