@@ -80,6 +80,25 @@ TEST(RankProcesses, KernelsAndExchangesOfALayoutAreTimed) {
   }
 }
 
+// A device is told of a benched step what it is told of any: that its queues wait for others, and that
+// threads copy for a comm plugin which moves the host's memory. The process that starts the ranks leaves
+// their devices alone.
+TEST(RankProcesses, APipelineOverTheHostsMemoryIsTimedAsItRuns) {
+  const fs::path path = temporary_folder() / "staged.toml", costs = temporary_folder() / "staged.json";
+  std::ofstream(path) << tiny_recipe(
+                             {"device.plugin=cpu-async", "device.alone=true", "device.ranks_only=true",
+                              "device.tells=true", "device.depth=16", "batch.micro=1", "comm.default=ucx"},
+                             "[mesh]\npp = 2\n[[strategy]]\nplugin = \"pipeline\"\n")
+                             .resolved_toml();
+  const Result result =
+      prun_with_test_plugins({"bench", "kernels", path.string(), "--no-grid", "--out", costs.string()});
+  ASSERT_EQ(result.code, 0) << result.out;
+  EXPECT_NE(result.out.find("others are waited for, threads copy"), std::string::npos) << result.out;
+  const CostTable table = read_costs(costs).value();
+  EXPECT_GT(table.exact_exchanges.size(), 1u);
+  EXPECT_GT(table.overheads.at("cpu-async").handoff, 0);
+}
+
 TEST(RankProcesses, ExchangesOfARecipeAreTimed) {
   const fs::path costs = temporary_folder() / "exchanges.json";
   const Result result =

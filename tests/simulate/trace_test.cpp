@@ -244,11 +244,11 @@ TEST(Bench, ARankOfManyIsTimedWithoutTheOthers) {
 TEST(Bench, ALayoutIsTimedWithItsExchanges) {
   const Recipe recipe = tiny_recipe({"batch.micro=2", one_thread[0], one_thread[1]}, data_parallel(2));
   const Assembly assembly(recipe, plugins());
-  std::map<ExactExchange, ExchangeTime> exchanges;
-  std::int64_t steps = 2;
-  const std::vector<KernelTime> kernels = time_layout(recipe, plugins().places(), steps, exchanges);
-  EXPECT_EQ(steps, 2);
-  EXPECT_EQ(kernels.size(), time_kernels(recipe, plugins(), 1).size());
+  const TimedLayout timed = time_layout(recipe, plugins().places(), 2);
+  const std::map<ExactExchange, ExchangeTime>& exchanges = timed.exchanges;
+  EXPECT_EQ(timed.steps, 2);
+  EXPECT_GT(timed.overheads.handoff, 0);
+  EXPECT_EQ(timed.kernels.size(), time_kernels(recipe, plugins(), 1).size());
   std::set<ExactExchange> planned;
   for (const Call& call : assembly.plan().calls)
     for (const PlannedStep& step : assembly.plan().steps(call))

@@ -335,17 +335,19 @@ void bench_recipe(PluginHost& plugins, const Recipe& recipe, CostTable& table, c
   raise(device->info(&info));
   const std::string name(info.name.view());
   say("the recipe itself on " + name);
-  table.overheads[name] = time_overheads(*device);
   if (Assembly(recipe, plugins).device_infos().size() > 1) bench_memory(table, say);
   const std::int64_t world = mesh_of(recipe).world();
   Measured measured(table);
   if (are_timed_together(info, world)) {
-    std::int64_t steps = timed_steps;
-    measured.take(time_layout(recipe, plugins.places(), steps, table.exact_exchanges, command));
-    if (steps < timed_steps)
-      say(detail::concat("a step takes seconds, so each call was timed in ", steps, " steps and not in ",
-                         timed_steps));
+    const TimedLayout timed = time_layout(recipe, plugins.places(), timed_steps, command);
+    measured.take(timed.kernels);
+    for (const auto& [exchange, time] : timed.exchanges) table.exact_exchanges[exchange] = time;
+    table.overheads[name] = timed.overheads;
+    if (timed.steps < timed_steps)
+      say(detail::concat("a step takes seconds, so each call was timed in ", timed.steps,
+                         " steps and not in ", timed_steps));
   } else {
+    table.overheads[name] = time_overheads(*device);
     const std::int64_t at_once = at_once_here(info, world);
     for (int rank : stages_of(recipe, plugins))
       measured.take(time_kernels(recipe, plugins, timed_steps / 2, at_once, rank));

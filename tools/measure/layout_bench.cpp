@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "base/json.hpp"
+#include "measure/kernel_bench.hpp"
 #include "plan/moved_bytes.hpp"
 
 namespace prun {
@@ -83,6 +84,7 @@ class LayoutTimer {
   // with each kernel by itself, and one with whole calls.
   std::string time(Trainer& trainer) {
     const Assembly& assembly = trainer.assembly();
+    const Overheads overheads = time_overheads(*assembly.devices().front());
     const std::int64_t steps = warm_up(trainer) ? std::min<std::int64_t>(steps_, 2) : steps_;
     RankProbes* own = nullptr;
     {
@@ -94,7 +96,7 @@ class LayoutTimer {
     trainer.run(steps, [](const StepResult&) {});
     JsonWriter json;
     json.begin_object().member("device", std::string(assembly.device_info().name.view()));
-    json.member("steps", steps);
+    json.member("steps", steps).member("call", overheads.call).member("handoff", overheads.handoff);
     write_kernels(own->kernels->result(assembly), json);
     write_exchanges(assembly, *own->exchanges, steps, json);
     return json.end_object().take();
@@ -184,7 +186,10 @@ class LayoutTimes {
  public:
   void take(const std::string& answer) {
     const JsonValue rank = parse_json(answer, "a rank's times");
-    if (device_.empty()) device_ = rank.at("device").as_string();
+    if (device_.empty()) {
+      device_ = rank.at("device").as_string();
+      overheads_ = {rank.at("call").as_double(), rank.at("handoff").as_double()};
+    }
     steps_ = rank.at("steps").as_int64();
     for (const JsonValue& one : rank.at("kernels").as_array()) {
       const OpCost cost{one.at("flops").as_double(), one.at("bytes").as_double(),
@@ -196,8 +201,9 @@ class LayoutTimes {
     for (const JsonValue& queue : rank.at("queues").as_array()) take_exchanges(queue);
   }
 
-  // Returns how many steps were timed.
-  std::int64_t steps() const { return steps_; }
+  TimedLayout all() const { return {kernels(), exchanges(), overheads_, steps_}; }
+
+ private:
   std::vector<KernelTime> kernels() const {
     std::map<std::pair<std::string, std::string>, std::vector<KernelTime>> by_shape;
     for (const KernelTime& time : kernels_) by_shape[{time.device, time.shape}].push_back(time);
@@ -211,16 +217,17 @@ class LayoutTimes {
     return all;
   }
 
-  void exchanges(std::map<ExactExchange, ExchangeTime>& known) const {
+  std::map<ExactExchange, ExchangeTime> exchanges() const {
+    std::map<ExactExchange, ExchangeTime> known;
     std::map<ExactExchange, Samples> samples;
     for (const auto& [place, attendances] : attendances_) {
       PRUN_CHECK(attendances.size() == place.second.size(), "queue ", place.first);
       for (std::size_t i = 0; i < attendances.front().size(); ++i) add(place, attendances, i, samples);
     }
     for (auto& [key, list] : samples) known[key] = {trimmed_mean(list.seconds), trimmed_mean(list.lateness)};
+    return known;
   }
 
- private:
   struct Samples {
     std::vector<double> seconds, lateness;
   };
@@ -260,6 +267,7 @@ class LayoutTimes {
   }
 
   std::string device_;  // that of the first, by which all are planned
+  Overheads overheads_;
   std::int64_t steps_ = 0;
   std::vector<KernelTime> kernels_;
   std::map<Place, Attendances> attendances_;
@@ -278,16 +286,13 @@ MakeQuestion how_long_steps_take(std::int64_t steps) {
   };
 }
 
-std::vector<KernelTime> time_layout(const Recipe& recipe, const std::vector<SearchPlace>& places,
-                                    std::int64_t& steps, std::map<ExactExchange, ExchangeTime>& exchanges,
-                                    const std::vector<std::string>& command) {
+TimedLayout time_layout(const Recipe& recipe, const std::vector<SearchPlace>& places, std::int64_t steps,
+                        const std::vector<std::string>& command) {
   LayoutTimes times;
   for (const std::string& answer :
        ask_ranks(timed_layout(recipe), places, how_long_steps_take(steps), command))
     times.take(answer);
-  times.exchanges(exchanges);
-  steps = times.steps();
-  return times.kernels();
+  return times.all();
 }
 
 }  // namespace prun

@@ -3,6 +3,7 @@
 // failures show up when they are asked for.
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -43,6 +44,7 @@ class CpuAsync final : public Device {
         silent_(options.flag("silent")),
         alone_(options.flag("alone")),
         tells_(options.flag("tells")),
+        ranks_only_(options.flag("ranks_only")),
         watts_(options.number("watts")),
         memory_bytes_(options.integer("memory_kib") * 1024),
         tries_(options.integer("tries")),
@@ -104,6 +106,8 @@ class CpuAsync final : public Device {
   }
 
   Queue create_queue(std::string_view name, bool) override {
+    if (ranks_only_ && !std::getenv("PRUN_RANK"))
+      throw_error(ErrorCode::internal, "queue '", name, "' is made by a process that is no rank");
     Behaviour behaviour = behaviour_;
     if (name != fail_queue_) behaviour.fail_after = 0;
     queues_.push_back(std::make_unique<AsyncQueue>(std::string(name), memory_, behaviour, failure_));
@@ -224,7 +228,7 @@ class CpuAsync final : public Device {
 
   Behaviour behaviour_;
   std::string fail_queue_;
-  bool silent_, alone_, tells_;
+  bool silent_, alone_, tells_, ranks_only_;
   std::string others_;
   double watts_;
   std::int64_t memory_bytes_;
@@ -266,6 +270,7 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's 
             "share | bool | false | | Several ranks may have one of its units\n"
             "alone | bool | false | | Its ranks must be processes\n"
             "watts | float | 0 | 0.. | What it says that it draws, at a clock of twice as many MHz\n"
+            "ranks_only | bool | false | | Only processes that are ranks may make queues\n"
             "tells | bool | false | | Says how much was bound for it when a queue is fed first\n"
             "refuses | string | "
             " | | A function that it must not be given to lower\n"
