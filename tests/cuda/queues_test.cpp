@@ -114,14 +114,34 @@ TEST_F(Queues, CommandsOfEveryKindFindRoomAndHoldNobodyUp) {
     for (int i = 0; i < 40; ++i) cuda::write_time(time_, closed_);
   });
   check_cuda(cudaStreamSynchronize(closed_));
-  const std::pair<const char*, std::function<void()>> kinds[] = {
-      {"kernels", [this] { cuda::write_time(time_, closed_); }},
-      {"graphs", [&] { graph.run(closed_); }},
-      {"copies",
-       [this] { check_cuda(cudaMemcpyAsync(device_, pinned_, 4096, cudaMemcpyHostToDevice, closed_)); }},
-      {"counters", [this] {
-         ASSERT_EQ(write_value_(closed_, address(time_), 1, CU_STREAM_WRITE_VALUE_DEFAULT), CUDA_SUCCESS);
-       }}};
+  using Give = std::function<void()>;
+  const Give kernel = [this] { cuda::write_time(time_, closed_); },
+             copy =
+                 [this] {
+                   check_cuda(cudaMemcpyAsync(device_, pinned_, 4096, cudaMemcpyHostToDevice, closed_));
+                 },
+             move =
+                 [this] {
+                   check_cuda(cudaMemcpyAsync(device_, static_cast<std::byte*>(device_) + 65536, 65536,
+                                              cudaMemcpyDeviceToDevice, closed_));
+                 },
+             clear = [this] { check_cuda(cudaMemsetAsync(device_, 0, 65536, closed_)); }, counter = [this] {
+               ASSERT_EQ(write_value_(closed_, address(time_), 1, CU_STREAM_WRITE_VALUE_DEFAULT),
+                         CUDA_SUCCESS);
+             };
+  // A benched step has a kernel that notes the time behind each work: kinds then take turns.
+  int turn = 0;
+  const auto in_turn = [&turn, &kernel](const Give& other) -> Give {
+    return [&turn, &kernel, &other] { ++turn % 2 ? kernel() : other(); };
+  };
+  const std::pair<const char*, Give> kinds[] = {{"kernels", kernel},
+                                                {"graphs", [&] { graph.run(closed_); }},
+                                                {"copies", copy},
+                                                {"counters", counter},
+                                                {"kernels and copies in turn", in_turn(copy)},
+                                                {"kernels and moves in turn", in_turn(move)},
+                                                {"kernels and clearings in turn", in_turn(clear)},
+                                                {"kernels and counters in turn", in_turn(counter)}};
   for (const auto& [name, give] : kinds) {
     SCOPED_TRACE(name);
     *gate_ = 0;
