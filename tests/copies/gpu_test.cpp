@@ -163,12 +163,12 @@ TEST_F(Copies, EveryKindOfEveryTypeGivesWhatIsExpected) {
       });
 }
 
-// Longer than slots are: messages are cut, and slots are used again.
+// Longer than slots are: messages are cut, and slots are used again. Also where members share lanes.
 TEST_F(Copies, LongExchangesAreCut) {
   for (const bool direct : {false, true})
-    for (const int size : {2, 4})
-      expect_ranks(size, [=](const Rank& rank) {
-        GpuRank gpu(rank, mib, 64 * mib, direct);
+    for (const auto& [size, lanes] : {std::pair(2, 15), std::pair(4, 15), std::pair(4, 2)})
+      expect_ranks(size, [direct, lanes = lanes](const Rank& rank) {
+        GpuRank gpu(rank, mib, 64 * mib, direct, 0, lanes);
         for (const CommKind kind : kinds)
           for (const DType type : {DType::f32, DType::bf16})
             expect_case(gpu, rank, {kind, Reduction::sum, type, 1000003, false});

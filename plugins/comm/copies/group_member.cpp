@@ -83,7 +83,12 @@ void GroupMember::prepare(std::span<const CommOp> ops) {
 void GroupMember::run(std::span<const CommOp> ops, std::span<const Places> places, cudaStream_t stream) {
   check();
   lanes_.use(stream);
-  Schedule(layout_, lanes_).run(ops, places);
+  try {
+    Schedule(layout_, lanes_).run(ops, places);
+  } catch (const Error&) {
+    lanes_.mark_end();  // part of the list was given: its memory is in use until then
+    throw;
+  }
   lanes_.mark_end();
 }
 
