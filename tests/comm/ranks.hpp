@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -91,8 +92,9 @@ struct Outcome {
   bool killed = false;
 };
 
-// Forks `size` processes, runs the body in each and waits for them, four minutes at most.
-std::vector<Outcome> run_ranks(int size, const std::function<void(const Rank&)>& body, int meshes = 1);
+// Forks `size` processes, runs the body in each and waits for them, so long at most.
+std::vector<Outcome> run_ranks(int size, const std::function<void(const Rank&)>& body, int meshes = 1,
+                               std::chrono::seconds limit = std::chrono::minutes(4));
 
 // Expects that every rank's body returns.
 void expect_ranks(int size, const std::function<void(const Rank&)>& body, int meshes = 1);

@@ -317,7 +317,7 @@ void expect_given_up(GpuRank& gpu) {
 // executor does: they list more than lanes take, so start() waits for room that only abort() gives.
 TEST_F(Copies, AKilledPeerLeavesNothingWaiting) {
   for (const auto& [size, direct] : {std::pair(2, true), std::pair(4, true), std::pair(4, false)}) {
-    const std::vector<Outcome> outcomes = run_ranks(size, [direct = direct](const Rank& rank) {
+    const auto body = [direct = direct](const Rank& rank) {
       GpuRank gpu(rank, mib, 64 * mib, direct);
       const Placed placed(gpu, {CommKind::all_reduce, Reduction::sum, DType::f32, 3000017, false},
                           rank.number, rank.size);
@@ -339,7 +339,8 @@ TEST_F(Copies, AKilledPeerLeavesNothingWaiting) {
       require(was_held, "30 exchanges with a dead rank were started");
       expect_given_up(gpu);
       require(is_given_up([&] { gpu.start(ops); }), "start() after abort() returned");
-    });
+    };
+    const std::vector<Outcome> outcomes = run_ranks(size, body, 1, 60s);
     for (std::size_t i = 0; i + 1 < outcomes.size(); ++i)
       EXPECT_EQ(outcomes[i].message, "") << "rank " << i << " of " << size;
     EXPECT_TRUE(outcomes.back().killed);
