@@ -50,6 +50,24 @@ struct Summands {
 // there. Members agree on where they go; null pointers stand for messages that go to slots.
 using Places = std::array<std::byte*, most_members>;
 
+// Says what goes to a member, and what comes of one.
+struct Source {
+  const std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+};
+struct Target {
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+inline const std::byte* in_of(const CommOp& op, std::int64_t element = 0) {
+  return static_cast<const std::byte*>(op.in) + element * size_of(op.dtype);
+}
+inline std::byte* out_of(const CommOp& op, std::int64_t element = 0) {
+  return static_cast<std::byte*>(op.out) + element * size_of(op.dtype);
+}
+inline std::int64_t bytes_of(const CommOp& op) { return op.count * size_of(op.dtype); }
+
 template <class Lanes>
 class Schedule {
  public:
@@ -65,22 +83,6 @@ class Schedule {
   }
 
  private:
-  struct Source {
-    const std::byte* data = nullptr;
-    std::int64_t bytes = 0;
-  };
-  struct Target {
-    std::byte* data = nullptr;
-    std::int64_t bytes = 0;
-  };
-
-  static const std::byte* in(const CommOp& op, std::int64_t element = 0) {
-    return static_cast<const std::byte*>(op.in) + element * size_of(op.dtype);
-  }
-  static std::byte* out(const CommOp& op, std::int64_t element = 0) {
-    return static_cast<std::byte*>(op.out) + element * size_of(op.dtype);
-  }
-  static std::int64_t bytes(const CommOp& op) { return op.count * size_of(op.dtype); }
   std::int32_t rank() const { return layout_.rank(); }
 
   void run_one(const CommOp& op, const Places& places) {
@@ -89,7 +91,7 @@ class Schedule {
         return is_small(op, layout_) ? reduce_whole(op) : reduce_in_parts(op, places);
       case CommKind::all_gather: return gather(op, places);
       case CommKind::reduce_scatter:
-        return reduce(op, op.in, out(op), [&](std::int32_t member) {
+        return reduce(op, op.in, out_of(op), [&](std::int32_t member) {
           return Range{member * op.count, op.count};
         });
       case CommKind::broadcast: return broadcast(op, places);
@@ -97,13 +99,13 @@ class Schedule {
       case CommKind::send:
         return exchange(
             [&](std::int32_t to) {
-              return to == op.peer ? Source{in(op), bytes(op)} : Source{};
+              return to == op.peer ? Source{in_of(op), bytes_of(op)} : Source{};
             },
             [](std::int32_t) { return Target{}; });
       case CommKind::recv:
         return exchange([](std::int32_t) { return Source{}; },
                         [&](std::int32_t from) {
-                          return from == op.peer ? Target{out(op), bytes(op)} : Target{};
+                          return from == op.peer ? Target{out_of(op), bytes_of(op)} : Target{};
                         });
       case CommKind::barrier: return meet();
     }
@@ -166,26 +168,26 @@ class Schedule {
   }
 
   void gather(const CommOp& op, const Places& places) {
-    keep_own(out(op, rank() * op.count), in(op), bytes(op));
+    keep_own(out_of(op, rank() * op.count), in_of(op), bytes_of(op));
     exchange(
-        places, rank() * bytes(op),
+        places, rank() * bytes_of(op),
         [&](std::int32_t) {
-          return Source{in(op), bytes(op)};
+          return Source{in_of(op), bytes_of(op)};
         },
         [&](std::int32_t from) {
-          return Target{out(op, from * op.count), bytes(op)};
+          return Target{out_of(op, from * op.count), bytes_of(op)};
         });
   }
 
   void swap(const CommOp& op, const Places& places) {
-    keep_own(out(op, rank() * op.count), in(op, rank() * op.count), bytes(op));
+    keep_own(out_of(op, rank() * op.count), in_of(op, rank() * op.count), bytes_of(op));
     exchange(
-        places, rank() * bytes(op),
+        places, rank() * bytes_of(op),
         [&](std::int32_t to) {
-          return Source{in(op, to * op.count), bytes(op)};
+          return Source{in_of(op, to * op.count), bytes_of(op)};
         },
         [&](std::int32_t from) {
-          return Target{out(op, from * op.count), bytes(op)};
+          return Target{out_of(op, from * op.count), bytes_of(op)};
         });
   }
 
@@ -194,10 +196,10 @@ class Schedule {
     exchange(
         places, 0,
         [&](std::int32_t) {
-          return sends ? Source{out(op), bytes(op)} : Source{};
+          return sends ? Source{out_of(op), bytes_of(op)} : Source{};
         },
         [&](std::int32_t from) {
-          return from == op.peer ? Target{out(op), bytes(op)} : Target{};
+          return from == op.peer ? Target{out_of(op), bytes_of(op)} : Target{};
         });
   }
 
@@ -215,10 +217,7 @@ class Schedule {
     const auto* const from = static_cast<const std::byte*>(data);
     const std::int64_t size = size_of(op.dtype), step = layout_.slot_bytes() / size;
     const Range own = range_of(rank());
-    std::int64_t longest = own.count;
-    for (std::int32_t k = 1; k < layout_.size(); ++k)
-      longest = std::max(longest, range_of(layout_.next(k)).count);
-    for (std::int64_t at = 0; at < longest; at += step) {
+    for (std::int64_t at = 0; at < range_of(0).count; at += step) {  // no range is longer
       for (std::int32_t k = 1; k < layout_.size(); ++k)
         if (const Range theirs = range_of(layout_.next(k)); at < theirs.count)
           lanes_.push(layout_.next(k), from + (theirs.first + at) * size,
@@ -244,9 +243,9 @@ class Schedule {
   // The sum may go where the operand lies, so it waits until that was sent.
   void reduce_whole(const CommOp& op) {
     if (op.count == 0) return;
-    for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.push(layout_.next(k), in(op), bytes(op));
+    for (std::int32_t k = 1; k < layout_.size(); ++k) lanes_.push(layout_.next(k), in_of(op), bytes_of(op));
     lanes_.join();
-    fold(op, in(op), out(op), op.count);
+    fold(op, in_of(op), out_of(op), op.count);
   }
 
   void reduce_in_parts(const CommOp& op, const Places& places) {
@@ -254,16 +253,16 @@ class Schedule {
       return part_of(op.count, op.dtype, member, layout_.size());
     };
     const Range own = part(rank());
-    reduce(op, op.in, out(op, own.first), part);
+    reduce(op, op.in, out_of(op, own.first), part);
     lanes_.fork();
     const std::int64_t size = size_of(op.dtype);
     exchange(
         places, own.first * size,
         [&](std::int32_t) {
-          return Source{out(op, own.first), own.count * size};
+          return Source{out_of(op, own.first), own.count * size};
         },
         [&](std::int32_t from) {
-          return Target{out(op, part(from).first), part(from).count * size};
+          return Target{out_of(op, part(from).first), part(from).count * size};
         });
   }
 
