@@ -28,8 +28,15 @@ __global__ __launch_bounds__(1024) void add_parts_kernel(const Compute<S>* parts
   C sum = 0;
   if (column < width) {
     const C* from = parts + blockIdx.y * width + column;
-#pragma unroll 4
-    for (std::int64_t part = threadIdx.y; part < count; part += 32) sum += from[part * Count * width];
+    constexpr int unroll = 16;  // in one wait: two blocks on each multiprocessor have eight parts a thread
+    for (std::int64_t part = threadIdx.y; part < count; part += 32 * unroll) {
+      C term[unroll] = {};
+#pragma unroll
+      for (int u = 0; u < unroll; ++u)
+        if (part + 32 * u < count) term[u] = from[(part + 32 * u) * Count * width];
+#pragma unroll
+      for (int u = 0; u < unroll; ++u) sum += term[u];
+    }
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();

@@ -54,8 +54,7 @@ __device__ void for_tokens_of_warp(const std::int32_t* tokens, const RowShare& s
       row[u] = i < end ? static_cast<std::uint32_t>(tokens[i]) - share.first_row : no_row;
     }
 #pragma unroll
-    for (int u = 0; u < order_unroll; ++u)
-      take(static_cast<std::int32_t>(first) + u * 32 + lane, row[u] < share.rows ? row[u] : no_row);
+    for (int u = 0; u < order_unroll; ++u) take(first + u * 32 + lane, row[u] < share.rows ? row[u] : no_row);
   }
 }
 
@@ -123,7 +122,7 @@ static __global__ __launch_bounds__(order_threads) void row_order_kernel(const s
   __syncthreads();
 
   int in_front = 0, inside = 0;
-  for_tokens_of_warp(tokens, share, [&](std::int32_t, std::uint32_t row) {
+  for_tokens_of_warp(tokens, share, [&](std::int64_t, std::uint32_t row) {
     inside += row != no_row ? 1 : 0;
     in_front += row != no_row && (row & ((1u << share.bits) - 1)) < blockIdx.x ? 1 : 0;
     count_tokens(row, share.bits, own_counts, [](int) {});
@@ -134,10 +133,10 @@ static __global__ __launch_bounds__(order_threads) void row_order_kernel(const s
   __syncthreads();
   counts_to_places(counts, rows, in_front, scratch[2]);
   __syncthreads();
-  for_tokens_of_warp(tokens, share, [&](std::int32_t i, std::uint32_t row) {
+  for_tokens_of_warp(tokens, share, [&](std::int64_t i, std::uint32_t row) {
     count_tokens(row, share.bits, own_counts, [&](int place) {
       order.rows[place] = static_cast<std::int32_t>(row);
-      order.places[place] = i;
+      order.places[place] = static_cast<std::int32_t>(i);
     });
   });
 }
