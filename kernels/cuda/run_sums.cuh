@@ -18,26 +18,28 @@ struct Crossing {
   C* tail;
 };
 
-inline constexpr int gradient_warps = 8, gradient_unroll = 4, crossing_unroll = 8;
+inline constexpr int stretch_warps = 4, stretch_unroll = 4, stretch_blocks = 5;  // on a multiprocessor
+inline constexpr int crossing_warps = 8, crossing_unroll = 8;
 
 // Says which stretch is a warp's, and which of its columns are a lane's: blocks that follow each other have
 // other columns of the same rows.
-template <int N>
+template <int N, int warps>
 struct Piece {
   std::int64_t number, column;
 
   __device__ Piece(unsigned groups)
-      : number(static_cast<std::int64_t>(blockIdx.x / groups) * gradient_warps + threadIdx.y),
+      : number(static_cast<std::int64_t>(blockIdx.x / groups) * warps + threadIdx.y),
         column(static_cast<std::int64_t>(blockIdx.x % groups * 32 + threadIdx.x) * N) {}
 };
 
 template <int N, class T, class S>
-__global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(RowOrder order, const T* dy, S* dtable,
-                                                                      std::int64_t width, unsigned groups,
-                                                                      Crossing<Compute<T>> crossing) {
+__global__ __launch_bounds__(32 * stretch_warps,
+                             stretch_blocks) void stretch_kernel(RowOrder order, const T* dy, S* dtable,
+                                                                 std::int64_t width, unsigned groups,
+                                                                 Crossing<Compute<T>> crossing) {
   using C = Compute<T>;
   constexpr std::int32_t none = -1;
-  const auto [number, column] = Piece<N>(groups);
+  const auto [number, column] = Piece<N, stretch_warps>(groups);
   const std::int64_t count = *order.count;
   const std::int64_t begin = number * stretch, end = begin + stretch < count ? begin + stretch : count;
   if (begin >= count || column >= width) return;
@@ -45,25 +47,27 @@ __global__ __launch_bounds__(32 * gradient_warps) void stretch_kernel(RowOrder o
   const bool goes_on = end < count && order.rows[end] == order.rows[end - 1];
   const std::int32_t first = order.rows[begin];
   Lanes<C, N> sum = {};
-  for (std::int64_t i = begin; i < end; i += gradient_unroll) {
-    Pack<T, N> terms[gradient_unroll];
-    Pack<S, N> before[gradient_unroll];
-    std::int32_t row[gradient_unroll + 1];
+  for (std::int64_t i = begin; i < end; i += stretch_unroll) {
+    Pack<T, N> terms[stretch_unroll];
+    Pack<S, N> before[stretch_unroll];
+    std::int32_t row[stretch_unroll + 1], place[stretch_unroll];
 #pragma unroll
-    for (int u = 0; u <= gradient_unroll; ++u) row[u] = i + u < end ? order.rows[i + u] : none;
+    for (int u = 0; u <= stretch_unroll; ++u) row[u] = i + u < end ? order.rows[i + u] : none;
+#pragma unroll
+    for (int u = 0; u < stretch_unroll; ++u) place[u] = i + u < end ? order.places[i + u] : none;
     const auto last = [&](int u) { return i + u + 1 == end; };
     const auto run_ends = [&](int u) { return last(u) || row[u + 1] != row[u]; };
     const auto in_head = [&](int u) { return from_before && row[u] == first; };
     const auto in_tail = [&](int u) { return last(u) && goes_on; };
 #pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u)
+    for (int u = 0; u < stretch_unroll; ++u)
       if (row[u] != none) {
-        terms[u] = load_pack<N>(dy + static_cast<std::int64_t>(order.places[i + u]) * width + column);
+        terms[u] = load_pack<N>(dy + static_cast<std::int64_t>(place[u]) * width + column);
         if (run_ends(u) && !in_head(u) && !in_tail(u))
           before[u] = load_pack<N>(dtable + row[u] * width + column);
       }
 #pragma unroll
-    for (int u = 0; u < gradient_unroll; ++u) {
+    for (int u = 0; u < stretch_unroll; ++u) {
       if (row[u] == none) continue;
       const Lanes<C, N> term = unpack(terms[u]);
 #pragma unroll
@@ -113,14 +117,17 @@ __device__ __forceinline__ Lanes<C, N> sum_heads(const C* heads, std::int64_t fi
                                                  int step, std::int64_t width) {
   Lanes<C, N> sum = {};
   for (std::int64_t at = first; at < end; at += step * crossing_unroll) {
-    Lanes<C, N> part[crossing_unroll] = {};
+    Lanes<C, N> part[crossing_unroll];
+    const auto in = [&](int u) { return at + u * step < end; };
 #pragma unroll
     for (int u = 0; u < crossing_unroll; ++u)
-      if (at + u * step < end) part[u] = load_lanes<N>(heads + (at + u * step) * width);
+      if (in(u)) part[u] = load_lanes<N>(heads + (at + u * step) * width);
 #pragma unroll
     for (int u = 0; u < crossing_unroll; ++u)
+      if (in(u)) {
 #pragma unroll
-      for (int l = 0; l < N; ++l) sum[l] += part[u][l];
+        for (int l = 0; l < N; ++l) sum[l] += part[u][l];
+      }
   }
   return sum;
 }
@@ -128,14 +135,14 @@ __device__ __forceinline__ Lanes<C, N> sum_heads(const C* heads, std::int64_t fi
 // A run's later stretches have all of it in their heads. The warp of a run's first stretch adds it up; where
 // it reaches far, all warps of the block do, each every eighth.
 template <int N, class S>
-__global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(RowOrder order, S* dtable,
-                                                                       std::int64_t width, unsigned groups,
-                                                                       Crossing<Compute<S>> crossing) {
+__global__ __launch_bounds__(32 * crossing_warps, 3) void crossing_kernel(RowOrder order, S* dtable,
+                                                                          std::int64_t width, unsigned groups,
+                                                                          Crossing<Compute<S>> crossing) {
   using C = Compute<S>;
   constexpr int far = 2 * crossing_unroll;
-  __shared__ std::int64_t behind[gradient_warps];
-  __shared__ C parts[gradient_warps][N][32];
-  const auto [number, column] = Piece<N>(groups);
+  __shared__ std::int64_t behind[crossing_warps];
+  __shared__ C parts[crossing_warps][N][32];
+  const auto [number, column] = Piece<N, crossing_warps>(groups);
   const std::int64_t count = *order.count, block = number - threadIdx.y;
   if (block * stretch >= count) return;
   const std::int64_t mine = stretches_behind(order, number, count);
@@ -152,17 +159,17 @@ __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(RowOrder 
     store_lanes(to, sum);
   };
   if (inside && mine > 0 && mine <= far) finish(sum_heads<N>(heads, number + 1, number + 1 + mine, 1, width));
-  for (int w = 0; w < gradient_warps; ++w) {
+  for (int w = 0; w < crossing_warps; ++w) {
     if (behind[w] <= far) continue;
     const std::int64_t first = block + w + 1, me = threadIdx.y;
     Lanes<C, N> sum = {};
-    if (inside) sum = sum_heads<N>(heads, first + me, first + behind[w], gradient_warps, width);
+    if (inside) sum = sum_heads<N>(heads, first + me, first + behind[w], crossing_warps, width);
 #pragma unroll
     for (int l = 0; l < N; ++l) parts[me][l][threadIdx.x] = sum[l];
     __syncthreads();
     if (me == w && inside) {
       sum = {};
-      for (int part = 0; part < gradient_warps; ++part)
+      for (int part = 0; part < crossing_warps; ++part)
 #pragma unroll
         for (int l = 0; l < N; ++l) sum[l] += parts[part][l][threadIdx.x];
       finish(sum);
@@ -175,18 +182,19 @@ __global__ __launch_bounds__(32 * gradient_warps) void crossing_kernel(RowOrder 
 template <class T, class S>
 void add_runs(const char* name, const RowOrder& order, std::int64_t most, const T* dy, S* dtable,
               std::int64_t width, const Crossing<Compute<T>>& crossing, Stream stream) {
-  const std::int64_t blocks = ceil_div(ceil_div(most, stretch), gradient_warps);
-  const dim3 block(32, gradient_warps);
+  const auto blocks = [&](int warps, unsigned groups) {
+    return grid_of(ceil_div(ceil_div(most, stretch), warps) * groups);
+  };
   with_chunk<T>(width, {dy, dtable}, [&]<int N>(std::integral_constant<int, N>) {
     const unsigned groups = grid_of(ceil_div(width, 32 * N));
-    stretch_kernel<N>
-        <<<grid_of(blocks * groups), block, 0, stream>>>(order, dy, dtable, width, groups, crossing);
+    stretch_kernel<N><<<blocks(stretch_warps, groups), dim3(32, stretch_warps), 0, stream>>>(
+        order, dy, dtable, width, groups, crossing);
   });
   check_launch(name);
   with_chunk<Compute<T>>(width, {dtable}, [&]<int N>(std::integral_constant<int, N>) {
     const unsigned groups = grid_of(ceil_div(width, 32 * N));
-    crossing_kernel<N>
-        <<<grid_of(blocks * groups), block, 0, stream>>>(order, dtable, width, groups, crossing);
+    crossing_kernel<N><<<blocks(crossing_warps, groups), dim3(32, crossing_warps), 0, stream>>>(
+        order, dtable, width, groups, crossing);
   });
   check_launch(name);
 }
