@@ -55,20 +55,20 @@ std::vector<OpBinder::Joined> OpBinder::bind_joined(CudaQueue& queue, Launches l
     some.back().args.workspace = nullptr;
     some.back().args.workspace_bytes = 0;
     std::vector<NamedWork> works;
-    if (!bind_as_one(queue, fusion, some, works)) return false;
+    if (!bind_as_one(queue, fusion, some, works)) return;
     PRUN_CHECK(!works.front().bind_to, "work that would be bound again, of launches that are gone");
     all.push_back({first, count, in_front, std::move(works.front())});
-    return true;
+  };
+  const auto taken = [&](std::size_t in_front) {
+    return std::ranges::find(all, in_front, &Joined::in_front) != all.end();
   };
   for (std::size_t first = 0; first < launches.size(); ++first)
     for (const Fusion& fusion : fusions_) {
-      if (!fusion.joins) continue;
-      const std::size_t count = fusion.matches(launches.subspan(first));
-      for (std::size_t before = count > 0 ? first : 0; before-- > 0;)
-        if (fusion.joins(launches.subspan(first, count), launches[before]) &&
-            std::ranges::find(all, before, &Joined::in_front) == all.end() &&
-            may_run_last(launches.subspan(before, first - before)) && bind(fusion, first, count, before))
-          break;
+      const std::size_t count = fusion.joins ? fusion.matches(launches.subspan(first)) : 0;
+      std::size_t last = count > 0 ? first : 0;  // behind the nearest that joins
+      while (last > 0 && !fusion.joins(launches.subspan(first, count), launches[last - 1])) --last;
+      if (last > 0 && !taken(last - 1) && may_run_last(launches.subspan(last - 1, first - last + 1)))
+        bind(fusion, first, count, last - 1);
     }
   return all;
 }
