@@ -1,6 +1,5 @@
 #include "destinations.hpp"
 
-#include <cstring>
 
 #include "prun/error.hpp"
 
@@ -28,7 +27,7 @@ std::int64_t result_bytes(const CommOp& op, std::int32_t size) {
 std::string Destinations::first_problem(const std::string& mine) {
   using Answer = std::array<char, 256>;
   Answer own{};
-  std::strncpy(own.data(), mine.c_str(), own.size() - 1);
+  mine.copy(own.data(), own.size() - 1);
   std::vector<Answer> all(static_cast<std::size_t>(layout_.size()));
   wires_.all_gather(own.data(), own.size(), all.data());
   for (std::size_t i = 0; i < all.size(); ++i)

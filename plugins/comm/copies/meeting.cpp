@@ -1,6 +1,5 @@
 #include "meeting.hpp"
 
-#include <cstring>
 #include <fstream>
 #include <random>
 
@@ -27,9 +26,10 @@ std::uint64_t process_id() {
   return id;
 }
 
+// Copies as much as there is room for into zeros.
 template <std::size_t size>
 void put(char (&to)[size], const std::string& text) {
-  std::strncpy(to, text.c_str(), size - 1);
+  text.copy(to, size - 1);
 }
 
 // Runs `work` and returns what went wrong.
@@ -165,7 +165,7 @@ void Meeting::open(const Card& of, std::int32_t member, std::int64_t buffer_byte
 void Meeting::agree(const CommGroup& group, const std::string& problem) const {
   using Answer = std::array<char, 256>;
   Answer mine{};
-  std::strncpy(mine.data(), problem.c_str(), mine.size() - 1);
+  problem.copy(mine.data(), mine.size() - 1);
   std::vector<Answer> all(static_cast<std::size_t>(group.size));
   raise(group.exchange->all_gather(group.exchange->context, &mine, sizeof mine, all.data()));
   for (std::size_t i = 0; i < all.size(); ++i)
