@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <ctime>
+#include <memory>
 #include <thread>
 
 #include "ranks.hpp"
@@ -182,6 +184,23 @@ TEST(Failure, CrashSignalsStayPruns) {
     const auto before = handlers();
     TestComm comm(rank.meshes[0], rank.everyone(), rank.number);
     require(handlers() == before, "a signal is handled that was not, or otherwise");
+  });
+}
+
+// Ranks on the same cores need them while one is late.
+TEST(Leaving, TakesNoCoreWhileAnotherMemberStays) {
+  expect_ranks(3, [](const Rank& rank) {
+    auto comm = std::make_unique<TestComm>(rank.meshes[0], rank.everyone(), rank.number);
+    std::vector<float> data(100, 1.0f);
+    comm->run(all_reduce(data));
+    if (rank.number == 0) std::this_thread::sleep_for(150ms);
+    timespec before{}, after{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
+    comm.reset();
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
+    const double seconds = static_cast<double>(after.tv_sec - before.tv_sec) +
+                           1e-9 * static_cast<double>(after.tv_nsec - before.tv_nsec);
+    require(seconds < 0.08, "leaving took " + std::to_string(seconds) + " s of a core");
   });
 }
 

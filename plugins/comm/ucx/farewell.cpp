@@ -37,8 +37,7 @@ void Farewells::say(Wire& wire) {
 
 void Farewells::settle(Wire& wire, const std::vector<Note>& notes) {
   const auto end = std::chrono::steady_clock::now() + patience;
-  for (const Note& note : notes)
-    while (note.request && std::chrono::steady_clock::now() < end) wire.progress();
+  for (const Note& note : notes) wire.progress_while([&] { return note.request != nullptr; }, end);
 }
 
 void Farewells::on_done(Transfer& transfer, ucs_status_t status) noexcept {

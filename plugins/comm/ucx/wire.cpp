@@ -134,8 +134,7 @@ void Wire::close(Peer& peer) {
   ucs_status_ptr_t closing = ucp_ep_close_nbx(peer.endpoint, &param);
   if (!UCS_PTR_IS_PTR(closing)) return;
   const auto end = std::chrono::steady_clock::now() + closing_limit;
-  while (ucp_request_check_status(closing) == UCS_INPROGRESS && std::chrono::steady_clock::now() < end)
-    progress();
+  progress_while([&] { return ucp_request_check_status(closing) == UCS_INPROGRESS; }, end);
   ucp_request_free(closing);
 }
 

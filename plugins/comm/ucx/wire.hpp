@@ -63,6 +63,12 @@ class Wire {
   // Sleeps until something may have happened, someone calls wake(), or the time is over.
   void sleep(std::chrono::milliseconds limit);
   void wake() noexcept;
+  // Lets messages on, and sleeps where there are none, while `waiting` and until `end`.
+  template <class Waiting>
+  void progress_while(Waiting&& waiting, std::chrono::steady_clock::time_point end) {
+    while (waiting() && std::chrono::steady_clock::now() < end)
+      if (!progress() && waiting()) sleep(look_again_after);
+  }
 
  private:
   struct Peer {
@@ -72,6 +78,9 @@ class Wire {
   struct Destroy {
     void operator()(ucp_worker_h worker) const { ucp_worker_destroy(worker); }
   };
+
+  // Not all that ends a connection rings the descriptor.
+  static constexpr std::chrono::milliseconds look_again_after{2};
 
   static void done(void* request, ucs_status_t status, void* transfer) noexcept;
   static void received(void* request, ucs_status_t status, const ucp_tag_recv_info_t*,
