@@ -88,7 +88,6 @@ MappedPlugin map_plugin(const std::filesystem::path& path) {
   plugin.file = open_trusted(path);
   plugin.note = read_note(plugin.file.descriptor.get(), plugin.file.path.string());
   if (const std::string reason = incompatibility(plugin.note); !reason.empty()) refuse(plugin, reason);
-  plugin.sha256 = sha256_of_file(plugin.file.descriptor.get(), plugin.file.path.string());
   plugin.entry = find_entry(plugin);
   check_same_file(plugin.file, plugin.file.path);
   check_origin(plugin);
@@ -116,7 +115,7 @@ std::string descriptor_problem(const PluginDescriptor* descriptor, const PluginN
 PluginLibrary::PluginLibrary(MappedPlugin mapped, const PluginDescriptor* descriptor)
     : note_(std::move(mapped.note)),
       path_(std::move(mapped.file.path)),
-      sha256_(std::move(mapped.sha256)),
+      file_(std::move(mapped.file.descriptor)),
       warnings_(std::move(mapped.file.warnings)),
       descriptor_(descriptor) {}
 
@@ -130,6 +129,11 @@ std::shared_ptr<const PluginLibrary> PluginLibrary::load(MappedPlugin mapped) {
 
 std::shared_ptr<const PluginLibrary> PluginLibrary::load(const std::filesystem::path& path) {
   return load(map_plugin(path));
+}
+
+const std::string& PluginLibrary::sha256() const {
+  std::call_once(digested_, [this] { sha256_ = sha256_of_file(file_.get(), path_.string()); });
+  return sha256_;
 }
 
 void PluginLibrary::read_config(const OptionsApi& config, const ConfigWriterApi& options) const {

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -20,7 +21,6 @@ namespace prun {
 struct MappedPlugin {
   TrustedFile file;
   PluginNote note;
-  std::string sha256;
   PluginEntry entry = nullptr;
 };
 
@@ -63,7 +63,8 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
   // The run record uses these: note().version, note().build_id, sha256(), path().
   const PluginNote& note() const { return note_; }
   const std::filesystem::path& path() const { return path_; }
-  const std::string& sha256() const { return sha256_; }
+  // The file's digest is made when it is asked for, once: reading a large one takes longer than loading it.
+  const std::string& sha256() const;
   const std::vector<std::string>& warnings() const { return warnings_; }
 
   // Makes an object of the plugin behind its border; it keeps this record. The plugin reads its options here
@@ -92,7 +93,9 @@ class PluginLibrary : public std::enable_shared_from_this<PluginLibrary> {
 
   PluginNote note_;
   std::filesystem::path path_;
-  std::string sha256_;
+  FileDescriptor file_;
+  mutable std::once_flag digested_;
+  mutable std::string sha256_;
   std::vector<std::string> warnings_;
   const PluginDescriptor* descriptor_;  // in static storage of a library that is never unloaded
 };

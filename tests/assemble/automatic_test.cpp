@@ -184,6 +184,21 @@ TEST(Cores, APlanCountsThoseOfItsRank) {
   EXPECT_EQ(usable_cores(), all);
 }
 
+// Ranks that are threads read and digest a plugin once; a host still tells what it has loaded itself.
+TEST(SharedLibraries, AreLoadedOnceForAllHosts) {
+  const auto shared = std::make_shared<SharedLibraries>();
+  PluginHost one(plugins().places(), shared), other(plugins().places(), shared), apart(plugins().places());
+  const Recipe recipe = tiny_recipe();
+  for (PluginHost* host : {&one, &other, &apart})
+    host->create<DeviceInterface>("device", recipe.section("device"));
+  one.create<ModelInterface>("model", recipe.section("model"));
+  EXPECT_EQ(one.loaded().size(), 2u);
+  EXPECT_EQ(other.loaded().size(), 1u);
+  EXPECT_EQ(one.loaded().at("device/cpu"), other.loaded().at("device/cpu"));
+  EXPECT_NE(one.loaded().at("device/cpu"), apart.loaded().at("device/cpu"));
+  EXPECT_EQ(one.loaded().at("device/cpu")->sha256(), apart.loaded().at("device/cpu")->sha256());
+}
+
 // Where a launcher leaves all of them to each; the thread ends with what it was left.
 TEST(Cores, RanksShareWhatTheirLauncherDidNot) {
   const int all = usable_cores();

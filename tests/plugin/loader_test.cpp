@@ -34,6 +34,16 @@ TEST_F(Loader, LoadsAndRecordsAPlugin) {
   EXPECT_TRUE(library->warnings().empty());
 }
 
+// The digest may be asked for late: it is that of the file that was loaded, whatever became of its name.
+TEST_F(Loader, DigestsTheFileThatItLoaded) {
+  const std::filesystem::path path = fixture("libprun_model_good.so");
+  const std::string digest = sha256_hex(test::contents(path));
+  const auto library = PluginLibrary::load(path);
+  std::filesystem::remove(path);
+  EXPECT_EQ(library->sha256(), digest);
+  EXPECT_EQ(library->sha256(), digest);
+}
+
 TEST_F(Loader, MakesObjectsThatWork) {
   const auto library = PluginLibrary::load(fixture("libprun_model_good.so"));
   const std::shared_ptr<ModelInterface> model = library->create<ModelInterface>(section_.api());

@@ -114,9 +114,16 @@ PluginOptions PluginHost::options(const Recipe& recipe, const std::string& kind,
   return PluginOptions(DefaultSection(schema_of(kind, name)));
 }
 
+std::shared_ptr<const PluginLibrary> SharedLibraries::load(const std::filesystem::path& path) {
+  const std::scoped_lock lock(mutex_);
+  std::shared_ptr<const PluginLibrary>& entry = libraries_[path];
+  if (!entry) entry = PluginLibrary::load(path);
+  return entry;
+}
+
 const PluginLibrary& PluginHost::library(const std::string& kind, const std::string& name) {
   std::shared_ptr<const PluginLibrary>& entry = libraries_[kind + "/" + name];
-  if (!entry) entry = PluginLibrary::load(find(kind, name).path);
+  if (!entry) entry = shared_->load(find(kind, name).path);
   return *entry;
 }
 

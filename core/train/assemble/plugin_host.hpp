@@ -26,9 +26,22 @@ struct LocalPlace {
   bool planned = false;
 };
 
+// Holds the libraries that hosts of one process share: each file is checked, loaded and digested once.
+// Threads may use it at the same time.
+class SharedLibraries {
+ public:
+  std::shared_ptr<const PluginLibrary> load(const std::filesystem::path& path);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::filesystem::path, std::shared_ptr<const PluginLibrary>> libraries_;
+};
+
 class PluginHost {
  public:
-  explicit PluginHost(std::vector<SearchPlace> places) : places_(std::move(places)) {}
+  explicit PluginHost(std::vector<SearchPlace> places,
+                      std::shared_ptr<SharedLibraries> shared = std::make_shared<SharedLibraries>())
+      : places_(std::move(places)), shared_(std::move(shared)) {}
 
   // Returns the catalog for the recipe reader: schemas come from the notes, and no plugin code runs except
   // where a config.json is read. The host must outlive it. Threads may use it at the same time: ranks that
@@ -84,6 +97,7 @@ class PluginHost {
   const PluginLibrary& library(const std::string& kind, const std::string& name);
 
   std::vector<SearchPlace> places_;
+  std::shared_ptr<SharedLibraries> shared_;
   LocalPlace local_;
   std::map<std::string, PluginCandidate> found_;
   std::map<std::string, std::shared_ptr<const PluginLibrary>> libraries_;

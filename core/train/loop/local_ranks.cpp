@@ -48,7 +48,7 @@ class LocalRanks {
     try {
       const LocalPlace place{static_cast<int>(rank), static_cast<int>(mesh_of(recipe_).world())};
       const CoresOfRank cores(place.rank, place.ranks);
-      PluginHost plugins(places_);
+      PluginHost plugins(places_, libraries_);
       plugins.set_local(place);
       const Assembly assembly(recipe_, plugins, rank);
       refuse_threads(assembly);
@@ -101,6 +101,7 @@ class LocalRanks {
   const Recipe& recipe_;
   const std::vector<SearchPlace>& places_;
   const Probes& probes_;
+  const std::shared_ptr<SharedLibraries> libraries_ = std::make_shared<SharedLibraries>();
   Meetings meetings_;
   std::mutex mutex_;
   std::set<Communicators*> lent_;
