@@ -29,8 +29,9 @@ std::string mixture(const std::string& options) {
 
 Recipe recipe_of(const std::string& text, const std::vector<std::string>& more = {}) {
   std::vector<std::string> sets = {"precision.compute=fp64", "precision.state=fp64", "batch.global=8",
-                                   "batch.micro=1",          "model.heads=4",        "device.threads=1",
-                                   "device.pin=false",       "optimizer.clip=1",     "run.poison=true"};
+                                   "batch.micro=1",          "model.heads=4",        "model.ffn=128",
+                                   "device.threads=1",       "device.pin=false",     "optimizer.clip=1",
+                                   "run.poison=true"};
   sets.insert(sets.end(), more.begin(), more.end());
   return tiny_recipe(sets, text);
 }

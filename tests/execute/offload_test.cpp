@@ -825,8 +825,8 @@ TEST(Offload, APartThatIsPaddingAloneIsFetchedAsAnyOther) {
   std::string text = data_and_zero;
   text.replace(text.find("stage = 2"), 9, "stage = 3");
   const auto run = [&](const std::string& more) {
-    return run_ranks(tiny_recipe({"model.plugin=llama", "device.plugin=cpu-async", "comm.default=meet-async",
-                                  "batch.micro=1", "batch.global=2"},
+    return run_ranks(tiny_recipe({"model.plugin=llama", "model.ffn=64", "device.plugin=cpu-async",
+                                  "comm.default=meet-async", "batch.micro=1", "batch.global=2"},
                                  text + more),
                      3);
   };
