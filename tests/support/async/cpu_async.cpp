@@ -110,7 +110,7 @@ class CpuAsync final : public Device {
       throw_error(ErrorCode::internal, "queue '", name, "' is made by a process that is no rank");
     Behaviour behaviour = behaviour_;
     if (name != fail_queue_) behaviour.fail_after = 0;
-    queues_.push_back(std::make_unique<AsyncQueue>(std::string(name), memory_, behaviour, failure_));
+    queues_.push_back(std::make_unique<AsyncQueue>(std::string(name), memory_, behaviour, failure_, bell_));
     return queues_.back().get();
   }
   void destroy_queue(Queue queue) override {
@@ -185,7 +185,10 @@ class CpuAsync final : public Device {
   void record(Queue queue, QueueEvent event) override {
     RecordedEvent& recorded = *static_cast<RecordedEvent*>(event);
     const std::uint64_t number = ++recorded.recorded;
-    of(queue).enqueue([&recorded, number] { recorded.reached = number; });
+    of(queue).enqueue([&recorded, number, this] {
+      recorded.reached = number;
+      bell_.ring();
+    });
   }
   void wait(Queue queue, QueueEvent event) override {
     const RecordedEvent& recorded = *static_cast<RecordedEvent*>(event);
@@ -195,7 +198,10 @@ class CpuAsync final : public Device {
     });
   }
   void write_counter(Queue queue, Counter* counter, std::uint64_t value) override {
-    of(queue).enqueue([counter, value] { counter->store(value); });
+    of(queue).enqueue([counter, value, this] {
+      counter->store(value);
+      bell_.ring();
+    });
   }
   void wait_counter(Queue queue, const Counter* counter, std::uint64_t value) override {
     of(queue).enqueue(
@@ -240,6 +246,7 @@ class CpuAsync final : public Device {
   std::vector<KernelDef> kernels_;
   ShiftedMemory memory_;
   Failure failure_;
+  Bell bell_;
   std::vector<std::unique_ptr<RecordedEvent>> events_;
   std::vector<std::unique_ptr<std::atomic<double>>> stamps_;
   std::vector<std::unique_ptr<std::vector<BoundLaunch>>> works_;

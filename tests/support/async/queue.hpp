@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -48,13 +49,34 @@ class Failure {
   std::atomic<bool> happened_ = false;
 };
 
+// Is rung when a queue of the device has come further. The host and other devices do not ring it, and so who
+// waits looks again after a while.
+class Bell {
+ public:
+  void ring() {
+    { const std::scoped_lock lock(mutex_); }
+    rung_.notify_all();
+  }
+  template <class Ready>
+  void wait(std::chrono::microseconds look_again_after, Ready&& ready) {
+    std::unique_lock lock(mutex_);
+    while (!ready()) rung_.wait_for(lock, look_again_after);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable rung_;
+};
+
 class AsyncQueue final : public Stream {
  public:
-  AsyncQueue(std::string name, const ShiftedMemory& memory, const Behaviour& behaviour, Failure& failure)
+  AsyncQueue(std::string name, const ShiftedMemory& memory, const Behaviour& behaviour, Failure& failure,
+             Bell& bell)
       : name_(std::move(name)),
         memory_(memory),
         behaviour_(behaviour),
         failure_(failure),
+        bell_(bell),
         random_(static_cast<unsigned>(behaviour.seed) +
                 static_cast<unsigned>(std::hash<std::string>{}(name_))),
         thread_([this] { run(); }) {}
@@ -83,8 +105,7 @@ class AsyncQueue final : public Stream {
   // Must be called within the queue's work: holds it until ready() or until nothing matters any more.
   template <class Ready>
   void hold_until(Ready&& ready) {
-    while (!ready() && !ended_ && !failure_.happened())
-      std::this_thread::sleep_for(std::chrono::microseconds(5));
+    bell_.wait(std::chrono::microseconds(100), [&] { return ready() || ended_ || failure_.happened(); });
   }
 
   void check() const { failure_.check(); }
@@ -108,9 +129,7 @@ class AsyncQueue final : public Stream {
 
   void try_to(const std::function<void()>& work, std::int64_t number) {
     try {
-      if (behaviour_.delay_us > 0)
-        std::this_thread::sleep_for(
-            std::chrono::microseconds(random_() % static_cast<unsigned>(behaviour_.delay_us)));
+      delay();
       if (number == behaviour_.fail_after)
         throw_error(ErrorCode::internal, "queue ", name_, ": injected failure");
       work();
@@ -119,10 +138,19 @@ class AsyncQueue final : public Stream {
     }
   }
 
+  // Delays some of the work for longer, and not all of it a little: to sleep at all takes some 50 us.
+  void delay() {
+    constexpr unsigned one_of = 4;
+    if (behaviour_.delay_us > 0 && random_() % one_of == 0)
+      std::this_thread::sleep_for(
+          std::chrono::microseconds(random_() % (one_of * static_cast<unsigned>(behaviour_.delay_us))));
+  }
+
   std::string name_;
   const ShiftedMemory& memory_;
   Behaviour behaviour_;
   Failure& failure_;
+  Bell& bell_;
   std::minstd_rand random_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
