@@ -96,7 +96,8 @@ bool TunedAlgorithms::settle(const Gemm& gemm, GemmPlan& plan, const GemmOperand
     return true;
   };
   return settle(gemm.identity() + ", " + text_of(plan.product()), choose, [&] {
-    gemm.tune(plan, operands, stream);
+    constexpr int candidates = 64;  // of 16, the best missed one that takes 15 % less, in GPT-2 124M
+    gemm.tune(plan, operands, stream, candidates);
     return plan.algorithm();
   });
 }

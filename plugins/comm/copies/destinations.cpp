@@ -1,6 +1,5 @@
 #include "destinations.hpp"
 
-
 #include "prun/error.hpp"
 
 namespace prun::copies {
