@@ -12,6 +12,7 @@ const CallCost& CallCosts::of(const SimulatedRank& rank, const Call& call) {
     cost.seconds += prices_.kernel(*rank.program, step);
     const Carried carried = prices_.carried(*rank.program, *rank.plan, step);
     cost.host_bytes += carried.host;
+    cost.drive_bytes += carried.drives;
     if (carried.link >= 0) cost.links[carried.link] += carried.link_bytes;
   }
   return cost;

@@ -11,7 +11,7 @@
 namespace prun {
 
 struct CallCost {
-  double seconds = 0, host_bytes = 0;
+  double seconds = 0, host_bytes = 0, drive_bytes = 0;
   double cores = 0;                      // cores that ranks of a host share
   std::map<std::int32_t, double> links;  // bytes by link
 };

@@ -15,10 +15,10 @@ namespace prun {
 
 class Carriers {
  public:
-  // Describes what ranks of a host share: the bytes a second that its memory carries, and its cores; 0 means
-  // any number. `ranks` is as SimulateOptions has it (ranks_of_host).
+  // Describes what ranks of a host share: the bytes a second that its memory carries, and that its drives
+  // move, and its cores; 0 means any number. `ranks` is as SimulateOptions has it (ranks_of_host).
   struct Host {
-    double bandwidth = 0, cores = 0;
+    double bandwidth = 0, drives = 0, cores = 0;
     std::int64_t ranks = 0;
   };
   // The classes must outlive it.
@@ -34,7 +34,7 @@ class Carriers {
 
  private:
   struct CarriersOfHost {
-    std::size_t memory = 0, cores = 0;
+    std::size_t memory = 0, drives = 0, cores = 0;
     std::map<std::size_t, std::int64_t> alike;  // number of ranks of each class there
   };
 

@@ -122,8 +122,7 @@ struct DeviceRates {
   double fixed = 0;                                     // seconds of each kernel beside its rates
   std::optional<double> peak_flops;                     // rate by which MFU is counted
   std::optional<double> host_bytes_per_second;          // rate of its link to host memory, each way
-  // These are the rates of the host's memory, which all ranks of the host share, and of drives, for a rank
-  // while all use them.
+  // These are the rates of the host's memory and of its drives, which all ranks of the host share.
   std::optional<double> host_memory_bytes_per_second, drive_bytes_per_second;
   // The device's kernels reach this share of their rate while it exchanges beside them, by a comm plugin that
   // enqueues.

@@ -18,6 +18,7 @@ struct Carried {
   double host = 0;         // bytes through host memory
   double link_bytes = 0;   // bytes through a link of its rank
   std::int32_t link = -1;  // number of that link, counted by the prices; -1: none
+  double drives = 0;       // bytes read from drives of the host, or written to them
 };
 
 // States what things take, in seconds.
@@ -45,6 +46,8 @@ class Prices {
   virtual Carried carried(const Program&, const Plan&, const PlannedStep&) { return {}; }
   // Returns the bytes a second that go through memory of a host; 0: it delays no work.
   virtual double host_bandwidth() { return 0; }
+  // Returns the bytes a second that drives of a host move, both ways together; 0: any number.
+  virtual double drive_bandwidth() { return 0; }
 };
 
 }  // namespace prun

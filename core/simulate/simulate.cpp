@@ -35,7 +35,9 @@ class Simulator {
         exchanging_(ranks_.count()),
         channels_(ranks_, lanes_, options.ranks_of_host),
         costs_(prices, overheads_.call, options.cores_of),
-        carriers_(ranks_, costs_, {prices.host_bandwidth(), options.cores_of_host, options.ranks_of_host}) {
+        carriers_(ranks_, costs_,
+                  {prices.host_bandwidth(), prices.drive_bandwidth(), options.cores_of_host,
+                   options.ranks_of_host}) {
     for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
       result_.ranks.push_back({ranks_.first(rank).rank, ranks_.size(rank), ranks_.first(rank), {}, {}});
     if (options.enqueued)

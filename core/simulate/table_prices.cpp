@@ -109,6 +109,20 @@ double TablePrices::host_bandwidth() {
   return rates ? rates->host_memory_bytes_per_second.value_or(0) : 0;
 }
 
+// Returns what a copy by rates takes for both ways at once: its cost counts the bytes of its result as well.
+double TablePrices::drive_bandwidth() {
+  const DeviceRates* const rates = table_.rates_of(devices_.front());
+  return rates ? rates->drive_bytes_per_second.value_or(0) : 0;
+}
+
+// Returns what a copy moves that is priced by the drive's rate, which ranks of a host share.
+double TablePrices::drive_bytes(const Program& program, const PlannedStep& step) const {
+  if (step.device == 0 || !step.kernel || !program.op(step.op).def->copies) return 0;
+  const std::string& device = devices_.at(step.device);
+  if (table_.rates_of(device) || table_.has_kernels_of(device)) return 0;
+  return static_cast<double>(step.operands.front().address.bytes);
+}
+
 Overheads TablePrices::overheads() {
   const auto found = table_.overheads.find(devices_.front());
   return found == table_.overheads.end() ? Overheads{} : found->second;
@@ -116,8 +130,9 @@ Overheads TablePrices::overheads() {
 
 // Returns the carried bytes: between a device whose memory is the host's and that memory there is no link.
 Carried TablePrices::carried(const Program& program, const Plan& plan, const PlannedStep& step) {
-  if (on_host_.empty() || !step.kernel) return {};
   Carried carried;
+  carried.drives = drive_bytes(program, step);
+  if (on_host_.empty() || !step.kernel) return carried;
   carried.host = host_bytes(program, plan, step, on_host_);
   carried.link = link_of(program, plan, step);
   if (carried.link >= 0 && on_host_.at(carried.link / 2)) carried.link = -1;

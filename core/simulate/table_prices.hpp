@@ -45,6 +45,7 @@ class TablePrices final : public Prices {
   Overheads overheads() override;
   Carried carried(const Program& program, const Plan& plan, const PlannedStep& step) override;
   double host_bandwidth() override;
+  double drive_bandwidth() override;
 
   // Says whether some exchange's price is that of one with nothing beside it.
   bool exchanges_alone() const { return exchanges_.some_alone(); }
@@ -59,6 +60,7 @@ class TablePrices final : public Prices {
  private:
   std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
                                  const OpShape& shape);
+  double drive_bytes(const Program& program, const PlannedStep& step) const;
 
   const CostTable& table_;
   Numbered<std::string> devices_;

@@ -103,9 +103,10 @@ class MovingPrices final : public FixedPrices {
     return found == moved.end() ? Carried{} : found->second;
   }
   double host_bandwidth() override { return bandwidth; }
+  double drive_bandwidth() override { return drives; }
 
   std::map<Id, Carried> moved;
-  double bandwidth = 0;
+  double bandwidth = 0, drives = 0;
 };
 
 const SimulateOptions one_by_one{3, 1};
@@ -165,6 +166,23 @@ TEST(SharedMemory, AnUpdateAndACopyShareWhatItCarries) {
   EXPECT_DOUBLE_EQ(result.ranks[0].slowed, 1.5 + 1.5);
   prices.bandwidth = 0;
   EXPECT_DOUBLE_EQ(simulate(std::vector{builder.rank(0)}, prices, one_by_one).step_seconds, 10);
+}
+
+// Each reads at 8 a second and writes at 8: a rank has both at once, and two share them.
+TEST(SharedDrives, RanksOfAHostShareBothWays) {
+  const PlanBuilder builder = two_queues(4, 5);
+  MovingPrices prices;
+  prices.moved[4].drives = 32;
+  prices.moved[5].drives = 40;
+  prices.drives = 16;
+  const std::vector<SimulatedRank> one = {builder.rank(0)}, two = {builder.rank(0), builder.rank(1)};
+  EXPECT_DOUBLE_EQ(simulate(one, prices, one_by_one).step_seconds, 5);
+  SimulateOptions on_hosts = one_by_one;
+  on_hosts.ranks_of_host = 2;
+  // Both read for 8 s, in which 4 s of each one's writing are done, and have the drive alone for the rest.
+  EXPECT_DOUBLE_EQ(simulate(two, prices, on_hosts).step_seconds, 8 + 1);
+  on_hosts.ranks_of_host = 1;
+  EXPECT_DOUBLE_EQ(simulate(two, prices, on_hosts).step_seconds, 5);
 }
 
 // What is faster than was measured of the memory found caches: alone it takes its time.
