@@ -145,6 +145,7 @@ std::vector<IoCase> cases_asked(const Arguments& arguments, const TierPlugin& ti
 TierPlugin tier_asked(const Arguments& arguments, const PluginHost& plugins) {
   const std::vector<TierPlugin> tiers = tier_plugins(plugins.places());
   std::vector<std::string> names;
+  names.reserve(tiers.size());
   for (const TierPlugin& tier : tiers) names.push_back(tier.name);
   const auto named = arguments.values.find("--tier");
   if (named == arguments.values.end() && tiers.size() == 1) return tiers.front();
