@@ -21,6 +21,7 @@ namespace prun::cuda {
 // Limits the bytes of logits that exist at once, unless 128 rows are more. Every chunk reads the weight and
 // its gradient and writes the gradient, which only many rows pay for.
 inline constexpr std::int64_t most_logit_bytes = std::int64_t{2} << 30;
+inline constexpr std::int64_t few_logit_bytes = std::int64_t{512} << 20;  // where memory is short
 
 struct HeadShape {
   std::int64_t rows, width;

@@ -33,6 +33,19 @@ TEST_F(Cuda, MemoryGrowsWithTheLengthOfSequences) {
   EXPECT_LE(bytes_at(length, false), bytes_at(length, true));
 }
 
+// 32,768 rows of 50,304 logits are 3.3 GB: at once two halves, or chunks of less.
+TEST_F(Cuda, LogitsMayTakeLessMemory) {
+  const auto bytes = [](const char* logits) {
+    const Assembly assembly(
+        tiny_recipe({"device.plugin=cuda", "precision.compute=bf16", "batch.global=32", "batch.micro=32",
+                     "model.seq=1024", "model.vocab=50304", std::string("device.logits=") + logits}),
+        plugins());
+    return static_cast<double>(assembly.plan().layout.bytes_in_memory());
+  };
+  constexpr double row = 2 * 50304;
+  EXPECT_NEAR(bytes("2GiB") - bytes("512MiB"), (16384 - 4736) * row, 1024 * row);
+}
+
 // ---------------------------------------------------------------- of a machine that is not there
 
 constexpr const char* offloaded_by_need =

@@ -65,6 +65,7 @@ std::vector<Fusion> fp8_fusions();
 // Decides which kernels there are.
 struct OpChoices {
   bool deterministic = false;
+  bool few_logits = false;  // means few_logit_bytes
 };
 // Returns the ops of all files of ops/: linear.cpp brings its own by linear_ops(choices).
 std::vector<DeviceOp> all_device_ops(const OpChoices& choices);

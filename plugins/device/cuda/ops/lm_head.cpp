@@ -37,6 +37,7 @@ HeadShape shape_of(const KernelArgs& args, const HeadInput<T>& input, const Head
   shape.alignment =
       alignment_of({input.x, input.weight, input.bias, args.workspace,
                     gradients ? gradients->dweight : nullptr, gradients ? gradients->dx : nullptr});
+  if (lm_head_workspace<T>(shape) > args.workspace_bytes) shape.most_bytes = few_logit_bytes;
   return shape;
 }
 
@@ -133,9 +134,10 @@ void logits(const KernelArgs& args, const KernelContext& context) {
                  data<const T>(args, 4));
 }
 
-template <bool gradients>
+template <bool gradients, std::int64_t most_bytes>
 std::int64_t workspace(const OpShape& s, std::int32_t) {
   HeadShape shape{};
+  shape.most_bytes = most_bytes;
   shape.rows = s.operand[2].elements();
   shape.width = s.operand[1].dims[1].extent;
   shape.vocab = s.operand[1].dims[0].extent;
@@ -203,22 +205,25 @@ Kernel select_groups(const OpShape& s) {
 
 }  // namespace
 
-std::vector<DeviceOp> lm_head_ops(const OpChoices&) {
+std::vector<DeviceOp> lm_head_ops(const OpChoices& choices) {
   constexpr std::uint32_t head_sums = 1u << 5 | 1u << 8;
-  return {
-      {{"lm_head", select_lm_head, workspace<true>, head_sums}, bind_typed<bind_lm_head<none_added>, 5, 8>},
-      {{"lm_head_regularized", select_lm_head, workspace<true>, head_sums},
-       bind_typed<bind_lm_head<added_to_loss>, 5, 8>},
-      {{"lm_head_regularized_scan", select_scan, workspace<false>}, bind_typed<bind_scan<added_to_scan>>},
-      {{"lm_head_regularized_loss", select_regularized_loss, loss_workspace}},
-      {{"lm_head_regularized_grad", select_grad, workspace<true>, head_sums},
-       bind_typed<bind_grad<added_to_grad>, 5, 8>},
-      {{"lm_head_scan", select_scan, workspace<false>}, bind_typed<bind_scan<none_added>>},
-      {{"lm_head_rescale", select_rescale}},
-      {{"lm_head_logits", select_logits}},
-      {{"lm_head_groups", select_groups}},
-      {{"lm_head_loss", select_loss, loss_workspace}},
-      {{"lm_head_grad", select_grad, workspace<true>, head_sums}, bind_typed<bind_grad<none_added>, 5, 8>}};
+  const auto scanned =
+                 choices.few_logits ? workspace<false, few_logit_bytes> : workspace<false, most_logit_bytes>,
+             whole =
+                 choices.few_logits ? workspace<true, few_logit_bytes> : workspace<true, most_logit_bytes>;
+  return {{{"lm_head", select_lm_head, whole, head_sums}, bind_typed<bind_lm_head<none_added>, 5, 8>},
+          {{"lm_head_regularized", select_lm_head, whole, head_sums},
+           bind_typed<bind_lm_head<added_to_loss>, 5, 8>},
+          {{"lm_head_regularized_scan", select_scan, scanned}, bind_typed<bind_scan<added_to_scan>>},
+          {{"lm_head_regularized_loss", select_regularized_loss, loss_workspace}},
+          {{"lm_head_regularized_grad", select_grad, whole, head_sums},
+           bind_typed<bind_grad<added_to_grad>, 5, 8>},
+          {{"lm_head_scan", select_scan, scanned}, bind_typed<bind_scan<none_added>>},
+          {{"lm_head_rescale", select_rescale}},
+          {{"lm_head_logits", select_logits}},
+          {{"lm_head_groups", select_groups}},
+          {{"lm_head_loss", select_loss, loss_workspace}},
+          {{"lm_head_grad", select_grad, whole, head_sums}, bind_typed<bind_grad<none_added>, 5, 8>}};
 }
 
 }  // namespace prun::cuda
