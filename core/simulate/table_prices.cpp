@@ -65,13 +65,18 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
   return seconds;
 }
 
-// Prices a step by rates. Their link limits what moves between the device and host memory. For devices beside
-// it that have no rates of their own, the first one's say what its host does.
+// Says whether it is a device beside the first that has no rates of its own: those of the first say what its
+// host does.
+bool TablePrices::is_beside(std::int32_t device) const {
+  return device > 0 && !table_.rates_of(devices_.at(device));
+}
+
+// Prices a step by rates. Their link limits what moves between the device and host memory.
 std::optional<double> TablePrices::by_rates(const std::string& device, const Program& program,
                                             const PlannedStep& step, const OpShape& shape) {
   const Op& op = program.op(step.op);
   OpCost cost = op.cost(shape);
-  const bool beside = step.device > 0 && !table_.rates_of(device);
+  const bool beside = is_beside(step.device);
   const DeviceRates* const rates = rates_.use(beside ? devices_.front() : device);
   if (!rates) return {};
   if (beside) {
@@ -117,9 +122,8 @@ double TablePrices::drive_bandwidth() {
 
 // Returns what a copy moves that is priced by the drive's rate, which ranks of a host share.
 double TablePrices::drive_bytes(const Program& program, const PlannedStep& step) const {
-  if (step.device == 0 || !step.kernel || !program.op(step.op).def->copies) return 0;
-  const std::string& device = devices_.at(step.device);
-  if (table_.rates_of(device) || table_.has_kernels_of(device)) return 0;
+  if (!step.kernel || !is_beside(step.device) || has_kernels_.at(step.device)) return 0;
+  if (!program.op(step.op).def->copies) return 0;
   return static_cast<double>(step.operands.front().address.bytes);
 }
 

@@ -25,7 +25,9 @@ class TablePrices final : public Prices {
         on_host_(std::move(on_host)),
         middles_(table),
         exchanges_(table, devices_.front()),
-        rates_(table) {}
+        rates_(table) {
+    for (const std::string& device : devices_) has_kernels_.push_back(table.has_kernels_of(device));
+  }
 
   double kernel(const Program& program, const PlannedStep& step) override;
   double exchange(const PlannedExchange& exchange, std::int64_t members, std::string_view queue) override {
@@ -60,11 +62,12 @@ class TablePrices final : public Prices {
  private:
   std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
                                  const OpShape& shape);
+  bool is_beside(std::int32_t device) const;
   double drive_bytes(const Program& program, const PlannedStep& step) const;
 
   const CostTable& table_;
   Numbered<std::string> devices_;
-  Numbered<bool> on_host_;
+  Numbered<bool> on_host_, has_kernels_;
   std::int64_t measured_ = 0, fitted_ = 0;
   std::int64_t by_rates_ = 0;
   MiddleKernels middles_;

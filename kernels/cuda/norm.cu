@@ -196,7 +196,7 @@ inline constexpr int most_held_summed = 3;  // is what registers hold sums of th
 
 // A persistent block has teams that take a row each, with K chunks a thread. The next row is on its way to
 // shared memory while the present one is worked on, and the columns' sums of the weights' gradients, and of
-// dx if it is summed, stay in registers, so that dy and x are read once for all gradients and dx is not read.
+// the residual if it is summed, stay in registers, so that dy, x and the residual are read once for all.
 template <class T, int N, int K, bool centered, bool summed>
 __global__ __launch_bounds__(backward_threads,
                              backward_blocks<K>) void norm_backward_kernel(NormBackward<T> norm) {

@@ -54,8 +54,8 @@ struct Placed {
     }
   }
 
-  // What the queue does before an operation, and after it: it computes the operand, and uses its memory
-  // again.
+  // These stand for the queue: it computes the operand before an operation, and uses its memory again behind
+  // it.
   void compute(PretendedLanes& lanes) const { write(lanes, computed); }
   void use_again(PretendedLanes& lanes) {
     if (tested.in_place) return;

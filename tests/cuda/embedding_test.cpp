@@ -25,7 +25,7 @@ struct Shape {
   std::int64_t batch, seq, width, vocab;
 };
 
-// Those that the host leaves out have as many rows, or tokens, as blocks share at most.
+// Returns small shapes and, on a GPU alone, two with as many rows, or tokens, as blocks share at most.
 std::vector<Shape> shapes() {
   std::vector<Shape> all = {{1, 1, 1, 1},       {2, 3, 5, 7},     {3, 50, 64, 11},
                             {4, 100, 96, 1000}, {2, 700, 33, 40}, {1, 900, 264, 3}};

@@ -79,7 +79,7 @@ class Wire {
     void operator()(ucp_worker_h worker) const { ucp_worker_destroy(worker); }
   };
 
-  // Not all that ends a connection rings the descriptor.
+  // A connection may end without a ring of the descriptor, so whoever sleeps looks again after that.
   static constexpr std::chrono::milliseconds look_again_after{2};
 
   static void done(void* request, ucs_status_t status, void* transfer) noexcept;

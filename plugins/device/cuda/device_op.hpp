@@ -54,8 +54,8 @@ struct Fusion {
   // Throws ErrorCode::unsupported where a library cannot after all: then each launch runs by itself.
   Work (*bind)(Launches launches, Libraries& libraries, Stream stream);
   bool row_by_row = false;  // means what may_be_one() says
-  // Says which launch, standing somewhere in front, joins those that match. Where one may, and only then,
-  // they become one with it, as the last of them; it has no workspace then. Null: none does.
+  // Says which launch, standing somewhere in front, joins those that match, if it may: as the last of them,
+  // without a workspace. Null: none does.
   bool (*joins)(Launches some, const Launch& earlier) = nullptr;
 };
 std::vector<Fusion> fusions();

@@ -113,10 +113,9 @@ bool OpBinder::bind_as_one(CudaQueue& queue, const Fusion& fusion, Launches laun
 // Makes one piece of work of these launches, from the first on. Returns how many it took.
 std::size_t OpBinder::bind_first(CudaQueue& queue, Launches left, std::vector<NamedWork>& works) {
   for (const Fusion& fusion : fusions_)
-    if (!fusion.joins)
-      if (const std::size_t count = fusion.matches(left);
-          count > 0 && bind_as_one(queue, fusion, left.first(count), works))
-        return count;
+    if (const std::size_t count = fusion.matches(left);
+        count > 0 && bind_as_one(queue, fusion, left.first(count), works))
+      return count;
   const Launches together = left.first(mergeable(left));
   works.push_back(bind_work(queue, together));
   return together.size();

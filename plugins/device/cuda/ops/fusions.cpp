@@ -175,7 +175,6 @@ Work bind_linear_gradients(Launches launches, Libraries& libraries, Stream strea
 std::vector<Fusion> fusions() {
   std::vector<Fusion> all = {{is_residual_norm, bind_residual_norm, true},
                              {is_norm_backward, bind_norm_backward, false, joins_norm_backward},
-                             {is_norm_backward, bind_norm_backward},
                              {is_linear_gelu, bind_linear_gelu},
                              {is_linear_gradients, bind_linear_gradients}};
   for (const Fusion& fusion : fp8_fusions()) all.push_back(fusion);
