@@ -35,7 +35,8 @@ struct Case {
 
 // One member's memory for an operation.
 struct Placed {
-  Placed(const Case& tested, std::int32_t rank, std::int32_t size) : tested(tested), rank(rank), size(size) {
+  Placed(const Case& one, std::int32_t own_rank, std::int32_t members)
+      : tested(one), rank(own_rank), size(members) {
     const bool many_in = tested.kind == CommKind::reduce_scatter || tested.kind == CommKind::all_to_all,
                many_out = tested.kind == CommKind::all_gather || tested.kind == CommKind::all_to_all;
     in.resize(static_cast<std::size_t>(tested.count * (many_in ? size : 1)));
