@@ -1,4 +1,4 @@
-# prun_compile_together(TARGET [ALONE file...]): with PRUN_UNITY, the target's files are compiled by eights, those of
+# prun_compile_together(TARGET [ALONE file...]): with PRUN_UNITY, the target's files are compiled by sixteens, those of
 # one folder together: most of a file's time goes into what it includes. Files of a folder that use a name for two things of
 # their own are named in ALONE, by the end of their path.
 function(prun_compile_together target)
@@ -7,7 +7,7 @@ function(prun_compile_together target)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # What a file keeps to itself is seen by the seven behind it. A build without PRUN_UNITY (preset dev) warns of these.
+  # What a file keeps to itself is seen by those behind it. A build without PRUN_UNITY (preset dev) warns of these.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-shadow>
                          $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
   get_target_property(sources ${target} SOURCES)
@@ -16,7 +16,7 @@ function(prun_compile_together target)
     string(REPLACE "." "[.]" alone ${alone})
     list(FILTER sources EXCLUDE REGEX "/${alone}$")
   endforeach()
-  set(at_once 8)
+  set(at_once 16)
   foreach(source ${sources})
     get_filename_component(folder ${source} DIRECTORY)
     string(MAKE_C_IDENTIFIER "${folder}" key)

@@ -23,8 +23,7 @@ void fetch_parameter(Program& program, Id parameter) {
   copy.place.reset();
   const Id segment = copy.segment, fetched = program.add_value(std::move(copy));
   for (Id user = 0; user < program.segment_count(); ++user)
-    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
-      use_instead(program, user, kind, parameter, fetched);
+    for (FunctionKind kind : microbatch_functions) use_instead(program, user, kind, parameter, fetched);
   add_copy(program, segment, FunctionKind::gather, parameter, fetched, first_exchange(program, segment));
 }
 

@@ -17,17 +17,15 @@ class SavedMoves {
   void run() {
     for (Id op : program_.segment(segment_).ops(FunctionKind::forward)) add_written(program_.op(op));
     if (const Id incoming = program_.segment(segment_).incoming; incoming != none) made_.insert(incoming);
-    for (FunctionKind kind : passes_back) leave_what_changes(kind);
-    for (FunctionKind kind : passes_back) add_read(kind);
+    for (FunctionKind kind : backward_functions) leave_what_changes(kind);
+    for (FunctionKind kind : backward_functions) add_read(kind);
     share_out();
     for (Move& move : moves_) make_room(move);
     add_copies();
-    for (FunctionKind kind : passes_back) read_what_returned(kind);
+    for (FunctionKind kind : backward_functions) read_what_returned(kind);
   }
 
  private:
-  static constexpr FunctionKind passes_back[] = {FunctionKind::backward, FunctionKind::backward_weight};
-
   struct Move {
     Id value = none;
     MemoryPlace to;

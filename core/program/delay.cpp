@@ -19,9 +19,6 @@
 namespace prun {
 namespace {
 
-constexpr FunctionKind passes[] = {FunctionKind::forward, FunctionKind::backward,
-                                   FunctionKind::backward_weight};
-
 class Refusal {
  public:
   explicit Refusal(const Delays& delays) : delays_(delays) {}
@@ -56,7 +53,7 @@ void check_lie_whole(const Program& program, const Refusal& refuse) {
 // Refuses a parameter of two segments, or of two ranks: its updates would have to come together.
 void check_is_not_tied(const Program& program, const Refusal& refuse) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (const FunctionKind kind : passes)
+    for (const FunctionKind kind : microbatch_functions)
       for (const Id op : program.segment(segment).ops(kind))
         for (const Id id : program.op(op).operands)
           if (id != none && program.value(id).role == Role::parameter &&
@@ -107,7 +104,7 @@ Id add_before(Program& program, Id parameter, std::int32_t age) {
 
 void read_instead(Program& program, Id parameter, Id before) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (const FunctionKind kind : passes)
+    for (const FunctionKind kind : microbatch_functions)
       for (const Id op : program.segment(segment).ops(kind))
         for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
           if (program.op(op).operands[i] == parameter) program.replace_operand(op, i, before);

@@ -11,8 +11,6 @@ namespace {
 
 constexpr const char *on_name = "fp8.counting", *counts_name = "fp8.counts", *peaks_name = "fp8.peaks";
 constexpr const char *count_kind = "count_fp8_codes", *peak_kind = "peak_fp8_scales";
-constexpr FunctionKind passes[] = {FunctionKind::forward, FunctionKind::backward,
-                                   FunctionKind::backward_weight};
 constexpr std::int64_t numbers_each = 3;
 
 // Adds the ops that count the factors of one segment.
@@ -20,7 +18,7 @@ class SegmentCounts {
  public:
   SegmentCounts(Program& program, Id segment, std::int64_t place)
       : program_(program), segment_(segment), place_(place) {
-    for (const FunctionKind function : passes)
+    for (const FunctionKind function : microbatch_functions)
       for (const Id op : program.segment(segment).ops(function))
         if (program.op(op).def->in_blocks && program.attr(op, "fp8") != 0) note(op, function);
   }
@@ -170,7 +168,7 @@ void count_in_fp8(Program& program) {
 std::vector<CountedFactor> counted_factors(const Program& program) {
   std::vector<CountedFactor> factors;
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (const FunctionKind function : passes)
+    for (const FunctionKind function : microbatch_functions)
       for (const Id id : program.segment(segment).ops(function))
         if (program.op(id).kind() == count_kind)
           factors.push_back({name_of_factor(program, id),

@@ -7,8 +7,6 @@
 namespace prun {
 namespace {
 
-constexpr FunctionKind reading_passes[] = {FunctionKind::forward, FunctionKind::backward,
-                                           FunctionKind::backward_weight};
 constexpr bool orders[] = {true, false};  // by rows, and by columns
 
 // Names an op of a pass that reads a value.
@@ -20,7 +18,7 @@ struct Reader {
 std::vector<Reader> readers_of(const Program& program, Id value) {
   std::vector<Reader> readers;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (const FunctionKind function : reading_passes)
+    for (const FunctionKind function : microbatch_functions)
       for (const Id op : program.segment(segment).ops(function))
         for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
           if (program.op(op).operands[i] == value) readers.push_back({op, i});

@@ -9,9 +9,6 @@
 namespace prun {
 namespace {
 
-constexpr FunctionKind gathering[] = {FunctionKind::forward, FunctionKind::backward,
-                                      FunctionKind::backward_weight};
-
 bool gathers_values(const Program& program, Id id) {
   const Op& op = program.op(id);
   const Role role = program.value(op.operands.front()).role;
@@ -24,7 +21,7 @@ class SegmentGathers {
   SegmentGathers(Program& program, Id segment) : program_(program), segment_(segment) {}
 
   void run() {
-    for (const FunctionKind function : gathering) {
+    for (const FunctionKind function : microbatch_functions) {
       std::vector<Id> gathers = program_.segment(segment_).ops(function);
       std::erase_if(gathers, [&](Id op) { return !gathers_values(program_, op); });
       for (const Id gather : gathers) change(gather);
@@ -171,7 +168,7 @@ void gather_inputs_in_codes(Program& program) {
 
 GatheredInputs gathered_inputs(const Program& program, Id segment) {
   GatheredInputs all;
-  for (const FunctionKind function : gathering)
+  for (const FunctionKind function : microbatch_functions)
     for (const Id id : program.segment(segment).ops(function))
       if (gathers_values(program, id)) {
         ++all.gathers;

@@ -10,14 +10,12 @@
 namespace prun {
 namespace {
 
-constexpr FunctionKind after_forward[] = {FunctionKind::backward, FunctionKind::backward_weight};
-
 // Returns the values that change while microbatches run: an op that uses one may find another value when it
 // runs again.
 std::set<Id> changing_values(const Program& program) {
   std::set<Id> changing;
   for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+    for (FunctionKind kind : microbatch_functions)
       for (Id id : program.segment(segment).ops(kind)) {
         const Op& op = program.op(id);
         for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -49,7 +47,7 @@ class Selection {
   RecomputeEstimate estimate() const {
     RecomputeEstimate result;
     for (Id value : kept_) result.kept_bytes += program_.local_bytes(value);
-    for (FunctionKind kind : after_forward) {
+    for (FunctionKind kind : backward_functions) {
       std::set<Id> ops;
       for (Id id : segment_.ops(kind)) each_operand(id, Access::read, [&](Id value) { collect(value, ops); });
       for (Id id : ops) {
@@ -146,7 +144,7 @@ class Selection {
         });
       });
     }
-    for (FunctionKind kind : after_forward)
+    for (FunctionKind kind : backward_functions)
       for (Id id : segment_.ops(kind))
         each_operand(id, Access::read, [&](Id value) {
           if (const auto found = entry.find(value); found != entry.end())
@@ -272,7 +270,7 @@ class Merging {
   }
 
   void replace(Id gone, Id kept) {
-    for (FunctionKind kind : after_forward)
+    for (FunctionKind kind : backward_functions)
       for (Id op : program_.segment(segment_).ops(kind))
         for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
           if (program_.op(op).operands[i] == gone) program_.replace_operand(op, i, kept);
@@ -302,7 +300,7 @@ void recompute(Program& program, Id segment, const RecomputeChoice& choice) {
   check_choice(program, segment, choice);
   const Selection selection(program, segment, choice);
   for (const auto& [value, writer] : selection.left_out()) leave_out(program, segment, value, writer);
-  for (FunctionKind kind : after_forward) {
+  for (FunctionKind kind : backward_functions) {
     Cloning(program, segment, kind, selection).run();
     Merging(program, segment, kind).run();
   }

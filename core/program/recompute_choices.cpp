@@ -56,7 +56,7 @@ std::string best_next(const Program& program, const std::set<std::string>& kinds
 template <class Body>
 void each_again(const Program& program, Body&& body) {
   for (Id id = 0; id < program.segment_count(); ++id)
-    for (FunctionKind kind : {FunctionKind::backward, FunctionKind::backward_weight})
+    for (FunctionKind kind : backward_functions)
       for (Id op : program.segment(id).ops(kind))
         if (program.op(op).again) body(program.segment(id), program.op(op));
 }

@@ -7,8 +7,6 @@
 namespace prun {
 namespace {
 
-constexpr FunctionKind passes_back[] = {FunctionKind::backward, FunctionKind::backward_weight};
-
 // Keeps the values of one segment in codes.
 class SegmentCodes {
  public:
@@ -46,7 +44,7 @@ class SegmentCodes {
 
   std::vector<Id> readers_in_backward(Id value) const {
     std::vector<Id> readers;
-    for (const FunctionKind kind : passes_back)
+    for (const FunctionKind kind : backward_functions)
       for (const Id op : ops(kind))
         if (const std::vector<Id>& all = program_.op(op).operands;
             std::find(all.begin(), all.end(), value) != all.end())

@@ -137,7 +137,7 @@ bool is_factor_of_gradients(const Program& program, const Op& op) {
   if (op.def->effect != Effect::pure || op.access(op.operands.size() - 1) != Access::write) return false;
   const Id made = op.operands.back();
   if (!program.value(made).dims.empty()) return false;
-  for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+  for (FunctionKind kind : microbatch_functions)
     for (Id id : program.segment(op.segment).ops(kind)) {
       const Op& other = program.op(id);
       for (std::size_t i = 0; i < other.operands.size(); ++i)
@@ -158,7 +158,7 @@ void scale_gradients(Program& program, const char* name, Id loss_scale) {
   program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "multiply",
                  {number, loss_scale, scaled}, {});
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+    for (FunctionKind kind : microbatch_functions)
       for (Id id : program.segment(segment).ops(kind)) {
         const Op& op = program.op(id);
         if (!makes_gradients(op) && !is_factor_of_gradients(program, op)) continue;

@@ -21,6 +21,11 @@
 
 namespace prun {
 
+// What runs for each microbatch and reads parameters, and what of it runs behind forward.
+inline constexpr FunctionKind microbatch_functions[] = {FunctionKind::forward, FunctionKind::backward,
+                                                        FunctionKind::backward_weight};
+inline constexpr FunctionKind backward_functions[] = {FunctionKind::backward, FunctionKind::backward_weight};
+
 // Holds what the recipe's [precision] says.
 struct Precision {
   DType compute = DType::f32;    // type of parameters and activations

@@ -204,7 +204,7 @@ Id add_copy(Program& program, Id original, Id segment) {
 }
 
 void use_instead(Program& program, Id segment, Id old, Id fresh) {
-  for (FunctionKind kind : {FunctionKind::forward, FunctionKind::backward, FunctionKind::backward_weight})
+  for (FunctionKind kind : microbatch_functions)
     for (Id op : program.segment(segment).ops(kind))
       for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
         if (program.op(op).operands[i] == old) program.replace_operand(op, i, fresh);

@@ -9,16 +9,13 @@
 namespace prun {
 namespace {
 
-constexpr FunctionKind passes[] = {FunctionKind::forward, FunctionKind::backward,
-                                   FunctionKind::backward_weight};
-
 // Keeps codes of the weights of one segment.
 class SegmentWeights {
  public:
   SegmentWeights(Program& program, Id segment) : program_(program), segment_(segment) {}
 
   void run() {
-    for (const FunctionKind function : passes) {
+    for (const FunctionKind function : microbatch_functions) {
       const std::vector<Id> ops = program_.segment(segment_).ops(function);
       for (const Id op : ops)
         for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i) take(op, i);
@@ -106,7 +103,7 @@ void keep_weight_codes(Program& program) {
 WeightCodes weight_codes(const Program& program, Id segment) {
   WeightCodes codes;
   std::set<Id> kept;
-  for (const FunctionKind function : passes)
+  for (const FunctionKind function : microbatch_functions)
     for (const Id id : program.segment(segment).ops(function)) {
       const Op& op = program.op(id);
       if (!op.def->in_blocks || program.attr(id, "fp8") == 0) continue;

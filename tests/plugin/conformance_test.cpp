@@ -5,7 +5,7 @@
 #include "conform/kind_checks.hpp"
 #include "plugin_fixtures.hpp"
 
-namespace prun {
+namespace prun::test::conformance_test {
 namespace {
 
 using test::holds;
@@ -216,4 +216,4 @@ TEST(Isolated, DoesNotWaitForWhatTheChildLeftBehind) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::test::conformance_test

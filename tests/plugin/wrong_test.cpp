@@ -4,7 +4,7 @@
 #include "conform/trial_options.hpp"
 #include "plugin_fixtures.hpp"
 
-namespace prun {
+namespace prun::test::wrong_test {
 namespace {
 
 using test::holds;
@@ -346,4 +346,4 @@ TEST(PluginOptions, ReachThePlugin) {
 }
 
 }  // namespace
-}  // namespace prun
+}  // namespace prun::test::wrong_test

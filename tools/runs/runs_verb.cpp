@@ -3,6 +3,7 @@
 
 #include "cli/command_table.hpp"
 #include "runs/run_list.hpp"
+#include "runs/status.hpp"
 
 namespace prun {
 namespace {

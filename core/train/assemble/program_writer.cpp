@@ -44,7 +44,7 @@ ScheduleAnswer ask_schedule(const Recipe& recipe, PluginHost& plugins, const std
 }
 
 // Returns the model's options that are whole numbers.
-std::vector<RecipeSize> sizes_of(const Recipe& recipe) {
+std::vector<RecipeSize> sizes_in(const Recipe& recipe) {
   std::vector<RecipeSize> sizes;
   const RecipeSection model = recipe.section("model");
   for (const auto& entry : model.entries())
@@ -144,7 +144,7 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   program_->set_mesh(
       factored_ ? mesh.factored(factored_->axis, factored_->parts, factored_->within, !factored_->weights)
                 : mesh);
-  program_->set_recipe_sizes(sizes_of(recipe_));
+  program_->set_recipe_sizes(sizes_in(recipe_));
   program_->requests().planned_recompute = choice.recompute;
   program_->requests().way_to_fit = choice.way_to_fit;
   program_->requests().known_tiers = known_tiers(recipe_, plugins_);

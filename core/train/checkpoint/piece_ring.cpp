@@ -1,6 +1,7 @@
 #include "train/checkpoint/piece_ring.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "prun/error.hpp"
 

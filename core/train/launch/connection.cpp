@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "base/text.hpp"
+#include "base/limits.hpp"
 #include "prun/error.hpp"
 #include "train/launch/rendezvous_frames.hpp"
 

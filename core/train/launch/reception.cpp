@@ -7,7 +7,7 @@
 #include <array>
 #include <cerrno>
 
-#include "base/text.hpp"
+#include "base/limits.hpp"
 #include "prun/error.hpp"
 #include "train/launch/socket.hpp"
 

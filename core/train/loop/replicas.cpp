@@ -12,7 +12,7 @@ namespace prun {
 namespace {
 
 // Says whether a parameter has a copy in another segment, which another rank holds, or is one itself.
-bool is_tied(const Program& program, Id parameter) {
+bool is_copied(const Program& program, Id parameter) {
   if (program.value(parameter).copy_of != none) return true;
   for (const Id other : program.parameters())
     if (program.value(other).copy_of == parameter) return true;
@@ -132,7 +132,7 @@ void Replicas::add(Id parameter, std::int32_t instance, const LocalPart& local_p
 std::string Replicas::group_of(Id parameter, const LocalPart& local_part) const {
   const Program& program = assembly_.program();
   const Mesh& mesh = assembly_.mesh();
-  const bool part = is_part(program, parameter, local_part), tied = !part && is_tied(program, parameter);
+  const bool part = is_part(program, parameter, local_part), tied = !part && is_copied(program, parameter);
   const std::vector<AxisId> shared =
       part ? axes_of(program.buckets()[static_cast<std::size_t>(program.value(parameter).bucket)].axis)
            : std::vector<AxisId>();

@@ -5,7 +5,7 @@
 namespace prun::ucx {
 namespace {
 
-Plan exchange_all(const Shape& shape) {
+Plan exchange_parts(const Shape& shape) {
   PlanWriter plan(shape.size);
   for (std::int32_t k = 1; k < shape.size; ++k)
     plan.send(shape.wrap(shape.rank + k), {Buffer::in, 0}, shape.bytes());
@@ -47,7 +47,7 @@ Plan pass_round(const Shape& shape) {
 
 Plan plan_all_gather(const Shape& shape) {
   const bool small = shape.bytes() * (shape.size - 1) <= shape.tuning.small_bytes;
-  return shape.size == 1 || small ? exchange_all(shape) : pass_round(shape);
+  return shape.size == 1 || small ? exchange_parts(shape) : pass_round(shape);
 }
 
 }  // namespace prun::ucx

@@ -6,7 +6,7 @@
 namespace prun::ucx {
 namespace {
 
-Plan exchange_all(const Shape& shape) {
+Plan exchange_summands(const Shape& shape) {
   PlanWriter plan(shape.size);
   const std::int64_t bytes = shape.bytes();
   for (std::int32_t k = 1; k < shape.size; ++k) {
@@ -72,7 +72,7 @@ Plan reduce_round(const Shape& shape) {
 
 Plan plan_reduce_scatter(const Shape& shape) {
   const bool small = shape.bytes() * (shape.size - 1) <= shape.tuning.small_bytes;
-  return shape.size == 1 || small ? exchange_all(shape) : reduce_round(shape);
+  return shape.size == 1 || small ? exchange_summands(shape) : reduce_round(shape);
 }
 
 }  // namespace prun::ucx
