@@ -1,5 +1,7 @@
 #include "simulate/table_prices.hpp"
 
+#include <set>
+
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "program/fp8_products.hpp"
@@ -21,8 +23,9 @@ std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
 // Says whose rates a table has where it has nothing of the device itself.
 std::string of_other_devices(const CostTable& table, std::string_view device) {
   if (table.rates.empty() || table.has_kernels_of(device)) return {};
-  std::vector<std::string> names;
-  for (const DeviceRates& rates : table.rates) names.push_back(rates.device);
+  std::set<std::string> devices;
+  for (const DeviceRates& rates : table.rates) devices.insert(rates.device);
+  const std::vector<std::string> names(devices.begin(), devices.end());
   return ", but rates of " + join(names, ", ") + ": a recipe can be planned for these (docs/tune.md)";
 }
 

@@ -3,6 +3,7 @@
 
 #include <numeric>
 
+#include "lines/text_reader.hpp"
 #include "support/packed_text.hpp"
 #include "support/temp_folder.hpp"
 #include "tests/support/fake_options.hpp"

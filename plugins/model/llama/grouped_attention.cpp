@@ -42,18 +42,9 @@ Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream, c
 }
 
 std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const Rope& rope, Id packed) const {
-  const double attention = rope.factor == 1 ? 1 : rope.attention;
   const double scalar =
       query_scalar == 0 ? 1 : std::sqrt(static_cast<double>(head_dim.extent) / query_scalar);
-  return s.ops("rope", {packed}, 3,
-               {{"base", rope.base},
-                {"factor", rope.factor},
-                {"low", rope.low},
-                {"high", rope.high},
-                {"original", rope.original},
-                {"scaling", rope.scaling_number()},
-                {"query_scale", attention * scalar},
-                {"key_scale", attention}});
+  return s.insert_forward(none, "rope", {packed}, 3, rope.attrs(rope.key_scale() * scalar));
 }
 
 // Queries and keys are normed head by head, or all heads of a position together.

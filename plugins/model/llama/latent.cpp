@@ -69,18 +69,10 @@ Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& he
   const Id up = s.matrix(s.weight("kv.weight", {heads, of_head, latent}, normal(0.02)),
                          {.batch = 1, .columns = 1, .cuts = {straight}});
   const Id kv = s.op("linear", {latent_norm(s, narrow[0], "kv_norm", latent), up, none});
-  const std::vector<Id> apart = s.ops("latent_heads", {q, kv, narrow[1]}, 3,
-                                      {{"base", rope.base},
-                                       {"factor", rope.factor},
-                                       {"low", rope.low},
-                                       {"high", rope.high},
-                                       {"original", rope.original},
-                                       {"scaling", rope.scaling_number()},
-                                       {"query_scale", rope.score_scale()},
-                                       {"key_scale", rope.factor == 1 ? 1 : rope.attention},
-                                       {"turned", turned},
-                                       {"values", wide},
-                                       {"interleaved", interleaved_ ? 1.0 : 0.0}});
+  std::vector<AttrValue> attrs = rope.attrs(rope.score_scale());
+  attrs.insert(attrs.end(),
+               {{"turned", turned}, {"values", wide}, {"interleaved", interleaved_ ? 1.0 : 0.0}});
+  const std::vector<Id> apart = s.insert_forward(none, "latent_heads", {q, kv, narrow[1]}, 3, attrs);
   const Id y = s.op("narrow_heads", {s.op("attention", {apart[0], apart[1], apart[2]}, {{"window", window}})},
                     {{"values", wide}, {"head_dim", static_cast<double>(head_dim.extent)}});
   return s.op("linear",

@@ -127,6 +127,17 @@ Rope RopeConfig::of_layer(bool windowed) const {
   return own;
 }
 
+std::vector<AttrValue> Rope::attrs(double query_scale) const {
+  return {{"base", base},
+          {"factor", factor},
+          {"low", low},
+          {"high", high},
+          {"original", original},
+          {"scaling", scaling_number()},
+          {"query_scale", query_scale},
+          {"key_scale", key_scale()}};
+}
+
 double Rope::score_scale() const {
   const double root = yarn_scale(factor, mscale);
   return root * root;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "family.hpp"
 #include "prun/foreign.hpp"
+#include "prun/program.hpp"
 
 namespace prun {
 
@@ -17,8 +19,12 @@ struct Rope {
   double mscale = 0;     // scales scores of latent attention, by YaRN's rule; 0: they stay as they are
 
   static Rope of(const Options& options);
-  // Returns the scaling as the op's attribute.
+  // Returns the scaling as the ops' attribute.
   double scaling_number() const { return scaling == "llama3" ? 0 : scaling == "linear" ? 1 : 2; }
+  // Returns how fast pairs turn, and what queries and keys are multiplied by, as attributes of the ops that
+  // turn.
+  std::vector<AttrValue> attrs(double query_scale) const;
+  double key_scale() const { return factor == 1 ? 1 : attention; }
   // Returns what scores of latent attention are multiplied by.
   double score_scale() const;
 };
