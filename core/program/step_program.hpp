@@ -21,7 +21,7 @@
 
 namespace prun {
 
-// What runs for each microbatch and reads parameters, and what of it runs behind forward.
+// The first functions run for each microbatch and read parameters; the second are those behind forward.
 inline constexpr FunctionKind microbatch_functions[] = {FunctionKind::forward, FunctionKind::backward,
                                                         FunctionKind::backward_weight};
 inline constexpr FunctionKind backward_functions[] = {FunctionKind::backward, FunctionKind::backward_weight};

@@ -8,9 +8,6 @@
 namespace prun::test::conformance_test {
 namespace {
 
-using test::holds;
-using test::Section;
-
 constexpr int check_count = 12;
 
 class Conformance : public testing::Test {
@@ -30,12 +27,6 @@ class Conformance : public testing::Test {
     return options;
   };
 };
-
-std::string report(const std::vector<ContractCheck>& checks) {
-  std::string text;
-  for (const ContractCheck& check : checks) text += to_text(check) + "\n";
-  return text;
-}
 
 // The numbers of the failed checks, and that everything else has the verdict it should.
 std::vector<int> failed(const std::vector<ContractCheck>& checks) {

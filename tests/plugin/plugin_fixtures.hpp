@@ -87,6 +87,13 @@ inline testing::AssertionResult holds(const std::string& text, const std::string
   return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
 }
 
+// Returns all checks as `prun plugins check` prints them.
+inline std::string report(const std::vector<ContractCheck>& checks) {
+  std::string text;
+  for (const ContractCheck& check : checks) text += to_text(check) + "\n";
+  return text;
+}
+
 // A section with integers and texts; every other key is an error.
 struct Section {
   std::map<std::string, std::int64_t, std::less<>> integers;

@@ -7,8 +7,6 @@
 namespace prun::test::wrong_test {
 namespace {
 
-using test::holds;
-
 constexpr auto patience = std::chrono::minutes(4);
 // Of those that never come back: longer than one that does may have to wait for a core.
 constexpr auto until_it_hangs = std::chrono::seconds(5);
@@ -21,12 +19,6 @@ std::vector<ContractCheck> check(const std::string& file, std::chrono::milliseco
   const auto given = [&](const PluginNote& note) { return default_options(trial_schema(note, options)); };
   return check_plugin(test::copy_fixture(file, folder.path()), given, limit,
                       kind_checks({{PRUN_TEST_PLUGINS, "the build"}}, options));
-}
-
-std::string report(const std::vector<ContractCheck>& checks) {
-  std::string text;
-  for (const ContractCheck& one : checks) text += to_text(one) + "\n";
-  return text;
 }
 
 // The first check that fails says this.

@@ -6,7 +6,7 @@
 
 #include "family.hpp"
 #include "prun/foreign.hpp"
-#include "prun/program.hpp"
+#include "prun/op.hpp"
 
 namespace prun {
 
