@@ -30,10 +30,16 @@ KernelTable table_of(Isa isa) {
   return nullptr;
 }
 
+}  // namespace
+
+bool was_built(Isa isa) { return table_of(isa) != nullptr; }
+
+namespace {
+
 // Bits of results differ between instruction sets: no other one may stand in for the best that the machine
 // has.
 Isa built(Isa isa) {
-  if (!table_of(isa))
+  if (!was_built(isa))
     throw_error(ErrorCode::unsupported, "device cpu: this prun was built without kernels for ", name_of(isa),
                 "; configure the build with -DPRUN_INSTRUCTION_SETS=all");
   return isa;

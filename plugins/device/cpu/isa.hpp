@@ -14,6 +14,7 @@ enum class Isa : std::uint8_t { generic, avx2, avx512 };
 const char* name_of(Isa isa);
 
 bool machine_has(Isa isa);
+bool was_built(Isa isa);  // the kernels of that instruction set are in this build
 
 // `wanted` names one, or is "auto" for the best that this machine has. Throws unsupported when it lacks it.
 Isa choose_isa(std::string_view wanted);
