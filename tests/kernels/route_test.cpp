@@ -3,11 +3,7 @@
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(route_kernels, route_test)
-namespace prun::cpu {
-namespace generic {
-std::vector<KernelDef> balance_kernels();
-}
-}  // namespace prun::cpu
+PRUN_TEST_KERNELS(balance_kernels, route_test::balance)
 
 namespace prun::test::route_test {
 namespace {
@@ -119,7 +115,7 @@ TEST(Route, SamplesAndThreadsChangeNoBit) {
 
 // ---------------------------------------------------------------- balance
 
-InstructionSet balances() { return {"generic", prun::cpu::generic::balance_kernels()}; }
+InstructionSet balances() { return balance::all_kernels().front(); }
 
 // Sequence 1 has no target that counts.
 TEST(Balance, PaddingCountsInNothing) {
