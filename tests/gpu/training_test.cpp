@@ -111,7 +111,7 @@ TEST_P(GpuCase, InFp16TheLossIsThatOfTheCpuAndTheSameStepsAreSkipped) {
 TEST_P(GpuCase, GraphsDoNotChangeBits) {
   const std::string fixed = " device.deterministic=true device.tune=false precision.compute=bf16";
   const Trained graphs = on("cuda", fixed), without = on("cuda", fixed + " device.graphs=false"),
-                one_by_one = on("cuda", fixed + " device.wait_after_each_op=true");
+                one_by_one = on("cuda", fixed + " device.name_failed_op=true");
   EXPECT_EQ(without.parameters, graphs.parameters);
   EXPECT_EQ(one_by_one.parameters, graphs.parameters);
 }

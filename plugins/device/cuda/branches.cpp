@@ -55,16 +55,17 @@ bool may_run_beside(std::span<const NamedWork> works, const std::vector<Branch>&
 
 Touches touches_of(Launches launches, bool workspaces) {
   Touches touches;
-  const auto add = [&](const void* data, std::int64_t bytes, bool changes) {
+  const auto add = [&](const void* data, std::int64_t bytes, bool changes, DType dtype) {
     const auto* begin = static_cast<const std::byte*>(data);
-    if (data && bytes > 0) touches.push_back({begin, begin + bytes, changes});
+    const bool whole_numbers = dtype == DType::i32 || dtype == DType::i64;
+    if (data && bytes > 0) touches.push_back({begin, begin + bytes, changes, whole_numbers});
   };
   for (const Launch& launch : launches) {
     const KernelArgs& args = launch.args;
     for (int i = 0; i < args.operand_count; ++i)
       add(args.operands[i].data, args.operands[i].elements() * size_of(args.operands[i].dtype),
-          args.changed(i));
-    if (workspaces) add(args.workspace, args.workspace_bytes, true);
+          args.changed(i), args.operands[i].dtype);
+    if (workspaces) add(args.workspace, args.workspace_bytes, true, DType::u8);
   }
   return touches;
 }

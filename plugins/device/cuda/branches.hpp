@@ -10,10 +10,11 @@
 
 namespace prun::cuda {
 
-// Names bytes that a work reads or changes.
+// Names bytes that a work reads or changes; kernels may take whole numbers among them for places in memory.
 struct Touch {
   const std::byte *begin, *end;
   bool changes;
+  bool whole_numbers = false;
 };
 using Touches = std::vector<Touch>;
 

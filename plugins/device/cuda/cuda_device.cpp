@@ -74,7 +74,7 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(const Options& options)
       : local_rank_(options.local_rank()),
-        waits_(options.flag("wait_after_each_op")),
+        names_ops_(options.flag("name_failed_op")),
         graphs_(options.flag("graphs")),
         libraries_({options.text("libraries"), options.flag("tune") && can_agree(options.local_ranks()),
                     options.flag("deterministic"), options.text("attention"), cache_folder()}),
@@ -147,7 +147,7 @@ class CudaDevice final : public Device {
     if (!power_) power_.emplace(gpu_.ordinal);
     return queues_
         .emplace_back(std::make_unique<CudaQueue>(
-            std::string(name), CudaQueue::Settings{!workers, waits_, graphs_, others_}, driver()))
+            std::string(name), CudaQueue::Settings{!workers, names_ops_, graphs_, others_}, driver()))
         .get();
   }
   void destroy_queue(Queue queue) override {
@@ -257,7 +257,7 @@ class CudaDevice final : public Device {
   }
 
   int local_rank_;
-  bool waits_, graphs_;
+  bool names_ops_, graphs_;
   bool others_ = false;  // says that queues wait for other devices
   GpuFacts gpu_;
   std::once_flag loads_driver_;
@@ -290,7 +290,7 @@ PRUN_PLUGIN(
     "step takes up to 0.65 % longer\n"
     "graphs | bool | true | | Launch the ops of a call as one CUDA graph where that was seen to be faster\n"
     "libraries | string | | | Folders where cuBLASLt and cuDNN are looked for first\n"
-    "wait_after_each_op | bool | false | | Slow: an error then names the op\n"
+    "name_failed_op | bool | false | | Note which op runs, so that an error names it; without CUDA graphs, slower\n"
     "peak_tflops | float | 0 | 0.. | Peak in TFLOP/s for the MFU column; 0: known by the GPU's name\n"
     "plan_gib | float | 0 | 0..1073741824 | GiB of a GPU that plans count on, as for another machine; 0: "
     "what "

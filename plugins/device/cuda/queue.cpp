@@ -8,7 +8,14 @@
 namespace prun::cuda {
 
 CudaQueue::CudaQueue(std::string name, const Settings& settings, const Driver& driver)
-    : name_(std::move(name)), settings_(settings), room_(driver) {
+    : name_(std::move(name)), settings_(settings), driver_(driver), room_(driver) {
+  if (settings.names_ops) {
+    void* begun = nullptr;
+    cuda::check(cudaHostAlloc(&begun, sizeof(std::uint64_t), cudaHostAllocMapped),
+                "a number for the op that runs");
+    begun_.reset(static_cast<std::uint64_t*>(begun));
+    *begun_ = 0;
+  }
   const auto [least, greatest] = priorities();
   stream_ = make_stream(settings.urgent ? greatest : (least + greatest) / 2);
 }
@@ -23,9 +30,9 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
     piece.back().works.push_back(std::move(named));
   }
   for (Stretch& stretch : piece) {
-    if (settings_.graphs && !settings_.waits && stretch.works.size() > 1)
+    if (settings_.graphs && !settings_.names_ops && stretch.works.size() > 1)
       choose_form(stretch);
-    else if (!settings_.waits)
+    else if (!settings_.names_ops)
       stretch.works.front().captures ? load(stretch) : try_once(stretch);
     for (NamedWork& named : stretch.works)
       named = {std::move(named.op), named.layer, std::move(named.work), named.captures};
@@ -53,7 +60,10 @@ void CudaQueue::load(Stretch& stretch) {
 // Loads work that cannot be captured, and all else that a library makes when it is first called.
 void CudaQueue::try_once(const Stretch& stretch) {
   for (const NamedWork& named : stretch.works)
-    if (tried_.insert(named.kind).second) run_work(named, named.work, stream_);
+    if (tried_.insert(named.kind).second) {
+      clear_whole_numbers(named);
+      run_work(named, named.work, stream_);
+    }
 }
 
 // ---------------------------------------------------------------- the form of a stretch
@@ -107,10 +117,24 @@ std::unique_ptr<Graph> CudaQueue::graph_of(Stretch& stretch, Form form) {
   return std::make_unique<Graph>(stream_, [&] { side_->run_branched(stream_, branches, run); });
 }
 
+// Other values have had the memory that a trial reads, so it holds any bytes. Kernels that take places from
+// whole numbers would write anywhere by those, over the code of other kernels too.
+void CudaQueue::clear_whole_numbers(const NamedWork& named) {
+  for (const Touch& touch : named.touches)
+    if (touch.whole_numbers)
+      cuda::check(cudaMemsetAsync(const_cast<std::byte*>(touch.begin), 0,
+                                  static_cast<std::size_t>(touch.end - touch.begin), stream_),
+                  "clearing memory for a trial");
+}
+
 double CudaQueue::seconds(const Stretch& stretch) {
   constexpr int runs = 10;
-  run(stretch);
-  return Stopwatch(stream_)([&] { run(stretch); }, runs);
+  const auto once = [&] {
+    for (const NamedWork& named : stretch.works) clear_whole_numbers(named);
+    run(stretch);
+  };
+  once();
+  return Stopwatch(stream_)(once, runs);
 }
 
 // ---------------------------------------------------------------- running
@@ -148,12 +172,29 @@ void CudaQueue::run_works(const Stretch& stretch) {
 
 void CudaQueue::run_work(const NamedWork& named, const Work& work, Stream stream) {
   try {
+    if (begun_) note_begun(named, stream);
     work(stream);
-    if (settings_.waits) cuda::check(cudaStreamSynchronize(stream), "running it");
   } catch (const Error& error) {
     throw_error(error.code(), "queue '", name_, "', op '", named.op, "', layer ", named.layer, ": ",
-                error.what());
+                error.what(), begun_ ? running_op() : "");
   }
+}
+
+// The stream itself writes which op it begins, where the host can read it after the device has failed:
+// waiting here for the op instead would hold up the thread that gives other queues the work that this one may
+// wait for.
+void CudaQueue::note_begun(const NamedWork& named, Stream stream) {
+  driver_.check(driver_.write_value(stream, reinterpret_cast<CUdeviceptr>(begun_.get()),
+                                    reinterpret_cast<std::uint64_t>(&named), CU_STREAM_WRITE_VALUE_DEFAULT),
+                "noting the op that runs");
+}
+
+std::string CudaQueue::running_op() const {
+  if (!begun_) return "; set device.name_failed_op = true to learn which op it is";
+  const std::uint64_t begun = *static_cast<const volatile std::uint64_t*>(begun_.get());
+  if (begun == 0) return "; no op had begun there";
+  const auto& named = *reinterpret_cast<const NamedWork*>(begun);  // pieces_ keeps it
+  return "; the last op that began there is '" + named.op + "', layer " + std::to_string(named.layer);
 }
 
 void CudaQueue::check() {
@@ -166,8 +207,7 @@ void CudaQueue::check() {
   const cudaError_t status = cudaStreamQuery(stream_);
   if (status == cudaSuccess || status == cudaErrorNotReady) return;
   throw_error(ErrorCode::internal, "device cuda: work on queue '", name_,
-              "' failed: ", cudaGetErrorString(status),
-              "; set device.wait_after_each_op = true to learn which op it is");
+              "' failed: ", cudaGetErrorString(status), running_op());
 }
 
 std::string forms_text(const std::vector<std::unique_ptr<CudaQueue>>& queues) {

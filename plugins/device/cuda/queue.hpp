@@ -32,9 +32,9 @@ enum class Form { apart, graph, branched };
 class CudaQueue {
  public:
   struct Settings {
-    bool urgent;  // says that its work goes before that of others
-    bool waits;   // says to wait for each op, so that an error names it
-    bool graphs;  // says that graphs may be used
+    bool urgent;     // says that its work goes before that of others
+    bool names_ops;  // says to note which op runs, so that an error names it
+    bool graphs;     // says that graphs may be used
     // Says that queues wait for what this device does not provide. The driver spreads what a graph has beside
     // one row of kernels, other rows, copies and clearings, over channels that all streams share: graphs that
     // wait then hold copies and kernels of other streams, which may be what they wait for. So graphs have
@@ -63,10 +63,15 @@ class CudaQueue {
 
  private:
   using Clock = std::chrono::steady_clock;
+  struct FreePinned {
+    void operator()(std::uint64_t* number) const { cudaFreeHost(number); }
+  };
 
   void run(const Stretch& stretch);
   void run_works(const Stretch& stretch);
   void run_work(const NamedWork& named, const Work& work, Stream stream);
+  void note_begun(const NamedWork& named, Stream stream);
+  std::string running_op() const;
   static bool is_small(const Stretch& stretch);
   // Marks works that are to stay out of graphs.
   void keep_to_kernels(std::vector<NamedWork>& works);
@@ -75,11 +80,14 @@ class CudaQueue {
   std::unique_ptr<Graph> graph_of(Stretch& stretch, Form form);
   // Returns the seconds that one run takes, when several follow each other.
   double seconds(const Stretch& stretch);
+  void clear_whole_numbers(const NamedWork& named);
   void load(Stretch& stretch);
   void try_once(const Stretch& stretch);
 
   std::string name_;
   Settings settings_;
+  const Driver& driver_;
+  std::unique_ptr<std::uint64_t, FreePinned> begun_;  // the address of the work that began last
   StreamRoom room_;
   Stream stream_ = nullptr;
   std::vector<std::unique_ptr<Piece>> pieces_;
