@@ -15,6 +15,7 @@ CudaQueue::CudaQueue(std::string name, const Settings& settings, const Driver& d
                 "a number for the op that runs");
     begun_.reset(static_cast<std::uint64_t*>(begun));
     *begun_ = 0;
+    settings_.graphs = false;  // a graph has no ops any more
   }
   const auto [least, greatest] = priorities();
   stream_ = make_stream(settings.urgent ? greatest : (least + greatest) / 2);
@@ -30,7 +31,7 @@ Piece& CudaQueue::add(std::vector<NamedWork> works) {
     piece.back().works.push_back(std::move(named));
   }
   for (Stretch& stretch : piece) {
-    if (settings_.graphs && !settings_.names_ops && stretch.works.size() > 1)
+    if (settings_.graphs && stretch.works.size() > 1)
       choose_form(stretch);
     else if (!settings_.names_ops)
       stretch.works.front().captures ? load(stretch) : try_once(stretch);
