@@ -16,10 +16,7 @@ install(FILES ${texts}/prun DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion
 install(FILES ${texts}/_prun DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
 install(FILES ${texts}/recipe.schema.json DESTINATION ${CMAKE_INSTALL_DATADIR}/prun)
 install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY docs configs DESTINATION ${CMAKE_INSTALL_DOCDIR})
-# Plugins as a third party would write them.
-install(DIRECTORY tests/out_of_tree/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples FILES_MATCHING PATTERN "*.cpp"
-        PATTERN "*.toml" PATTERN "CMakeLists.txt" PATTERN "wrong" EXCLUDE)
+install(DIRECTORY docs configs examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # UCX, Boost and the C++ library are found by dpkg-shlibdeps. NVIDIA's driver and libraries are opened where they are: no
 # package can promise them.

@@ -29,9 +29,10 @@ bool exists(const std::string& place) {
 // An author's own folders and the user's.
 bool is_elsewhere(const std::string& place) { return place.starts_with("mine/") || place.starts_with("~/"); }
 
-// The place in a clone of what is installed under a name of its own (cmake/prun_package.cmake).
-std::string in_a_clone(const std::string& place) {
-  return place == "share/doc/prun/examples" ? "tests/out_of_tree/" : place;
+// The place in a clone of what is installed (cmake/prun_package.cmake).
+std::string in_a_clone(std::string place) {
+  const std::string installed = "share/doc/prun/";
+  return place.starts_with(installed) ? place.substr(installed.size()) : place;
 }
 
 TEST(Manual, EachHeaderOfTheSdkSaysItsLicense) {
@@ -61,13 +62,33 @@ TEST(Manual, NamesPlacesThatExist) {
 TEST(Manual, NamesFoldersOfTodaysEpoch) {
   const std::regex folder("/plugins/([0-9]+)");
   int found = 0;
-  for (const auto& page : fs::recursive_directory_iterator(fs::path(PRUN_SOURCE_DIR) / "docs")) {
-    if (page.path().extension() != ".md") continue;
-    const std::string text = test::contents(page.path());
-    for (std::sregex_iterator at(text.begin(), text.end(), folder), end; at != end; ++at, ++found)
-      EXPECT_EQ((*at)[1], std::to_string(plugin_epoch)) << page.path() << ": " << (*at)[0];
+  for (const char* const top : {"docs", "examples"})
+    for (const auto& page : fs::recursive_directory_iterator(fs::path(PRUN_SOURCE_DIR) / top)) {
+      if (page.path().extension() != ".md" && page.path().extension() != ".toml") continue;
+      const std::string text = test::contents(page.path());
+      for (std::sregex_iterator at(text.begin(), text.end(), folder), end; at != end; ++at, ++found)
+        EXPECT_EQ((*at)[1], std::to_string(plugin_epoch)) << page.path() << ": " << (*at)[0];
+    }
+  EXPECT_GE(found, 15);
+}
+
+// Each example is a project with a page of three lines, and the page of all lists it.
+TEST(Examples, EachIsAProjectWithAPage) {
+  const fs::path examples = fs::path(PRUN_SOURCE_DIR) / "examples" / "plugins";
+  const std::string list = test::contents(examples / "README.md"),
+                    build = test::contents(examples / "CMakeLists.txt");
+  int found = 0;
+  for (const auto& entry : fs::directory_iterator(examples)) {
+    if (!entry.is_directory()) continue;
+    const std::string name = entry.path().filename().string(),
+                      page = test::contents(entry.path() / "README.md");
+    EXPECT_TRUE(fs::exists(entry.path() / "CMakeLists.txt")) << name;
+    EXPECT_EQ(std::count(page.begin(), page.end(), '\n'), 4) << name << ": a heading, a blank, two sentences";
+    EXPECT_TRUE(test::holds(list, "(" + name + "/README.md)")) << name;
+    EXPECT_TRUE(test::holds(build, name)) << name;
+    ++found;
   }
-  EXPECT_GE(found, 10);
+  EXPECT_GE(found, 7);
 }
 
 TEST(Manual, NamesEveryTraitAndItsValues) {
