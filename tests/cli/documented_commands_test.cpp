@@ -1,5 +1,6 @@
-// README.md and docs/*.md: every command in them is run, in a folder that has what the text says is there, or
-// stands in a block whose first line says why it is not: "# elsewhere: …".
+// Every command in docs/*.md is run, in a folder that has what the text says is there, or is in a block whose
+// first line says why it is not: "# elsewhere: …". README.md has few commands; those of its recipe are listed
+// here.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -21,10 +22,11 @@ void write(const fs::path& file, const std::string& text) {
   std::ofstream(file) << text;
 }
 
-// What README.md says there is not more of: the words in `quotes` behind a phrase, up to the next full stop.
+// What docs/limits.md says there is not more of: the words in `quotes` after a phrase, up to the next full
+// stop.
 std::set<std::string> listed_behind(const std::string& phrase) {
-  const std::string text = document_text(document_root / "README.md");
-  const std::size_t begin = text.find(phrase, text.find("## Not there yet"));
+  const std::string text = document_text(document_root / "docs/limits.md");
+  const std::size_t begin = text.find(phrase);
   EXPECT_NE(begin, std::string::npos) << phrase;
   const std::string sentence = text.substr(begin, text.find_first_of(".;(", begin + phrase.size()) - begin);
   std::set<std::string> words;
@@ -56,8 +58,8 @@ std::set<std::string> choices_of(const std::string& key) {
 }
 
 TEST(Documented, WhatIsNotThereYetIsNot) {
-  EXPECT_EQ(listed_behind("the model plugins are"), names_of("model"));
-  EXPECT_EQ(listed_behind("the optimizer plugins are `adafactor`, `adamw`, `lion`, `muon`, `onebit_adam` and "
+  EXPECT_EQ(listed_behind("The model plugins are"), names_of("model"));
+  EXPECT_EQ(listed_behind("The optimizer plugins are `adafactor`, `adamw`, `lion`, `muon`, `onebit_adam` and "
                           "`sgd`, the schedules"),
             [] {
               std::set<std::string> all = names_of("optimizer");
@@ -111,29 +113,72 @@ void run_all(const fs::path& folder, const std::vector<std::string>& commands,
   }
 }
 
-// A recipe in small: fewer steps of a smaller model.
+// A recipe of four steps of a tiny model.
 std::string in_small(std::string text) {
+  int changed = 0;
   for (const auto& [from, to] : {std::pair("steps = 200", "steps = 4"),
                                  {"save_every = 100", "save_every = 2"},
                                  {"hidden = 256", "hidden = 32"},
                                  {"ffn = 688", "ffn = 64"},
                                  {"seq = 256", "seq = 32"},
-                                 {"layers = 4", "layers = 2"}}) {
-    const std::size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    if (at != std::string::npos) text.replace(at, std::string(from).size(), to);
-  }
+                                 {"layers = 4", "layers = 2"}})
+    if (const std::size_t at = text.find(from); at != std::string::npos) {
+      text.replace(at, std::string(from).size(), to);
+      ++changed;
+    }
+  EXPECT_GE(changed, 5) << text;
   return text;
 }
 
-// The recipe that a document shows whole, in small.
-std::string recipe_in(const std::string& name) {
-  for (const DocumentBlock& block : document_blocks(document_root / name))
-    if (block.language == "toml" && block.text().find("[run]") != std::string::npos)
-      return in_small(block.text());
-  ADD_FAILURE() << name << " shows no recipe";
-  return "";
+// The recipe that README.md shows, and the blocks of output below it.
+struct ShownRun {
+  std::string recipe;
+  std::vector<DocumentBlock> outputs;
+};
+ShownRun shown_in_the_readme() {
+  ShownRun shown;
+  for (DocumentBlock& block : document_blocks(document_root / "README.md")) {
+    if (block.language == "toml") shown.recipe = block.text();
+    if (block.language == "text") shown.outputs.push_back(std::move(block));
+  }
+  return shown;
 }
+
+// The same with saves and data that is kept for validation.
+std::string first_recipe() {
+  std::string recipe = shown_in_the_readme().recipe;
+  for (const auto& [from, to] : {std::pair("steps = 200", "steps = 200, save_every = 100"),
+                                 {"path = \".\"", "path = \".\", validation = 0.05"}}) {
+    const std::size_t at = recipe.find(from);
+    EXPECT_NE(at, std::string::npos) << from;
+    if (at != std::string::npos) recipe.replace(at, std::string(from).size(), to);
+  }
+  return in_small(recipe);
+}
+
+// What a person does with a recipe, verb by verb.
+const std::vector<std::string> commands_of_a_first_recipe = {
+    "prun init --out mine.toml",
+    "prun check first.toml",
+    "prun plan first.toml",
+    "prun bench kernels first.toml",
+    "prun tune first.toml --write best.toml",
+    "prun bench zero first.toml",
+    "prun verify first.toml",
+    "prun trace first.toml",
+    "prun first.toml --set optimizer.lr=3e-4",
+    "prun runs",
+    "prun report runs/first",
+    "prun eval runs/first",
+    "prun data show first.toml",
+    "prun generate runs/first \"Once upon a\"",
+    "prun ckpt verify runs/first",
+    "prun export runs/first --out first-hf",
+    "prun explain optimizer.clip",
+    "prun doctor first.toml",
+    "prun reference --json-schema > recipe.schema.json",
+    "prun plugins list",
+    "prun plugins new strategy mine"};
 
 // The recipes that a page tells its reader to make.
 void make_files_of(const std::string& name, const fs::path& folder) {
@@ -147,8 +192,7 @@ void make_files_of(const std::string& name, const fs::path& folder) {
 }
 
 TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
-  const std::set<std::string> run = {"README.md",
-                                     "docs/clusters.md",
+  const std::set<std::string> run = {"docs/clusters.md",
                                      "docs/coming-from.md",
                                      "docs/data.md",
                                      "docs/hugging_face.md",
@@ -159,10 +203,37 @@ TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
                                      "docs/tutorials/two_hosts.md"};
   for (const std::string& document : all_documents())
     for (const DocumentBlock& block : document_blocks(document_root / document)) {
+      if (document == "README.md") continue;
       ASSERT_FALSE(block.lines.empty()) << document;
       const bool run_or_marked = !block.has_commands() || block.is_elsewhere() || run.count(document) != 0;
       EXPECT_TRUE(run_or_marked) << document << ": nobody runs\n" << block.lines.front();
     }
+}
+
+// They install or take minutes; other tests run what they start (demo_test.cpp, .ci/run).
+TEST(DocumentedCommands, OfTheReadmeInstallAndBegin) {
+  const std::vector<std::string> known = {"tools/package && pip install build-package/prun-*.whl",
+                                          "prun demo", "tools/quickstart", "tools/test"};
+  EXPECT_EQ(commands_of("README.md"), known);
+}
+
+// All of the plan but what the machine decides, and the form of a step's line.
+TEST(DocumentedCommands, TheReadmeShowsWhatItsRecipePrints) {
+  const fs::path folder = workplace("shown");
+  const ShownRun shown = shown_in_the_readme();
+  write(folder / "first.toml", shown.recipe);
+  ASSERT_EQ(shown.outputs.size(), 2U);
+  const std::string plan = shell("cd " + folder.string() +
+                                 " && $PRUN plan first.toml --set device.plugin=cpu --set device.threads=1")
+                               .out;
+  for (const std::string& line : shown.outputs[0].lines)
+    EXPECT_NE(plan.find(line + "\n"), std::string::npos) << line << "\nis not in\n" << plan;
+  const std::string run =
+      shell("cd " + folder.string() + " && $PRUN first.toml --set device.plugin=cpu --set run.steps=2").out;
+  for (const std::string& line : shown.outputs[1].lines) {
+    const std::string step = line.substr(0, line.find("/200"));
+    EXPECT_NE(run.find(step + "/2 | loss "), std::string::npos) << line << "\nis not in\n" << run;
+  }
 }
 
 // Of other machines, too, a recipe that is named is one that prun reads.
@@ -182,10 +253,10 @@ TEST(DocumentedCommands, RecipesThatAreNamedCanBeRead) {
   }
 }
 
-TEST(DocumentedCommands, OfTheReadmeAndOfExporting) {
-  const fs::path folder = workplace("readme");
-  write(folder / "first.toml", recipe_in("README.md"));
-  run_all(folder, commands_of("README.md"), {{"prun bench kernels first.toml", "--no-grid"}});
+TEST(DocumentedCommands, OfAFirstRecipeAndOfExporting) {
+  const fs::path folder = workplace("first");
+  write(folder / "first.toml", first_recipe());
+  run_all(folder, commands_of_a_first_recipe, {{"prun bench kernels first.toml", "--no-grid"}});
   EXPECT_TRUE(fs::exists(folder / "first-hf" / "config.json"));
   fs::copy(folder / "runs/first/step-00000004", folder / "runs/first/step-00001000",
            fs::copy_options::recursive);
@@ -203,7 +274,7 @@ TEST(DocumentedCommands, OfData) {
 
 TEST(DocumentedCommands, OfStrategies) {
   const fs::path folder = workplace("strategies");
-  write(folder / "run.toml", recipe_in("README.md"));
+  write(folder / "run.toml", first_recipe());
   run_all(folder, commands_of("docs/strategies.md"),
           {{"prun bench kernels run.toml --set batch.order=auto", "--no-grid"}});
 }

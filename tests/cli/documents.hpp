@@ -1,4 +1,4 @@
-// README.md and the pages of docs, as tests read them.
+// README.md, the pages of docs, and those that sort recipes and examples, as tests read them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -65,9 +65,10 @@ inline std::vector<DocumentBlock> document_blocks(const std::filesystem::path& d
 // Paths from the source's folder on, README.md first.
 inline std::vector<std::string> all_documents() {
   std::vector<std::string> all;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(document_root / "docs"))
-    if (entry.path().extension() == ".md")
-      all.push_back(std::filesystem::relative(entry.path(), document_root).generic_string());
+  for (const char* const top : {"docs", "configs", "examples"})
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(document_root / top))
+      if (entry.path().extension() == ".md")
+        all.push_back(std::filesystem::relative(entry.path(), document_root).generic_string());
   std::sort(all.begin(), all.end());
   all.insert(all.begin(), "README.md");
   return all;
