@@ -26,6 +26,7 @@ const std::map<std::string, std::string> exempt = {
     {"ops/optimizer.cpp", "the ops of that name"},
     {"conform/scaffold_templates.cpp", "what is written for an author"},
     {"conform/scaffold_tier.cpp", "what is written for an author"},
+    {"demo/demo_verb.cpp", "the recipe that prun demo writes"},
     {"init/first_recipe.cpp", "the recipe that prun init writes"},
     {"init/first_recipe.hpp", "the recipe that prun init writes"},
     {"init/init_verb.cpp", "what prun init asks and takes"},

@@ -38,6 +38,28 @@ TEST(Help, NamesEveryCommandAndOption) {
     EXPECT_NE(all.find(std::string(code.meaning).substr(0, 40)), std::string::npos) << code.code;
 }
 
+// Once each, in the order in which a person needs them.
+TEST(Help, GroupsEveryCommand) {
+  const std::string all = prun({"--help"}).out, page = prun({"man"}).out;
+  std::size_t last = 0;
+  for (const char* const heading : {"Begin", "Write a recipe", "Prepare data", "Train", "Look at runs",
+                                    "Use what was trained", "Extend", "Look up"}) {
+    const std::size_t at = all.find("\n" + std::string(heading) + ":\n");
+    EXPECT_NE(at, std::string::npos) << heading;
+    EXPECT_GT(at, last) << heading;
+    EXPECT_NE(page.find("\n.SS " + std::string(heading) + "\n"), std::string::npos) << heading;
+    last = at;
+  }
+  for (const Command& command : commands()) {
+    std::size_t times = 0;
+    for (std::string line, name = "  " + usage_of(command); const char ends : {' ', '\n'})
+      for (std::size_t at = all.find(name + ends); at != std::string::npos;
+           at = all.find(name + ends, at + 1))
+        times += all[at - 1] == '\n';
+    EXPECT_EQ(times, 1U) << usage_of(command) << "\n" << all;
+  }
+}
+
 // A prun that was linked without the programs beside training has no verb of theirs, and says who has.
 TEST(Help, ListsWhatWasLinkedAndNothingElse) {
   const auto alone = [](const std::string& words) { return shell(PRUN_TEST_TRAINING_ALONE " " + words); };

@@ -1,6 +1,7 @@
 #include "cli/manual.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "base/text.hpp"
 #include "cli/foreign_verbs.hpp"
@@ -19,6 +20,28 @@ constexpr std::string_view stops =
     "when "
     "prun was started (nohup, a script's background job, trap '') stays ignored, and the log says so.";
 constexpr std::size_t indent = 30, narrowest = 50;
+
+// Verbs as a person comes to need them.
+struct Group {
+  std::string_view heading, verbs;
+};
+constexpr std::array<Group, 8> groups = {{
+    {"Begin", "demo init doctor"},
+    {"Write a recipe", "check plan explain tune convert"},
+    {"Prepare data", "tokenize data"},
+    {"Train", "run verify bench trace"},
+    {"Look at runs", "runs watch report diff"},
+    {"Use what was trained", "eval generate ckpt export import"},
+    {"Extend", "plugins ops"},
+    {"Look up", "help man reference completion version"},
+}};
+
+std::vector<const Command*> commands_of(const Group& group) {
+  std::vector<const Command*> found;
+  for (const std::string_view verb : split(group.verbs, ' '))
+    for (const Command* const command : commands_named(verb, {})) found.push_back(command);
+  return found;
+}
 
 // Breaks words into lines, of which each but the first begins with `from` blanks.
 std::string wrapped(std::string_view text, std::size_t from, std::size_t columns) {
@@ -95,9 +118,15 @@ std::string usage_with_options(std::span<const Command* const> commands) {
 }
 
 std::string summary(std::size_t columns) {
-  std::string out = detail::concat("prun ", purpose, ".\n\n");
-  for (const Command& command : commands()) out += entry(usage_of(command), command.help, columns);
-  for (const std::string& verb : foreign_verbs())
+  std::string out = detail::concat("prun ", purpose, ".\n");
+  for (const Group& group : groups) {
+    const std::vector<const Command*> listed = commands_of(group);
+    if (!listed.empty()) out += detail::concat("\n", group.heading, ":\n");
+    for (const Command* const command : listed) out += entry(usage_of(*command), command->help, columns);
+  }
+  const std::vector<std::string> foreign = foreign_verbs();
+  if (!foreign.empty()) out += "\nFrom your path:\n";
+  for (const std::string& verb : foreign)
     out += entry("prun " + verb, "prun-" + verb + " on the path", columns);
   out += "\nOptions; prun COMMAND --help shows those of one command:\n\n" +
          options_text(common_options(), columns) + "\n" + wrapped(stops, 0, std::max(columns, narrowest)) +
@@ -118,9 +147,13 @@ std::string manual_page() {
   std::string out = detail::concat(".TH PRUN 1 \"\" \"prun ", sdk_version, "\" \"User Commands\"\n");
   out += ".SH NAME\n" + roff(detail::concat("prun - ", purpose)) + "\n.SH SYNOPSIS\n";
   out += ".B prun\nRECIPE [OPTION]...\n.br\n.B prun\nCOMMAND [OPTION]...\n.SH COMMANDS\n";
-  for (const Command& command : commands()) {
-    out += item(usage_of(command), command.help);
-    if (!command.options.empty()) out += ".RS\n" + items(command.options) + ".RE\n";
+  for (const Group& group : groups) {
+    const std::vector<const Command*> listed = commands_of(group);
+    if (!listed.empty()) out += detail::concat(".SS ", group.heading, "\n");
+    for (const Command* const command : listed) {
+      out += item(usage_of(*command), command->help);
+      if (!command->options.empty()) out += ".RS\n" + items(command->options) + ".RE\n";
+    }
   }
   out += ".SH OPTIONS\n" + items(common_options()) + ".SH SIGNALS\n" + roff(stops) + "\n.SH EXIT STATUS\n";
   for (const ExitCode& code : exit_codes()) out += item(code.code, code.meaning);

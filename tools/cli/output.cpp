@@ -147,4 +147,14 @@ std::size_t columns(std::size_t otherwise) {
   return number > 0 ? number : otherwise;
 }
 
+bool speaks_utf8() {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = std::getenv(name);
+    if (!value || !*value) continue;
+    const std::string_view locale = value;
+    return locale.find("UTF-8") != std::string_view::npos || locale.find("utf8") != std::string_view::npos;
+  }
+  return false;
+}
+
 }  // namespace prun

@@ -26,4 +26,7 @@ void finish_output();
 // Returns the columns of the terminal; without one, as many as COLUMNS says, or `otherwise`.
 std::size_t columns(std::size_t otherwise);
 
+// Says whether the locale's letters are UTF-8.
+bool speaks_utf8();
+
 }  // namespace prun

@@ -20,16 +20,6 @@ constexpr std::int64_t watched_bytes = 256 << 10;
 constexpr std::size_t otherwise_columns = 200;
 constexpr auto between_looks = std::chrono::seconds(1);
 
-bool speaks_utf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (!value || !*value) continue;
-    const std::string_view locale = value;
-    return locale.find("UTF-8") != std::string_view::npos || locale.find("utf8") != std::string_view::npos;
-  }
-  return false;
-}
-
 std::string picture(const RunLog& log, const RunStatus& status) {
   return watch_text(log, status, status.holder ? ranks_seen(*status.holder) : std::vector<RankSeen>(),
                     {columns(otherwise_columns), speaks_utf8(), now_seconds()});
