@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Half a minute on two cores. It is on the CPU, which every machine has.
-constexpr std::int64_t steps = 800;
+constexpr std::int64_t steps = 600;
 constexpr std::string_view recipe_rest = R"(
 [model]
 plugin = "llama"
