@@ -219,6 +219,52 @@ TEST(Chat, TemplatesThatChangeWhatWasWrittenAreRefused) {
   }
 }
 
+// Behind a token of its own an answer begins with the space that the tokenizer puts in front, which is a
+// piece by itself before a letter that no piece joins to it: the model has to write it.
+TEST(Chat, ALoneSpacePieceInFrontOfAnAnswerIsLearned) {
+  const TempFolder folder;
+  std::ifstream from(PRUN_TEST_FIXTURES "/chat/mistral/tokenizer.json");
+  folder.write("tokenizer.json", std::string(std::istreambuf_iterator<char>(from), {}));
+  for (const char* answer : {"{{ m.content }}", "{% generation %}{{ m.content }}{% endgeneration %}"}) {
+    folder.write("chat_template.jinja",
+                 std::string("{% for m in messages %}{% if m.role == 'user' %}<|user|>{{ m.content }}<|end|>"
+                             "{% else %}") +
+                     answer + "{% endif %}{% endfor %}");
+    const ChatFormat format(folder.path(), "own");
+    const EncodedChat encoded = ChatEncoder(format).encode(conversation_of(
+        R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"7"}]})"));
+    const std::size_t count = encoded.tokens.size();
+    ASSERT_GT(count, 3u);
+    ASSERT_EQ(format.tokenizer().bytes(encoded.tokens[count - 2]), " ");
+    EXPECT_EQ(mask_of(encoded), std::string(count - 2, '0') + "11") << answer;
+  }
+}
+
+TEST(Chat, AConversationThatBeginsWithTheAssistantSaysWhatToDo) {
+  const std::string begins =
+      R"({"messages":[{"role":"assistant","content":"a"},{"role":"user","content":"q"}]})";
+  EXPECT_EQ(learned_text(begins, Learned::answers), "a<|im_end|>\n");
+  const TempFolder folder;
+  std::ifstream from(PRUN_TEST_FIXTURES "/chat/chatml/tokenizer.json");
+  folder.write("tokenizer.json", std::string(std::istreambuf_iterator<char>(from), {}));
+  folder.write(
+      "chat_template.jinja",
+      "{% if messages[0].role != 'system' %}be kind {% endif %}{% for m in messages %}{{ m.content }}"
+      "{% endfor %}");
+  const ChatFormat format(folder.path(), "own");
+  try {
+    ChatEncoder(format).encode(conversation_of(begins));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_EQ(error.code(), ErrorCode::bad_input);
+    EXPECT_NE(said.find("chat_template.jinja: cannot tell where message 0, the assistant's, begins"),
+              std::string::npos)
+        << said;
+    EXPECT_NE(said.find("begin with a message of the user"), std::string::npos) << said;
+  }
+}
+
 TEST(Chat, ABuiltInTemplateNeedsItsTokens) {
   EXPECT_THROW(format_of("gemma", "chatml"), Error);
   EXPECT_THROW(format_of("gemma", "vicuna"), Error);

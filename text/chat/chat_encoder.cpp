@@ -130,6 +130,22 @@ Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messa
   return format_.chat_template().render(variables);
 }
 
+// Renders what stands in front of an answer. Many templates look at the first message, where there may be
+// none.
+Rendered ChatEncoder::before_answer(const Conversation& conversation, std::size_t message) const {
+  try {
+    return render(conversation, message, !format_.chat_template().marks_generation());
+  } catch (const Error& error) {
+    if (message > 0 || error.code() != ErrorCode::bad_input) throw;
+    throw_error(
+        ErrorCode::bad_input, format_.chat_template().name(),
+        ": cannot tell where message 0, the assistant's, begins: the template writes no prompt without a "
+        "message (",
+        error.what(), "); begin with a message of the user or the system, or put {% generation %} and ",
+        "{% endgeneration %} around the assistant's in the template");
+  }
+}
+
 // Returns one span for each answer that is learned. A template that does not mark them must write each
 // message the same whatever follows: then an answer is what comes after the prompt that asks for it.
 std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, const Rendered& all) const {
@@ -137,7 +153,7 @@ std::vector<Span> ChatEncoder::answers_of(const Conversation& conversation, cons
   const bool marks = format_.chat_template().marks_generation();
   for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
     if (!conversation.messages[i].is_learned) continue;
-    const Rendered before = render(conversation, i, !marks), after = render(conversation, i + 1, false);
+    const Rendered before = before_answer(conversation, i), after = render(conversation, i + 1, false);
     const bool alike =
         marks ? after.generated.size() <= all.generated.size() : all.text.starts_with(after.text);
     if (!alike || !after.text.starts_with(before.text))

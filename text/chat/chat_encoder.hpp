@@ -55,6 +55,7 @@ class ChatEncoder {
 
  private:
   Rendered render(const Conversation& conversation, std::size_t messages, bool prompt) const;
+  Rendered before_answer(const Conversation& conversation, std::size_t message) const;
   std::vector<Span> answers_of(const Conversation& conversation, const Rendered& all) const;
   std::vector<Span> learned_of(const Conversation& conversation, const Rendered& all) const;
   std::vector<std::pair<std::size_t, Speaker>> roles_of(const Conversation& conversation,

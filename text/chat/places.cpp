@@ -64,7 +64,8 @@ class Ruler {
     if (length == nowhere) lost();
     const std::size_t begin = at_;
     at_ += length;
-    return {begin, at_};
+    // A piece that is only the space which the tokenizer puts in front stands at the letter behind it.
+    return {begin, length == 0 ? begin + 1 : at_};
   }
 
   Span pass_added(const AddedToken& token) {
