@@ -39,6 +39,12 @@ void expect_shown(std::vector<std::string> sets) {
   sets.emplace_back("data.shuffle=false");
   const Recipe recipe = tiny_recipe(sets);
   const std::string file = folder.write("run.toml", recipe.resolved_toml());
+  const Result first = prun({"data", "show", file, "--sample", "0"});
+  EXPECT_EQ(first.code, 0) << first.out;
+  EXPECT_EQ(first.out, prun({"data", "show", file}).out);
+  const Result none = prun({"data", "show", file, "--sample", "-1"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.out.find("--sample takes 0 or a count, not '-1'"), std::string::npos) << none.out;
   const Shown sample(recipe, 3);
   EXPECT_GT(sample.learned(), 1u);
   const Result shown = prun({"data", "show", file, "--sample", "3"});

@@ -289,6 +289,20 @@ INSTANTIATE_TEST_SUITE_P(Queues, GenerateIn,
                                           testing::Values(on_async())),
                          name_of_tested);
 
+// Each of its microbatches is an update, and a text is one of them.
+TEST_F(Generate, AScheduleThatUpdatesEachMicrobatchTakesOneText) {
+  const auto one = [](const std::string& schedule) {
+    return one_text(
+        tiny_recipe({"model.layers=2", "batch.micro=1"},
+                    "[mesh]\npp = 2\n[[strategy]]\nplugin = 'pipeline'\nschedule = '" + schedule + "'\n"),
+        plugins());
+  };
+  EXPECT_EQ(one("1f1b").integer("batch.global"), 2);
+  EXPECT_EQ(one("pipedream").integer("batch.global"), 1);
+  const Assembly assembly(one("pipedream"), plugins(), 0, Purpose::generation);
+  EXPECT_NE(staged_values(assembly.program()).position, none);
+}
+
 TEST_F(Generate, WhatKeepsNoPositionsIsMadeOfWholeSequences) {
   const auto steps = [](const Recipe& recipe) {
     const Assembly assembly(one_text(recipe, plugins()), plugins(), 0, Purpose::generation);

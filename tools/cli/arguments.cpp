@@ -158,14 +158,15 @@ double Arguments::real(const std::string& option, double fallback, double least,
   return found == values.end() ? fallback : to_number(option, found->second, least, most);
 }
 
-std::int64_t Arguments::number(const std::string& option, std::int64_t fallback) const {
+std::int64_t Arguments::number(const std::string& option, std::int64_t fallback, std::int64_t least) const {
   const auto found = values.find(option);
   if (found == values.end()) return fallback;
   const std::string& text = found->second;
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 1)
-    throw_error(ErrorCode::bad_input, option, " takes a count, not ", in_quotes(text));
+  if (error != std::errc() || end != text.data() + text.size() || number < least)
+    throw_error(ErrorCode::bad_input, option,
+                least > 0 ? " takes a count, not " : " takes 0 or a count, not ", in_quotes(text));
   return number;
 }
 

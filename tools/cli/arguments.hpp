@@ -21,8 +21,8 @@ struct Arguments {
   std::map<std::string, std::string> values;  // map "--steps" to the word behind it
 
   bool has(const std::string& flag) const { return flags.count(flag) != 0; }
-  // Returns the number given with an option, or `fallback`.
-  std::int64_t number(const std::string& option, std::int64_t fallback) const;
+  // Returns the number given with an option, `least` or more, or `fallback`.
+  std::int64_t number(const std::string& option, std::int64_t fallback, std::int64_t least = 1) const;
   // Returns a size such as 5GB given with an option, or `fallback`.
   std::int64_t bytes(const std::string& option, std::int64_t fallback) const;
   double real(const std::string& option, double fallback, double least, double most) const;

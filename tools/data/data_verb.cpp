@@ -7,7 +7,7 @@ namespace {
 
 int show_command(const Arguments& arguments) {
   const Opened opened = open_recipe(arguments, arguments.words[1]);
-  const ShownSample sample(*opened.recipe, *opened.plugins, arguments.number("--sample", 0));
+  const ShownSample sample(*opened.recipe, *opened.plugins, arguments.number("--sample", 0, 0));
   sample.print(!arguments.has("--text"));
   return 0;
 }

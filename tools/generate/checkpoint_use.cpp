@@ -107,6 +107,16 @@ int answer_text(const Recipe& recipe, const std::vector<SearchPlace>& places, co
                           [&](const Member& member) { return text_of(recipe, member, question); });
 }
 
+namespace {
+
+// Says whether a strategy's schedule takes one microbatch a step, each of which is an update in training.
+bool updates_each_microbatch(const RecipeSection& strategy, PluginHost& plugins) {
+  return strategy.has("schedule") &&
+         trait_of(plugins.note("schedule", strategy.text("schedule")), "delay") == "stages";
+}
+
+}  // namespace
+
 // Takes one sequence a rank and microbatch. Schedules may want as many microbatches as their axis has ranks.
 Recipe one_text(const Recipe& recipe, PluginHost& plugins) {
   Recipe one =
@@ -114,7 +124,8 @@ Recipe one_text(const Recipe& recipe, PluginHost& plugins) {
   std::int64_t microbatches = 1;
   const Mesh mesh = mesh_of(one);
   for (const RecipeSection& strategy : one.strategies())
-    if (trait_of(plugins.note("strategy", strategy.plugin()), "phase") == "partition" && strategy.has("axis"))
+    if (trait_of(plugins.note("strategy", strategy.plugin()), "phase") == "partition" &&
+        strategy.has("axis") && !updates_each_microbatch(strategy, plugins))
       if (const AxisId axis = mesh.find(strategy.text("axis")); axis != no_axis)
         microbatches = mesh.extent(axis);
   const std::int64_t ranks = BatchArithmetic::of(one, plugins).ranks;

@@ -125,7 +125,7 @@ TextQuestion asked_question(const Arguments& arguments) {
   question.most = arguments.number("--max-tokens", question.most);
   question.sampling.temperature = arguments.real("--temperature", 0, 0, 100);
   question.sampling.top_p = arguments.real("--top-p", 1, 0, 1);
-  question.sampling.seed = arguments.number("--seed", 1);
+  question.sampling.seed = arguments.number("--seed", 1, 0);
   if (arguments.has("--average")) question.weights = Weights::averaged;
   return question;
 }
