@@ -1,7 +1,8 @@
 // Takes packed projections apart: where ranks beyond the groups of heads share out each group's queries, its
 // key and value, which they have alike, cannot be in one tensor with these. An op that takes such a
 // projection (OpDef::apart) then gets it in two, and what wrote it is written twice, of parts of its
-// parameters: an op that leaves the packed dimension unmarked gives a part of it from such parts alone.
+// parameters: an op that leaves the packed dimension unmarked gives a part of it from such parts alone. What
+// add_parts adds to it, such as adapters, is added to the part that it lies in.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -12,6 +13,9 @@
 
 namespace prun {
 namespace {
+
+constexpr const char* stretch_attrs[][2] = {
+    {"begin_b", "end_b"}, {"begin_c", "end_c"}, {"begin_d", "end_d"}};  // of add_parts
 
 // Names slots [begin, begin + dim.extent) of a dimension `dim`.
 struct Slots {
@@ -124,6 +128,8 @@ class TakingApart {
 
   Id computed(Id id, const Name& packed, const Slots& part, const Op& user) {
     const Id writer = writer_of(id);
+    if (writer != none && program_.op(writer).kind() == "add_parts")
+      if (const Id made = with_parts_added(writer, packed, part, user); made != none) return made;
     if (writer == none || !is_separable(program_.op(writer), packed))
       throw_error(
           ErrorCode::unsupported, "segment '", program_.segment(segment_).name, "': '",
@@ -141,6 +147,44 @@ class TakingApart {
     for (std::size_t i = 0; i < op.def->attr_count; ++i)
       attrs.push_back({op.def->attrs[i].name, program_.attr(writer, op.def->attrs[i].name)});
     return program_.add_op_creating(op.segment, op.function, op.part, op.kind(), inputs, attrs, writer)[0];
+  }
+
+  // Returns a part of what add_parts writes, `none` where it adds across the part's ends: what it adds to all
+  // of the part is added, and what it adds to stretches of it becomes stretches that count from its begin.
+  Id with_parts_added(Id writer, const Name& packed, const Slots& part, const Op& user) {
+    const Op op = program_.op(writer);
+    const auto dim = static_cast<std::size_t>(program_.attr(writer, "dim"));
+    if (program_.value(op.operands[0]).dims[dim].name != packed) return none;
+    const auto add = [&](std::string_view kind, std::vector<Id> inputs, const std::vector<AttrValue>& attrs) {
+      return program_.add_op_creating(op.segment, op.function, op.part, kind, std::move(inputs), attrs,
+                                      writer)[0];
+    };
+    Id sum = part_of(op.operands[0], packed, part, user);
+    std::vector<Id> stretches;
+    std::vector<AttrValue> attrs = {{"dim", static_cast<double>(dim)}};
+    for (std::size_t i = 0; i < std::size(stretch_attrs); ++i) {
+      const Id added = op.operands[1 + i];
+      const auto at = [&](int end) {
+        return static_cast<std::int64_t>(program_.attr(writer, stretch_attrs[i][end])) - part.begin;
+      };
+      const std::int64_t begin = at(0), end = at(1), extent = part.dim.extent;
+      if (added == none || end <= 0 || begin >= extent) continue;
+      const bool all = begin == 0 && end == extent;
+      if (begin < 0 || end > extent || (!all && part.dim.name != packed)) return none;
+      const Name name = all ? part.dim.name : Name(detail::concat(packed.view(), "_", begin));
+      const Id renamed = part_of(added, program_.value(added).dims[dim].name, {0, {name, end - begin}}, user);
+      if (all) {
+        sum = add("add", {sum, renamed}, {});
+        continue;
+      }
+      attrs.push_back({stretch_attrs[stretches.size()][0], static_cast<double>(begin)});
+      attrs.push_back({stretch_attrs[stretches.size()][1], static_cast<double>(end)});
+      stretches.push_back(renamed);
+    }
+    if (stretches.empty()) return sum;
+    stretches.insert(stretches.begin(), sum);
+    stretches.resize(1 + std::size(stretch_attrs), none);
+    return add("add_parts", stretches, attrs);
   }
 
   Id writer_of(Id id) const {

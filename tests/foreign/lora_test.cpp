@@ -173,6 +173,103 @@ TEST_P(Lora, CheckpointsHoldAdaptersAloneAndGoOnInAnyLayout) {
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(halves[i], whole[i], 2e-5) << "step " << i + 1;
 }
 
+// Trains adapters two steps and saves; they differ from their start then.
+fs::path adapters_trained(const std::string& model, const std::string& lora, const TempFolder& folder) {
+  const Assembly assembly(recipe_from(hugging_face(model), model, {"run.out=" + (folder / "run")}, lora),
+                          plugins());
+  Trainer trainer(assembly, plugins());
+  train_steps(trainer, 2);
+  return trainer.save();
+}
+
+// Layers of several kinds are several segments, whose adapters have one name with another number.
+TEST(LoraFolders, LayersOfSeveralKindsGoOutAndComeIn) {
+  const std::string named = "[[strategy]]\nplugin = 'lora'\nrank = 2\ntargets = ";
+  for (const auto& [model, targets, one] :
+       {std::tuple("gemma3", "['q_proj', 'v_proj']", "model.layers.3.self_attn.v_proj.lora_B.weight[16,2]"),
+        std::tuple("deepseek3", "['q_a_proj', 'o_proj']", "model.layers.1.self_attn.o_proj.lora_A.weight"),
+        std::tuple("dots1", "all-linear", "model.layers.0.mlp.down_proj.lora_A.weight"),
+        std::tuple("qwen2_window", "all-linear", "model.layers.1.mlp.up_proj.lora_A.weight")}) {
+    SCOPED_TRACE(model);
+    const TempFolder folder;
+    const std::string lora = named + (targets[0] == '[' ? targets : "'" + std::string(targets) + "'") + "\n";
+    const fs::path saved = adapters_trained(model, lora, folder);
+    export_adapter(plugins(), {saved, folder / "out", {}, 1 << 30, {}});
+    const auto out = tensors_of(folder / "out/adapter_model.safetensors");
+    EXPECT_TRUE(std::any_of(out.begin(), out.end(), [&](const auto& tensor) {
+      return tensor.first.starts_with(std::string("base_model.model.") + one);
+    })) << out.begin()->first;
+    const Assembly assembly(
+        recipe_from(hugging_face(model), model,
+                    {"model.adapter=" + (folder / "out"), "run.out=" + (folder / "in")}, lora),
+        plugins());
+    Trainer trainer(assembly, plugins());
+    export_adapter(plugins(), {trainer.save(), folder / "again", {}, 1 << 30, {}});
+    EXPECT_EQ(tensors_of(folder / "again/adapter_model.safetensors"), out);
+  }
+}
+
+// Phi-3's files have queries, keys and values in one tensor, and so its adapters: in the order of that
+// tensor, up times down is what merging adds to it.
+TEST(LoraFolders, FusedProjectionsHaveOneAdapter) {
+  const TempFolder folder;
+  const fs::path saved =
+      adapters_trained("phi3", "[[strategy]]\nplugin = 'lora'\nrank = 2\nalpha = 4\n", folder);
+  export_adapter(plugins(), {saved, folder / "adapter", {}, 1 << 30, {}});
+  export_checkpoint(plugins(), {saved, folder / "merged", DType::f32, 1 << 30, {}});
+  const SafetensorsFile adapter(folder / "adapter/adapter_model.safetensors"),
+      merged(folder / "merged/model.safetensors"), before(hugging_face("phi3") / "model.safetensors");
+  for (const char* module : {"model.layers.1.self_attn.qkv_proj", "model.layers.0.mlp.gate_up_proj"}) {
+    const std::string path = std::string("base_model.model.") + module;
+    const auto down = numbers_of<float>(adapter, path + ".lora_A.weight"),
+               up = numbers_of<float>(adapter, path + ".lora_B.weight"),
+               was = numbers_of<float>(before, std::string(module) + ".weight"),
+               is = numbers_of<float>(merged, std::string(module) + ".weight");
+    const std::size_t width = down.size() / 2;
+    ASSERT_EQ(up.size() / 2 * width, is.size());
+    double moved = 0;
+    for (std::size_t i = 0; i < is.size(); ++i) {
+      const std::size_t row = i / width, column = i % width;
+      const double added =
+          2.0 * (double{up[2 * row]} * down[column] + double{up[2 * row + 1]} * down[width + column]);
+      EXPECT_NEAR(is[i], was[i] + added, 1e-6) << module << " " << i;
+      moved = std::max(moved, std::abs(added));
+    }
+    EXPECT_GT(moved, 1e-4) << module;
+  }
+}
+
+// Ranks beyond the heads of keys and values share out the queries of each, and their adapters with them.
+TEST(LoraLayouts, QueriesOfAHeadAreSharedOutWithTheirAdapters) {
+  const std::vector<std::string> sets = with({"precision.compute=fp32"}, on_cpu().sets);
+  for (const std::string targets : {"", "['q_proj']", "['v_proj', 'o_proj']"}) {
+    const TempFolder folder;
+    const auto losses = [&](const std::string& name, const std::string& layout) {
+      const std::string lora = "[[strategy]]\nplugin = 'lora'\nrank = 4\n" +
+                               (targets.empty() ? "" : "targets = " + targets + "\n");
+      std::vector<double> mine;
+      run_local_ranks(recipe_from(hugging_face("llama"), "llama", with(sets, {"run.out=" + (folder / name)}),
+                                  lora + layout),
+                      plugins().places(), [&](Trainer& trainer) {
+                        const std::vector<double> all = train_steps(trainer, 4);
+                        if (trainer.assembly().rank() == 0) mine = all;
+                        trainer.save();
+                      });
+      return mine;
+    };
+    const std::vector<double> one = losses("one", ""),
+                              four = losses("four", "[mesh]\ntp = 4\n[[strategy]]\nplugin = 'tensor'\n");
+    ASSERT_EQ(one.size(), four.size());
+    for (std::size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(four[i], one[i], 2e-5) << targets << i;
+    const Tensors a = saved_in(folder / "one/step-00000004"), b = saved_in(folder / "four/step-00000004");
+    for (const auto& [name, bytes] : a) {
+      ASSERT_TRUE(b.contains(name)) << name;
+      EXPECT_EQ(b.at(name).size(), bytes.size()) << name;
+    }
+    EXPECT_EQ(a.size(), b.size());
+  }
+}
+
 TEST(LoraCheckpoint, AnotherBaseIsRefused) {
   const TempFolder folder;
   {
@@ -245,6 +342,10 @@ TEST(LoraRefusals, SayWhatToDo) {
       lora("targets = 'query'\n"),
       "no weight of the model is called 'query'; those that can have an adapter are down_proj, gate_proj");
   expect_refusal(lora("targets = []\n"), "nothing would be trained");
+  for (const char* target : {"gate", "w1", "embed_tokens"})
+    expect_refusal(recipe_from(hugging_face("mixtral"), "mixtral", {},
+                               std::string("[[strategy]]\nplugin = 'lora'\ntargets = '") + target + "'\n"),
+                   std::string("'") + target + "' is an expert, a router, a table or a norm");
   const auto with_adapter = [&](const std::string& options) {
     return recipe_from(hugging_face("llama"), "llama", {"model.adapter=" + peft("llama").string()},
                        "[[strategy]]\nplugin = 'lora'\n" + options);

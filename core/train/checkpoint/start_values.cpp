@@ -123,11 +123,16 @@ void check_model(const Recipe& recipe, const Settings& trained, const std::strin
 // Says whether a parameter begins by changing nothing: such a one may begin beside any weights.
 bool changes_nothing(const Program& program, Id parameter) {
   const Id copied = program.value(parameter).copy_of, original = copied == none ? parameter : copied;
+  const Value& value = program.value(original);
+  const auto is = [&](Id other) {
+    const Value& whole = program.value(other);
+    return other == original ||
+           (value.part && value.segment == whole.segment && value.part->tensor == whole.name);
+  };
   const std::vector<LowRankChange>& changes = program.low_ranks();
   return std::any_of(changes.begin(), changes.end(), [&](const LowRankChange& change) {
     const Init& init = program.value(change.up).init;
-    return (change.down == original || change.up == original) && init.kind == Init::Kind::constant &&
-           init.value == 0;
+    return (is(change.down) || is(change.up)) && init.kind == Init::Kind::constant && init.value == 0;
   });
 }
 

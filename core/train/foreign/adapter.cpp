@@ -14,12 +14,17 @@ namespace {
 constexpr std::string_view weight_suffix = ".weight";
 constexpr const char* adapter_prefix = "base_model.model.";
 
-// Describes a matrix of the library's to which a change applies.
+// Describes a matrix of the library's to which a change applies, or a part of one.
 struct Changed {
   const LowRankChange* change;
-  std::string path;                  // path of its module
+  const ForeignTensorView* tensor;
   std::vector<std::string> out, in;  // dimensions of the weight, in their order there
   bool inputs_first = false;
+
+  std::string path() const {  // of its module
+    const std::string_view name = tensor->name.view();
+    return std::string(name.substr(0, name.size() - weight_suffix.size()));
+  }
 };
 
 std::string name_of_parameter(const Program& program, Id id) {
@@ -44,7 +49,7 @@ bool is_of(const Program& program, const LowRankChange& change, const ForeignTen
   const Value& weight = program.value(change.weight);
   if (tensor.parameter.view() != name_of_parameter(program, change.weight)) return false;
   if (!tensor.name.view().ends_with(weight_suffix)) return false;
-  if (change.part == weight.dims.size()) return tensor.part.size == 0;
+  if (change.part == weight.dims.size()) return true;
   return tensor.part.view() == weight.dims[change.part].name.view() && tensor.begin == change.begin &&
          tensor.end == change.end;
 }
@@ -60,27 +65,37 @@ std::optional<bool> are_inputs(const Value& weight, std::size_t in_dims,
   return inputs != 0;
 }
 
-Changed changed_by(const Program& program, const LowRankChange& change) {
+std::optional<Changed> changed_in(const Program& program, const LowRankChange& change,
+                                  const ForeignTensorView& tensor) {
   const Value& weight = program.value(change.weight);
+  const std::vector<std::vector<std::string>> groups = groups_of(weight, tensor.dims.view());
+  if (groups.size() != 2) return {};
+  const std::optional<bool> first = are_inputs(weight, change.in_dims, groups[0]),
+                            second = are_inputs(weight, change.in_dims, groups[1]);
+  if (!first || !second || *first == *second) return {};
+  return Changed{&change, &tensor, groups[*first ? 1 : 0], groups[*first ? 0 : 1], *first};
+}
+
+// Returns the matrix that a change applies to: several parts of one tensor where the change is of a weight
+// that lies there in another order.
+std::vector<Changed> changed_by(const Program& program, const LowRankChange& change) {
+  std::vector<Changed> parts;
+  bool known = true;
   for (const ForeignTensorView& tensor : program.foreign_weights().tensors) {
     if (!is_of(program, change, tensor)) continue;
-    const std::vector<std::vector<std::string>> groups = groups_of(weight, tensor.dims.view());
-    if (groups.size() != 2) break;
-    const std::optional<bool> first = are_inputs(weight, change.in_dims, groups[0]),
-                              second = are_inputs(weight, change.in_dims, groups[1]);
-    if (!first || !second || *first == *second) break;
-    const std::string_view name = tensor.name.view();
-    return {&change, std::string(name.substr(0, name.size() - weight_suffix.size())), groups[*first ? 1 : 0],
-            groups[*first ? 0 : 1], *first};
+    const std::optional<Changed> part = changed_in(program, change, tensor);
+    known = known && part && (parts.empty() || parts.front().path() == part->path());
+    if (part) parts.push_back(*part);
   }
+  if (known && !parts.empty()) return parts;
   throw_error(ErrorCode::unsupported, "'", name_of_parameter(program, change.weight), "', which '",
               program.value(change.up).name,
               "' changes, is no matrix of a folder of Hugging Face: the model's plugin lists none "
               "(foreign_weights), so there is no adapter folder of it");
 }
 
-std::vector<Changed> all_changed(const Program& program) {
-  std::vector<Changed> all;
+std::vector<std::vector<Changed>> all_changed(const Program& program) {
+  std::vector<std::vector<Changed>> all;
   for (const LowRankChange& change : program.low_ranks()) all.push_back(changed_by(program, change));
   if (all.empty())
     throw_error(ErrorCode::unsupported,
@@ -142,33 +157,47 @@ double factor_in(const JsonValue& root, std::int64_t rank) {
 
 ForeignMap adapter_map(const Program& program) {
   ForeignWeights listed;
-  for (const Changed& changed : all_changed(program)) {
-    const std::string rank(program.value(changed.change->up).dims.back().name.view()),
-        path = adapter_prefix + changed.path;
-    listed.tensors.push_back({name_of_parameter(program, changed.change->down), path + ".lora_A.weight",
-                              rank + ", " + joined(changed.in)});
-    listed.tensors.push_back({name_of_parameter(program, changed.change->up), path + ".lora_B.weight",
-                              joined(dims_of_up(program, changed)) + ", " + rank});
+  for (const std::vector<Changed>& parts : all_changed(program)) {
+    const LowRankChange& change = *parts.front().change;
+    const std::string rank(program.value(change.up).dims.back().name.view()),
+        path = adapter_prefix + parts.front().path();
+    const std::int64_t first_layer = parts.front().tensor->first_layer;
+    listed.tensors.push_back({.parameter = name_of_parameter(program, change.down),
+                              .name = path + ".lora_A.weight",
+                              .dims = rank + ", " + joined(parts.front().in),
+                              .first_layer = first_layer});
+    for (const Changed& part : parts) {
+      ForeignTensor up{.parameter = name_of_parameter(program, change.up),
+                       .name = path + ".lora_B.weight",
+                       .dims = joined(dims_of_up(program, part)) + ", " + rank,
+                       .first_layer = first_layer};
+      if (parts.size() > 1) {
+        up.part = part.tensor->part.view();
+        up.begin = part.tensor->begin;
+        up.end = part.tensor->end;
+      }
+      listed.tensors.push_back(up);
+    }
   }
   return {program, listed};
 }
 
 std::string adapter_config_text(const Program& program, const std::string& base) {
-  const std::vector<Changed> all = all_changed(program);
-  const LowRankChange& first = *all.front().change;
+  const std::vector<std::vector<Changed>> all = all_changed(program);
+  const LowRankChange& first = *all.front().front().change;
   std::set<std::string> targets;
-  for (const Changed& changed : all) {
-    if (rank_of(program, *changed.change) != rank_of(program, first) ||
-        changed.change->factor != first.factor)
+  for (const std::vector<Changed>& parts : all) {
+    const LowRankChange& change = *parts.front().change;
+    if (rank_of(program, change) != rank_of(program, first) || change.factor != first.factor)
       throw_error(ErrorCode::unsupported,
                   "the adapters have several ranks or factors, and an adapter folder has one of each here; "
                   "export the weights merged");
-    targets.insert(target_of(changed.path));
+    targets.insert(target_of(parts.front().path()));
   }
   JsonWriter json;
   json.begin_object().name("auto_mapping").null();
   json.member("base_model_name_or_path", base).member("bias", "none");
-  json.member("fan_in_fan_out", all.front().inputs_first).member("inference_mode", true);
+  json.member("fan_in_fan_out", all.front().front().inputs_first).member("inference_mode", true);
   json.member("init_lora_weights", true).member("lora_alpha", alpha_of(program, first));
   json.member("lora_dropout", first.dropout).name("modules_to_save").null();
   json.member("peft_type", "LORA").member("r", rank_of(program, first));

@@ -42,8 +42,12 @@ std::vector<Module> Modules::all_of(Id weight) const {
   for (const ForeignTensorView& tensor : program_.foreign_weights().tensors) {
     if (tensor.parameter.view() != full || !tensor.name.view().ends_with(suffix)) continue;
     const std::string path = without_suffix(tensor.name.view());
-    modules.push_back(
-        {own + "." + last_of(path), path, std::string(tensor.part.view()), tensor.begin, tensor.end});
+    // Parts that are one tensor there are one module: that of the whole weight.
+    if (!modules.empty() && modules.back().path == path)
+      modules.back().part = {};
+    else
+      modules.push_back(
+          {own + "." + last_of(path), path, std::string(tensor.part.view()), tensor.begin, tensor.end});
   }
   if (modules.empty()) return {{own, segment + "." + own, "", 0, 0}};
   std::sort(modules.begin(), modules.end(),
@@ -67,10 +71,21 @@ void Modules::check_all_found() const {
   if (targets_.empty())
     throw_error(ErrorCode::bad_input, "targets is empty, so nothing would be trained; name some of ", known,
                 ", or all-linear");
-  for (const std::string& target : targets_)
-    if (!found_.contains(target))
-      throw_error(ErrorCode::bad_input, "targets: no weight of the model is called '", target,
-                  "'; those that can have an adapter are ", known.empty() ? "none" : known);
+  for (const std::string& target : targets_) {
+    if (found_.contains(target)) continue;
+    const std::string all = "; those that can have an adapter are " + (known.empty() ? "none" : known);
+    if (is_weight(target))
+      throw_error(ErrorCode::bad_input, "targets: '", target,
+                  "' is an expert, a router, a table or a norm, beside which there is no adapter", all);
+    throw_error(ErrorCode::bad_input, "targets: no weight of the model is called '", target, "'", all);
+  }
+}
+
+bool Modules::is_weight(const std::string& target) const {
+  const Array<ForeignTensorView> tensors = program_.foreign_weights().tensors;
+  return std::any_of(tensors.begin(), tensors.end(), [&](const ForeignTensorView& tensor) {
+    return names(target, without_suffix(tensor.name.view()));
+  });
 }
 
 }  // namespace prun

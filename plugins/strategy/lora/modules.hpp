@@ -31,6 +31,8 @@ class Modules {
  private:
   std::vector<Module> all_of(Id weight) const;
   bool is_asked_for(const Module& module);
+  // Says whether the model has a weight of that name, whatever reads it.
+  bool is_weight(const std::string& target) const;
 
   ProgramRef program_;
   std::vector<std::string> targets_;
