@@ -28,6 +28,11 @@ void store_floats(DType type, std::span<const float> numbers, std::byte* to) {
   }
 }
 
+void store_nearest(DType type, std::span<const float> numbers, std::byte* to) {
+  if (type != DType::bf16) return store_floats(type, numbers, to);
+  store<bf16>(numbers, to, [](float x) { return bf16(x); });
+}
+
 namespace {
 
 template <class T>

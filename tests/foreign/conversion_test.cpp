@@ -109,6 +109,26 @@ TEST_P(Conversions, WhatWasTrainedGoesOut) {
   }
 }
 
+// As torch and IEEE 754 do.
+TEST(Conversion, TiesRoundToEven) {
+  const TempFolder folder;
+  ForeignFolder there("llama");
+  std::vector<std::byte>& bytes = there.tensors.at("model.norm.weight").bytes;
+  constexpr std::uint32_t ties[] = {0x3d608000, 0x3d618000, 0xbd628000, 0xbd638000};
+  std::memcpy(bytes.data(), ties, sizeof ties);
+  import_directory(plugins(), {there.write(), folder / "narrow", DType::bf16, {}, {}});
+  import_directory(plugins(), {there.write(), folder / "wide", {}, {}, {}});
+  for (const char* from : {"narrow", "wide"}) {
+    const fs::path out = folder / (std::string(from) + "_out");
+    export_checkpoint(plugins(), {folder / from, out, DType::bf16, 1 << 30, {}});
+    const auto halves =
+        numbers_of<std::uint16_t>(SafetensorsFile(out / "model.safetensors"), "model.norm.weight");
+    EXPECT_EQ(std::vector(halves.begin(), halves.begin() + 4),
+              (std::vector<std::uint16_t>{0x3d60, 0x3d62, 0xbd62, 0xbd64}))
+        << from;
+  }
+}
+
 TEST(Conversion, WhatStandsInTheWayIsLeftAlone) {
   const TempFolder folder;
   folder.write("there/mine", "x");

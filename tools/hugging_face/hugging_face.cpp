@@ -82,7 +82,7 @@ std::vector<std::byte> bytes_of(const ForeignReader& reader, const Imported& fro
   for (std::int64_t at = 0; at < slice.slice.count; at += piece_elements) {
     numbers.resize(static_cast<std::size_t>(std::min(piece_elements, slice.slice.count - at)));
     reader.read(from.parameter, from.layer, at, numbers);
-    store_floats(slice.type, numbers, bytes.data() + at * prun::size_of(slice.type));
+    store_nearest(slice.type, numbers, bytes.data() + at * prun::size_of(slice.type));
   }
   return bytes;
 }
@@ -210,7 +210,7 @@ void write_piece(SafetensorsWriter& writer, ExportedWeights& weights, const Expo
   for (std::int64_t at = 0; at < rows; at += step) {
     const std::vector<float> numbers = reader.read(at, std::min(rows, at + step));
     bytes.resize(numbers.size() * static_cast<std::size_t>(prun::size_of(tensor.spec.type)));
-    store_floats(tensor.spec.type, numbers, bytes.data());
+    store_nearest(tensor.spec.type, numbers, bytes.data());
     writer.write(tensor.spec.name, bytes);
   }
 }
