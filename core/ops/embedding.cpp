@@ -1,6 +1,7 @@
 // The op embedding computes y[b, s] = table[tokens[b, s]], and add_position y[b, s] = x[b, s] + table[s].
 // Both gradients add rows into the table's accumulator. A vocabulary shard contributes only the tokens it
-// holds (its `start` says which), so a table sharded on its rows gives a partial sum.
+// holds (its `start` says which), so a table sharded on its rows gives a partial sum. The row of the token
+// `padding` gets no gradient by being looked up.
 #include <vector>
 
 #include "base/require.hpp"
@@ -11,12 +12,15 @@
 namespace prun {
 namespace {
 
+constexpr AttrDef padding_attr[] = {later(int_attr("padding", -1))};
+
 struct Embedding {
   static constexpr const char* kind = "embedding";
   static constexpr const char* at_position = kind;
   static constexpr const char* help = "rows of a table, looked up by token";
   static constexpr OperandDef operands[] = {
       {"tokens"}, {.name = "table", .rows_by = 0}, {"y", Access::write}};
+  static constexpr auto& attrs = padding_attr;
   static void rule(OpShape& s) {
     const OperandShape &tokens = s.operand[0], &table = s.operand[1];
     require(tokens.rank == 2 && tokens.dtype == DType::i32 && table.rank == 2,
@@ -26,7 +30,7 @@ struct Embedding {
     s.sum(1, 0, 1);
   }
   static void gradient(const Gradient& g) {
-    g.weight({1}, "embedding_weight_grad", {g.operand(0), g.arrived(2)});
+    g.weight({1}, "embedding_weight_grad", {g.operand(0), g.arrived(2)}, {{"padding", g.attr("padding")}});
   }
   static void cost(const OpShape& s, OpCost& c) { c.bytes = s.operand[0].bytes() + 2 * s.operand[2].bytes(); }
 };
@@ -35,6 +39,7 @@ struct EmbeddingWeightGrad {
   static constexpr const char* kind = "embedding_weight_grad";
   static constexpr const char* help = "adds the rows of dy into the table's gradient";
   static constexpr OperandDef operands[] = {{"tokens"}, {"dy"}, {"dtable", Access::update}};
+  static constexpr auto& attrs = padding_attr;
   static constexpr Effect effect = Effect::update;
   static void rule(OpShape& s) { s.sum(1, 0, 2); }
   static void cost(const OpShape& s, OpCost& c) { c.bytes = s.operand[0].bytes() + 3 * s.operand[1].bytes(); }

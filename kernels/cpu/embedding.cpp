@@ -36,11 +36,12 @@ void embedding(const KernelArgs& args, const KernelContext& context) {
 template <class T, class Sum>
 void embedding_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor &tokens = args.operands[0], &dy = args.operands[1], &dtable = args.operands[2];
-  const std::int64_t width = dtable.dim[1], count = tokens.elements();
+  const std::int64_t width = dtable.dim[1], count = tokens.elements(), padding = args.attrs[0].i;
   parallel_ranges(*context.workers, width, 64, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = 0; i < count; ++i) {
-      const std::int64_t row = shard_row(dtable, tokens.as<const std::int32_t>()[i]);
-      if (row < 0) continue;
+      const std::int32_t token = tokens.as<const std::int32_t>()[i];
+      const std::int64_t row = shard_row(dtable, token);
+      if (row < 0 || token == padding) continue;
       const T* __restrict terms = dy.as<const T>() + i * width;
       Sum* __restrict sum = dtable.as<Sum>() + row * width;
 #pragma omp simd

@@ -143,11 +143,11 @@ void add_position_at(const T* x, const T* positions, const double* position, T* 
 
 template <class T, class S>
 void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, std::int64_t count,
-                           std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
-                           Stream stream) {
+                           std::int64_t width, std::int64_t rows, std::int64_t first_row,
+                           std::int64_t padding, void* workspace, Stream stream) {
   if (count == 0) return;
   const GradientSpace<Compute<T>> space(workspace, count, width);
-  order_by_row(tokens, RowShare(count, rows, first_row), space.order, stream);
+  order_by_row(tokens, RowShare(count, rows, first_row, padding), space.order, stream);
   add_runs("embedding_weight_grad", space.order, count, dy, dtable, width, space.crossing, stream);
 }
 
@@ -202,7 +202,7 @@ void position_weight_grad(const T* dy, Sum<S> dpositions, const std::int32_t* ro
 
 #define PRUN_TABLE_GRADS(T, S)                                                                             \
   template void embedding_weight_grad<T, S>(const std::int32_t*, const T*, S*, std::int64_t, std::int64_t, \
-                                            std::int64_t, std::int64_t, void*, Stream);                    \
+                                            std::int64_t, std::int64_t, std::int64_t, void*, Stream);      \
   template void position_weight_grad<T, S>(const T*, Sum<S>, const std::int32_t*, std::int64_t,            \
                                            std::int64_t, std::int64_t, Stream)
 PRUN_TABLE_GRADS(bf16, bf16);

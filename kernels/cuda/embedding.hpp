@@ -26,11 +26,11 @@ void add_position_at(const T* x, const T* positions, const double* position, T* 
                      std::int64_t seq, std::int64_t width, std::int64_t rows, Stream stream);
 
 // Adds dtable[tokens[i] - first_row] += dy[i]: tokens that share a row are added in an order that only their
-// number decides, and their sum is rounded once with the value there.
+// number decides, and their sum is rounded once with the value there. The token `padding` adds nothing.
 template <class T, class S>
 void embedding_weight_grad(const std::int32_t* tokens, const T* dy, S* dtable, std::int64_t count,
-                           std::int64_t width, std::int64_t rows, std::int64_t first_row, void* workspace,
-                           Stream stream);
+                           std::int64_t width, std::int64_t rows, std::int64_t first_row,
+                           std::int64_t padding, void* workspace, Stream stream);
 // Returns the bytes of workspace, aligned to 16.
 template <class T>
 std::int64_t embedding_weight_grad_workspace(std::int64_t count, std::int64_t width);

@@ -22,12 +22,14 @@ inline constexpr int most_order_bits = 7, tokens_worth_a_block = 128;
 struct RowShare {
   std::int32_t count;             // of tokens
   std::uint32_t rows, first_row;  // of the table
+  std::int32_t left_out;          // a token that names no row
   int bits = 0;
 
-  RowShare(std::int64_t tokens, std::int64_t table_rows, std::int64_t first)
+  RowShare(std::int64_t tokens, std::int64_t table_rows, std::int64_t first, std::int64_t without)
       : count(static_cast<std::int32_t>(tokens)),
         rows(static_cast<std::uint32_t>(table_rows)),
-        first_row(static_cast<std::uint32_t>(first)) {
+        first_row(static_cast<std::uint32_t>(first)),
+        left_out(static_cast<std::int32_t>(without)) {
     constexpr std::int64_t limit = std::int64_t{1} << 31;
     PRUN_CHECK(tokens < limit && first + table_rows < limit, tokens, " tokens, ", table_rows, " rows");
     while (ceil_div(table_rows, blocks()) > order_threads ||
@@ -51,7 +53,8 @@ __device__ void for_tokens_of_warp(const std::int32_t* tokens, const RowShare& s
 #pragma unroll
     for (int u = 0; u < order_unroll; ++u) {
       const std::int64_t i = first + u * 32 + lane;
-      row[u] = i < end ? static_cast<std::uint32_t>(tokens[i]) - share.first_row : no_row;
+      const std::int32_t token = i < end ? tokens[i] : share.left_out;
+      row[u] = token != share.left_out ? static_cast<std::uint32_t>(token) - share.first_row : no_row;
     }
 #pragma unroll
     for (int u = 0; u < order_unroll; ++u) take(first + u * 32 + lane, row[u] < share.rows ? row[u] : no_row);

@@ -68,18 +68,20 @@ TEST(Embedding, ShardsOfTheTableAddUpToTheWhole) {
 TEST(Embedding, GradientAddsRowsThatMeet) {
   for_cases([](const InstructionSet& set, DType type, std::int64_t width) {
     for (DType sum : sums_of(type))
-      for (std::int64_t first : {0, 4}) {
+      for (const auto& [first, padding] :
+           {std::pair<std::int64_t, std::int64_t>{0, -1}, {0, 5}, {4, -1}, {4, 5}}) {
         const std::int64_t rows = first ? 5 : vocabulary;
         const Call call{
             "embedding_weight_grad",
             {tokens(), random_value(type, {batch, seq, width}, 2), random_value(sum, {rows, width}, 3)},
-            {},
+            {Attr{.i = padding}},
             {{2, 0, first}}};
         std::vector<double> want = call.operands[2].numbers();
         for (std::size_t i = 0; i < call.operands[1].size(); ++i) {
           const auto w = static_cast<std::size_t>(width);
           const auto row = static_cast<std::int64_t>(call.operands[0][i / w]) - first;
-          if (row >= 0 && row < rows) want[static_cast<std::size_t>(row) * w + i % w] += call.operands[1][i];
+          if (row >= 0 && row < rows && row + first != padding)
+            want[static_cast<std::size_t>(row) * w + i % w] += call.operands[1][i];
         }
         expect_close(run(set, call)[2], want, sum == DType::bf16 ? 0.1 : tolerance(sum), "dtable");
         expect_batch_free(set, call, {0, 1});

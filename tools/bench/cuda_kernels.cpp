@@ -219,7 +219,7 @@ void embeddings(Table& table, std::int64_t batch, std::int64_t seq, std::int64_t
               2 * n + 8 * rows * width, [=](Pool& p) {
                 return [=, ids = p.take(drawn), dy = p.take<bf16>(n), dtable = p.take<float>(vocab * width),
                         space = p.take<char>(cuda::embedding_weight_grad_workspace<bf16>(count, width))] {
-                  cuda::embedding_weight_grad(ids, dy, dtable, count, width, vocab, 0, space, nullptr);
+                  cuda::embedding_weight_grad(ids, dy, dtable, count, width, vocab, 0, -1, space, nullptr);
                 };
               });
   }

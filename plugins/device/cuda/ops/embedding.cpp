@@ -21,7 +21,7 @@ void embedding_weight_grad(const KernelArgs& args, const KernelContext& context)
   const Tensor& dtable = args.operands[2];
   cuda::embedding_weight_grad(data<const std::int32_t>(args, 0), data<const T>(args, 1), data<S>(args, 2),
                               args.operands[0].elements(), dtable.dim[1], dtable.dim[0], dtable.start[0],
-                              args.workspace, stream_of(context));
+                              args.attrs[0].i, args.workspace, stream_of(context));
 }
 
 std::int64_t embedding_weight_grad_workspace_of(const OpShape& s, std::int32_t) {
