@@ -34,6 +34,8 @@ TEST(Config, GivesPluginAndOptions) {
                                                        {"vocab", "64"},
                                                        {"positions", "32"},
                                                        {"tied", "true"},
+                                                       {"bos_token", "50256"},
+                                                       {"eos_tokens", "[50256]"},
                                                        {"norm_eps", "0.00001"}}));
   const Options llama = options_of(hugging_face("llama"));
   EXPECT_EQ(llama.at("plugin"), "\"llama\"");
@@ -155,6 +157,115 @@ TEST(Config, WhatAModelWritesItReads) {
   }
 }
 
+// Returns the config.json that is written of what a folder says.
+std::string written_again(const ForeignFolder& folder, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> sets = {"model.seq=8", "model.config=" + folder.write()};
+  sets.insert(sets.end(), more.begin(), more.end());
+  const ModelProgram model = write_model(model_recipe(plugins(), sets), plugins());
+  return config_text(written_config(*model.model, model.context));
+}
+
+void expect_written(const ForeignFolder& folder, const std::vector<std::string>& parts) {
+  const std::string text = written_again(folder);
+  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+// Classes of transformers have defaults for these keys: without them they would compute something else.
+TEST(Config, WritesWhatTransformersWouldTakeForSomethingElse) {
+  ForeignFolder full("mistral");
+  full.configure("\"sliding_window\": 7", "\"sliding_window\": null");
+  expect_written(full, {"\"sliding_window\":null", "\"pad_token_id\":null"});
+  expect_written(ForeignFolder("dots1"), {"\"sliding_window\":null"});
+  expect_written(ForeignFolder("gemma3"), {"\"query_pre_attn_scalar\":12,", "\"pad_token_id\":0"});
+  expect_written(ForeignFolder("t5"),
+                 {"\"decoder_start_token_id\":0", "\"eos_token_id\":1", "\"pad_token_id\":0"});
+}
+
+TEST(Config, TokensThatBeginAndEndATextComeBack) {
+  ForeignFolder folder("llama");
+  folder.configure("\"eos_token_id\": 2", "\"eos_token_id\": [2, 7], \"pad_token_id\": 5, \"other\": 2");
+  folder.configure("\"pad_token_id\": null", "\"another\": null");
+  const Options options = options_of(folder.write());
+  EXPECT_EQ(options.at("bos_token"), "1");
+  EXPECT_EQ(options.at("eos_tokens"), "[2, 7]");
+  EXPECT_EQ(options.at("pad_token"), "5");
+  expect_written(folder, {"\"bos_token_id\":1,", "\"eos_token_id\":[2,7]", "\"pad_token_id\":5"});
+  ForeignFolder from_the_end("llama");
+  from_the_end.configure("\"pad_token_id\": null", "\"pad_token_id\": -1");
+  EXPECT_EQ(options_of(from_the_end.write()).at("pad_token"), "63");
+}
+
+std::string layer_types(const std::string& letters) {
+  std::string list;
+  for (const char letter : letters)
+    list += std::string(list.empty() ? "" : ",") +
+            (letter == 'w' ? "\"sliding_attention\"" : "\"full_attention\"");
+  return "\"layer_types\":[" + list + "]";
+}
+
+// Any list of windowed layers is read, and written where the family's files have the key.
+TEST(Config, LayersHaveWindowsInAnyOrder) {
+  for (const char* model : {"gemma3", "qwen2_moe"})
+    for (const std::string letters : {"wfww", "fwfw", "ffww", "wwww", "wffw", "ffff", "fwff"}) {
+      ForeignFolder folder(model);
+      const std::size_t begin = folder.config.find("\"layer_types\""), end = folder.config.find(']', begin);
+      folder.config.replace(begin, end + 1 - begin, layer_types(letters));
+      if (folder.config.find("\"use_sliding_window\"") != std::string::npos) {
+        folder.configure("\"use_sliding_window\": false", "\"use_sliding_window\": true");
+        folder.configure("\"sliding_window\": 0", "\"sliding_window\": 6");
+      }
+      expect_written(folder, {layer_types(letters)});
+      const bool none = letters.find('w') == std::string::npos;
+      EXPECT_EQ(written_again(folder).find("\"sliding_window\":null") != std::string::npos,
+                none && std::string(model) != "gemma3");
+    }
+  ForeignFolder qwen("qwen2_window");
+  qwen.configure("\"max_window_layers\": 1", "\"max_window_layers\": 9");  // the list counts
+  expect_written(qwen, {layer_types("fw"), "\"use_sliding_window\":true"});
+}
+
+// Without a list, Qwen2-MoE has windows in each second layer before max_window_layers.
+TEST(Config, WindowsWithoutAListFollowTheFamilysRule) {
+  ForeignFolder folder("qwen2_moe");
+  const std::size_t begin = folder.config.find("\"layer_types\""), end = folder.config.find("],", begin);
+  folder.config.erase(begin, end + 2 - begin);
+  folder.configure("\"use_sliding_window\": false", "\"use_sliding_window\": true");
+  folder.configure("\"sliding_window\": 0", "\"sliding_window\": 6");
+  expect_written(folder, {layer_types("wfwf")});
+  folder.configure("\"max_window_layers\": 28", "\"max_window_layers\": 2");
+  expect_written(folder, {layer_types("wfff")});
+}
+
+TEST(Config, BiasesOfQwen2WithExpertsAreAChoice) {
+  expect_written(ForeignFolder("qwen2_moe"), {"\"qkv_bias\":true"});
+  ForeignFolder folder("qwen2_moe");
+  folder.configure("\"use_sliding_window\"", "\"other\": 1, \"use_sliding_window\"");
+  EXPECT_NE(written_again(folder, {"model.qkv_bias=false"}).find("\"qkv_bias\":false"), std::string::npos);
+}
+
+// Release 5 of transformers says of T5 1.1 that all is tied, and that the head is not scaled.
+TEST(Config, T5OfBothReleasesIsRead) {
+  ForeignFolder again("t5");
+  again.configure("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_EQ(options_of(again.write()), options_of(hugging_face("t5")));
+  ForeignFolder older("t5");
+  older.configure("\"scale_decoder_outputs\": false", "\"other\": false");
+  EXPECT_EQ(options_of(older.write()), options_of(hugging_face("t5")));
+  older.configure("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
+  EXPECT_NE(refusal(older).find("'tie_word_embeddings' is not false"), std::string::npos) << refusal(older);
+  again.configure("\"scale_decoder_outputs\": false", "\"scale_decoder_outputs\": true");
+  EXPECT_NE(refusal(again).find("'tie_word_embeddings' is not false"), std::string::npos) << refusal(again);
+}
+
+TEST(Config, YarnMayCutAllPairsAtOnePlace) {
+  ForeignFolder folder("olmo2");
+  folder.configure("\"beta_fast\": 4.0", "\"beta_fast\": 1.0");
+  expect_written(folder, {"\"beta_slow\":1.0", "\"beta_fast\":1.0"});
+  ForeignFolder llama("llama");
+  llama.configure("\"high_freq_factor\": 4.0", "\"high_freq_factor\": 1.0");
+  EXPECT_THROW(written_again(llama), Error);
+}
+
 TEST(Config, WritesTablesRealsAndNulls) {
   const ConfigValues values{
       {{"a", std::int64_t{1}}, {"t.x", 8.0}, {"t.y", true}, {"l", std::vector<std::string>{"z"}}}, {"n"}};
@@ -185,8 +296,8 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
       {"gemma3", "\"rope_theta\": 100.0,\n      \"rope_type\": \"default\"",
        "\"rope_theta\": 100.0, \"rope_type\": \"linear\", \"factor\": 2.0",
        "'rope_parameters.sliding_attention.factor' is 2"},
-      {"gemma3", "\"full_attention\",\n    \"sliding_attention\"",
-       "\"full_attention\",\n    \"full_attention\"", "'layer_types' has 'full_attention' for layer 2"},
+      {"gemma3", "\"full_attention\",\n    \"sliding_attention\"", "\"full_attention\"",
+       "'layer_types' lists 3 layers of 4"},
       {"qwen2_window", "\"use_sliding_window\": true", "\"use_sliding_window\": false",
        "'layer_types' has 'sliding_attention', and 'use_sliding_window' is not true"},
       {"qwen3", "\"full_attention\"", "\"linear_attention\"", "'layer_types' has 'linear_attention'"},
@@ -229,7 +340,8 @@ TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
   } cases[] = {{"llama", "window=8", "'llama' has no key for windows (model.window)"},
                {"mistral", "full_every=2", "(model.full_every)"},
                {"mistral", "window_from=1", "(model.window_from)"},
-               {"gemma3", "window_from=1", "(model.window_from)"},
+               {"gemma3", "query_scalar=4.5", "no key for model.query_scalar as it is set"},
+               {"mistral", "full_layers=[1]", "(model.full_layers)"},
                {"qwen3", "query_scalar=3", "(model.query_scalar)"},
                {"qwen3", "rope_base_window=10", "(model.rope_base_window)"},
                {"phi3", "rope_factor=4", "(model.rope_factor)"}};
@@ -243,7 +355,8 @@ TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
                                      "model.vocab=8",
                                      std::string("model.family=") + c.family,
                                      "model." + std::string(c.option)};
-    if (std::string(c.option).find("window") != std::string::npos || std::string(c.option) == "full_every=2")
+    if (std::string(c.option).find("window") != std::string::npos ||
+        std::string(c.option).starts_with("full"))
       sets.emplace_back("model.window=8");
     const ModelProgram model = write_model(model_recipe(plugins(), sets), plugins());
     try {

@@ -91,6 +91,46 @@ TEST(ForeignWeights, OlderNamesAndBuffersAreRead) {
   EXPECT_NEAR(first_loss(recipe_from(llama.write(), "llama")) / expected_loss("llama"), 1.0, 1e-5);
 }
 
+// Transformers takes such a head for one that is not tied.
+TEST(ForeignWeights, ATiedHeadThatDiffersIsRefused) {
+  for (const auto& [model, table] :
+       {std::pair("llama_tied", "model.embed_tokens.weight"), std::pair("gpt2", "transformer.wte.weight")}) {
+    ForeignFolder folder(model);
+    ForeignFolder::Tensor& head = folder.tensors["lm_head.weight"] = folder.tensors.at(table);
+    EXPECT_EQ(refusal(recipe_from(folder.write(), model)), "accepted");
+    head.bytes[401] ^= std::byte{1};
+    expect_refusal(recipe_from(folder.write(), model),
+                   std::string("'lm_head.weight' differs from '") + table);
+  }
+}
+
+// As torch does with padding_idx: nothing comes back through looking it up.
+TEST(ForeignWeights, ThePaddingTokensRowLearnsNothingByBeingLookedUp) {
+  const auto tokens =
+      numbers_of<std::int32_t>(SafetensorsFile(hugging_face("llama") / "expected.safetensors"), "tokens");
+  const std::size_t width = 32 * sizeof(float), padding = static_cast<std::size_t>(tokens[3]),
+                    other = static_cast<std::size_t>(tokens[4]);
+  ASSERT_NE(padding, other);
+  const std::string said = "model.pad_token=" + std::to_string(padding);
+  for (const auto& [sets, learns] : {std::pair(std::vector<std::string>{}, true), {{said}, false}}) {
+    const TempFolder folder;
+    std::vector<std::string> all = {"optimizer.weight_decay=0", "run.out=" + (folder / "run")};
+    all.insert(all.end(), sets.begin(), sets.end());
+    const Assembly assembly(recipe_from(hugging_face("llama"), "llama", all), plugins());
+    Trainer trainer(assembly, plugins());
+    trainer.step();
+    const std::vector<std::byte> after = saved_in(trainer.save()).at("embedding.token"),
+                                 before =
+                                     ForeignFolder("llama").tensors.at("model.embed_tokens.weight").bytes;
+    ASSERT_EQ(after.size(), before.size());
+    const auto moved = [&](std::size_t row) {
+      return std::memcmp(after.data() + row * width, before.data() + row * width, width) != 0;
+    };
+    EXPECT_EQ(moved(padding), learns);
+    EXPECT_TRUE(moved(other));
+  }
+}
+
 TEST(ForeignWeights, HalfPrecisionIsReadExactly) {
   ForeignFolder folder("qwen2");
   ForeignFolder::Tensor& norm = folder.tensors.at("model.norm.weight");

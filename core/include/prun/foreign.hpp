@@ -112,7 +112,7 @@ struct ForeignWeights {
   std::vector<std::string> prefixes = {};
   // Together these have every element of every parameter once.
   std::vector<ForeignTensor> tensors = {};
-  // Names that match these patterns may be there as well and are ignored.
+  // Names that match these may be there as well and are ignored. "a=b": a must have the numbers of b.
   std::vector<std::string> ignored = {};
 };
 

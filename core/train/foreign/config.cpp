@@ -1,5 +1,7 @@
 #include "train/foreign/config.hpp"
 
+#include <algorithm>
+
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
 #include "plugin/options_table.hpp"
@@ -138,6 +140,11 @@ ConfigWriterApi writer_to(ConfigValues& values) {
           add_null};
 }
 
+bool ConfigValues::has(std::string_view key) const {
+  return std::any_of(begin(), end(), [&](const auto& member) { return member.first == key; }) ||
+         std::find(nulls.begin(), nulls.end(), key) != nulls.end();
+}
+
 std::string config_text(const ConfigValues& values) {
   JsonWriter json;
   json.begin_object();
@@ -155,7 +162,8 @@ std::string config_text(const ConfigValues& values) {
   }
   open("");
   for (const std::string& key : values.nulls) json.name(key).null();
-  json.name("bos_token_id").null().name("eos_token_id").null();
+  for (const char* const key : {"bos_token_id", "eos_token_id"})
+    if (!values.has(key)) json.name(key).null();
   return json.end_object().take() + "\n";
 }
 

@@ -34,13 +34,15 @@ class ConfigFile {
 // Holds what a model states, by key: its options, or members of a config.json.
 struct ConfigValues : std::vector<std::pair<std::string, recipe::Value>> {
   std::vector<std::string> nulls;  // members that are null
+
+  bool has(std::string_view key) const;
 };
 
 // Returns a writer that adds what a plugin writes.
 ConfigWriterApi writer_to(ConfigValues& values);
 
-// Writes a config.json: "rope_scaling.factor" becomes a member of a member. It does not state which tokens
-// begin and end a text.
+// Writes a config.json: "rope_scaling.factor" becomes a member of a member. No tokens begin and end a text if
+// the values have none.
 std::string config_text(const ConfigValues& values);
 
 }  // namespace prun

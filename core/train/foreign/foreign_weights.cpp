@@ -74,6 +74,27 @@ void check_finite(const Opened& from, std::int64_t first, std::span<const float>
                   first + static_cast<std::int64_t>(i) * from.strides.back());
 }
 
+// Frees the pages that it has compared.
+bool have_same_numbers(const ForeignDirectory::Tensor& a, const ForeignDirectory::Tensor& b) {
+  constexpr std::size_t most = std::size_t{1} << 20;  // elements at a time
+  const Gather of_a = gather_of(a.entry->type), of_b = gather_of(b.entry->type);
+  if (a.entry->shape != b.entry->shape || !of_a || !of_b) return false;
+  const std::span<const std::byte> bytes_of_a = a.file->bytes(*a.entry), bytes_of_b = b.file->bytes(*b.entry);
+  const auto size_of_a = static_cast<std::size_t>(bits_of(a.entry->type) / 8),
+             size_of_b = static_cast<std::size_t>(bits_of(b.entry->type) / 8);
+  std::vector<float> in_a, in_b;
+  for (std::size_t at = 0, count = bytes_of_a.size() / size_of_a; at < count; at += most) {
+    in_a.resize(std::min(most, count - at));
+    in_b.resize(in_a.size());
+    of_a(bytes_of_a.data() + at * size_of_a, 1, in_a);
+    of_b(bytes_of_b.data() + at * size_of_b, 1, in_b);
+    if (in_a != in_b) return false;
+    a.file->let_go(*a.entry, at * size_of_a, (at + in_a.size()) * size_of_a);
+    b.file->let_go(*b.entry, at * size_of_b, (at + in_b.size()) * size_of_b);
+  }
+  return true;
+}
+
 }  // namespace
 
 ForeignReader::ForeignReader(const Program& program, const ForeignMap& map, const ForeignDirectory& directory)
@@ -90,12 +111,30 @@ ForeignReader::ForeignReader(const Program& program, const ForeignMap& map, cons
     if (!used.contains(other.entry) && !map.ignores(name))
       throw_error(ErrorCode::bad_input, other.file->path().string(), ": tensor ", in_quotes(name),
                   " has no place in the model; check that its config.json is this directory's");
+  check_copies();
+}
+
+// A tied head, for example, may be stored beside the table. Where it differs, transformers unties it.
+void ForeignReader::check_copies() const {
+  for (const auto& [copy, original] : map_.copies()) {
+    const ForeignDirectory::Tensor *const here = directory_.find(copy), *const there = find(original);
+    if (here && there && !have_same_numbers(*here, *there))
+      throw_error(ErrorCode::bad_input, here->file->path().string(), ": tensor ", in_quotes(copy),
+                  " differs from ", in_quotes(original),
+                  ", and the model has one weight for both; untie them in config.json (tie_word_embeddings), "
+                  "or remove the tensor");
+  }
+}
+
+const ForeignDirectory::Tensor* ForeignReader::find(const std::string& name) const {
+  for (const std::string& spelling : map_.spellings(name))
+    if (const ForeignDirectory::Tensor* const found = directory_.find(spelling)) return found;
+  return nullptr;
 }
 
 const ForeignDirectory::Tensor& ForeignReader::tensor(const ForeignPiece& piece, std::int64_t layer) const {
   const std::string name = piece.name_of(layer);
-  for (const std::string& spelling : map_.spellings(name))
-    if (const ForeignDirectory::Tensor* const found = directory_.find(spelling)) return *found;
+  if (const ForeignDirectory::Tensor* const found = find(name)) return *found;
   throw_error(ErrorCode::bad_input, directory_.folder().string(), " has no tensor ", in_quotes(name),
               ", which the model needs");
 }

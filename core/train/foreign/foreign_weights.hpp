@@ -11,7 +11,8 @@ namespace prun {
 class ForeignReader {
  public:
   // Throws if the directory lacks a tensor of the program's parameters, has one of another shape, of a type
-  // that is not read, or one that the program does not need. All arguments must outlive this.
+  // that is not read, one that the program does not need, or a second copy of one with other numbers. All
+  // arguments must outlive this.
   ForeignReader(const Program& program, const ForeignMap& map, const ForeignDirectory& directory);
 
   // Reads elements [first, first + to.size()) of a parameter of a layer. Every number that fp32, bf16 and
@@ -22,8 +23,10 @@ class ForeignReader {
   DType type_of(Id parameter, std::int64_t layer) const;
 
  private:
+  const ForeignDirectory::Tensor* find(const std::string& name) const;
   const ForeignDirectory::Tensor& tensor(const ForeignPiece& piece, std::int64_t layer) const;
   void check(const ForeignPiece& piece, std::int64_t layer) const;
+  void check_copies() const;
 
   const Program& program_;
   const ForeignMap& map_;

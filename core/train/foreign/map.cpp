@@ -138,7 +138,11 @@ ForeignMap::ForeignMap(const Program& program, const ForeignWeights& listed) {
 // `all` says that the list must have every parameter of the model's own.
 void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bool all) {
   for (const Text& prefix : view.prefixes) prefixes_.emplace_back(prefix.view());
-  for (const Text& pattern : view.ignored) ignored_.emplace_back(pattern.view());
+  for (const Text& pattern : view.ignored) {
+    const std::string_view name = pattern.view(), copy = name.substr(0, name.find('='));
+    ignored_.emplace_back(copy);
+    if (copy != name) copies_.emplace_back(copy, name.substr(copy.size() + 1));
+  }
   for (const Id id : program.parameters()) {
     const Id copied = program.value(id).copy_of;
     Value parameter = program.value(copied == none ? id : copied);

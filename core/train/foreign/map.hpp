@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/slice.hpp"
@@ -43,12 +44,15 @@ class ForeignMap {
   std::vector<std::string> spellings(const std::string& name) const;
   // Says whether a tensor is not part of the model.
   bool ignores(std::string_view name) const;
+  // Tensors that may be there as well, and those whose numbers they must have.
+  const std::vector<std::pair<std::string, std::string>>& copies() const { return copies_; }
 
  private:
   void read(const Program& program, const ForeignWeightsView& view, bool all);
 
   std::map<Id, std::vector<ForeignPiece>> pieces_;
   std::vector<std::string> prefixes_, ignored_;
+  std::vector<std::pair<std::string, std::string>> copies_;
 };
 
 }  // namespace prun

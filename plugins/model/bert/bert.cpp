@@ -16,7 +16,8 @@ Bert::Bert(const Options& options)
       separator_(options.integer("separator")),
       activation_(options.text("activation")),
       dropout_{options.number("dropout")},
-      norm_{options.number("norm_eps")} {
+      norm_{options.number("norm_eps")},
+      tokens_(options) {
   if (separator_ >= widths_.vocab.extent)
     throw_error(ErrorCode::bad_input, "model.separator = ", separator_,
                 " is outside of model.vocab = ", widths_.vocab.extent);
@@ -37,7 +38,9 @@ Id Bert::embedding(const ModelContext& context, ProgramRef program) const {
   const Id kinds =
       s.op("token_types", {s.tokens()},
            {{"separator", static_cast<double>(separator_)}, {"types", static_cast<double>(types_)}});
-  const Id words = s.op("add", {s.op("embedding", {s.tokens(), table}), s.op("embedding", {kinds, types})});
+  const Id looked_up =
+      s.op("embedding", {s.tokens(), table}, {{"padding", static_cast<double>(tokens_.padding)}});
+  const Id words = s.op("add", {looked_up, s.op("embedding", {kinds, types})});
   const Id x = s.op("add_position", {words, positions});
   s.outgoing(dropout_.of(s, norm_.of(s, x, "norm", hidden), 0));
   return table;
@@ -79,4 +82,5 @@ PRUN_PLUGIN(model, prun::Bert, "bert", "0.1.0", "BERT: both directions, token ty
             "[SEP] of bert-base; -1: all tokens are of the first type\n"
             "activation | choice | gelu | gelu,gelu_tanh | Of the MLP and the head; gelu: by erf\n"
             "dropout  | float | 0     | 0..0.95     | Probability after the embedding, attention and MLP\n"
-            "norm_eps | float | 1e-12 | 0..1        | Added to the variance in layernorm\n");
+            "norm_eps | float | 1e-12 | 0..1        | Added to the variance in "
+            "layernorm\n" PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1"));

@@ -7,6 +7,7 @@
 
 #include "blocks.hpp"
 #include "prun/plugin.hpp"
+#include "special_tokens.hpp"
 
 namespace prun {
 
@@ -33,6 +34,7 @@ class Bert final : public Model {
   std::string activation_;
   Dropout dropout_;
   LayerNorm norm_;
+  SpecialTokens tokens_;
 };
 
 }  // namespace prun

@@ -17,6 +17,7 @@ void Bert::read_config(const Options& config, ConfigWriter& options) {
   options.set("heads", config.integer("num_attention_heads"));
   options.set("ffn", config.integer("intermediate_size"));
   options.set("vocab", config.integer("vocab_size"));
+  SpecialTokens::read_config(config, options);
   options.set("positions", config.integer("max_position_embeddings"));
   options.set("types", config.integer("type_vocab_size"));
   const bool by_erf = !config.has("hidden_act") || config.text("hidden_act") == "gelu";
@@ -39,13 +40,15 @@ void Bert::write_config(const ModelContext& context, ConfigWriter& config) const
   config.set("layer_norm_eps", norm_.eps);
   config.set("hidden_dropout_prob", dropout_.probability);
   config.set("attention_probs_dropout_prob", 0.0);
+  tokens_.write_config(config);
 }
 
 ForeignWeights Bert::foreign_weights() const {
   ForeignWeights weights{{"bert.", ""},
                          {},
                          {"bert.embeddings.position_ids", "bert.pooler.*", "cls.seq_relationship.*",
-                          "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}};
+                          "cls.predictions.decoder.weight=bert.embeddings.word_embeddings.weight",
+                          "cls.predictions.decoder.bias=cls.predictions.bias"}};
   const WeightNames names(weights);
   const auto add_packed = [&](const std::string& name, std::int64_t slot) {
     const std::string there = "bert.encoder.layer.*.attention.self." + name;

@@ -10,7 +10,8 @@ Gpt::Gpt(const Options& options)
       positions_{options.integer("positions")},
       tied_(options.flag("tied")),
       dropout_{options.number("dropout")},
-      norm_{options.number("norm_eps")} {}
+      norm_{options.number("norm_eps")},
+      tokens_(options) {}
 
 void Gpt::build(const ModelContext& context, ProgramRef program) {
   const Id table = embedding(context, program);
@@ -61,4 +62,5 @@ PRUN_PLUGIN(model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layerno
             "positions | int  | 0     | 0..16777216 | Rows of the position table; 0: model.seq\n"
             "tied     | bool  | true  |             | The head shares the token table\n"
             "dropout  | float | 0     | 0..0.95     | Probability after the embedding, attention and MLP\n"
-            "norm_eps | float | 1e-5  | 0..1        | Added to the variance in layernorm\n");
+            "norm_eps | float | 1e-5  | 0..1        | Added to the variance in "
+            "layernorm\n" PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1"));

@@ -6,6 +6,7 @@
 
 #include "blocks.hpp"
 #include "prun/plugin.hpp"
+#include "special_tokens.hpp"
 
 namespace prun {
 
@@ -32,6 +33,7 @@ class Gpt final : public Model {
   bool tied_;
   Dropout dropout_;
   LayerNorm norm_;
+  SpecialTokens tokens_;
 };
 
 }  // namespace prun

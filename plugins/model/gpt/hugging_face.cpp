@@ -16,6 +16,7 @@ void Gpt::read_config(const Options& config, ConfigWriter& options) {
   options.set("heads", config.integer("n_head"));
   options.set("ffn", config.has("n_inner") ? config.integer("n_inner") : 4 * hidden);
   options.set("vocab", config.integer("vocab_size"));
+  SpecialTokens::read_config(config, options);
   options.set("positions", config.integer("n_positions"));
   options.set("tied", !config.has("tie_word_embeddings") || config.flag("tie_word_embeddings"));
   options.set("norm_eps", config.has("layer_norm_epsilon") ? config.number("layer_norm_epsilon") : 1e-5);
@@ -36,6 +37,7 @@ void Gpt::write_config(const ModelContext& context, ConfigWriter& config) const 
   config.set("embd_pdrop", dropout_.probability);
   config.set("resid_pdrop", dropout_.probability);
   config.set("attn_pdrop", 0.0);
+  tokens_.write_config(config);
 }
 
 // In their files, matrices have their inputs first, and queries, keys and values of all heads follow each
@@ -57,7 +59,7 @@ ForeignWeights Gpt::foreign_weights() const {
   names.add("block.down.bias", "h.*.mlp.c_proj.bias");
   names.add_norm("head.norm", "ln_f");
   if (tied_)
-    weights.ignored.emplace_back("lm_head.weight");
+    weights.ignored.emplace_back("lm_head.weight=transformer.wte.weight");
   else
     weights.tensors.push_back({"head.weight", "lm_head.weight"});
   return weights;

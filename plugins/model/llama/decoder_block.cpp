@@ -17,14 +17,16 @@ DecoderBlock::DecoderBlock(const Family& family, const Options& options)
 }
 
 void DecoderBlock::check_rope() const {
-  if (rope.rope.low >= rope.rope.high)
+  const bool yarn = rope.rope.scaling == "yarn";  // its pairs are cut where both are the same, too
+  if (rope.rope.low > rope.rope.high || (rope.rope.low == rope.rope.high && !yarn))
     throw_error(ErrorCode::bad_input, "model.rope_low = ", rope.rope.low,
-                " is not below model.rope_high = ", rope.rope.high);
-  if (windows.window == 0 && (windows.from != 0 || windows.full_every != 0 || rope.window_base != 0))
+                yarn ? " is above model.rope_high = " : " is not below model.rope_high = ", rope.rope.high);
+  const bool placed = windows.from != 0 || windows.full_every != 0 || !windows.full.empty();
+  if (windows.window == 0 && (placed || rope.window_base != 0))
     throw_error(
         ErrorCode::bad_input,
-        "model.window_from, full_every and rope_base_window say which layers have a window and how they "
-        "turn, and there is none; set model.window");
+        "model.window_from, full_every, full_layers and rope_base_window say which layers have a window and "
+        "how they turn, and there is none; set model.window");
 }
 
 Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const {

@@ -69,8 +69,9 @@ constexpr Family families[] = {{.option = "llama", .model_type = "llama", .archi
                                {.option = "qwen2_moe",
                                 .model_type = "qwen2_moe",
                                 .architecture = "Qwen2MoeForCausalLM",
-                                .windows = WindowKeys::late,
+                                .windows = WindowKeys::early,
                                 .qkv_bias = true,
+                                .bias_said = true,
                                 .experts = ExpertKeys::qwen,
                                 .shared_expert = true,
                                 .kv_heads = 16},
@@ -101,9 +102,11 @@ constexpr Family families[] = {{.option = "llama", .model_type = "llama", .archi
 
 }  // namespace
 
-const Family& family_of(std::string_view option, bool qkv_bias) {
-  for (const Family& family : families)
+Family family_of(std::string_view option, bool qkv_bias) {
+  for (Family family : families) {
+    if (family.bias_said) family.qkv_bias = qkv_bias;
     if (family.option == option && family.qkv_bias == qkv_bias) return family;
+  }
   throw_error(ErrorCode::bad_input, "model.qkv_bias is true, and model.family = \"", option,
               "\" has no biases; leave one of them out");
 }

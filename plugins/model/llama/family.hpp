@@ -12,11 +12,12 @@ enum class HeadNorm : std::uint8_t { absent, each, all };  // normed by head, or
 // Says where a sub-layer's norms are: on its input, on its output, or on both.
 enum class NormPlace : std::uint8_t { before, after, around };
 
-// States what a config.json says of layers that see a window only.
+// States what a config.json says of layers that see a window only, where it does not list them.
 enum class WindowKeys : std::uint8_t {
   absent,
   every,  // sliding_window: all layers
   late,   // use_sliding_window and max_window_layers: layers from one on
+  early,  // the same keys: each second layer before one, the first among them
   turns   // sliding_window_pattern: all but each sixth, or as many as it says
 };
 
@@ -31,6 +32,7 @@ struct Family {
   NormPlace norms = NormPlace::before;
   WindowKeys windows = WindowKeys::absent;
   bool qkv_bias = false;
+  bool bias_said = false;         // says that files state whether there are these biases
   bool gain_from_one = false;     // says that norms multiply by 1 + gain
   bool scaled_embedding = false;  // says that it is multiplied by the root of its width
   bool gelu = false;              // is used within the MLP's gate, instead of silu
@@ -54,7 +56,7 @@ inline bool is_deepseek(const Family& family) {
 }
 
 // Throws where there is no such family.
-const Family& family_of(std::string_view option, bool qkv_bias);
+Family family_of(std::string_view option, bool qkv_bias);
 const Family& family_read(std::string_view model_type);
 
 // Says that the family's config.json has no key for what an option of the model, described as `what`, asks.

@@ -68,10 +68,12 @@ Id GroupedAttention::normed_heads(const SegmentPart& s, const ResidualStream& st
 
 void GroupedAttention::write_query_scalar(const Family& family, ConfigWriter& config) const {
   const auto usual = static_cast<double>(head_dim.extent);
-  if (family.scaled_embedding)
-    config.set("query_pre_attn_scalar", query_scalar ? query_scalar : usual);
-  else if (query_scalar != 0 && query_scalar != usual)
+  const double scalar = query_scalar == 0 ? usual : query_scalar;
+  if (!family.scaled_embedding && scalar != usual)
     throw_no_key(family, "query_scalar", "what scores are divided by");
+  if (!family.scaled_embedding) return;
+  if (scalar != std::floor(scalar)) throw_no_key(family, "query_scalar");  // the key is a whole number
+  config.set("query_pre_attn_scalar", static_cast<std::int64_t>(scalar));
 }
 
 // Queries, keys and values of a group are together here and, but for Phi-3, in three tensors there.

@@ -22,6 +22,8 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   config.set("max_position_embeddings", positions_ ? positions_ : context.seq);
   config.set("tie_word_embeddings", tied_);
   config.set("rms_norm_eps", block.stream.eps);
+  block.stream.tokens.write_config(config);
+  if (family_.bias_said) config.set("qkv_bias", family_.qkv_bias);
   attention.write_query_scalar(family_, config);
   RopeConfig rope = block.rope;
   if (rope.window_base != 0 && !family_.base_by_kind)
@@ -45,7 +47,7 @@ ForeignWeights Llama::foreign_weights() const {
     weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
   for (const LayerRun& run : runs()) block_.add_weights(run.kind, {weights, run.segment, run.first});
   if (tied_)
-    weights.ignored.emplace_back("lm_head.weight");
+    weights.ignored.emplace_back("lm_head.weight=model.embed_tokens.weight");
   else
     weights.tensors.push_back({"head.weight", "lm_head.weight"});
   return weights;

@@ -78,6 +78,7 @@ PRUN_PLUGIN(
     "full_every | int  | 0      | 0..100000   | Each layer of such a number sees all, as Gemma 3's each "
     "sixth; 0: "
     "none does\n"
+    "full_layers | ints | []    | 0..100000   | Others that see all, counted from 0\n"
     "rope_base | float | 500000 | 1..1e12     | Base of the rotary frequencies\n"
     "rope_base_window | float | 0 | 0..1e12   | That of layers with the window, which no factor slows down "
     "(Gemma "
@@ -119,6 +120,7 @@ PRUN_PLUGIN(
     "further, in training only (multi-token prediction of DeepSeek-V3); 0: none\n"
     "mtp_loss  | float | 0.3    | 0..1e6     | Weight of the mean of their losses\n"
     "norm_eps  | float | 1e-5   | 0..1        | Added to the mean square in rmsnorm\n"
+    PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1")
     "experts   | int   | 0      | 0..4096     | MLPs of a layer among which each position chooses; 0: one "
     "for all\n"
     "choices   | int   | 2      | 1..4096     | Experts that a position goes through\n"

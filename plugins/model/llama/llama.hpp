@@ -35,7 +35,7 @@ class Llama final : public Model {
   std::vector<LayerRun> runs() const;
   void build_head(const Segment& s, Id table, std::int64_t seq) const;
 
-  const Family& family_;
+  Family family_;
   std::int64_t layers_;
   Dim vocab_;
   std::int64_t positions_;

@@ -60,7 +60,8 @@ void MultiTokenPrediction::add_weights(const DecoderBlock& block, ForeignWeights
     module.add("norm.gain", "shared_head.norm.weight");
     block.add_weights(block.kind_of(layer), module);
     // These are the model's own tensors, once more.
-    for (const char* shared : {".embed_tokens.weight", ".shared_head.head.weight"})
+    for (const char* shared :
+         {".embed_tokens.weight=model.embed_tokens.weight", ".shared_head.head.weight=lm_head.weight"})
       weights.ignored.push_back("model.layers." + std::to_string(layer) + shared);
   }
 }

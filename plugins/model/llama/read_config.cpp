@@ -42,9 +42,11 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   options.set("ffn", config.integer("intermediate_size"));
   ExpertLayers::read_config(config, family, options);
   options.set("vocab", config.integer("vocab_size"));
+  SpecialTokens::read_config(config, options);
   options.set("positions", integer_or(config, "max_position_embeddings", 0));
   options.set("tied", config.has("tie_word_embeddings") ? config.flag("tie_word_embeddings") : family.tied);
-  options.set("qkv_bias", family.qkv_bias);
+  const bool says_bias = family.bias_said && config.has("qkv_bias");
+  options.set("qkv_bias", says_bias ? config.flag("qkv_bias") : family.qkv_bias);
   options.set("norm_eps", config.has("rms_norm_eps") ? config.number("rms_norm_eps") : family.eps);
   if (family.option != "llama") options.set("family", std::string(family.option));
   if (family.scaled_embedding) {

@@ -5,10 +5,13 @@
 namespace prun {
 
 ResidualStream::ResidualStream(const Family& of, const Options& options)
-    : family(of), hidden{"hidden", options.integer("hidden")}, eps(options.number("norm_eps")) {}
+    : family(of),
+      hidden{"hidden", options.integer("hidden")},
+      eps(options.number("norm_eps")),
+      tokens(options) {}
 
-Id ResidualStream::embedded(const SegmentPart& s, Id tokens, Id table) const {
-  const Id x = s.op("embedding", {tokens, table});
+Id ResidualStream::embedded(const SegmentPart& s, Id numbers, Id table) const {
+  const Id x = s.op("embedding", {numbers, table}, {{"padding", static_cast<double>(tokens.padding)}});
   const double root = std::sqrt(static_cast<double>(hidden.extent));
   return family.scaled_embedding ? s.op("scale", {x}, {{"factor", root}}) : x;
 }

@@ -8,17 +8,19 @@
 #include "layer_weights.hpp"
 #include "part.hpp"
 #include "prun/model.hpp"
+#include "special_tokens.hpp"
 
 namespace prun {
 
 struct ResidualStream {
-  const Family& family;
+  Family family;
   Dim hidden;
   double eps;
+  SpecialTokens tokens;
 
   ResidualStream(const Family& of, const Options& options);
 
-  Id embedded(const SegmentPart& s, Id tokens, Id table) const;
+  Id embedded(const SegmentPart& s, Id numbers, Id table) const;
   // Returns a sub-layer's input: x, or its norm where the family has one there.
   Id input_of(const SegmentPart& s, Id x, const char* norm_name) const;
   // Adds a sub-layer's output, or its norm where the family has one there.

@@ -10,23 +10,36 @@ namespace {
 
 constexpr const char* windowed_type = "sliding_attention";
 
-// Finds which layers the list says have the window; one that follows no rule of ours is refused.
-WindowedLayers listed_windows(const std::vector<std::string>& types, std::int64_t layers) {
-  if (static_cast<std::int64_t>(types.size()) != layers)
-    throw_error(ErrorCode::bad_input, "'layer_types' lists ", types.size(), " layers of ", layers);
-  const auto windowed = [&](std::int64_t i) { return types[static_cast<std::size_t>(i)] == windowed_type; };
+// Says whether windows count only where use_sliding_window is true.
+bool is_switched(const Family& family) {
+  return family.windows == WindowKeys::late || family.windows == WindowKeys::early;
+}
+
+// Returns the layers that have a window by the shortest rule: from one on, in all but each of such a number,
+// or in all but those that are listed.
+template <class Windowed>
+WindowedLayers rule_of(std::int64_t layers, const Windowed& windowed) {
   WindowedLayers found{.window = 1};
   while (found.from < layers && !windowed(found.from)) ++found.from;
   if (found.from == layers) return {};
   std::int64_t full = found.from;
   while (full < layers && windowed(full)) ++full;
-  if (full < layers) found.full_every = full + 1;
-  for (std::int64_t i = 0; i < layers; ++i)
-    if (found.has(i) != windowed(i))
-      throw_error(ErrorCode::bad_input, "'layer_types' has '", types[static_cast<std::size_t>(i)],
-                  "' for layer ", i,
-                  "; this model has windows from one layer on, or in all but each layer of such a number");
+  if (full == layers) return found;
+  WindowedLayers in_turn = found;
+  in_turn.full_every = full + 1;
+  std::int64_t like_it = 0;
+  for (; like_it < layers && in_turn.has(like_it) == windowed(like_it); ++like_it) {
+  }
+  if (like_it == layers) return in_turn;
+  for (; full < layers; ++full)
+    if (!windowed(full)) found.full.push_back(full);
   return found;
+}
+
+WindowedLayers listed_windows(const std::vector<std::string>& types, std::int64_t layers) {
+  if (static_cast<std::int64_t>(types.size()) != layers)
+    throw_error(ErrorCode::bad_input, "'layer_types' lists ", types.size(), " layers of ", layers);
+  return rule_of(layers, [&](std::int64_t i) { return types[static_cast<std::size_t>(i)] == windowed_type; });
 }
 
 WindowedLayers layers_with_windows(const Options& config, const Family& family, std::int64_t layers) {
@@ -43,6 +56,10 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
     case WindowKeys::absent: return {};
     case WindowKeys::every: return {.window = 1};
     case WindowKeys::late: return {.window = 1, .from = integer_or(config, "max_window_layers", 28)};
+    case WindowKeys::early: {
+      const std::int64_t end = integer_or(config, "max_window_layers", 28);
+      return rule_of(layers, [=](std::int64_t i) { return i % 2 == 0 && i < end; });
+    }
     case WindowKeys::turns:
       return {.window = 1, .from = 0, .full_every = integer_or(config, "sliding_window_pattern", 6)};
   }
@@ -52,14 +69,18 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
 }  // namespace
 
 WindowedLayers WindowedLayers::of(const Options& options) {
-  return {options.integer("window"), options.integer("window_from"), options.integer("full_every")};
+  WindowedLayers given{options.integer("window"), options.integer("window_from"),
+                       options.integer("full_every")};
+  for (const double layer : options.numbers("full_layers"))
+    given.full.push_back(static_cast<std::int64_t>(layer));
+  return given;
 }
 
 WindowedLayers WindowedLayers::read_config(const Options& config, const Family& family, std::int64_t layers) {
   if (family.windows == WindowKeys::absent) expect_flag(config, "use_sliding_window", false);
   WindowedLayers found = layers_with_windows(config, family, layers);
-  const bool off = family.windows == WindowKeys::late &&
-                   !(config.has("use_sliding_window") && config.flag("use_sliding_window"));
+  const bool off =
+      is_switched(family) && !(config.has("use_sliding_window") && config.flag("use_sliding_window"));
   const std::int64_t window = off ? 0 : integer_or(config, "sliding_window", 0);
   if (off && config.has("layer_types") && found.window > 0)
     throw_error(ErrorCode::bad_input, "'layer_types' has '", windowed_type,
@@ -70,23 +91,27 @@ WindowedLayers WindowedLayers::read_config(const Options& config, const Family& 
 }
 
 void WindowedLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
-  const bool some = window > 0;
+  const bool some = window > 0, listed = family.windows != WindowKeys::every;
   if (some && family.windows == WindowKeys::absent) throw_no_key(family, "window", "windows");
-  if (family.windows != WindowKeys::turns && full_every != 0)
-    throw_no_key(family, "full_every", "layers in turn");
-  if (family.windows != WindowKeys::late && from != 0)
-    throw_no_key(family, "window_from", "a first layer of windows");
-  if (family.windows == WindowKeys::late) {
+  if (!listed && from != 0) throw_no_key(family, "window_from", "a first layer of windows");
+  if (!listed && full_every != 0) throw_no_key(family, "full_every", "layers in turn");
+  if (!listed && !full.empty()) throw_no_key(family, "full_layers", "layers without windows");
+  if (is_switched(family)) {
     config.set("use_sliding_window", some);
     config.set("max_window_layers", some ? from : layers);
   }
-  if (some) config.set("sliding_window", window);
-  if (family.windows != WindowKeys::turns) return;
+  // Classes of transformers have defaults; that of Gemma needs a number even if no layer has the window.
+  if (some)
+    config.set("sliding_window", window);
+  else if (family.windows != WindowKeys::turns)
+    config.set_null("sliding_window");
+  if (!listed || family.windows == WindowKeys::absent) return;
   std::vector<std::string> types;
   for (std::int64_t layer = 0; layer < layers; ++layer)
-    types.emplace_back(has(layer) ? "sliding_attention" : "full_attention");
+    types.emplace_back(has(layer) ? windowed_type : "full_attention");
   config.set("layer_types", types);
-  if (full_every != 0) config.set("sliding_window_pattern", full_every);
+  if (family.windows == WindowKeys::turns && full_every != 0 && from == 0 && full.empty())
+    config.set("sliding_window_pattern", full_every);
 }
 
 void WindowedLayers::write_options(ConfigWriter& options) const {
@@ -94,6 +119,7 @@ void WindowedLayers::write_options(ConfigWriter& options) const {
   options.set("window", window);
   if (from != 0) options.set("window_from", from);
   if (full_every != 0) options.set("full_every", full_every);
+  if (!full.empty()) options.set("full_layers", full);
 }
 
 }  // namespace prun

@@ -1,7 +1,9 @@
 // Says which layers see only a window of the positions before them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "family.hpp"
 #include "prun/foreign.hpp"
@@ -9,9 +11,10 @@
 namespace prun {
 
 struct WindowedLayers {
-  std::int64_t window = 0;      // counts positions, its own among them; 0: no layer has one
-  std::int64_t from = 0;        // the first layer that has one
-  std::int64_t full_every = 0;  // each layer of such a number, counted from 1, sees all; 0: none
+  std::int64_t window = 0;              // counts positions, its own among them; 0: no layer has one
+  std::int64_t from = 0;                // the first layer that has one
+  std::int64_t full_every = 0;          // each layer of such a number, counted from 1, sees all; 0: none
+  std::vector<std::int64_t> full = {};  // others that see all
 
   static WindowedLayers of(const Options& options);
   // Returns what a config.json says of so many layers.
@@ -20,7 +23,8 @@ struct WindowedLayers {
   void write_options(ConfigWriter& options) const;
 
   bool has(std::int64_t layer) const {
-    return window > 0 && layer >= from && (full_every == 0 || (layer + 1) % full_every != 0);
+    return window > 0 && layer >= from && (full_every == 0 || (layer + 1) % full_every != 0) &&
+           std::find(full.begin(), full.end(), layer) == full.end();
   }
 };
 

@@ -2,13 +2,23 @@
 #include "t5.hpp"
 
 namespace prun {
+namespace {
+
+// Release 5 of transformers writes that all are tied, and says otherwise that a head of its own is not
+// scaled.
+bool has_own_head(const Options& config) {
+  if (config.has("scale_decoder_outputs")) return !config.flag("scale_decoder_outputs");
+  return config.has("tie_word_embeddings") && !config.flag("tie_word_embeddings");
+}
+
+}  // namespace
 
 // Its dropout is a choice of the user, and no part of the model; nor is the length of its inputs.
 void T5::read_config(const Options& config, ConfigWriter& options) {
   if (!config.has("feed_forward_proj") || config.text("feed_forward_proj") != "gated-gelu")
     throw_error(ErrorCode::bad_input,
                 "'feed_forward_proj' is not 'gated-gelu', and this model is T5 1.1, which has that alone");
-  if (!config.has("tie_word_embeddings") || config.flag("tie_word_embeddings"))
+  if (!has_own_head(config))
     throw_error(ErrorCode::bad_input,
                 "'tie_word_embeddings' is not false, and this model is T5 1.1, whose head is its own");
   expect_absent(config, "quantization_config", "weights of few bits");
@@ -21,6 +31,9 @@ void T5::read_config(const Options& config, ConfigWriter& options) {
   options.set("head_dim", config.integer("d_kv"));
   options.set("ffn", config.integer("d_ff"));
   options.set("vocab", config.integer("vocab_size"));
+  SpecialTokens::read_config(config, options);
+  if (config.has("decoder_start_token_id"))
+    options.set("start_token", config.integer("decoder_start_token_id"));
   options.set("buckets", config.integer("relative_attention_num_buckets"));
   options.set("distance", config.has("relative_attention_max_distance")
                               ? config.integer("relative_attention_max_distance")
@@ -45,10 +58,13 @@ void T5::write_config(const ModelContext&, ConfigWriter& config) const {
   config.set("tie_word_embeddings", false);
   config.set("layer_norm_epsilon", eps_);
   config.set("dropout_rate", dropout_.probability);
+  config.set("decoder_start_token_id", start_);
+  tokens_.write_config(config);
 }
 
 ForeignWeights T5::foreign_weights() const {
-  ForeignWeights weights{{}, {}, {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}};
+  ForeignWeights weights{
+      {}, {}, {"encoder.embed_tokens.weight=shared.weight", "decoder.embed_tokens.weight=shared.weight"}};
   const auto add = [&](const std::string& parameter, const std::string& name, const char* dims = "",
                        const char* part = "", std::int64_t begin = 0, std::int64_t end = 0) {
     weights.tensors.push_back({parameter, name, dims, part, begin, end});

@@ -15,7 +15,9 @@ T5::T5(const Options& options)
       vocab_{"vocab", options.integer("vocab")},
       attention_(options),
       dropout_{options.number("dropout")},
-      eps_(options.number("norm_eps")) {}
+      eps_(options.number("norm_eps")),
+      tokens_(options),
+      start_(options.integer("start_token")) {}
 
 void T5::build(const ModelContext& context, ProgramRef program) {
   seq_ = context.seq;
@@ -94,4 +96,6 @@ PRUN_PLUGIN(
     "buckets  | int   | 32    | 4..65536    | Of relative positions\n"
     "distance | int   | 128   | 2..16777216 | From which on all positions are in the last bucket\n"
     "dropout  | float | 0     | 0..0.95     | Probability after embeddings, sublayers and norms at the end\n"
-    "norm_eps | float | 1e-6  | 0..1        | Added to the mean square in rmsnorm\n");
+    "norm_eps | float | 1e-6  | 0..1        | Added to the mean square in rmsnorm\n"
+    "start_token | int | 0    | 0..2147483647 | Token that the decoder begins with, for exports; "
+    "data.span_start in training\n" PRUN_SPECIAL_TOKENS_OPTIONS("[1]", "0"));

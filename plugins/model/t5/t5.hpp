@@ -10,6 +10,7 @@
 #include "blocks.hpp"
 #include "prun/plugin.hpp"
 #include "relative_attention.hpp"
+#include "special_tokens.hpp"
 
 namespace prun {
 
@@ -42,6 +43,8 @@ class T5 final : public Model {
   RelativeAttention attention_;
   Dropout dropout_;
   double eps_;
+  SpecialTokens tokens_;
+  std::int64_t start_;
 };
 
 }  // namespace prun
