@@ -58,7 +58,11 @@ struct SpecialTokens {
     try {
       all.push_back(config.integer(key));
     } catch (const Error&) {
-      for (const double one : config.numbers(key)) all.push_back(static_cast<std::int64_t>(one));
+      for (const double one : config.numbers(key)) {
+        if (!(one >= -1 && one < 2147483648.0))
+          throw_error(ErrorCode::bad_input, "'", key, "' lists ", one, ", which is no token");
+        all.push_back(static_cast<std::int64_t>(one));
+      }
     }
     std::erase_if(all, [](std::int64_t token) { return token < 0; });
     return all;
