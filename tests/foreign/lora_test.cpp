@@ -317,6 +317,23 @@ TEST(LoraMemory, FrozenWeightsHaveNeitherGradientNorStateNorMaster) {
               static_cast<double>(12 * trained), static_cast<double>(3 * padding));
 }
 
+// Frozen weights have no master copy: they become bf16 as torch makes them, ties to even.
+TEST(LoraMemory, FrozenWeightsAreRoundedToEven) {
+  ForeignFolder folder("llama");
+  std::vector<std::byte>& bytes = folder.tensors.at("model.norm.weight").bytes;
+  const std::vector<std::uint32_t> ties(32, 0x42608000);
+  std::memcpy(bytes.data(), ties.data(), bytes.size());
+  const Assembly assembly(
+      recipe_from(folder.write(), "llama", {"precision.compute=bf16"}, adapters_of("llama")), plugins());
+  Trainer trainer(assembly, plugins());
+  const std::vector<double> parameters = parameters_of(trainer);
+  const auto count = [&](std::uint32_t bits) {
+    return std::count(parameters.begin(), parameters.end(), double{std::bit_cast<float>(bits)});
+  };
+  EXPECT_EQ(count(0x42600000), 32);
+  EXPECT_EQ(count(0x42610000), 0);
+}
+
 // Fetched ahead of each use, where the adapters and all that belongs to them stay; not one bit differs.
 TEST(LoraMemory, FrozenWeightsLieOnTheHostWhereverTheOptimizerIs) {
   const auto losses = [](const std::string& layout, bool on_host) {

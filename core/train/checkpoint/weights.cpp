@@ -22,6 +22,7 @@ struct Filling {
   std::int64_t layer = 0;
   std::int64_t whole = 0, count = 0;
   std::vector<HeldRun> places;
+  bool frozen = false;  // no update ever rounds it
 };
 
 // Returns the fillings: only what this rank holds is made, and that once. Runs are cut where multiples of
@@ -48,7 +49,8 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
       each_run(program, assembly.rank(), id, instance, held_before(program, id, updates), add);
     const std::int64_t layer = of.layer;
     for (auto& [elements, places] : pieces)
-      list.push_back({id, layer, elements.first, elements.second, std::move(places)});
+      list.push_back(
+          {id, layer, elements.first, elements.second, std::move(places), program.value(id).frozen});
   });
   return list;
 }
@@ -80,15 +82,16 @@ class Filler {
                                    static_cast<std::size_t>(f.count));
     draw(f, numbers);
     for (const HeldRun& run : f.places)
-      memory.write(run.value, run.instance, run.offset, as(run.type, numbers));
+      memory.write(run.value, run.instance, run.offset, as(run.type, numbers, f.frozen));
   }
 
  private:
-  // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike.
-  std::span<const std::byte> as(DType type, std::span<const float> numbers) {
+  // Numbers are drawn in fp32 whatever the precision, so that fp64, fp32 and bf16 runs start alike. What
+  // is trained is rounded as updates round it.
+  std::span<const std::byte> as(DType type, std::span<const float> numbers, bool frozen) {
     if (type == DType::f32) return std::as_bytes(numbers);
     auto* const to = static_cast<std::byte*>(converted_.data());
-    store_floats(type, numbers, to);
+    (frozen ? store_nearest : store_floats)(type, numbers, to);
     return {to, numbers.size() * static_cast<std::size_t>(size_of(type))};
   }
 
