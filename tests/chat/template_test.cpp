@@ -99,6 +99,7 @@ TEST(Template, WhatPrunDoesNotHaveIsRefusedByName) {
       {"{{ s + n }}", "+ takes whole numbers, not a text"},
       {"{{ list }}", "a list is to be written as a text"},
       {"{{ 1 // 0 }}", "divided by zero"},
+      {"{{ 999999999999999 * 10 }}", "numbers are too large"},
       {"{{ 'a", "does not end"},
       {"{% if t %}", "'endif' is missing"},
       {"{% endif %}", "'endif' has no beginning"},
@@ -111,6 +112,70 @@ TEST(Template, WhatPrunDoesNotHaveIsRefusedByName) {
   EXPECT_NE(refused_template("{{" + std::string(1000, '(') + "1" + std::string(1000, ')') + "}}")
                 .find("nested too deeply"),
             std::string::npos);
+}
+
+// Each makes more than memory holds in a few lines; what refuses it names the third.
+TEST(Template, WhatItHoldsIsBounded) {
+  const std::string loop = "\n{% for i in range(60) %}\n", end = "{% endfor %}", eight = "'xxxxxxxx'";
+  const auto doubled = [&](const std::string& first, const std::string& change) {
+    return "{% set q = namespace(a=" + first + ", n=1) %}" + loop + "{% set q.a = " + change + " %}" + end;
+  };
+  std::string many =
+      "{% set q = namespace(a='x') %}\n{% for i in range(24) %}{% set q.a = q.a + q.a %}{% endfor %}\n";
+  for (int i = 0; i < 40; ++i) many += "{% set a" + std::to_string(i) + " = q.a %}";
+  const std::string cases[] = {
+      doubled("'x'", "q.a + q.a"),
+      doubled("'x'", "q.a ~ q.a"),
+      doubled("['x']", "q.a + q.a"),
+      doubled("'x'", "[q.a, q.a] | join"),
+      doubled("['x', 'x']", "(q.a | join('" + std::string(60, 'y') + "')).split('y')"),
+      doubled(eight, "q.a.replace('x', 'xx')"),
+      doubled(eight, "q.a | replace('x', q.a)"),
+      doubled("'\"'", "(q.a | tojson)"),
+      // Lists that share what they hold are small until somebody goes through them.
+      doubled("[1]", "[q.a, q.a]"),
+      doubled("{'k': 1}", "{'k': q.a, 'l': q.a}"),
+      many,
+      // All operands of one expression are held at once.
+      doubled("'x'", "q.a + (q.a + (q.a + (q.a + q.a)))"),
+      "{% set q = namespace(s='x', l=[]) %}{% for i in range(24) %}{% set q.s = q.s + q.s %}{% endfor %}\n"
+      "{% for i in range(100) %}\n{% set q.l = q.l + [q.s] %}{% endfor %}",
+  };
+  for (const std::string& text : cases)
+    EXPECT_TRUE(refused_template(text).starts_with("it:3: the ")) << refused_template(text);
+}
+
+TEST(Template, WhatItDoesIsBounded) {
+  const auto repeated = [](const std::string& first, const std::string& change) {
+    return "{% set q = namespace(a=" + first + ") %}\n{% for i in range(2000) %}\n{% set q.a = " + change +
+           " %}{% endfor %}";
+  };
+  EXPECT_NE(refused_template(repeated("1", "[q.a]")).find("it:3: a list is nested too deeply"),
+            std::string::npos);
+  EXPECT_NE(refused_template(repeated("1", "q.a + q.a")).find("it:3: numbers are too large"),
+            std::string::npos);
+  // A namespace in itself is let go with the template.
+  EXPECT_EQ(rendered("{% set q = namespace(a=1) %}{% set q.a = [q] %}{{ q.a | length }}"), "1");
+  // So does reading what is large.
+  EXPECT_NE(
+      refused_template("{% set q = namespace(a=[1]) %}{% for i in range(20) %}{% set q.a = [q.a, q.a] %}{% "
+                       "endfor %}\n{% for i in range(9999) %}{% if q.a == 1 %}{% endif %}{% endfor %}")
+          .find("it:2: the template takes too many steps"),
+      std::string::npos);
+}
+
+// Evaluation goes down into each: rows of operators as parentheses.
+TEST(Template, RowsThatNestTooDeeplyAreRefused) {
+  const auto row = [](const std::string& first, const char* more, int times) {
+    std::string text = "{{ " + first;
+    for (int i = 0; i < times; ++i) text += more;
+    return text + " }}";
+  };
+  EXPECT_EQ(rendered(row("1", " + 1", 400)), "401");
+  for (const char* more : {" + 1", " ~ 1", " * 1", " and 1", " or 1", " | trim", ".a", "[0]", "[1:]",
+                           " is string", " if 1", ".strip()"})
+    EXPECT_NE(refused_template(row("1", more, 100'000)).find("nested too deeply"), std::string::npos) << more;
+  EXPECT_NE(refused_template(std::string(2 << 20, 'x')).find("has 2097152 bytes"), std::string::npos);
 }
 
 }  // namespace

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <functional>
-#include <unordered_map>
+#include <utility>
 
 #include "base/text.hpp"
 #include "tokenizer/letters.hpp"
@@ -33,6 +32,20 @@ const Value& argument(std::span<const Value> arguments, std::size_t i, std::stri
 bool is_space(std::string_view letter) {
   return (letter.size() == 1 && letter[0] >= 0x1C && letter[0] <= 0x1F) ||
          leading_spaces(letter) == letter.size();
+}
+
+// Appends to a text that a template makes.
+void append(std::string& to, std::string_view more) {
+  if (more.size() > most_bytes - std::min(most_bytes, to.size())) trouble("the text becomes too long");
+  to += more;
+}
+
+// Says whether two numbers may be added, and what comes of it is a number still.
+bool are_small(std::int64_t a, std::int64_t b, std::int64_t limit) {
+  return a < limit && a > -limit && b < limit && b > -limit;
+}
+void check_sum(std::int64_t a, std::int64_t b, const std::string& sign) {
+  if (!are_small(a, b, std::int64_t{1} << 62)) trouble("numbers are too large for " + sign);
 }
 
 // Returns the letters of one text.
@@ -69,9 +82,9 @@ std::string replaced(const std::string& text, const std::string& from, const std
   std::string made;
   for (std::size_t at = 0;;) {
     const std::size_t found = text.find(from, at);
-    made += text.substr(at, found - at);
+    append(made, std::string_view(text).substr(at, found - at));
     if (found == text.npos) return made;
-    made += to;
+    append(made, to);
     at = found + from.size();
   }
 }
@@ -84,6 +97,7 @@ Value split_of(const std::string& text, std::span<const Value> arguments) {
   for (std::size_t at = 0;;) {
     const std::size_t found = text.find(by, at);
     parts.emplace_back(text.substr(at, found - at));
+    if (parts.size() > most_bytes / sizeof(Value)) trouble("the list becomes too long");
     if (found == text.npos) return Value::of(std::move(parts));
     at = found + by.size();
   }
@@ -91,7 +105,9 @@ Value split_of(const std::string& text, std::span<const Value> arguments) {
 
 std::string in_lower_case(std::string_view text) {
   std::string made;
-  for (const std::string_view letter : letters_of(text)) {
+  while (!text.empty()) {
+    const std::string_view letter = text.substr(0, decode_utf8(text).bytes);
+    text.remove_prefix(letter.size());
     const char32_t value = decode_utf8(letter).value;
     const std::u32string_view lower = lower_case_of(value);
     if (value < 0x80)
@@ -114,9 +130,14 @@ std::string in_upper_case(std::string_view text) {
   return made;
 }
 
+std::int64_t letters_in(std::string_view text) {
+  std::int64_t letters = 0;
+  for (; !text.empty(); text.remove_prefix(decode_utf8(text).bytes)) ++letters;
+  return letters;
+}
+
 std::int64_t length_of(const Value& value) {
-  if (const auto* const text = value.as<std::string>())
-    return static_cast<std::int64_t>(letters_of(*text).size());
+  if (const auto* const text = value.as<std::string>()) return letters_in(*text);
   if (const List* const list = value.list()) return static_cast<std::int64_t>(list->size());
   if (const Dict* const dict = value.dict()) return static_cast<std::int64_t>(dict->entries().size());
   trouble(std::string("length is asked of ") + value.kind());
@@ -137,8 +158,10 @@ Value keys_of(const Dict& dict) {
 std::string joined(const Value& list, const std::string& between) {
   if (!list.list()) trouble(std::string("join is asked of ") + list.kind() + ", not of a list");
   std::string text;
-  for (const Value& item : *list.list())
-    text += (&item == list.list()->data() ? "" : between) + text_of(item);
+  for (const Value& item : *list.list()) {
+    if (&item != list.list()->data()) append(text, between);
+    append(text, text_of(item));
+  }
   return text;
 }
 
@@ -169,6 +192,7 @@ Value call_dict_method(const std::string& name, const Dict& dict, std::span<cons
 void append_json_text(const std::string& text, std::string& out) {
   out += '"';
   for (const char byte : text) {
+    if (out.size() > most_bytes) trouble("the text becomes too long");
     constexpr std::string_view plain = "\"\\\n\r\t\b\f", written = "\"\\nrtbf";
     if (const std::size_t at = plain.find(byte); at != plain.npos) {
       out += '\\';
@@ -196,7 +220,11 @@ bool contains(const Value& in, const Value& what) {
 Value sum_of(const Value& left, const Value& right) {
   if (left.as<std::string>() && right.as<std::string>())
     return {*left.as<std::string>() + *right.as<std::string>()};
-  if (!left.list() || !right.list()) return {need_number(left, "+") + need_number(right, "+")};
+  if (!left.list() || !right.list()) {
+    const std::int64_t a = need_number(left, "+"), b = need_number(right, "+");
+    check_sum(a, b, "+");
+    return {a + b};
+  }
   List all = *left.list();
   all.insert(all.end(), right.list()->begin(), right.list()->end());
   return Value::of(std::move(all));
@@ -217,12 +245,40 @@ std::int64_t floor_of(std::int64_t a, std::int64_t b) {
 }
 
 Value product_of(const std::string& sign, std::int64_t a, std::int64_t b) {
-  constexpr std::int64_t large = std::int64_t{1} << 31;
-  if (std::max(std::abs(a), std::abs(b)) >= large) trouble("numbers are too large for " + sign);
+  if (!are_small(a, b, std::int64_t{1} << 31)) trouble("numbers are too large for " + sign);
   if (sign == "*") return {a * b};
   if (sign != "%" && sign != "//") trouble("'" + sign + "' is not something that prun has in templates");
   if (b == 0) trouble("something is divided by zero");
   return {sign == "//" ? floor_of(a, b) : a - floor_of(a, b) * b};
+}
+
+void append_json(const Value& value, std::string& out) {
+  std::string_view between;
+  if (const auto* const text = value.as<std::string>()) {
+    append_json_text(*text, out);
+  } else if (const List* const list = value.list()) {
+    out += '[';
+    for (const Value& item : *list) {
+      append(out, std::exchange(between, ", "));
+      append_json(item, out);
+    }
+    out += ']';
+  } else if (const Dict* const dict = value.dict()) {
+    out += '{';
+    for (const auto& [key, item] : dict->entries()) {
+      append(out, std::exchange(between, ", "));
+      append_json_text(key, out);
+      append(out, ": ");
+      append_json(item, out);
+    }
+    out += '}';
+  } else if (const bool* const flag = value.as<bool>()) {
+    out += *flag ? "true" : "false";
+  } else if (value.is_none() || value.as<std::int64_t>()) {
+    out += value.is_none() ? "null" : text_of(value);
+  } else {
+    trouble(std::string("tojson of ") + value.kind() + " is not something that prun has in templates");
+  }
 }
 
 }  // namespace
@@ -238,26 +294,8 @@ std::string text_of(const Value& value) {
 
 std::string json_of(const Value& value) {
   std::string out;
-  if (const auto* const text = value.as<std::string>()) {
-    append_json_text(*text, out);
-    return out;
-  }
-  if (const bool* const flag = value.as<bool>()) return *flag ? "true" : "false";
-  if (value.is_none()) return "null";
-  if (const List* const list = value.list()) {
-    for (const Value& item : *list) out += (out.empty() ? "" : ", ") + json_of(item);
-    return "[" + out + "]";
-  }
-  if (const Dict* const dict = value.dict()) {
-    for (const auto& [key, item] : dict->entries()) {
-      if (!out.empty()) out += ", ";
-      append_json_text(key, out);
-      out += ": " + json_of(item);
-    }
-    return "{" + out + "}";
-  }
-  if (value.as<std::int64_t>()) return text_of(value);
-  trouble(std::string("tojson of ") + value.kind() + " is not something that prun has in templates");
+  append_json(value, out);
+  return out;
 }
 
 Value item_of(const Value& of, const Value& key) {
@@ -273,28 +311,24 @@ Value item_of(const Value& of, const Value& key) {
     return at < 0 || at >= size ? missing() : (*list)[static_cast<std::size_t>(at)];
   }
   const auto* const space = of.as<Value::Namespace>();
-  const Dict* const dict = space ? space->names.get() : of.dict();
+  const Dict* const dict = space ? space->names : of.dict();
   if (!dict && of.as<std::string>() && !name)
     trouble("letters of a text by number are not something that prun has in templates");
   const Value* const found = dict && name ? dict->find(*name) : nullptr;
   return found ? *found : missing();
 }
 
-Value call_function(const std::string& name, std::span<const Value> arguments, const Named& named) {
+Value call_function(const std::string& name, std::span<const Value> arguments) {
   if (name == "raise_exception")
     trouble("the template refuses the conversation: " + text_of(argument(arguments, 0, name)));
   if (name == "strftime_now")
     trouble(
         "the template asks for the day's date, which would make other tokens each day; give one that has it "
         "in its text");
-  if (name == "namespace") {
-    Value::Namespace made{std::make_shared<Dict>()};
-    for (const auto& [key, value] : named) made.names->set(key, value);
-    return {made};
-  }
   if (name == "range") {
     const std::int64_t first = arguments.size() > 1 ? need_number(arguments[0], name) : 0;
     const std::int64_t last = need_number(argument(arguments, arguments.size() > 1 ? 1 : 0, name), name);
+    check_sum(first, last, name);
     if (arguments.size() > 2 || last - first > longest_range)
       trouble("range is given what prun does not have in templates");
     List list;
@@ -364,8 +398,10 @@ Value apply_binary(const std::string& sign, const Value& left, const Value& righ
   if (sign == "<=") return {order_of(left, right, sign) <= 0};
   if (sign == ">") return {order_of(left, right, sign) > 0};
   if (sign == ">=") return {order_of(left, right, sign) >= 0};
-  if (sign == "-") return {need_number(left, sign) - need_number(right, sign)};
-  return product_of(sign, need_number(left, sign), need_number(right, sign));
+  const std::int64_t a = need_number(left, sign), b = need_number(right, sign);
+  if (sign != "-") return product_of(sign, a, b);
+  check_sum(a, b, sign);
+  return {a - b};
 }
 
 }  // namespace prun::chat

@@ -16,7 +16,8 @@ struct Trouble {
 
 using Named = std::vector<std::pair<std::string, Value>>;
 
-Value call_function(const std::string& name, std::span<const Value> arguments, const Named& named);
+// Knows all but namespace().
+Value call_function(const std::string& name, std::span<const Value> arguments);
 Value call_method(const std::string& name, const Value& of, std::span<const Value> arguments);
 // A filter's own value is the first argument.
 Value call_filter(const std::string& name, std::span<const Value> arguments, const Named& named);

@@ -25,7 +25,7 @@ ExpressionPointer read_list(WordReader& words) {
   auto list = make_expression(words, ExpressionKind::list);
   words.take();
   while (!words.is_sign("]")) {
-    list->parts.push_back(read_expression(words));
+    add_part(*list, words, read_expression(words));
     if (!words.pass_sign(",")) break;
   }
   words.expect_sign("]");
@@ -36,9 +36,9 @@ ExpressionPointer read_dict(WordReader& words) {
   auto dict = make_expression(words, ExpressionKind::dict);
   words.take();
   while (!words.is_sign("}")) {
-    dict->parts.push_back(read_expression(words));
+    add_part(*dict, words, read_expression(words));
     words.expect_sign(":");
-    dict->parts.push_back(read_expression(words));
+    add_part(*dict, words, read_expression(words));
     if (!words.pass_sign(",")) break;
   }
   words.expect_sign("}");
@@ -77,9 +77,9 @@ void read_arguments(WordReader& words, Expression& call) {
         words.next().text == "=") {
       std::string name = words.take_name();
       words.take();
-      call.named.emplace_back(std::move(name), read_expression(words));
+      call.named.emplace_back(std::move(name), placed_in(call, words, read_expression(words)));
     } else {
-      call.parts.push_back(read_expression(words));
+      add_part(call, words, read_expression(words));
     }
     if (!words.pass_sign(",")) break;
   }
@@ -90,7 +90,7 @@ ExpressionPointer read_attribute(WordReader& words, ExpressionPointer of) {
   const std::string name = words.now().kind == WordKind::number ? words.take().text : words.take_name();
   if (words.is_sign("(")) {
     auto method = make_expression(words, ExpressionKind::method, name);
-    method->parts.push_back(std::move(of));
+    add_part(*method, words, std::move(of));
     read_arguments(words, *method);
     return method;
   }
@@ -127,7 +127,7 @@ ExpressionPointer read_tail(WordReader& words, ExpressionPointer of) {
       of = std::move(call);
     } else if (words.pass_sign("|")) {
       auto filter = make_expression(words, ExpressionKind::filter, words.take_name());
-      filter->parts.push_back(std::move(of));
+      add_part(*filter, words, std::move(of));
       if (words.is_sign("(")) read_arguments(words, *filter);
       of = std::move(filter);
     } else if (words.pass_name("is")) {

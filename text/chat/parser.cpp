@@ -25,7 +25,7 @@ class Parser {
     Block block;
     for (;;) {
       if (words_.now().kind == WordKind::text) {
-        Statement& text = block.emplace_back();
+        Statement& text = begin(block, StatementKind::text);
         text.text = words_.take().text;
       } else if (words_.now().kind == WordKind::begin_output) {
         Statement& output = begin(block, StatementKind::output);
@@ -134,6 +134,10 @@ class Parser {
 }  // namespace
 
 Block parse_template(std::string_view text, const std::string& name) {
+  constexpr std::size_t longest = std::size_t{1} << 20;
+  if (text.size() > longest)
+    throw_error(ErrorCode::bad_input, name, " has ", text.size(),
+                " bytes; a template of conversations has at most ", longest);
   return Parser({words_of_template(text, name), name}).parse();
 }
 

@@ -37,6 +37,7 @@ struct Expression {
   Value value;
   std::vector<ExpressionPointer> parts;
   std::vector<std::pair<std::string, ExpressionPointer>> named;  // arguments
+  int depth = 1;  // of expressions in one another, which evaluation follows
 };
 
 struct Statement;
@@ -55,7 +56,8 @@ struct Statement {
   std::vector<Block> blocks;  // branch: one each; loop: body, else; generation: body
 };
 
-// `name` is the template's in messages. Throws bad_input with name and line.
+// `name` is the template's in messages. Throws bad_input with name and line; a text of more than a MiB is
+// refused.
 Block parse_template(std::string_view text, const std::string& name);
 
 }  // namespace prun::chat

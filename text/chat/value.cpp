@@ -1,6 +1,7 @@
 #include "chat/value.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace prun::chat {
 
@@ -10,13 +11,41 @@ const Value* Dict::find(std::string_view key) const {
   return nullptr;
 }
 
-void Dict::set(std::string key, Value value) {
+void Extent::add(const Extent& part) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
+  bytes = std::min(most, bytes + part.bytes);
+  depth = std::max(depth, part.depth + 1);
+}
+
+std::size_t Dict::bytes_of_entry(std::string_view key, const Value& value) {
+  return sizeof(std::string) + key.size() + value.extent().bytes;
+}
+
+std::size_t Dict::set(std::string key, Value value) {
+  extent_.add({bytes_of_entry(key, value), value.extent().depth});
   for (auto& [name, old] : entries_)
     if (name == key) {
+      const std::size_t replaced = bytes_of_entry(name, old);
+      extent_.bytes -= replaced;
       old = std::move(value);
-      return;
+      return replaced;
     }
   entries_.emplace_back(std::move(key), std::move(value));
+  return 0;
+}
+
+Value Value::of(List list) {
+  Extent extent;
+  for (const Value& item : list) extent.add(item.extent());
+  return {std::make_shared<const Items>(std::move(list), extent)};
+}
+
+Extent Value::extent() const {
+  Extent extent{sizeof(Value), 0};
+  if (const auto* const text = as<std::string>()) extent.bytes += text->size();
+  if (const auto* const items = as<std::shared_ptr<const Items>>()) extent.add((*items)->extent);
+  if (const Dict* const entries = dict()) extent.add(entries->extent());
+  return extent;
 }
 
 Value Value::of(const JsonValue& json) {

@@ -16,15 +16,30 @@ namespace prun::chat {
 class Value;
 using List = std::vector<Value>;
 
+// What all values that a template holds at once may take.
+constexpr std::size_t most_bytes = std::size_t{256} << 20;
+
+// How large a value is when it is written out: what lists share counts wherever it is named.
+struct Extent {
+  std::size_t bytes = 0;
+  int depth = 0;  // of lists and dicts in one another
+
+  void add(const Extent& part);
+};
+
 // Keeps entries in the order in which keys came.
 class Dict {
  public:
   const Value* find(std::string_view key) const;
-  void set(std::string key, Value value);
+  // Returns the bytes of the entry that this one replaces.
+  std::size_t set(std::string key, Value value);
   const std::vector<std::pair<std::string, Value>>& entries() const { return entries_; }
+  const Extent& extent() const { return extent_; }
+  static std::size_t bytes_of_entry(std::string_view key, const Value& value);
 
  private:
   std::vector<std::pair<std::string, Value>> entries_;
+  Extent extent_;
 };
 
 struct Undefined {
@@ -35,10 +50,14 @@ struct Undefined {
 class Value {
  public:
   struct Namespace {
-    std::shared_ptr<Dict> names;
+    Dict* names;  // whoever evaluates the template keeps it, since namespaces may hold one another
+  };
+  struct Items {
+    List list;
+    Extent extent;
   };
   using Storage = std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, std::string,
-                               std::shared_ptr<const List>, std::shared_ptr<const Dict>, Namespace>;
+                               std::shared_ptr<const Items>, std::shared_ptr<const Dict>, Namespace>;
 
   Value() : storage_(Undefined{}) {}
   template <class T>
@@ -46,7 +65,7 @@ class Value {
       : storage_(std::move(value)) {}  // NOLINT(google-explicit-constructor): a literal of the language
 
   static Value of(const JsonValue& json);
-  static Value of(List list) { return {std::make_shared<const List>(std::move(list))}; }
+  static Value of(List list);
   static Value of(Dict dict) { return {std::make_shared<const Dict>(std::move(dict))}; }
 
   template <class T>
@@ -54,8 +73,8 @@ class Value {
     return std::get_if<T>(&storage_);
   }
   const List* list() const {
-    const auto* const shared = as<std::shared_ptr<const List>>();
-    return shared ? shared->get() : nullptr;
+    const auto* const shared = as<std::shared_ptr<const Items>>();
+    return shared ? &(*shared)->list : nullptr;
   }
   const Dict* dict() const {
     const auto* const shared = as<std::shared_ptr<const Dict>>();
@@ -68,6 +87,7 @@ class Value {
   bool equals(const Value& other) const;
   // Returns "text", "number" and so on.
   const char* kind() const;
+  Extent extent() const;
 
  private:
   Storage storage_;
