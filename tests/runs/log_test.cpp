@@ -26,10 +26,24 @@ TEST(LogLine, IsTakenApartInPlace) {
   EXPECT_TRUE(line.parse("{}"));
 }
 
+// Other programs that rewrite a log put blanks where JSON allows them.
+TEST(LogLine, BlanksChangeNothing) {
+  LogLine line;
+  ASSERT_TRUE(
+      line.parse("\t{ \"a\" : 1.5 ,\"b\":\t\"x , }\", \"c\" : { \"d\" : [ 1, 2 ] } , \"e\": true }\r"));
+  EXPECT_EQ(line.number("a"), 1.5);
+  EXPECT_EQ(line.text("b"), "x , }");
+  EXPECT_EQ(line.raw("c"), R"({ "d" : [ 1, 2 ] })");
+  EXPECT_TRUE(line.flag("e", false));
+  EXPECT_TRUE(line.parse("{ }"));
+  EXPECT_TRUE(line.parse("{\"type\": \"start\"}") && line.is("type", "start"));
+}
+
 TEST(LogLine, WhatIsCutOffOrNoObjectIsRefused) {
   LogLine line;
-  for (const char* wrong : {"", "{", "[]", "{\"a\":1", "{\"a\":}", "{\"a\"}", "{\"a:1}", "{\"a\":1,}",
-                            "{\"a\":[1}", "{\"a\":1}x", "{\"a\":\"\\\"}", "{a:1}"})
+  for (const char* wrong :
+       {"", "{", "[]", "{\"a\":1", "{\"a\":}", "{\"a\"}", "{\"a:1}", "{\"a\":1,}", "{\"a\":[1}", "{\"a\": }",
+        "{\"a\": 1, }", "{ ", "{\"a\":1}x", "{\"a\":\"\\\"}", "{a:1}"})
     EXPECT_FALSE(line.parse(wrong)) << wrong;
 }
 

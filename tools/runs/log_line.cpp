@@ -1,5 +1,6 @@
 #include "runs/log_line.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -10,6 +11,18 @@ namespace prun {
 namespace {
 
 constexpr std::size_t most_fields = 64;
+
+constexpr std::string_view blanks = " \t\r";
+
+// Returns the first place from `at` on that holds no blank, which other writers put between what JSON is made
+// of.
+std::size_t past_blanks(std::string_view line, std::size_t at) {
+  return std::min(line.find_first_not_of(blanks, at), line.size());
+}
+
+std::string_view without_blanks_behind(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
+}
 
 // Returns where the text ends that begins with the quote at `at`: behind its closing quote; 0: it does not
 // end.
@@ -55,17 +68,20 @@ std::optional<Number> number_of(std::string_view text) {
 
 bool LogLine::parse(std::string_view line) {
   fields_.clear();
+  line = without_blanks_behind(line.substr(past_blanks(line, 0)));
   if (line.size() < 2 || line.front() != '{' || line.back() != '}') return false;
-  std::size_t at = 1;
-  if (line[at] == '}') return line.size() == 2;
+  std::size_t at = past_blanks(line, 1);
+  if (line[at] == '}') return at + 1 == line.size();
   while (at < line.size() && line[at] == '"' && fields_.size() < most_fields) {
     const std::size_t key = end_of_text(line, at);
-    if (key == 0 || key >= line.size() || line[key] != ':') return false;
-    const std::size_t end = end_of_value(line, key + 1);
-    if (end == 0 || end == key + 1) return false;
-    fields_.push_back({line.substr(at + 1, key - at - 2), line.substr(key + 1, end - key - 1)});
+    const std::size_t colon = key == 0 ? line.size() : past_blanks(line, key);
+    if (colon == line.size() || line[colon] != ':') return false;
+    const std::size_t value = past_blanks(line, colon + 1), end = end_of_value(line, value);
+    if (end == 0 || end == value) return false;
+    fields_.push_back(
+        {line.substr(at + 1, key - at - 2), without_blanks_behind(line.substr(value, end - value))});
     if (line[end] == '}') return end + 1 == line.size();
-    at = end + 1;
+    at = past_blanks(line, end + 1);
   }
   return false;
 }
