@@ -260,6 +260,27 @@ TEST(Evaluate, ARunKeepsItsBestCheckpointAndEndsOnceNoneIsBetter) {
   EXPECT_EQ(checkpoints_in(folder).size(), 2u);
 }
 
+TEST(Evaluate, WhatStandsInTheWayOfTheBestCheckpointIsRefusedAtTheStart) {
+  const Recipe recipe = recipe_with({"run.out=" + (temporary_folder() / "in_the_way").string(),
+                                     "eval.every=1", "eval.batches=2", "eval.keep_best=true", "run.steps=2"});
+  const Assembly assembly(recipe, plugins());
+  const std::filesystem::path folder = recipe.text("run.out");
+  for (const char* name : {"best", "best.json", ".best.new"}) {
+    const std::filesystem::path place = folder / name;
+    std::filesystem::create_directories(place);
+    try {
+      prun::train(assembly, plugins(), "");
+      ADD_FAILURE() << "nothing was refused";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::bad_input);
+      EXPECT_TRUE(std::string(error.what()).starts_with(place.string() + " is no ")) << error.what();
+    }
+    EXPECT_TRUE(evaluated_losses(recipe).empty());
+    EXPECT_TRUE(std::filesystem::is_empty(place));
+    std::filesystem::remove(place);
+  }
+}
+
 TEST(Evaluate, WhatGoesByEvaluationsNeedsSome) {
   for (const char* key : {"eval.keep_best=true", "eval.patience=2"}) try {
       const Assembly assembly(tiny_recipe({key}), plugins());

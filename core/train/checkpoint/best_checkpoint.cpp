@@ -13,15 +13,12 @@ namespace fs = std::filesystem;
 constexpr const char* link_name = "best";
 constexpr const char* record_name = "best.json";
 
+constexpr const char* fresh_link_name = ".best.new";
+
 // Puts a link in place of another at once.
 void put_link(const fs::path& run_folder, const std::string& target) {
-  const fs::path link = run_folder / link_name, fresh = run_folder / ".best.new";
+  const fs::path link = run_folder / link_name, fresh = run_folder / fresh_link_name;
   std::error_code error;
-  const fs::file_type there = fs::symlink_status(link, error).type();
-  if (there != fs::file_type::not_found && there != fs::file_type::symlink)
-    throw_error(ErrorCode::bad_input, link.string(),
-                " is no link of prun's and stands where one is to lead to the ",
-                "checkpoint with the lowest loss; move it away");
   fs::remove(fresh, error);
   fs::create_symlink(target, fresh, error);
   if (!error) fs::rename(fresh, link, error);
@@ -41,7 +38,23 @@ std::optional<BestCheckpoint> read_best(const fs::path& run_folder) {
   return BestCheckpoint{json.at("step").as_int64(), json.at("loss").as_double()};
 }
 
+void check_best_places(const fs::path& run_folder) {
+  const auto check = [&](const char* name, fs::file_type kind, const char* what) {
+    std::error_code ignored;  // what cannot be inspected cannot be written either
+    const fs::path path = run_folder / name;
+    const fs::file_type there = fs::symlink_status(path, ignored).type();
+    if (there != fs::file_type::not_found && there != kind)
+      throw_error(
+          ErrorCode::bad_input, path.string(), " is no ", what,
+          " of prun's and stands where one is to say which checkpoint has the lowest loss; move it away");
+  };
+  check(link_name, fs::file_type::symlink, "link");
+  check(fresh_link_name, fs::file_type::symlink, "link");
+  check(record_name, fs::file_type::regular, "file");
+}
+
 void set_best(const fs::path& run_folder, const BestCheckpoint& best) {
+  check_best_places(run_folder);
   JsonWriter json;
   json.begin_object().member("step", best.step).member("loss", best.loss).end_object();
   put_link(run_folder, checkpoint_path(run_folder, best.step).filename());

@@ -15,7 +15,9 @@ struct BestCheckpoint {
 
 // Returns nothing if there is none, or none that was written whole.
 std::optional<BestCheckpoint> read_best(const std::filesystem::path& run_folder);
-// Sets the best checkpoint, which is in place. Throws bad_input if something else is called `best`.
+// Throws bad_input if something else has a name that the best checkpoint needs.
+void check_best_places(const std::filesystem::path& run_folder);
+// Sets the best checkpoint, which is in place. Checks those names.
 void set_best(const std::filesystem::path& run_folder, const BestCheckpoint& best);
 
 }  // namespace prun

@@ -1,5 +1,6 @@
 #include "train/checkpoint/run_saves.hpp"
 
+#include "train/checkpoint/best_checkpoint.hpp"
 #include "train/checkpoint/run_folder.hpp"
 
 namespace prun {
@@ -28,6 +29,7 @@ void RunSaves::claim_folder(std::int64_t step) {
   clear_dead_saves(folder_);
   move_damaged();
   check_places_from(folder_, run, step);
+  if (assembly_.recipe().flag("eval.keep_best")) check_best_places(folder_);
   saves_ = last_save(folder_, run);
   run_ = run;
 }
