@@ -68,6 +68,21 @@ TEST(RendezvousOverTcp, AWrongTokenIsRefusedAndTheRunGoesOn) {
   EXPECT_EQ(first.end(), 0) << first.output();
 }
 
+// The rank that the other one should have been will not come: nobody waits for it as for a slow one.
+TEST(RendezvousOverTcp, ARankWithAnotherTokenIsNotWaitedForLong) {
+  const int port = free_port();
+  const auto begin = Clock::now();
+  Process first = start(0, 2, port, {"gather", "5"});
+  Process other = start(1, 2, port, {"gather", "5"}, std::string(64, '8'));
+  EXPECT_EQ(other.end(), 2) << other.output();
+  EXPECT_EQ(first.end(), 2) << first.output();
+  EXPECT_TRUE(contains(first.output(),
+                       "the first to fail is rank 1: it has not come; a process that calls itself "
+                       "rank 1 came with another token; give all ranks the same PRUN_TOKEN"))
+      << first.output();
+  EXPECT_LT(seconds_since(begin), 40);
+}
+
 TEST(RendezvousOverTcp, WithoutATokenItSaysHowToMakeOne) {
   Process rank(std::vector<std::string>{"gather", "1"}, {{"OMPI_COMM_WORLD_RANK", "0"},
                                                          {"OMPI_COMM_WORLD_SIZE", "2"},

@@ -124,6 +124,7 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     check_goes_on(*opened.recipe, *opened.plugins);
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(opened, identity);
     if (first) say_choice(opened);
+    if (by_others) await_all_ranks(session, *opened.recipe);
     const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
     if (by_others) refuse_idle_tiers(assembly);

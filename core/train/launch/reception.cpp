@@ -119,8 +119,10 @@ void Reception::take_hello(Stranger& stranger) {
 
 Admission Reception::verdict_on(const Hello& hello, const Stranger& stranger) {
   if (proves_token(hello, token_, stranger.random)) return judge_(hello);
-  wrong_token_ = detail::concat("a process that calls itself rank ", hello.rank,
-                                " came with another token; give all ranks the same PRUN_TOKEN");
+  if (!impostor_ || impostor_->rank != hello.rank)
+    impostor_ = {hello.rank, Clock::now(),
+                 detail::concat("a process that calls itself rank ", hello.rank,
+                                " came with another token; give all ranks the same PRUN_TOKEN")};
   return Admission::wrong_token;
 }
 

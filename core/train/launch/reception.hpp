@@ -37,8 +37,14 @@ class Reception {
   // Returns when expire() has something to do.
   std::optional<Clock::time_point> deadline() const;
 
-  // Returns a sentence if some peer came with another token; otherwise it is empty.
-  const std::string& wrong_token() const { return wrong_token_; }
+  // A peer that came with another token than the ranks have.
+  struct Impostor {
+    std::int32_t rank = 0;  // that it says it is
+    Clock::time_point since{};
+    std::string sentence;
+  };
+  // Returns the last one, or null.
+  const Impostor* impostor() const { return impostor_ ? &*impostor_ : nullptr; }
 
  private:
   struct Stranger {
@@ -61,7 +67,8 @@ class Reception {
   Judge judge_;
   LetIn let_in_;
   FileDescriptor listener_;
-  std::string token_, wrong_token_;
+  std::string token_;
+  std::optional<Impostor> impostor_;
   bool paused_ = false;
   Clock::time_point resume_at_{};
   std::map<std::uint64_t, Stranger> strangers_;  // strangers by age

@@ -87,8 +87,7 @@ class HostedServer {
     }
   }
 
-  // Mentions a wrong token at once: the rank that the peer should have been will be waited for. Strangers
-  // cannot end the run by it.
+  // Mentions a wrong token at once: the rank that the peer should have been is waited for.
   void mention_wrong_token() {
     if (server_.wrong_token().empty() || mentioned_) return;
     std::fprintf(stderr, "prun: %s\n", server_.wrong_token().c_str());

@@ -148,10 +148,31 @@ void RendezvousServer::expire_gathers(Clock::time_point now) {
   fail({ErrorCode::hang, text});
 }
 
+// A rank that has not come, and in whose name a peer came with another token, is given some time: strangers
+// cannot end a run by it whose ranks have met.
+std::optional<RendezvousServer::Clock::time_point> RendezvousServer::end_of_wait_for_impostor() const {
+  constexpr auto limit = std::chrono::seconds(10);
+  const Reception::Impostor* const impostor = reception_.impostor();
+  if (failure_ || !impostor || impostor->rank < 0 || impostor->rank >= world_ ||
+      ranks_.has_come(impostor->rank) || !gathers_.waiting_for(impostor->rank))
+    return {};
+  return impostor->since + limit;
+}
+
+void RendezvousServer::give_up_on_impostor(Clock::time_point now) {
+  const std::optional<Clock::time_point> end = end_of_wait_for_impostor();
+  if (!end || now < *end) return;
+  const std::int32_t rank = reception_.impostor()->rank;
+  const std::string text = "it has not come; " + wrong_token();
+  reports_.push_back({rank, ErrorCode::bad_input, text});
+  fail({ErrorCode::bad_input, detail::concat("rank ", rank, ": ", text)});
+}
+
 void RendezvousServer::expire() {
   const Clock::time_point now = Clock::now();
   reception_.expire(now);
   expire_gathers(now);
+  give_up_on_impostor(now);
   watch_for_hangs();
 }
 
@@ -167,6 +188,7 @@ int RendezvousServer::wait_ms() const {
   std::optional<Clock::time_point> next = reception_.deadline();
   const auto consider = [&](Clock::time_point time) { next = next ? std::min(*next, time) : time; };
   gathers_.each_deadline(consider);
+  if (const auto end = end_of_wait_for_impostor()) consider(*end);
   if (!next) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 3'600'000));

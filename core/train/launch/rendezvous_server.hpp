@@ -49,7 +49,7 @@ class RendezvousServer {
   bool failed() const { return failure_.has_value(); }
 
   // Returns a sentence if some peer came with another token; otherwise it is empty.
-  const std::string& wrong_token() const { return reception_.wrong_token(); }
+  std::string wrong_token() const { return reception_.impostor() ? reception_.impostor()->sentence : ""; }
 
   // Says whether no rank is connected, and all that were expected have been here.
   bool finished() const { return ranks_.all_gone(); }
@@ -67,6 +67,8 @@ class RendezvousServer {
   void fail_gathers_without(int rank);
   void expire();
   void expire_gathers(Clock::time_point now);
+  std::optional<Clock::time_point> end_of_wait_for_impostor() const;
+  void give_up_on_impostor(Clock::time_point now);
   void watch_for_hangs();
   void take_end(int rank);
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <numeric>
 
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/comm_variables.hpp"
@@ -101,6 +102,12 @@ void check_world(const Identity& identity, const Recipe& recipe) {
   throw_error(ErrorCode::bad_input, identity.how, " started ", identity.world,
               identity.world == 1 ? " rank" : " ranks", ", the recipe's mesh has ", world, "; start ", world,
               " or change [mesh]");
+}
+
+void await_all_ranks(Session& session, const Recipe& recipe) {
+  std::vector<int> all(static_cast<std::size_t>(session.identity().world));
+  std::iota(all.begin(), all.end(), 0);
+  session.rendezvous().barrier("arrival", all, hang_limit(session.identity(), recipe));
 }
 
 LocalPlace place_of(const Identity& rank) { return {rank.local_rank, rank.local_world, rank.how == "prun"}; }

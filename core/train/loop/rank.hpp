@@ -15,6 +15,9 @@ namespace prun {
 // Throws bad_input when the launcher started another number of ranks than the mesh has.
 void check_world(const Identity& identity, const Recipe& recipe);
 
+// Waits until all ranks that another launcher starts have come: what changes files waits for that.
+void await_all_ranks(Session& session, const Recipe& recipe);
+
 // Returns where a rank is among those of its host.
 LocalPlace place_of(const Identity& rank);
 
