@@ -157,30 +157,99 @@ void ElfFile::append_notes(const Elf64_Phdr& segment, std::uint64_t& budget,
   }
 }
 
-std::vector<std::string> ElfFile::needed() const {
+// Reads them where the loader does: at the address in memory.
+std::vector<Elf64_Dyn> ElfFile::dynamic_entries() const {
   const auto segment = std::find_if(segments_.begin(), segments_.end(),
                                     [](const Elf64_Phdr& s) { return s.p_type == PT_DYNAMIC; });
   if (segment == segments_.end()) damaged("it has no dynamic section");
-  const auto entries = records<Elf64_Dyn>(segment->p_offset, segment->p_filesz / sizeof(Elf64_Dyn),
-                                          dynamic_limit, "dynamic section");
-  const auto end =
-      std::find_if(entries.begin(), entries.end(), [](const auto& e) { return e.d_tag == DT_NULL; });
-  const std::span<const Elf64_Dyn> used(entries.begin(), end);
-  std::uint64_t address = 0, size = 0;
-  for (const Elf64_Dyn& entry : used) {
-    if (entry.d_tag == DT_STRTAB) address = entry.d_un.d_ptr;
-    if (entry.d_tag == DT_STRSZ) size = entry.d_un.d_val;
-  }
-  const Bytes strings = read(offset_of_address(address), size, table_limit, "string table");
+  auto entries = records<Elf64_Dyn>(offset_of_address(segment->p_vaddr),
+                                    segment->p_filesz / sizeof(Elf64_Dyn), dynamic_limit, "dynamic section");
+  entries.erase(
+      std::find_if(entries.begin(), entries.end(), [](const auto& e) { return e.d_tag == DT_NULL; }),
+      entries.end());
+  return entries;
+}
+
+// The last entry of a tag counts.
+ElfFile::Dynamic ElfFile::by_tag(std::span<const Elf64_Dyn> entries) {
+  Dynamic dynamic;
+  for (const Elf64_Dyn& entry : entries) dynamic[entry.d_tag] = entry.d_un.d_val;
+  return dynamic;
+}
+
+ElfFile::Bytes ElfFile::dynamic_strings(const Dynamic& dynamic) const {
+  const auto address = dynamic.find(DT_STRTAB), size = dynamic.find(DT_STRSZ);
+  return read(offset_of_address(address == dynamic.end() ? 0 : address->second),
+              size == dynamic.end() ? 0 : size->second, table_limit, "string table");
+}
+
+std::vector<std::string> ElfFile::needed() const {
+  const std::vector<Elf64_Dyn> entries = dynamic_entries();
+  const Bytes strings = dynamic_strings(by_tag(entries));
   std::vector<std::string> libraries;
   std::uint64_t budget = symbol_text_limit;
-  for (const Elf64_Dyn& entry : used) {
+  for (const Elf64_Dyn& entry : entries) {
     if (entry.d_tag != DT_NEEDED) continue;
     libraries.push_back(text_at(strings, entry.d_un.d_val));
     if (libraries.back().size() > budget) damaged("the names of its libraries are too long to be true");
     budget -= libraries.back().size();
   }
   return libraries;
+}
+
+// ------------------------------------------------------------------- what the loader takes for granted
+
+void ElfFile::check_loadable() const {
+  const Dynamic dynamic = by_tag(dynamic_entries());
+  check_relocations(dynamic);
+  check_versions(dynamic);
+  check_hashes(dynamic);
+}
+
+void ElfFile::check_relocations(const Dynamic& dynamic) const {
+  const auto value = [&](std::int64_t tag, std::uint64_t otherwise) {
+    const auto found = dynamic.find(tag);
+    return found == dynamic.end() ? otherwise : found->second;
+  };
+  const bool has_table = dynamic.contains(DT_RELA);
+  if (value(DT_PLTREL, DT_RELA) != DT_RELA || (has_table && value(DT_RELAENT, 0) != sizeof(Elf64_Rela)) ||
+      (dynamic.contains(DT_REL) && value(DT_RELENT, 0) != sizeof(Elf64_Rel)))
+    damaged("its relocations are of a wrong kind or size");
+  const std::uint64_t relative = header_.e_machine == EM_X86_64    ? R_X86_64_RELATIVE
+                                 : header_.e_machine == EM_AARCH64 ? R_AARCH64_RELATIVE
+                                                                   : 0;
+  const std::uint64_t count = std::min(value(DT_RELACOUNT, 0), value(DT_RELASZ, 0) / sizeof(Elf64_Rela));
+  if (!has_table || relative == 0 || count == 0) return;
+  for (const Elf64_Rela& one :
+       records<Elf64_Rela>(offset_of_address(value(DT_RELA, 0)), count, table_limit, "relocations"))
+    if (ELF64_R_TYPE(one.r_info) != relative) damaged("a relocation is of another type than it must be");
+}
+
+// What it needs versions of must be among the libraries that it needs.
+void ElfFile::check_versions(const Dynamic& dynamic) const {
+  constexpr int most = 10'000;
+  const auto table = dynamic.find(DT_VERNEED);
+  if (table == dynamic.end()) return;
+  const std::vector<std::string> libraries = needed();
+  const Bytes strings = dynamic_strings(dynamic);
+  std::uint64_t address = table->second;
+  for (int i = 0; i < most; ++i) {
+    const auto one =
+        records<Elf64_Verneed>(offset_of_address(address), 1, table_limit, "needed versions").front();
+    if (std::find(libraries.begin(), libraries.end(), text_at(strings, one.vn_file)) == libraries.end())
+      damaged("it needs versions of a library that it does not need");
+    if (one.vn_next == 0) return;
+    address += one.vn_next;
+  }
+  damaged("it has more than ", most, " needed versions, too many to be true");
+}
+
+void ElfFile::check_hashes(const Dynamic& dynamic) const {
+  const auto table = dynamic.find(DT_GNU_HASH);
+  if (table == dynamic.end()) return;
+  const auto words =
+      records<std::uint32_t>(offset_of_address(table->second), 4, table_limit, "hashes of symbols");
+  if ((words[2] & (words[2] - 1)) != 0) damaged("its hashes of symbols have an impossible size");
 }
 
 std::optional<std::vector<ElfSymbol>> ElfFile::dynamic_symbols() const {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -51,12 +52,24 @@ class ElfFile {
   std::vector<ElfNote> notes() const;
   // Returns the names of DT_NEEDED, in order.
   std::vector<std::string> needed() const;
+  // Checks what the dynamic loader takes for granted: where that is not so it ends the process with a word of
+  // its own, which names no file.
+  void check_loadable() const;
   // Returns global and weak dynamic symbols, or nothing if the section headers were removed.
   std::optional<std::vector<ElfSymbol>> dynamic_symbols() const;
 
  private:
   using Bytes = std::vector<std::byte>;
 
+  // Holds entries of the dynamic section, by their tags.
+  using Dynamic = std::map<std::int64_t, std::uint64_t>;
+
+  std::vector<Elf64_Dyn> dynamic_entries() const;
+  static Dynamic by_tag(std::span<const Elf64_Dyn> entries);
+  Bytes dynamic_strings(const Dynamic& dynamic) const;
+  void check_relocations(const Dynamic& dynamic) const;
+  void check_versions(const Dynamic& dynamic) const;
+  void check_hashes(const Dynamic& dynamic) const;
   Bytes read(std::uint64_t offset, std::uint64_t size, std::uint64_t limit, std::string_view what) const;
   template <class Record>
   std::vector<Record> records(std::uint64_t offset, std::uint64_t count, std::uint64_t limit,

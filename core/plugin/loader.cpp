@@ -9,6 +9,7 @@
 
 #include "base/sha256.hpp"
 #include "plugin/compatibility.hpp"
+#include "plugin/elf_file.hpp"
 #include "plugin/plugin_lines.hpp"
 #include "plugin/traits.hpp"
 
@@ -88,6 +89,8 @@ MappedPlugin map_plugin(const std::filesystem::path& path) {
   plugin.file = open_trusted(path);
   plugin.note = read_note(plugin.file.descriptor.get(), plugin.file.path.string());
   if (const std::string reason = incompatibility(plugin.note); !reason.empty()) refuse(plugin, reason);
+  const std::string name = plugin.file.path.string();
+  ElfFile(source_of_file(plugin.file.descriptor.get(), name), name).check_loadable();
   plugin.entry = find_entry(plugin);
   check_same_file(plugin.file, plugin.file.path);
   check_origin(plugin);

@@ -31,7 +31,7 @@ fs::path real_path(const fs::path& path) {
 
 void judge(const struct stat& info, const fs::path& path, const fs::path& plugin,
            std::vector<std::string>& warnings) {
-  const std::string reason = distrust(info, ::geteuid());
+  const std::string reason = distrust(info, ::geteuid(), ::getegid());
   if (!reason.empty()) {
     const std::string what = path == plugin ? "" : "its folder '" + path.string() + "' ";
     throw_error(ErrorCode::bad_input, "'", plugin.string(), "' cannot be trusted: ", what,
@@ -61,11 +61,14 @@ std::set<fs::path> folders_above(const fs::path& given, const fs::path& file) {
 
 }  // namespace
 
-std::string distrust(const struct stat& info, uid_t user) {
+std::string distrust(const struct stat& info, uid_t user, gid_t group) {
   const bool sticky_folder = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX);
   if ((info.st_mode & S_IWOTH) && !sticky_folder) return "can be written by anybody; chmod o-w it";
   if (info.st_uid != 0 && info.st_uid != user)
     return detail::concat("belongs to user ", info.st_uid, ", neither to root nor to you (", user, ")");
+  if ((info.st_mode & S_IWGRP) && !sticky_folder && info.st_gid != 0 && info.st_gid != group)
+    return detail::concat("can be written by group ", info.st_gid, ", neither root's nor yours (", group,
+                          "); chmod g-w it");
   return "";
 }
 

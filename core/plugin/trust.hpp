@@ -22,15 +22,16 @@ struct TrustedFile {
   std::vector<std::string> warnings;  // sentences on what the group may write to
 };
 
-// Throws bad_input if the file or any folder above it is world-writable, sticky folders excepted, or belongs
-// to a user who is neither root nor the effective user. Symbolic links are followed; the folders that hold
-// them are judged too. Throws not_found if there is no such file.
+// Throws bad_input if the file or any folder above it can be written by all or by a foreign group, sticky
+// folders excepted, or belongs to a user who is neither root nor the effective user. Symbolic links are
+// followed; the folders that hold them are judged too. Throws not_found if there is no such file.
 TrustedFile open_trusted(const std::filesystem::path& path);
 
 // Throws bad_input unless `path` still is the file that was checked.
 void check_same_file(const TrustedFile& file, const std::filesystem::path& path);
 
-// Says why a file or folder with these attributes must not be trusted by `user`; the text is empty if it may.
-std::string distrust(const struct stat& info, uid_t user);
+// Says why a file or folder with these attributes must not be trusted by `user`, whose own group is `group`;
+// the text is empty if it may.
+std::string distrust(const struct stat& info, uid_t user, gid_t group);
 
 }  // namespace prun

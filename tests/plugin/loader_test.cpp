@@ -2,6 +2,15 @@
 #include "plugin/loader.hpp"
 
 #include <dlfcn.h>
+#include <elf.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <random>
+#include <span>
 
 #include "base/sha256.hpp"
 #include "plugin_fixtures.hpp"
@@ -110,6 +119,59 @@ TEST_F(Loader, NamesAMissingSymbol) {
 TEST_F(Loader, RefusesAnEntryFromAnotherLibrary) {
   fixture("libborrowed_base.so");
   EXPECT_TRUE(holds(load_error("libprun_model_borrowed.so"), "its entry comes from another library, "));
+}
+
+// The places of a library that the system's loader reads before any code.
+struct LoaderTables {
+  explicit LoaderTables(const std::string& bytes) {
+    const auto* const header = reinterpret_cast<const Elf64_Ehdr*>(bytes.data());
+    const auto* const segments = reinterpret_cast<const Elf64_Phdr*>(bytes.data() + header->e_phoff);
+    for (const Elf64_Phdr& one : std::span(segments, header->e_phnum)) {
+      if (one.p_type == PT_LOAD && (one.p_flags & PF_X) && code == 0) code = one.p_offset;
+      if (one.p_type != PT_DYNAMIC) continue;
+      dynamic = one.p_offset;
+      dynamic_size = one.p_filesz;
+    }
+    const auto* const entries = reinterpret_cast<const Elf64_Dyn*>(bytes.data() + dynamic);
+    for (const Elf64_Dyn& one : std::span(entries, dynamic_size / sizeof(Elf64_Dyn)))
+      if (one.d_tag == DT_RELA) relocations = one.d_un.d_ptr;  // in the first segment: an offset as well
+  }
+  std::size_t code = 0, dynamic = 0, dynamic_size = 0, relocations = 0;
+};
+
+TEST_F(Loader, NamesAFileWhoseRelocationsAreDamaged) {
+  const std::filesystem::path path = fixture("libprun_model_good.so");
+  std::string bytes = test::contents(path);
+  bytes.at(LoaderTables(bytes).relocations + offsetof(Elf64_Rela, r_info)) ^= 1;
+  test::write_file(path, bytes);
+  const std::string error = error_of([&] { PluginLibrary::load(path); });
+  EXPECT_TRUE(holds(error, path.string() + "' is a damaged ELF file: a relocation is of another type"))
+      << error;
+}
+
+// What the loader asserts it says in its own words and ends with 127: the checks before it leave it nothing.
+TEST_F(Loader, DamageDoesNotEndInAWordOfTheSystemsLoader) {
+  const std::filesystem::path path = fixture("libprun_model_good.so");
+  const std::string good = test::contents(path);
+  const LoaderTables tables(good);
+  std::mt19937 random(7);
+  for (int trial = 0; trial < (std::getenv("PRUN_LONG") ? 10000 : 600); ++trial) {
+    const std::size_t at =
+        trial % 2 == 0 ? tables.dynamic + random() % tables.dynamic_size : random() % tables.code;
+    const int bit = static_cast<int>(random() % 8);
+    std::string bytes = good;
+    bytes[at] = static_cast<char>(bytes[at] ^ (1 << bit));
+    test::write_file(path, bytes);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(signal, SIG_DFL);
+      error_of([&] { PluginLibrary::load(path); });
+      ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_FALSE(WIFEXITED(status) && WEXITSTATUS(status) == 127) << "byte " << at << " bit " << bit;
+  }
 }
 
 TEST_F(Loader, RefusesADescriptorThatContradictsTheNote) {

@@ -9,10 +9,11 @@ namespace {
 using test::error_of;
 using test::holds;
 
-struct stat attributes(mode_t mode, uid_t owner) {
+struct stat attributes(mode_t mode, uid_t owner, gid_t group = 1000) {
   struct stat info {};
   info.st_mode = mode;
   info.st_uid = owner;
+  info.st_gid = group;
   return info;
 }
 
@@ -33,20 +34,31 @@ class Trust : public testing::Test {
 };
 
 TEST(Distrust, AcceptsRootAndTheUser) {
-  EXPECT_EQ(distrust(attributes(S_IFREG | 0755, 0), 1000), "");
-  EXPECT_EQ(distrust(attributes(S_IFREG | 0755, 1000), 1000), "");
-  EXPECT_EQ(distrust(attributes(S_IFREG | 0775, 1000), 1000), "");
+  EXPECT_EQ(distrust(attributes(S_IFREG | 0755, 0), 1000, 1000), "");
+  EXPECT_EQ(distrust(attributes(S_IFREG | 0755, 1000), 1000, 1000), "");
+  EXPECT_EQ(distrust(attributes(S_IFREG | 0775, 1000), 1000, 1000), "");
 }
 
 TEST(Distrust, RefusesOthers) {
-  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | 0755, 1001), 1000), "belongs to user 1001"));
-  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | 0757, 1000), 1000), "written by anybody"));
-  EXPECT_TRUE(holds(distrust(attributes(S_IFDIR | 0777, 0), 1000), "written by anybody"));
+  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | 0755, 1001), 1000, 1000), "belongs to user 1001"));
+  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | 0757, 1000), 1000, 1000), "written by anybody"));
+  EXPECT_TRUE(holds(distrust(attributes(S_IFDIR | 0777, 0), 1000, 1000), "written by anybody"));
+}
+
+// The groups that a file may be shared with are root's and the user's own.
+TEST(Distrust, RefusesWhatAForeignGroupMayWrite) {
+  EXPECT_EQ(distrust(attributes(S_IFREG | 0775, 1000, 0), 1000, 1000), "");
+  EXPECT_EQ(distrust(attributes(S_IFREG | 0755, 1000, 1001), 1000, 1000), "");
+  EXPECT_EQ(distrust(attributes(S_IFDIR | S_ISVTX | 0775, 0, 1001), 1000, 1000), "");
+  for (const mode_t kind : {S_IFREG, S_IFDIR})
+    EXPECT_TRUE(
+        holds(distrust(attributes(kind | 0775, 1000, 1001), 1000, 1000), "can be written by group 1001"));
+  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | 0664, 0, 1001), 0, 0), "can be written by group 1001"));
 }
 
 TEST(Distrust, ExceptsStickyFoldersButNotStickyFiles) {
-  EXPECT_EQ(distrust(attributes(S_IFDIR | S_ISVTX | 0777, 0), 1000), "");
-  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | S_ISVTX | 0777, 0), 1000), "written by anybody"));
+  EXPECT_EQ(distrust(attributes(S_IFDIR | S_ISVTX | 0777, 0), 1000, 1000), "");
+  EXPECT_TRUE(holds(distrust(attributes(S_IFREG | S_ISVTX | 0777, 0), 1000, 1000), "written by anybody"));
 }
 
 TEST_F(Trust, AcceptsAFileOfTheUser) {
@@ -97,6 +109,18 @@ TEST_F(Trust, RefusesAFileOfSomebodyElse) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   ASSERT_EQ(::chown(file_.c_str(), 12345, 0), 0);
   EXPECT_TRUE(holds(error(), "it belongs to user 12345, neither to root nor to you (0)"));
+}
+
+TEST_F(Trust, RefusesWhatAForeignGroupMayWrite) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files to any group";
+  ASSERT_EQ(::chown(file_.c_str(), 0, 12345), 0);
+  ::chmod(file_.c_str(), 0664);
+  EXPECT_TRUE(
+      holds(error(), "cannot be trusted: it can be written by group 12345, neither root's nor yours (0)"));
+  ::chmod(file_.c_str(), 0644);
+  ASSERT_EQ(::chown(inner_.c_str(), 0, 12345), 0);
+  ::chmod(inner_.c_str(), 0775);
+  EXPECT_TRUE(holds(error(), "its folder '" + inner_.string() + "' can be written by group 12345"));
 }
 
 TEST_F(Trust, NoticesAReplacedFile) {
