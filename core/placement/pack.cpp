@@ -224,9 +224,38 @@ void pack_state(Program& program, const Optimizers& optimizers, const PartsReque
   Packer(packing, parts.copy_axes).run();
 }
 
+namespace {
+
+// Says whether ranks of some axis have other sequences of a microbatch.
+bool shares_batch(const Program& program) {
+  const Value& input = program.value(program.inputs().front());
+  for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
+    if (program.mesh().extent(axis) > 1 && input.on(axis).is_sharded() &&
+        input.on(axis).dim == input.dims.front().name)
+      return true;
+  return false;
+}
+
+// Refuses gradients that ranks sum once a step beside those of which a rank keeps each microbatch's.
+void check_kept_apart(const Program& program) {
+  for (const Bucket& bucket : program.buckets())
+    for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce))
+      if (const Op& op = program.op(id); bucket.summed_in_update && bucket.kept.gradients && op.exchange())
+        throw_error(ErrorCode::unsupported,
+                    "precision.reduce is \"1bit\", and ranks that share no batch keep each microbatch's "
+                    "gradients apart, and sum '",
+                    program.value(op.operands.front()).name,
+                    "' once a step; let a step have one microbatch, share the batch out (strategy data), or "
+                    "take a type that numbers are summed in, such as \"bf16\"");
+}
+
+}  // namespace
+
+// Ranks that share the batch out have a summand each, of all their microbatches; otherwise each microbatch is
+// taken for a rank's.
 void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t microbatches) {
   const std::size_t before = program.buckets().size();
-  Packing packing{program, optimizers, {}, {}, microbatches};
+  Packing packing{program, optimizers, {}, {}, shares_batch(program) ? 1 : microbatches};
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) packing.axes.push_back(axis);
   Packer(packing, {}).run();
@@ -236,6 +265,7 @@ void pack_summands(Program& program, const Optimizers& optimizers, std::int64_t 
         " elements and more, in whole blocks of ", code_block,
         ", and an optimizer that ranks sum instead of its gradient; take a type that numbers are summed "
         "in, such as \"bf16\"");
+  check_kept_apart(program);
 }
 
 }  // namespace prun

@@ -95,10 +95,12 @@ class ForwardOnly {
       Value& value = program_.value(id);
       value.gradient = value.master = none;
       value.states.clear();
+      value.scales.clear();
     }
     for (Bucket& bucket : program_.buckets()) {
       bucket.all_gradients = bucket.own_gradients = bucket.own_sums = bucket.master = none;
       bucket.states.clear();
+      bucket.scales.clear();
       bucket.padding.clear();
     }
     for (CarriedValue& carried : program_.carried()) carried.gradient = none;

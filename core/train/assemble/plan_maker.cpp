@@ -165,15 +165,16 @@ void PlanMaker::plan_ramp(Assembly& taken, bool far_ahead) const {
   if (of_->purpose != Purpose::training) return;
   std::set<std::int64_t> known = {of_->batch.accumulate};
   const BatchRamp sizes = BatchRamp::of(of_->recipe);
-  if (taken.pipeline_ && taken.pipeline_->order.overlap && sizes.rungs().size() > 1)
-    throw_error(
-        ErrorCode::unsupported, "batch.ramp makes steps of several sizes, and with schedule '",
-        taken.program_->requests().pipeline->schedule,
-        "' a step begins before the one before it ends; leave the ramp out, or take another schedule");
-  for (const BatchRamp::Rung& rung : sizes.rungs())
-    if (const BatchArithmetic batch = of_->batch.with_global(rung.global);
-        known.insert(batch.accumulate).second)
-      taken.ramp_.push_back(ramp_plans(taken, batch, far_ahead));
+  for (const BatchRamp::Rung& rung : sizes.rungs()) {
+    const BatchArithmetic batch = of_->batch.with_global(rung.global);
+    if (!known.insert(batch.accumulate).second) continue;
+    if (taken.pipeline_ && taken.pipeline_->order.overlap)
+      throw_error(
+          ErrorCode::unsupported, "batch.ramp makes steps of several sizes, and with schedule '",
+          taken.program_->requests().pipeline->schedule,
+          "' a step begins before the one before it ends; leave the ramp out, or take another schedule");
+    taken.ramp_.push_back(ramp_plans(taken, batch, far_ahead));
+  }
   for (const RampPlans& ramp : taken.ramp_)
     for (std::size_t i = 0; i < ramp.plans.size(); ++i) make_room(taken.plans_[i], ramp.plans[i]);
   if (!taken.ramp_.empty()) taken.process_needs_ = process_needs_of(taken, of_->plugins, *data_bytes_);
