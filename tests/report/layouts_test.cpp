@@ -40,9 +40,24 @@ TEST(Layouts, EachIsAPointWithWhatItIs) {
     return found;
   };
   EXPECT_EQ(count("<circle"), 5 + 3 + 1);
-  EXPECT_NE(text.find("fast &amp; large: 1000.000 ms, 400 B"), std::string::npos) << text;
+  EXPECT_NE(text.find("fast &amp; large: 1 s, 400 B"), std::string::npos) << text;
   EXPECT_NE(text.find("because &lt;b&gt;"), std::string::npos);
   EXPECT_EQ(count("<path"), 1);
+}
+
+// One that takes ten times as long would press the others onto a line.
+TEST(Layouts, WhatTakesFarLongerThanTheBestIsNotDrawn) {
+  TuneResult result;
+  result.best = layouts();
+  result.best.push_back(layout("far", 50, 10.0));
+  Html page;
+  add_layouts(page, result);
+  const std::string text = page.take();
+  EXPECT_EQ(text.find("<title>far"), std::string::npos) << text;
+  EXPECT_NE(text.find("and not 1 that take more than 3 times as long"), std::string::npos) << text;
+  EXPECT_NE(text.find("<td>far</td>"), std::string::npos) << "it is in the table all the same";
+  // 2 s of 1 s to 3 s: log(2) / log(3) of the height, which is 268 from 280 upwards.
+  EXPECT_NE(text.find("cy=\"110.91\""), std::string::npos) << text;
 }
 
 }  // namespace

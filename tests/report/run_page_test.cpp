@@ -61,13 +61,18 @@ TEST_F(RunPage, WhatOpsCountHasCurvesOfItsOwn) {
            ",\"step\":" + std::to_string(number) + ",\"loss\":3,\"seconds\":0.25," + tallies + "}\n";
   };
   const std::string page = page_of({written(
-      "run", start_line(1000, 2) +
-                 step(1, R"("block.dropped":{"0":[2,3]},"block.choices":{"0":[4,1],"1":[4,7]},)"
-                         R"("wide.choices":{"sum":[8,8],"least":[0.5,0.25],"most":[1.5,2.5]})") +
-                 step(2, R"("block.dropped":{"0":[0.5,0.5]},"block.choices":{"0":[2,1],"1":[6,7]},)"
-                         R"("wide.choices":{"sum":[8,8],"least":[1,1],"most":[2,1]},"odd.one":{"a":1})"))});
+      "run",
+      start_line(1000, 2) +
+          step(1, R"("block.dropped":{"0":[2,3]},"block.choices":{"0":[4,1],"1":[4,7]},)"
+                  R"("block.rows":{"0":[8,6],"1":[16,16]},)"
+                  R"("wide.choices":{"sum":[8,8],"least":[0.5,0.25],"most":[1.5,2.5]})") +
+          step(
+              2,
+              R"("block.rows":{"0":[7,9],"1":[16,16]},"block.dropped":{"0":[0.5,0.5]},"block.choices":{"0":[2,1],"1":[6,7]},)"
+              R"("wide.choices":{"sum":[8,8],"least":[1,1],"most":[2,1]},"odd.one":{"a":1})"))});
   for (const char* said : {"block.dropped", "from 5 to 1,", "block.choices", "demo, 0", "from 5 to 3,",
-                           "demo, 1", "from 11 to 13,", "wide.choices", "from 2.5 to 2,", "2 of 2"})
+                           "demo, 1", "from 11 to 13,", "block.rows", "from 8 to 9,", "from 16 to 16,",
+                           "wide.choices", "from 2.5 to 2,", "2 of 2"})
     EXPECT_TRUE(has(page, said)) << said;
   EXPECT_FALSE(has(page, "odd.one"));
 }
@@ -150,6 +155,30 @@ TEST_F(RunPage, ValuesOfMillionsHaveRoomBesideTheirAxis) {
       {written("run", start_line(1000, 3, 1, "run") + step_line(1001, 1, 1e6) + step_line(1002, 2, 4e6))});
   EXPECT_TRUE(has(text, ">2M</text>"));
   EXPECT_FALSE(has(text, ">2000000</text>"));
+}
+
+TEST_F(RunPage, ACurveOfFewPointsHasDots) {
+  const std::string two = start_line(1000, 3, 1, "run") + step_line(1001, 1, 5.4375) + step_line(1002, 2, 3);
+  const std::string page = page_of({written("run", two)});
+  const std::size_t chart = page.find("id=\"chart-loss\""), end = page.find("</svg>", chart);
+  ASSERT_NE(chart, std::string::npos);
+  const std::string loss = page.substr(chart, end - chart);
+  const std::size_t first = loss.find("<circle class=\"f0\"");
+  ASSERT_NE(first, std::string::npos) << loss;
+  EXPECT_NE(loss.find("<circle class=\"f0\"", first + 1), std::string::npos) << loss;
+}
+
+TEST_F(RunPage, SettingsInWhichTwoRunsDifferAreListed) {
+  const std::string one = written("one", three_steps()), other = written("other", three_steps());
+  folder.write("one/recipe.toml", "[run]\nsteps = 3 # said\n[optimizer]\nlr = 0.25 # said\n");
+  folder.write("other/recipe.toml", "[run]\nsteps = 3 # said\n[optimizer]\nlr = 0.125 # said\n");
+  const std::string page = page_of({one, other});
+  EXPECT_TRUE(has(page, "settings that differ")) << page;
+  EXPECT_TRUE(has(page, "optimizer.lr"));
+  EXPECT_TRUE(has(page, "0.25"));
+  EXPECT_TRUE(has(page, "0.125"));
+  EXPECT_FALSE(has(page, "run.steps"));
+  EXPECT_FALSE(has(page_of({one}), "settings that differ"));
 }
 
 TEST_F(RunPage, ABrowserShowsTheNumbersOfTheLog) {

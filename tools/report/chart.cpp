@@ -49,8 +49,9 @@ std::string coordinate(double value) { return format("%.1f", value); }
 
 // Writes a number so that it has room to the left of the axis.
 std::string tick_text(double value) {
-  if (std::abs(value) >= 1e9) return number_text(value / 1e9) + "G";
-  return std::abs(value) >= 1e6 ? number_text(value / 1e6) + "M" : number_text(value);
+  for (const auto& [unit, name] : {std::pair{1e9, "G"}, {1e6, "M"}, {1e3, "k"}})
+    if (std::abs(value) >= (unit > 1e3 ? unit : 10 * unit)) return number_text(value / unit) + name;
+  return number_text(value);
 }
 
 void add_axes(Html& page, const Range& steps, const Range& values) {
@@ -90,6 +91,19 @@ std::string path_of(const Curve& curve, const Range& steps, const Range& values)
   }
   end_line();
   return path;
+}
+
+// Marks the points of a curve that has few: of two, or of one among gaps, a line shows nothing.
+void add_points(Html& page, const Curve& curve, std::size_t number, const Range& steps, const Range& values) {
+  constexpr std::size_t few = 12;
+  if (curve.points.size() > few) return;
+  for (const CurvePoint& point : curve.points)
+    if (std::isfinite(point.value))
+      page.element("circle", "",
+                   {{"class", "f" + std::to_string(number)},
+                    {"cx", coordinate(x_of(steps, point.step))},
+                    {"cy", coordinate(y_of(values, point.value))},
+                    {"r", "3"}});
 }
 
 std::string summary(const Curve& curve) {
@@ -175,9 +189,11 @@ void add_chart(Html& page, const Chart& chart) {
   page.open("g", {{"class", "axes"}});
   add_axes(page, steps, values);
   page.close().open("g", {{"class", "curves"}});
-  for (std::size_t i = 0; i < chart.curves.size(); ++i)
+  for (std::size_t i = 0; i < chart.curves.size(); ++i) {
     page.element("path", "",
                  {{"class", "curve c" + std::to_string(i)}, {"d", path_of(chart.curves[i], steps, values)}});
+    add_points(page, chart.curves[i], i, steps, values);
+  }
   page.close().close();
   page.open("details").element("summary", "as numbers");
   add_table(page, chart);

@@ -1,6 +1,7 @@
 #include "report/layouts.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/format.hpp"
 #include "base/text.hpp"
@@ -12,32 +13,47 @@ namespace {
 constexpr double width = 960, height = 320, left = 90, right = 20, bottom = 40, top = 12;
 
 std::string at(double value) { return format("%.2f", value); }
-std::string milliseconds(double seconds) { return format("%.3f ms", seconds * 1e3); }
+// Times of steps go from microseconds to minutes.
+std::string time_text(double seconds) {
+  if (seconds < 1) return format("%.3g ms", seconds * 1e3);
+  return seconds < 1000 ? format("%.3g s", seconds) : format("%.0f s", seconds);
+}
 std::string bytes_of(const TunedCandidate& one) { return size_text(one.planned.device_bytes); }
 
-// Draws memory to the right and time upwards, both from zero.
+// So many times the best's time is drawn: what takes longer would press all others onto a line.
+constexpr double most_times = 3;
+
+bool is_drawn(const TunedCandidate& one, const TuneResult& result) {
+  return one.planned.step_seconds <= most_times * result.best.front().planned.step_seconds;
+}
+
+// Draws memory to the right from zero, and time upwards on a logarithmic axis, from the quickest on.
 class Drawing {
  public:
-  Drawing(Html& page, const std::vector<TunedCandidate>& layouts) : page_(page) {
-    for (const TunedCandidate& one : layouts) {
-      bytes_ = std::max(bytes_, static_cast<double>(one.planned.device_bytes));
-      seconds_ = std::max(seconds_, one.planned.step_seconds);
+  Drawing(Html& page, const std::vector<const TunedCandidate*>& layouts) : page_(page) {
+    least_ = most_ = layouts.front()->planned.step_seconds;
+    for (const TunedCandidate* one : layouts) {
+      bytes_ = std::max(bytes_, static_cast<double>(one->planned.device_bytes));
+      least_ = std::min(least_, one->planned.step_seconds);
+      most_ = std::max(most_, one->planned.step_seconds);
     }
+    most_ = std::max(most_, least_ * 1.05);
   }
 
   void axes() {
-    for (const double part : {0.0, 0.5, 1.0}) {
-      const std::string y = at(y_of(seconds_ * part));
+    for (const double times : {1.0, 1.2, 1.5, 2.0, 2.5, 3.0}) {
+      if (times * least_ > most_) break;
+      const std::string y = at(y_of(times * least_));
       page_.element("line", "",
                     {{"class", "grid"}, {"x1", at(left)}, {"x2", at(width - right)}, {"y1", y}, {"y2", y}});
-      page_.element("text", milliseconds(seconds_ * part),
-                    {{"class", "tick y"}, {"x", at(left - 6)}, {"y", y}});
+      page_.element("text", time_text(times * least_), {{"class", "tick y"}, {"x", at(left - 6)}, {"y", y}});
+    }
+    for (const double part : {0.0, 0.5, 1.0})
       page_.element("text", size_text(bytes_ * part),
                     {{"class", part == 1.0 ? "end" : "middle"},
                      {"x", at(x_of(bytes_ * part))},
                      {"y", at(height - 22)}});
-    }
-    page_.element("text", "memory of the fullest rank's device, and the time of a step",
+    page_.element("text", "memory of the fullest rank's device, and the time of a step (logarithmic)",
                   {{"class", "middle"}, {"x", at((left + width) / 2)}, {"y", at(height - 6)}});
   }
 
@@ -56,18 +72,18 @@ class Drawing {
                           {"cx", at(x_of(static_cast<double>(one.planned.device_bytes)))},
                           {"cy", at(y_of(one.planned.step_seconds))},
                           {"r", at(radius)}});
-    page_.element("title", one.text + ": " + milliseconds(one.planned.step_seconds) + ", " + bytes_of(one))
+    page_.element("title", one.text + ": " + time_text(one.planned.step_seconds) + ", " + bytes_of(one))
         .close();
   }
 
  private:
   double x_of(double bytes) const { return left + bytes / std::max(bytes_, 1.0) * (width - left - right); }
   double y_of(double seconds) const {
-    return height - bottom - seconds / std::max(seconds_, 1e-12) * (height - top - bottom);
+    return height - bottom - std::log(seconds / least_) / std::log(most_ / least_) * (height - top - bottom);
   }
 
   Html& page_;
-  double bytes_ = 0, seconds_ = 0;
+  double bytes_ = 0, least_ = 0, most_ = 0;
 };
 
 void draw(Html& page, const TuneResult& result, const std::vector<const TunedCandidate*>& frontier) {
@@ -76,11 +92,16 @@ void draw(Html& page, const TuneResult& result, const std::vector<const TunedCan
                                    {"aria-labelledby", "layouts-title layouts-desc"}});
   page.element("title", "The time of a step against memory", {{"id", "layouts-title"}});
   page.element("desc", "The best: " + result.best.front().text + ".", {{"id", "layouts-desc"}});
-  Drawing drawing(page, result.best);
+  std::vector<const TunedCandidate*> drawn, line;
+  for (const TunedCandidate& one : result.best)
+    if (is_drawn(one, result)) drawn.push_back(&one);
+  for (const TunedCandidate* one : frontier)
+    if (is_drawn(*one, result)) line.push_back(one);
+  Drawing drawing(page, drawn);
   drawing.axes();
-  drawing.frontier(frontier);
-  for (const TunedCandidate& one : result.best) drawing.point(one, "f1", 3);
-  for (const TunedCandidate* one : frontier) drawing.point(*one, "f0", 4);
+  drawing.frontier(line);
+  for (const TunedCandidate* one : drawn) drawing.point(*one, "f1", 3);
+  for (const TunedCandidate* one : line) drawing.point(*one, "f0", 4);
   drawing.point(result.best.front(), "f3", 6);
   page.close().close();
 }
@@ -105,16 +126,21 @@ std::vector<const TunedCandidate*> frontier_of(const std::vector<TunedCandidate>
 void add_layouts(Html& page, const TuneResult& result) {
   open_section(page, "layouts-section", "Layouts that were planned");
   const std::vector<const TunedCandidate*> frontier = frontier_of(result.best);
-  page.element("p", detail::concat(
-                        "The recipe leaves its layout open. Of ", result.looked_at,
-                        " ways that were looked at ", result.planned, " were planned; ", result.best.size(),
-                        " that differ are drawn, the one that is taken largest. On the line none is quicker "
-                        "in as much memory or less."));
+  const auto slow = std::count_if(result.best.begin(), result.best.end(),
+                                  [&](const TunedCandidate& one) { return !is_drawn(one, result); });
+  page.element("p", detail::concat("The recipe leaves its layout open. Of ", result.looked_at,
+                                   " ways that were looked at ", result.planned, " were planned; ",
+                                   static_cast<std::int64_t>(result.best.size()) - slow,
+                                   " that differ are drawn, the one that is taken largest",
+                                   slow > 0 ? detail::concat(", and not ", slow, " that take more than ",
+                                                             most_times, " times as long as it")
+                                            : std::string(),
+                                   ". On the line none is quicker in as much memory or less."));
   draw(page, result, frontier);
   std::vector<std::vector<std::string>> rows;
   rows.reserve(frontier.size());
   for (const TunedCandidate* one : frontier)
-    rows.push_back({bytes_of(*one), milliseconds(one->planned.step_seconds),
+    rows.push_back({bytes_of(*one), time_text(one->planned.step_seconds),
                     format("%.0f", one->planned.tokens_per_second), one->text});
   add_table(page, "those on the line", {"memory", "a step", "tokens/s", "layout"}, rows);
   for (const std::string& line : result.why) page.element("p", line, {{"class", "note"}});

@@ -25,7 +25,12 @@
     return element;
   };
   const number = (value) => value === null ? "not finite" : Number.isInteger(value) && Math.abs(value) < 1e9 ? String(value) : String(Number(value.toPrecision(6)));
-  const tickText = (value) => Math.abs(value) >= 1e9 ? number(value / 1e9) + "G" : Math.abs(value) >= 1e6 ? number(value / 1e6) + "M" : number(value);
+  const fewPoints = 12;  // of which each is drawn as a dot
+  const tickText = (value) => {
+    for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
+      if (Math.abs(value) >= (unit > 1e3 ? unit : 10 * unit)) return number(value / unit) + name;
+    return number(value);
+  };
   const x = (point) => point[view.byTime ? 1 : 0];
 
   // An average that forgets, so weighted that its beginning is not drawn to zero.
@@ -86,6 +91,9 @@
       this.chart.curves.forEach((curve, i) => {
         if (view.smooth > 0) this.curves.append(svg("path", { class: "curve raw c" + i, d: this.path(curve.points, inside) }));
         this.curves.append(svg("path", { class: "curve c" + i, d: this.path(this.shown[i], inside) }));
+        if (curve.points.length <= fewPoints)
+          for (const point of this.shown[i].filter(inside))
+            this.curves.append(svg("circle", { class: "f" + i, cx: this.sx(x(point)).toFixed(1), cy: this.sy(point[2]).toFixed(1), r: 3 }));
       });
       this.drawAxes();
     }

@@ -1,5 +1,9 @@
 #include "report/run_page.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "base/utc.hpp"
@@ -33,6 +37,13 @@ std::string duration_text(double seconds) {
 
 // ------------------------------------------------------------------- sections
 
+// Returns the share of steps whose gradient norm was over optimizer.clip, where the run clips.
+std::string clipped_text(const LoggedStep& last) {
+  for (const LoggedTally& tally : last.tallies)
+    if (tally.name == "clipped.share") return format("%.0f %%", 100 * tally.value);
+  return "";
+}
+
 void add_summary(Html& page, const std::vector<Looked>& runs) {
   const std::vector<std::string> names = names_of(runs);
   std::vector<std::vector<std::string>> rows;
@@ -40,14 +51,14 @@ void add_summary(Html& page, const std::vector<Looked>& runs) {
     const RunLog& log = runs[i].log;
     std::vector<std::string> row = {names[i], runs[i].status.state};
     if (log.steps.empty()) {
-      row.insert(row.end(), {"0 of " + std::to_string(log.steps_to_do), "", "", "", ""});
+      row.insert(row.end(), {"0 of " + std::to_string(log.steps_to_do), "", "", "", "", ""});
     } else {
       const LoggedStep& last = log.steps.back();
       const double median = step_seconds_at(log, 0.5);
       row.insert(
           row.end(),
           {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do), number_text(last.loss),
-           number_text(last.grad_norm), format("%.3f ms", median * 1e3),
+           number_text(last.grad_norm), clipped_text(last), format("%.3f ms", median * 1e3),
            median > 0 ? number_text(value_at(log, 0.5, &LoggedStep::tokens_per_second)) : std::string()});
     }
     row.push_back(duration_text(log.last_time() - log.first_time()));
@@ -55,7 +66,34 @@ void add_summary(Html& page, const std::vector<Looked>& runs) {
   }
   open_section(page, "summary-section", "Summary");
   add_table(page, "times and rates are medians of the steps",
-            {"run", "state", "step", "loss", "gradient norm", "a step", "tokens a second", "took"}, rows);
+            {"run", "state", "step", "loss", "gradient norm", "norm over clip", "a step", "tokens a second",
+             "took"},
+            rows);
+  page.close();
+}
+
+// Lists the settings in which runs differ, each with its value in each run.
+void add_differences(Html& page, const std::vector<Looked>& runs) {
+  std::map<std::string, std::vector<std::string>> values;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    for (const RecipeLine& line : recipe_lines_of(runs[i].folder)) {
+      std::vector<std::string>& of_runs = values[line.path()];
+      of_runs.resize(runs.size());
+      of_runs[i] = line.value;
+    }
+  std::vector<std::vector<std::string>> rows;
+  for (auto& [key, of_runs] : values) {
+    if (std::adjacent_find(of_runs.begin(), of_runs.end(), std::not_equal_to<>()) == of_runs.end()) continue;
+    rows.push_back({key});
+    rows.back().insert(rows.back().end(), of_runs.begin(), of_runs.end());
+  }
+  std::vector<std::string> heads = names_of(runs);
+  heads.insert(heads.begin(), "setting");
+  open_section(page, "differences-section", "What differs");
+  if (rows.empty())
+    page.element("p", "No setting differs.", {{"class", "note"}});
+  else
+    add_table(page, "settings that differ", heads, rows);
   page.close();
 }
 
@@ -207,6 +245,7 @@ std::string run_page(const std::vector<fs::path>& folders, const AddPlan& add_pl
   const std::vector<Chart> charts = charts_of(runs);
   Html body;
   add_summary(body, runs);
+  if (runs.size() > 1) add_differences(body, runs);
   add_curves(body, charts, runs);
   const Looked& first = runs.front();
   if (runs.size() > 1) return whole_page(detail::concat(runs.size(), " runs"), made_text(), charts, body);

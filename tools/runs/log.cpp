@@ -263,7 +263,9 @@ std::int64_t read_tail(const fs::path& path, std::int64_t bytes, RunLog& log) {
 
 Together together_of(std::string_view tally) {
   if (tally.ends_with(".least")) return Together::least;
-  return tally.ends_with(".share") || tally.ends_with(".largest") ? Together::largest : Together::sum;
+  for (const char* end : {".share", ".largest", ".rows"})
+    if (tally.ends_with(end)) return Together::largest;
+  return Together::sum;
 }
 
 fs::path log_of(const fs::path& run) {

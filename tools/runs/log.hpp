@@ -21,8 +21,8 @@ struct LoggedStart {
   double flops_per_token = 0, peak_flops = 0;
 };
 
-// Says what a tally's numbers are together: their sum or, where its name ends in ".share" or ".largest", the
-// largest of them, and in ".least", the least.
+// Says what a tally's numbers are together: their sum or, where its name ends in ".share", ".largest" or
+// ".rows" (what a layer needs of a bound, and the bound), the largest of them, and in ".least", the least.
 enum class Together { sum, largest, least };
 Together together_of(std::string_view tally);
 
