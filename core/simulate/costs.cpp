@@ -163,7 +163,25 @@ void CostTable::merge(const CostTable& newer) {
   take(kernels, newer.kernels);
   take(exact, newer.exact);
   take(exchanges, newer.exchanges);
-  if (!newer.exact_exchanges.empty()) exact_exchanges = newer.exact_exchanges;
+  take(exact_exchanges, newer.exact_exchanges);
+}
+
+CostTable CostTable::rates_alone() const {
+  CostTable other;
+  other.machine = machine;
+  other.rates = rates;
+  return other;
+}
+
+CostTable CostTable::without_time_of_drives(std::string_view tier) const {
+  CostTable other = *this;
+  for (auto& [key, fit] : other.kernels)
+    if (key.device == tier) fit = {};
+  for (auto& [key, seconds] : other.exact)
+    if (key.device == tier) seconds = 0;
+  for (DeviceRates& one : other.rates)
+    if (one.drive_bytes_per_second) one.drive_bytes_per_second = 1e18;  // as good as none
+  return other;
 }
 
 bool CostTable::has_kernels_of(std::string_view device) const {
@@ -216,12 +234,18 @@ bool DeviceRates::is_of(std::string_view name) const {
   return name.find(device) != std::string_view::npos || (!short_name.empty() && has_word(name, short_name));
 }
 
-double DeviceRates::seconds(const OpCost& cost, DType type) const {
+// Tensor cores multiply both 16-bit types at the same rate.
+double DeviceRates::rate_of(DType type) const {
+  const DType half = type == DType::f16 ? DType::bf16 : type == DType::bf16 ? DType::f16 : type;
+  for (const DType one : {type, half})
+    if (const auto own = flops_per_second.find(one); own != flops_per_second.end()) return own->second;
   double rate = 0;
-  if (const auto own = flops_per_second.find(type); own != flops_per_second.end())
-    rate = own->second;
-  else
-    for (const auto& [other, flops] : flops_per_second) rate = rate > 0 ? std::min(rate, flops) : flops;
+  for (const auto& [other, flops] : flops_per_second) rate = rate > 0 ? std::min(rate, flops) : flops;
+  return rate;
+}
+
+double DeviceRates::seconds(const OpCost& cost, DType type) const {
+  const double rate = rate_of(type);
   return fixed +
          std::max(rate > 0 ? cost.flops / rate : 0, bytes_per_second > 0 ? cost.bytes / bytes_per_second : 0);
 }

@@ -115,7 +115,7 @@ struct LinkRates {
 struct DeviceRates {
   std::string device;                          // part of its name: "NVIDIA H200"
   std::string short_name;                      // word in its name, in any case: "h200"; empty: none
-  std::map<DType, double> flops_per_second;    // rates by type; other types have the slowest
+  std::map<DType, double> flops_per_second;    // rates by type; see rate_of() for other types
   std::optional<double> fp8_flops_per_second;  // rate of products in blocks of fp8, without the casts
   std::map<std::string, double, std::less<>> share_of;  // share that an op reaches; others reach all
   double bytes_per_second = 0;                          // rate of its memory
@@ -131,6 +131,9 @@ struct DeviceRates {
   double least = 1, most = 1;  // range of times of a step, as factors of the prediction
   std::string source;          // source of these rates
 
+  // Returns the FLOPs a second of a type: fp16 and bf16 stand for each other, any other type that the rates
+  // do not name has the slowest of them.
+  double rate_of(DType type) const;
   double seconds(const OpCost& cost, DType type) const;
   // Returns the time of a product in fp8, whose two factors are read and written as codes before; nothing if
   // it is unknown.
@@ -148,11 +151,15 @@ struct CostTable {
   std::map<KernelKey, KernelFit> kernels;
   std::map<ExactKey, double> exact;  // seconds of single kernels; they take precedence
   std::map<ExchangeKey, ExchangeCurve> exchanges;
-  std::map<ExactExchange, ExchangeTime> exact_exchanges;  // exchanges of the last measured layout; they take
-                                                          // precedence
+  std::map<ExactExchange, ExchangeTime>
+      exact_exchanges;  // exchanges of measured layouts; they take precedence
 
-  // Merges a table: whatever `newer` has replaces the same here; its exact exchanges replace all.
+  // Merges a table: whatever `newer` has replaces the same here. What was measured of other recipes stays.
   void merge(const CostTable& newer);
+  // Returns the same table without anything that was measured: rates alone.
+  CostTable rates_alone() const;
+  // Returns the same table with a tier on drives that takes no time.
+  CostTable without_time_of_drives(std::string_view tier) const;
   // Says whether exchanges from and to that device's own memory were measured; otherwise the host's are used
   // for them.
   bool has_exchanges_of(std::string_view device) const;

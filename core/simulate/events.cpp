@@ -15,7 +15,8 @@ bool is_saver(const Plan& plan, std::int32_t queue) {
 }  // namespace
 
 bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
-  return plan.queues[queue].workers && plan.queues[waits_for].communicates();
+  return plan.queues[queue].workers && plan.queues[queue].device == 0 &&
+         plan.queues[waits_for].communicates();
 }
 
 std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call) {

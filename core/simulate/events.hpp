@@ -1,11 +1,11 @@
 // Records what the queues of a rank did when, simulated or real, and computes what follows from it.
 //
-// *Exposed communication* of a step is the time for which queues that compute wait for queues that
-// communicate. A call's waits count one after the other, as they stand in the plan, each with the time that
-// it holds the queue longer than those before it did. A peer that comes late counts: what is not computed
-// meanwhile is lost, whatever the reason. Communication behind which something is computed does not count.
-// *Exposed transfers* are the same for those of the first device that compute, of copies and of what other
-// devices compute.
+// *Exposed communication* of a step is the time for which the first device's queue that computes waits for
+// queues that communicate. A call's waits count one after the other, as they stand in the plan, each with the
+// time that it holds the queue longer than those before it did. A peer that comes late counts: what is not
+// computed meanwhile is lost, whatever the reason. Communication behind which something is computed does not
+// count. *Exposed transfers* are the same for those of the first device that compute, of copies and of what
+// other devices compute.
 #pragma once
 
 #include <span>

@@ -219,7 +219,7 @@ class Simulator {
 double Simulation::exposed_communication() const {
   double most = 0;
   for (const RankTimes& rank : ranks) most = std::max(most, rank.times.exposed_communication);
-  return most;
+  return std::min(most, step_seconds);
 }
 
 double Simulation::slowed_by_exchanges() const {

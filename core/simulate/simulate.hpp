@@ -59,7 +59,7 @@ struct Simulation {
   double all_seconds = 0;  // time to the end of the last one
   std::vector<RankTimes> ranks;
 
-  // Returns the exposed communication of the rank with the most.
+  // Returns the exposed communication of the rank with the most, the step at most: steps overlap.
   double exposed_communication() const;
   double slowed_by_exchanges() const;
 };

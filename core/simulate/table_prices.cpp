@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/format.hpp"
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "program/fp8_products.hpp"
@@ -86,6 +87,7 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
     const std::optional<double>& rate =
         op.def->copies ? rates->drive_bytes_per_second : rates->host_memory_bytes_per_second;
     if (!rate) return {};
+    on_drives_ |= op.def->copies;
     ++by_rates_;
     return rates->fixed + cost.bytes / *rate;
   }
@@ -147,6 +149,20 @@ Carried TablePrices::carried(const Program& program, const Plan& plan, const Pla
   return carried;
 }
 
+// Says what the rates take the first device's host to have, where a step uses it.
+std::string TablePrices::host_text(const DeviceRates& rates) const {
+  if (on_host_.empty() || &rates != table_.rates_of(devices_.front())) return {};
+  std::vector<std::string> parts;
+  if (rates.host_memory_bytes_per_second && !table_.host_gb_per_second)
+    parts.push_back(format("memory of %.0f GB/s", *rates.host_memory_bytes_per_second / 1e9));
+  if (rates.drive_bytes_per_second && on_drives_)
+    parts.push_back(format("drives of %.1f GB/s, both ways together", *rates.drive_bytes_per_second / 1e9));
+  if (rates.host_bytes_per_second)
+    parts.push_back(
+        format("a link of %.0f GB/s each way to each device", *rates.host_bytes_per_second / 1e9));
+  return parts.empty() ? "" : "a host with " + join(parts, ", ");
+}
+
 std::vector<std::string> TablePrices::notes() const {
   std::vector<std::string> notes;
   if (fitted_)
@@ -158,10 +174,12 @@ std::vector<std::string> TablePrices::notes() const {
         detail::concat(middles_.priced(), " kernels of ops that were not measured (",
                        join(std::vector<std::string>(middles_.ops().begin(), middles_.ops().end()), ", "),
                        "), like others in the middle; prun bench kernels RECIPE measures them"));
-  for (const DeviceRates* rates : rates_.used())
+  for (const DeviceRates* rates : rates_.used()) {
+    if (const std::string host = host_text(*rates); !host.empty()) notes.push_back(host);
     notes.push_back(detail::concat(
         by_rates_, " kernels of ", by_rates_ + fitted_ + measured_, " and links by ", rates->source,
         ", none of it measured on this machine: prun bench kernels RECIPE and prun bench comm measure"));
+  }
   for (const auto& [what, from] : exchanges_.other_sizes())
     notes.push_back(detail::concat(what, " worked out from ", from));
   return notes;

@@ -63,6 +63,7 @@ class TablePrices final : public Prices {
   std::optional<double> by_rates(const std::string& device, const Program& program, const PlannedStep& step,
                                  const OpShape& shape);
   bool is_beside(std::int32_t device) const;
+  std::string host_text(const DeviceRates& rates) const;
   double drive_bytes(const Program& program, const PlannedStep& step) const;
 
   const CostTable& table_;
@@ -70,6 +71,7 @@ class TablePrices final : public Prices {
   Numbered<bool> on_host_, has_kernels_;
   std::int64_t measured_ = 0, fitted_ = 0;
   std::int64_t by_rates_ = 0;
+  bool on_drives_ = false;  // whether a drive's rate was used
   MiddleKernels middles_;
   ExchangePrices exchanges_;
   UsedRates rates_;

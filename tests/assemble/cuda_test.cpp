@@ -140,6 +140,11 @@ TEST_F(AnotherMachine, WhatIsAssumedOfItIsSaid) {
       << text;
   EXPECT_NE(text.find("100.00 GiB of memory of device 1, as tier.cpu.plan_gib says\n"), std::string::npos)
       << text;
+  EXPECT_NE(text.find(", as on this machine: tier.cpu.threads says how many there are\n"), std::string::npos)
+      << text;
+  const std::string stated = assumed_text(
+      Assembly(recipe({"tier.cpu.threads=96"}, "[[strategy]]\nplugin = 'offload'\n"), plugins()));
+  EXPECT_NE(stated.find("device 1 with 96 threads, as tier.cpu.threads says\n"), std::string::npos) << stated;
   JsonWriter json;
   json.begin_object();
   write_assumed(json, assembly);

@@ -192,6 +192,11 @@ TEST(CostFile, AddsToWhatIsThereAndRefusesAnotherMachines) {
   EXPECT_EQ(both.kernels.size(), 2u);
   EXPECT_EQ(both.exchanges.at({CommKind::all_reduce, 2}).points.size(), 1u);
   EXPECT_EQ(both.exchanges.count({CommKind::all_reduce, 4}), 1u);
+  CostTable third;
+  third.machine = first.machine;
+  third.exact_exchanges[{device, "dp", CommKind::all_reduce, 2, 8192}] = {1, 0};
+  merge_costs(file, third);
+  EXPECT_EQ(read_costs(file)->exact_exchanges.size(), 2u) << "the first recipe's exchanges are gone";
   second.machine.cores = 64;
   try {
     merge_costs(file, second);

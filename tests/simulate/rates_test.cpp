@@ -3,7 +3,9 @@
 
 #include "simulate/costs_file.hpp"
 #include "simulate/table_prices.hpp"
+#include "support/assembly_fixture.hpp"
 #include "support/plan_builder.hpp"
+#include "train/assemble/known_costs.hpp"
 
 namespace prun::test::rates_test {
 namespace {
@@ -92,6 +94,65 @@ TEST(Rates, AKernelIsBoundByNumbersOrBytes) {
   EXPECT_DOUBLE_EQ(rates.seconds({1, 1e9}, DType::f32), 1e-6 + 1e-2);
   EXPECT_DOUBLE_EQ(rates.seconds({1e9, 1}, DType::f64), 1e-6 + 1e-3)
       << "of types that are not said, the slowest";
+}
+
+// Rates name one of the 16-bit types: fp16 was priced like fp32.
+TEST(Rates, BothTypesOf16BitsTakeTheSameTime) {
+  DeviceRates rates = made_up();
+  EXPECT_DOUBLE_EQ(rates.seconds({1e9, 1}, DType::f16), rates.seconds({1e9, 1}, DType::bf16));
+  rates.flops_per_second = {{DType::f32, 1e12}, {DType::f16, 1e13}};
+  EXPECT_DOUBLE_EQ(rates.seconds({1e9, 1}, DType::bf16), 1e-6 + 1e-4);
+  rates.flops_per_second[DType::bf16] = 2e13;
+  EXPECT_DOUBLE_EQ(rates.seconds({1e9, 1}, DType::f16), 1e-6 + 1e-4) << "its own rate comes first";
+}
+
+TEST(Rates, AloneHaveNothingThatWasMeasured) {
+  CostTable table = with_rates();
+  table.host_gb_per_second = 3;
+  table.overheads["cpu"] = {1, 1};
+  table.kernels[{"linear", DType::f32, "cpu"}] = {1, 0, 0};
+  table.exact[{"cpu", "linear()"}] = 1;
+  table.exchanges[{CommKind::all_reduce, 2}] = {{{8, 1.0}}};
+  EXPECT_EQ(to_json(table.rates_alone()), to_json(with_rates()));
+}
+
+// As for a GPU that is not here: a table that was measured on this machine's host is not its host's.
+TEST(Rates, OfADeviceThatIsNotHereComeWithoutThisMachinesFigures) {
+  const Recipe recipe = tiny_recipe();
+  CostTable here = with_rates();
+  here.machine = this_machine();
+  here.host_gb_per_second = 3;
+  here.exact[{"cpu", "linear()"}] = 1;
+  DeviceInfo device;
+  device.name = "cuda: z9, which is not here";
+  device.absent = true;
+  EXPECT_FALSE(costs_for(here, device, recipe, plugins()).host_gb_per_second);
+  CostTable elsewhere = here;
+  elsewhere.machine.cpu += " of another kind";
+  EXPECT_EQ(costs_for(elsewhere, device, recipe, plugins()).host_gb_per_second, 3) << "measured over there";
+  device.absent = false;
+  EXPECT_EQ(costs_for(here, device, recipe, plugins()).host_gb_per_second, 3);
+  device.absent = true;
+  device.name = "cuda: b200, which is not here";
+  try {
+    costs_for(here, device, recipe, plugins());
+    FAIL() << "figures of this machine's host for a GPU that nobody knows";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::not_found);
+    EXPECT_NE(std::string(error.what()).find("what anything takes on 'cuda: b200, which is not here'"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Rates, DrivesMayTakeNoTime) {
+  CostTable table = with_rates();
+  table.kernels[{"copy", DType::f32, "nvme"}] = {1, 1, 1};
+  table.exact[{"nvme", "copy()"}] = 1;
+  const CostTable without = table.without_time_of_drives("nvme");
+  EXPECT_EQ(without.kernels.begin()->second.seconds({1, 1}), 0);
+  EXPECT_EQ(without.exact.begin()->second, 0);
+  EXPECT_GE(without.rates.front().drive_bytes_per_second.value_or(0), 1e18);
 }
 
 TEST(Rates, ExchangesGoByLinksOfTheHostOrBetweenHosts) {

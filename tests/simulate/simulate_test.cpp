@@ -159,6 +159,23 @@ TEST(Simulate, APeerThatComesLateIsExposed) {
   EXPECT_DOUBLE_EQ(result.step_seconds, 8);
 }
 
+// Updates on the host that wait for gradients hold up nothing while the device computes.
+TEST(Simulate, WhatAnotherDeviceWaitsForIsNotExposed) {
+  PlanBuilder builder;
+  const std::int32_t compute = builder.queue("compute", true), dp = builder.queue("dp", false, 0),
+                     host = builder.queue("updates", true);
+  builder.plan().queues[static_cast<std::size_t>(host)].device = 1;
+  const Wait first = builder.kernel(compute, 1);
+  const Wait reduced = builder.exchange(dp, Kind::all_reduce, 6, {first});
+  builder.kernel(compute, 9);
+  builder.kernel(host, 1, {reduced});
+  const Group both = group({0, 1});
+  const Simulation result =
+      run({builder.rank(0, {nullptr, both}), builder.rank(1, {nullptr, both})}, one_by_one);
+  EXPECT_DOUBLE_EQ(result.ranks[0].times.waiting[2], 7);
+  EXPECT_DOUBLE_EQ(result.exposed_communication(), 0);
+}
+
 TEST(Simulate, WaitsCountOneAfterTheOther) {
   PlanBuilder builder;
   const std::int32_t compute = builder.queue("compute", true), copy = builder.queue("copy", false),

@@ -48,12 +48,19 @@ std::string ranks_text(const Assembly& assembly) {
          who;
 }
 
-// Lists the ranks whose threads compute on the cores of this machine.
+// Says how many threads a device beside the first computes with: where the recipe does not say so, it has the
+// cores of this machine.
 std::string threads_text(const Assembly& assembly) {
-  for (std::size_t device = 1; device < assembly.device_infos().size(); ++device)
-    if (const DeviceInfo& info = assembly.device_infos()[device]; info.host_memory && !info.tier)
-      return detail::concat("device ", device, " with the ", info.threads,
-                            info.threads == 1 ? " thread" : " threads", " that it has on this machine");
+  for (std::size_t device = 1; device < assembly.device_infos().size(); ++device) {
+    const DeviceInfo& info = assembly.device_infos()[device];
+    if (!info.host_memory || info.tier) continue;
+    const std::string key = assembly.key_of_planned_threads(device);
+    const bool stated = !key.empty() && assembly.recipe().find(key) && assembly.recipe().integer(key) > 0;
+    return detail::concat(
+        "device ", device, " with ", info.threads, info.threads == 1 ? " thread" : " threads",
+        stated ? ", as " + key + " says"
+               : ", as on this machine" + (key.empty() ? "" : ": " + key + " says how many there are"));
+  }
   return "";
 }
 

@@ -104,10 +104,9 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
   if (moved.from_disk + moved.to_disk > 0)
     text += "  " + size(moved.from_disk) + " a step read from disk, " + size(moved.to_disk) + " written\n";
   if (forecast.exposed_drives)
-    text += format(
-        "  drives at work for %.1f ms a step, both ways together; %.1f ms of it nothing hides, as "
-        "predicted\n",
-        seconds_of_drives(assembly, forecast.prediction->simulation) * 1e3, *forecast.exposed_drives * 1e3);
+    text += format("  drives busy for %.1f ms a step, both ways together; %.1f ms exposed, as predicted\n",
+                   seconds_of_drives(assembly, forecast.prediction->simulation) * 1e3,
+                   *forecast.exposed_drives * 1e3);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     text += format(
         "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",

@@ -46,7 +46,7 @@ std::string time_steps(Trainer& trainer, std::int64_t steps) {
   trainer.run(steps, [&](const StepResult& result) {
     const Clock::time_point now = Clock::now();
     seconds.push_back(std::chrono::duration<double>(now - std::exchange(last, now)).count());
-    exposed += result.exposed_communication.value_or(0);
+    exposed += std::min(result.exposed_communication.value_or(0), seconds.back());
     measured += result.exposed_communication.has_value();
   });
   const auto rank = static_cast<std::size_t>(trainer.assembly().rank());

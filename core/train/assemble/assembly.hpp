@@ -103,6 +103,10 @@ class Assembly {
   bool knows_memory_of(std::size_t device) const { return !device_info().absent || is_memory_stated(device); }
   // Returns the key that states how many units a host of another machine has; it is empty if there is none.
   std::string key_of_planned_units() const { return key_by_trait(0, "plan_units"); }
+  // Returns the key that states how many threads of a device compute; it is empty if there is none.
+  std::string key_of_planned_threads(std::size_t device) const {
+    return key_by_trait(device, "plan_threads");
+  }
   // Throws an Error if ranks would wait for each other for ever, given how deep the device's queues are and
   // how many exchanges comm plugins allow. `stamps` says that timed probes need them. assemble() has checked
   // without.

@@ -77,26 +77,25 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
                  devices_on_host(assembly));
 }
 
-// Returns the same table, but with a device that takes no time.
-CostTable without_time(CostTable table, std::string_view device) {
-  for (auto& [key, fit] : table.kernels)
-    if (key.device == device) fit = {};
-  for (auto& [key, seconds] : table.exact)
-    if (key.device == device) seconds = 0;
-  return table;
+// Predicts the step as if drives took no time; nothing if there are none.
+std::optional<Prediction> predict_without_drives(const Assembly& assembly, PluginHost& plugins,
+                                                 const CostTable& table) {
+  for (const DeviceInfo& device : assembly.device_infos())
+    if (device.tier) return predict_by(assembly, plugins, table.without_time_of_drives(device.name.view()));
+  return {};
 }
 
-// Returns the exposed time of drives: where calls share links and memory, one that comes sooner may delay
-// another, so the result may be nothing.
-std::optional<double> exposed_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
-                                     const Prediction& prediction) {
-  for (const DeviceInfo& device : assembly.device_infos())
-    if (device.tier)
-      return std::max(
-          0.0,
-          prediction.simulation.step_seconds -
-              predict_by(assembly, plugins, without_time(table, device.name.view())).simulation.step_seconds);
-  return {};
+// Notes what of a step drives expose. What the device waits for then is theirs, though an exchange may stand
+// between: a gather of parameters that are read from a drive first. Where calls share links and memory, one
+// that comes sooner may delay another, so the result may be nothing.
+void expose_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                   Forecast& forecast) {
+  const std::optional<Prediction> without = predict_without_drives(assembly, plugins, table);
+  if (!without) return;
+  const Simulation& with = forecast.prediction->simulation;
+  forecast.exposed_drives = std::max(0.0, with.step_seconds - without->simulation.step_seconds);
+  forecast.exposed_communication =
+      std::min(forecast.exposed_communication, without->simulation.exposed_communication());
 }
 
 }  // namespace
@@ -286,10 +285,13 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
   try {
     KnownCosts known = known_costs(costs);
     if (rates == RatesUse::forbidden) known.table.rates.clear();
-    if (!known.knows(assembly.device_info().name.view()))
+    const DeviceInfo& device = assembly.device_info();
+    if (!device.absent && !known.knows(device.name.view()))
       return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
+    known.table = costs_for(known.table, device, assembly.recipe(), plugins);
     Forecast forecast{predict_step(assembly, plugins, known.table), ""};
-    forecast.exposed_drives = exposed_drives(assembly, plugins, known.table, *forecast.prediction);
+    forecast.exposed_communication = forecast.prediction->simulation.exposed_communication();
+    expose_drives(assembly, plugins, known.table, forecast);
     forecast.save = forecast_save(assembly, plugins, known.table, forecast);
     forecast.ramp = forecast_ramp(assembly, plugins, known.table, forecast.prediction->simulation);
     return forecast;

@@ -32,6 +32,8 @@ struct RampForecast {
 struct Forecast {
   std::optional<Prediction> prediction;
   std::string missing;  // why there is none: one sentence, with the command that helps
+  // Seconds for which the device waits for exchanges, without the time for which exchanges wait for drives.
+  double exposed_communication = 0;
   // A step is so much longer than if tiers took no time; this is nothing if there are none, or no prediction.
   std::optional<double> exposed_drives = {};
   std::optional<SaveForecast> save = {};  // set if the recipe saves

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "plugin/traits.hpp"
 #include "simulate/costs_file.hpp"
 
 namespace prun {
@@ -65,6 +66,23 @@ KnownCosts known_costs(const std::optional<fs::path>& named) {
   if (table) known.table = std::move(*table);
   for (DeviceRates& one : shipped_rates()) known.table.rates.push_back(std::move(one));
   return known;
+}
+
+CostTable costs_for(const CostTable& costs, const DeviceInfo& device, const Recipe& recipe,
+                    PluginHost& plugins) {
+  const bool elsewhere = device.absent && costs.machine == this_machine();
+  CostTable held = elsewhere ? costs.rates_alone() : costs;
+  if (held.has_kernels_of(device.name.view()) || held.rates_of(device.name.view())) return held;
+  // Layouts over more ranks may use what was measured: their ranks have fewer threads each.
+  if (!device.absent && !held.exact.empty()) return held;
+  const std::string_view option =
+      trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");
+  throw_error(ErrorCode::not_found, "no cost table says what anything takes on '", device.name.view(), "'; ",
+              device.absent ? "prun bench kernels RECIPE --out FILE makes one on a machine that has it"
+                            : "prun bench kernels and prun bench comm measure this machine",
+              option.empty() ? ""
+                             : detail::concat(", and device.", option,
+                                              " names one whose rates come with prun: ", names_of_shipped()));
 }
 
 }  // namespace prun

@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "recipe/recipe.hpp"
 #include "simulate/costs.hpp"
+#include "train/assemble/plugin_host.hpp"
 
 namespace prun {
 
@@ -29,5 +31,11 @@ struct KnownCosts {
   bool knows(std::string_view device) const { return measured || table.rates_of(device); }
 };
 KnownCosts known_costs(const std::optional<std::filesystem::path>& named);
+
+// Returns what of the costs holds for the recipe's device: for one that is not on this machine nothing that
+// was measured here. Throws not_found if nothing is known of the device, with the keys and commands that
+// help.
+CostTable costs_for(const CostTable& costs, const DeviceInfo& device, const Recipe& recipe,
+                    PluginHost& plugins);
 
 }  // namespace prun

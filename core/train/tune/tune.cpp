@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "plugin/traits.hpp"
 #include "simulate/machine.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/known_costs.hpp"
@@ -59,20 +58,11 @@ std::int64_t ranks_to_tune(const Recipe& recipe, PluginHost& plugins, const Tune
 
 namespace {
 
-void check_costs(const Recipe& recipe, PluginHost& plugins, const CostTable& costs) {
+CostTable costs_of(const Recipe& recipe, PluginHost& plugins, const CostTable& costs) {
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(device->info(&info));
-  if (costs.has_kernels_of(info.name.view()) || costs.rates_of(info.name.view())) return;
-  // Layouts over more ranks may use what was measured: their ranks have fewer threads each.
-  if (!info.absent && !costs.exact.empty()) return;
-  const std::string_view option =
-      trait_of(plugins.note("device", recipe.section("device").plugin()), "plan_name");
-  throw_error(ErrorCode::not_found, "no cost table says what anything takes on '", info.name.view(),
-              "'; prun bench kernels and prun bench comm measure this machine",
-              option.empty() ? ""
-                             : detail::concat(", and device.", option,
-                                              " names one whose rates come with prun: ", names_of_shipped()));
+  return costs_for(costs, info, recipe, plugins);
 }
 
 TrialBase base_of(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
@@ -92,13 +82,13 @@ TuneResult tune(const Recipe& recipe, PluginHost& plugins, const CostTable& cost
 
 TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& costs,
                   const TuneRequest& request) {
-  check_costs(recipe, plugins, costs);
+  const CostTable known = costs_of(recipe, plugins, costs);
   TuneResult result;
   result.ranks = ranks_to_tune(recipe, plugins, request.wish);
   result.ranks_of_host = ranks_of_a_host(recipe, plugins, request.wish, result.ranks);
   const TuneSpace space(recipe, plugins, request.wish, result.ranks);
   result.left_out = space.left_out();
-  const TrialBase base = base_of(recipe, plugins, costs, result);
+  const TrialBase base = base_of(recipe, plugins, known, result);
   search_space(space, base, request, result);
   if (result.best.empty()) refuse(result);
   return result;
@@ -107,8 +97,10 @@ TuneResult search(const Recipe& recipe, PluginHost& plugins, const CostTable& co
 void conclude(const Recipe& recipe, PluginHost& plugins, const CostTable& costs, const TuneRequest& request,
               TuneResult& result) {
   const TunedCandidate& best = result.best.front();
-  if (request.why)
-    result.why = why(recipe, plugins, base_of(recipe, plugins, costs, result), request, result);
+  if (request.why) {
+    const CostTable known = costs_of(recipe, plugins, costs);
+    result.why = why(recipe, plugins, base_of(recipe, plugins, known, result), request, result);
+  }
   result.recipe = tuned_toml(recipe_of(best, recipe, plugins), best.sets);
 }
 

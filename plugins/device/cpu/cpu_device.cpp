@@ -160,7 +160,7 @@ class CpuDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
-    "also=host; comm=ucx; memory=host_gib; plan=plan_gib",
+    "also=host; comm=ucx; memory=host_gib; plan=plan_gib; plan_threads=threads",
     "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use, or one thread "
     "if ranks "
     "outnumber the machine's cores\n"
