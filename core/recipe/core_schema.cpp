@@ -29,8 +29,9 @@ constexpr std::array<Declaration, 20> declarations = {{
       layout       | choice | said     | said,auto | auto: what the recipe leaves out of mesh, strategies and microbatch is searched as prun tune does, before ranks start; a run that goes on keeps what it had
       ranks        | int    | 0        | 0..1048576 | Ranks that layout = "auto" lays out for; 0: one for each unit of the device, or those that a launcher has started
       out          | string |          |  | Folder for logs and checkpoints; empty means runs/<name>
-      save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none
+      save_every   | int    | 0        | 0.. | Steps between two checkpoints; 0 saves none between steps
       save_minutes | float  | 0        | 0.. | Minutes between two checkpoints, beside save_every; 0 asks for none
+      save_at_end  | bool   | true     |  | Save a run that has finished its steps. Room for the checkpoint is checked before the first step
       save_memory  | string |          |  | Bytes of the host's memory that what is saved passes through, such as 8GiB; all: everything is copied before training goes on; empty: what the plan leaves free, 16MiB at least
       save_rate    | size   | 1GiB     |  | Bytes a second that the disk of run.out takes from all ranks of a host: what plans say of the time that a save takes is by it
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all

@@ -273,6 +273,22 @@ TEST(Cli, PlansOfThousandsOfRanksAreMadeHere) {
       << mt_nlg.out;
 }
 
+// What was measured is not lost to what is predicted.
+TEST(Cli, ASimulatedTraceHasItsOwnName) {
+  const fs::path folder = temporary_folder() / "traces";
+  fs::create_directory(folder);
+  const std::string costs = (folder / "costs.json").string(), recipe = recipe_file({"device.threads=1"});
+  std::ofstream(costs)
+      << R"({"prun_costs":3,"machine":{"cpu":"none","cores":1,"isa":"generic"},"rates":[{"device":"cpu",)"
+      << R"("source":"nobody","fp32":1e9,"bytes_per_second":1e9,"fixed":1e-7,"least":0.5,"most":2}],)"
+      << R"("overheads":[],"kernels":[],"exact":[],"exchanges":[],"exact_exchanges":[]})";
+  const Result traced = shell("cd " + folder.string() + " && $PRUN trace " + recipe +
+                              " --steps 1 && $PRUN trace " + recipe + " --simulated --costs " + costs);
+  EXPECT_EQ(traced.code, 0) << traced.out;
+  EXPECT_TRUE(fs::exists(folder / "tiny.trace.json")) << traced.out;
+  EXPECT_TRUE(fs::exists(folder / "tiny.simulated.trace.json")) << traced.out;
+}
+
 TEST(Cli, TraceRunsARankThatIsAlone) {
   const std::string trace = (temporary_folder() / "real.json").string();
   const Result result = prun({"trace", recipe_file(), "--steps", "2", "--out", trace});
@@ -498,14 +514,80 @@ TEST(Cli, FullDiskEndsTheRunWithItsName) {
                  " && " + command + "'");
   };
   if (on_the_disk("true").code != 0) GTEST_SKIP() << "no mount namespace can be made here";
-  const std::string recipe =
-      recipe_file({"run.steps=2", "run.save_every=1", "run.out=" + (disk / "run").string()});
-  const Result result =
-      on_the_disk("$PRUN " + recipe + "; code=$?; ls -a " + disk.string() + "/run; exit $code");
-  EXPECT_EQ(result.code, 13) << result.out;
-  EXPECT_EQ(result.out.find("latest"), std::string::npos) << "a half-written checkpoint was announced";
-  EXPECT_EQ(result.out.find("step 1/"), std::string::npos) << "it was found after a step: " << result.out;
-  EXPECT_NE(result.out.find("cannot reserve"), std::string::npos) << result.out;
+  for (const std::string every : {"0", "1"}) {  // a run saves its end all the same
+    const std::string recipe =
+        recipe_file({"run.steps=2", "run.save_every=" + every, "run.out=" + (disk / "run").string()});
+    const Result result =
+        on_the_disk("$PRUN " + recipe + "; code=$?; ls -a " + disk.string() + "; exit $code");
+    EXPECT_EQ(result.code, 13) << result.out;
+    EXPECT_EQ(result.out.find("latest"), std::string::npos) << "a half-written checkpoint was announced";
+    EXPECT_EQ(result.out.find("step 1/"), std::string::npos) << "it was found after a step: " << result.out;
+    EXPECT_NE(result.out.find("cannot save this run: a checkpoint needs"), std::string::npos) << result.out;
+    EXPECT_NE(result.out.find("run.save_at_end = false"), std::string::npos) << result.out;
+    const Result check = on_the_disk("$PRUN check " + recipe);
+    EXPECT_EQ(check.code, 0) << check.out;
+    EXPECT_NE(check.out.find("note: cannot save this run: a checkpoint needs"), std::string::npos)
+        << check.out;
+  }
+  const std::string saves_nothing =
+      recipe_file({"run.steps=2", "run.save_at_end=false", "run.out=" + (disk / "run").string()});
+  const Result trained = on_the_disk("$PRUN " + saves_nothing);
+  EXPECT_EQ(trained.code, 0) << trained.out;
+}
+
+TEST(Cli, AFinishedRunHasSavedItsEnd) {
+  const fs::path out = temporary_folder() / "finished";
+  const std::string recipe = recipe_file({"run.steps=3", "run.out=" + out.string()});
+  EXPECT_NE(prun({"check", recipe}).out.find("\nsaves at the end; a checkpoint takes "), std::string::npos);
+  const Result trained = prun({recipe});
+  EXPECT_EQ(trained.code, 0) << trained.out;
+  EXPECT_TRUE(fs::exists(out / "step-00000003")) << trained.out;
+  EXPECT_EQ(prun({"ckpt", "verify", out.string()}).code, 0);
+}
+
+// The first norm is over the clip by far; a clip that nothing reaches clips nothing.
+TEST(Cli, ARunTellsInHowManyStepsItsNormWasOverTheClip) {
+  for (const auto& [clip, share] : std::initializer_list<std::pair<const char*, const char*>>{
+           std::pair{"1e-9", "100"}, {"1e9", "0"}, {"0", ""}}) {
+    const fs::path out = temporary_folder() / ("clipped-" + std::string(clip));
+    const Result run = prun({recipe_file({"run.steps=3", std::string("optimizer.clip=") + clip,
+                                          "run.out=" + out.string(), "observer.1.plugin=console"})});
+    ASSERT_EQ(run.code, 0) << run.out;
+    const bool clips = *share != '\0';
+    EXPECT_EQ(run.out.find("| norm over clip in " + std::string(share) + "% of steps") != std::string::npos,
+              clips)
+        << run.out;
+    std::ifstream log(out / "log.jsonl");
+    const std::string lines((std::istreambuf_iterator<char>(log)), {});
+    EXPECT_EQ(lines.find("\"clipped.share\":") != std::string::npos, clips) << lines;
+    const std::string page = (out / "page.html").string();
+    ASSERT_EQ(prun({"report", out.string(), "--out", page}).code, 0);
+    std::ifstream file(page);
+    const std::string html((std::istreambuf_iterator<char>(file)), {});
+    EXPECT_NE(html.find("norm over clip"), std::string::npos);
+    if (clips) {
+      EXPECT_NE(html.find("<td>" + std::string(share) + " %</td>"), std::string::npos);
+    }
+  }
+}
+
+TEST(Cli, AWarmUpAsLongAsTheRunIsNamed) {
+  const std::string said = "optimizer.schedule.warmup = 3 is as long as the run of 3 steps";
+  const std::vector<std::string> sets = {"run.steps=3", "optimizer.schedule.warmup=3",
+                                         "observer.1.plugin=console"};
+  const std::string recipe = recipe_file(sets);
+  EXPECT_NE(prun({"check", recipe}).out.find(said), std::string::npos);
+  EXPECT_NE(prun({recipe}).out.find("warning: " + said), std::string::npos);
+  EXPECT_EQ(prun({"check", recipe, "--set", "run.steps=4"}).out.find("is as long as the run"),
+            std::string::npos);
+}
+
+TEST(Cli, ARunThatIsToSaveNothingSavesNothing) {
+  const fs::path out = temporary_folder() / "unsaved";
+  const std::string recipe = recipe_file({"run.steps=3", "run.save_at_end=false", "run.out=" + out.string()});
+  EXPECT_NE(prun({"check", recipe}).out.find("\nsaves nothing (run.save_at_end = false)"), std::string::npos);
+  EXPECT_EQ(prun({recipe}).code, 0);
+  EXPECT_FALSE(fs::exists(out / "latest"));
 }
 
 TEST(Cli, WhatIsPrintedOntoAFullDiskIsMissed) {

@@ -49,6 +49,14 @@ TEST_F(Init, EveryCombinationIsAcceptedByCheckAndPlan) {
       }
 }
 
+TEST_F(Init, AnEmptyFolderIsToldByTheOptionForIt) {
+  const Result made = in_folder("init --data $(mktemp -d empty-XXXX)");
+  EXPECT_EQ(made.code, 2);
+  EXPECT_EQ(made.out.rfind("prun: --data: data plugin 'text': ", 0), 0u) << made.out;
+  EXPECT_EQ(made.out.find("the recipe of prun init"), std::string::npos) << made.out;
+  EXPECT_FALSE(fs::exists(folder_ / "recipe.toml"));
+}
+
 TEST_F(Init, SharesTheBatchOutOverAsManyRanksAsAreAskedFor) {
   const Result made = in_folder("init --data text.txt --ranks 2");
   ASSERT_EQ(made.code, 0) << made.out;

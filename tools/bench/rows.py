@@ -58,7 +58,8 @@ def train(build, recipe, changes, steps, out, limit=300, watch=None):
     """The log's lines by type, when the command began and how long it took; or what went wrong."""
     begin = time.time()
     text, code, seconds = run([build / "bin" / "prun", recipe] + sets(
-        [f"run.steps={steps}", "run.save_every=0", "run.fresh=true", f"run.out={out}"] + changes), limit, watch)
+        [f"run.steps={steps}", "run.save_every=0", "run.save_at_end=false", "run.fresh=true", f"run.out={out}"] + changes),
+        limit, watch)
     if code != 0:
         return {"failed": last_lines(text)}
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]

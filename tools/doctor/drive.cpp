@@ -10,9 +10,9 @@
 #include <memory>
 
 #include "base/durable_file.hpp"
-#include "base/saturated.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
+#include "train/checkpoint/run_folder.hpp"
 
 namespace prun {
 namespace {
@@ -29,13 +29,6 @@ struct Free {
   void operator()(void* memory) const { std::free(memory); }
 };
 using Buffer = std::unique_ptr<void, Free>;
-
-fs::path existing(fs::path folder) {
-  std::error_code ignored;
-  folder = fs::absolute(folder);
-  while (!fs::is_directory(folder, ignored) && folder.has_relative_path()) folder = folder.parent_path();
-  return folder;
-}
 
 // Opens a file without a name, which is gone when it is closed.
 FileDescriptor open_nameless(const fs::path& folder, int flags) {
@@ -77,18 +70,11 @@ Rates rates_of(const FileDescriptor& file, const fs::path& folder) {
 
 }  // namespace
 
-std::int64_t free_bytes(const fs::path& folder) {
-  struct statvfs facts {};
-  const fs::path at = existing(folder);
-  if (::statvfs(at.c_str(), &facts) != 0) throw_storage_error("asking for free space of", at, errno);
-  return bytes_left(facts);
-}
-
 Finding drive_finding(const fs::path& folder) {
   bool direct = true;
   Rates rates;
   Finding finding = attempt("drive", [&] {
-    const fs::path at = existing(folder);
+    const fs::path at = existing_folder(folder);
     const std::int64_t room = free_bytes(at);
     if (room < most_blocks * static_cast<std::int64_t>(block))
       throw_error(ErrorCode::storage, at.string(), ": ", size_text(room),

@@ -4,7 +4,6 @@
 
 #include "base/text.hpp"
 #include "doctor/drive.hpp"
-#include "plan/persistent.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/recipe_checks.hpp"
@@ -15,14 +14,6 @@ namespace prun {
 namespace {
 
 std::string size(std::int64_t bytes) { return size_text(bytes); }
-
-std::int64_t checkpoint_bytes(const Assembly& assembly) {
-  std::int64_t all = 0;
-  const std::vector<int> stages =
-      assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
-  for (const int rank : stages) all += persistent_bytes(assembly.program(), assembly.plan_of(rank).instances);
-  return all;
-}
 
 // Counts checkpoints that are in the folder at the same time, including the one that is being written.
 std::int64_t checkpoints_kept(const Recipe& recipe) {

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 struct Size {
   std::int64_t layers = 4, hidden = 256, heads = 4, seq = 256;
   std::int64_t steps = 150, global = 8, warmup = 10;
-  double rate = 1.5e-3;
+  double rate = 8e-4;
 };
 
 Size size_of(const std::string& goal, bool fast) {
@@ -190,9 +190,7 @@ std::optional<std::string> laid_out(Draft draft, PluginHost& plugins, std::int64
   }
 }
 
-}  // namespace
-
-std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
+std::string drafted(const RecipeWish& wish, PluginHost& plugins) {
   Draft draft{wish, size_of(wish.goal, false)};
   std::error_code ignored;
   if (!fs::exists(wish.data, ignored))
@@ -214,6 +212,21 @@ std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
     }
   try_recipe(text_of(draft), draft.ranks, plugins);
   return text_of(draft);
+}
+
+}  // namespace
+
+// What the data plugin says of a folder is about --data: the user has no recipe yet.
+std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
+  try {
+    return drafted(wish, plugins);
+  } catch (const Error& error) {
+    const std::string_view said = first_line(error.what());
+    const std::size_t at = said.find("data plugin '");
+    if (at == std::string_view::npos) throw;
+    throw_error(error.code(), "--data: ", said.substr(at),
+                "; name a text file, a folder of them, or tokens (.bin, .idx)");
+  }
 }
 
 }  // namespace prun

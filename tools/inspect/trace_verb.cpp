@@ -164,8 +164,8 @@ int trace_command(const Arguments& arguments) {
   if (steps > most_steps)
     throw_error(ErrorCode::bad_input, "--steps takes at most ", most_steps, " steps for a trace, not ",
                 steps);
-  const std::filesystem::path out =
-      arguments.path("--out").value_or(opened.recipe->text("run.name") + ".trace.json");
+  const std::filesystem::path out = arguments.path("--out").value_or(
+      opened.recipe->text("run.name") + (arguments.has("--simulated") ? ".simulated" : "") + ".trace.json");
   if (!is_asked()) check_output(out, trace_kind);
   if (arguments.has("--save") && !arguments.has("--simulated"))
     throw_error(ErrorCode::bad_input, "--save goes with prun trace RECIPE --simulated");
@@ -185,7 +185,7 @@ std::vector<Command> trace_verb() {
        "what every queue does when, as a trace for ui.perfetto.dev; ranks are threads, or processes where "
        "the device wants that",
        {{"--steps", "N", "steps, 3"},
-        {"--out", "FILE", "the trace, NAME.trace.json"},
+        {"--out", "FILE", "the trace, NAME.trace.json or NAME.simulated.trace.json"},
         {"--simulated", "", "from the cost table, without running"},
         {"--save", "", "with --simulated: as if a save had begun before the first step"},
         costs_option},

@@ -60,9 +60,11 @@ void say_choice(const Opened& opened) {
   if (!opened.chosen.empty()) std::fprintf(stderr, "prun: auto stands for %s\n", opened.chosen.c_str());
 }
 
-void preflight_quietly(const Assembly& assembly, PluginHost& plugins) {
+void check_start(const Assembly& assembly, PluginHost& plugins) {
   const OpenedUnsaid trains_later;
   preflight(assembly, plugins);
+  if (const std::string said = no_room_for_save(assembly); !said.empty())
+    throw_error(ErrorCode::storage, said);
 }
 
 // Starts one process for each rank, which runs the same command. Problems of the recipe are reported here,
@@ -70,7 +72,7 @@ void preflight_quietly(const Assembly& assembly, PluginHost& plugins) {
 int launch_ranks(const Arguments& arguments, const Opened& opened, const std::string& file, int ranks) {
   opened.plugins->set_local({0, ranks, true, true});
   const Assembly checked = assemble(opened);
-  preflight_quietly(checked, *opened.plugins);
+  check_start(checked, *opened.plugins);
   say_crowded(checked);
   const LaunchOptions options = or_what_fits(*opened.recipe, *opened.plugins, check_fits_one_host, [&] {
     return ranks_of(checked, *opened.plugins, arguments.all, run_folder(*opened.recipe));
@@ -161,7 +163,7 @@ int run_command(const Arguments& arguments) {
   if (world > 1 || opened.recipe->integer("run.restarts") > 0)
     return launch_ranks(arguments, opened, file, static_cast<int>(world));
   const Assembly assembly = assemble(opened);
-  preflight_quietly(assembly, *opened.plugins);
+  check_start(assembly, *opened.plugins);
   say_crowded(assembly);
   make_room_for_this_rank(assembly, *opened.plugins);
   remove_dead_shared_folders();

@@ -225,7 +225,7 @@ double seconds_to_copy(const Assembly& assembly, const DriveReads& reads) {
 
 std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
                                           const std::optional<CostTable>& table, const Forecast& so_far) {
-  if (assembly.purpose() != Purpose::training || !saves(assembly.recipe())) return {};
+  if (assembly.purpose() != Purpose::training || !saves_between_steps(assembly.recipe())) return {};
   const ProcessNeed& need = assembly.process_need();
   const auto ranks = static_cast<double>(ranks_of_host(assembly));
   const double rate = save_rate(assembly) / ranks;

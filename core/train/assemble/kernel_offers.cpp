@@ -12,7 +12,7 @@ Lowering KernelOffers::lowering(const Assembly& next, bool far_ahead) const {
   lowering.bundle = of_.recipe.section("run").bytes("bundle");
   lowering.far_ahead = far_ahead;
   lowering.saves_beside =
-      of_.purpose == Purpose::training && saves(of_.recipe) && !save_memory(of_.recipe).all;
+      of_.purpose == Purpose::training && saves_between_steps(of_.recipe) && !save_memory(of_.recipe).all;
   if (of_.recipe.flag("run.poison")) lowering.fence = fence_bytes;
   return lowering;
 }

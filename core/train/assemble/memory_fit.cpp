@@ -60,7 +60,7 @@ void add_saves(const Assembly& assembly, int rank, std::int64_t stages, ProcessN
 
 void leave_rest_to_saves(const Assembly& assembly, std::vector<ProcessNeed>& needs) {
   const SaveMemory said = save_memory(assembly.recipe());
-  if (!saves(assembly.recipe()) || said.all || said.bytes) return;
+  if (!saves_between_steps(assembly.recipe()) || said.all || said.bytes) return;
   const std::optional<std::int64_t> left = left_on_hosts(assembly);
   for (ProcessNeed& need : needs) {
     // Files are written through the system's cache, which other programs use too.

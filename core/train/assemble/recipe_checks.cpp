@@ -377,9 +377,11 @@ void check_parts_axes(const Recipe& recipe, const RecipeSection& keeper) {
   problems.throw_if_any();
 }
 
-bool saves(const Recipe& recipe) {
+bool saves_between_steps(const Recipe& recipe) {
   return recipe.integer("run.save_every") > 0 || recipe.number("run.save_minutes") > 0 ||
          recipe.flag("eval.keep_best");
 }
+
+bool saves(const Recipe& recipe) { return recipe.flag("run.save_at_end") || saves_between_steps(recipe); }
 
 }  // namespace prun

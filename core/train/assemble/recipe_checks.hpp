@@ -12,7 +12,11 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpo
 // are summed from.
 void check_parts_axes(const Recipe& recipe, const RecipeSection& keeper);
 
-// Says whether a run of the recipe saves without a request.
+// Returns whether a run of the recipe saves between steps without a request: a plan makes room for such
+// saves.
+bool saves_between_steps(const Recipe& recipe);
+
+// Returns whether a run of the recipe saves at all without a request: between steps or at its end.
 bool saves(const Recipe& recipe);
 
 }  // namespace prun

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "base/json.hpp"
+#include "base/saturated.hpp"
 #include "base/text.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 
@@ -241,6 +242,20 @@ void make_folder(const fs::path& folder) {
   fs::create_directories(folder, error);
   if (error)
     throw_error(ErrorCode::storage, "cannot create the run folder ", folder.string(), ": ", error.message());
+}
+
+fs::path existing_folder(const fs::path& folder) {
+  fs::path there = real_path(folder);
+  std::error_code ignored;
+  while (!fs::is_directory(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  return there;
+}
+
+std::int64_t free_bytes(const fs::path& folder) {
+  struct statvfs facts {};
+  const fs::path there = existing_folder(folder);
+  if (::statvfs(there.c_str(), &facts) != 0) throw_storage_error("ask for free space of", there, errno);
+  return bytes_left(facts);
 }
 
 void check_run_folder(const Recipe& recipe) {

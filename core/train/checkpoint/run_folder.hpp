@@ -20,6 +20,12 @@ std::filesystem::path run_folder(const Recipe& recipe);
 
 void make_folder(const std::filesystem::path& folder);
 
+// Returns the folder, or the nearest above it that there is.
+std::filesystem::path existing_folder(const std::filesystem::path& folder);
+
+// Returns the bytes that this user may still write to the drive that has the folder, or will have it.
+std::int64_t free_bytes(const std::filesystem::path& folder);
+
 // Throws bad_input if the run's folder cannot be made or written. It makes nothing.
 void check_run_folder(const Recipe& recipe);
 

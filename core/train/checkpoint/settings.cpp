@@ -70,8 +70,8 @@ std::string to_toml(const Settings& settings) {
 }
 
 bool belongs_to_a_place(std::string_view key) {
-  for (const char* own : {"name", "out", "save_memory", "save_rate", "keep", "keep_every", "fresh",
-                          "hang_limit", "restarts", "log"})
+  for (const char* own : {"name", "out", "save_memory", "save_rate", "save_at_end", "keep", "keep_every",
+                          "fresh", "hang_limit", "restarts", "log"})
     if (key == std::string("run.") + own) return true;
   if (key == "model.config" || key == "model.init") return true;
   const std::string_view section = key.substr(0, key.find('.'));

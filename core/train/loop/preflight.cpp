@@ -1,7 +1,10 @@
 #include "train/loop/preflight.hpp"
 
+#include "base/text.hpp"
+#include "plan/persistent.hpp"
 #include "plugin/traits.hpp"
 #include "recipe/placed.hpp"
+#include "train/assemble/recipe_checks.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/trainer.hpp"
 
@@ -19,6 +22,26 @@ void check_goes_on(const Recipe& recipe, PluginHost& plugins) {
           ErrorCode::bad_input, "optimizer plugin '", name,
           "' goes on with what another optimizer has made, and this run begins anew; train with that one "
           "first, and go on from its checkpoint: --set run.resume=FOLDER");
+}
+
+std::int64_t checkpoint_bytes(const Assembly& assembly) {
+  std::int64_t all = 0;
+  const std::vector<int> stages =
+      assembly.pipeline() ? assembly.mesh().group(0, assembly.pipeline()->axis) : std::vector<int>{0};
+  for (const int rank : stages) all += persistent_bytes(assembly.program(), assembly.plan_of(rank).instances);
+  return all;
+}
+
+std::string no_room_for_save(const Assembly& assembly) {
+  const Recipe& recipe = assembly.recipe();
+  if (!saves(recipe)) return {};
+  const std::int64_t needed = checkpoint_bytes(assembly), room = free_bytes(run_folder(recipe));
+  if (needed <= room) return {};
+  return detail::concat(
+      "cannot save this run: a checkpoint needs ", size_text(needed), ", ", run_folder(recipe).string(),
+      " has ", size_text(room), " free; name a larger drive in run.out, or save nothing",
+      saves_between_steps(recipe) ? ": no run.save_every, no run.save_minutes, no eval.keep_best and " : ": ",
+      "run.save_at_end = false");
 }
 
 void preflight(const Assembly& assembly, PluginHost& plugins) {

@@ -20,6 +20,16 @@ void read_meter(const Assembly& assembly, StepInfo& info) {
 
 }  // namespace
 
+std::string long_warmup_text(const Recipe& recipe) {
+  const std::int64_t warmup = recipe.integer("optimizer.schedule.warmup"),
+                     steps = recipe.integer("run.steps");
+  if (warmup < steps) return {};
+  return detail::concat(
+      "optimizer.schedule.warmup = ", warmup, " is as long as the run of ", steps,
+      steps == 1 ? " step" : " steps",
+      ", so the learning rate is below its peak throughout; take a tenth of the steps, say");
+}
+
 void report_start(Observers& observers, const Trainer& trainer) {
   const Assembly& assembly = trainer.assembly();
   const Recipe& recipe = assembly.recipe();
@@ -43,6 +53,8 @@ void report_start(Observers& observers, const Trainer& trainer) {
   observers.event(EventKind::note, "batch: " + assembly.batch().text());
   if (!trainer.ramp().rungs().empty())
     observers.event(EventKind::note, "batch.ramp: " + trainer.ramp().text());
+  if (const std::string said = long_warmup_text(recipe); !said.empty())
+    observers.event(EventKind::warning, said);
   if (const std::string said = ignored_stop_signals_text(); !said.empty())
     observers.event(EventKind::note, said);
   for (const std::string& said : assembly.program().requests().said_to_fit)
@@ -74,8 +86,9 @@ void report_evaluation(Observers& observers, std::int64_t step, const Evaluation
 }
 
 StepReport::StepReport(const Trainer& trainer, const StepResult& result, const LossGroups& groups,
-                       double seconds)
-    : parts_(groups.parts(result.losses)) {
+                       const ClippedSteps& clipped, double seconds)
+    : parts_(groups.parts(result.losses)), clipped_share_(clipped.share()) {
+  if (clipped_share_) tallies_.push_back({"clipped.share", 1, {&*clipped_share_, 1}});
   for (const StepTally& tally : result.tallies)
     tallies_.push_back({tally.name, tally.layers, {tally.numbers.data(), tally.numbers.size()}});
   for (const LossGroups::Part& part : parts_) losses_.push_back({part.name, part.loss, part.targets});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,10 @@ namespace prun {
 // Reports on the first rank which run it is, and notes on its start.
 void report_start(Observers& observers, const Trainer& trainer);
 
+// Says so where the warm-up is as long as the run, so that the learning rate never reaches its peak; else
+// nothing.
+std::string long_warmup_text(const Recipe& recipe);
+
 // Reports what ends the run here, for logs and their later readers. The launcher reports failures of other
 // ranks, and divergence was reported as it was found.
 void report_failure(Observers& observers, const Error& error);
@@ -23,11 +28,31 @@ void report_failure(Observers& observers, const Error& error);
 // Reports an evaluation after this step.
 void report_evaluation(Observers& observers, std::int64_t step, const Evaluation& evaluation, double seconds);
 
+// Counts the steps of this process whose gradient norm was over optimizer.clip.
+class ClippedSteps {
+ public:
+  explicit ClippedSteps(double clip) : clip_(clip) {}
+  void take(double grad_norm) {
+    ++steps_;
+    clipped_ += grad_norm > clip_;
+  }
+  // Returns their share; nothing where the recipe does not clip.
+  std::optional<double> share() const {
+    if (clip_ <= 0 || steps_ == 0) return {};
+    return static_cast<double>(clipped_) / static_cast<double>(steps_);
+  }
+
+ private:
+  double clip_;
+  std::int64_t steps_ = 0, clipped_ = 0;
+};
+
 // Reports a step that the trainer has finished. Other ranks' devices are assumed to draw what the first one's
 // does: nothing is exchanged for it. It lives as long as the result, and what it points to as long as itself.
 class StepReport {
  public:
-  StepReport(const Trainer& trainer, const StepResult& result, const LossGroups& groups, double seconds);
+  StepReport(const Trainer& trainer, const StepResult& result, const LossGroups& groups,
+             const ClippedSteps& clipped, double seconds);
   StepReport(const StepReport&) = delete;
   StepReport& operator=(const StepReport&) = delete;
 
@@ -35,6 +60,7 @@ class StepReport {
 
  private:
   const std::vector<LossGroups::Part> parts_;
+  const std::optional<double> clipped_share_;
   std::vector<TallyInfo> tallies_;
   std::vector<EvaluatedLoss> losses_;
 };

@@ -34,6 +34,7 @@ class Run {
         resume_command_(resume_command),
         schedule_(recipe_, alone()),
         groups_(LossGroups::of(recipe_, plugins)),
+        clipped_(recipe_.number("optimizer.clip")),
         flushed_(recipe_.number("precision.flushed_bound")),
         save_timer_(assembly.rank() == 0 ? recipe_.number("run.save_minutes") : 0) {}
 
@@ -71,7 +72,7 @@ class Run {
       }
     }
     if (schedule_.evaluates() && evaluated_ != trainer_.progress().step) evaluate();
-    if (saves(recipe_) && saves_.begun() != trainer_.progress().step) save();
+    if (recipe_.flag("run.save_at_end") && saves_.begun() != trainer_.progress().step) save();
     saves_.finish();
     observers_.finish(trainer_.memory_of_ranks(), saves_.take_seconds());
     observers_.raise_failure();
@@ -127,7 +128,8 @@ class Run {
     const StepResult result = trainer_.finish();
     const Clock::time_point now = Clock::now();
     const std::chrono::duration<double> took = now - std::exchange(last_, now);
-    StepReport report(trainer_, result, groups_, took.count());
+    clipped_.take(result.grad_norm);
+    StepReport report(trainer_, result, groups_, clipped_, took.count());
     report.info.elapsed = std::chrono::duration<double>(now - begin_).count();
     report.info.save_seconds = saves_.take_seconds();
     report.info.compare_seconds = compare_time_.take();
@@ -214,6 +216,7 @@ class Run {
   std::string resume_command_;
   const RunSchedule schedule_;
   const LossGroups groups_;  // groups of targets with losses of their own
+  ClippedSteps clipped_;
   FlushedWarning flushed_;
   SaveTimer save_timer_;            // the first rank's timer decides for all
   std::int64_t compared_ = -1;      // step of the last comparison of ranks

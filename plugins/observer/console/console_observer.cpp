@@ -83,6 +83,8 @@ void ConsoleObserver::step(const StepInfo& info) {
   times_.add(info.seconds);
   token_times_.add(info.seconds / static_cast<double>(info.tokens));
   if (info.exposed_seconds >= 0 && info.seconds > 0) exposed_share_ = info.exposed_seconds / info.seconds;
+  for (const TallyInfo& tally : info.tallies)
+    if (tally.name.view() == "clipped.share") clipped_share_ = tally.numbers.data[0];
   if (seen_++ == 0) first_loss_ = info.loss;
   last_ = info;
   last_shown_ = due(info);
@@ -186,6 +188,7 @@ void ConsoleObserver::finish(const FinishInfo& info) {
   std::string summary = outcome_ + ": " + std::to_string(seen_) + (seen_ == 1 ? " step in " : " steps in ") +
                         duration(last_->elapsed) + " | loss " + fixed(first_loss_, 4) + " to " +
                         fixed(last_->loss, 4);
+  if (clipped_share_) summary += " | norm over clip in " + fixed(100 * *clipped_share_, 0) + "% of steps";
   if (!token_times_.empty()) summary += " | " + scaled(1 / token_times_.median()) + " tok/s median";
   screen_.line(summary);
 }

@@ -45,6 +45,7 @@ class ConsoleObserver final : public Observer {
   double first_loss_ = 0;
   std::optional<StepInfo> last_;
   std::optional<double> exposed_share_;  // that of the step that was measured last
+  std::optional<double> clipped_share_;  // share of steps whose norm was over optimizer.clip
   bool last_shown_ = false;
   double drawn_at_ = 0;  // StepInfo::elapsed when the bar was last drawn
   std::string outcome_ = "done";
