@@ -207,6 +207,25 @@ TEST(ConvertDeepSpeed, ZeroInfinityWithItsMisspeltKey) {
         "initial = 1024"},
        {"zero_optimization.offload_param.max_in_cpu"},
        {}});
+  // A cluster's folder is not here: a plan for that machine says what its drives have.
+  const std::string recipe = (temporary_folder() / "recipe.toml").string();
+  const Words elsewhere = {"plan", recipe, "--set", "tier.nvme.paths=/no/such/drive"};
+  const Result refused = prun(elsewhere);
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_NE(refused.out.find("tier.nvme.plan_gib"), std::string::npos) << refused.out;
+  EXPECT_EQ(prun(with(elsewhere, {"--set", "tier.nvme.plan_gib=100"})).code, 0);
+}
+
+// ZeRO-Offload++ updates a part of the parameters on the host.
+TEST(ConvertDeepSpeed, APartOfTheOptimizerOnTheHost) {
+  expect_converted(
+      {"ds_config.json",
+       R"({"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "bf16": {"enabled": true},
+    "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.3, "pin_memory": true}}})",
+       with({"--ranks", "2"}, sets(with(small_model, {"optimizer.plugin=adamw", "optimizer.lr=1e-4"}))),
+       {"optimizer = \"host:30, device:70\""},
+       {},
+       {}});
 }
 
 TEST(ConvertDeepSpeed, DrivesWithoutAFolderAreAskedFor) {
@@ -474,8 +493,9 @@ TEST(ConvertMegatron, Gpt3InArrays) {
                      "rule = \"megatron\"",
                      "ramp.start = 16",
                      "ramp.increment = 16",
-                     "ramp.samples = 5859375"},
-                    {"init-method-std", "attention-dropout"},
+                     "ramp.samples = 5859375",
+                     "init_std = 0.006"},
+                    {"attention-dropout"},
                     {},
                     with(narrow, {"model.layers=30", "batch.global=32"})});
 }
@@ -640,9 +660,8 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \
 
 // NVIDIA/Megatron-LM, examples/llama/train_llama3_8b_h100_fp8.sh
 TEST(ConvertMegatron, Llama3WithBranches) {
-  expect_converted(
-      {"llama3.sh",
-       R"(#!/bin/bash
+  expect_converted({"llama3.sh",
+                    R"(#!/bin/bash
 GPUS_PER_NODE=8
 NUM_NODES=1
 DTYPE="fp8"
@@ -713,13 +732,13 @@ torchrun ${DISTRIBUTED_ARGS[@]} \
     ${DTYPE_ARGS[@]} \
     ${MODEL_PARALLEL_ARGS[@]}
 )",
-       sets(with(text, {"model.vocab=128256"})),
-       {"plugin = \"llama\"", "kv_heads = 8", "head_dim = 128", "ffn = 14336", "rope_base = 1000000",
-        "tied = false", "steps = 15258790", "schedule.warmup = 30518", "dp = 8", "stage = 1",
-        "reduce = \"bf16\"", "compute = \"bf16\""},
-       {"init-method-std", "apply-layernorm-1p", "decoupled-lr", "exit-duration-in-mins", "normalization"},
-       {},
-       with(narrow, {"model.kv_heads=2", "model.head_dim=16"})});
+                    sets(with(text, {"model.vocab=128256"})),
+                    {"plugin = \"llama\"", "kv_heads = 8", "head_dim = 128", "ffn = 14336",
+                     "rope_base = 1000000", "tied = false", "steps = 15258790", "schedule.warmup = 30518",
+                     "dp = 8", "stage = 1", "reduce = \"bf16\"", "compute = \"bf16\"", "init_std = 0.0134"},
+                    {"apply-layernorm-1p", "decoupled-lr", "exit-duration-in-mins", "normalization"},
+                    {},
+                    with(narrow, {"model.kv_heads=2", "model.head_dim=16"})});
 }
 
 // bigscience-workshop/Megatron-DeepSpeed, examples/pretrain_gpt3_175B.sh: a blend of data, steps in samples,
@@ -752,8 +771,7 @@ srun -l \
   const Result converted = prun({"convert", file_of("gpt3_175B.sh", script), "--ranks", "1024", "--set",
                                  "model.vocab=51200", "--out", recipe});
   ASSERT_EQ(converted.code, 0) << converted.out;
-  EXPECT_EQ(names_under(converted.out, "Not carried over:"), (Words{"init-method-std", "attention-dropout"}))
-      << converted.out;
+  EXPECT_EQ(names_under(converted.out, "Not carried over:"), (Words{"attention-dropout"})) << converted.out;
   std::stringstream written;
   written << std::ifstream(recipe).rdbuf();
   for (const char* line :
@@ -801,6 +819,22 @@ TEST(ConvertMegatron, ATextOfArgumentsAlone) {
                     {"layers = 2", "positions = 256", "vocab = 512", "dropout = 0", "path = \"GPT2\""},
                     {},
                     {"no-such-thing"}});
+}
+
+// microsoft/Megatron-DeepSpeed, examples_deepspeed/rebase/ds_pretrain_gpt_1.3B.sh: a run ends by its tokens;
+// the samples are more than enough.
+TEST(ConvertMegatron, StepsInTokens) {
+  const std::string shape = R"(--num-layers 2 --hidden-size 128 --num-attention-heads 4 --micro-batch-size 4
+--global-batch-size 8 --seq-length 256 --max-position-embeddings 256 --vocab-size 500 --hidden-dropout 0
+--attention-dropout 0 --bf16 --lr 2e-4 --min-lr 1e-6 --lr-decay-style cosine --init-method-std 0.013 )";
+  const auto converted = [&](const std::string& counts, const Words& says, const Words& refused = {}) {
+    expect_converted({"args.txt", shape + counts, with({"--ranks", "1"}, sets(text)), says, refused, {}});
+  };
+  converted(
+      "--train-tokens 2048000 --train-samples 99999999 --lr-decay-tokens 1024000 --lr-warmup-tokens 204800",
+      {"steps = 1000", "schedule.steps = 500", "schedule.warmup = 100", "init_std = 0.013"});
+  converted("--train-tokens 2048000 --train-iters 10 --lr-warmup-tokens 2048",
+            {"steps = 10", "schedule.warmup = 1"});
 }
 
 // NVIDIA/Megatron-LM, examples/mixtral/train_mixtral_8x7b_distributed.sh
@@ -912,6 +946,10 @@ enable_fsdp_float8_all_gather = true
                     {"model.converters", "training.dataset"},
                     {},
                     with(narrow, {"model.kv_heads=8"})});
+  const Result said = prun(with({"convert", (temporary_folder() / "llama3_405b.toml").string(), "--ranks",
+                                 "128", "--out", (temporary_folder() / "float8.toml").string()},
+                                sets(text)));
+  EXPECT_NE(said.out.find("precision.products = \"fp8\""), std::string::npos) << said.out;
 }
 
 // pytorch/torchtitan, train_configs/llama3_70b.toml as of 2024, when keys lay elsewhere

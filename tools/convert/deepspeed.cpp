@@ -347,9 +347,15 @@ void convert_place(Transfer& transfer, const std::string& key, std::string_view 
   const std::string device = transfer.text(key);
   const bool drive = device == "nvme";
   if (!drive && device != "cpu" && device != "true") return;
-  transfer.set_text(detail::concat("strategy.offload.", option), drive ? "nvme" : "host", key);
+  const std::string above = key.substr(0, key.rfind('.') + 1), place = drive ? "nvme" : "host";
+  const double share = transfer.number(above + "ratio").value_or(1);
+  const std::int64_t per_cent = std::llround(100 * share);
+  const bool partly = per_cent > 0 && per_cent < 100;
+  transfer.set_text(detail::concat("strategy.offload.", option),
+                    partly ? detail::concat(place, ":", per_cent, ", device:", 100 - per_cent) : place, key);
   transfer.carried(key);
-  if (drive) take_drive(transfer, key.substr(0, key.rfind('.') + 1));
+  if (partly) transfer.carried(above + "ratio");
+  if (drive) take_drive(transfer, above);
 }
 
 // Converts how drives are used; without any drive these settings have no effect.

@@ -14,11 +14,12 @@ constexpr const char* kernels = "the device plugin chooses kernels";
 constexpr const char* profiles = "prun plan, prun trace and prun report say where time and memory go";
 constexpr const char* starts = "a checkpoint of prun: prun RECIPE --set run.resume=CKPT";
 constexpr const char* rendezvous = "ranks are started by prun, srun, mpirun or torchrun (docs/clusters.md)";
-constexpr const char* eight_bits = "precision.compute takes bf16, fp32 or fp64";
+constexpr const char* eight_bits =
+    "precision.products = \"fp8\" multiplies in e4m3, with a scale for each block of 128 (docs/precision.md)";
 constexpr const char* checkpoints =
     "checkpoints are whole, checked, written beside training, and go on in any layout";
 constexpr const char* experts = "the model has no experts";
-constexpr const char* initial = "initial values are normal with 0.02, less where residuals are added";
+constexpr const char* initial = "initial values are normal with model.init_std";
 
 constexpr std::array all_rules = {
     // These are of launchers.
@@ -117,7 +118,7 @@ constexpr std::array all_rules = {
     Rule{"hysteresis", "", without_effect, "nothing is scaled, or not in that way"},
     Rule{"calculate-per-token-loss", "", without_effect, "the loss is the mean over all tokens of a step"},
     Rule{"init-method-std", "0.02|.02", without_effect, "as here"},
-    Rule{"init-method-std", "", refused, initial},
+    Rule{"init-method-std", "", carried, "model.init_std"},
     Rule{"init-method-xavier-uniform", "", refused, initial},
     Rule{"no-query-key-layer-scaling", "", without_effect, "as here"},
     Rule{"apply-query-key-layer-scaling", "", without_effect, "scores are in fp32"},

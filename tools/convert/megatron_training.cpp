@@ -1,5 +1,6 @@
 // Carries over Megatron-LM's arguments of batch, optimizer, learning rate and number formats. Where they are
 // given in samples, steps follow by the batch that each step has.
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <sstream>
@@ -31,17 +32,41 @@ BatchRamp ramp_of(const Transfer& transfer, std::int64_t global) {
   return BatchRamp::even((*said)[0], (*said)[1], (*said)[2], global);
 }
 
-// Returns the steps of an option in iterations or in samples, by the batch that each step has.
-std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& iterations,
-                                     const std::string& samples) {
+// Returns the steps that a number of samples takes, by the batch that each step has.
+std::optional<std::int64_t> steps_for(const Transfer& transfer, double samples) {
+  const auto batch = transfer.number("global-batch-size");
+  if (!batch || *batch < 1) return {};
+  return ramp_of(transfer, whole(*batch)).steps_for(whole(samples));
+}
+
+// Returns the steps of an option in tokens, which Megatron-DeepSpeed has.
+std::optional<std::int64_t> steps_of_tokens(Transfer& transfer, const std::string& tokens) {
+  if (!transfer.has(tokens)) return {};
+  const auto seq = transfer.number("seq-length");
+  const auto steps =
+      seq && *seq >= 1 ? steps_for(transfer, *transfer.number(tokens) / *seq) : std::optional<std::int64_t>();
+  if (steps)
+    transfer.carried(tokens);
+  else
+    transfer.refuse(tokens, "its steps follow from seq-length and global-batch-size, and one is not given");
+  return steps;
+}
+
+// Returns the steps of an option in iterations, in samples or in tokens: what is given as NAME-iters,
+// NAME-samples or NAME-tokens. Of a number of tokens beside one of the others the fewer steps count, as
+// there.
+std::optional<std::int64_t> steps_of(Transfer& transfer, const std::string& name) {
+  const std::string iterations = name + "-iters", samples = name + "-samples";
+  std::optional<std::int64_t> steps;
   if (transfer.has(iterations)) {
     transfer.carried(iterations);
-    return transfer.integer(iterations, 0);
+    steps = transfer.integer(iterations, 0);
+  } else if (transfer.has(samples)) {
+    steps = steps_for(transfer, *transfer.number(samples));
+    if (steps) transfer.carried(samples);
   }
-  const auto batch = transfer.number("global-batch-size");
-  if (!transfer.has(samples) || !batch || *batch < 1) return {};
-  transfer.carried(samples);
-  return ramp_of(transfer, whole(*batch)).steps_for(whole(*transfer.number(samples)));
+  const auto by_tokens = steps_of_tokens(transfer, name + "-tokens");
+  return steps && by_tokens ? std::min(steps, by_tokens) : by_tokens ? by_tokens : steps;
 }
 
 void convert_adam(Transfer& transfer) {
@@ -89,13 +114,13 @@ void convert_rates(Transfer& transfer, const std::optional<std::int64_t>& steps)
   transfer.take("lr", "optimizer.lr");
   transfer.take("clip-grad", "optimizer.clip", "1.0");
   convert_decay_style(transfer);
-  const auto decay = steps_of(transfer, "lr-decay-iters", "lr-decay-samples");
-  if (decay) transfer.set("optimizer.schedule.steps", *decay, "lr-decay-iters or -samples");
+  const auto decay = steps_of(transfer, "lr-decay");
+  if (decay) transfer.set("optimizer.schedule.steps", *decay, "lr-decay");
   if (const auto lr = transfer.number("lr"), least = transfer.number("min-lr"); lr && *lr > 0 && least) {
     transfer.set("optimizer.schedule.final", *least / *lr, "min-lr / lr");
     transfer.carried("min-lr");
   }
-  auto warmup = steps_of(transfer, "lr-warmup-iters", "lr-warmup-samples");
+  auto warmup = steps_of(transfer, "lr-warmup");
   const auto horizon = decay ? decay : steps;
   if (const auto fraction = transfer.number("lr-warmup-fraction"); fraction && horizon) {
     warmup = whole(*fraction * static_cast<double>(*horizon));
@@ -158,10 +183,12 @@ void convert_training(Transfer& transfer) {
     transfer.set_text("run.out", transfer.text("save"), "save");
     transfer.carried("save");
   }
-  const auto steps = steps_of(transfer, "train-iters", "train-samples");
+  const auto steps = steps_of(transfer, "train");
   if (steps)
     transfer.set("run.steps", *steps,
-                 transfer.has("train-iters") ? "train-iters" : "train-samples / global-batch-size");
+                 transfer.has("train-tokens")  ? "train-tokens / (seq-length x global-batch-size), or fewer"
+                 : transfer.has("train-iters") ? "train-iters"
+                                               : "train-samples / global-batch-size");
   convert_optimizer(transfer);
   convert_rates(transfer, steps);
 }

@@ -51,10 +51,18 @@ DeviceInfo NvmeDevice::info() {
   info.tier = true;
   std::int64_t own = 0;
   for (const Range& range : ranges_) own += range.store.bytes();
-  // Nothing else is known of another machine's drives.
-  info.memory_bytes =
-      planned_bytes_ > 0 ? planned_bytes_ / local_ranks_ : room_in_all(settings_.folders, local_ranks_, own);
+  info.memory_bytes = planned_bytes_ > 0 ? planned_bytes_ / local_ranks_ : room_here(own);
   return info;
+}
+
+// Of another machine's drives nothing is known but what the recipe says.
+std::int64_t NvmeDevice::room_here(std::int64_t own) const {
+  try {
+    return room_in_all(settings_.folders, local_ranks_, own);
+  } catch (const Error& error) {
+    throw_error(error.code(), error.what(),
+                "; to plan for another machine, say by tier.nvme.plan_gib how much room its drives have");
+  }
 }
 
 MakeRing NvmeDevice::make_ring() {

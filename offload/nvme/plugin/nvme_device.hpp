@@ -46,6 +46,8 @@ class NvmeDevice : public Device {
   virtual MakeRing make_ring();
 
  private:
+  std::int64_t room_here(std::int64_t own) const;
+
   // Holds what was allocated, and the addresses that stand for it.
   struct Range {
     Range(const Settings& settings, std::int64_t bytes, MakeRing make)

@@ -2,12 +2,6 @@
 
 namespace prun {
 
-namespace {
-
-constexpr double deviation = 0.02;
-
-}  // namespace
-
 Bert::Bert(const Options& options)
     : layers_(options.integer("layers")),
       widths_(options),
@@ -15,6 +9,7 @@ Bert::Bert(const Options& options)
       types_(options.integer("types")),
       separator_(options.integer("separator")),
       activation_(options.text("activation")),
+      deviation_(options.number("init_std")),
       dropout_{options.number("dropout")},
       norm_{options.number("norm_eps")},
       tokens_(options) {
@@ -32,9 +27,9 @@ void Bert::build(const ModelContext& context, ProgramRef program) {
 Id Bert::embedding(const ModelContext& context, ProgramRef program) const {
   const Segment s = program.segment("embedding");
   const Dim& hidden = widths_.hidden;
-  const Id table = s.weight("token", {widths_.vocab, hidden}, normal(deviation));
-  const Id positions = s.weight("position", {positions_.rows(context), hidden}, normal(deviation));
-  const Id types = s.weight("type", {{"types", types_}, hidden}, normal(deviation));
+  const Id table = s.weight("token", {widths_.vocab, hidden}, normal(deviation_));
+  const Id positions = s.weight("position", {positions_.rows(context), hidden}, normal(deviation_));
+  const Id types = s.weight("type", {{"types", types_}, hidden}, normal(deviation_));
   const Id kinds =
       s.op("token_types", {s.tokens()},
            {{"separator", static_cast<double>(separator_)}, {"types", static_cast<double>(types_)}});
@@ -47,7 +42,7 @@ Id Bert::embedding(const ModelContext& context, ProgramRef program) const {
 }
 
 void Bert::block(const Segment& s) const {
-  const BiasedSublayers sublayers{widths_, normal(deviation), normal(deviation)};
+  const BiasedSublayers sublayers{widths_, normal(deviation_), normal(deviation_)};
   const Id x = s.incoming();
   const Id near = s.op("add", {x, dropout_.of(s, sublayers.attention(s, x, false), 0)});
   const Id seen = norm_.of(s, near, "norm1", widths_.hidden);
@@ -60,7 +55,7 @@ void Bert::head(const Segment& s, Id table) const {
   const Dim width{"transform", hidden.extent};
   const Id projected = s.op(
       "linear", {s.incoming(),
-                 s.matrix(s.weight("transform.weight", {width, hidden}, normal(deviation)), {.columns = 1}),
+                 s.matrix(s.weight("transform.weight", {width, hidden}, normal(deviation_)), {.columns = 1}),
                  s.vector("transform.bias", {width}, zeros())});
   const Id x = norm_.of(s, s.op(activation(), {projected}), "norm", width);
   s.op("lm_head", {x, s.tie(table), s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum"), none,
@@ -81,6 +76,8 @@ PRUN_PLUGIN(model, prun::Bert, "bert", "0.1.0", "BERT: both directions, token ty
             "separator | int  | -1    | -1..16777215 | Token behind which the next type begins, 102 for "
             "[SEP] of bert-base; -1: all tokens are of the first type\n"
             "activation | choice | gelu | gelu,gelu_tanh | Of the MLP and the head; gelu: by erf\n"
+            "init_std | float | 0.02  | 0..1000     | Standard deviation of the normal numbers that weights "
+            "start from\n"
             "dropout  | float | 0     | 0..0.95     | Probability after the embedding, attention and MLP\n"
             "norm_eps | float | 1e-12 | 0..1        | Added to the variance in "
             "layernorm\n" PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1"));

@@ -32,6 +32,7 @@ class Bert final : public Model {
   PositionTable positions_;
   std::int64_t types_, separator_;
   std::string activation_;
+  double deviation_;  // that of initial weights
   Dropout dropout_;
   LayerNorm norm_;
   SpecialTokens tokens_;

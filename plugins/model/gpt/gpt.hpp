@@ -31,6 +31,7 @@ class Gpt final : public Model {
   Widths widths_;
   PositionTable positions_;
   bool tied_;
+  double deviation_;  // that of initial weights
   Dropout dropout_;
   LayerNorm norm_;
   SpecialTokens tokens_;

@@ -36,8 +36,8 @@ Id ExpertLayers::build(const SegmentPart& s, const Dim& hidden, std::int64_t seq
   const Id y =
       s.op("experts",
            {x, capacity_.limited() ? capacity_.build(s, seq, router_.choices(), chosen) : chosen.index,
-            chosen.weight, s.weight("experts.up.weight", {experts, gate, ffn, hidden}, normal(0.02)),
-            s.weight("experts.down.weight", {experts, hidden, ffn}, normal(0.02))},
+            chosen.weight, s.weight("experts.up.weight", {experts, gate, ffn, hidden}),
+            s.weight("experts.down.weight", {experts, hidden, ffn})},
            {{"experts", static_cast<double>(experts_)}});
   return shared_.present() ? s.op("add", {y, shared_.build(s, hidden, x)}) : y;
 }

@@ -16,12 +16,10 @@ struct GatedMlp {
 
   Id build(const SegmentPart& s, const Family& family, const Dim& hidden, Id x) const {
     const Dim gate{"gate", 2};
-    const Id weight =
-        s.matrix(s.weight("up.weight", {gate, ffn, hidden}, normal(0.02)), {.batch = 1, .columns = 1});
+    const Id weight = s.matrix(s.weight("up.weight", {gate, ffn, hidden}), {.batch = 1, .columns = 1});
     const Id up = s.op("linear", {x, weight, none});
-    return s.op("linear",
-                {s.op(family.gelu ? "geglu" : "swiglu", {up}),
-                 s.matrix(s.weight("down.weight", {hidden, ffn}, normal(0.02)), {.columns = 1}), none});
+    return s.op("linear", {s.op(family.gelu ? "geglu" : "swiglu", {up}),
+                           s.matrix(s.weight("down.weight", {hidden, ffn}), {.columns = 1}), none});
   }
 
   // Both halves of the first projection are, but for Phi-3, tensors of their own in the files.

@@ -28,17 +28,16 @@ void GroupedAttention::check(const Options& options) const {
 Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream, const Rope& rope, Id x,
                            double window) const {
   const Dim packed{"packed", queries().extent + 2};
-  const Id weight = s.matrix(s.weight("qkv.weight", {groups, packed, head_dim, stream.hidden}, normal(0.02)),
+  const Id weight = s.matrix(s.weight("qkv.weight", {groups, packed, head_dim, stream.hidden}),
                              {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
   const Id bias = stream.family.qkv_bias ? s.vector("qkv.bias", {groups, packed, head_dim}, zeros()) : none;
   const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}));
   const std::vector<Id> of = turned_heads(s, rope, projected);
-  return s.op("linear",
-              {s.op("attention", {of[0], of[1], of[2]}, {{"window", window}}),
-               s.matrix(s.weight("proj.weight", {stream.hidden, groups, queries(), head_dim}, normal(0.02)),
-                        {.columns = 3}),
-               none},
-              {{"in_dims", 3}});
+  return s.op(
+      "linear",
+      {s.op("attention", {of[0], of[1], of[2]}, {{"window", window}}),
+       s.matrix(s.weight("proj.weight", {stream.hidden, groups, queries(), head_dim}), {.columns = 3}), none},
+      {{"in_dims", 3}});
 }
 
 std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const Rope& rope, Id packed) const {

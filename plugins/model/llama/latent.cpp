@@ -45,14 +45,11 @@ Id LatentAttention::queries(const SegmentPart& s, const Dim& hidden, const Dim& 
                             Id x) const {
   const Matrices by_head{.batch = 1, .columns = 1};
   if (query_width_ == 0)
-    return s.op("linear",
-                {x, s.matrix(s.weight("q.weight", {heads, head_dim, hidden}, normal(0.02)), by_head), none});
+    return s.op("linear", {x, s.matrix(s.weight("q.weight", {heads, head_dim, hidden}), by_head), none});
   const Dim latent{"query_latent", query_width_};
-  const Id down = s.matrix(s.weight("q_down.weight", {latent, hidden}, normal(0.02)), {.columns = 1});
+  const Id down = s.matrix(s.weight("q_down.weight", {latent, hidden}), {.columns = 1});
   const Id narrow = latent_norm(s, s.op("linear", {x, down, none}), "q_norm", latent);
-  return s.op(
-      "linear",
-      {narrow, s.matrix(s.weight("q.weight", {heads, head_dim, latent}, normal(0.02)), by_head), none});
+  return s.op("linear", {narrow, s.matrix(s.weight("q.weight", {heads, head_dim, latent}), by_head), none});
 }
 
 Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
@@ -62,11 +59,10 @@ Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& he
   const Dim of_head{"latent_head", straight + values_};
   const auto turned = static_cast<double>(turned_), wide = static_cast<double>(values_);
   const Id q = queries(s, hidden, heads, head_dim, x);
-  const Id down =
-      s.matrix(s.weight("kv_down.weight", {both, hidden}, normal(0.02)), {.columns = 1, .cuts = {width_}});
+  const Id down = s.matrix(s.weight("kv_down.weight", {both, hidden}), {.columns = 1, .cuts = {width_}});
   const std::vector<Id> narrow =
       s.ops("split_latent", {s.op("linear", {x, down, none})}, 2, {{"turned", turned}});
-  const Id up = s.matrix(s.weight("kv.weight", {heads, of_head, latent}, normal(0.02)),
+  const Id up = s.matrix(s.weight("kv.weight", {heads, of_head, latent}),
                          {.batch = 1, .columns = 1, .cuts = {straight}});
   const Id kv = s.op("linear", {latent_norm(s, narrow[0], "kv_norm", latent), up, none});
   std::vector<AttrValue> attrs = rope.attrs(rope.score_scale());
@@ -75,12 +71,10 @@ Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& he
   const std::vector<Id> apart = s.insert_forward(none, "latent_heads", {q, kv, narrow[1]}, 3, attrs);
   const Id y = s.op("narrow_heads", {s.op("attention", {apart[0], apart[1], apart[2]}, {{"window", window}})},
                     {{"values", wide}, {"head_dim", static_cast<double>(head_dim.extent)}});
-  return s.op("linear",
-              {y,
-               s.matrix(s.weight("proj.weight", {hidden, heads, {"queries", 1}, values}, normal(0.02)),
-                        {.columns = 3}),
-               none},
-              {{"in_dims", 3}});
+  return s.op(
+      "linear",
+      {y, s.matrix(s.weight("proj.weight", {hidden, heads, {"queries", 1}, values}), {.columns = 3}), none},
+      {{"in_dims", 3}});
 }
 
 // ------------------------------------------------------------------- files

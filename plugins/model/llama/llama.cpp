@@ -8,6 +8,7 @@ Llama::Llama(const Options& options)
       vocab_{"vocab", options.integer("vocab")},
       positions_(options.integer("positions")),
       tied_(options.flag("tied")),
+      deviation_(options.number("init_std")),
       block_(family_, options),
       mtp_(options) {}
 
@@ -25,19 +26,19 @@ std::vector<LayerRun> Llama::runs() const {
 
 void Llama::build(const ModelContext& context, ProgramRef program) {
   mtp_.check(context);
-  const Segment embedding = program.segment("embedding");
-  const Id table = embedding.weight("token", {vocab_, block_.stream.hidden}, normal(0.02));
+  const SegmentPart embedding(program.segment("embedding"), deviation_);
+  const Id table = embedding.weight("token", {vocab_, block_.stream.hidden});
   embedding.outgoing(block_.stream.embedded(embedding, embedding.tokens(), table));
   for (const LayerRun& run : runs()) {
-    const Segment s = program.segment(run.segment, run.count);
+    const SegmentPart s(program.segment(run.segment, run.count), deviation_);
     s.outgoing(block_.build(s, run.kind, context.seq, s.incoming()));
   }
-  build_head(program.segment("head"), table, context.seq);
+  build_head({program.segment("head"), deviation_}, table, context.seq);
 }
 
-void Llama::build_head(const Segment& s, Id table, std::int64_t seq) const {
+void Llama::build_head(const SegmentPart& s, Id table, std::int64_t seq) const {
   const Id x = block_.stream.norm(s, s.incoming(), "norm");
-  const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, block_.stream.hidden}, normal(0.02));
+  const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, block_.stream.hidden});
   s.op("lm_head", {x, weight, s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum")});
   mtp_.build(s, block_, x, {table, weight, seq});
 }
@@ -63,6 +64,8 @@ PRUN_PLUGIN(
     "ffn       | int   | 14336  | 1..4194304  | Width of the MLP\n"
     "vocab     | int   | 128256 | 2..16777216 | Rows of the token table\n"
     "tied      | bool  | false  |             | The head shares the token table\n"
+    "init_std  | float | 0.02   | 0..1000     | Standard deviation of the normal numbers that weights start "
+    "from\n"
     "family    | choice | llama | "
     "llama,qwen3,mistral,gemma3,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1,deepseek2,deepseek3 | "
     "Where norms stand and "

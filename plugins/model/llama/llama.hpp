@@ -33,13 +33,14 @@ class Llama final : public Model {
 
  private:
   std::vector<LayerRun> runs() const;
-  void build_head(const Segment& s, Id table, std::int64_t seq) const;
+  void build_head(const SegmentPart& s, Id table, std::int64_t seq) const;
 
   Family family_;
   std::int64_t layers_;
   Dim vocab_;
   std::int64_t positions_;
   bool tied_;
+  double deviation_;  // that of initial weights
   DecoderBlock block_;
   MultiTokenPrediction mtp_;
 };

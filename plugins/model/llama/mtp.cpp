@@ -19,7 +19,7 @@ void MultiTokenPrediction::check(const ModelContext& context) const {
                 " looks as far ahead as model.seq = ", context.seq, " tokens; take fewer");
 }
 
-void MultiTokenPrediction::build(const Segment& head, const DecoderBlock& block, Id made,
+void MultiTokenPrediction::build(const SegmentPart& head, const DecoderBlock& block, Id made,
                                  const Shared& shared) const {
   if (!any()) return;
   const Id scale =
@@ -40,7 +40,7 @@ Id MultiTokenPrediction::build_module(const SegmentPart& s, const DecoderBlock& 
   const Id tokens = s.op("ahead", {s.tokens()}, {{"by", static_cast<double>(k)}});
   const Id token = stream.norm(s, stream.embedded(s, tokens, shared.tokens), "norm_token");
   const Id pair = s.op("pair", {token, stream.norm(s, made, "norm_made")});
-  const Id weight = s.matrix(s.weight("joined.weight", {stream.hidden, both}, normal(0.02)), {.columns = 1});
+  const Id weight = s.matrix(s.weight("joined.weight", {stream.hidden, both}), {.columns = 1});
   const Id joined = s.op("linear", {pair, weight, none});
   return stream.norm(s, block.build(s, block.kind_of(layer_of(k)), shared.seq, joined), "norm");
 }

@@ -23,7 +23,7 @@ class MultiTokenPrediction {
     std::int64_t seq;
   };
   // `made` is the head's input.
-  void build(const Segment& head, const DecoderBlock& block, Id made, const Shared& shared) const;
+  void build(const SegmentPart& head, const DecoderBlock& block, Id made, const Shared& shared) const;
 
   void write_config(const Family& family, ConfigWriter& config) const;
   void add_weights(const DecoderBlock& block, ForeignWeights& weights) const;

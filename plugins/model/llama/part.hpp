@@ -11,12 +11,13 @@ namespace prun {
 
 class SegmentPart : public Segment {
  public:
-  // This part is the whole segment, so a function that takes a part takes a segment.
-  SegmentPart(const Segment& all) : Segment(all) {}
-  SegmentPart(const Segment& of, const std::string& name) : Segment(of), prefix_(name + ".") {}
+  // This part is the whole segment. Its weights start from normal numbers with this deviation.
+  SegmentPart(const Segment& all, double deviation) : Segment(all), deviation_(deviation) {}
+  SegmentPart(const SegmentPart& of, const std::string& name)
+      : Segment(of), prefix_(name + "."), deviation_(of.deviation_) {}
 
-  Id weight(std::string_view name, const std::vector<Dim>& dims, Init init) const {
-    return Segment::weight(called(name), dims, init);
+  Id weight(std::string_view name, const std::vector<Dim>& dims) const {
+    return Segment::weight(called(name), dims, normal(deviation_));
   }
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return Segment::vector(called(name), dims, init);
@@ -32,6 +33,7 @@ class SegmentPart : public Segment {
   std::string called(std::string_view name) const { return prefix_ + std::string(name); }
 
   std::string prefix_;
+  double deviation_;
 };
 
 }  // namespace prun

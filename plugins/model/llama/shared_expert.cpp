@@ -9,13 +9,10 @@ void SharedExpert::check() const {
 
 Id SharedExpert::build(const SegmentPart& s, const Dim& hidden, Id x) const {
   const Dim halves{"gate", 2}, width{"ffn", ffn}, one{"one", 1};
-  const Id up =
-      s.op("linear", {x, s.weight("shared.up.weight", {halves, width, hidden}, normal(0.02)), none});
-  const Id y = s.op(
-      "linear", {s.op("swiglu", {up}), s.weight("shared.down.weight", {hidden, width}, normal(0.02)), none});
+  const Id up = s.op("linear", {x, s.weight("shared.up.weight", {halves, width, hidden}), none});
+  const Id y = s.op("linear", {s.op("swiglu", {up}), s.weight("shared.down.weight", {hidden, width}), none});
   if (!gate) return y;
-  return s.op("sigmoid_gate",
-              {y, s.op("linear", {x, s.weight("shared.gate.weight", {one, hidden}, normal(0.02)), none})});
+  return s.op("sigmoid_gate", {y, s.op("linear", {x, s.weight("shared.gate.weight", {one, hidden}), none})});
 }
 
 void SharedExpert::write_config(const Family& family, std::int64_t expert_ffn, ConfigWriter& config) const {
