@@ -76,6 +76,23 @@ TEST(TuneVerb, WritesARecipeThatPassesCheck) {
       << "and nothing else";
 }
 
+// Where updates are most of a step, half of what they read and write is time; nobody gets other numbers
+// unasked.
+TEST(TuneVerb, RoundingThatWouldHelpIsNamed) {
+  const std::vector<std::string> sets = {"precision.compute=bf16", "model.vocab=4096", "batch.global=1"};
+  const std::string costs = costs_with("1e9");
+  const Result tuned = prun({"tune", open_recipe("rounding", sets), "--ranks", "1", "--costs", costs});
+  ASSERT_EQ(tuned.code, 0) << tuned.out;
+  EXPECT_NE(tuned.out.find("other rounding, precision.master=split and precision.gradient=bf16, would give"),
+            std::string::npos)
+      << tuned.out;
+  std::vector<std::string> narrow = sets;
+  narrow.insert(narrow.end(), {"precision.master=split", "precision.gradient=bf16"});
+  EXPECT_EQ(prun({"tune", open_recipe("rounded", narrow), "--ranks", "1", "--costs", costs})
+                .out.find("other rounding"),
+            std::string::npos);
+}
+
 TEST(TuneVerb, JsonHasWhatTheTableShows) {
   const fs::path file = open_recipe("json");
   const Result tuned =

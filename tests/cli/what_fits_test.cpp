@@ -101,6 +101,28 @@ TEST(WhatFits, TheStrongestIsTriedInTheEnd) {
   EXPECT_NO_THROW(Assembly(changed, plugins())) << to_text(found);
 }
 
+// As for a GPU whose host has room for the state of the optimizer and not for activations: neither of two
+// changes is enough, nor the most of both.
+TEST(WhatFits, TwoChangesThatAreNotTheStrongestAreTriedTogether) {
+  const auto fits = [](const Assembly& assembly) {
+    const Recipe& recipe = assembly.recipe();
+    bool recomputes = false, state_leaves = false, more_leaves = false;
+    for (const RecipeSection& strategy : recipe.strategies()) {
+      recomputes |= strategy.plugin() == "recompute";
+      if (strategy.plugin() != "offload") continue;
+      state_leaves = strategy.text("optimizer") == "host";
+      more_leaves = strategy.text("gradients") == "host";
+    }
+    if (!recomputes || !state_leaves || more_leaves) throw_error(ErrorCode::bad_input, "no room");
+  };
+  const WhatFits found = what_fits(tiny_recipe({"precision.master=split", "precision.compute=bf16"}),
+                                   plugins(), fits, std::chrono::minutes(1));
+  ASSERT_FALSE(found.changes.empty()) << to_text(found);
+  const std::string text = to_text(found);
+  EXPECT_NE(text.find("=recompute"), std::string::npos) << text;
+  EXPECT_NE(text.find(".optimizer=host"), std::string::npos) << text;
+}
+
 // Of products in fp8, which change no number by it.
 TEST(WhatFits, CodesForBackwardAreTried) {
   const Words wide = {"model.hidden=256",       "model.heads=2",         "model.ffn=256",
@@ -122,6 +144,7 @@ TEST(WhatFits, NothingFound) {
   EXPECT_EQ(check.code, 2);
   EXPECT_NE(check.out.find("changes that were planned makes it fit"), std::string::npos) << check.out;
   EXPECT_NE(check.out.find("device.memory"), std::string::npos) << check.out;
+  EXPECT_NE(check.out.find("prun tune RECIPE"), std::string::npos) << check.out;
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ class Candidates {
       if (recipe.text(each.key) != each.value) groups_.push_back({{{{each.key, each.value}}, false}});
   }
 
-  // Returns single steps, then two groups' strongest together, then more and more of them.
+  // Returns single steps, then two groups' strongest together, then two groups' other steps, since the
+  // strongest of one may not go with another, then the strongest of more and more groups.
   std::vector<Candidate> all() const {
     std::vector<Candidate> all;
     for (std::size_t group = 0; group < groups_.size(); ++group)
@@ -63,29 +64,44 @@ class Candidates {
         all.push_back(std::move(step));
       }
     for (std::size_t a = 0; a < groups_.size(); ++a)
-      for (std::size_t b = a + 1; b < groups_.size(); ++b) add_union(all, {a, b});
-    std::vector<std::size_t> several;
+      for (std::size_t b = a + 1; b < groups_.size(); ++b) add_union(all, {{a, last(a)}, {b, last(b)}});
+    for (std::size_t a = 0; a < groups_.size(); ++a)
+      for (std::size_t b = a + 1; b < groups_.size(); ++b) add_other_pairs(all, a, b);
+    std::vector<Step> several;
     for (std::size_t group = 0; group < groups_.size(); ++group) {
-      several.push_back(group);
+      several.push_back({group, last(group)});
       if (several.size() > 2) add_union(all, several);
     }
     return all;
   }
 
  private:
-  // Adds the union of groups; a group whose keys another has set already is left out.
-  void add_union(std::vector<Candidate>& all, const std::vector<std::size_t>& groups) const {
+  struct Step {
+    std::size_t group, number;
+  };
+
+  std::size_t last(std::size_t group) const { return groups_[group].size() - 1; }
+
+  // Adds all pairs of steps of two groups but the pair of the strongest, the weakest first.
+  void add_other_pairs(std::vector<Candidate>& all, std::size_t a, std::size_t b) const {
+    for (std::size_t of_a = 0; of_a <= last(a); ++of_a)
+      for (std::size_t of_b = 0; of_b <= last(b); ++of_b)
+        if (of_a != last(a) || of_b != last(b)) add_union(all, {{a, of_a}, {b, of_b}});
+  }
+
+  // Adds the union of steps; a step whose keys another has set already is left out.
+  void add_union(std::vector<Candidate>& all, const std::vector<Step>& steps) const {
     Candidate together;
     std::set<std::string> keys;
     std::size_t appended = recipe_.strategies().size();
-    for (const std::size_t group : groups) {
-      const Candidate& strongest = groups_[group].back();
-      if (std::any_of(strongest.change.begin(), strongest.change.end(), [&](const auto& set) {
+    for (const auto& [group, number] : steps) {
+      const Candidate& step = groups_[group][number];
+      if (std::any_of(step.change.begin(), step.change.end(), [&](const auto& set) {
             return !set.first.starts_with("strategy.") && keys.count(set.first) != 0;
           }))
         continue;
-      append(together.change, strongest.change, appended, keys);
-      together.exact &= strongest.exact;
+      append(together.change, step.change, appended, keys);
+      together.exact &= step.exact;
       together.groups.insert(group);
     }
     all.push_back(std::move(together));
@@ -295,14 +311,16 @@ std::string to_text(const RecipeChange& change) {
 // Says what the reader can try, if there was no time to.
 std::string nothing_fits(const WhatFits& found) {
   if (found.planned == 0)
-    return detail::concat(
-        "Plans of this size take long, so none of ", found.left,
-        " changes was tried; more ranks, a smaller model or a shorter model.seq need less.");
+    return detail::concat("Plans of this size take long, so none of ", found.left,
+                          " changes was tried; prun tune RECIPE estimates many, and more ranks, a smaller "
+                          "model or a shorter model.seq need less.");
   std::string text = detail::concat("None of ", found.planned, " changes that were planned makes it fit");
   if (found.left > 0)
     text += detail::concat(", those that save most among them; plans of this size take long, so ", found.left,
                            " were left out");
-  return text + "; more ranks, a smaller model or a shorter model.seq need less.";
+  return text +
+         "; prun tune RECIPE tries more of them together, and more ranks, a smaller model or a shorter "
+         "model.seq need less.";
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "train/tune/search_result.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace prun {
 namespace {
 
+constexpr double same = 1e-4;        // part of a time or size that no table shows
 constexpr double batch_gain = 0.01;  // least gain of tokens a second for which a larger batch is taken
 
 class SearchResult {
@@ -44,12 +46,15 @@ class SearchResult {
     });
   }
 
-  // Says whether a shown candidate is another way to write the same plan: an option that changes nothing, a
-  // strategy with nothing to do.
+  // Says whether a shown candidate is as good as the same plan, by what a table shows of it: an option that
+  // changes nothing, a strategy with nothing to do.
   bool is_shown(const Planned& planned) const {
+    const auto is_near = [](double a, double b) { return std::abs(a - b) <= same * std::abs(b); };
     return std::any_of(result_.best.begin(), result_.best.end(), [&](const TunedCandidate& one) {
-      return one.planned.step_seconds == planned.step_seconds &&
-             one.planned.device_bytes == planned.device_bytes;
+      return is_near(one.planned.tokens_per_second, planned.tokens_per_second) &&
+             is_near(one.planned.step_seconds, planned.step_seconds) &&
+             is_near(static_cast<double>(one.planned.device_bytes),
+                     static_cast<double>(planned.device_bytes));
     });
   }
 

@@ -12,6 +12,8 @@
 namespace prun {
 namespace {
 
+constexpr double least_of_rounding = 0.02;  // least gain for which other rounding is named
+
 std::string milliseconds(double seconds) {
   return format(seconds < 0.1 ? "%.2f ms" : "%.0f ms", seconds * 1e3);
 }
@@ -115,6 +117,21 @@ class WhatIf {
            change(now(), best ? std::min(now(), then(*best)) : now());
   }
 
+  // Looks for the best of what was shown or lacks memory with other rounding: masters whose upper half is the
+  // parameter, gradients in bf16. Numbers differ then, so nobody gets them unasked.
+  std::string other_rounding() const {
+    std::vector<std::string> more;
+    for (const auto& [key, value] : {std::pair{"precision.master", "split"}, {"precision.gradient", "bf16"}})
+      if (recipe_.text(key) != value) more.push_back(detail::concat(key, "=", value));
+    if (more.empty() || recipe_.text("precision.compute") != "bf16") return "";
+    std::vector<std::vector<std::string>> sets = sets_of(result_.best);
+    for (std::vector<std::string>& one : sets_of(result_.too_large)) sets.push_back(std::move(one));
+    for (std::vector<std::string>& one : sets) one.insert(one.end(), more.begin(), more.end());
+    const std::optional<Planned> best = best_of(base_, sets);
+    if (!best || then(*best) > now() * (1 - least_of_rounding)) return "";
+    return "other rounding, " + join(more, " and ") + ", would give " + change(now(), then(*best));
+  }
+
   std::string more_ranks() const {
     std::string text = ranks_text(result_.ranks + 1);
     if (text.empty()) text = ranks_text(result_.ranks * 2);
@@ -208,8 +225,12 @@ class WhatIf {
 std::vector<std::string> why(const Recipe& recipe, PluginHost& plugins, const TrialBase& base,
                              const TuneRequest& request, const TuneResult& result) {
   const WhatIf what_if(recipe, plugins, base, request, result);
-  std::vector<std::string> lines = {bound_of(result.best.front().planned), runner_up(result, request.goal),
-                                    what_if.more_ranks(), what_if.one_more_gib(), what_if.twice_the_link()};
+  std::vector<std::string> lines = {bound_of(result.best.front().planned),
+                                    runner_up(result, request.goal),
+                                    what_if.more_ranks(),
+                                    what_if.one_more_gib(),
+                                    what_if.twice_the_link(),
+                                    what_if.other_rounding()};
   std::erase(lines, "");
   return lines;
 }
