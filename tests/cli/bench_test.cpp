@@ -222,6 +222,70 @@ TEST(BenchKernels, TooFewOpenFilesAreRefusedWithTheNumber) {
   }
 }
 
+// ---------------------------------------------------------------- recipes
+
+std::string saved_recipe(const TempFolder& folder, const std::string& name,
+                         const std::vector<std::string>& sets, const std::string& more = {}) {
+  return folder.write(name, tiny_recipe(sets, more).resolved_toml());
+}
+
+// Of three recipes at two sizes one cannot be: its row says so once, and the others have their rows.
+TEST(BenchRecipes, OneTableComparesThemAtEachSize) {
+  const TempFolder folder;
+  const std::vector<std::string> small = {"device.threads=1", "batch.micro=1"};
+  const std::string one = saved_recipe(folder, "one.toml", small),
+                    two = saved_recipe(folder, "two.toml", small, data_parallel(2)),
+                    odd = saved_recipe(folder, "odd.toml",
+                                       {"device.threads=1", "batch.micro=4", "device.memory=1KiB"});
+  const std::string table = folder / "table.md", json = folder / "table.json";
+  const std::vector<std::string> words = {
+      "bench",   "recipes", one,        two, odd, "--each", "model.layers+model.hidden=1+32,2+64",
+      "--steps", "4",       "--rounds", "2"};
+  std::vector<std::string> first = words;
+  first.insert(first.end(), {"--out", json});
+  const Result result = prun(first);
+  ASSERT_EQ(result.code, 0) << result.out;
+  const JsonValue said = parse_json(read_file(json), "table");
+  for (const char* key : {"command", "date", "version", "machine"})
+    EXPECT_FALSE(said.at(key).as_string().empty()) << key;
+  EXPECT_EQ(said.at("steps").as_int64(), 4);
+  const JsonArray& rows = said.at("recipes").as_array();
+  ASSERT_EQ(rows.size(), 6u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const JsonValue& row = rows[i];
+    EXPECT_EQ(row.at("size").as_string(),
+              i < 3 ? "model.layers=1 model.hidden=32" : "model.layers=2 model.hidden=64");
+    if (i % 3 == 2) {
+      EXPECT_EQ(row.at("refused").as_string().find('\n'), std::string::npos);
+      EXPECT_EQ(row.find("step_seconds"), nullptr);
+      continue;
+    }
+    EXPECT_EQ(row.at("ranks").as_int64(), i % 3 == 0 ? 1 : 2);
+    EXPECT_GT(row.at("step_seconds").as_double(), 0);
+    EXPECT_GE(row.at("spread").as_double(), 0);
+    EXPECT_EQ(row.at("round_step_seconds").as_array().size(), 2u);
+    EXPECT_EQ(row.at("tokens").as_int64(), 4 * 16);
+    if (i % 3 == 0) {
+      EXPECT_DOUBLE_EQ(row.at("speed").as_double(), 1);
+    }
+  }
+  EXPECT_LT(rows[0].at("parameters").as_int64(), rows[3].at("parameters").as_int64());
+}
+
+TEST(BenchRecipes, ATableOfMarkdownSaysHowItWasMade) {
+  const TempFolder folder;
+  const std::string one = saved_recipe(folder, "one.toml", {"device.threads=1"}), table = folder / "table.md";
+  const Result result = prun({"bench", "recipes", one, "--steps", "3", "--rounds", "1", "--out", table});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const std::string text = read_file(table);
+  EXPECT_NE(text.find("| recipe | size | ranks | a step | spread | tokens/s | speed |"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("`prun bench recipes " + one), std::string::npos) << text;
+  for (const char* each : {"model.layers", "model.layers=", "a+b=1"})
+    EXPECT_EQ(prun({"bench", "recipes", one, "--each", each}).code, 2) << each;
+  EXPECT_EQ(prun({"bench", "recipes", one, "--out", folder / "table.txt"}).code, 2);
+}
+
 // ---------------------------------------------------------------- io
 
 TEST(BenchIo, MeasuresAFoldersDriveForPredictions) {

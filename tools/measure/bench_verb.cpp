@@ -2,16 +2,20 @@
 // settings | STRATEGY, which measure what a setting costs.
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "base/utc.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/io_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/layout_bench.hpp"
+#include "measure/recipes_bench.hpp"
 #include "measure/setting_bench.hpp"
+#include "prun/plugin.hpp"
 #include "simulate/costs_file.hpp"
 #include "train/assemble/timed_settings.hpp"
 
@@ -200,7 +204,7 @@ std::vector<std::string> settings_asked(const Arguments& arguments, const Settin
 SettingBench bench_asked(const Arguments& arguments, const std::vector<SearchPlace>& places) {
   const std::string& word = arguments.words[0];
   if (word == "settings") return bench_of(arguments.values.at("--key"), arguments.values.at("--values"));
-  std::vector<std::string> names, words = {"kernels", "comm", "io", "settings"};
+  std::vector<std::string> names, words = {"kernels", "comm", "io", "settings", "recipes"};
   for (const PluginNote& note : benched_strategies(places)) {
     if (note.name == word) return bench_of(note);
     names.push_back(note.name);
@@ -247,8 +251,111 @@ int settings(const Arguments& arguments) {
   return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
 }
 
+// ---------------------------------------------------------------- recipes
+
+constexpr std::int64_t fewest_steps = 3;  // at least one of them is measured
+
+Arguments with_sets(Arguments arguments, const std::vector<std::string>& sets) {
+  arguments.sets.insert(arguments.sets.end(), sets.begin(), sets.end());
+  return arguments;
+}
+
+// Returns the command whose ranks train one recipe at one size.
+std::vector<std::string> command_for(const Arguments& arguments, const std::string& file) {
+  std::vector<std::string> command = {arguments.all.front(), "bench", "recipes", file};
+  for (const std::string& set : arguments.sets) command.insert(command.end(), {"--set", set});
+  for (const std::filesystem::path& path : arguments.plugin_paths)
+    command.insert(command.end(), {"--plugin-path", path.string()});
+  if (const auto steps = arguments.values.find("--steps"); steps != arguments.values.end())
+    command.insert(command.end(), {"--steps", steps->second});
+  return command;
+}
+
+// Takes one more round of a recipe at a size. What refuses it once is not asked again.
+void take_round(const Arguments& arguments, RecipeRow& row) {
+  if (!row.refused.empty()) return;
+  try {
+    const Opened opened = open_recipe(arguments, row.facts.file);
+    if (row.rounds.empty()) row.facts = facts_of(row.facts.file, row.facts.size, assemble(opened));
+    const SettingResult result = time_recipe(for_timing(*opened.recipe), *opened.plugins, row.facts.file,
+                                             command_for(arguments, row.facts.file));
+    row.rounds.push_back(*result.cost);
+  } catch (const Error& error) {
+    row.refused = in_one_line(error.what());
+    row.rounds.clear();
+  }
+}
+
+OutputKind kind_of_table(const std::filesystem::path& file) {
+  const std::string end = file.extension();
+  if (end != ".md" && end != ".json" && end != ".csv")
+    throw_error(ErrorCode::bad_input, "--out ", file.string(), ": a file that ends in .md, .json or .csv");
+  return {"results of prun bench recipes", end == ".md"     ? "<!-- written by prun bench recipes -->"
+                                           : end == ".json" ? R"({"made_by":"prun bench recipes")"
+                                                            : "recipe,size,ranks,step_seconds,"};
+}
+
+Provenance provenance_of(const Arguments& arguments, std::int64_t steps, std::int64_t rounds) {
+  std::vector<std::string> words = arguments.all;
+  words.front() = "prun";
+  return {join(words, " "),
+          utc_text(std::time(nullptr)),
+          std::string(sdk_version),
+          to_text(this_machine()),
+          steps,
+          rounds};
+}
+
+std::vector<RecipeRow> timed_rows(const Arguments& arguments, const std::vector<BenchedSize>& sizes,
+                                  std::int64_t rounds) {
+  std::vector<RecipeRow> rows;
+  for (const BenchedSize& size : sizes)
+    for (auto file = arguments.words.begin() + 1; file != arguments.words.end(); ++file) {
+      RecipeRow& row = rows.emplace_back();
+      row.facts.file = *file;
+      row.facts.size = size.name;
+    }
+  for (std::int64_t round = 0; round < rounds; ++round)
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::fprintf(stderr, "prun: round %lld of %lld, %s %s\n", static_cast<long long>(round + 1),
+                   static_cast<long long>(rounds), rows[i].facts.file.c_str(), rows[i].facts.size.c_str());
+      take_round(with_sets(arguments, sizes[i / (arguments.words.size() - 1)].sets), rows[i]);
+    }
+  return rows;
+}
+
+int recipes(const Arguments& arguments) {
+  const std::int64_t steps = arguments.number("--steps", 20), rounds = arguments.number("--rounds", 3);
+  if (steps < fewest_steps)
+    throw_error(ErrorCode::bad_input, "--steps takes at least ", fewest_steps, " steps here, not ", steps);
+  if (is_asked()) {
+    const Opened opened = open_recipe(arguments, arguments.words.at(1), asked_rank());
+    return answer(for_timing(*opened.recipe), opened.plugins->places(), how_a_setting_does(steps));
+  }
+  if (rounds < 1 || rounds > 1000)
+    throw_error(ErrorCode::bad_input, "--rounds takes 1 to 1000 rounds, not ", rounds);
+  const auto each = arguments.values.find("--each");
+  const std::vector<BenchedSize> sizes =
+      each == arguments.values.end() ? std::vector<BenchedSize>(1) : sizes_of(each->second);
+  const std::optional<std::filesystem::path> out = arguments.path("--out");
+  if (out) check_output(*out, kind_of_table(*out));
+  const std::vector<RecipeRow> rows = timed_rows(arguments, sizes, rounds);
+  const Provenance made = provenance_of(arguments, steps, rounds);
+  const std::string json = recipes_json(rows, made) + "\n";
+  std::fputs(arguments.has("--json") ? json.c_str() : recipes_text(rows).c_str(), stdout);
+  if (out)
+    write_output(*out,
+                 out->extension() == ".md"    ? recipes_markdown(rows, made)
+                 : out->extension() == ".csv" ? recipes_csv(rows)
+                                              : json,
+                 kind_of_table(*out));
+  const auto ran = [](const RecipeRow& row) { return !row.rounds.empty(); };
+  return std::any_of(rows.begin(), rows.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
+}
+
 int bench_command(const Arguments& arguments) {
   const std::string& verb = arguments.words[0];
+  if (verb == "recipes") return recipes(arguments);
   if (verb != "io" && verb != "kernels" && verb != "comm") return settings(arguments);
   // A rank may see fewer cores than the machine has; it writes no table.
   if (!is_asked()) check_can_merge(target(arguments), this_machine());
@@ -288,21 +395,32 @@ std::vector<Command> measuring_commands() {
 
 // These commands compare a recipe's settings.
 std::vector<Command> comparing_commands() {
-  return {{"bench settings",
-           "RECIPE",
-           "train it with each value of a key in turn and show what each costs and saves",
-           {{"--key", "KEY", "of the recipe, strategy.0.stage say", true},
-            {"--values", "VALUES", "with commas between; the others are compared with the first", true},
-            one_setting,
-            steps_of_each,
-            json_option,
-            out_results},
-           bench_command},
-          {"bench",
-           "STRATEGY RECIPE",
-           "the same of a strategy with each of the settings that it lists; prun help bench says which do",
-           {one_setting, steps_of_each, json_option, out_results},
-           bench_command}};
+  return {
+      {"bench recipes",
+       "RECIPE...",
+       "train each of them in turns and make one table: time, tokens a second, memory and how many times as "
+       "fast as the first",
+       {{"--each", "KEY=V1,V2", "at each of these values; KEY+KEY=V1+W1,V2+W2 of keys that vary together"},
+        {"--rounds", "N", "times that all are trained in turn, 3; the middle one is shown"},
+        steps_of_each,
+        json_option,
+        {"--out", "FILE", "results in a file: .md, .json or .csv"}},
+       bench_command},
+      {"bench settings",
+       "RECIPE",
+       "train it with each value of a key in turn and show what each costs and saves",
+       {{"--key", "KEY", "of the recipe, strategy.0.stage say", true},
+        {"--values", "VALUES", "with commas between; the others are compared with the first", true},
+        one_setting,
+        steps_of_each,
+        json_option,
+        out_results},
+       bench_command},
+      {"bench",
+       "STRATEGY RECIPE",
+       "the same of a strategy with each of the settings that it lists; prun help bench says which do",
+       {one_setting, steps_of_each, json_option, out_results},
+       bench_command}};
 }
 
 }  // namespace

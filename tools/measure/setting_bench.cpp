@@ -115,21 +115,20 @@ int width_of(const SettingBench& bench) {
   return static_cast<int>(width);
 }
 
+}  // namespace
+
 Recipe for_timing(const Recipe& recipe) {
   return recipe.with("run.resume", "")
       .with("run.measure_comm", measured_every)
       .with("run.compare_every", "0");
 }
 
-// Leaves out the lines that point into the recipe.
 std::string in_one_line(const std::string& text) {
   std::string line;
   for (const std::string_view part : split(text, '\n'))
     if (!part.empty() && part[0] != ' ') (line += line.empty() ? "" : " ") += part;
   return line;
 }
-
-}  // namespace
 
 const BenchedSetting& SettingBench::find(const std::string& setting) const {
   for (const BenchedSetting& one : settings.list)
@@ -170,11 +169,16 @@ MakeQuestion how_a_setting_does(std::int64_t steps) {
   };
 }
 
+SettingResult time_recipe(const Recipe& recipe, PluginHost& plugins, const std::string& name,
+                          const std::vector<std::string>& command) {
+  const std::int64_t tokens = recipe.integer("batch.global") * recipe.integer("model.seq");
+  return {name, cost_of(ask_processes(recipe, plugins, command), tokens), ""};
+}
+
 SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, PluginHost& plugins,
                            const std::string& setting, const std::vector<std::string>& command) {
-  const std::int64_t tokens = recipe.integer("batch.global") * recipe.integer("model.seq");
   try {
-    return {setting, cost_of(ask_processes(bench.at(recipe, setting), plugins, command), tokens), ""};
+    return time_recipe(bench.at(recipe, setting), plugins, setting, command);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::bad_input) throw;
     return {setting, std::nullopt, error.what()};

@@ -54,6 +54,15 @@ struct SettingResult {
 // Makes the question for each rank: see answer().
 MakeQuestion how_a_setting_does(std::int64_t steps);
 
+// Returns a recipe as it is timed: from its beginning, with nothing compared.
+Recipe for_timing(const Recipe& recipe);
+// Returns a message without the lines that point into the recipe, and without ends of lines.
+std::string in_one_line(const std::string& text);
+
+// Runs the ranks of a recipe as training does, a process each. `command` is as for ask_ranks().
+SettingResult time_recipe(const Recipe& recipe, PluginHost& plugins, const std::string& name,
+                          const std::vector<std::string>& command);
+
 // Runs the ranks as training does, a process each. `command` is as for ask_ranks(); it must come to answer()
 // with the recipe at that setting.
 SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, PluginHost& plugins,
