@@ -52,6 +52,21 @@ TEST(Agreement, AnotherTextBehindTheSamePathIsNamed) {
   refused("number of samples of data is 12");
 }
 
+// Ranks of a launcher measure between each other, and the first has the table.
+TEST(Agreement, RanksOfALauncherMeasureTheirExchangesTogether) {
+  const std::string recipe = recipe_file("measured", 2, {"device.threads=1"});
+  const TempFolder folder;
+  const std::string costs = folder / "costs.json";
+  const int port = free_port();
+  PrunRun first({"bench", "comm", recipe, "--out", costs}, torchrun_variables(0, 2, port)),
+      second({"bench", "comm", recipe, "--out", costs}, torchrun_variables(1, 2, port));
+  EXPECT_EQ(first.process().end(), 0) << first.output();
+  EXPECT_EQ(second.process().end(), 0) << second.output();
+  EXPECT_TRUE(contains(first.output(), "between 2 ranks on 1 host")) << first.output();
+  EXPECT_FALSE(contains(second.output(), "wrote ")) << second.output();
+  EXPECT_TRUE(contains(read_file(costs), "\"kind\":\"all_reduce\",\"members\":2")) << read_file(costs);
+}
+
 // As where `auto` stands for another one on each host.
 TEST(Agreement, AnotherDeviceIsNamed) {
   const int port = free_port();

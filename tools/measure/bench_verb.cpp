@@ -98,6 +98,10 @@ int kernels(const Arguments& arguments) {
 }
 
 Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
+  if (const auto launched = launched_rank(); launched && arguments.words.size() == 1)
+    throw_error(ErrorCode::bad_input, "this is rank ", launched->rank, " of ", launched->world, " by ",
+                launched->how,
+                ": to measure between them, name a recipe with as many ranks, prun bench comm RECIPE");
   if (arguments.words.size() == 1) {
     const std::int64_t ranks = arguments.number("--ranks", 2);
     if (ranks < 2 || ranks > 64)
@@ -109,7 +113,8 @@ Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
   if (arguments.values.count("--ranks"))
     throw_error(ErrorCode::bad_input,
                 "--ranks goes without a recipe, which has as many as its mesh; change [mesh]");
-  opened = open_recipe(arguments, arguments.words[1], asked_rank());
+  const std::optional<Identity> launched = launched_rank();
+  opened = open_recipe(arguments, arguments.words[1], launched ? launched : asked_rank());
   if (mesh_of(*opened.recipe).world() == 1)
     throw_error(ErrorCode::bad_input, arguments.words[1],
                 " has one rank, which exchanges nothing; change [mesh]");
@@ -129,10 +134,20 @@ int comm(const Arguments& arguments) {
   Opened opened;
   const Recipe recipe = recipe_of_comm(arguments, opened);
   if (is_asked()) return answer_bench_comm(recipe, opened.plugins->places());
-  const CostTable table = bench_comm(recipe, opened.plugins->places(), arguments.all);
-  std::string said = "exchanges of " + table.exchanges.begin()->first.device + "\n";
-  for (const auto& [key, curve] : table.exchanges) said += exchange_line(key, curve);
-  save(arguments, table, said);
+  const auto say = [&](const CostTable& table, const std::string& between) {
+    std::string said = "exchanges of " + table.exchanges.begin()->first.device + ", " + between + "\n";
+    for (const auto& [key, curve] : table.exchanges) said += exchange_line(key, curve);
+    save(arguments, table, said);
+  };
+  if (const std::optional<Identity> launched = launched_rank())
+    return bench_comm_between(recipe, opened.plugins->places(), [&](const CostTable& table) {
+      const int hosts = launched->world / launched->local_world;
+      say(table,
+          detail::concat("between ", launched->world, " ranks on ", hosts, hosts == 1 ? " host" : " hosts"));
+    });
+  say(bench_comm(recipe, opened.plugins->places(), arguments.all),
+      ranks_are_processes(recipe, *opened.plugins) ? "between processes of this host"
+                                                   : "between threads of this process");
   return 0;
 }
 
@@ -358,7 +373,8 @@ int bench_command(const Arguments& arguments) {
   if (verb == "recipes") return recipes(arguments);
   if (verb != "io" && verb != "kernels" && verb != "comm") return settings(arguments);
   // A rank may see fewer cores than the machine has; it writes no table.
-  if (!is_asked()) check_can_merge(target(arguments), this_machine());
+  if (const auto launched = launched_rank(); !is_asked() && !(launched && launched->rank > 0))
+    check_can_merge(target(arguments), this_machine());
   return verb == "io" ? io(arguments) : verb == "kernels" ? kernels(arguments) : comm(arguments);
 }
 

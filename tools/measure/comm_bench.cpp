@@ -277,14 +277,34 @@ CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& place
   return table_of(seconds, memory, largest_exchange);
 }
 
+namespace {
+
+// Returns what a process measures that is one of the ranks.
+std::string seconds_of(const Recipe& recipe, const Member& member) {
+  BenchRank bench(recipe, member.plugins, member.rank, member.membership.exchange, largest_exchange);
+  JsonWriter json;
+  json.begin_array();
+  for (const double seconds : bench.measure()) json.value(seconds);
+  return json.end_array().take();
+}
+
+}  // namespace
+
 int answer_bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places) {
-  return answer_as_member(recipe, places, [&](const Member& member) {
-    BenchRank bench(recipe, member.plugins, member.rank, member.membership.exchange, largest_exchange);
-    JsonWriter json;
-    json.begin_array();
-    for (const double seconds : bench.measure()) json.value(seconds);
-    return json.end_array().take();
-  });
+  return answer_as_member(recipe, places, [&](const Member& member) { return seconds_of(recipe, member); });
+}
+
+int bench_comm_between(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                       const std::function<void(const CostTable& table)>& take) {
+  PluginHost plugins(places);
+  const std::string memory = memory_of_exchanges(recipe, plugins);
+  return answer_each_other(
+      recipe, places, [&](const Member& member) { return seconds_of(recipe, member); },
+      [&](const std::vector<std::string>& answers) {
+        std::vector<std::vector<double>> seconds;
+        for (const std::string& answer : answers) seconds.push_back(numbers_of(answer));
+        take(table_of(seconds, memory, largest_exchange));
+      });
 }
 
 double bus_share(CommKind kind, std::int64_t members) {

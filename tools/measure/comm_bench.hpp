@@ -2,6 +2,8 @@
 // this process or, where the device wants that, between processes.
 #pragma once
 
+#include <functional>
+
 #include "simulate/costs.hpp"
 #include "train/assemble/plugin_host.hpp"
 
@@ -22,6 +24,11 @@ CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& place
 
 // Does what a process does that is a rank of the measurement, and returns its exit code.
 int answer_bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& places);
+
+// Measures between ranks that a launcher has started, wherever they are, and gives the table to `take` on the
+// first; returns the exit code.
+int bench_comm_between(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                       const std::function<void(const CostTable& table)>& take);
 
 // Returns the bytes that a link carries for each byte of an exchange, as nccl-tests counts them for its bus
 // bandwidth.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/host_limits.hpp"
@@ -127,22 +128,52 @@ bool is_asked() { return std::getenv(folder_variable) != nullptr; }
 
 std::optional<Identity> asked_rank() { return is_asked() ? identity_from_environment() : std::nullopt; }
 
+namespace {
+
+// Does the work of a process that is one of the ranks.
+int as_member(Session& session, const Recipe& recipe, const std::vector<SearchPlace>& places,
+              const std::function<void(const Member& member)>& work) {
+  return end_as_rank(session, [&] {
+    const Identity& identity = session.identity();
+    check_world(identity, recipe);
+    const LocalPlace place{identity.local_rank, identity.local_world};
+    PluginHost plugins(places);
+    plugins.set_local(place);
+    return with_membership(session, recipe, [&](const Membership& membership) {
+      work({plugins, membership, identity.rank, place});
+      return 0;
+    });
+  });
+}
+
+}  // namespace
+
 int answer_as_member(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::function<std::string(const Member& member)>& body) {
   const std::unique_ptr<Session> session = Session::join();
   if (!session)
     throw_error(ErrorCode::bad_input, folder_variable, " is set, and this process is no rank; unset it");
-  return end_as_rank(*session, [&] {
-    const Identity& identity = session->identity();
-    check_world(identity, recipe);
-    const LocalPlace place{identity.local_rank, identity.local_world};
-    PluginHost plugins(places);
-    plugins.set_local(place);
-    return with_membership(*session, recipe, [&](const Membership& membership) {
-      write(answer_of(std::getenv(folder_variable), identity.rank),
-            body({plugins, membership, identity.rank, place}));
-      return 0;
-    });
+  return as_member(*session, recipe, places, [&](const Member& member) {
+    write(answer_of(std::getenv(folder_variable), member.rank), body(member));
+  });
+}
+
+std::optional<Identity> launched_rank() {
+  std::optional<Identity> identity = identity_from_environment();
+  if (is_asked() || !identity || identity->how == "prun" || identity->world == 1) return {};
+  return identity;
+}
+
+int answer_each_other(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                      const std::function<std::string(const Member& member)>& body,
+                      const std::function<void(const std::vector<std::string>& answers)>& take) {
+  const std::unique_ptr<Session> session = Session::join();
+  PRUN_CHECK(session, "no rank of a launcher");
+  return as_member(*session, recipe, places, [&](const Member& member) {
+    std::vector<int> all(static_cast<std::size_t>(session->identity().world));
+    std::iota(all.begin(), all.end(), 0);
+    const std::vector<std::string> answers = member.membership.exchange("answers", all, body(member));
+    if (member.rank == 0) take(answers);
   });
 }
 

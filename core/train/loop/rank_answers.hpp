@@ -51,4 +51,12 @@ struct Member {
 int answer_as_member(const Recipe& recipe, const std::vector<SearchPlace>& places,
                      const std::function<std::string(const Member& member)>& body);
 
+// Returns which of several ranks this process is that another launcher has started, on one host or many:
+// srun, torchrun, mpirun. These ask each other; nothing where this process is none of them.
+std::optional<Identity> launched_rank();
+// Gives all ranks' answers, by rank, to `take` on the first; returns the exit code.
+int answer_each_other(const Recipe& recipe, const std::vector<SearchPlace>& places,
+                      const std::function<std::string(const Member& member)>& body,
+                      const std::function<void(const std::vector<std::string>& answers)>& take);
+
 }  // namespace prun
