@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 
 #include "runs.hpp"
+#include "simulate/costs_file.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test::hosts_test {
@@ -69,6 +71,23 @@ void expect_equal_to_one_rank(const std::string& name) {
   const double difference = largest_difference(saved_tensors(out_folder(name)), alone);
   EXPECT_LT(difference, 1e-9);
   std::printf("largest difference to one rank: %.2e\n", difference);
+}
+
+// 64 MiB take half a second over 1 Gbit/s, and hundredths of that between threads of a host.
+TEST(Hosts, ExchangesAreMeasuredOverTheCable) {
+  const TempFolder folder;
+  const std::string command =
+      folder.write("bench", "#!/bin/sh\nexec " PRUN_TEST_BINARY " bench comm \"$1\" --out " + folder.path() +
+                                "/costs.json\n");
+  std::filesystem::permissions(command, std::filesystem::perms::owner_all);
+  const std::string recipe = two_ranks("measured-hosts", {"device.threads=1"});
+  const Outcome outcome = run_script("two_hosts run " + folder.path() + " " + command + " " + recipe);
+  if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
+  const std::string said = read_file(folder / "rank-0.txt");
+  ASSERT_EQ(outcome.code, 0) << outcome.text << said << read_file(folder / "rank-1.txt");
+  EXPECT_TRUE(contains(said, "between 2 ranks on 2 hosts")) << said;
+  const CostTable table = *read_costs(folder / "costs.json");
+  EXPECT_GT(table.exchanges.at({CommKind::send, 2}).seconds(64 << 20), 0.3) << said;
 }
 
 TEST(Hosts, TwoWithACableDoWhatOneRankDoes) {
