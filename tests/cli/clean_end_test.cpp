@@ -29,10 +29,13 @@ class Sources {
     while (text.size() < (std::size_t{24} << 20))
       text += "the end of line " + std::to_string(text.size()) + "\n";
     folder_.write("corpus.txt", text);
+    folder_.write("ds.json",
+                  R"({"train_batch_size": 8, "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}})");
   }
   std::string run() const { return folder_ / "run"; }
   std::string exported() const { return folder_ / "exported"; }
   std::string corpus() const { return folder_ / "corpus.txt"; }
+  std::string settings() const { return folder_ / "ds.json"; }
 
  private:
   const TempFolder folder_;
@@ -146,6 +149,33 @@ TEST_P(CleanEnd, WhatOneAliveWritesIsLeftToIt) {
   EXPECT_EQ(first.wait(), 128 + SIGTERM);
   const std::vector<std::string> end = left();
   EXPECT_TRUE(std::none_of(end.begin(), end.end(), is_hidden));
+}
+
+// Commands that write one file at their end, where a signal meets it for a moment alone.
+TEST(CleanEndOfOutput, ASignalLeavesNothing) {
+  const TempFolder folder;
+  const std::string out = folder / "out", config = sources().exported() + "/config.json";
+  const std::vector<std::string> commands[] = {
+      {"report", sources().run(), "--out", out},
+      {"convert", sources().settings(), "--model", config, "--ranks", "1", "--set", "run.steps=1", "--set",
+       "model.seq=8", "--set", "data.plugin=text", "--set", "data.path=" + sources().corpus(), "--out", out},
+      {"trace", sources().run() + "/recipe.toml", "--steps", "1", "--out", out},
+  };
+  for (const std::vector<std::string>& words : commands) {
+    int hits = 0;
+    for (int attempt = 0; attempt < 100 && hits < 3; ++attempt) {
+      StartedPrun command(words);
+      while (!command.is_over() && names_in(folder.path()).empty()) continue;
+      command.send(SIGTERM);
+      const int code = command.wait();
+      EXPECT_TRUE(code == 0 || code == 128 + SIGTERM || code == -SIGTERM) << code;
+      hits += code == 128 + SIGTERM ? 1 : 0;
+      for (const std::string& name : names_in(folder.path()))
+        EXPECT_FALSE(is_hidden(name)) << words[0] << name;
+      fs::remove(out);
+    }
+    EXPECT_GT(hits, 0) << words[0];
+  }
 }
 
 }  // namespace

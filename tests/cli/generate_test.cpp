@@ -1,12 +1,66 @@
 // prun eval and prun generate: the same loss and the same text of a checkpoint, in whichever layout.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <set>
+
+#include "base/safetensors.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test {
 namespace {
+
+void flip_byte(const std::string& file, std::uint64_t at) {
+  std::fstream open(file, std::ios::in | std::ios::out | std::ios::binary);
+  open.seekg(static_cast<std::streamoff>(at));
+  const int before = open.get();
+  open.seekp(static_cast<std::streamoff>(at));
+  open.put(static_cast<char>(before ^ 0x10));
+}
+
+// A command compares what it reads with its checksums; what it does not read, another finds.
+TEST(DamagedCheckpoint, IsFoundByWhatReadsTheDamage) {
+  const TempFolder folder;
+  const std::string out = folder / "run", step = out + "/step-00000002";
+  const std::string recipe =
+      folder.write("run.toml", tiny_recipe({"run.steps=2", "run.save_every=2", "run.out=" + out,
+                                            "optimizer.average=0.8", "data.validation=0.1"})
+                                   .resolved_toml());
+  ASSERT_EQ(prun({recipe}).code, 0);
+  int number = 0;
+  const auto code_of = [&](std::vector<std::string> words, bool writes) {
+    if (writes) words.insert(words.end(), {"--out", folder / ("out" + std::to_string(++number))});
+    return prun(words).code;
+  };
+  const std::string file = step + "/rank-00000.safetensors";
+  std::set<std::string> seen;
+  const std::vector<SafetensorsEntry> entries = SafetensorsFile(file).entries();
+  for (const SafetensorsEntry& entry : entries) {
+    const std::size_t dot = entry.name.rfind('.');
+    const std::string kind = entry.name.substr(dot + 1) == "weight" ? "weights" : entry.name.substr(dot + 1);
+    if (!seen.insert(kind).second) continue;
+    flip_byte(file, entry.begin + 1);
+    const int weights = kind == "weights" || kind == "master" ? 2 : 0, average = kind == "average" ? 2 : 0;
+    EXPECT_EQ(code_of({"ckpt", "verify", step}, false), 2) << entry.name;
+    EXPECT_EQ(code_of({recipe, "--set", "run.resume=" + step, "--set", "run.steps=3"}, false), 2)
+        << entry.name;
+    if (kind == "weights" || kind == "average" || kind == "m" || kind == "v") {
+      EXPECT_EQ(code_of({"eval", step}, false), weights) << entry.name;
+      EXPECT_EQ(code_of({"eval", step, "--average"}, false), average) << entry.name;
+      EXPECT_EQ(code_of({"export", step}, true), weights) << entry.name;
+      EXPECT_EQ(code_of({"export", step, "--average"}, true), average) << entry.name;
+      EXPECT_EQ(code_of({recipe, "--set", "model.init=" + step, "--set", "run.steps=1", "--set",
+                         "run.out=" + (folder / ("init" + std::to_string(++number)))},
+                        false),
+                weights)
+          << entry.name;
+    }
+    flip_byte(file, entry.begin + 1);
+  }
+  for (const char* kind : {"weights", "average", "m", "v"}) EXPECT_TRUE(seen.contains(kind)) << kind;
+}
 
 // Trained in two ranks with ZeRO, evaluated at the end.
 class OfACheckpoint : public testing::Test {

@@ -56,4 +56,9 @@ void CleanEnd::watch() const {
   }
 }
 
+void write_cleanly(const std::filesystem::path& target, std::string_view text, const OutputKind& kind) {
+  const CleanEnd clean;
+  write_output(target, text, kind);
+}
+
 }  // namespace prun

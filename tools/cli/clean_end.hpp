@@ -2,16 +2,18 @@
 #pragma once
 
 #include <csignal>
+#include <filesystem>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "base/file_system.hpp"
+#include "base/output_file.hpp"
 
 namespace prun {
 
 // While it lives, a signal that asks the process to end (see stop_signals.hpp) removes the files it has not
 // finished writing, and ends it with 128 + signal. It must be made before any other thread: later threads
-// leave signals to this one's.
 // leave signals to this one's.
 class CleanEnd {
  public:
@@ -27,5 +29,8 @@ class CleanEnd {
   FileDescriptor signals_, over_;
   std::jthread thread_;
 };
+
+// Writes the output of a command (see write_output); a signal meanwhile leaves nothing.
+void write_cleanly(const std::filesystem::path& target, std::string_view text, const OutputKind& kind);
 
 }  // namespace prun

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "base/output_file.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "convert/foreign_recipe.hpp"
 #include "train/assemble/plugin_host.hpp"
@@ -25,7 +26,7 @@ int convert_command(const Arguments& arguments) {
     std::fputs(converted.recipe.c_str(), stdout);
     return 0;
   }
-  write_output(*out, converted.recipe, kind);
+  write_cleanly(*out, converted.recipe, kind);
   for (const std::string& line : converted.account) std::printf("%s\n", line.c_str());
   std::printf("%s is written; next: prun check %s\n", out->c_str(), out->c_str());
   return 0;

@@ -8,6 +8,7 @@
 #include "base/json.hpp"
 #include "base/median.hpp"
 #include "base/output_file.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "inspect/recorder.hpp"
@@ -33,7 +34,7 @@ std::string times_text(const std::vector<QueueInfo>& queues, const StepTimes& ti
 void write(const std::filesystem::path& file, std::vector<RankTrace> ranks) {
   std::sort(ranks.begin(), ranks.end(),
             [](const RankTrace& a, const RankTrace& b) { return a.rank < b.rank; });
-  write_output(file, trace_json(ranks) + "\n", trace_kind);
+  write_cleanly(file, trace_json(ranks) + "\n", trace_kind);
   std::printf("wrote %s; open it in ui.perfetto.dev\n", file.c_str());
 }
 

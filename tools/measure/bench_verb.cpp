@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "base/utc.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "measure/comm_bench.hpp"
@@ -261,7 +262,8 @@ int settings(const Arguments& arguments) {
   const std::string json = json_of(bench, *opened.recipe, results) + "\n";
   if (!table) std::fputs(json.c_str(), stdout);
   if (out)
-    write_output(*out, out->extension() == ".csv" ? csv_of(bench, results) : json, results_kind(bench, *out));
+    write_cleanly(*out, out->extension() == ".csv" ? csv_of(bench, results) : json,
+                  results_kind(bench, *out));
   const auto ran = [](const SettingResult& result) { return result.cost.has_value(); };
   return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);
 }

@@ -3,6 +3,7 @@
 
 #include "base/output_file.hpp"
 #include "base/text.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "cli/open_unsettled.hpp"
@@ -69,7 +70,7 @@ int report_command(const Arguments& arguments) {
   const std::string page = recipe ? page_of_recipe(arguments, first)
                                   : run_page({arguments.words.begin(), arguments.words.end()},
                                              plan_of_run(arguments, log_of(first).parent_path()));
-  write_output(out, page, kind);
+  write_cleanly(out, page, kind);
   std::printf("wrote %s (%s); open it in a browser\n", out.c_str(), size_text(page.size()).c_str());
   return 0;
 }

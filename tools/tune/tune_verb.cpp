@@ -4,6 +4,7 @@
 
 #include "base/output_file.hpp"
 #include "base/text.hpp"
+#include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_unsettled.hpp"
 #include "tune/tune_here.hpp"
@@ -55,10 +56,10 @@ int tune_command(const Arguments& arguments) {
   if (const auto out = arguments.path("--write")) check_output(*out, recipe_kind);
   const TuneResult result = tune_here(*opened.unsettled, *opened.plugins, request, here);
   if (const auto out = arguments.path("--write"))
-    write_output(*out,
-                 "# Laid out by prun tune for " + std::to_string(result.ranks) +
-                     " ranks; what it chose says so.\n\n" + result.recipe,
-                 recipe_kind);
+    write_cleanly(*out,
+                  "# Laid out by prun tune for " + std::to_string(result.ranks) +
+                      " ranks; what it chose says so.\n\n" + result.recipe,
+                  recipe_kind);
   std::fputs(arguments.has("--json") ? (tune_json(result, request) + "\n").c_str()
                                      : tune_text(result, request).c_str(),
              stdout);
