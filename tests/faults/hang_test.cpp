@@ -93,7 +93,7 @@ TEST(Hang, ARankStartedByHandThatDoesNotMeetTheOthersIsNamed) {
   const auto start = Clock::now();
   EXPECT_EQ(first.process().end(), 11) << first.output();
   EXPECT_LT(seconds_since(start), latest);
-  EXPECT_TRUE(contains(first.output(), "rank 1 did not come to 'plan' within 8 s")) << first.output();
+  EXPECT_TRUE(contains(first.output(), "rank 1 did not come to 'arrival' within 8 s")) << first.output();
 }
 
 // ------------------------------------------------------------------- ranks that others have started

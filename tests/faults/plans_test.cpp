@@ -1,6 +1,9 @@
 // Ranks that were started by hand and do not fit together are refused before the first step.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "runs.hpp"
 #include "support/assembly_fixture.hpp"
 
@@ -63,8 +66,12 @@ TEST(Plans, OtherInstructionsAreRefused) {
   }
 }
 
+// An older run in the folder stays where it is until all have come.
 TEST(Plans, AnotherTokenIsSaid) {
-  const std::string recipe = recipe_file("token", 2, {"run.hang_limit=8"});
+  const std::string recipe = recipe_file("token", 2, {"run.hang_limit=60", "run.fresh=true"});
+  const std::filesystem::path older = std::filesystem::path(out_folder("token")) / "latest";
+  std::filesystem::create_directories(older.parent_path());
+  std::ofstream(older) << "step-00000001";
   const int port = free_port();
   Variables other = torchrun_variables(1, 2, port);
   for (auto& [name, value] : other)
@@ -75,8 +82,10 @@ TEST(Plans, AnotherTokenIsSaid) {
   const std::string sentence =
       "a process that calls itself rank 1 came with another token; give all ranks the same PRUN_TOKEN";
   EXPECT_TRUE(a.process().says("prun: " + sentence)) << a.output();
-  EXPECT_EQ(a.process().end(), 11) << a.output();
-  EXPECT_TRUE(contains(a.output(), "rank 1 did not come to 'plan' within 8 s; " + sentence)) << a.output();
+  EXPECT_EQ(a.process().end(), 2) << a.output();
+  EXPECT_TRUE(contains(a.output(), "rank 1: it has not come; " + sentence)) << a.output();
+  EXPECT_TRUE(std::filesystem::exists(older)) << a.output();
+  EXPECT_FALSE(std::filesystem::exists(out_folder("token") + ".1")) << a.output();
 }
 
 TEST(Plans, AnotherWorldThanTheMeshIsRefused) {
