@@ -347,6 +347,10 @@ bool is_library(std::string_view text) {
 }
 
 std::string value_problem(const TraitRule& rule, std::string_view value) {
+  constexpr std::size_t longest = 4096, shown = 80;
+  if (value.size() > longest)
+    return detail::concat("its trait ", rule.key, " is ", in_quotes(value.substr(0, shown)), "... and has ",
+                          value.size(), " bytes; at most ", longest, " are allowed");
   const std::string stated = detail::concat("its trait ", rule.key, " is ", in_quotes(value));
   if (rule.form == TraitForm::choice)
     return is_value(rule, value) ? "" : stated + "; it may be one of " + values_text(rule);

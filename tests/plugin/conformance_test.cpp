@@ -72,7 +72,7 @@ TEST_F(Conformance, AScheduleIsTriedOnAllSmallShapes) {
   EXPECT_TRUE(conforms(checks)) << report(checks);
   EXPECT_EQ(to_text(checks[12]),
             "PRUN-PLG-013  passed   gives every small shape it accepts an order that is complete and ends: "
-            "32 of 128 small shapes");
+            "48 of 192 small shapes");
 }
 
 TEST_F(Conformance, AScheduleThatDoesNotEndFails) {
@@ -93,7 +93,7 @@ TEST_F(Conformance, AScheduleThatChangesItsMindFails) {
 TEST_F(Conformance, AScheduleThatRefusesAllShapesFails) {
   const auto checks = check("libprun_schedule_lazy.so");
   EXPECT_EQ(failed(checks), std::vector<int>{13}) << report(checks);
-  EXPECT_TRUE(holds(checks[12].detail, "'lazy' refuses all of the 128 shapes of up to 4 ranks"));
+  EXPECT_TRUE(holds(checks[12].detail, "'lazy' refuses all of the 192 shapes of up to 4 ranks"));
 }
 
 TEST_F(Conformance, AScheduleWithoutItsTraitFails) {

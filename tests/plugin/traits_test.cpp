@@ -20,6 +20,13 @@ std::string problem_of(const std::string& kind, const Traits& traits) {
   return traits_problem(note_of(kind, traits));
 }
 
+TEST(Traits, AreOfABoundedLength) {
+  std::string names = "a";
+  for (int i = 0; i < 20'000; ++i) names += ",a" + std::to_string(i);
+  EXPECT_TRUE(test::holds(problem_of("strategy", {{"phase", "state"}, {"conflicts", names}}),
+                          "bytes; at most 4096 are allowed"));
+}
+
 TEST(Traits, AreAcceptedWhereTheyMeanSomething) {
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"splits", "batch"}, {"conflicts", "a, zb-*"}}), "");
   EXPECT_EQ(problem_of("optimizer", {{"elementwise", "no"}}), "");

@@ -64,6 +64,11 @@ TEST(WrongPlugin, AGradientWithoutItsFactor) {
   expect_failure("libprun_op_wrong-factor.so", gradients, "op 'row_scale': the gradient of 'gain' is ");
 }
 
+// Of rows as wide as its example's it is right.
+TEST(WrongPlugin, AGradientOfWideRows) {
+  expect_failure("libprun_op_wrong-wide.so", gradients, ", with rows of 2051");
+}
+
 TEST(WrongPlugin, ASumThatIsNotMarked) {
   expect_failure("libprun_op_wrong-unmarked.so", marks,
                  "op 'row_scale_grad', operand 'dgain', has not 'rows', and differs between the ranks that "
@@ -115,6 +120,43 @@ TEST(WrongPlugin, AStrategyWhoseProgramIsBroken) {
                  "gpt: program: segment 'block', forward, op 'layernorm', operand 'x'");
 }
 
+TEST(WrongPlugin, AStrategyIsNotTriedWithWhatItConflictsWith) {
+  const std::vector<ContractCheck> checks = check("libprun_strategy_without-zero.so");
+  expect_all_passed(checks);
+  EXPECT_TRUE(holds(checks.back().detail, "gpt on 2 ranks, ")) << report(checks);
+  EXPECT_TRUE(holds(checks.back().detail, "strategy 'without-zero' does not go with 'zero'"))
+      << report(checks);
+}
+
+TEST(WrongPlugin, AStrategyIsTriedInTheRecipeGiven) {
+  const auto check_in = [](const std::string& strategies) {
+    const test::TempFolder folder;
+    const std::filesystem::path text = folder.path() / "text.txt", recipe = folder.path() / "given.toml";
+    std::string letters;
+    for (int i = 0; i < 4096; ++i) letters += static_cast<char>('a' + i * i % 26);
+    test::write_file(text, letters);
+    test::write_file(recipe,
+                     "[run]\nname = 'given'\nsteps = 1\n[precision]\ncompute = 'fp64'\nstate = 'fp64'\n"
+                     "[model]\nplugin = 'gpt'\nlayers = 1\nhidden = 16\nheads = 2\nseq = 16\nvocab = 256\n"
+                     "[data]\nplugin = 'text'\npath = '" +
+                         text.string() +
+                         "'\n[batch]\nglobal = 4\nmicro = 1\n[optimizer]\nplugin = 'sgd'\nlr = 1e-3\n"
+                         "[device]\nplugin = 'cpu'\n[mesh]\ndp = 2\n"
+                         "[[strategy]]\nplugin = 'data'\naxis = 'dp'\n" +
+                         strategies);
+    return check_plugin(
+        test::copy_fixture("libprun_strategy_without-zero.so", folder.path()),
+        [](const PluginNote& note) { return default_options(trial_schema(note, "")); }, patience,
+        kind_checks({{PRUN_TEST_PLUGINS, "the build"}}, "", recipe));
+  };
+  const std::vector<ContractCheck> named = check_in("[[strategy]]\nplugin = \"without-zero\"\n");
+  expect_all_passed(named);
+  EXPECT_TRUE(holds(named.back().detail, "given.toml on 2 ranks")) << report(named);
+  const std::vector<ContractCheck> missing = check_in("");
+  EXPECT_EQ(missing.back().verdict, CheckVerdict::failed);
+  EXPECT_TRUE(holds(missing.back().detail, "does not name the strategy 'without-zero'")) << report(missing);
+}
+
 TEST(WrongPlugin, AStrategyThatDoesNotComeBack) {
   expect_failure("libprun_strategy_hangs-in-apply.so", "as one rank computes them",
                  "the plugin took longer than 5000 ms in gpt", until_it_hangs);
@@ -123,6 +165,11 @@ TEST(WrongPlugin, AStrategyThatDoesNotComeBack) {
 TEST(WrongPlugin, SamplesThatDependOnWhatWasReadBefore) {
   expect_failure("libprun_data_fickle-data.so", "the same sample for the same number",
                  "is another one when it is read again");
+}
+
+TEST(WrongPlugin, ATokenBeyondTheVocabularyInOneSample) {
+  expect_failure("libprun_data_beyond-data.so", "within its vocabulary",
+                 "sample 41 has 256 in place 5, and open() says that the vocabulary is 256");
 }
 
 TEST(WrongPlugin, ARoleThatHasNoName) {
@@ -154,6 +201,21 @@ TEST(WrongPlugin, AnOptimizerWhoseOpLiesInAnotherPlugin) {
 TEST(WrongPlugin, AnOptimizerThatIsNeverMasked) {
   expect_failure("libprun_optimizer_keeps_nothing.so", "nothing where it is told to keep",
                  "an update changes something though `keep` is 0");
+}
+
+TEST(WrongPlugin, AnOptimizerThatDoesNotClip) {
+  expect_failure(
+      "libprun_optimizer_clips_nothing.so", "nothing where it is told to keep",
+      "an update of gradients that are four times as large, with `clip` 0.25, gives other numbers");
+}
+
+TEST(WrongPlugin, AScheduleThatIsWrongFromNineMicrobatchesOn) {
+  expect_failure("libprun_schedule_forgetful.so", "an order that is complete", "9 microbatches");
+}
+
+TEST(WrongPlugin, ATierThatSpoilsABitNowAndThen) {
+  expect_failure("libprun_device_wrong-tier.so", "gives memory, queues and kernels",
+                 " of 16384 bytes is read back as other bytes");
 }
 
 TEST(WrongPlugin, AnObserverThatDoesNotComeBack) {
@@ -257,6 +319,11 @@ TEST(WrongPlugin, AModelThatIsAnotherOneTheNextTime) {
                  "build() writes another program when it is called again");
 }
 
+TEST(WrongPlugin, AModelThatIsAnotherOneInAnotherProcess) {
+  expect_failure("libprun_model_wrong-process.so", program,
+                 "build() writes another program in another process");
+}
+
 TEST(WrongPlugin, AModelWhoseOpHasAWrongGradient) {
   expect_failure("libprun_model_wrong-own_op.so", of_loss, "the gradient of 'head.gain' is ", patience,
                  "libprun_op_wrong-factor.so");
@@ -310,6 +377,10 @@ TEST(WrongPlugin, AnExchangeThatWritesBesideItsResult) {
 TEST(WrongPlugin, BytesThatAreNotThoseThatWerePlanned) {
   expect_failure("libprun_comm_wrong-miscount.so", exchanges,
                  "all_reduce (sum) of 0 x fp64 among 2 ranks: rank ");
+}
+
+TEST(WrongPlugin, TwoReceivesOfOneSizeThatAreSwapped) {
+  expect_failure("libprun_comm_wrong-swapped.so", exchanges, "two of send and recv at once among ");
 }
 
 TEST(WrongPlugin, ACommPluginThatWaitsThoughItIsAborted) {

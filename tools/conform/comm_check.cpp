@@ -264,45 +264,56 @@ std::vector<Placed> place_at_once(TrialRank& rank) {
   return placed;
 }
 
-// Has each member send numbers to the next one and receive those of the one before, by one start(). They are
-// listed by who sends, alike on all members, so that they may also be done one after the other.
+// Has each member send two messages of one size to the next one and receive those of the one before, by one
+// start(): what is sent first is received first. They are listed by who sends, alike on all members, so that
+// they may also be done one after the other.
 class Around {
  public:
-  explicit Around(TrialRank& rank) : rank_(rank), sent_(count), received_(count) {
+  explicit Around(TrialRank& rank) : rank_(rank), sent_(messages * count), received_(messages * count) {
     const std::span<std::byte> memory = rank.memory();
     in_ = memory.data(), out_ = memory.data() + memory.size() / 2 / 8 * 8;
-    CommOp send, recv;
-    send.kind = CommKind::send, recv.kind = CommKind::recv;
-    send.count = recv.count = count;
-    send.in = in_, recv.out = out_;
-    send.peer = (rank.rank() + 1) % rank.size(), recv.peer = before();
-    ops_ = {send, recv};
-    if (before() < rank.rank()) std::swap(ops_[0], ops_[1]);
+    std::vector<CommOp> sends, receives;
+    for (std::int64_t message = 0; message < messages; ++message) {
+      const std::int64_t at = message * count * static_cast<std::int64_t>(sizeof(float));
+      CommOp send, recv;
+      send.kind = CommKind::send, recv.kind = CommKind::recv;
+      send.count = recv.count = count;
+      send.in = in_ + at, recv.out = out_ + at;
+      send.peer = (rank.rank() + 1) % rank.size(), recv.peer = before();
+      sends.push_back(send), receives.push_back(recv);
+    }
+    if (before() < rank.rank()) std::swap(sends, receives);
+    ops_ = sends;
+    ops_.insert(ops_.end(), receives.begin(), receives.end());
   }
 
   const std::vector<CommOp>& ops() const { return ops_; }
 
   void exchange() {
-    for (std::int64_t i = 0; i < count; ++i)
-      sent_[static_cast<std::size_t>(i)] = static_cast<float>(number_of(rank_.rank(), i));
-    std::memcpy(in_, sent_.data(), count * sizeof(float));
+    for (std::size_t i = 0; i < sent_.size(); ++i) sent_[i] = number(rank_.rank(), i);
+    std::memcpy(in_, sent_.data(), sent_.size() * sizeof(float));
     const std::uint64_t begin = rank_.bytes_sent();
     if (const Status status = rank_.exchange(ops_); !status.ok())
       throw_error(status.code, what, " among ", rank_.size(), " ranks: ", status.message);
-    std::memcpy(received_.data(), out_, count * sizeof(float));
-    for (std::int64_t i = 0; i < count; ++i)
-      if (received_[static_cast<std::size_t>(i)] != static_cast<float>(number_of(before(), i)))
+    std::memcpy(received_.data(), out_, received_.size() * sizeof(float));
+    for (std::size_t i = 0; i < received_.size(); ++i)
+      if (received_[i] != number(before(), i))
         throw_error(ErrorCode::bad_input, what, " among ", rank_.size(),
-                    " ranks: gives a wrong result on rank ", rank_.rank(), ", element ", i);
+                    " ranks: gives a wrong result on rank ", rank_.rank(), ", message ", i / count,
+                    ", element ", i % count);
     check_traffic(rank_, ops_, rank_.bytes_sent() - begin, what);
   }
 
-  static constexpr const char* what = "send and recv at once";
+  static constexpr const char* what = "two of send and recv at once";
 
  private:
-  static constexpr std::int64_t count = 37;
+  static constexpr std::int64_t count = 37, messages = 2;
 
   std::int32_t before() const { return (rank_.rank() + rank_.size() - 1) % rank_.size(); }
+  static float number(std::int32_t rank, std::size_t i) {
+    return static_cast<float>(1000 * (i / count)) +
+           static_cast<float>(number_of(rank, static_cast<std::int64_t>(i)));
+  }
 
   TrialRank& rank_;
   std::byte *in_ = nullptr, *out_ = nullptr;

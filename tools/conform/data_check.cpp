@@ -1,6 +1,7 @@
 #include "conform/data_check.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 #include "base/text.hpp"
@@ -69,6 +70,20 @@ void check_range(const Sample& sample, std::int64_t index, const DataInfo& info)
   }
 }
 
+// Reads every sample, or as many as take a moment, from all over the set.
+std::int64_t check_ranges(DataInterface& data, const DataInfo& info) {
+  constexpr std::int64_t most_samples = 50'000;
+  const std::int64_t count = std::min(info.samples, most_samples);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  std::int64_t i = 0;
+  for (; i < count && std::chrono::steady_clock::now() < end; ++i) {
+    const auto index = static_cast<std::int64_t>(static_cast<double>(i) / static_cast<double>(count) *
+                                                 static_cast<double>(info.samples));
+    check_range(read(data, index, untouched[i % 2]), index, info);
+  }
+  return i;
+}
+
 // Returns how many roles the plugin's trait names.
 std::size_t count_roles(const PluginNote& note) {
   const std::string_view named = trait_of(note, "roles");
@@ -119,8 +134,10 @@ CheckFinding check_data(const TriedPlugin& plugin) {
                     reader == &other ? " by a second object" : "",
                     "; it must be the same for the same number, whatever was read before, and whole");
   }
+  const std::int64_t ranged = check_ranges(data, info);
   const std::size_t roles = count_roles(plugin.note);
-  if (roles == 0) return {detail::concat("samples ", indices.size(), " of ", info.samples)};
+  if (roles == 0)
+    return {detail::concat("samples ", indices.size(), " of ", info.samples, ", numbers of ", ranged)};
   plugin.doing("roles()");
   for (const std::int64_t index : indices) check_roles(data, other, index, roles);
   return {detail::concat("samples ", indices.size(), " of ", info.samples, ", ", roles, " roles")};

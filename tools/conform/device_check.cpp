@@ -1,6 +1,7 @@
 #include "conform/device_check.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -165,6 +166,39 @@ void check_order_of_queue(DeviceInterface& device, const DeviceInfo& info) {
                 "has not what the first had: work must run in the order it was given");
 }
 
+// Writes and reads a tier so often that damage shows which comes seldom.
+void check_many_writes(DeviceInterface& device, const DeviceInfo& info) {
+  constexpr int most = 5000;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  Lent from(device, Space::host), there(device, Space::disk), back(device, Space::host);
+  Tensor operands[2][2] = {{tensor_of(from), tensor_of(there)}, {tensor_of(there), tensor_of(back)}};
+  Queue queue = nullptr;
+  raise(device.create_queue("trial", true, &queue));
+  raise(device.attach(queue));
+  BoundWork work[2];
+  for (int i = 0; i < 2; ++i) {
+    Launch launch;
+    launch.kernel = copy_kernel(device);
+    launch.op = "copy";
+    launch.args.operands = operands[i];
+    launch.args.operand_count = 2;
+    launch.args.changes = 2;
+    raise(device.bind(queue, &launch, 1, &work[i]));
+  }
+  std::vector<float> numbers(count);
+  for (int round = 0; round < most && std::chrono::steady_clock::now() < end; ++round) {
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = static_cast<float>(round) + static_cast<float>(i);
+    from.set(numbers);
+    for (BoundWork one : work) raise(device.run(queue, one));
+    finish(device, info, queue);
+    if (back.numbers() != numbers)
+      throw_error(ErrorCode::bad_input, "write ", round + 1, " of ", bytes,
+                  " bytes is read back as other bytes");
+  }
+  raise(device.destroy_queue(queue));
+}
+
 int check_kernels(DeviceInterface& device) {
   int found = 0;
   for (const std::string& op : OpRegistry().kinds()) {
@@ -279,6 +313,7 @@ CheckFinding check_device(const TriedPlugin& plugin) {
   check_memory(device, space);
   plugin.doing("run()");
   check_order_of_queue(device, info);
+  if (info.tier) check_many_writes(device, info);
   return {detail::concat(kernels, " of prun's ops have kernels")};
 }
 

@@ -86,7 +86,11 @@ std::optional<Differentiated::Miss> Differentiated::compare(double tolerance, st
     if (program_->value(id).frozen) continue;
     const std::vector<double> start = values_.numbers(id);
     const std::size_t stride = (start.size() + most_elements - 1) / most_elements;
-    for (std::size_t i = 0; i < start.size(); i += stride) {
+    // The last element is one of them.
+    const auto behind = [&](std::size_t i) {
+      return i + 1 == start.size() ? i + 1 : std::min(i + stride, start.size() - 1);
+    };
+    for (std::size_t i = 0; i < start.size(); i = behind(i)) {
       const auto at = [&](double x) {
         std::vector<double> moved = start;
         moved[i] = x;

@@ -37,7 +37,8 @@ auto of_ops(const std::vector<SearchPlace>& places, CheckFinding (*check)(const 
 
 }  // namespace
 
-std::vector<KindCheck> kind_checks(const std::vector<SearchPlace>& places, const std::string& given) {
+std::vector<KindCheck> kind_checks(const std::vector<SearchPlace>& places, const std::string& given,
+                                   const std::optional<std::filesystem::path>& recipe) {
   return {
       {"model", "writes the same program each time, in which every parameter reaches the loss",
        check_model_program},
@@ -58,7 +59,7 @@ std::vector<KindCheck> kind_checks(const std::vector<SearchPlace>& places, const
       {"strategy",
        "leaves every model's losses, gradients and parameters as one rank computes them, with ZeRO and "
        "without",
-       [=](const TriedPlugin& plugin) { return check_strategy(plugin, places, given); }},
+       [=](const TriedPlugin& plugin) { return check_strategy(plugin, places, given, recipe); }},
       {"optimizer",
        "updates what it is given, in the same bits each time, and nothing where it is told to keep",
        [=](const TriedPlugin& plugin) { return check_optimizer(plugin, places); }},

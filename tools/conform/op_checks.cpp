@@ -101,6 +101,23 @@ CheckFinding check_threads(const OpsOnTrial& trial) {
   return tally.finding(no_example);
 }
 
+namespace {
+
+// A width that the example does not name may be one that the op cannot have: then it was not to be tried.
+void try_wide_rows(const OpsOnTrial& trial, const OpExample& example) {
+  if (trial.wide == 0) return;
+  trial.doing(detail::concat("the gradient of op '", example.op(), "' with rows of ", trial.wide));
+  std::string problem;
+  try {
+    problem = OpTrial(trial.registry, example, DType::f64, trial.kernels, trial.wide).gradient_problem();
+  } catch (const Error&) {
+    return;
+  }
+  if (!problem.empty()) throw_error(ErrorCode::bad_input, problem, ", with rows of ", trial.wide);
+}
+
+}  // namespace
+
 CheckFinding check_gradients(const OpsOnTrial& trial) {
   if (std::none_of(trial.ops.begin(), trial.ops.end(), has_gradient))
     return {"none of its ops has one, as an update needs none"};
@@ -112,6 +129,7 @@ CheckFinding check_gradients(const OpsOnTrial& trial) {
       OpTrial op(trial.registry, example, DType::f64, trial.kernels);
       if (const std::string problem = op.gradient_problem(); !problem.empty())
         throw_error(ErrorCode::bad_input, problem);
+      try_wide_rows(trial, example);
       tally.tried(example.op());
     } catch (const Error& error) {
       if (error.code() != ErrorCode::unsupported) throw;
@@ -140,14 +158,15 @@ CheckFinding check_on_device(const OpsOnTrial& trial, DeviceInterface& device, c
 }
 
 OpsOnTrial builtin_ops_on_trial(const KernelsOf& kernels, Doing doing) {
-  OpsOnTrial trial{std::make_shared<OpRegistry>(), builtin_ops(), builtin_examples(),
-                   with_weigh_kernels(kernels), std::move(doing)};
+  OpsOnTrial trial{std::make_shared<OpRegistry>(), builtin_ops(),    builtin_examples(),
+                   with_weigh_kernels(kernels),    std::move(doing), 0};
   add_weigh_ops(*trial.registry);
   return trial;
 }
 
 OpsOnTrial ops_of(OpPluginInterface& plugin, const std::string& name, KernelsOf others, Doing doing) {
   OpsOnTrial trial;
+  trial.wide = 2051;
   trial.registry = std::make_shared<OpRegistry>();
   add_weigh_ops(*trial.registry);
   trial.doing = std::move(doing);

@@ -19,6 +19,7 @@ struct OpsOnTrial {
   KernelsOf kernels;
   // must be told what is tried next
   Doing doing;
+  std::int64_t wide = 0;  // how wide rows are when gradients are tried once more; 0: they are not
 };
 
 // Each of these throws an Error for the first op that is wrong.

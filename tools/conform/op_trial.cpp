@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/random.hpp"
 #include "conform/weigh.hpp"
@@ -18,11 +19,23 @@ Precision precision_of(DType type) {
   return precision;
 }
 
+// Gives a dimension of rows, by its name, another extent.
+void widen(ExampleOperand& operand, const OpExample& example, std::size_t operands, std::int64_t width) {
+  for (std::size_t i = 0; i < operands; ++i) {
+    const ExampleOperand& first = example.operand(i);
+    if (first.kind != ExampleOperand::Kind::values || first.rank == 0) continue;
+    const std::string_view name = first.dims[first.rank - 1].name.view();
+    for (Dim& dim : std::span(operand.dims, static_cast<std::size_t>(operand.rank)))
+      if (dim.name.view() == name) dim.extent = width;
+    return;
+  }
+}
+
 }  // namespace
 
 OpTrial::OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& example, DType type,
-                 KernelsOf kernels)
-    : example_(example), def_(registry->find(example.op())), kernels_(std::move(kernels)) {
+                 KernelsOf kernels, std::int64_t width)
+    : example_(example), def_(registry->find(example.op())), kernels_(std::move(kernels)), width_(width) {
   program_ = write(registry, type);
   if (def_.gradient) {
     differentiated_ = std::make_unique<Differentiated>(std::move(program_), objective_, kernels_);
@@ -35,7 +48,8 @@ OpTrial::OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& e
 
 // Returns a value for an operand that the op reads or updates: drawn values are parameters, numbers are an
 // input.
-Id OpTrial::operand(std::size_t i, const ExampleOperand& example) {
+Id OpTrial::operand(std::size_t i, ExampleOperand example) {
+  if (width_ > 0) widen(example, example_, def_.operand_count, width_);
   using Kind = ExampleOperand::Kind;
   if (example.kind == Kind::absent) return none;
   const std::string name = def_.operands[i].name;

@@ -12,8 +12,9 @@ namespace prun {
 // gets the ops that weigh several results together.
 class OpTrial {
  public:
+  // With a width, the last dimension of the example's first values has that extent, wherever it occurs.
   OpTrial(const std::shared_ptr<OpRegistry>& registry, const OpExample& example, DType type,
-          KernelsOf kernels);
+          KernelsOf kernels, std::int64_t width = 0);
 
   const OpDef& def() const { return def_; }
   bool has_gradient() const { return differentiated_ != nullptr; }
@@ -26,13 +27,14 @@ class OpTrial {
  private:
   Id statistics(const std::string& name, Array<Dim> dims);
   std::unique_ptr<Program> write(const std::shared_ptr<OpRegistry>& registry, DType type);
-  Id operand(std::size_t i, const ExampleOperand& example);
+  Id operand(std::size_t i, ExampleOperand example);
   Id result(const Op& op);
   void draw(Interpreter& values, const Program& program) const;
 
-  const OpExample& example_;
+  const OpExample example_;
   const OpDef& def_;
   KernelsOf kernels_;
+  const std::int64_t width_;
   std::vector<Id> operands_;
   Objective objective_;
   std::unique_ptr<Program> program_;  // is held until backward is derived

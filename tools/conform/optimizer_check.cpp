@@ -31,14 +31,17 @@ class Updates {
       : begin_(begin), rows_(rows), program_(write(optimizer, ops, rows)), values_(*program_, kernels) {
     values_.set(parameter_, drawn("parameter", begin, rows, columns));
     values_.set(program_->runtime("lr"), {0.01});
-    values_.set(program_->runtime("clip"), {1.0});
   }
 
+  // With another clip factor, gradients are so much larger: the update must be the same.
+  void clip_by(double factor) { clip_ = factor; }
   void update(int step, bool keep) {
+    values_.set(program_->runtime("clip"), {clip_});
     values_.set(program_->runtime("step"), {static_cast<double>(step)});
     values_.set(program_->runtime("keep"), {keep ? 1.0 : 0.0});
-    values_.set(program_->value(parameter_).gradient,
-                drawn("gradient " + std::to_string(step), begin_, rows_, columns));
+    Numbers gradient = drawn("gradient " + std::to_string(step), begin_, rows_, columns);
+    for (double& x : gradient) x /= clip_;
+    values_.set(program_->value(parameter_).gradient, gradient);
     values_.run(segment_id, FunctionKind::update, [](const KernelDef& kernel, const KernelCall& call) {
       try_memory(kernel, call);
       try_threads(kernel, call);
@@ -68,10 +71,22 @@ class Updates {
   }
 
   const std::int64_t begin_, rows_;
+  double clip_ = 1;
   Id parameter_ = none;
   std::unique_ptr<Program> program_;
   Interpreter values_;
 };
+
+void check_clip(const std::vector<Numbers>& clipped, const std::vector<Numbers>& whole) {
+  constexpr double tolerance = 1e-9;
+  for (std::size_t i = 0; i < whole.size(); ++i)
+    for (std::size_t e = 0; e < whole[i].size(); ++e)
+      if (!(std::abs(clipped[i][e] - whole[i][e]) <= tolerance * (1 + std::abs(whole[i][e]))))
+        throw_error(
+            ErrorCode::bad_input,
+            "an update of gradients that are four times as large, with `clip` 0.25, gives other numbers: "
+            "the op must multiply gradients by UpdateContext::clip");
+}
 
 void check_finite(const std::vector<Numbers>& numbers) {
   for (const Numbers& tensor : numbers)
@@ -92,7 +107,8 @@ CheckFinding check_optimizer(const TriedPlugin& plugin, const std::vector<Search
     const OpsBeside ops(plugin.path.parent_path(), places);
     const KernelsOf kernels = ops.with_kernels(cpu.kernels());
     Updates whole(optimizer, ops, kernels, 0, rows), first(optimizer, ops, kernels, 0, rows / 2),
-        second(optimizer, ops, kernels, rows / 2, rows / 2);
+        second(optimizer, ops, kernels, rows / 2, rows / 2), clipped(optimizer, ops, kernels, 0, rows);
+    clipped.clip_by(0.25);
     const std::vector<Numbers> start = whole.numbers();
     for (int step = 1; step <= 3; ++step) {
       const std::vector<Numbers> before = whole.numbers();
@@ -100,8 +116,9 @@ CheckFinding check_optimizer(const TriedPlugin& plugin, const std::vector<Search
       if (whole.numbers() != before)
         throw_error(ErrorCode::bad_input,
                     "an update changes something though `keep` is 0: give the op UpdateContext::keep");
-      for (Updates* updates : {&whole, &first, &second}) updates->update(step, true);
+      for (Updates* updates : {&whole, &first, &second, &clipped}) updates->update(step, true);
       check_finite(whole.numbers());
+      check_clip(clipped.numbers(), whole.numbers());
     }
     if (whole.numbers().front() == start.front())
       throw_error(ErrorCode::bad_input,

@@ -82,7 +82,7 @@ int check(const Arguments& arguments, const std::string& word) {
   for (const std::filesystem::path& path : paths_of(arguments, word)) {
     const std::vector<ContractCheck> checks = check_plugin(
         path, [&](const PluginNote& note) { return default_options(trial_schema(note, options)); },
-        std::chrono::seconds(30), kind_checks(places, options));
+        std::chrono::seconds(30), kind_checks(places, options, arguments.path("--recipe")));
     for (const ContractCheck& one : checks) std::printf("%s\n", to_text(one).c_str());
     const std::string left = not_run(checks);
     if (conforms(checks) && !left.empty())
@@ -130,7 +130,8 @@ std::vector<Command> plugins_verb() {
        "a "
        "file, or a name that prun plugins list shows",
        {{"--options", "TOML",
-         "options of its own, as in a recipe: 'layers = 4'; several on lines of their own"}},
+         "options of its own, as in a recipe: 'layers = 4'; several on lines of their own"},
+        {"--recipe", "RECIPE", "of a strategy: try it in this recipe, which names it"}},
        plugins_command}};
 }
 

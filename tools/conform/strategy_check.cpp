@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "cli/open_recipe.hpp"
 #include "conform/ops_beside.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/trial_options.hpp"
@@ -50,15 +51,38 @@ std::string layout_of(const PluginNote& note, const std::string& given, bool wit
 // Says whether the plugin itself, or its traits, refuse a layout; with any other error the plugin is wrong.
 bool is_refusal(const Error& error, const PluginNote& note) {
   const std::string_view said = error.what();
-  return said.find(describe(note) + ": ") != said.npos || said.find("conflicts") != said.npos;
+  return said.find(describe(note) + ": ") != said.npos || said.find("' does not go with '") != said.npos;
+}
+
+void check_equal(const LayoutVerdict& verdict, const std::string& what) {
+  if (!verdict.equal())
+    throw_error(ErrorCode::bad_input, what, ": ", verdict.ranks, " ranks do not compute what one does; ",
+                to_text(verdict));
+}
+
+CheckFinding check_in_recipe(const TriedPlugin& plugin, const std::vector<SearchPlace>& places,
+                             const std::string& file) {
+  plugin.doing(file);
+  Arguments arguments;
+  for (const SearchPlace& place : places) arguments.plugin_paths.push_back(place.folder);
+  const Opened opened = open_recipe(arguments, file);
+  const std::vector<RecipeSection> used = opened.recipe->strategies();
+  if (std::none_of(used.begin(), used.end(),
+                   [&](const RecipeSection& one) { return one.plugin() == plugin.note.name; }))
+    throw_error(ErrorCode::bad_input, file, " does not name the strategy '", plugin.note.name, "'; add it");
+  const LayoutVerdict verdict =
+      verify_layout(with_thread_ranks(*opened.recipe), opened.plugins->places(), steps);
+  check_equal(verdict, file);
+  return {detail::concat(file, " on ", verdict.ranks, " ranks")};
 }
 
 }  // namespace
 
 CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others,
-                            const std::string& given) {
+                            const std::string& given, const std::optional<std::filesystem::path>& recipe) {
   std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
   places.insert(places.end(), others.begin(), others.end());
+  if (recipe) return check_in_recipe(plugin, places, recipe->string());
   const TrialFolder folder;
   const std::string known_ops = ops_table(OpsBeside(plugin.path.parent_path(), others));
   std::vector<std::string> tried, left;
@@ -72,9 +96,7 @@ CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchP
         const Recipe recipe =
             tiny_recipe(model, known_ops + layout_of(plugin.note, given, with_zero), folder.path(), plugins);
         const LayoutVerdict verdict = verify_layout(recipe, places, steps);
-        if (!verdict.equal())
-          throw_error(ErrorCode::bad_input, what, ": ", verdict.ranks,
-                      " ranks do not compute what one does; ", to_text(verdict));
+        check_equal(verdict, what);
         tried.push_back(detail::concat(what, " on ", verdict.ranks, " ranks"));
       } catch (const Error& error) {
         if (!is_refusal(error, plugin.note)) throw_error(error.code(), what, ": ", error.what());
@@ -83,6 +105,7 @@ CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchP
     }
   std::string detail = join(tried, ", ");
   if (!left.empty()) detail += (tried.empty() ? "" : "; ") + ("not checked: " + join(left, ", "));
+  if (tried.empty()) detail += "; give a recipe that it fits by --recipe";
   return {detail, !tried.empty()};
 }
 

@@ -7,7 +7,9 @@
 namespace prun {
 namespace {
 
-constexpr std::int32_t most_ranks = 4, most_microbatches = 8, most_chunks = 4;
+constexpr std::int32_t most_ranks = 4, most_chunks = 4;
+// All small numbers, and some that are larger or odd: what a schedule does in its middle shows there alone.
+constexpr std::int32_t microbatches[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 17};
 
 // Returns false where the schedule refuses this shape.
 bool try_shape(ScheduleInterface& schedule, const ScheduleShape& shape, ScheduleTraits traits,
@@ -30,14 +32,15 @@ std::string try_schedule(ScheduleInterface& schedule, ScheduleTraits traits, con
   int tried = 0, taken = 0;
   ScheduleShape shape;
   for (shape.ranks = 1; shape.ranks <= most_ranks; ++shape.ranks)
-    for (shape.microbatches = 1; shape.microbatches <= most_microbatches; ++shape.microbatches)
-      for (shape.chunks = 1; shape.chunks <= most_chunks; ++shape.chunks) {
+    for (const std::int32_t number : microbatches)
+      for (shape.microbatches = number, shape.chunks = 1; shape.chunks <= most_chunks; ++shape.chunks) {
         ++tried;
         taken += try_shape(schedule, shape, traits, name);
       }
   if (taken == 0)
     throw_error(ErrorCode::bad_input, "schedule '", name, "' refuses all of the ", tried, " shapes of up to ",
-                most_ranks, " ranks, ", most_microbatches, " microbatches and ", most_chunks, " chunks");
+                most_ranks, " ranks, ", microbatches[std::size(microbatches) - 1], " microbatches and ",
+                most_chunks, " chunks");
   return detail::concat(taken, " of ", tried, " small shapes");
 }
 
