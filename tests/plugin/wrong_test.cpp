@@ -319,6 +319,13 @@ TEST(WrongPlugin, AModelThatIsAnotherOneTheNextTime) {
                  "build() writes another program when it is called again");
 }
 
+TEST(WrongPlugin, AnAttributeThatDiffersByProcess) {
+  expect_failure("libprun_strategy_differs.so", "as one rank computes them",
+                 "apply() writes another program in another process");
+  expect_failure("libprun_optimizer_differs.so", "nothing where it is told to keep",
+                 "update() writes another program in another process");
+}
+
 TEST(WrongPlugin, AModelThatIsAnotherOneInAnotherProcess) {
   expect_failure("libprun_model_wrong-process.so", program,
                  "build() writes another program in another process");

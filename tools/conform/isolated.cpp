@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "base/durable_file.hpp"
+#include "base/sha256.hpp"
 #include "prun/error.hpp"
 
 namespace prun {
@@ -137,6 +138,25 @@ IsolatedResult run_isolated(const std::function<void(const Say& say)>& body,
   result.returned = !result.output.empty() && result.output.back() == returned_mark;
   if (result.returned) result.output.pop_back();
   return result;
+}
+
+void check_alike_elsewhere(const char* call, const std::function<std::string()>& write) {
+  const std::string here = sha256_hex(write());
+  const IsolatedResult other = run_isolated(
+      [&](const Say& say) {
+        try {
+          say(sha256_hex(write()));
+        } catch (const Error& error) {
+          say(error.what());
+        }
+      },
+      std::chrono::seconds(30));
+  if (!other.returned)
+    throw_error(ErrorCode::bad_input, call, " in another process: the plugin ", other.ending);
+  if (other.output != here)
+    throw_error(ErrorCode::bad_input, call,
+                " writes another program in another process; it must be the same for the same options, since "
+                "every rank writes it");
 }
 
 }  // namespace prun

@@ -20,4 +20,8 @@ struct IsolatedResult {
 using Say = std::function<void(std::string_view text)>;
 IsolatedResult run_isolated(const std::function<void(const Say& say)>& body, std::chrono::milliseconds limit);
 
+// Checks that write(), which `call` of a plugin decides, gives the same text in another process, as on each
+// rank. Throws bad_input otherwise.
+void check_alike_elsewhere(const char* call, const std::function<std::string()>& write);
+
 }  // namespace prun

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "base/random.hpp"
-#include "base/sha256.hpp"
 #include "conform/differentiated.hpp"
 #include "conform/isolated.hpp"
 #include "conform/ops_beside.hpp"
@@ -123,26 +122,6 @@ CheckFinding unless_unsupported(Body&& body) {
   }
 }
 
-// Every rank is a process that writes the program for itself.
-void check_in_another_process(const TriedPlugin& plugin, const OpsBeside& ops, const std::string& text) {
-  const IsolatedResult other = run_isolated(
-      [&](const Say& say) {
-        try {
-          say(sha256_hex(to_text(*write(plugin.create(plugin.options).get(), ops))));
-        } catch (const Error& error) {
-          say(error.what());
-        }
-      },
-      std::chrono::seconds(30));
-  if (!other.returned)
-    throw_error(ErrorCode::bad_input, "build() in another process: the plugin ", other.ending);
-  if (other.output != sha256_hex(text))
-    throw_error(
-        ErrorCode::bad_input,
-        "build() writes another program in another process; it must be the same for the same options, "
-        "since every rank writes it");
-}
-
 CheckFinding program_finding(const TriedPlugin& plugin) {
   const OpsBeside ops(plugin.path.parent_path(), {});
   const std::shared_ptr<void> another = plugin.create(plugin.options);
@@ -154,7 +133,7 @@ CheckFinding program_finding(const TriedPlugin& plugin) {
       throw_error(ErrorCode::bad_input, "build() writes another program ",
                   object == plugin.object ? "when it is called again" : "for a second object",
                   "; it must be the same for the same options, since every rank writes it");
-  check_in_another_process(plugin, ops, text);
+  check_alike_elsewhere("build()", [&] { return to_text(*write(plugin.create(plugin.options).get(), ops)); });
   loss_of(*program);
   add_backward(*program);
   std::int64_t elements = 0;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/random.hpp"
+#include "conform/isolated.hpp"
 #include "conform/ops_beside.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "plugin/traits.hpp"
@@ -47,6 +48,7 @@ class Updates {
       try_threads(kernel, call);
     });
   }
+  std::string text() const { return to_text(*program_); }
   // Returns the parameter and its state.
   std::vector<Numbers> numbers() {
     std::vector<Numbers> all = {values_.numbers(parameter_)};
@@ -109,6 +111,7 @@ CheckFinding check_optimizer(const TriedPlugin& plugin, const std::vector<Search
     Updates whole(optimizer, ops, kernels, 0, rows), first(optimizer, ops, kernels, 0, rows / 2),
         second(optimizer, ops, kernels, rows / 2, rows / 2), clipped(optimizer, ops, kernels, 0, rows);
     clipped.clip_by(0.25);
+    check_alike_elsewhere("update()", [&] { return Updates(optimizer, ops, kernels, 0, rows).text(); });
     const std::vector<Numbers> start = whole.numbers();
     for (int step = 1; step <= 3; ++step) {
       const std::vector<Numbers> before = whole.numbers();

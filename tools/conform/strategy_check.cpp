@@ -4,6 +4,7 @@
 
 #include "base/text.hpp"
 #include "cli/open_recipe.hpp"
+#include "conform/isolated.hpp"
 #include "conform/ops_beside.hpp"
 #include "conform/tiny_recipe.hpp"
 #include "conform/trial_options.hpp"
@@ -95,6 +96,7 @@ CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchP
         PluginHost plugins(places);
         const Recipe recipe =
             tiny_recipe(model, known_ops + layout_of(plugin.note, given, with_zero), folder.path(), plugins);
+        check_alike_elsewhere("apply()", [&] { return to_text(Assembly(recipe, plugins).program()); });
         const LayoutVerdict verdict = verify_layout(recipe, places, steps);
         check_equal(verdict, what);
         tried.push_back(detail::concat(what, " on ", verdict.ranks, " ranks"));
