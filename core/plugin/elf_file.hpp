@@ -52,8 +52,8 @@ class ElfFile {
   std::vector<ElfNote> notes() const;
   // Returns the names of DT_NEEDED, in order.
   std::vector<std::string> needed() const;
-  // Checks what the dynamic loader takes for granted: where that is not so it ends the process with a word of
-  // its own, which names no file.
+  // Checks what the dynamic loader takes for granted: where that is not so it ends the process with a message
+  // that names no file.
   void check_loadable() const;
   // Returns global and weak dynamic symbols, or nothing if the section headers were removed.
   std::optional<std::vector<ElfSymbol>> dynamic_symbols() const;

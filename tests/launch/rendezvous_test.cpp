@@ -68,7 +68,7 @@ TEST(RendezvousOverTcp, AWrongTokenIsRefusedAndTheRunGoesOn) {
   EXPECT_EQ(first.end(), 0) << first.output();
 }
 
-// The rank that the other one should have been will not come: nobody waits for it as for a slow one.
+// The rank that the other one should have been will not come: it is not waited for as a slow one is.
 TEST(RendezvousOverTcp, ARankWithAnotherTokenIsNotWaitedForLong) {
   const int port = free_port();
   const auto begin = Clock::now();

@@ -80,10 +80,10 @@ CheckFinding check_in_recipe(const TriedPlugin& plugin, const std::vector<Search
 }  // namespace
 
 CheckFinding check_strategy(const TriedPlugin& plugin, const std::vector<SearchPlace>& others,
-                            const std::string& given, const std::optional<std::filesystem::path>& recipe) {
+                            const std::string& given, const std::optional<std::filesystem::path>& in_recipe) {
   std::vector<SearchPlace> places = {{plugin.path.parent_path(), "the plugin's folder"}};
   places.insert(places.end(), others.begin(), others.end());
-  if (recipe) return check_in_recipe(plugin, places, recipe->string());
+  if (in_recipe) return check_in_recipe(plugin, places, in_recipe->string());
   const TrialFolder folder;
   const std::string known_ops = ops_table(OpsBeside(plugin.path.parent_path(), others));
   std::vector<std::string> tried, left;
