@@ -2,6 +2,7 @@
 // files.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/json.hpp"
@@ -104,7 +105,8 @@ TEST(BenchZero, WhatCannotBeMeasuredIsRefused) {
   const std::pair<std::vector<std::string>, const char*> cases[] = {
       {{"bench", "zero", recipe, "--setting", "4"}, "--setting takes 0, 1, 2 or 3, not '4'"},
       {{"bench", "zero", recipe, "--steps", "2"}, "--steps takes at least 3 steps here, not 2"},
-      {{"bench", "zero", recipe, "--out", "stages.txt"}, "stages.txt: a file that ends in .json or in .csv"},
+      {{"bench", "zero", recipe, "--out", "stages.txt"},
+       "stages.txt: a file that ends in .json, .csv or .md"},
       {{"bench", "zero", recipe, "--set", "mesh.dp=1", "--set", "batch.micro=4"}, "has one rank"},
       {{"bench", "offload", recipe, "--setting", "some"},
        "--setting takes none, optimizer, all, nvme-optimizer or nvme-all, not 'some'"},
@@ -265,11 +267,24 @@ TEST(BenchRecipes, OneTableComparesThemAtEachSize) {
     EXPECT_GE(row.at("spread").as_double(), 0);
     EXPECT_EQ(row.at("round_step_seconds").as_array().size(), 2u);
     EXPECT_EQ(row.at("tokens").as_int64(), 4 * 16);
+    EXPECT_GT(row.at("memory").at("parameters").as_int64(), 0);
     if (i % 3 == 0) {
       EXPECT_DOUBLE_EQ(row.at("speed").as_double(), 1);
     }
   }
   EXPECT_LT(rows[0].at("parameters").as_int64(), rows[3].at("parameters").as_int64());
+}
+
+TEST(BenchSettings, ATableOfMarkdownHasOneLineForEach) {
+  const TempFolder folder;
+  const std::string table = folder / "table.md";
+  const Result result = prun({"bench", "settings", two_ranks(), "--key", "batch.micro", "--values", "1,3",
+                              "--steps", "3", "--out", table});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const std::string text = read_file(table);
+  EXPECT_NE(text.find("| setting | a step |"), std::string::npos) << text;
+  EXPECT_NE(text.find("| 3 | refused: "), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1 + 2 + 2) << text;
 }
 
 TEST(BenchRecipes, ATableOfMarkdownSaysHowItWasMade) {

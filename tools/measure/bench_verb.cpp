@@ -25,7 +25,7 @@ namespace {
 
 constexpr CommandOption measured_json = {"--json", "", "what was measured, as the cost table has it"};
 constexpr CommandOption out_costs = {"--out", "FILE", "the cost table that results are added to"};
-constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json or .csv"};
+constexpr CommandOption out_results = {"--out", "FILE", "results in a file: .json, .csv or .md"};
 constexpr CommandOption one_setting = {"--setting", "SETTING", "that one alone"};
 constexpr CommandOption steps_of_each = {"--steps", "N", "steps of each, 20"};
 
@@ -205,8 +205,8 @@ int io(const Arguments& arguments) {
 // ---------------------------------------------------------------- settings of a strategy
 
 void check_target(const SettingBench& bench, const std::filesystem::path& file) {
-  if (file.extension() != ".json" && file.extension() != ".csv")
-    throw_error(ErrorCode::bad_input, "--out ", file.string(), ": a file that ends in .json or in .csv");
+  if (file.extension() != ".json" && file.extension() != ".csv" && file.extension() != ".md")
+    throw_error(ErrorCode::bad_input, "--out ", file.string(), ": a file that ends in .json, .csv or .md");
   check_output(file, results_kind(bench, file));
 }
 
@@ -262,7 +262,10 @@ int settings(const Arguments& arguments) {
   const std::string json = json_of(bench, *opened.recipe, results) + "\n";
   if (!table) std::fputs(json.c_str(), stdout);
   if (out)
-    write_cleanly(*out, out->extension() == ".csv" ? csv_of(bench, results) : json,
+    write_cleanly(*out,
+                  out->extension() == ".csv"  ? csv_of(bench, results)
+                  : out->extension() == ".md" ? markdown_of(bench, results)
+                                              : json,
                   results_kind(bench, *out));
   const auto ran = [](const SettingResult& result) { return result.cost.has_value(); };
   return std::any_of(results.begin(), results.end(), ran) ? 0 : exit_code(ErrorCode::unsupported);

@@ -67,6 +67,7 @@ void write_row(JsonWriter& json, const std::vector<RecipeRow>& rows, const Recip
   json.member("spread", row.spread()).member("planned_bytes", cost.planned_bytes);
   json.member("measured_bytes", cost.measured_bytes).member("sent_bytes", cost.sent_bytes);
   json.member("host_bytes", cost.host_bytes).member("disk_bytes", cost.disk_bytes);
+  write_memory(json, cost);
   if (cost.exposed_seconds) json.member("exposed_seconds", *cost.exposed_seconds);
   if (const auto speed = speed_of(rows, row)) json.member("speed", *speed);
   json.name("round_step_seconds").begin_array();

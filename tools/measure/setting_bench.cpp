@@ -35,6 +35,14 @@ std::int64_t bytes_elsewhere(const Plan& plan, bool on_drives) {
   return bytes;
 }
 
+void write_purposes(JsonWriter& json, const Plan& plan) {
+  json.name("memory").begin_object();
+  for (std::size_t region = 0; region < plan.layout.memory.bytes.size(); ++region)
+    if (const std::int64_t bytes = plan.layout.memory.bytes[region]; bytes > 0)
+      json.member(name_of(static_cast<Region>(region)), bytes);
+  json.end_object();
+}
+
 // Two steps warm it up.
 std::string time_steps(Trainer& trainer, std::int64_t steps) {
   for (int warm = 0; warm < 2; ++warm) trainer.step();
@@ -64,6 +72,7 @@ std::string time_steps(Trainer& trainer, std::int64_t steps) {
       .member("disk", bytes_elsewhere(trainer.assembly().plan(), true))
       .member("drives_moved", moved.from_disk + moved.to_disk)
       .member("sent", (sent_by(trainer) - sent_before) / steps);
+  write_purposes(json, trainer.assembly().plan());
   if (measured > 0) json.member("exposed", exposed / static_cast<double>(measured));
   return json.end_object().take();
 }
@@ -73,7 +82,12 @@ SettingCost cost_of(const std::vector<std::string>& answers, std::int64_t tokens
   for (const std::string& text : answers) {
     const JsonValue rank = parse_json(text, "a rank's costs");
     cost.step_seconds = std::max(cost.step_seconds, rank.at("seconds").as_double());
-    cost.planned_bytes = std::max(cost.planned_bytes, rank.at("planned").as_int64());
+    if (const std::int64_t planned = rank.at("planned").as_int64(); planned > cost.planned_bytes) {
+      cost.planned_bytes = planned;
+      cost.memory.clear();
+      for (const JsonMember& purpose : rank.at("memory").as_object().members())
+        cost.memory.emplace_back(purpose.name, purpose.value.as_int64());
+    }
     cost.measured_bytes = std::max(cost.measured_bytes, rank.at("in_use").as_int64());
     cost.host_bytes = std::max(cost.host_bytes, rank.at("host").as_int64());
     cost.moved_bytes = std::max(cost.moved_bytes, rank.at("moved").as_int64());
@@ -181,7 +195,7 @@ SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, Plug
     return time_recipe(bench.at(recipe, setting), plugins, setting, command);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::bad_input) throw;
-    return {setting, std::nullopt, error.what()};
+    return {setting, std::nullopt, in_one_line(error.what())};
   }
 }
 
@@ -246,6 +260,7 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
           .member("planned_bytes", result.cost->planned_bytes)
           .member("measured_bytes", result.cost->measured_bytes)
           .member("sent_bytes", result.cost->sent_bytes);
+      write_memory(json, *result.cost);
       if (bench.moves)
         json.member("host_bytes", result.cost->host_bytes)
             .member("moved_bytes", result.cost->moved_bytes)
@@ -262,7 +277,40 @@ std::string json_of(const SettingBench& bench, const Recipe& recipe,
   return json.end_array().end_object().take();
 }
 
+void write_memory(JsonWriter& json, const SettingCost& cost) {
+  json.name("memory").begin_object();
+  for (const auto& [purpose, bytes] : cost.memory) json.member(purpose, bytes);
+  json.end_object();
+}
+
+constexpr const char* markdown_mark = "<!-- written by prun bench -->";
+
+std::string markdown_of(const SettingBench& bench, const std::vector<SettingResult>& results) {
+  const std::vector<std::string> heads = {bench.settings.name, "a step",      "tokens/s", "planned", "in use",
+                                          "sent a step",       "exposed comm"};
+  const auto line = [](const std::vector<std::string>& cells) { return "| " + join(cells, " | ") + " |\n"; };
+  std::string text =
+      std::string(markdown_mark) + "\n" + line(heads) + line(std::vector<std::string>(heads.size(), "---"));
+  for (const SettingResult& result : results) {
+    std::vector<std::string> cells = {result.setting};
+    if (const std::optional<SettingCost>& cost = result.cost)
+      cells.insert(
+          cells.end(),
+          {format("%.3f ms", cost->step_seconds * 1e3), format("%.0f", cost->tokens_per_second),
+           size_text(cost->planned_bytes), cost->measured_bytes > 0 ? size_text(cost->measured_bytes) : "-",
+           size_text(cost->sent_bytes),
+           cost->exposed_seconds ? format("%.1f %%", *cost->exposed_seconds / cost->step_seconds * 100)
+                                 : "-"});
+    else
+      cells.push_back("refused: " + in_one_line(result.refused));
+    cells.resize(heads.size());
+    text += line(cells);
+  }
+  return text;
+}
+
 OutputKind results_kind(const SettingBench& bench, const std::filesystem::path& file) {
+  if (file.extension() == ".md") return {"results of prun bench", markdown_mark};
   return {"results of prun bench", file.extension() == ".csv"
                                        ? bench.settings.name + ",step_seconds,tokens_per_second,"
                                        : std::string(R"({"made_by":"prun bench")")};

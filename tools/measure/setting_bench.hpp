@@ -4,8 +4,10 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/json.hpp"
 #include "base/output_file.hpp"
 #include "plugin/benched.hpp"
 #include "train/loop/rank_answers.hpp"
@@ -40,6 +42,8 @@ struct SettingCost {
   std::int64_t drives_moved_bytes = 0;    // counts those of a step, from and to drives
   std::int64_t sent_bytes = 0;            // counts those of a step, as the comm plugins do
   std::optional<double> exposed_seconds;  // is communication, on average; nothing where no step was measured
+  std::vector<std::pair<std::string, std::int64_t>>
+      memory;  // the plan's bytes by purpose, of the fullest rank
   // A step takes so much more than with nothing elsewhere, where that was measured: transfers and updates
   // that nothing hid.
   std::optional<double> beyond_first_seconds;
@@ -70,13 +74,16 @@ SettingResult time_setting(const SettingBench& bench, const Recipe& recipe, Plug
 // Sets beyond_first_seconds of each result that stands beside the bench's first.
 void compare_with_first(const SettingBench& bench, std::vector<SettingResult>& results);
 
-// These write a table: its head, and a line of it beside the `first`; and the same as JSON, and as CSV.
+// These write a table: its head, and a line of it beside the `first`; and the same as JSON, CSV and Markdown.
 std::string header_of(const SettingBench& bench);
 std::string line_of(const SettingBench& bench, const SettingResult& result, const SettingResult& first);
 std::string json_of(const SettingBench& bench, const Recipe& recipe,
                     const std::vector<SettingResult>& results);
 std::string csv_of(const SettingBench& bench, const std::vector<SettingResult>& results);
-// Returns one of the two kinds, by the ending of the file's name.
+std::string markdown_of(const SettingBench& bench, const std::vector<SettingResult>& results);
+// Adds a member "memory": the plan's bytes by purpose.
+void write_memory(JsonWriter& json, const SettingCost& cost);
+// Returns one of the three kinds, by the ending of the file's name.
 OutputKind results_kind(const SettingBench& bench, const std::filesystem::path& file);
 
 }  // namespace prun
