@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/random.hpp"
@@ -57,6 +58,32 @@ Recipe wide_recipe(std::vector<std::string> sets, const std::string& layout = {}
   sets.insert(sets.end(),
               {"run.seed=11", "model.layers=1", "model.hidden=32", "model.ffn=9001", "batch.micro=1"});
   return tiny_recipe(sets, layout);
+}
+
+// All weights that start from normal numbers, each as much wider as model.init_std says.
+TEST(InitialValues, HaveTheModelsDeviation) {
+  const std::vector<std::string> experts = {
+      "model.plugin=llama",  "model.ffn=32",       "model.experts=4",       "model.expert_ffn=16",
+      "model.shared_ffn=16", "model.mtp_layers=1", "model.shared_gate=true"};
+  for (const std::vector<std::string>& sets :
+       {std::vector<std::string>{"model.plugin=gpt"}, {"model.plugin=llama", "model.ffn=32"}, experts}) {
+    const auto values = [&](const char* deviation) {
+      std::vector<std::string> all = sets;
+      if (*deviation) all.push_back(std::string("model.init_std=") + deviation);
+      const Assembly assembly(tiny_recipe(all), plugins());
+      std::vector<double> found;
+      for (const Id id : assembly.program().parameters())
+        if (const Init init = assembly.program().value(id).init; init.kind == Init::Kind::normal)
+          found.push_back(init.value);
+      return found;
+    };
+    const std::vector<double> usual = values(""), wide = values("0.2");
+    ASSERT_GT(usual.size(), 5u);
+    ASSERT_EQ(wide.size(), usual.size());
+    EXPECT_EQ(values("0.02"), usual);
+    for (std::size_t i = 0; i < usual.size(); ++i) EXPECT_NEAR(wide[i] / usual[i], 10, 1e-9) << i;
+    EXPECT_NE(std::find(usual.begin(), usual.end(), 0.02), usual.end());
+  }
 }
 
 TEST(InitialValues, AreThoseOfTheirStreamsInEveryFormat) {
