@@ -108,7 +108,10 @@ TEST(RankProcesses, ExchangesOfARecipeAreTimed) {
   const Result result =
       prun_with_test_plugins({"bench", "comm", recipe_on_async("exchanges", true), "--out", costs.string()});
   ASSERT_EQ(result.code, 0) << result.out;
-  EXPECT_EQ(result.out.find("exchanges of cpu-async, between processes of this host\nall_reduce       among 2: "), 0u) << result.out;
+  EXPECT_EQ(
+      result.out.find("exchanges of cpu-async, between processes of this host\nall_reduce       among 2: "),
+      0u)
+      << result.out;
   const CostTable table = read_costs(costs).value();
   EXPECT_EQ(table.exchanges.size(), 6u);
   EXPECT_TRUE(table.has_exchanges_of("cpu-async"));
