@@ -33,6 +33,12 @@ Recipe recipe_of(const std::string& text, const std::vector<std::string>& sets,
   return tiny_recipe(all, text);
 }
 
+std::string dp2pp2_of(const std::string& schedule) {
+  return "[mesh]\ndp = 2\npp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'pipeline'\n"
+         "schedule = '" +
+         schedule + "'\nchunks = " + (schedule == "zb-v" ? "2" : "1") + "\n";
+}
+
 class Coded : public testing::TestWithParam<CodedLayout> {};
 
 TEST_P(Coded, EqualsOneRankThatRoundsInTheSamePlaces) {
@@ -266,6 +272,17 @@ TEST(CodedRefusals, VerifySaysWhatOneRankCannotDoAlike) {
   expect_refused(refusal(recipe_of(data(2) + zero(1), {sum8}), true),
                  "a rank adds up several microbatches before it rounds");
   EXPECT_EQ(refusal(recipe_of(data(2) + zero(1), {sum8, "batch.micro=4"}), true), "");
+  // A head's gradient comes with forward: where forwards run ahead, its sum has several microbatches'.
+  const auto pipeline = [](const std::string& schedule, const std::string& tied) {
+    return recipe_of(dp2pp2_of(schedule) + zero(3),
+                     {sum8, "model.layers=4", "model.tied=" + tied, "optimizer.clip=0"});
+  };
+  expect_refused(refusal(pipeline("gpipe", "false"), true),
+                 "a rank adds up several microbatches before it rounds");
+  expect_refused(refusal(pipeline("zb-v", "true"), true),
+                 "a rank adds up several microbatches before it rounds");
+  for (const char* schedule : {"1f1b", "zb-v"})
+    EXPECT_TRUE(verify_layout(pipeline(schedule, "false"), plugins().places(), 2).equal()) << schedule;
   const std::string shared =
       "[mesh]\ndp = 2\ncp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'context'\n"
       "axis = 'cp'\n" +

@@ -3,8 +3,10 @@
 
 #include <cmath>
 
+#include "inspect/one_rank.hpp"
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "support/token_file.hpp"
 
 namespace prun::test::rounding_test {
@@ -53,6 +55,59 @@ TEST(Rounding, IsNoDifferenceWhereAGradientIsNothingElse) {
     const LayoutVerdict verdict = verify_layout(of_equal_tokens(precision), plugins().places(), 1);
     EXPECT_TRUE(verdict.equal()) << precision << "\n" << to_text(verdict);
   }
+}
+
+// ---------------------------------------------------------------- rounding that grows
+
+// The bias of keys changes no score, and Lion steps along the sign of its gradient as far as elsewhere.
+Recipe of_lion() {
+  return tiny_recipe(
+      {"optimizer.plugin=lion", "optimizer.lr=1e-3", "optimizer.clip=0", "batch.micro=1", "device.threads=1",
+       "device.pin=false", "precision.compute=fp64", "precision.state=fp64"},
+      tensor_parallel);
+}
+
+TEST(Rounding, AnUpdateMayTakeItsSignForADirection) {
+  const LayoutVerdict verdict = verify_layout(of_lion(), plugins().places(), 3);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  EXPECT_GT(verdict.parameter.value, 1e-3);
+  EXPECT_NE(verdict.parameter.where.find("qkv.bias"), std::string::npos) << verdict.parameter.where;
+  EXPECT_EQ(verdict.gradient.allowed, verdict.bound);
+}
+
+TEST(Rounding, AMeasuredBoundGivesWayToTheOneThatIsAskedFor) {
+  const LayoutVerdict verdict =
+      verify_layout(of_lion(), plugins().places(), {.steps = 3, .bound = 1e-9, .exact = {}});
+  EXPECT_FALSE(verdict.equal()) << to_text(verdict);
+}
+
+// What is furthest beyond its own bound counts.
+TEST(Rounding, AMeasuredBoundIsItsTensorsAlone) {
+  Difference difference;
+  difference.take(1e-6, "a tensor", 1e-9);
+  difference.take(1e-3, "a tensor of rounding", 1e-2);
+  EXPECT_FALSE(difference.is_allowed());
+  EXPECT_EQ(difference.where, "a tensor");
+  difference.take(INFINITY, "one that is not finite", INFINITY);
+  EXPECT_FALSE(difference.is_allowed());
+}
+
+// ---------------------------------------------------------------- what is compared with
+
+TEST(OneRank, HasEverythingInItsDevicesMemoryAndExchangesNothing) {
+  const Recipe recipe =
+      tiny_recipe({"batch.micro=2"}, data_parallel(2) + drives_alone(temporary_folder().string()) +
+                                         "[[strategy]]\nplugin = 'recompute'\n");
+  EXPECT_GT(Assembly(recipe, plugins()).devices().size(), 1U);
+  const Recipe single = in_device_memory(one_rank_equivalent(recipe, 4), plugins());
+  const Assembly alone(single, plugins());
+  EXPECT_EQ(alone.devices().size(), 1U);
+  for (Id id = 0; id < alone.program().value_count(); ++id)
+    EXPECT_FALSE(alone.program().value(id).place && alone.program().value(id).role == Role::state);
+  for (const QueueInfo& queue : alone.plan().queues) EXPECT_FALSE(queue.communicates()) << queue.name;
+  ASSERT_EQ(single.strategies().size(), 2U);  // what is computed again stays
+  EXPECT_EQ(single.strategies()[1].plugin(), "recompute");
+  EXPECT_EQ(single.text("data.path"), recipe.text("data.path"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // the same samples, and everything is compared.
 #pragma once
 
+#include <cmath>
 #include <optional>
 
 #include "train/loop/rank_answers.hpp"
@@ -10,9 +11,12 @@ namespace prun {
 
 struct Difference {
   double value = 0;
-  std::string where;  // such as "step 3", "block.1.qkv.weight on rank 2"
+  std::string where;   // such as "step 3", "block.1.qkv.weight on rank 2"
+  double allowed = 1;  // is the bound there
 
-  void take(double candidate, const std::string& place);
+  // Keeps the larger one, as a part of what is allowed.
+  void take(double candidate, const std::string& place, double bound = 1);
+  bool is_allowed() const { return std::isfinite(value) && value <= allowed; }
 };
 
 // Holds the largest differences, of one rank or of all.
@@ -29,7 +33,7 @@ struct LayoutDifferences {
 
 struct VerifyOptions {
   std::int64_t steps = 3;
-  std::optional<double> bound;     // set by the precision otherwise
+  std::optional<double> bound;     // otherwise by the precision, or by how far roundings of one rank come
   std::vector<std::string> exact;  // names values of whole numbers, by patterns
 };
 
@@ -40,7 +44,9 @@ struct LayoutVerdict : LayoutDifferences {
   bool compares_numbers = false;
   bool keeps_gradients = true;
 
-  // In fp64 everything must be within the bound; in narrower formats losses and the first gradients must be.
+  // In fp64 everything must be within the bound, which may be larger for a step or a tensor: by how far the
+  // same number of one rank moves if its parameters begin some roundings away. In narrower formats losses
+  // and the first gradients must be.
   bool equal() const;
   bool exact_arithmetic = false;
 };

@@ -13,7 +13,7 @@ std::string toml_without(const Recipe& recipe, std::string_view left_out,
   for (const recipe::SectionRule& rule : recipe::core_sections())
     if (rule.list && rule.at_least_one && recipe.sections(rule.name).empty()) out.empty_list(rule.name);
   for (const RecipeSection& section : recipe.all_sections()) {
-    if (section.name() == left_out) continue;
+    if (section.name() == left_out || section.path() == left_out) continue;
     bool begun = false;
     for (const recipe::Entry& entry : section.entries()) {
       if (!entry.value) continue;

@@ -9,8 +9,8 @@
 
 namespace prun {
 
-// Returns the whole recipe but one of its sections, defaults included; `comment` gives the comment after an
-// entry.
+// Returns the whole recipe but one of its sections ("mesh", "strategy.1"), defaults included; `comment` gives
+// the comment after an entry.
 std::string toml_without(const Recipe& recipe, std::string_view section,
                          const std::function<std::string(const recipe::Entry&)>& comment);
 

@@ -1,0 +1,107 @@
+#include "inspect/one_rank.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "plugin/traits.hpp"
+#include "train/tune/recipe_text.hpp"
+
+namespace prun {
+namespace {
+
+Tensors snapshot(Trainer& trainer, bool gradients) {
+  Tensors all;
+  each_compared_run(
+      trainer, gradients,
+      [&](const std::string& name, const std::byte* data, DType type, std::int64_t, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) all[name].push_back(element_as_double(data, type, i));
+      });
+  return all;
+}
+
+// Moves each parameter some roundings of fp64 up or down, by a rule that differs by `seed`.
+void disturb_parameters(Trainer& trainer, std::uint64_t seed) {
+  const Assembly& assembly = trainer.assembly();
+  std::uint64_t bits = seed;
+  assembly.each_parameter([&](Id parameter, std::int32_t instance) {
+    each_held(assembly.program(), assembly.rank(), parameter, instance, Kept::parameter,
+              [&](const HeldRun& run) {
+                std::vector<std::byte> bytes = run.read(trainer.memory());
+                const std::span<double> numbers(reinterpret_cast<double*>(bytes.data()),
+                                                static_cast<std::size_t>(run.count));
+                for (double& number : numbers) {
+                  bits = bits * 6364136223846793005u + 1442695040888963407u;
+                  number *= 1 + std::ldexp((bits >> 63) != 0 ? 1.0 : -1.0, -51);
+                }
+                trainer.memory().write(run.value, run.instance, run.offset, bytes);
+              });
+  });
+}
+
+void take_largest(double& largest, double difference) { largest = std::max(largest, worse(difference)); }
+
+void take_growth(const Tensors& reference, const Tensors& disturbed, std::map<std::string, double>& growth) {
+  for (const auto& [name, right] : reference)
+    for (std::size_t i = 0; i < right.size(); ++i)
+      take_largest(growth[name], std::abs(disturbed.at(name).at(i) - right[i]));
+}
+
+}  // namespace
+
+double element_as_double(const std::byte* data, DType type, std::int64_t i) {
+  if (type == DType::f64) return reinterpret_cast<const double*>(data)[i];
+  if (type == DType::f32) return static_cast<double>(reinterpret_cast<const float*>(data)[i]);
+  if (type == DType::f16)
+    return static_cast<double>(static_cast<float>(reinterpret_cast<const f16*>(data)[i]));
+  return static_cast<double>(static_cast<float>(reinterpret_cast<const bf16*>(data)[i]));
+}
+
+Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins) {
+  const std::vector<RecipeSection> strategies = recipe.strategies();
+  for (std::size_t i = strategies.size(); i-- > 0;) {
+    const PluginNote& note = plugins.note("strategy", strategies[i].plugin());
+    if (trait_of(note, "phase") != "memory" || trait_of(note, "only") == "training") continue;
+    const std::string text =
+        toml_without(recipe, strategies[i].path(), [](const recipe::Entry&) { return std::string(); });
+    return in_device_memory(Recipe::parse(text, "the recipe of one rank", {}, plugins.catalog()), plugins);
+  }
+  return recipe;
+}
+
+Reference train_one_rank(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                         const std::vector<std::string>& exact,
+                         const std::function<void(Trainer&)>& disturb) {
+  const Assembly assembly(recipe, plugins);
+  NumberProbes probes(exact);
+  Membership alone;
+  alone.probes = probes.probes();
+  Trainer trainer(assembly, plugins, std::move(alone));
+  WholeNumberProbe* const probe = probes.of(trainer);
+  if (probe) probe->watch(trainer.memory());
+  if (disturb) disturb(trainer);
+  Reference reference;
+  reference.steps.push_back(trainer.step());
+  if (probe) reference.numbers = probe->take();
+  reference.gradients = snapshot(trainer, true);
+  trainer.run(steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
+  reference.parameters = snapshot(trainer, false);
+  return reference;
+}
+
+Growth growth_of(const Recipe& recipe, PluginHost& plugins, const Reference& reference) {
+  const std::size_t steps = reference.steps.size();
+  Growth growth{std::vector<double>(steps), std::vector<double>(steps), {}, {}};
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const Reference disturbed = train_one_rank(recipe, plugins, static_cast<std::int64_t>(steps), {},
+                                               [&](Trainer& trainer) { disturb_parameters(trainer, seed); });
+    for (std::size_t s = 0; s < steps; ++s) {
+      take_largest(growth.losses[s], relative(disturbed.steps[s].loss, reference.steps[s].loss));
+      take_largest(growth.norms[s], relative(disturbed.steps[s].grad_norm, reference.steps[s].grad_norm));
+    }
+    take_growth(reference.gradients, disturbed.gradients, growth.gradients);
+    take_growth(reference.parameters, disturbed.parameters, growth.parameters);
+  }
+  return growth;
+}
+
+}  // namespace prun

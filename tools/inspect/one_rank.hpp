@@ -1,0 +1,108 @@
+// Trains the one rank that layouts are compared with, and measures how far roundings come there.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "execute/tensors.hpp"
+#include "inspect/whole_numbers.hpp"
+#include "train/loop/trainer.hpp"
+
+namespace prun {
+
+using Tensors = std::map<std::string, std::vector<double>>;
+
+// Holds what the one rank computed.
+struct Reference {
+  std::vector<StepResult> steps;
+  Tensors gradients, parameters;
+  WrittenNumbers numbers;
+};
+
+// Returns an element of a type that parameters and gradients have.
+double element_as_double(const std::byte* data, DType type, std::int64_t i);
+
+// Calls body(name, data, type, whole, count) for each run of elements that a rank holds.
+template <class Body>
+void each_compared_run(Trainer& trainer, bool gradients, Body&& body) {
+  const Assembly& assembly = trainer.assembly();
+  assembly.each_parameter([&](Id parameter, std::int32_t instance) {
+    if (gradients && assembly.program().value(parameter).gradient == none) return;
+    const std::string name = assembly.full_name(parameter, instance);
+    each_held(assembly.program(), assembly.rank(), parameter, instance,
+              gradients ? Kept::gradient : Kept::parameter, [&](const HeldRun& run) {
+                body(name, run.read(trainer.memory()).data(), run.type, run.whole, run.count);
+              });
+  });
+}
+
+// Holds a probe for each rank that is a thread of this process.
+class NumberProbes {
+ public:
+  explicit NumberProbes(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
+
+  Probe* add(const Assembly& assembly) {
+    const std::scoped_lock lock(mutex_);
+    return (probes_[assembly.rank()] = std::make_unique<WholeNumberProbe>(assembly, patterns_)).get();
+  }
+  WholeNumberProbe* of(const Trainer& trainer) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = probes_.find(trainer.assembly().rank());
+    return found == probes_.end() ? nullptr : found->second.get();
+  }
+  // Returns none where no values are named: probes would have kernels run one by one.
+  Probes probes() {
+    if (patterns_.empty()) return {};
+    return [this](const Assembly& assembly, Communicators*) { return std::vector<Probe*>{add(assembly)}; };
+  }
+
+ private:
+  const std::vector<std::string> patterns_;
+  std::mutex mutex_;
+  std::map<std::int64_t, std::unique_ptr<WholeNumberProbe>> probes_;
+};
+
+// Returns the recipe without strategies that say where state lies, what brings it from there among them: the
+// one rank has everything in its device's memory, so that a tier is compared with what does not use it.
+Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins);
+
+// Trains; `disturb` is called before the first step, if it is set.
+Reference train_one_rank(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                         const std::vector<std::string>& exact,
+                         const std::function<void(Trainer&)>& disturb = {});
+
+// Says how far one rank's results move, at most, if all its parameters begin some roundings away.
+struct Growth {
+  std::vector<double> losses, norms;  // relative, by step
+  std::map<std::string, double> gradients, parameters;
+};
+
+// Measures the growth once it is asked for, which any thread may do.
+class MeasuredGrowth {
+ public:
+  explicit MeasuredGrowth(std::function<Growth()> measure) : measure_(std::move(measure)) {}
+
+  const Growth& get() {
+    std::call_once(once_, [&] { growth_ = measure_(); });
+    return growth_;
+  }
+
+ private:
+  const std::function<Growth()> measure_;
+  std::once_flag once_;
+  Growth growth_;
+};
+Growth growth_of(const Recipe& recipe, PluginHost& plugins, const Reference& reference);
+
+// NaN must not pass as "no difference".
+inline double worse(double difference) { return std::isnan(difference) ? INFINITY : difference; }
+inline double relative(double value, double reference) {
+  return worse(std::abs(value - reference) / std::max(std::abs(reference), 1e-300));
+}
+
+}  // namespace prun
