@@ -37,7 +37,7 @@ constexpr std::array<Declaration, 20> declarations = {{
       keep         | int    | 0        | 0.. | Newest checkpoints to keep; 0 keeps all
       keep_every   | int    | 0        | 0.. | Also keep those whose step is a multiple of it; 0 keeps no others
       on_nonfinite | choice | none     | stop,skip | What a non-finite loss or gradient does to the run; where it is not given: skip where the loss is scaled, else stop
-      hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves; 0 waits for ever
+      hang_limit   | int    | 600      | 0..1000000 | Seconds that ranks may wait for one, in a collective or while it saves, or that no rank may get on in a step; 0 waits for ever
       measure_comm | int    | 10       | 0.. | Steps from one that measures how long computing waits for communication to the next; 0 never does
       compare_every | int   | 100      | 0.. | Steps from one comparison of what several ranks hold alike to the next, and before each save; 0 never compares
       bundle       | size   |          |  | Bytes up to which layers exchange gradients or parameters together, 0B: each alone; empty: 32MiB, or a quarter of all if that is less

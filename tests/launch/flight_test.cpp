@@ -283,6 +283,38 @@ TEST(HangWatch, NamesTheOneThatIsStoppedOnceNoOtherRuns) {
   EXPECT_EQ(hang->reason, std::string(stopped_text) + ", and no other rank runs any more");
 }
 
+TEST(HangWatch, NamesTheFirstOfAllThatDoNotGetOn) {
+  std::vector<WatchedRank> ranks = {rank_with({}), rank_with({communicator("a", {0, 1}, 3, 3, 0)}),
+                                    rank_with({})};
+  ranks[0].flight.stands_ns = 2 * second;
+  ranks[1].flight.stands_ns = second;
+  ranks[2].ended = true;
+  EXPECT_FALSE(find_hang(ranks, 11 * second, std::chrono::seconds(10))) << "one has moved since";
+  const auto hang = find_hang(ranks, 13 * second, std::chrono::seconds(10));
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->culprit, 1);
+  EXPECT_EQ(hang->reason, "has not got on in a step for 12.0 s, nor has any other rank");
+  ranks[0].flight.stands_ns = 0;
+  EXPECT_FALSE(find_hang(ranks, 13 * second, std::chrono::seconds(10))) << "one is between steps";
+  ranks[0].ended = ranks[1].ended = true;
+  EXPECT_FALSE(find_hang(ranks, 13 * second, std::chrono::seconds(10))) << "none is left";
+}
+
+TEST(Flight, SaysSinceWhenNothingHasComeInAStep) {
+  FlightRecorder flight;
+  flight.note("loaded");
+  EXPECT_EQ(flight.snapshot().stands_ns, 0);
+  flight.begin_step(1);
+  const std::int64_t begun = flight.snapshot().stands_ns;
+  EXPECT_GT(begun, 0);
+  flight.begin_call("forward");
+  EXPECT_GE(flight.snapshot().stands_ns, begun);
+  flight.end_step();
+  EXPECT_GT(flight.snapshot().stands_ns, 0) << "the call is under way";
+  flight.end_call("forward");
+  EXPECT_EQ(flight.snapshot().stands_ns, 0);
+}
+
 TEST(HangWatch, NamesAMemberThatEnded) {
   std::vector<WatchedRank> ranks = {rank_with({communicator("a", {0, 1}, 1, 0, 0)}), rank_with({})};
   ranks[1].ended = true;

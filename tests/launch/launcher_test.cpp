@@ -151,6 +151,20 @@ TEST(Launcher, ASecondInterruptKillsAtOnce) {
   EXPECT_LT(seconds_since(start), latest);
 }
 
+// Ranks that hang never come to where they would stop; without a limit, too.
+TEST(Launcher, AStopEndsRanksThatDoNotGetOn) {
+  Process launcher = launch_ranks(2, 0, {"nap", "3", "all"});
+  ASSERT_TRUE(launcher.says("runs", 2)) << launcher.output();
+  const auto start = Clock::now();
+  launcher.signal(SIGTERM);
+  EXPECT_EQ(launcher.end(), 11) << launcher.output();
+  EXPECT_LT(seconds_since(start), latest);
+  EXPECT_TRUE(contains(launcher.output(), "nor has any other rank; it was in step 3, in 'long nap'"))
+      << launcher.output();
+  EXPECT_FALSE(contains(launcher.output(), "the others wait for it")) << launcher.output();
+  EXPECT_LT(seconds_until_gone(launcher, 2, latest), latest);
+}
+
 // At random moments, from the very start on.
 TEST(Launcher, AKilledRankIsNamedAndAllAreGone) {
   std::mt19937 random(7);

@@ -71,6 +71,20 @@ TEST(RemoteWatch, ARankThatDoesNotReachACollectiveIsNamed) {
             "step 7, in 'load'");
 }
 
+TEST(RemoteWatch, RanksThatAllStandStillInAStepAreFound) {
+  RemoteWatch watch(2);
+  const std::int64_t now = 5000 * second;
+  FlightReport report = told(communicator(4, 4, 0), "step 7, in 'forward'");
+  report.stands_ns = 12 * second;
+  watch.take(0, decode_flight_report(encode(report)).value(), now);
+  EXPECT_FALSE(watch.find(now)) << "the other has told nothing";
+  watch.take(1, decode_flight_report(encode(report)).value(), now);
+  const std::optional<Hang> hang = watch.find(now + second);
+  ASSERT_TRUE(hang);
+  EXPECT_EQ(hang->reason,
+            "has not got on in a step for 13.0 s, nor has any other rank; it was in step 7, in 'forward'");
+}
+
 TEST(RemoteWatch, ASilentRankIsNamedAlsoInsideOfTheCollective) {
   RemoteWatch watch(3);
   const std::int64_t now = 5000 * second;

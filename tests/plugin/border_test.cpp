@@ -249,6 +249,23 @@ TEST_F(Border, AKernelThatHangsOnADeviceThatRunsItLaterIsNamed) {
   EXPECT_TRUE(holds(result.out, "; it may be a kernel of op plugin reckless; mend"));
 }
 
+// All of several ranks: none waits for another in an exchange.
+TEST_F(Border, AKernelThatHangsOnAllRanksEndsTheRun) {
+  const std::string hangs =
+      "[[strategy]]\nplugin = \"acts\"\nhow = \"swap\"\n[op.reckless]\nhow = \"hang\"\n"
+      "[mesh]\ndp = 2\n[[strategy]]\nplugin = \"data\"\n";
+  for (const char* device : {"cpu", "cpu-async"}) {
+    const Result result = run("run", hangs,
+                              {"plugins.ops=reckless", "run.hang_limit=3", "batch.global=8",
+                               "plugins.path=" PRUN_TEST_PLUGINS "/test"},
+                              device);
+    EXPECT_EQ(result.code, 11) << result.out;
+    EXPECT_TRUE(holds(result.out, "has not got on in a step for "));
+    EXPECT_TRUE(holds(result.out, " s, nor has any other rank"));
+    EXPECT_TRUE(holds(result.out, "step 1, in 'forward "));
+  }
+}
+
 // ---------------------------------------------------------------- ops by name
 
 TEST_F(Border, AnOpThatIsNotThereNamesItsSegmentAndWhereMoreComeFrom) {

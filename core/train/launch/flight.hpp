@@ -57,6 +57,8 @@ struct FlightSnapshot {
   std::int64_t step = -1;
   bool in_step = false;
   std::int64_t saved_ns = 0;  // when a save advanced last; 0: none has
+  // Since when nothing has come while a step, or a call, was under way; 0: none is.
+  std::int64_t stands_ns = 0;
   std::vector<FlightCommunicator> communicators;
   std::vector<FlightEvent> events;  // events, oldest first
 };
@@ -122,6 +124,9 @@ class FlightView {
 // Decodes what the bytes of a record say, whatever they are.
 FlightSnapshot decode_flight(std::span<const std::byte> bytes);
 
+// Returns the call that is under way, the last one begun if several queues have one; it is empty if there is
+// none.
+std::string call_under_way(const FlightSnapshot& snapshot);
 // Returns the end of a sentence, such as "step 12, inside all_reduce (number 345 of 'dp')", "step 12, in
 // forward" or "before the first step". With `now_ns` it also says for how long.
 std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::int64_t> now_ns = {});

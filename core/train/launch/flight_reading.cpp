@@ -92,6 +92,8 @@ FlightSnapshot decode_words(std::span<const std::uint64_t> copy) {
     if (auto event = read_event(words, i)) out.events.push_back(std::move(*event));
   std::sort(out.events.begin(), out.events.end(),
             [](const FlightEvent& a, const FlightEvent& b) { return a.number < b.number; });
+  if (!out.events.empty() && (out.in_step || !call_under_way(out).empty()))
+    out.stands_ns = std::max(out.events.back().time_ns, out.saved_ns);
   return out;
 }
 

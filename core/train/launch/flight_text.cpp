@@ -17,21 +17,6 @@ std::string for_how_long(std::int64_t since_ns, std::optional<std::int64_t> now_
   return text;
 }
 
-// Returns the call that is under way, the last one begun if several queues have one; it is empty if there is
-// none.
-std::string call_under_way(const FlightSnapshot& snapshot) {
-  std::multiset<std::string> ended;
-  for (std::size_t i = snapshot.events.size(); i-- > 0;) {
-    const FlightEvent& event = snapshot.events[i];
-    if (event.kind == FlightKind::call_end) ended.insert(event.text);
-    if (event.kind != FlightKind::call_begin) continue;
-    const auto its_end = ended.find(event.text);
-    if (its_end == ended.end()) return event.text;
-    ended.erase(its_end);
-  }
-  return "";
-}
-
 std::string describe_call(const FlightSnapshot& snapshot) {
   if (const std::string call = call_under_way(snapshot); !call.empty()) return ", in '" + call + "'";
   for (std::size_t i = snapshot.events.size(); i-- > 0;) {
@@ -50,6 +35,19 @@ std::string describe_call(const FlightSnapshot& snapshot) {
 }
 
 }  // namespace
+
+std::string call_under_way(const FlightSnapshot& snapshot) {
+  std::multiset<std::string> ended;
+  for (std::size_t i = snapshot.events.size(); i-- > 0;) {
+    const FlightEvent& event = snapshot.events[i];
+    if (event.kind == FlightKind::call_end) ended.insert(event.text);
+    if (event.kind != FlightKind::call_begin) continue;
+    const auto its_end = ended.find(event.text);
+    if (its_end == ended.end()) return event.text;
+    ended.erase(its_end);
+  }
+  return "";
+}
 
 std::string describe_flight(const FlightSnapshot& snapshot, std::optional<std::int64_t> now_ns) {
   std::string out = "before the first step";

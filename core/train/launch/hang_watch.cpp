@@ -135,8 +135,26 @@ std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_
     if (!in || in->entered_ns > latest || (longest.in && longest.in->entered_ns <= in->entered_ns)) continue;
     longest = {static_cast<int>(i), in};
   }
-  if (!longest.in) return {};
+  if (!longest.in) return find_all_stuck(ranks, now_ns, limit);
   return follow(ranks, longest, now_ns);
+}
+
+std::optional<Hang> find_all_stuck(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
+                                   std::chrono::milliseconds limit) {
+  const std::int64_t latest = now_ns - std::chrono::nanoseconds(limit).count();
+  int first = -1;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i].ended) continue;
+    const std::int64_t since = ranks[i].flight.stands_ns;
+    if (since <= 0 || since > latest) return {};
+    if (first < 0 || since < ranks[first].flight.stands_ns) first = static_cast<int>(i);
+  }
+  if (first < 0) return {};
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.1f",
+                static_cast<double>(now_ns - ranks[first].flight.stands_ns) * 1e-9);
+  return Hang{first, detail::concat("has not got on in a step for ", seconds, " s, nor has any other rank"),
+              false};
 }
 
 std::optional<Hang> StoppedAlone::find(NumberedView<WatchedRank> ranks, Clock::time_point now,

@@ -23,8 +23,9 @@ struct WatchedRank {
 
 struct Hang {
   int culprit = -1;
-  std::string reason;  // "has not reached all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1
-                       // s"
+  std::string reason;   // "has not reached all_reduce (number 5 of 'dp'), in which rank 1 has waited for 2.1
+                        // s"
+  bool awaited = true;  // whether the others wait for it
 };
 
 // Returns a hang when a rank has been inside one collective for longer than `limit`. The culprit is a member
@@ -33,6 +34,11 @@ struct Hang {
 // some rank advances, others may wait for it: time counts from its last advance.
 std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
                               std::chrono::milliseconds limit);
+
+// Finds ranks none of which gets on in its step, as in kernels that do not end: then none waits in a
+// collective. find_hang() asks this as well.
+std::optional<Hang> find_all_stuck(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
+                                   std::chrono::milliseconds limit);
 
 // Finds a rank that is stopped when no other runs any more: then no rank waits for it in a collective.
 class StoppedAlone {

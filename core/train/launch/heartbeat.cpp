@@ -23,6 +23,7 @@ FlightReport report_of(FlightSnapshot flight, std::chrono::milliseconds limit) {
   report.limit_ms = static_cast<std::uint32_t>(limit.count());
   report.doing = describe_flight(flight, now);
   if (flight.saved_ns > 0) report.saved_ns = std::max<std::int64_t>(0, now - flight.saved_ns);
+  if (flight.stands_ns > 0) report.stands_ns = std::max<std::int64_t>(0, now - flight.stands_ns);
   report.communicators = std::move(flight.communicators);
   for (FlightCommunicator& communicator : report.communicators)
     communicator.entered_ns = std::max<std::int64_t>(0, now - communicator.entered_ns);

@@ -55,8 +55,8 @@ void LaunchReport::report_others(const RankFailure& failure,
   for (const auto& [doing, ranks] : others)
     options_.say(detail::concat("prun:   rank", ranks.size() > 1 ? "s " : " ", list_of(ranks), ": ", doing));
   if (failure.exit_code == exit_code(ErrorCode::hang))
-    options_.say(
-        detail::concat("prun: > rank ", failure.rank, ": ", failure.doing, "  <- the others wait for it"));
+    options_.say(detail::concat("prun: > rank ", failure.rank, ": ", failure.doing,
+                                failure.awaited ? "  <- the others wait for it" : ""));
 }
 
 void LaunchReport::report_circumstances(const RankFailure& failure, pid_t pid) const {

@@ -90,6 +90,7 @@ class Launch {
   Clock::time_point next_watch_{};
   std::optional<Clock::time_point> kill_at_, killed_at_;
   int stop_signal_ = 0;  // signal that was passed on
+  Clock::time_point stop_at_{};
   int stop_status_ = 0;  // exit code of a rank that stopped
   bool stopped_early_ = false;
   bool killed_by_user_ = false;
@@ -162,6 +163,7 @@ void Launch::take_signals() {
     }
     if (stop_signal_ != 0) continue;
     stop_signal_ = signal;
+    stop_at_ = Clock::now();
     ranks_.signal(signal);
   }
 }
@@ -184,10 +186,17 @@ void Launch::take_reports() {
 }
 
 void Launch::watch() {
-  if (options_.hang_limit == 0ms || !failures_.empty() || killed_at_ || Clock::now() < next_watch_) return;
+  const bool watches = options_.hang_limit != 0ms || stop_signal_ != 0;
+  if (!watches || !failures_.empty() || killed_at_ || Clock::now() < next_watch_) return;
   next_watch_ = Clock::now() + longest_nap;
   const std::vector<WatchedRank> watched = ranks_.watched();
-  if (const auto hang = find_hang(watched, flight_now_ns(), options_.hang_limit))
+  const std::int64_t now = flight_now_ns();
+  // A rank that waits for one which does not get on names it.
+  const bool may_be_stuck = stop_signal_ != 0 && Clock::now() >= stop_at_ + options_.still_limit;
+  if (may_be_stuck && find_all_stuck(watched, now, options_.still_limit))
+    if (const auto stuck = find_hang(watched, now, options_.still_limit)) return blame(*stuck);
+  if (options_.hang_limit == 0ms) return;
+  if (const auto hang = find_hang(watched, now, options_.hang_limit))
     blame(*hang);
   else if (const auto stopped = stopped_alone_.find(watched, Clock::now(), options_.hang_limit))
     blame(*stopped);
@@ -236,6 +245,7 @@ void Launch::fail_by(int rank, int status) {
 void Launch::blame(const Hang& hang) {
   RankFailure& failure = failures_.of(hang.culprit, ranks_);
   failure.what = hang.reason;
+  failure.awaited = hang.awaited;
   failure.exit_code = exit_code(ErrorCode::hang);
   kill_all();
 }

@@ -30,7 +30,9 @@ struct LaunchOptions {
   std::chrono::milliseconds hang_limit{0};           // limit of one collective; 0: not watched
   std::chrono::milliseconds grace{200};              // the others' time once a rank has failed
   std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // the others' time once a rank has stopped
-  std::function<void(std::string_view line)> say;                  // by default, it writes to stderr
+  // Once a signal was passed on, how long no rank may get on in its step: none comes to where it would stop.
+  std::chrono::milliseconds still_limit = std::chrono::seconds(30);
+  std::function<void(std::string_view line)> say;  // by default, it writes to stderr
   std::function<std::string()> next = {};  // returns what to type after a rank was lost; empty: unknown
 
   // Returns the number in the run of a rank that is counted among this host's; the next function returns how

@@ -18,6 +18,7 @@ struct RankFailure {
   std::string said;          // the rank's own sentence
   std::string doing, exchange;
   std::time_t at = 0;   // time when it became known
+  bool awaited = true;  // whether the others wait for it, in a hang
   bool killed = false;  // whether a SIGKILL that is not ours killed it
 };
 

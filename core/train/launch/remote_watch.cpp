@@ -23,6 +23,7 @@ void RemoteWatch::take(int rank, FlightReport report, std::int64_t now_ns) {
   told.at_ns = now_ns;
   told.doing = std::move(report.doing);
   told.flight.saved_ns = report.saved_ns < 0 ? 0 : now_ns - report.saved_ns;
+  told.flight.stands_ns = report.stands_ns < 0 ? 0 : now_ns - report.stands_ns;
   told.flight.communicators = std::move(report.communicators);
   for (FlightCommunicator& communicator : told.flight.communicators)
     communicator.entered_ns = now_ns - communicator.entered_ns;

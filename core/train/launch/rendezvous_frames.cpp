@@ -252,6 +252,7 @@ std::string encode(const FlightReport& report) {
   put(out, report.limit_ms);
   put_text(out, report.doing);
   put_long(out, report.saved_ns);
+  put_long(out, report.stands_ns);
   put(out, report.communicators.size());
   for (const FlightCommunicator& communicator : report.communicators) {
     put_text(out, communicator.name);
@@ -274,6 +275,7 @@ std::optional<FlightReport> decode_flight_report(std::string_view body) {
   report.limit_ms = in.number();
   report.doing = in.text(report_limit);
   report.saved_ns = in.long_number<std::int64_t>();
+  report.stands_ns = in.long_number<std::int64_t>();
   const std::uint32_t count = in.number();
   if (!in.good() || count > flight_communicators) return {};
   for (std::uint32_t i = 0; i < count; ++i) {

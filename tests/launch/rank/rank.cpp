@@ -92,7 +92,7 @@ int play(Session& session, const std::vector<std::string>& role) {
   const int me = session.identity().rank;
   const std::string& name = role.at(0);
   const int number = role.size() > 1 ? std::atoi(role[1].c_str()) : 0;
-  const bool chosen = role.size() > 2 && std::atoi(role[2].c_str()) == me;
+  const bool chosen = role.size() > 2 && (role[2] == "all" || std::atoi(role[2].c_str()) == me);
   if (name == "gather") return gather(session, number);
   if (name == "steps") return steps(session, [](int) {});
   if (name == "compute") return compute(session);
@@ -159,6 +159,7 @@ int be_launcher(const std::vector<std::string>& arguments) {
   LaunchOptions options;
   options.ranks = std::atoi(arguments.at(1).c_str());
   options.hang_limit = std::chrono::milliseconds(std::atoi(arguments.at(2).c_str()));
+  options.still_limit = std::chrono::seconds(3);
   options.arguments = {"rank"};
   options.shared_folder_variables = {"PRUN_TEST_FOLDER"};
   options.arguments.insert(options.arguments.end(), arguments.begin() + 3, arguments.end());
