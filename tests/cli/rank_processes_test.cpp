@@ -54,8 +54,8 @@ TEST(RankProcesses, VerifySaysWhatItSaysOfThreads) {
 TEST(RankProcesses, VerifyFindsTheSameDifference) {
   std::string said;
   for (const bool alone : {false, true}) {
-    const Result result = prun_with_test_plugins(
-        {"verify", recipe_on_async("different", alone, {"optimizer.lr=1e5"}), "--bound", "1e-9"});
+    const Result result =
+        prun_with_test_plugins({"verify", recipe_on_async("different", alone, {"optimizer.lr=1e5"})});
     EXPECT_EQ(result.code, 1) << result.out;
     EXPECT_NE(result.out.find("NOT EQUAL"), std::string::npos) << result.out;
     if (alone)

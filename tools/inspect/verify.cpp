@@ -56,6 +56,10 @@ double norm(const Tensors& tensors) {
 
 // A layout may come this much further from one rank than a disturbed rank did, which has other roundings.
 constexpr double growths_allowed = 4;
+// Losses, norms and the first gradients may move no further than this, however far roundings move them:
+// beyond it, "equal" would say nothing. A parameter may, as one whose gradient is nothing but rounding moves
+// by a whole step.
+constexpr double most_growth = 1e-6;
 
 // Compares one rank with the reference.
 class Comparison {
@@ -87,6 +91,12 @@ class Comparison {
     double value = 0;
     std::string where;
     std::function<double(const Growth&)> growth;
+    bool is_of_parameters = false;
+
+    double bound(double least, const Growth& measured) const {
+      const double allowed = growths_allowed * growth(measured);
+      return std::max(least, is_of_parameters ? allowed : std::min(allowed, most_growth));
+    }
   };
 
   // Growth is measured only where something is beyond the bound.
@@ -95,8 +105,7 @@ class Comparison {
         std::any_of(found_.begin(), found_.end(), [&](const Found& one) { return one.value > bound_; });
     const Growth* const growth = beyond && growth_ ? &growth_->get() : nullptr;
     for (const Found& one : found_)
-      one.of->take(one.value, one.where,
-                   growth ? std::max(bound_, growths_allowed * one.growth(*growth)) : bound_);
+      one.of->take(one.value, one.where, growth ? one.bound(bound_, *growth) : bound_);
   }
 
   // A step that went beyond what was planned lacks something: it is none to compare.
@@ -131,9 +140,11 @@ class Comparison {
                                                        right.at(static_cast<std::size_t>(whole + i)))));
           const double scale = gradients ? std::max(norm(right), least_) : 1.0;
           found_.push_back({gradients ? &differences_.gradient : &differences_.parameter, largest / scale,
-                            name + rank, [=](const Growth& growth) {
+                            name + rank,
+                            [=](const Growth& growth) {
                               return (gradients ? growth.gradients : growth.parameters).at(name) / scale;
-                            }});
+                            },
+                            !gradients});
         });
   }
 
