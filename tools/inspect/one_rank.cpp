@@ -60,7 +60,8 @@ Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins) {
   const std::vector<RecipeSection> strategies = recipe.strategies();
   for (std::size_t i = strategies.size(); i-- > 0;) {
     const PluginNote& note = plugins.note("strategy", strategies[i].plugin());
-    if (trait_of(note, "phase") != "memory" || trait_of(note, "only") == "training") continue;
+    const bool moves_alone = trait_of(note, "phase") == "memory" && trait_of(note, "tune") == "exact";
+    if (!moves_alone || trait_of(note, "only") == "training") continue;
     const std::string text =
         toml_without(recipe, strategies[i].path(), [](const recipe::Entry&) { return std::string(); });
     return in_device_memory(Recipe::parse(text, "the recipe of one rank", {}, plugins.catalog()), plugins);

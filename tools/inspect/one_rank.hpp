@@ -67,8 +67,9 @@ class NumberProbes {
   std::map<std::int64_t, std::unique_ptr<WholeNumberProbe>> probes_;
 };
 
-// Returns the recipe without strategies that say where state lies, what brings it from there among them: the
-// one rank has everything in its device's memory, so that a tier is compared with what does not use it.
+// Returns the recipe without strategies of phase memory that change no result (trait tune=exact), as those
+// that say where state lies: the one rank has everything in its device's memory, so that a tier is compared
+// with what does not use it.
 Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins);
 
 // Trains; `disturb` is called before the first step, if it is set.

@@ -7,10 +7,11 @@
 
 namespace prun::cpu {
 
-// A build of prun may have the kernels of one instruction set alone: an entry that it lacks is null.
-#define PRUN_KERNELS_OF(isa)                          \
-  namespace isa {                                     \
-  [[gnu::weak]] std::vector<KernelDef> all_kernels(); \
+// A build of prun may have the kernels of one instruction set alone: an entry that it lacks is null, and
+// hidden, so that the linker knows it.
+#define PRUN_KERNELS_OF(isa)                                                     \
+  namespace isa {                                                                \
+  [[gnu::weak, gnu::visibility("hidden")]] std::vector<KernelDef> all_kernels(); \
   }
 PRUN_KERNELS_OF(generic)
 PRUN_KERNELS_OF(avx2)
