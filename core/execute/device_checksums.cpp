@@ -2,18 +2,30 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <deque>
 #include <exception>
 #include <map>
 #include <optional>
 
-#include "base/crc32c.hpp"
 #include "base/thread.hpp"
 #include "execute/rank_devices.hpp"
 #include "execute/side_queue.hpp"
+#include "prun/checksum.hpp"
 
 namespace prun {
 namespace {
+
+template <class Bits>
+std::uint64_t sum_of(std::span<const std::byte> bytes, std::int64_t first) {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < bytes.size() / sizeof(Bits); ++i) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
+    sum += checksum_term(bits, first + static_cast<std::int64_t>(i));
+  }
+  return sum;
+}
 
 constexpr std::string_view op_kind = "checksum";
 
@@ -37,6 +49,15 @@ Tensor tensor_of(const OperandShape& shape, void* data) {
 }
 
 }  // namespace
+
+std::uint64_t checksum_of(std::int64_t element, std::span<const std::byte> bytes, std::int64_t first) {
+  switch (element) {
+    case 8: return sum_of<std::uint64_t>(bytes, first);
+    case 4: return sum_of<std::uint32_t>(bytes, first);
+    case 2: return sum_of<std::uint16_t>(bytes, first);
+    default: return sum_of<std::uint8_t>(bytes, first);
+  }
+}
 
 class DeviceChecksums::OfDevice {
  public:
@@ -108,26 +129,25 @@ class DeviceChecksums::OfDevice {
   BoundWork work_ = nullptr;
 };
 
-// Computes checksums on a tier. Ranks that compare equal values hold them on the same tier.
+// Computes on the host, of what a tier has, the sums that devices compute: a save holds what it reads against
+// either.
 class DeviceChecksums::OfTier {
  public:
   explicit OfTier(DeviceInterface& tier) : tier_(tier) {}
 
-  void add(std::size_t number, std::int64_t bytes, const std::byte* data) {
-    parts_.push_back({number, bytes, data});
+  void add(std::size_t number, DType type, std::int64_t count, const std::byte* data) {
+    parts_.push_back({number, size_of(type), count * size_of(type), data});
   }
 
   void read(std::vector<std::uint64_t>& all) const {
     std::vector<std::byte> buffer(most);
     for (const Part& part : parts_) {
-      std::uint32_t sum = 0;
       for (std::int64_t at = 0; at < part.bytes; at += most) {
         const std::span<std::byte> piece =
             std::span(buffer).first(static_cast<std::size_t>(std::min(most, part.bytes - at)));
         raise(tier_.download(piece.data(), part.data + at, static_cast<std::int64_t>(piece.size())));
-        sum = crc32c(piece, sum);
+        all[part.number] += checksum_of(part.element, piece, at / part.element);
       }
-      all[part.number] = sum;
     }
   }
 
@@ -136,7 +156,7 @@ class DeviceChecksums::OfTier {
 
   struct Part {
     std::size_t number;
-    std::int64_t bytes;
+    std::int64_t element, bytes;
     const std::byte* data;
   };
 
@@ -159,7 +179,7 @@ DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memor
     if (info_of(device).tier) {
       OfTier*& of = tiers[home.device];
       if (!of) of = tiers_.emplace_back(std::make_unique<OfTier>(device)).get();
-      of->add(i, part.count * size_of(type), data);
+      of->add(i, type, part.count, data);
       continue;
     }
     OfDevice*& of = by_number[home.device];

@@ -114,6 +114,22 @@ TEST(Drives, ARunGoesOnFromAnyTierOnAnyOther) {
     }
 }
 
+// A save holds what it reads from a drive against the sums by which ranks compared it.
+TEST(Drives, StateThatRanksShareIsSaved) {
+  const TempFolder folder;
+  const Recipe recipe = tiny_recipe({"run.out=" + (folder / "run"), "batch.micro=2"},
+                                    data_parallel(2) + offloaded_to_drives(folder.path()));
+  run_local_ranks(recipe, plugins().places(), [&](Trainer& trainer) {
+    train_steps(trainer, 2);
+    trainer.compare_replicas();
+    trainer.save();
+  });
+  const std::filesystem::recursive_directory_iterator files(folder / "run");
+  EXPECT_EQ(std::count_if(begin(files), end(files),
+                          [](const auto& file) { return file.path().filename() == "step-00000002"; }),
+            1);
+}
+
 // ---------------------------------------------------------------- what is under way at the same time
 
 // Seconds: a state's way to memory, all updates of an instance and the way back as long as each other.

@@ -1,33 +1,8 @@
 #include "train/checkpoint/streamed_sums.hpp"
 
-#include <cstring>
-
-#include "prun/checksum.hpp"
+#include "execute/device_checksums.hpp"
 
 namespace prun {
-namespace {
-
-template <class Bits>
-std::uint64_t sum_of(std::span<const std::byte> bytes, std::int64_t first) {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < bytes.size() / sizeof(Bits); ++i) {
-    Bits bits;
-    std::memcpy(&bits, bytes.data() + i * sizeof bits, sizeof bits);
-    sum += checksum_term(bits, first + static_cast<std::int64_t>(i));
-  }
-  return sum;
-}
-
-std::uint64_t sum_of(std::int64_t size, std::span<const std::byte> bytes, std::int64_t first) {
-  switch (size) {
-    case 8: return sum_of<std::uint64_t>(bytes, first);
-    case 4: return sum_of<std::uint32_t>(bytes, first);
-    case 2: return sum_of<std::uint16_t>(bytes, first);
-    default: return sum_of<std::uint8_t>(bytes, first);
-  }
-}
-
-}  // namespace
 
 StreamedSums::StreamedSums(const SavedSums& wanted, const std::vector<HeldSlice>& slices) : wanted_(wanted) {
   if (wanted_.empty()) return;
@@ -40,7 +15,7 @@ void StreamedSums::add(const HeldSlice& slice, const SavedPiece& piece, std::spa
   const bool halves = slice.rounded != none;
   if (halves) bytes = bytes.subspan(bytes.size() / 2);
   Sum& own = sums_[piece.slice];
-  own.sum += sum_of(size_of(halves ? DType::u16 : slice.type), bytes, piece.first);
+  own.sum += checksum_of(size_of(halves ? DType::u16 : slice.type), bytes, piece.first);
   own.left -= piece.count;
   if (own.left == 0 && own.sum != *wanted_[piece.slice])
     throw_error(ErrorCode::diverged, "what was read of '", slice.tensor,
