@@ -121,30 +121,30 @@ struct InstructionSet {
 
 // Declares `list` (say, linear_kernels) of all three builds, and in the namespace of the file all_kernels():
 // those that were built and this machine can run.
-#define PRUN_TEST_KERNELS(list, file)                                                              \
-  namespace prun::cpu {                                                                            \
-  namespace generic {                                                                              \
-  [[gnu::weak]] std::vector<KernelDef> list();                                                     \
-  }                                                                                                \
-  namespace avx2 {                                                                                 \
-  [[gnu::weak]] std::vector<KernelDef> list();                                                     \
-  }                                                                                                \
-  namespace avx512 {                                                                               \
-  [[gnu::weak]] std::vector<KernelDef> list();                                                     \
-  }                                                                                                \
-  }                                                                                                \
-  namespace prun::test::file {                                                                     \
-  namespace {                                                                                      \
-  std::vector<prun::test::InstructionSet> all_kernels() {                                          \
-    std::vector<prun::test::InstructionSet> sets;                                                  \
-    if (prun::cpu::generic::list) sets.push_back({"generic", prun::cpu::generic::list()});         \
-    if (prun::cpu::avx2::list && __builtin_cpu_supports("avx2"))                                   \
-      sets.push_back({"avx2", prun::cpu::avx2::list()});                                           \
-    if (prun::cpu::avx512::list && __builtin_cpu_supports("avx512bw"))                             \
-      sets.push_back({"avx512", prun::cpu::avx512::list()});                                       \
-    return sets;                                                                                   \
-  }                                                                                                \
-  }                                                                                                \
+#define PRUN_TEST_KERNELS(list, file)                                                      \
+  namespace prun::cpu {                                                                    \
+  namespace generic {                                                                      \
+  [[gnu::weak]] std::vector<KernelDef> list();                                             \
+  }                                                                                        \
+  namespace avx2 {                                                                         \
+  [[gnu::weak]] std::vector<KernelDef> list();                                             \
+  }                                                                                        \
+  namespace avx512 {                                                                       \
+  [[gnu::weak]] std::vector<KernelDef> list();                                             \
+  }                                                                                        \
+  }                                                                                        \
+  namespace prun::test::file {                                                             \
+  namespace {                                                                              \
+  std::vector<prun::test::InstructionSet> all_kernels() {                                  \
+    std::vector<prun::test::InstructionSet> sets;                                          \
+    if (prun::cpu::generic::list) sets.push_back({"generic", prun::cpu::generic::list()}); \
+    if (prun::cpu::avx2::list && __builtin_cpu_supports("avx2"))                           \
+      sets.push_back({"avx2", prun::cpu::avx2::list()});                                   \
+    if (prun::cpu::avx512::list && __builtin_cpu_supports("avx512bw"))                     \
+      sets.push_back({"avx512", prun::cpu::avx512::list()});                               \
+    return sets;                                                                           \
+  }                                                                                        \
+  }                                                                                        \
   }
 
 inline const KernelDef& find_kernel(const InstructionSet& set, const std::string& op) {

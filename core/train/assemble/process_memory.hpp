@@ -14,8 +14,8 @@ namespace prun {
 // which 11.3 to 11.8 are files: the system maps code in pieces as large as its cache happens to hold. This
 // number is the most.
 inline constexpr std::int64_t base_process_bytes = std::int64_t{60} << 18;  // 15 MiB
-// A tensor that lasts takes so much for its name, shape and places, as it is filled, saved and compared. A run of
-// 7,200 tensors has a peak that is 10 MiB higher where it saves its end.
+// A tensor that lasts takes so much for its name, shape and places, as it is filled, saved and compared. A
+// run of 7,200 tensors has a peak that is 10 MiB higher where it saves its end.
 inline constexpr std::int64_t bytes_of_tensor = 2560;
 
 struct ProcessNeed {

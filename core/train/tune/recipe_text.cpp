@@ -17,7 +17,8 @@ std::string toml_without(const Recipe& recipe, std::string_view left_out,
     bool begun = false;
     for (const recipe::Entry& entry : section.entries()) {
       if (!entry.value) continue;
-      // A group's default means less than the same value written out: a decay that is written applies to norms too.
+      // A group's default means less than the same value written out: a decay that is written applies to
+      // norms too.
       if (section.name() == "optimizer.group" && !entry.at.source) continue;
       if (!std::exchange(begun, true))
         section.label().starts_with("[[") ? out.item(section.name()) : out.table(section.path());
