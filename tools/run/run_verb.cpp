@@ -126,11 +126,13 @@ int run_as_rank(const Arguments& arguments, const std::string& file, Session& se
     check_goes_on(*opened.recipe, *opened.plugins);
     const std::unique_ptr<SharedFolder> shared = own_shared_folder(opened, identity);
     if (first) say_choice(opened);
-    if (by_others) await_all_ranks(session, *opened.recipe);
-    const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     const Assembly assembly(*opened.recipe, *opened.plugins, identity.rank);
     if (by_others) refuse_idle_tiers(assembly);
     if (by_others) make_room_for_this_rank(assembly, *opened.plugins);
+    // What this rank refuses by itself is said before it waits for others, and an older run stays where it is
+    // until all have come.
+    if (by_others) await_all_ranks(session, *opened.recipe);
+    const std::unique_ptr<RunClaim> claim = first ? claim_folder(*opened.recipe) : nullptr;
     return train_rank(assembly, *opened.plugins, resume_command(arguments, file), session);
   });
 }
