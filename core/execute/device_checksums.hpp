@@ -12,8 +12,8 @@
 
 namespace prun {
 
-// Returns the sum that the op `checksum` computes, of elements of so many bytes; `first` is the number of the
-// first one.
+// Returns the sum that the op `checksum` computes, of elements of `element` bytes; `first` is the number of
+// the first one.
 std::uint64_t checksum_of(std::int64_t element, std::span<const std::byte> bytes, std::int64_t first);
 
 // Names elements [first, first + count) of a value of one instance that outlives the step.

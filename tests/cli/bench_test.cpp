@@ -231,7 +231,7 @@ std::string saved_recipe(const TempFolder& folder, const std::string& name,
   return folder.write(name, tiny_recipe(sets, more).resolved_toml());
 }
 
-// Of three recipes at two sizes one cannot be: its row says so once, and the others have their rows.
+// One of three recipes at two sizes cannot be run: its row says so once, and the others have their rows.
 TEST(BenchRecipes, OneTableComparesThemAtEachSize) {
   const TempFolder folder;
   const std::vector<std::string> small = {"device.threads=1", "batch.micro=1"};

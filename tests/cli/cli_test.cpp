@@ -273,7 +273,7 @@ TEST(Cli, PlansOfThousandsOfRanksAreMadeHere) {
       << mt_nlg.out;
 }
 
-// What was measured is not lost to what is predicted.
+// A prediction does not replace what was measured.
 TEST(Cli, ASimulatedTraceHasItsOwnName) {
   const fs::path folder = temporary_folder() / "traces";
   fs::create_directory(folder);

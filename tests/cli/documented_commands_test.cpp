@@ -156,7 +156,7 @@ std::string first_recipe() {
   return in_small(recipe);
 }
 
-// What a person does with a recipe, verb by verb.
+// The test does what a person does with a recipe, verb by verb.
 const std::vector<std::string> commands_of_a_first_recipe = {
     "prun init --out mine.toml",
     "prun check first.toml",

@@ -81,7 +81,7 @@ TEST(Rounding, AMeasuredBoundGivesWayToTheOneThatIsAskedFor) {
   EXPECT_FALSE(verdict.equal()) << to_text(verdict);
 }
 
-// What is furthest beyond its own bound counts.
+// The difference that is furthest beyond its bound counts.
 TEST(Rounding, AMeasuredBoundIsItsTensorsAlone) {
   Difference difference;
   difference.take(1e-6, "a tensor", 1e-9);

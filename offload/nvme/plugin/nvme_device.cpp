@@ -55,7 +55,7 @@ DeviceInfo NvmeDevice::info() {
   return info;
 }
 
-// Of another machine's drives nothing is known but what the recipe says.
+// The recipe alone tells what another machine's drives are.
 std::int64_t NvmeDevice::room_here(std::int64_t own) const {
   try {
     return room_in_all(settings_.folders, local_ranks_, own);
