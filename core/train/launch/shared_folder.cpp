@@ -34,7 +34,6 @@ namespace {
 
 constexpr int attempts = 600;  // a minute
 constexpr timespec pause_between{0, 100'000'000};
-constexpr const char* shared_memory = "/dev/shm";
 constexpr std::string_view name_begin = "prun-";
 
 // Removes the files in a folder that holds nothing else.
@@ -103,9 +102,9 @@ struct HeldFolder {
   FileDescriptor folder;
 };
 
-HeldFolder make_held_folder() {
+HeldFolder make_held_folder(const std::string& parent) {
   for (int attempt = 0; attempt < attempts; ++attempt) {
-    std::string path = detail::concat(shared_memory, "/", name_begin, ::getpid(), "-XXXXXX");
+    std::string path = detail::concat(parent, "/", name_begin, ::getpid(), "-XXXXXX");
     if (!::mkdtemp(path.data())) return {};
     FileDescriptor folder = open_folder(path.c_str());
     if (folder.is_open() && lock(folder) && is_at(path.c_str(), folder)) return {path, std::move(folder)};
@@ -114,7 +113,7 @@ HeldFolder make_held_folder() {
     if (!folder.is_open() && error != ENOENT)
       throw_error(ErrorCode::unsupported, "cannot open ", path, ": ", refusal_text(error));
   }
-  throw_error(ErrorCode::unsupported, "cannot keep a folder in ", shared_memory,
+  throw_error(ErrorCode::unsupported, "cannot keep a folder in ", parent,
               ": another process removes or locks what is made there; leave folders that begin with ",
               name_begin, " to prun");
 }
@@ -133,9 +132,9 @@ bool is_name_of_one(const std::string& name) {
 
 // Removes dead folders. A process that lives holds the lock, or has not locked yet and finds out that its
 // folder is gone.
-void remove_dead_shared_folders() {
+void remove_dead_shared_folders(const std::string& parent) {
   std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(shared_memory, none)) {
+  for (const auto& entry : std::filesystem::directory_iterator(parent, none)) {
     if (!is_name_of_one(entry.path().filename())) continue;
     const FileDescriptor folder = open_folder(entry.path().c_str());
     if (!folder.is_open() || !is_ours(folder) || !lock(folder)) continue;
@@ -144,9 +143,9 @@ void remove_dead_shared_folders() {
   }
 }
 
-SharedFolder::SharedFolder() {
-  remove_dead_shared_folders();
-  HeldFolder held = make_held_folder();
+SharedFolder::SharedFolder(const std::string& parent) {
+  remove_dead_shared_folders(parent);
+  HeldFolder held = make_held_folder(parent);
   if (held.path.empty()) return;
   path_ = held.path;
   folder_ = std::move(held.folder);

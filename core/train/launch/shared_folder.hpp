@@ -13,12 +13,15 @@
 
 namespace prun {
 
+inline constexpr const char* shared_memory = "/dev/shm";
+
 class SharedFolder {
  public:
   // Makes the folder; its name holds the number of this process: /dev/shm/prun-PID-XXXXXX. There is none if
   // nothing can be written to /dev/shm: then no plugin makes segments there either. Throws unsupported if the
-  // process that removes the folder cannot be started.
-  SharedFolder();
+  // process that removes the folder cannot be started. `parent` is another folder for tests, which no other
+  // process tidies.
+  explicit SharedFolder(const std::string& parent = shared_memory);
   // Removes the folder.
   ~SharedFolder();
   SharedFolder(const SharedFolder&) = delete;
@@ -40,7 +43,7 @@ class SharedFolder {
   std::thread keeper_;
 };
 
-// Removes folders that dead processes of this user have left there, whose removers are dead too.
-void remove_dead_shared_folders();
+// Removes folders in `parent` that dead processes of this user have left there, whose removers are dead too.
+void remove_dead_shared_folders(const std::string& parent = shared_memory);
 
 }  // namespace prun
