@@ -222,6 +222,13 @@ TEST(Features, MomentsIn8BitsAreEvaluatedBeside) {
   EXPECT_EQ(refusal(joined({{{"precision.moments=8bit", "eval.every=2"}}, data_axes[2]})), "");
 }
 
+// The sums over `dp` wait for another over `tp`, and end beside the norms of other segments.
+TEST(Features, NarrowGradientsAreSummedOverTwoAxes) {
+  const Feature narrow{{"precision.reduce=bf16", "batch.micro=2"}};
+  for (const Feature& zero : {data_axes[3], data_axes[4]})
+    EXPECT_EQ(refusal(joined({zero, tensor_axes[3], narrow})), "");
+}
+
 TEST(Features, StepsThatOverlapHaveOneSize) {
   const Sets other = {"batch.micro=2", "batch.ramp.start=4", "batch.ramp.increment=4",
                       "batch.ramp.samples=20"},

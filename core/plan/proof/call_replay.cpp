@@ -82,7 +82,8 @@ void CallReplay::replay(const Call& call, std::int64_t step, Round round) {
   }
   if (!call.runs_in(round)) return;
   memory_.begin_step(step - call.behind);
-  if (kind_of(call) == FunctionKind::norm) sums().check_complete();
+  if (kind_of(call) == FunctionKind::norm) sums().check_complete(call.instance);
+  if (kind_of(call) == FunctionKind::finish) sums().check_complete({});
   const std::span<const PlannedStep> steps = plan_.steps(call);
   for (std::size_t s = 0; s < steps.size(); ++s) {
     const PlannedStep& planned = steps[s];

@@ -66,11 +66,11 @@ void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content
     unsummed_.insert({content.value, content.instance});
 }
 
-void SumsOverRanks::check_complete() const {
-  if (unsummed_.empty()) return;
-  const auto& [value, instance] = *unsummed_.begin();
-  fail_check(describe(program_, {value, instance, -1}),
-             " is not summed over the ranks when its norm is taken");
+void SumsOverRanks::check_complete(std::optional<std::int32_t> of) const {
+  for (const auto& [value, instance] : unsummed_)
+    if (!of || *of == instance)
+      fail_check(describe(program_, {value, instance, -1}),
+                 " is not summed over the ranks when its norm is taken");
 }
 
 void SumsOverRanks::append_state(std::vector<std::int64_t>& state) const {

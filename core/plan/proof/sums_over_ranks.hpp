@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -19,8 +20,9 @@ class SumsOverRanks {
   void touch(FunctionKind kind, const Op& op, std::size_t i, bool first, const Content& content);
   // Notes that ranks exchange the content.
   void exchange(FunctionKind kind, Access access, const Content& content);
-  // Checks, before norms are taken, that ranks have summed everything.
-  void check_complete() const;
+  // Checks that ranks have summed what that instance, or any, has to sum: before its norm is taken, and
+  // before all norms together are used.
+  void check_complete(std::optional<std::int32_t> instance) const;
 
   // Appends all that the next step depends on.
   void append_state(std::vector<std::int64_t>& state) const;
