@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/drawn_recipe.hpp"
 #include "support/layouts.hpp"
@@ -184,10 +185,14 @@ Feature drawn_features(unsigned seed) {
   return joined(drawn);
 }
 
-// Plans for each purpose, and returns what refuses that.
-std::string refusal(const Feature& features) {
+std::string text_of(const Feature& features) {
   std::string text = features.text;
   for (const std::string& set : features.sets) text += set + "\n";
+  return text;
+}
+
+// Plans for each purpose, and returns what refuses that.
+std::string refusal(const Feature& features) {
   try {
     const Recipe recipe = tiny_recipe(features.sets, features.text);
     const Purpose text_is_made =
@@ -196,7 +201,7 @@ std::string refusal(const Feature& features) {
       if (recipe.section("model").plugin() != "bert" || !makes_text(purpose))
         (void)Assembly(recipe, plugins(), 0, purpose);
   } catch (const Error& error) {
-    EXPECT_EQ(exit_code(error.code()), 2) << error.what() << "\n" << text;
+    EXPECT_EQ(exit_code(error.code()), 2) << error.what() << "\n" << text_of(features);
     return error.what();
   }
   return "";
@@ -213,6 +218,37 @@ TEST(Features, TogetherHaveAPlanOrAreRefused) {
   }
   std::printf("%d of %d planned\n", planned, draws);
   EXPECT_GT(planned, draws / 3);
+}
+
+// Those that have several ranks train as one rank does; what cannot be compared with one is refused.
+TEST(Features, TogetherEqualOneRank) {
+  const int wanted = std::getenv("PRUN_LONG") ? 500 : 10;
+  int compared = 0;
+  for (unsigned seed = first_seed(); compared < wanted; ++seed) {
+    const Feature features = drawn_features(seed);
+    try {
+      const Recipe recipe = tiny_recipe(features.sets, features.text);
+      if (mesh_of(recipe).world() == 1) continue;
+      const LayoutVerdict verdict = verify_layout(recipe, plugins().places(), 2);
+      EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+      ++compared;
+    } catch (const Error& error) {
+      EXPECT_EQ(exit_code(error.code()), 2) << error.what();
+    }
+    if (HasNonfatalFailure()) FAIL() << "PRUN_SEED=" << seed << "\n" << text_of(features);
+  }
+}
+
+TEST(Features, AScaleThatOverflowsComparesNothing) {
+  const Recipe recipe =
+      tiny_recipe({"precision.compute=fp16", "loss_scale.rule=megatron", "batch.micro=2"}, data_parallel(2));
+  try {
+    (void)verify_layout(recipe, plugins().places(), 2);
+    FAIL() << "infinite gradients are not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.code()), 2);
+    EXPECT_NE(std::string(error.what()).find("--set loss_scale.initial="), std::string::npos) << error.what();
+  }
 }
 
 // ---------------------------------------------------------------- pairs that ended in the plan's own checks

@@ -1,13 +1,24 @@
 #include "inspect/one_rank.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "plugin/traits.hpp"
+#include "train/assemble/loss_scale.hpp"
 #include "train/tune/recipe_text.hpp"
 
 namespace prun {
 namespace {
+
+// Refuses a reference that says nothing: infinite gradients differ from any others.
+void check_finite(const Recipe& recipe, const StepResult& first) {
+  if (std::isfinite(first.loss) && std::isfinite(first.grad_norm)) return;
+  throw_error(ErrorCode::bad_input,
+              "cannot compare with one rank: the gradients of its first step are not finite; ",
+              scales_loss(recipe) ? "let the loss be multiplied by less: --set loss_scale.initial=1024"
+                                  : "make the recipe train on one rank first");
+}
 
 Tensors snapshot(Trainer& trainer, bool gradients) {
   Tensors all;
@@ -82,6 +93,7 @@ Reference train_one_rank(const Recipe& recipe, PluginHost& plugins, std::int64_t
   if (disturb) disturb(trainer);
   Reference reference;
   reference.steps.push_back(trainer.step());
+  check_finite(recipe, reference.steps.front());
   if (probe) reference.numbers = probe->take();
   reference.gradients = snapshot(trainer, true);
   trainer.run(steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
