@@ -69,8 +69,11 @@ class Border<StrategyInterface> final : public StrategyInterface, private Border
 
  public:
   using BorderCalls::BorderCalls;
-  Status apply(const ProgramApi* api, void* program) noexcept override {
-    return call(in_apply, &I::apply, api, program);
+  Status apply(Phase phase, const ProgramApi* api, void* program) noexcept override {
+    return call(in_apply, &I::apply, phase, api, program);
+  }
+  Status check(const OptionsApi* recipe, const ProblemsApi* problems) noexcept override {
+    return call("in check()", &I::check, recipe, problems);
   }
 };
 

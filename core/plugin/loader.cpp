@@ -19,7 +19,7 @@ namespace {
 namespace dll = boost::dll;
 
 // Makes the executable need the SDK library, so that plugins find it loaded wherever they lie.
-__attribute__((used)) const char* const sdk_anchor = prun_sdk_epoch_9_itanium_libstdcxx11;
+__attribute__((used)) const char* const sdk_anchor = prun_sdk_epoch_10_itanium_libstdcxx11;
 
 [[noreturn]] void refuse(const MappedPlugin& plugin, std::string_view reason) {
   throw_error(ErrorCode::bad_input, "'", plugin.file.path.string(), "' cannot be used: ", reason);

@@ -84,7 +84,7 @@ constexpr TraitRule rules[] = {
      false,
      "Roles that its targets may belong to, `Data::roles` says which: run.loss_by_role tells the loss of "
      "each"},
-    {"strategy", "phase", TraitForm::choice, phases, true, "When it works"},
+    {"strategy", "phase", TraitForm::list, phases, true, "When it works, in one phase or several"},
     {"strategy", "conflicts", TraitForm::patterns, {}, false, "Strategies that it does not go with"},
     {"strategy", "splits", TraitForm::list, batch_model_sequence, false,
      "batch: it splits the batch over its axis, so batch.global is counted for that many ranks; model: it "

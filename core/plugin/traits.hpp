@@ -9,12 +9,16 @@
 #include <vector>
 
 #include "plugin/note.hpp"
+#include "prun/strategy.hpp"
 
 namespace prun {
 
 // Lists the phases of strategies, in the order in which they work.
-inline constexpr std::array<std::string_view, 6> phases = {"model", "shard",  "partition",
-                                                           "state", "memory", "order"};
+inline constexpr std::array<std::string_view, phase_count> phases = [] {
+  std::array<std::string_view, phase_count> names;
+  for (int i = 0; i < phase_count; ++i) names[static_cast<std::size_t>(i)] = name_of(static_cast<Phase>(i));
+  return names;
+}();
 
 inline constexpr std::string_view every_kind = "all";
 
@@ -57,5 +61,9 @@ std::string_view trait_of(const PluginNote& note, std::string_view key);
 std::vector<std::string_view> items_of_trait(std::string_view text);
 // Says whether one of the items of a list is this one.
 bool trait_lists(const PluginNote& note, std::string_view key, std::string_view item);
+// Says whether a strategy works in that phase.
+inline bool works_in(Phase phase, const PluginNote& strategy) {
+  return trait_lists(strategy, "phase", name_of(phase));
+}
 
 }  // namespace prun

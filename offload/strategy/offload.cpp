@@ -84,7 +84,7 @@ class Offload final : public Strategy {
  public:
   explicit Offload(const Options& options) : settings_(read_offload_settings(options)) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     const Users users(program);
     const auto [state_places, tiled] = chosen(program, users);
     const bool state_stays = all_in(state_places.optimizer, PlaceKind::device),

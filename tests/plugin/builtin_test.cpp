@@ -26,7 +26,7 @@ TEST(Builtins, NeedNothingOfPrunBeyondTheSdkLibrary) {
     int ours = 0;
     for (const std::string& symbol : plugin.note->undefined) {
       if (symbol.find("prun") == std::string::npos) continue;
-      EXPECT_EQ(symbol, "prun_sdk_epoch_9_itanium_libstdcxx11") << plugin.path;
+      EXPECT_EQ(symbol, "prun_sdk_epoch_10_itanium_libstdcxx11") << plugin.path;
       ++ours;
     }
     EXPECT_EQ(ours, 1) << plugin.path << " is not bound to the SDK's epoch";

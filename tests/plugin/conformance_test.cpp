@@ -118,7 +118,7 @@ TEST_F(Conformance, ACrashIsAVerdictThatNamesTheSignal) {
 TEST_F(Conformance, ACrashWhileLoadingIsAVerdict) {
   const auto checks = check("libprun_model_crashes_on_load.so");
   EXPECT_EQ(failed(checks), (std::vector<int>{7, 8})) << report(checks);
-  EXPECT_TRUE(holds(checks[6].detail, "does not refer to prun_sdk_epoch_9_itanium_libstdcxx11"));
+  EXPECT_TRUE(holds(checks[6].detail, "does not refer to prun_sdk_epoch_10_itanium_libstdcxx11"));
   EXPECT_TRUE(holds(checks[7].detail, "the plugin crashed with SIGABRT"));
 }
 

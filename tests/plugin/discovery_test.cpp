@@ -52,23 +52,29 @@ std::vector<std::string> folders_of(const std::vector<SearchPlace>& places) {
 TEST(SearchPlaces, ComeInOrder) {
   const Variable path("PRUN_PLUGIN_PATH", "/e1:relative::/e2:."), data("XDG_DATA_HOME", "/data");
   const SearchRequest request{{"/c1", "/r2"}, {"mine", "/r2", "/r3"}, "/recipes", "/usr/bin"};
-  const std::vector<std::string> expected = {
-      "/c1", "/r2", "/e1", "/e2", "/recipes/mine", "/r3", "/data/prun/plugins/9", "/usr/lib/prun/plugins/9"};
+  const std::vector<std::string> expected = {"/c1",
+                                             "/r2",
+                                             "/e1",
+                                             "/e2",
+                                             "/recipes/mine",
+                                             "/r3",
+                                             "/data/prun/plugins/10",
+                                             "/usr/lib/prun/plugins/10"};
   EXPECT_EQ(folders_of(search_places(request)), expected);
 }
 
 TEST(SearchPlaces, FallBackToTheHomeFolder) {
   const Variable path("PRUN_PLUGIN_PATH", ""), data("XDG_DATA_HOME", "not/absolute"),
       home("HOME", "/home/me");
-  const std::vector<std::string> expected = {"/home/me/.local/share/prun/plugins/9",
-                                             "/opt/p/lib/prun/plugins/9"};
+  const std::vector<std::string> expected = {"/home/me/.local/share/prun/plugins/10",
+                                             "/opt/p/lib/prun/plugins/10"};
   EXPECT_EQ(folders_of(search_places({{}, {}, "", "/opt/p/bin"})), expected);
 }
 
 TEST(SearchPlaces, NeverHoldTheCurrentFolderUnasked) {
   const Variable path("PRUN_PLUGIN_PATH", ".:./x:"), data("XDG_DATA_HOME", "."), home("HOME", "");
   EXPECT_EQ(folders_of(search_places({{}, {}, "", "/opt/p/bin"})),
-            std::vector<std::string>{"/opt/p/lib/prun/plugins/9"});
+            std::vector<std::string>{"/opt/p/lib/prun/plugins/10"});
 }
 
 TEST_F(Discovery, ListsEverythingWithItsState) {

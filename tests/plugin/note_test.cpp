@@ -65,7 +65,7 @@ TEST(Note, TellsWhatTheLibraryNeedsAndOffers) {
   EXPECT_EQ(
       std::count(note.needed.begin(), note.needed.end(), "libprun_sdk.so." + std::to_string(plugin_epoch)),
       1);
-  EXPECT_EQ(std::count(note.undefined.begin(), note.undefined.end(), "prun_sdk_epoch_9_itanium_libstdcxx11"),
+  EXPECT_EQ(std::count(note.undefined.begin(), note.undefined.end(), "prun_sdk_epoch_10_itanium_libstdcxx11"),
             1);
   EXPECT_GE(note.build_id.size(), 16u);
 }

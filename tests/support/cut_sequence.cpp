@@ -8,7 +8,7 @@ namespace {
 class CutSequence final : public Strategy {
  public:
   explicit CutSequence(const Options& options) : axis_(options.text("axis")) {}
-  void apply(ProgramRef program) override { program.split("seq", axis_); }
+  void apply(Phase, ProgramRef program) override { program.split("seq", axis_); }
 
  private:
   std::string axis_;

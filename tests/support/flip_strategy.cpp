@@ -13,7 +13,7 @@ class Flip final : public Strategy {
                {"step", static_cast<double>(options.integer("step"))},
                {"rank", static_cast<double>(options.integer("rank"))}} {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const Segment& segment : program.segments())
       if (segment.info().name.view() == segment_)
         for (const Id value : segment.values())

@@ -13,7 +13,7 @@ class Mixture final : public Strategy {
         folds_(options.flag("fold")),
         picks_(options.flag("pick")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const Segment& segment : program.segments()) {
       if (segment.info().name.view() == "step") begin_step(segment);
       if (segment.info().name.view() == "block") rewrite(segment);

@@ -9,7 +9,7 @@ class OwnRate final : public Strategy {
  public:
   explicit OwnRate(const Options& options) : name_(options.text("segment")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const Segment& segment : program.segments())
       if (segment.info().name.view() == name_) change(segment);
   }

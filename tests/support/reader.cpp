@@ -10,7 +10,7 @@ class Reader final : public Strategy {
   explicit Reader(const Options& options)
       : op_(options.text("op")), operand_(static_cast<std::size_t>(options.integer("operand"))) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const Segment& segment : program.segments())
       for (const FunctionKind function : {FunctionKind::forward, FunctionKind::backward})
         for (const Id op : segment.operations(function))

@@ -12,7 +12,7 @@ class Spoil final : public Strategy {
         attrs_{{"sample", static_cast<double>(options.integer("sample"))},
                {"layer", static_cast<double>(options.integer("layer"))}} {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const Segment& segment : program.segments())
       if (segment.info().name.view() == segment_)
         for (const Id value : segment.values())

@@ -12,7 +12,7 @@ class Spread final : public Strategy {
         dims_(options.texts("dims")),
         weights_(options.texts("weights")),
         ops_(options.texts("ops")) {}
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const std::string& dim : weights_) program.split(dim, axis_, SplitScope::weights);
     for (const std::string& dim : ops_) program.split(dim, axis_, SplitScope::ops);
     for (const std::string& dim : dims_) program.split(dim, axis_);

@@ -10,7 +10,7 @@ class UpdateElsewhere final : public Strategy {
   explicit UpdateElsewhere(const Options& options)
       : plugin_(options.text("device")), states_(space_named(options.text("states"))) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     device_ = program.device(plugin_);
     for (const Segment& segment : program.segments())
       if (!segment.operations(FunctionKind::update).empty()) move(segment);

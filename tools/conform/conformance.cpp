@@ -124,7 +124,7 @@ void check_exports(const PluginNote& note) {
 
 void check_uses(const PluginNote& note) {
   require_symbols(note);
-  constexpr std::string_view anchor = "prun_sdk_epoch_9_itanium_libstdcxx11";
+  constexpr std::string_view anchor = "prun_sdk_epoch_10_itanium_libstdcxx11";
   std::vector<std::string> others;
   for (const std::string& symbol : note.undefined)
     if (is_pruns(symbol) && symbol != anchor) others.push_back(symbol);

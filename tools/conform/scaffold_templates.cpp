@@ -98,7 +98,7 @@ class @CLASS@ final : public prun::Strategy {
  public:
   explicit @CLASS@(const prun::Options& options) : prefix_(options.text("prefix")) {}
 
-  void apply(prun::ProgramRef program) override {
+  void apply(prun::Phase, prun::ProgramRef program) override {
     int frozen = 0;
     for (const prun::Segment& segment : program.segments())
       for (const prun::Id id : segment.values()) frozen += freeze(program, id);

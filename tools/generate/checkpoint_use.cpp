@@ -124,8 +124,8 @@ Recipe one_text(const Recipe& recipe, PluginHost& plugins) {
   std::int64_t microbatches = 1;
   const Mesh mesh = mesh_of(one);
   for (const RecipeSection& strategy : one.strategies())
-    if (trait_of(plugins.note("strategy", strategy.plugin()), "phase") == "partition" &&
-        strategy.has("axis") && !updates_each_microbatch(strategy, plugins))
+    if (works_in(Phase::partition, plugins.note("strategy", strategy.plugin())) && strategy.has("axis") &&
+        !updates_each_microbatch(strategy, plugins))
       if (const AxisId axis = mesh.find(strategy.text("axis")); axis != no_axis)
         microbatches = mesh.extent(axis);
   const std::int64_t ranks = BatchArithmetic::of(one, plugins).ranks;

@@ -42,8 +42,7 @@ void add_model_strategies(const Settings& recipe, PluginHost& plugins, std::vect
     if (!key.starts_with("strategy.") || !key.ends_with(".plugin")) continue;
     const std::string section = key.substr(0, key.size() - std::string_view("plugin").size());
     const auto named = recipe::parse_value(recipe::OptionType::string, value);
-    if (!named || trait_of(plugins.note("strategy", std::get<std::string>(*named)), "phase") != "model")
-      continue;
+    if (!named || !works_in(Phase::model, plugins.note("strategy", std::get<std::string>(*named)))) continue;
     const std::string fresh = "strategy." + std::to_string(number++) + ".";
     sets.push_back(detail::concat(fresh, "plugin=", value));
     for (const auto& [other, text] : recipe)

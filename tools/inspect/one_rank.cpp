@@ -71,7 +71,8 @@ Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins) {
   const std::vector<RecipeSection> strategies = recipe.strategies();
   for (std::size_t i = strategies.size(); i-- > 0;) {
     const PluginNote& note = plugins.note("strategy", strategies[i].plugin());
-    const bool moves_alone = trait_of(note, "phase") == "memory" && trait_of(note, "tune") == "exact";
+    const bool moves_alone =
+        trait_of(note, "phase") == name_of(Phase::memory) && trait_of(note, "tune") == "exact";
     if (!moves_alone || trait_of(note, "only") == "training") continue;
     const std::string text =
         toml_without(recipe, strategies[i].path(), [](const recipe::Entry&) { return std::string(); });

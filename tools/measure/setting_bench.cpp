@@ -163,9 +163,9 @@ Recipe SettingBench::at(const Recipe& recipe, const std::string& setting) const 
 }
 
 SettingBench bench_of(const PluginNote& strategy) {
-  const std::string_view phase = trait_of(strategy, "phase");
-  return {strategy.name, benched_settings(strategy), phase == "memory",
-          phase == "shard" || phase == "partition" || phase == "state"};
+  const auto works = [&](Phase phase) { return works_in(phase, strategy); };
+  return {strategy.name, benched_settings(strategy), works(Phase::memory),
+          works(Phase::shard) || works(Phase::partition) || works(Phase::state)};
 }
 
 SettingBench bench_of(const std::string& key, const std::string& values) {

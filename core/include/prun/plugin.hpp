@@ -27,7 +27,7 @@
 namespace prun {
 
 // The epoch grows with every change of an interface in these headers.
-inline constexpr std::uint32_t plugin_epoch = 9;
+inline constexpr std::uint32_t plugin_epoch = 10;
 inline constexpr std::string_view sdk_version = "0.1.0";
 
 #if defined(__x86_64__)
@@ -117,7 +117,7 @@ inline constexpr const char* entry_symbol = "prun_plugin_v1";
 
 // The SDK library defines this; its name carries epoch and ABI family, so that a library built for another
 // cannot even be loaded.
-extern "C" __attribute__((visibility("default"))) const char prun_sdk_epoch_9_itanium_libstdcxx11[];
+extern "C" __attribute__((visibility("default"))) const char prun_sdk_epoch_10_itanium_libstdcxx11[];
 
 namespace detail {
 
@@ -242,7 +242,7 @@ inline constexpr auto layout_text = hex(layout_hash);
   __attribute__((section(".note.prun"), used, aligned(4))) constinit const auto prun_note =                \
       ::prun::detail::make_note<prun_note_size>(                                                           \
           PRUN_NOTE_PIECES(kind, name, version, help, traits, options));                                   \
-  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_9_itanium_libstdcxx11;  \
+  __attribute__((used)) const char* const prun_sdk_anchor = ::prun::prun_sdk_epoch_10_itanium_libstdcxx11; \
   }                                                                                                        \
   extern "C" __attribute__((visibility("default"))) const ::prun::PluginDescriptor* prun_plugin_v1(        \
       const ::prun::HostApi* host) {                                                                       \

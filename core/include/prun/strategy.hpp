@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `strategy`: rewrites the program in one phase. It knows nothing of the model.
+// Plugin kind `strategy`: rewrites the program, in one phase or in several. It knows nothing of the model.
 //
 // What must be known before any of its code runs stands in the traits of its PRUN_PLUGIN line:
-//   phase=shard         when it works; in order: model (the forward program, before gradients are derived),
-//                       shard, partition, state, memory, order
+//   phase=shard,state   when it works: see Phase
 //   conflicts=tensor    strategies that it cannot be combined with: names with commas between; * stands for
 //                       any text, ? for any character
 //   splits=batch        so batch.global counts for that many ranks; also model, and frees: docs/plugins.md
@@ -16,15 +15,61 @@
 
 namespace prun {
 
+// Says when strategies work, in this order.
+enum class Phase : std::uint8_t {
+  model,      // the forward program as the model wrote it, before gradients are derived
+  shard,      // with backward and update: dimensions are requested for axes of the mesh
+  partition,  // the chain of segments is cut into stages
+  placed,     // every value has its placement, and the exchanges that follow are there
+  state,      // optimizer state and what else lasts from step to step
+  memory,     // where values lie and functions run, and what is computed again
+  order,      // everything else is there
+};
+inline constexpr int phase_count = 7;
+
+constexpr const char* name_of(Phase phase) {
+  constexpr const char* names[] = {"model", "shard", "partition", "placed", "state", "memory", "order"};
+  return names[static_cast<int>(phase)];
+}
+
+struct ProblemsApi {
+  std::uint64_t struct_size;
+  void* problems;
+  Status (*add)(void* problems, Text key, Text message);
+};
+
+// Collects what is wrong with a recipe: each message is shown with the line of its key.
+class Problems {
+ public:
+  explicit Problems(const ProblemsApi& api) : api_(api) {}
+
+  // `key` is one of the strategy's own options ("stage"), or any other key by its path ("batch.micro").
+  void add(std::string_view key, const std::string& message) const {
+    raise(api_.add(api_.problems, key, message));
+  }
+
+ private:
+  ProblemsApi api_;
+};
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  virtual void apply(ProgramRef program) = 0;
+  // Works in a phase: it is called for each that the trait `phase` names. The object lives for one writing of
+  // the program, which the core may write several times: it keeps from one phase to the next what it needs.
+  virtual void apply(Phase phase, ProgramRef program) = 0;
+  // Adds what cannot work, before any program is written. `recipe` has the values of the whole recipe by
+  // their paths: recipe.integer("batch.micro").
+  virtual void check(const Options& recipe, Problems problems) {
+    static_cast<void>(recipe);
+    static_cast<void>(problems);
+  }
 };
 
 class StrategyInterface {
  public:
-  virtual Status apply(const ProgramApi* api, void* program) noexcept = 0;
+  virtual Status apply(Phase phase, const ProgramApi* api, void* program) noexcept = 0;
+  virtual Status check(const OptionsApi* recipe, const ProblemsApi* problems) noexcept = 0;
 
  protected:
   ~StrategyInterface() = default;
@@ -34,8 +79,11 @@ template <class Author>
 class StrategyAdapter final : public StrategyInterface {
  public:
   explicit StrategyAdapter(const Options& options) : author_(options) {}
-  Status apply(const ProgramApi* api, void* program) noexcept override {
-    return guard([&] { static_cast<Strategy&>(author_).apply(ProgramRef(api, program)); });
+  Status apply(Phase phase, const ProgramApi* api, void* program) noexcept override {
+    return guard([&] { static_cast<Strategy&>(author_).apply(phase, ProgramRef(api, program)); });
+  }
+  Status check(const OptionsApi* recipe, const ProblemsApi* problems) noexcept override {
+    return guard([&] { static_cast<Strategy&>(author_).check(Options(*recipe), Problems(*problems)); });
   }
 
  private:

@@ -9,10 +9,10 @@ namespace {
 
 void apply_strategies(const Recipe& recipe, PluginHost& plugins, Program& program) {
   for (const RecipeSection& section : recipe.strategies()) {
-    if (trait_of(plugins.note("strategy", section.plugin()), "phase") != "model") continue;
+    if (!works_in(Phase::model, plugins.note("strategy", section.plugin()))) continue;
     program.set_writer(section.path());
     const auto strategy = plugins.create<StrategyInterface>("strategy", section);
-    raise(strategy->apply(&program_api(), &program));
+    raise(strategy->apply(Phase::model, &program_api(), &program));
   }
   program.set_writer("");
 }

@@ -54,8 +54,7 @@ std::optional<RecipeSection> keeper_of(const Program& program, const Recipe& rec
     if (const std::string name = program.mesh().name(axis); name.find('.') == std::string::npos)
       names.push_back(name);
   for (const RecipeSection& section : recipe.strategies())
-    if (trait_of(plugins.note("strategy", section.plugin()), "phase") == "state" &&
-        axes_named(section) == names)
+    if (works_in(Phase::state, plugins.note("strategy", section.plugin())) && axes_named(section) == names)
       return section;
   return {};
 }

@@ -63,7 +63,8 @@ std::optional<std::int64_t> document_end_of(const Recipe& recipe) {
 WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   check_makes_text(recipe_, plugins_, purpose_);
   factored_.reset();
-  while (!write_over_mesh(choice)) factored_ = program_->requests().factored;
+  choice_ = choice;
+  while (!write_over_mesh()) factored_ = program_->requests().factored;
   if (purpose_ == Purpose::training) {
     check_updates(*program_);
     delay_weights(*program_, delays_of(*program_, pipeline_, delay(), recipe_, batch_));
@@ -74,13 +75,49 @@ WrittenProgram ProgramWriter::write(const PlannedChoice& choice) {
   return {std::move(program_), std::move(pipeline_)};
 }
 
-bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
-  write_model(choice);
-  ParameterGroups groups(recipe_);
-  groups.apply(*program_);
-  apply_strategies("model");
-  groups.apply(*program_);
-  groups.check_used();
+const ProgramWriter::Work ProgramWriter::works[] = {
+    &ProgramWriter::write_model,
+    Phase::model,
+    &ProgramWriter::settle_parameters,
+    &ProgramWriter::write_step,
+    Phase::shard,
+    Phase::partition,
+    &ProgramWriter::lay_out,
+    &ProgramWriter::round_products,
+    Phase::placed,
+    Phase::state,
+    &ProgramWriter::pack,
+    Phase::memory,
+    &ProgramWriter::keep_codes,
+    &ProgramWriter::move_values,
+    Phase::order,
+};
+
+bool ProgramWriter::write_over_mesh() {
+  strategies_.clear();
+  for (const Work& work : works) {
+    if (const Pass* const pass = std::get_if<Pass>(&work))
+      (this->**pass)();
+    else
+      apply_strategies(std::get<Phase>(work));
+    if (must_factor_axis()) return false;
+  }
+  return true;
+}
+
+bool ProgramWriter::must_factor_axis() const {
+  const std::optional<FactoredAxis>& asked = program_->requests().factored;
+  if (asked && factored_)
+    throw_error(ErrorCode::unsupported, "axes '", factored_->axis, "' and '", asked->axis,
+                "' both have more ranks than there are groups of heads; "
+                "let one of them divide these");
+  return asked.has_value();
+}
+
+// Gives parameters what the recipe's groups say, those of strategies too.
+void ProgramWriter::settle_parameters() {
+  groups_->apply(*program_);
+  groups_->check_used();
   if (factored_ && factored_->weights) {
     if (recipe_.text("precision.moments") == "8bit")
       throw_error(
@@ -91,26 +128,13 @@ bool ProgramWriter::write_over_mesh(const PlannedChoice& choice) {
   }
   if (!recipe_.text("model.init").empty()) leave_to_base(*program_);
   verify(*program_);
-  write_step();
-  for (const std::string_view phase : phases) {
-    if (phase != "model") apply_strategies(phase);
-    if (program_->requests().factored) {
-      if (factored_)
-        throw_error(ErrorCode::unsupported, "axes '", factored_->axis, "' and '",
-                    program_->requests().factored->axis,
-                    "' both have more ranks than there are groups of heads; "
-                    "let one of them divide these");
-      return false;
-    }
-    if (phase == "partition") lay_out();
-    if (phase == "partition" && in_fp8()) round_products();
-    if (phase == "state")
-      pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
-    if (phase == "memory" && in_fp8()) keep_codes();
-    if (phase == "memory") derive_moves(*program_, move_rules());
-  }
-  return true;
 }
+
+void ProgramWriter::pack() {
+  pack_requested(*program_, recipe_, plugins_, optimizers_, pipeline_, batch_.accumulate, purpose_);
+}
+
+void ProgramWriter::move_values() { derive_moves(*program_, move_rules()); }
 
 // Says whether products are in fp8: text is made position by position, of which there are too few for blocks.
 bool ProgramWriter::in_fp8() const {
@@ -118,12 +142,14 @@ bool ProgramWriter::in_fp8() const {
 }
 
 void ProgramWriter::round_products() {
+  if (!in_fp8()) return;
   multiply_in_fp8(*program_, {recipe_.integer("precision.first_in_compute"),
                               recipe_.integer("precision.last_in_compute")});
   if (purpose_ == Purpose::training && recipe_.integer("precision.count_every") > 0) count_in_fp8(*program_);
 }
 
 void ProgramWriter::keep_codes() {
+  if (!in_fp8()) return;
   if (recipe_.text("precision.gathered_inputs") == "fp8") gather_inputs_in_codes(*program_);
   if (recipe_.text("precision.saved") == "fp8") save_in_codes(*program_);
   if (purpose_ != Purpose::training || recipe_.text("precision.weight_codes") != "step") return;
@@ -136,7 +162,7 @@ void ProgramWriter::keep_codes() {
 }
 
 // Writes the model as its plugin knows it: for one rank that has all.
-void ProgramWriter::write_model(const PlannedChoice& choice) {
+void ProgramWriter::write_model() {
   pipeline_.reset();
   const ModelContext context{batch_.micro * batch_.ranks, batch_.seq};
   program_ = std::make_unique<Program>(registry_, precision_of(recipe_), context);
@@ -145,8 +171,8 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
       factored_ ? mesh.factored(factored_->axis, factored_->parts, factored_->within, !factored_->weights)
                 : mesh);
   program_->set_recipe_sizes(sizes_in(recipe_));
-  program_->requests().planned_recompute = choice.recompute;
-  program_->requests().way_to_fit = choice.way_to_fit;
+  program_->requests().planned_recompute = choice_.recompute;
+  program_->requests().way_to_fit = choice_.way_to_fit;
   program_->requests().known_tiers = known_tiers(recipe_, plugins_);
   const auto model = plugins_.create<ModelInterface>("model", recipe_.section("model"));
   recipe::in_section(recipe_.section("model"),
@@ -154,6 +180,8 @@ void ProgramWriter::write_model(const PlannedChoice& choice) {
   program_->set_foreign_weights(foreign_weights_of(*model));
   if (program_->segment_count() < 2) throw_error(ErrorCode::bad_input, "the model has no segment");
   if (const std::optional<std::int64_t> end = document_end_of(recipe_)) keep_documents_apart(*program_, *end);
+  groups_.emplace(recipe_);
+  groups_->apply(*program_);
 }
 
 // Writes backward, updates, and what frames them.
@@ -251,15 +279,18 @@ GradientParts ProgramWriter::gradient_parts() const {
   return batch_.vertical ? GradientParts::in_a_row : GradientParts::far_apart;
 }
 
-void ProgramWriter::apply_strategies(std::string_view phase) {
+void ProgramWriter::apply_strategies(Phase phase) {
   const Recipe recipe = purpose_ == Purpose::training ? recipe_ : with_untrained_settings(recipe_, plugins_);
   for (const RecipeSection& section : recipe.strategies()) {
     const PluginNote& note = plugins_.note("strategy", section.plugin());
-    if (trait_of(note, "phase") != phase) continue;
+    if (!works_in(phase, note)) continue;
     if (trait_of(note, "only") == "training" && purpose_ != Purpose::training) continue;
     program_->set_writer(section.path());
-    const auto strategy = plugins_.create<StrategyInterface>("strategy", section);
-    recipe::in_section(section, [&] { raise(strategy->apply(&program_api(), program_.get())); });
+    std::shared_ptr<StrategyInterface>& strategy = strategies_[section.path()];
+    if (!strategy) strategy = plugins_.create<StrategyInterface>("strategy", section);
+    recipe::in_section(section, [&] {
+      raise(strategy->apply(phase, &program_api(), program_.get()));
+    });
   }
   program_->set_writer("");
 }

@@ -2,15 +2,19 @@
 // step, strategies rewrite it phase by phase.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
-#include <string_view>
+#include <string>
+#include <variant>
 
 #include "placement/moves.hpp"
 #include "plan/pipeline/lay_out_pipeline.hpp"
 #include "program/recompute.hpp"
 #include "program/step_program.hpp"
+#include "prun/strategy.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
+#include "train/assemble/parameter_groups.hpp"
 #include "train/assemble/precision_of.hpp"
 #include "train/assemble/purpose.hpp"
 
@@ -50,18 +54,27 @@ class ProgramWriter {
   PipelineOrder order_of(const Program& program, std::int64_t microbatches) const;
 
  private:
+  using Pass = void (ProgramWriter::*)();
+  using Work = std::variant<Phase, Pass>;
+  // How a program is written: passes of the core, and phases in which strategies work.
+  static const Work works[];
+
   // Returns false if the mesh must have an axis as two before the program is written.
-  bool write_over_mesh(const PlannedChoice& choice);
+  bool write_over_mesh();
+  bool must_factor_axis() const;
   bool in_fp8() const;
-  void round_products();
-  void keep_codes();
-  void write_model(const PlannedChoice& choice);
+  void write_model();
+  void settle_parameters();
   void write_step();
+  void lay_out();
+  void round_products();
+  void pack();
+  void keep_codes();
+  void move_values();
   std::int64_t loss_groups() const;
   Delay delay() const;
   void check_parts_of_tensors() const;
-  void lay_out();
-  void apply_strategies(std::string_view phase);
+  void apply_strategies(Phase phase);
   MoveRules move_rules() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
@@ -73,7 +86,10 @@ class ProgramWriter {
   const BatchArithmetic& batch_;
   std::shared_ptr<OpRegistry> registry_;
   const Purpose purpose_;
+  PlannedChoice choice_;
   std::optional<FactoredAxis> factored_;
+  std::optional<ParameterGroups> groups_;
+  std::map<std::string, std::shared_ptr<StrategyInterface>> strategies_;  // by the section's path
   Optimizers optimizers_;
   std::unique_ptr<Program> program_;
   std::optional<PipelineLayout> pipeline_;

@@ -6,6 +6,7 @@
 
 #include "base/text.hpp"
 #include "plugin/traits.hpp"
+#include "prun/strategy.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/corrupted_spans.hpp"
@@ -13,6 +14,7 @@
 #include "train/assemble/masked_tokens.hpp"
 #include "train/assemble/process_memory.hpp"
 #include "train/assemble/program_writer.hpp"
+#include "train/assemble/section_options.hpp"
 #include "train/assemble/trait_settings.hpp"
 
 namespace prun {
@@ -335,6 +337,26 @@ void check_evaluations(const Recipe& recipe, Diagnostics& problems) {
   if (recipe.integer("eval.patience") > 0) wrong("eval.patience");
 }
 
+// Has each strategy say what it finds wrong. Options that its constructor refuses are a problem of its
+// section.
+void ask_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
+  for (const RecipeSection& section : recipe.strategies()) {
+    const auto add = [&](std::string_view key, std::string_view message) {
+      const bool own = section.find(key) != nullptr;
+      problems.add(recipe.problem(own ? section.path() + "." + std::string(key) : std::string(key),
+                                  detail::concat("strategy plugin '", section.plugin(), "': ", message)));
+    };
+    const ProblemsApi api{
+        sizeof(ProblemsApi), const_cast<void*>(static_cast<const void*>(&add)),
+        [](void* to, Text key, Text message) {
+          return guard([&] { (*static_cast<decltype(add)*>(to))(key.view(), message.view()); });
+        }};
+    const auto strategy = plugins.create<StrategyInterface>("strategy", section);
+    const OptionsApi whole = options_of(recipe);
+    raise(strategy->check(&whole, &api));
+  }
+}
+
 }  // namespace
 
 void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpose) {
@@ -355,6 +377,8 @@ void check_combinations(const Recipe& recipe, PluginHost& plugins, Purpose purpo
     check_spans(recipe, plugins, problems);
   }
   check_save_memory(recipe, problems);
+  problems.throw_if_any();
+  ask_strategies(recipe, plugins, problems);
   problems.throw_if_any();
 }
 

@@ -34,6 +34,11 @@ const recipe::Value* find_value(const DefaultSection& section, std::string_view 
   undeclared(key, keys);
 }
 
+const recipe::Value* find_value(const Recipe& recipe, std::string_view key) {
+  const recipe::Entry* const entry = recipe.find(key);
+  return entry && entry->value ? &*entry->value : nullptr;
+}
+
 template <class Section>
 const recipe::Value& value_of(const Section& section, std::string_view key) {
   const recipe::Value* const value = find_value(section, key);
@@ -122,6 +127,7 @@ std::vector<std::string> DefaultSection::required() const {
 }
 
 OptionsApi options_of(const RecipeSection& section) { return options_table<Calls<RecipeSection>>(&section); }
+OptionsApi options_of(const Recipe& recipe) { return options_table<Calls<Recipe>>(&recipe); }
 OptionsApi options_of(const DefaultSection& section) {
   return options_table<Calls<DefaultSection>>(&section);
 }

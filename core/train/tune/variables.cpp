@@ -16,7 +16,7 @@ class NoteReader {
   StrategyVariables read() {
     StrategyVariables read;
     read.plugin = note_.name;
-    read.phase = trait_of(note_, "phase");
+    read.phase = items_of_trait(trait_of(note_, "phase")).front();
     read.added = exactness_of(trait_of(note_, "tune"));
     read.splits_batch = trait_lists(note_, "splits", "batch");
     read_axis(read);

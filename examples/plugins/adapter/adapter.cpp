@@ -11,7 +11,7 @@ class Adapter final : public Strategy {
   explicit Adapter(const Options& options)
       : rank_{"adapter", options.integer("rank")}, freeze_(options.flag("freeze")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     int added = 0;
     for (const Segment& segment : program.segments())
       for (const Id op : segment.operations(FunctionKind::forward)) added += adapt(segment, op);

@@ -15,7 +15,7 @@ class GatherSequence final : public Strategy {
   explicit GatherSequence(const Options& options)
       : axis_(options.text("axis")), least_(options.integer("least_tokens")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     const std::int64_t ranks = program.axis_extent(axis_), tokens = sequence(program);
     if (tokens % ranks != 0)
       throw_error(ErrorCode::bad_input, "sequences of ", tokens, " tokens cannot be cut into ", ranks,

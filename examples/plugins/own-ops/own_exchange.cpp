@@ -9,7 +9,7 @@ class OwnExchange final : public Strategy {
  public:
   explicit OwnExchange(const Options&) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     for (const Segment& segment : program.segments())
       for (int kind = 0; kind < function_kinds; ++kind)
         for (Id op : segment.operations(static_cast<FunctionKind>(kind)))

@@ -9,7 +9,7 @@ class SwapActivation final : public Strategy {
  public:
   explicit SwapActivation(const Options& options) : from_(options.text("from")), to_(options.text("to")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     int swapped = 0;
     for (const Segment& segment : program.segments())
       for (Id op : segment.operations(FunctionKind::forward)) {

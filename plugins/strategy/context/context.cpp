@@ -23,7 +23,7 @@ class ContextParallel final : public Strategy {
           "do; leave pieces out");
   }
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     if (!by_heads_) {
       program.share_sequence(axis_, shares_);
       return;

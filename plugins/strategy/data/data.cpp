@@ -8,7 +8,7 @@ namespace {
 class DataParallel final : public Strategy {
  public:
   explicit DataParallel(const Options& options) : axis_(options.text("axis")) {}
-  void apply(ProgramRef program) override { program.split("batch", axis_); }
+  void apply(Phase, ProgramRef program) override { program.split("batch", axis_); }
 
  private:
   std::string axis_;

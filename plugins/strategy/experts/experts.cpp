@@ -16,7 +16,7 @@ class ExpertParallel final : public Strategy {
         sends_(options.text("exchange") == "all_to_all"),
         budget_(options.number("rows")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     if (!has_experts(program))
       throw_error(ErrorCode::bad_input, "the model has no dimension experts to split over '", axes_.front(),
                   "'; leave the strategy out");

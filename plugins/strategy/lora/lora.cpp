@@ -161,7 +161,7 @@ class Lora final : public Strategy {
                  options.number("dropout")};
   }
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     Modules modules(program, targets_);
     const std::set<Id> before = parameters_of(program);
     int added = 0;

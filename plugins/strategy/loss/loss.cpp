@@ -10,7 +10,7 @@ class Loss final : public Strategy {
  public:
   explicit Loss(const Options& options) : z_(options.number("z")), smoothing_(options.number("smoothing")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     if (z_ == 0 && smoothing_ == 0)
       throw_error(ErrorCode::bad_input,
                   "z and smoothing are 0, so nothing is added to the loss; set one of them");

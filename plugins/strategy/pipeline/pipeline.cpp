@@ -16,7 +16,7 @@ class Pipeline final : public Strategy {
         chunks_(static_cast<std::int32_t>(options.integer("chunks"))) {
     for (const double count : options.numbers("layers")) layers_.push_back(std::llround(count));
   }
-  void apply(ProgramRef program) override { program.pipeline(axis_, schedule_, chunks_, layers_); }
+  void apply(Phase, ProgramRef program) override { program.pipeline(axis_, schedule_, chunks_, layers_); }
 
  private:
   std::string axis_, schedule_;

@@ -26,7 +26,7 @@ class Recompute final : public Strategy {
       throw_error(ErrorCode::bad_input, "ops goes with mode = \"selective\" only");
   }
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     if (mode_ == RecomputeMode::nothing) return;
     const std::vector<Segment> segments = chosen(program);
     for (const std::string& kind : kinds_) check_present(program, segments, kind);

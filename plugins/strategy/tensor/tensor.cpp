@@ -12,7 +12,7 @@ class TensorParallel final : public Strategy {
       : axis_(options.text("axis")), sequence_(options.flag("sequence")) {}
 
   // The order is a preference: a value is gathered along the sequence where a weight's dimension needs it.
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     bool any = false;
     for (const char* dim : {"heads", "ffn", "vocab"}) {
       if (!has_dim(program, dim)) continue;

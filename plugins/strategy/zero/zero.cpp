@@ -20,19 +20,21 @@ class Zero final : public Strategy {
       : axes_(options.texts("axis")),
         secondary_(options.has("secondary") ? options.texts("secondary") : std::vector<std::string>{}),
         stage_(options.integer("stage")),
-        once_(options.text("reduce") == "step") {
+        once_(options.text("reduce") == "step") {}
+
+  void check(const Options&, Problems problems) override {
     if (stage_ == 2 && once_)
-      throw_error(
-          ErrorCode::bad_input,
+      problems.add(
+          "reduce",
           "stage 2 with reduce = \"step\" keeps gradients whole, which is stage 1; choose stage = 1, or "
           "reduce = \"microbatch\"");
     if (stage_ < 3 && !secondary_.empty())
-      throw_error(ErrorCode::bad_input,
-                  "secondary is a copy of parameters that are kept in parts, and stage ", stage_,
-                  " has them whole; choose stage = 3, or leave secondary out");
+      problems.add("secondary", "secondary is a copy of parameters that are kept in parts, and stage " +
+                                    std::to_string(stage_) +
+                                    " has them whole; choose stage = 3, or leave secondary out");
   }
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     if (stage_ == 0) return;
     program.keep_in_parts(axes_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
     if (!secondary_.empty()) program.copy_within(secondary_);

@@ -10,7 +10,7 @@ class Averaged final : public Strategy {
  public:
   explicit Averaged(const Options& options) : axis_(options.text("axis")) {}
 
-  void apply(ProgramRef program) override {
+  void apply(Phase, ProgramRef program) override {
     const double share = 1.0 / static_cast<double>(program.axis_extent(axis_));
     for (const Segment& segment : program.segments())
       for (const Id op : segment.operations(FunctionKind::forward)) {

@@ -9,7 +9,7 @@ using namespace prun;
 class Silent final : public Strategy {
  public:
   explicit Silent(const Options& options) : axis_(options.text("axis")) {}
-  void apply(ProgramRef program) override { program.split("batch", axis_); }
+  void apply(Phase, ProgramRef program) override { program.split("batch", axis_); }
 
  private:
   std::string axis_;
