@@ -68,9 +68,10 @@ std::int64_t Program::ranks_that_split(std::string_view dim) const {
 }
 
 void Program::check_has_dim(std::string_view dim, std::string_view axis) const {
-  std::set<std::string> known;
+  std::set<std::string> known;  // state lies as its parameter does
   for (const Value& value : values_)
-    for (const Dim& own : value.dims) known.emplace(own.name.view());
+    if (value.role != Role::state)
+      for (const Dim& own : value.dims) known.emplace(own.name.view());
   if (known.count(std::string(dim)) != 0) return;
   const std::vector<std::string> names(known.begin(), known.end());
   throw_error(ErrorCode::bad_input, "no value of the program has a dimension '", dim, "' to split over '",

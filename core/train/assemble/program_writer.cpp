@@ -1,5 +1,6 @@
 #include "train/assemble/program_writer.hpp"
 
+#include "placement/check_edits.hpp"
 #include "placement/placement.hpp"
 #include "placement/split_ops.hpp"
 #include "plugin/traits.hpp"
@@ -289,7 +290,10 @@ void ProgramWriter::apply_strategies(Phase phase) {
     std::shared_ptr<StrategyInterface>& strategy = strategies_[section.path()];
     if (!strategy) strategy = plugins_.create<StrategyInterface>("strategy", section);
     recipe::in_section(section, [&] {
+      const std::optional<EditCheck> edits =
+          phase >= Phase::placed ? std::make_optional<EditCheck>(*program_) : std::nullopt;
       raise(strategy->apply(phase, &program_api(), program_.get()));
+      if (edits) edits->run();
     });
   }
   program_->set_writer("");

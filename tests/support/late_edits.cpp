@@ -1,0 +1,58 @@
+// Edits a program behind placement, rightly or wrongly: prun derives where results lie, and refuses what
+// would need an exchange.
+#include <string>
+
+#include "prun/plugin.hpp"
+
+namespace prun {
+namespace {
+
+class LateEdits final : public Strategy {
+ public:
+  explicit LateEdits(const Options& options) : what_(options.text("what")) {}
+
+  void apply(Phase, ProgramRef program) override {
+    for (const Segment& segment : program.segments()) {
+      if (segment.info().name.view() != "block") continue;
+      if (what_ == "tally") segment.tally("late", {{"all", 1}});
+      if (what_ == "whole") normalize_part(segment);
+      if (what_ == "summand") bend_gradient(segment, segment_value(segment, "up.weight.gradient"));
+      if (what_ == "linear") cast_gradient(segment, segment_value(segment, "up.weight.gradient"));
+    }
+  }
+
+ private:
+  static Id segment_value(const Segment& segment, std::string_view name) {
+    for (const Id id : segment.values())
+      if (segment.program().value(id).name.view() == name) return id;
+    throw_error(ErrorCode::bad_input, "there is no value '", name, "'");
+  }
+
+  // Takes a mean over all of a dimension of which a rank may have a part.
+  static void normalize_part(const Segment& segment) {
+    const Id gain = segment_value(segment, "up.bias");
+    for (const Id id : segment.operations(FunctionKind::forward)) {
+      const OpInfo op = segment.program().op(id);
+      if (op.kind.view() == "gelu")
+        segment.insert(FunctionKind::forward, none, "layernorm",
+                       {op.operands[op.operands.size - 1], gain, gain}, 3);
+    }
+  }
+
+  // What is no linear function of a summand says nothing of the sum.
+  static void bend_gradient(const Segment& segment, Id gradient) {
+    segment.insert(FunctionKind::backward, none, "gelu", {gradient}, 1);
+  }
+  static void cast_gradient(const Segment& segment, Id gradient) {
+    segment.insert(FunctionKind::backward, none, "cast", {gradient}, 1,
+                   {{"from", static_cast<double>(DType::f64)}, {"to", static_cast<double>(DType::f32)}});
+  }
+
+  std::string what_;
+};
+
+}  // namespace
+}  // namespace prun
+
+PRUN_PLUGIN(strategy, prun::LateEdits, "late-edits", "0.1.0", "Edits behind placement", "phase=state",
+            "what | choice | required | tally,whole,summand,linear | What it does\n");
