@@ -326,41 +326,6 @@ TEST(Context, ADocumentDoesNotMatterToTheNextAcrossRanks) {
   }
 }
 
-std::string refusal(const std::vector<std::string>& sets, const std::string& text) {
-  try {
-    const Assembly assembly(tiny_recipe(with(small, sets), text), plugins());
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
-
-TEST(Context, WhatCannotBeSharedOutIsRefused) {
-  const auto says = [](const std::string& message, const char* part) {
-    EXPECT_NE(message.find(part), std::string::npos) << message;
-  };
-  says(refusal({"model.seq=50"}, context(4, "zigzag")), "choose model.seq as a multiple of 8");
-  says(refusal({"model.seq=50"}, context(4, "none")), "choose a multiple of 4");
-  says(refusal({}, context(2, "zigzag", "tp = 2\n") + "[[strategy]]\nplugin = 'tensor'\nsequence = true\n"),
-       "name 'cp' first");
-  says(refusal({}, context(2, "zigzag") + "[[strategy]]\nplugin = 'context'\n"), "keep one of them");
-}
-
-TEST(Context, WhatCannotGoByHeadsIsRefused) {
-  const auto says = [](const std::string& message, const char* part) {
-    EXPECT_NE(message.find(part), std::string::npos) << message;
-  };
-  const std::string tensor = "[[strategy]]\nplugin = 'tensor'\n", one = context(2, "ulysses");
-  says(refusal({}, "[mesh]\ncp = 2\ntp = 2\n" + one.substr(one.find("[[strategy]]")) + tensor),
-       "name 'tp' first");
-  says(refusal({}, context(2, "ulysses", "a = 2\n") +
-                       "[[strategy]]\nplugin = 'context'\naxis = 'a'\nmethod = 'ulysses'\n"),
-       "give the ranks of both to one of them");
-  says(refusal({"strategy.0.pieces=2"}, context(2, "ulysses")), "leave pieces out");
-  says(refusal({"model.heads=4"}, context(8, "ulysses")), "choose a multiple of 8");
-  says(refusal({"model.hidden=18", "model.heads=3"}, context(2, "ulysses")), "choose a multiple of 2");
-}
-
 // Queries are not exchanged, and a rank computes its share of attention.
 TEST(Context, OnlyKeysAndValuesTravelAndAttentionIsSharedOut) {
   std::vector<std::string> sets = with(with(small, model_of("llama")), {"model.seq=64"});

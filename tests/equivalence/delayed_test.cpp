@@ -244,31 +244,5 @@ TEST(Delayed, TakesTheMemoryOfTwoVersions) {
     }
 }
 
-// ---------------------------------------------------------------- what cannot be
-
-std::string refusal(const Sets& sets, const std::string& text) {
-  try {
-    const Assembly assembly(tiny_recipe(with_all(small, sets), text), plugins());
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-TEST(Delayed, RefusesWhatItCannotDo) {
-  const auto refuses = [](const char* why, const Sets& sets, const std::string& text) {
-    EXPECT_NE(refusal(sets, text).find(why), std::string::npos) << refusal(sets, text);
-  };
-  const std::string data =
-      pipeline(2, "dp = 2\n") + "[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\n";
-  refuses("a microbatch for each of the 4 ranks", {"batch.global=3"}, pipeline(4));
-  refuses("set chunks to 1", {}, pipeline(2) + "chunks = 2\n");
-  refuses("ranks keep parameters in parts", {}, data + "stage = 3\n");
-  refuses("after each microbatch", {}, data + "stage = 2\n");
-  refuses("on another device", {}, pipeline(2) + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n");
-  refuses("the next step's loss is scaled",
-          {"precision.compute=fp16", "precision.state=fp32", "run.poison=false"}, pipeline(2));
-}
-
 }  // namespace
 }  // namespace prun::test::delayed_test

@@ -184,27 +184,5 @@ TEST(Pipeline, AStageMayHaveNothingToTrain) {
   }
 }
 
-std::string refusal(const Layout& layout) {
-  try {
-    const Assembly assembly(recipe_of(layout), plugins());
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-TEST(Pipeline, RefusesWhatItCannotDo) {
-  const auto refuses = [](const Layout& layout, const char* why) {
-    EXPECT_NE(refusal(layout).find(why), std::string::npos) << refusal(layout);
-  };
-  refuses(Layout("1f1b", 4, 1, 4, 1, 1, 0, {"model.layers=1"}), "the model has 3 layers");
-  refuses(Layout("1f1b", 2, 2), "set chunks to 1");
-  refuses(Layout("nothing-like-it"), "nothing-like-it");
-  refuses(Layout("1f1b", 2, 1, 4, 2, 1, 1, {"strategy.2.axis=pp"}), "name the axis of strategy data");
-  refuses(Layout("1f1b", 2, 1, 4, 2, 1, 0, {"strategy.0.axis=pp", "mesh.dp=1"}),
-          "give each strategy an axis");
-  refuses(Layout("1f1b", 2, 1, 4, 1, 1, 0, {"strategy.0.layers=[2,3]"}), "adds up to 5");
-}
-
 }  // namespace
 }  // namespace prun::test::pipeline_test

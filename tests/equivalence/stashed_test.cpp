@@ -269,38 +269,5 @@ TEST(Stashed, TakesTheMemoryOfAsManyVersionsAsStagesFromItsOwnOn) {
   }
 }
 
-// ---------------------------------------------------------------- what cannot be
-
-std::string refusal(const Sets& sets, const std::string& text) {
-  try {
-    const Assembly assembly(tiny_recipe(with_all(small, sets), text), plugins());
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
-
-TEST(Stashed, RefusesWhatItCannotDo) {
-  const auto refuses = [](const char* why, const Sets& sets, const std::string& text) {
-    EXPECT_NE(refusal(sets, text).find(why), std::string::npos) << refusal(sets, text);
-  };
-  const std::string data =
-      pipeline(2, "dp = 2\n") + "[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\n";
-  refuses("set optimizer.clip = 0", {"optimizer.clip=1"}, pipeline(2));
-  refuses("set run.on_nonfinite = \"stop\"", {"run.on_nonfinite=skip"}, pipeline(2));
-  refuses("steps are of one microbatch", {"batch.global=4"}, pipeline(2));
-  refuses("a step has 2 of them; make batch.global 2", {"batch.global=4"}, pipeline(1));
-  refuses("a table that two stages would update", {"model.tied=true"}, pipeline(2));
-  refuses("a table that two stages would update", {"model.tied=true"}, pipeline(1));
-  refuses("set chunks to 1", {}, pipeline(2) + "chunks = 2\n");
-  for (const char* stage : {"1", "2", "3"})
-    EXPECT_NE(refusal({"batch.global=4"}, data + "stage = " + stage + "\n").find("strategy zero"),
-              std::string::npos);
-  refuses("on another device", {}, pipeline(2) + "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n");
-  refuses("optimizer.delays lists 2 layers, the model has 6", {"optimizer.delays=[1, 0]"}, pipeline(1));
-  refuses("optimizer.delays is for one stage", {"optimizer.delays=[1, 0]"}, pipeline(2));
-  refuses("optimizer.delays is for one stage", {"optimizer.delays=[1, 0]"}, "");
-}
-
 }  // namespace
 }  // namespace prun::test::stashed_test
