@@ -225,26 +225,5 @@ TEST(CapacityOf, NothingIsDroppedOfTextThatIsMade) {
   EXPECT_EQ(text(narrow), text(unbounded));
 }
 
-void expect_refused(const Sets& sets, const std::string& words) {
-  try {
-    Assembly(recipe_of("", {}, sets), plugins());
-    FAIL() << "nothing was raised";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
-  }
-}
-
-TEST(CapacityOf, WhatItCannotMeanIsRefused) {
-  expect_refused({"model.capacity=1.25"},
-                 "model.experts is 0, and other keys say how the experts of a layer are; set model.experts");
-  expect_refused({"model.experts=8", "model.capacity_by=position"},
-                 "model.capacity_by says which choices go beyond a capacity, and there is none; set "
-                 "model.capacity");
-  expect_refused({"model.experts=8", "model.choices=1", "model.capacity=1.25"},
-                 "model.capacity drops the choices with the least weights, and with model.choices = 1 and "
-                 "router_normalise = true all have the same; set model.capacity_by = \"position\", or "
-                 "router_normalise = false");
-}
-
 }  // namespace
 }  // namespace prun::test::capacity_test

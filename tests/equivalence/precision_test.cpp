@@ -313,33 +313,5 @@ TEST(PrecisionCheckpoint, MomentsInAnotherFormatAreRefused) {
   }
 }
 
-// ---------------------------------------------------------------- refusals
-
-std::string refusal(const Sets& sets) {
-  try {
-    const Assembly assembly(recipe_of("", sets), plugins());
-  } catch (const Error& error) {
-    EXPECT_EQ(exit_code(error.code()), 2);
-    return error.what();
-  }
-  return "";
-}
-
-TEST(PrecisionRefusals, SayWhatDoesNotFit) {
-  const auto expect = [](const Sets& sets, const char* part) {
-    EXPECT_NE(refusal(sets).find(part), std::string::npos) << refusal(sets);
-  };
-  expect({"precision.compute=fp32", "precision.master=split"},
-         "precision.master = \"split\" keeps the low halves of weights beside parameters in bf16, and "
-         "precision.compute is fp32");
-  expect({"precision.compute=fp32", "precision.master=bf16"}, "precision.master is narrower than");
-  expect({"precision.compute=fp32", "precision.gradient=bf16"}, "precision.gradient is narrower than");
-  expect({"precision.compute=fp32", "precision.state=bf16"}, "precision.state is narrower than");
-  expect({"precision.moments=fp64"},
-         "precision.state is fp32, and others of master, moments and gradient are fp64");
-  expect({"precision.state=fp64", "precision.gradient=bf16"},
-         "precision.gradient is bf16, and others of master, moments and gradient are fp64");
-}
-
 }  // namespace
 }  // namespace prun::test::precision_test

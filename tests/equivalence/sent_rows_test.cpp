@@ -327,35 +327,5 @@ TEST(SentRowsElsewhere, ARunGoesOnTheOtherWay) {
   }
 }
 
-// ---------------------------------------------------------------- what is refused
-
-std::string refusal(const std::string& text, const Sets& more = {}) {
-  try {
-    Assembly(recipe_of(text, plain, more), plugins());
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing was raised";
-}
-
-void expect_refused(const std::string& text, const std::string& words) {
-  const std::string said = refusal(text);
-  EXPECT_NE(said.find(words), std::string::npos) << said;
-}
-
-TEST(SentRowsRefused, WhatIsNoAxisOfTheBatch) {
-  expect_refused("[mesh]\ntp = 2\n" + tensor + sent(2, "'tp'"),
-                 "exchange = \"all_to_all\" is between ranks that have different sequences, and no strategy "
-                 "splits the batch over 'tp'; name an axis of strategy data, or leave the setting out");
-  expect_refused(
-      "[mesh]\ndp = 2\ntp = 2\n" + data + tensor + sent(2, "['dp', 'tp']"),
-      "exchange = \"all_to_all\" goes over one axis, over which the batch is split, and axis names "
-      "dp, tp; name one, or leave the setting out");
-  expect_refused(
-      "[mesh]\ndp = 2\ncp = 2\n" + data + "[[strategy]]\nplugin = 'context'\n" + sent(2),
-      "exchange = \"all_to_all\" is of whole sequences, and strategy 'context' splits them; leave one "
-      "of the two out");
-}
-
 }  // namespace
 }  // namespace prun::test::sent_rows_test
