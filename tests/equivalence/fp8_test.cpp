@@ -101,25 +101,6 @@ TEST(Fp8Run, LossIsNearTheOneWithout) {
   EXPECT_NEAR(rounded, exact, 0.01 * exact);
 }
 
-// Each would have other blocks than one rank has.
-TEST(Fp8Run, PartsOfBlocksAreRefused) {
-  const auto refused = [](const std::string& text, const std::vector<std::string>& sets) -> std::string {
-    try {
-      run_ranks(recipe_of(text, sets), 1);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const std::string tensor = refused(axis("tp", "tensor"), {"model.hidden=128"});
-  EXPECT_NE(tensor.find("precision.products is \"fp8\""), std::string::npos) << tensor;
-  EXPECT_NE(tensor.find("let fewer ranks split it"), std::string::npos) << tensor;
-  const std::string context = refused(axis("cp", "context"), {"model.seq=256"});
-  EXPECT_NE(context.find("in chunks of 64 positions"), std::string::npos) << context;
-  const std::string nothing = refused("", {"model.seq=96"});
-  EXPECT_NE(nothing.find("no product of the model comes in blocks of 128"), std::string::npos) << nothing;
-}
-
 void expect_resumes(const std::string& how) {
   const std::string out = (temporary_folder() / ("fp8-resume-" + how)).string();
   const std::vector<std::string> sets = {"precision.compute=bf16", "precision.state=fp32", "run.out=" + out,
@@ -156,15 +137,6 @@ TEST(Fp8Run, ThePlanSaysWhichShareOfProducts) {
   const double adapted = share("[[strategy]]\nplugin = 'lora'\nrank = 4\n");
   EXPECT_GT(adapted, 0.9);
   EXPECT_LT(adapted, 1);
-}
-
-std::string refusal(const std::vector<std::string>& sets) {
-  try {
-    run_ranks(recipe_of("", sets), 1);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(Fp8Run, FirstAndLastLayersStayInCompute) {
@@ -281,48 +253,6 @@ TEST(Fp8Run, RanksKeepCodesOfTheirPartsOfWeights) {
     EXPECT_EQ(all.of_codes, 8) << model;
     EXPECT_EQ(region_bytes(assembly, Region::gathered), 2 * all.bytes) << model;
   }
-}
-
-TEST(Fp8Run, WeightCodesThatWouldComeAnewAreRefused) {
-  const auto refused = [](const std::string& text, const std::vector<std::string>& sets) -> std::string {
-    try {
-      Assembly(recipe_of(text, sets), plugins());
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  const auto expect = [](const std::string& said, const char* part) {
-    EXPECT_NE(said.find(part), std::string::npos) << said;
-  };
-  expect(refused("[[strategy]]\nplugin = 'offload'\nparameters = 'host'\noptimizer = 'host'\n", {step_codes}),
-         "comes from elsewhere for each use");
-  expect(refused("", {step_codes, "precision.products=compute"}),
-         "keeps codes for products in fp8, and there are none");
-  expect(refused("", {step_codes, "precision.first_in_compute=1"}),
-         "has layers multiply weights as they are");
-}
-
-TEST(Fp8Run, SavedCodesThatHaveNoProductAreRefused) {
-  const std::string none = refusal({saved, "precision.products=compute"});
-  EXPECT_NE(none.find("precision.saved = \"fp8\" keeps codes for products in fp8, and there are none"),
-            std::string::npos)
-      << none;
-  const std::string some = refusal({saved, "precision.first_in_compute=1"});
-  EXPECT_NE(some.find("from values that precision.saved = \"fp8\" keeps in codes"), std::string::npos)
-      << some;
-}
-
-TEST(Fp8Run, LayersInComputeThatLeaveNoneAreRefused) {
-  const std::string none = refusal({"precision.first_in_compute=1", "precision.last_in_compute=1"});
-  EXPECT_NE(none.find("precision.first_in_compute = 1 and last_in_compute = 1 leave none of 2 layers"),
-            std::string::npos)
-      << none;
-  const std::string without = refusal({"precision.first_in_compute=1", "precision.products=compute"});
-  EXPECT_NE(
-      without.find("precision.first_in_compute says which layers do not multiply in fp8, and none does"),
-      std::string::npos)
-      << without;
 }
 
 }  // namespace

@@ -179,20 +179,5 @@ TEST(GatheredCodesBytes, OfMemoryAreThoseOfTheLayersInUseAndOfARanksPart) {
   EXPECT_NE(plan_text(codes, {}).find(said), std::string::npos) << plan_text(codes, {});
 }
 
-// ---------------------------------------------------------------- what cannot be
-
-TEST(GatheredCodesRefusals, SayWhatWhereAndWhatToDo) {
-  expect_refused(refusal(recipe_of(data(2) + zero3, with_codes({"precision.count_every=2"}))),
-                 "of segment 'block' reads it as it is; leave precision.weight_codes out, or "
-                 "precision.count_every");
-  expect_refused(refusal(recipe_of(data(2) + zero3, with_codes({"precision.gather=int8"}))),
-                 "comes together in codes of precision.gather");
-  expect_refused(
-      refusal(recipe_of(
-          data(2) + zero3 + "[[strategy]]\nplugin = 'offload'\nparameters = 'host'\noptimizer = 'host'\n",
-          with_codes({}))),
-      "and ranks make codes of it once a step, on the device");
-}
-
 }  // namespace
 }  // namespace prun::test::gathered_codes_test

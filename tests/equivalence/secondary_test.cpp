@@ -222,24 +222,5 @@ TEST(SecondaryMemory, IsThatOfARanksPartOfTheCopy) {
   EXPECT_LT(parameters(copied, {int8}).second, all / 2 * 35 / 100);
 }
 
-// ---------------------------------------------------------------- what cannot be
-
-TEST(SecondaryRefusals, SayWhatWhereAndWhatToDo) {
-  const auto zero = [](const std::string& options) { return "[[strategy]]\nplugin = 'zero'\n" + options; };
-  expect_refused(
-      refusal(recipe_of(hosts + zero("stage = 2\naxis = ['hosts', 'gpus']\nsecondary = ['gpus']\n"), {})),
-      "choose stage = 3, or leave secondary out");
-  expect_refused(refusal(recipe_of(hosts + zero("stage = 3\naxis = 'gpus'\nsecondary = ['hosts']\n"), {})),
-                 "name some of the axes that they are kept in parts over");
-  expect_refused(
-      refusal(recipe_of(hosts + zero("stage = 3\naxis = ['hosts', 'gpus']\nsecondary = ['hosts']\n"), {})),
-      "stands behind it in [mesh]");
-  expect_refused(refusal(recipe_of(hosts + copied +
-                                       "[[strategy]]\nplugin = 'offload'\noptimizer = 'host'\n"
-                                       "parameters = 'host'\n",
-                                   {})),
-                 "leave the copy out (strategy zero, secondary)");
-}
-
 }  // namespace
 }  // namespace prun::test::secondary_test
