@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/binary.hpp"
+#include "binary.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test {
