@@ -10,6 +10,7 @@
 #include "plan/proof/check_plan.hpp"
 #include "plan/proof/check_ranks.hpp"
 #include "plan/work.hpp"
+#include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/assemble/memory_fit.hpp"
@@ -92,18 +93,30 @@ void PlanMaker::leave_rest_to_saves(Assembly& taken) const {
 
 // ------------------------------------------------------------------- devices
 
-// Makes the recipe's device, and those that the program requests beside it: these have its options if they
-// are of the same plugin.
+// Makes the recipe's device, and those that the program requests beside it.
 void PlanMaker::make_devices(Assembly& next) const {
-  const RecipeSection section = of_->recipe.section("device");
   next.devices_ = {device_};
   next.device_infos_ = {device_info_};
   for (const std::string& plugin : next.unlowered_->requests().more_devices) {
-    next.devices_.push_back(plugin == section.plugin()
-                                ? of_->plugins.create<DeviceInterface>("device", section)
-                                : of_->plugins.create<DeviceInterface>("device", plugin, of_->recipe));
+    next.devices_.push_back(make_device_beside(plugin));
     raise(next.devices_.back()->info(&next.device_infos_.emplace_back()));
   }
+}
+
+// Gives it the options of the recipe's device if it is of the same plugin. Where the plan is for another
+// machine, this one's folders say nothing of a tier: one whose size the recipe does not state has room for
+// anything (Assembly::knows_memory_of()).
+std::shared_ptr<DeviceInterface> PlanMaker::make_device_beside(const std::string& plugin) const {
+  constexpr const char* room_for_anything = "1048576";  // GiB
+  const Recipe& recipe = of_->recipe;
+  const RecipeSection section = recipe.section("device");
+  if (plugin == section.plugin()) return of_->plugins.create<DeviceInterface>("device", section);
+  const PluginNote& note = of_->plugins.note("device", plugin);
+  const std::string key = detail::concat("tier.", plugin, ".", trait_of(note, "plan"));
+  const bool unknown = device_info_.absent && !trait_of(note, "tier").empty() &&
+                       !trait_of(note, "plan").empty() && !(recipe.find(key) && recipe.number(key) > 0);
+  return of_->plugins.create<DeviceInterface>("device", plugin,
+                                              unknown ? recipe.with(key, room_for_anything) : recipe);
 }
 
 // Lets each device lower what it runs.

@@ -44,6 +44,7 @@ class PlanMaker {
                      std::size_t stage) const;
   Assembly with_devices(WrittenProgram written) const;
   void make_devices(Assembly& next) const;
+  std::shared_ptr<DeviceInterface> make_device_beside(const std::string& plugin) const;
   std::unique_ptr<Program> lowered(const Assembly& next, const Program& program) const;
   std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
                              const Microbatches& microbatches, bool far_ahead) const;

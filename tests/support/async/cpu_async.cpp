@@ -51,6 +51,7 @@ class CpuAsync final : public Device {
         refuses_(options.text("refuses")),
         unit_(options.text("unit")),
         units_(options.flag("share") ? 0 : static_cast<std::int32_t>(options.integer("units"))),
+        absent_(options.flag("absent")),
         kernels_(cpu::kernels_of(cpu::choose_isa(options.text("isa")))) {
     if (units_ == 0) return;
     // As with GPUs, a rank may be shown one unit of several alone.
@@ -70,6 +71,7 @@ class CpuAsync final : public Device {
     info.one_process_each = alone_;
     info.unit = unit_;
     info.units = units_;
+    info.absent = absent_;
     return info;
   }
 
@@ -243,6 +245,7 @@ class CpuAsync final : public Device {
   std::string refuses_;
   std::string unit_;
   std::int32_t units_;
+  bool absent_;
   std::vector<KernelDef> kernels_;
   ShiftedMemory memory_;
   Failure failure_;
@@ -287,4 +290,5 @@ PRUN_PLUGIN(device, prun::async::CpuAsync, PRUN_ASYNC_NAME, "0.1.0", "The CPU's 
             " | | What no other rank may use\n"
             "units | int | " PRUN_ASYNC_UNITS
             " | 0.. | Units that this host has, a rank each; 0: as many as there are ranks\n"
+            "absent | bool | false | | Plans alone are for it, as of another machine\n"
             "fail_after | int | 0 | 0.. | Its piece of work that does\n");
