@@ -263,9 +263,10 @@ std::optional<double> DeviceRates::seconds_in_fp8(const OpDef& op, const OpShape
          1.5 * factors / bytes_per_second;
 }
 
-bool CostTable::has_exchanges_of(std::string_view device) const {
-  return std::any_of(exchanges.begin(), exchanges.end(),
-                     [&](const auto& entry) { return entry.first.device == device; });
+bool CostTable::has_exchanges_of(std::string_view device, bool between_hosts) const {
+  return std::any_of(exchanges.begin(), exchanges.end(), [&](const auto& entry) {
+    return entry.first.device == device && entry.first.between_hosts == between_hosts;
+  });
 }
 
 ExactExchange exact_exchange(const PlannedExchange& exchange, std::int64_t members, std::string device,

@@ -58,6 +58,7 @@ struct ExchangeKey {
   CommKind kind = CommKind::barrier;
   std::int64_t members = 2;
   std::string device = host_exchanges;
+  bool between_hosts = false;  // some members are on other hosts
 
   // NOLINTNEXTLINE(modernize-use-nullptr): it takes the zero that the compiler compares with for a pointer.
   friend auto operator<=>(const ExchangeKey&, const ExchangeKey&) = default;  // NOLINT: no null in it
@@ -160,9 +161,9 @@ struct CostTable {
   CostTable rates_alone() const;
   // Returns the same table with a tier on drives that takes no time.
   CostTable without_time_of_drives(std::string_view tier) const;
-  // Says whether exchanges from and to that device's own memory were measured; otherwise the host's are used
-  // for them.
-  bool has_exchanges_of(std::string_view device) const;
+  // Says whether exchanges from and to that device's own memory were measured, on a host or between hosts;
+  // otherwise the host's are used for them.
+  bool has_exchanges_of(std::string_view device, bool between_hosts = false) const;
   // Says whether anything was measured on that device.
   bool has_kernels_of(std::string_view device) const;
   // Returns the rates of a device, or null if it has none.

@@ -64,6 +64,12 @@ class Fields {
     if (!object_->find(name)) return {};
     return number(take(name), name);
   }
+  bool flag_if_there(const char* name) {
+    if (!object_->find(name)) return false;
+    const JsonValue& value = take(name);
+    if (value.kind() != JsonKind::boolean) fail("'", name, "' must be true or false");
+    return value.as_bool();
+  }
   double number(const JsonValue& value, const char* name) const {
     const bool numeric = value.is_integer() || value.kind() == JsonKind::real;
     if (!numeric || !(value.as_double() >= 0) || value.as_double() > longest)
@@ -111,7 +117,8 @@ class TableReader {
       insert(f, table_.exact, ExactKey{f.text("device"), f.text("shape")}, f.seconds("seconds"));
     });
     each("exchanges", [&](Fields& f) {
-      insert(f, table_.exchanges, ExchangeKey{kind(f), f.count("members", 2), f.text("device")}, curve(f));
+      ExchangeKey key{kind(f), f.count("members", 2), f.text("device"), f.flag_if_there("between_hosts")};
+      insert(f, table_.exchanges, std::move(key), curve(f));
     });
     each("exact_exchanges", [&](Fields& f) {
       ExactExchange exchange{f.text("device"), f.text("queue"), kind(f), f.count("members", 2),
@@ -304,7 +311,9 @@ std::string to_json(const CostTable& table) {
   json.end_array().name("exchanges").begin_array();
   for (const auto& [key, curve] : table.exchanges) {
     json.begin_object().member("kind", name_of(key.kind)).member("members", key.members);
-    json.member("device", key.device).name("points").begin_array();
+    json.member("device", key.device);
+    if (key.between_hosts) json.member("between_hosts", true);
+    json.name("points").begin_array();
     for (const ExchangePoint& point : curve.points)
       json.begin_array().value(point.bytes).value(point.seconds).end_array();
     json.end_array().end_object();

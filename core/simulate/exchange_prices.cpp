@@ -43,7 +43,7 @@ double ExchangePrices::seconds(const PlannedExchange& exchange, std::int64_t mem
   some_alone_ = true;
   std::optional<double> found;
   if (!table_.has_exchanges_of(device_)) found = by_links(exact, false, rates);
-  if (!found) found = alone(exact.kind, exact.bytes, exact.members);
+  if (!found) found = alone(exact.kind, exact.bytes, exact.members, false);
   if (!found)
     throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(exact.kind),
                 "; prun bench comm --ranks ", members, " measures it");
@@ -54,7 +54,13 @@ double ExchangePrices::between_hosts(const PlannedExchange& exchange, std::int64
                                      std::string_view queue, UsedRates& rates) {
   if (members <= 1) return 0;
   const ExactExchange exact = exact_exchange(exchange, members, device_, queue);
-  if (const std::optional<double> far = by_links(exact, true, rates)) return *far;
+  if (!table_.has_exchanges_of(device_, true))
+    if (const std::optional<double> far = by_links(exact, true, rates)) return *far;
+  if (const std::optional<double> far = alone(exact.kind, exact.bytes, exact.members, true)) {
+    some_alone_ = true;
+    return *far;
+  }
+  far_as_near_ = true;
   return seconds(exchange, members, queue, rates);
 }
 
@@ -64,7 +70,7 @@ double ExchangePrices::fixed(const PlannedExchange& exchange, std::int64_t membe
   exact.bytes = 0;
   if (!table_.has_exchanges_of(device_))
     if (const std::optional<double> near = by_links(exact, false, rates)) return *near;
-  return alone(exact.kind, 0, exact.members).value_or(0);
+  return alone(exact.kind, 0, exact.members, false).value_or(0);
 }
 
 double ExchangePrices::lateness(const PlannedExchange& exchange, std::int64_t members,
@@ -73,19 +79,20 @@ double ExchangePrices::lateness(const PlannedExchange& exchange, std::int64_t me
   return found == table_.exact_exchanges.end() ? 0 : found->second.lateness;
 }
 
-// Prices an exchange with nothing beside it; returns nothing if that was not measured among any number of
-// ranks.
-std::optional<double> ExchangePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members) {
-  const std::string device = table_.has_exchanges_of(device_) ? device_ : host_exchanges;
-  const auto curve = table_.exchanges.find({kind, members, device});
+// Prices an exchange with nothing beside it, on a host or between hosts; returns nothing if that was not
+// measured among any number of ranks.
+std::optional<double> ExchangePrices::alone(CommKind kind, std::int64_t bytes, std::int64_t members,
+                                            bool far) {
+  const std::string device = table_.has_exchanges_of(device_, far) ? device_ : host_exchanges;
+  const auto curve = table_.exchanges.find({kind, members, device, far});
   if (curve != table_.exchanges.end()) return curve->second.seconds(bytes);
   const std::pair<const ExchangeKey, ExchangeCurve>* nearest = nullptr;
   for (const auto& entry : table_.exchanges)
-    if (entry.first.kind == kind && entry.first.device == device &&
+    if (entry.first.kind == kind && entry.first.device == device && entry.first.between_hosts == far &&
         (!nearest || std::abs(entry.first.members - members) < std::abs(nearest->first.members - members)))
       nearest = &entry;
   if (!nearest) return {};
-  other_sizes_[detail::concat(name_of(kind), " among ", members)] =
+  other_sizes_[detail::concat(name_of(kind), " among ", members, far ? " on several hosts" : "")] =
       detail::concat(nearest->first.members, " ranks");
   return rescale(nearest->second, bytes, kind, nearest->first.members, members);
 }

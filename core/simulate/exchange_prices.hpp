@@ -28,16 +28,18 @@ class ExchangePrices {
 
   // Says whether some exchange's price is that of one with nothing beside it.
   bool some_alone() const { return some_alone_; }
+  // Says whether some exchange between hosts has the price of one on a host.
+  bool far_as_near() const { return far_as_near_; }
   // Returns what was worked out from a measurement among other ranks: from how many, by exchange.
   const std::map<std::string, std::string>& other_sizes() const { return other_sizes_; }
 
  private:
-  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members);
+  std::optional<double> alone(CommKind kind, std::int64_t bytes, std::int64_t members, bool far);
   std::optional<double> by_links(const ExactExchange& exchange, bool far, UsedRates& rates) const;
 
   const CostTable& table_;
   std::string device_;
-  bool some_alone_ = false;
+  bool some_alone_ = false, far_as_near_ = false;
   std::map<std::string, std::string> other_sizes_;
 };
 

@@ -180,6 +180,11 @@ std::vector<std::string> TablePrices::notes() const {
         by_rates_, " kernels of ", by_rates_ + fitted_ + measured_, " and links by ", rates->source,
         ", none of it measured on this machine: prun bench kernels RECIPE and prun bench comm measure"));
   }
+  if (exchanges_.far_as_near())
+    notes.emplace_back(
+        "exchanges between hosts as on one host; prun bench comm RECIPE, started on them as training is, "
+        "measures "
+        "theirs");
   for (const auto& [what, from] : exchanges_.other_sizes())
     notes.push_back(detail::concat(what, " worked out from ", from));
   return notes;

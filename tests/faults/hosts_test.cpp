@@ -87,7 +87,8 @@ TEST(Hosts, ExchangesAreMeasuredOverTheCable) {
   ASSERT_EQ(outcome.code, 0) << outcome.text << said << read_file(folder / "rank-1.txt");
   EXPECT_TRUE(contains(said, "between 2 ranks on 2 hosts")) << said;
   const CostTable table = *read_costs(folder / "costs.json");
-  EXPECT_GT(table.exchanges.at({CommKind::send, 2}).seconds(64 << 20), 0.3) << said;
+  EXPECT_GT(table.exchanges.at({CommKind::send, 2, host_exchanges, true}).seconds(64 << 20), 0.3) << said;
+  EXPECT_FALSE(table.has_exchanges_of(host_exchanges)) << "nothing was measured within a host";
 }
 
 TEST(Hosts, TwoWithACableDoWhatOneRankDoes) {

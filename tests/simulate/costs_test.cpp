@@ -78,6 +78,7 @@ CostTable example() {
   table.exact[{device, "linear(fp32[8,4], fp32[4,4], -, fp32[8,4])"}] = 1.25e-5;
   table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-5}, {1 << 20, 1e-3}}};
   table.exchanges[{CommKind::send, 2}] = {{{1024, 2e-5}}};
+  table.exchanges[{CommKind::send, 2, host_exchanges, true}] = {{{1024, 2e-3}}};
   table.exact_exchanges[{device, "dp", CommKind::all_reduce, 2, 4096}] = {3e-5, 7e-6};
   return table;
 }
@@ -90,6 +91,9 @@ TEST(CostFile, RoundTrips) {
   EXPECT_EQ(read.host_gb_per_second, 123.5);
   EXPECT_EQ(read.kernels.at({"linear", DType::bf16, device}).per_byte, 1e-12);
   EXPECT_EQ(read.exchanges.at({CommKind::all_reduce, 2}).points.at(1).bytes, 1 << 20);
+  EXPECT_EQ(read.exchanges.at({CommKind::send, 2}).points.at(0).seconds, 2e-5);
+  EXPECT_EQ(read.exchanges.at({CommKind::send, 2, host_exchanges, true}).points.at(0).seconds, 2e-3)
+      << "between hosts";
   EXPECT_EQ(read.exact_exchanges.at({device, "dp", CommKind::all_reduce, 2, 4096}).lateness, 7e-6);
 }
 

@@ -181,6 +181,32 @@ TEST(Rates, WhereNobodyKnowsWhatGoesBetweenHostsItIsAsOnOne) {
   EXPECT_DOUBLE_EQ(quicker.exchange(sum, 2, "dp"), 1e-5 + (1e-3 - 1e-5) / 2);
 }
 
+// What was measured between hosts is theirs alone, and where it was not, a prediction says so.
+TEST(Rates, CurvesBetweenHostsAreNotThoseOfOne) {
+  const auto note_of = [](const TablePrices& prices) {
+    for (const std::string& note : prices.notes())
+      if (note.starts_with("exchanges between hosts as on one host")) return true;
+    return false;
+  };
+  const PlannedExchange sum = exchange_of(CommKind::all_reduce, 1024 / 4);
+  CostTable table;
+  table.exchanges[{CommKind::all_reduce, 2}] = {{{1024, 1e-5}}};
+  TablePrices near(table, {"cpu"});
+  EXPECT_DOUBLE_EQ(near.far_exchange(sum, 2, "dp"), 1e-5);
+  EXPECT_TRUE(note_of(near));
+  table.exchanges[{CommKind::all_reduce, 2, host_exchanges, true}] = {{{1024, 1e-3}}};
+  TablePrices both(table, {"cpu"});
+  EXPECT_DOUBLE_EQ(both.far_exchange(sum, 2, "dp"), 1e-3);
+  EXPECT_DOUBLE_EQ(both.exchange(sum, 2, "dp"), 1e-5);
+  EXPECT_FALSE(note_of(both));
+  // A device with rates between hosts has these, whatever links the hosts' memory.
+  CostTable rated = with_rates();
+  rated.exchanges = table.exchanges;
+  TablePrices gpu(rated, {"cuda: NVIDIA Z9"});
+  EXPECT_GT(gpu.far_exchange(sum, 2, "dp"), 1e-4);
+  EXPECT_LT(gpu.far_exchange(sum, 2, "dp"), 1e-3);
+}
+
 // The same plans: two ranks of one host, or of two.
 TEST(Rates, ASimulationKnowsWhichRanksShareAHost) {
   PlanBuilder builder;

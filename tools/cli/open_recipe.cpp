@@ -35,7 +35,7 @@ LocalPlace planned_place(const Recipe& recipe, PluginHost& plugins) {
   } catch (const Error&) {
     return {};  // code that needs the device says why there is none
   }
-  return {0, static_cast<int>(ranks_of_host(info, world)), true, true};
+  return {0, static_cast<int>(ranks_of_host(info, recipe, plugins, world)), true, true};
 }
 
 // Settles what is left open: first the device, by which all else is planned.

@@ -41,8 +41,9 @@ std::string ranks_text(const Assembly& assembly) {
   const std::int64_t ranks = ranks_of_host(assembly);
   const std::string key = assembly.key_of_planned_units();
   const std::string who = key.empty() ? ""
-                          : ranks > 1 ? ", as " + key + " says"
-                                      : ": " + key + " says how many share one";
+                          : ranks > 1 || !assembly.device_info().absent
+                              ? ", as " + key + " says"
+                              : ": " + key + " says how many share one";
   return (ranks == 1 ? std::string("a host of its own for each rank")
                      : detail::concat(ranks, " ranks on a host")) +
          who;
@@ -67,8 +68,10 @@ std::string threads_text(const Assembly& assembly) {
 std::vector<std::string> lines_of(const Assembly& assembly) {
   std::vector<std::string> lines;
   for (const AssumedMemory& memory : assumed_memory(assembly)) lines.push_back(text_of(assembly, memory));
+  const std::int64_t world = assembly.mesh().world();
+  const bool several = ranks_of_host(assembly) < world;
+  if (world > 1 && (several || assembly.device_info().absent)) lines.push_back(ranks_text(assembly));
   if (!assembly.device_info().absent) return lines;
-  if (assembly.mesh().world() > 1) lines.push_back(ranks_text(assembly));
   lines.push_back(threads_text(assembly));
   std::erase(lines, "");
   return lines;

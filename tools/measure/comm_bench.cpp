@@ -67,15 +67,16 @@ class OwnedCommunicator {
   Communicator handle_;
 };
 
-// Is one rank's part: it has a communicator of all ranks and, for the first two, one of these, as a pipeline
-// has it.
+// Is one rank's part: it has a communicator of all ranks and, if it is the first or the one that this sends
+// to, one of these two, as a pipeline has it.
 class BenchRank {
  public:
   // This is collective.
   BenchRank(const Recipe& recipe, PluginHost& plugins, int rank, const Exchange& exchange,
-            std::int64_t largest)
+            std::int64_t largest, int second = 1)
       : largest_(largest),
         rank_(rank),
+        second_(second),
         members_(mesh_of(recipe).ranks()),
         device_(device_of(recipe, plugins)),
         device_info_(info_of(*device_)),
@@ -88,7 +89,8 @@ class BenchRank {
         all_{{*comm_, communicator({"bench all", members_, rank_, world_.handle()}, exchange)},
              members_.size(),
              {}},
-        pair_{{*comm_, communicator({"bench pair", {0, 1}, rank_, world_.handle()}, exchange)}, 2, {}} {}
+        pair_{{*comm_, communicator({"bench pair", {0, second_}, rank_, world_.handle()}, exchange)}, 2, {}} {
+  }
 
   // This is collective. It returns the seconds of one exchange, by kind, size and batch.
   std::vector<double> measure() {
@@ -147,7 +149,7 @@ class BenchRank {
   // `bytes` are those of the larger side. An exchange between two goes from the first to the second.
   CommOp operation(CommKind kind, std::int64_t bytes) const {
     CommOp op;
-    op.kind = kind == CommKind::send && rank_ == 1 ? CommKind::recv : kind;
+    op.kind = kind == CommKind::send && rank_ == second_ ? CommKind::recv : kind;
     op.in = memory_.data();
     op.out = memory_.data() + largest_;
     op.peer = kind == CommKind::send && rank_ == 0 ? 1 : 0;
@@ -189,7 +191,7 @@ class BenchRank {
   }
 
   const std::int64_t largest_;
-  const int rank_;
+  const int rank_, second_;
   const std::vector<int> members_;
   const std::shared_ptr<DeviceInterface> device_;
   const DeviceInfo device_info_;
@@ -227,13 +229,13 @@ std::vector<double> numbers_of(const std::string& answer) {
 
 // The slowest member's time counts; of the batches, the lower quartile: other programs only ever add time.
 CostTable table_of(const std::vector<std::vector<double>>& seconds, const std::string& device,
-                   std::int64_t largest) {
+                   std::int64_t largest, bool between_hosts = false) {
   CostTable table;
   table.machine = this_machine();
   std::size_t at = 0;
   for (const CommKind kind : measured) {
     const std::int64_t members = kind == CommKind::send ? 2 : static_cast<std::int64_t>(seconds.size());
-    ExchangeCurve& curve = table.exchanges[{kind, members, device}];
+    ExchangeCurve& curve = table.exchanges[{kind, members, device, between_hosts}];
     each_size(largest, [&](std::int64_t bytes) {
       double times[batches] = {};
       for (double& time : times) {
@@ -279,9 +281,12 @@ CostTable bench_comm(const Recipe& recipe, const std::vector<SearchPlace>& place
 
 namespace {
 
-// Returns what a process measures that is one of the ranks.
+// Returns what a process measures that is one of the ranks. Where these are on several hosts, the first rank
+// of the second host is sent to.
 std::string seconds_of(const Recipe& recipe, const Member& member) {
-  BenchRank bench(recipe, member.plugins, member.rank, member.membership.exchange, largest_exchange);
+  const bool between_hosts = member.place.ranks < mesh_of(recipe).world();
+  BenchRank bench(recipe, member.plugins, member.rank, member.membership.exchange, largest_exchange,
+                  between_hosts ? member.place.ranks : 1);
   JsonWriter json;
   json.begin_array();
   for (const double seconds : bench.measure()) json.value(seconds);
@@ -298,12 +303,13 @@ int bench_comm_between(const Recipe& recipe, const std::vector<SearchPlace>& pla
                        const std::function<void(const CostTable& table)>& take) {
   PluginHost plugins(places);
   const std::string memory = memory_of_exchanges(recipe, plugins);
+  const bool between_hosts = !launched_rank()->one_host();
   return answer_each_other(
       recipe, places, [&](const Member& member) { return seconds_of(recipe, member); },
       [&](const std::vector<std::string>& answers) {
         std::vector<std::vector<double>> seconds;
         for (const std::string& answer : answers) seconds.push_back(numbers_of(answer));
-        take(table_of(seconds, memory, largest_exchange));
+        take(table_of(seconds, memory, largest_exchange, between_hosts));
       });
 }
 

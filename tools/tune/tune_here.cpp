@@ -138,7 +138,7 @@ class Here {
   bool has_exchanges(const CostTable& costs, std::int64_t ranks) const {
     const std::string memory = memory_of_exchanges(recipe_, plugins_);
     return std::any_of(costs.exchanges.begin(), costs.exchanges.end(), [&](const auto& entry) {
-      return entry.first.members == ranks && entry.first.device == memory;
+      return entry.first.members == ranks && entry.first.device == memory && !entry.first.between_hosts;
     });
   }
 

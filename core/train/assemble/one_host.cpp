@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/text.hpp"
+#include "plugin/traits.hpp"
 #include "simulate/machine.hpp"
 #include "train/assemble/does_not_fit.hpp"
 
@@ -31,14 +32,26 @@ std::optional<HostMemory> host_memory_of(const Assembly& assembly, std::int64_t 
   return memory;
 }
 
+// `key` is that of the recipe which says how many units a host has; a device that finds its own knows better.
+std::int64_t ranks_by(const DeviceInfo& device, const Recipe& recipe, const std::string& key,
+                      std::int64_t world) {
+  const bool stated = device.units == 0 && !key.empty() && recipe.find(key) && recipe.integer(key) > 0;
+  const std::int64_t units = stated ? recipe.integer(key) : device.units;
+  return units > 0 ? std::min<std::int64_t>(units, world) : device.absent ? 1 : world;
+}
+
 }  // namespace
 
-std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world) {
-  return device.units > 0 ? std::min<std::int64_t>(device.units, world) : device.absent ? 1 : world;
+std::int64_t ranks_of_host(const DeviceInfo& device, const Recipe& recipe, PluginHost& plugins,
+                           std::int64_t world) {
+  const PluginNote& note = plugins.note("device", recipe.section("device").plugin());
+  const std::string_view option = trait_of(note, "plan_units");
+  return ranks_by(device, recipe, option.empty() ? "" : detail::concat("device.", option), world);
 }
 
 std::int64_t ranks_of_host(const Assembly& assembly) {
-  return ranks_of_host(assembly.device_info(), assembly.mesh().world());
+  return ranks_by(assembly.device_info(), assembly.recipe(), assembly.key_of_planned_units(),
+                  assembly.mesh().world());
 }
 
 std::optional<std::int64_t> left_on_hosts(const Assembly& assembly) {

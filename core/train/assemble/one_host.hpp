@@ -7,9 +7,11 @@
 
 namespace prun {
 
-// Returns how many ranks share a host's memory, as far as the device states: one for each of its units. For
-// another machine it is unknown: then each rank has its own host. Ranks on the host's cores all share it.
-std::int64_t ranks_of_host(const DeviceInfo& device, std::int64_t world);
+// Returns how many ranks share a host, as far as the device or the recipe states: one for each of its units.
+// For another machine it is unknown: then each rank has its own host. Ranks on the host's cores all share it,
+// unless the recipe says how many a host has.
+std::int64_t ranks_of_host(const DeviceInfo& device, const Recipe& recipe, PluginHost& plugins,
+                           std::int64_t world);
 std::int64_t ranks_of_host(const Assembly& assembly);
 // States what ranks of one host need together of its memory, and what there is.
 struct HostMemory {

@@ -25,7 +25,7 @@ std::int64_t ranks_of_a_host(const Recipe& recipe, PluginHost& plugins, const Tu
   const auto device = plugins.create<DeviceInterface>("device", recipe.section("device"));
   DeviceInfo info;
   raise(device->info(&info));
-  return ranks_of_host(info, ranks);
+  return ranks_of_host(info, recipe, plugins, ranks);
 }
 
 [[noreturn]] void refuse(const TuneResult& result) {

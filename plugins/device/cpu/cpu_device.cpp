@@ -160,7 +160,8 @@ class CpuDevice final : public Device {
 
 PRUN_PLUGIN(
     device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
-    "also=host; comm=ucx; memory=host_gib; plan=plan_gib; plan_threads=threads",
+    "also=host; comm=ucx; memory=host_gib; plan=plan_gib; plan_threads=threads; "
+    "plan_units=plan_units",
     "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use, or one thread "
     "if ranks "
     "outnumber the machine's cores\n"
@@ -174,4 +175,7 @@ PRUN_PLUGIN(
     "host_gib | float | 0 | 0..1073741824 | GiB that this machine has, where the system shows less (a "
     "virtual machine that grows); a control group's limit stays; 0: what the system shows\n"
     "plan_gib | float | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what "
-    "this one has\n");
+    "this one has\n"
+    "plan_units | int | 0 | 0..1048576 | Ranks of a host that plans count on, as for several hosts; 0: all "
+    "ranks "
+    "are on one\n");
