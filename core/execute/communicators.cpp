@@ -5,8 +5,10 @@
 #include <set>
 
 #include "base/narrow.hpp"
+#include "base/text.hpp"
 #include "execute/rank_devices.hpp"
 #include "plan/exchange_needs.hpp"
+#include "plugin/finding.hpp"
 
 namespace prun {
 namespace {
@@ -70,7 +72,28 @@ std::int32_t most_groups(const CommMaking& making, const std::string& plugin) {
   return most;
 }
 
+// Returns those of all ranks: what one rank's groups go by says nothing of another's.
+std::set<AxisLinks> shared_links(const CommMaking& making, const std::set<AxisLinks>& own) {
+  std::string mine;
+  for (const AxisLinks& one : own)
+    mine += detail::concat(one.axis, "|", one.plugin, "|", one.found, "|", one.mend, "\n");
+  std::set<AxisLinks> all;
+  for (const std::string& text : making.exchange("links", making.mesh.ranks(), mine))
+    for (const std::string_view line : split(text, '\n')) {
+      const std::vector<std::string_view> parts = split(line, '|');
+      if (parts.size() != 4) continue;  // behind the last line
+      all.insert(
+          {std::string(parts[0]), std::string(parts[1]), std::string(parts[2]), std::string(parts[3])});
+    }
+  return all;
+}
+
 }  // namespace
+
+std::string to_text(const AxisLinks& links) {
+  return "axis " + links.axis + " goes by " + links.plugin + ": " + links.found +
+         (links.mend.empty() ? "" : "; " + links.mend);
+}
 
 Communicator make_communicator(CommInterface& comm, const CommMembers& of, const Exchange& exchange) {
   const bool takes_part = std::find(of.members.begin(), of.members.end(), of.rank) != of.members.end();
@@ -109,6 +132,7 @@ Communicators::Communicators(const CommMaking& making)
         make_communicator(*plugin.comm, {name, {}, making.rank, plugin.world, plugin.groups},
                           making.exchange);
     }
+    links_ = shared_links(making, own_links(making));
   } catch (...) {
     destroy();
     throw;
@@ -116,6 +140,26 @@ Communicators::Communicators(const CommMaking& making)
 }
 
 Communicators::~Communicators() { destroy(); }
+
+// A plugin that says nothing of a group has its name stand for it.
+std::set<AxisLinks> Communicators::own_links(const CommMaking& making) const {
+  std::set<AxisLinks> links;
+  std::map<std::string, Findings> by_plugin;
+  for (const auto& [name, plugin] : plugins_) by_plugin[name] = examined(*plugin.comm);
+  const std::vector<QueueInfo>& queues = making.plan_of(making.rank).queues;
+  for (std::size_t q = 0; q < queues.size(); ++q) {
+    if (!queues[q].communicates()) continue;
+    const std::string axis = making.mesh.name(queues[q].axis), plugin = making.plugin_of_axis(axis);
+    const Findings& all = by_plugin.at(plugin);
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Finding& one) {
+      return one.what == group_name(queues[q].name, members_[q]);
+    });
+    links.insert(found == all.end()
+                     ? AxisLinks{axis, plugin, std::string(plugins_.at(plugin).info.name.view()), ""}
+                     : AxisLinks{axis, plugin, found->found, found->mend});
+  }
+  return links;
+}
 
 void Communicators::destroy() {
   for (QueueComm& queue : queues_)

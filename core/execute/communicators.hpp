@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -43,6 +44,15 @@ struct CommMaking {
   const Exchange& exchange;
 };
 
+// Says how ranks reach each other over an axis, as the comm plugin that carries it finds.
+struct AxisLinks {
+  std::string axis, plugin;
+  std::string found, mend;  // "shared memory (sysv)"; what makes it faster, empty where nothing does
+
+  friend auto operator<=>(const AxisLinks&, const AxisLinks&) = default;
+};
+std::string to_text(const AxisLinks& links);
+
 class Communicators {
  public:
   // Makes the communicators; this is collective over all ranks of the mesh. Nothing of `making` is needed
@@ -56,6 +66,8 @@ class Communicators {
   const std::vector<QueueComm>& queues() const { return queues_; }
   // Returns the members by queue.
   const std::vector<std::vector<int>>& members() const { return members_; }
+  // Returns the links of all ranks' axes.
+  const std::set<AxisLinks>& links() const { return links_; }
   CommCounters counters(std::size_t queue) const;
   // Makes every thread that waits for a peer give up. Any thread may call it.
   void abort();
@@ -70,11 +82,13 @@ class Communicators {
 
   Plugin& plugin_of(const CommMaking& making, const std::string& axis);
   void make(const CommMaking& making, std::size_t queue, const Plugin& plugin);
+  std::set<AxisLinks> own_links(const CommMaking& making) const;
   void destroy();
 
   std::map<std::string, Plugin> plugins_;  // plugins by name
   std::vector<QueueComm> queues_;
   std::vector<std::vector<int>> members_;
+  std::set<AxisLinks> links_;
 };
 
 }  // namespace prun

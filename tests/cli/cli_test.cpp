@@ -210,6 +210,23 @@ TEST(Cli, PlanShowsRanksAndTraffic) {
   EXPECT_NEAR(json.at("sent_bytes").at("dp.reduce").at("bytes").as_double() / gradients, 1, 0.01);
 }
 
+// Ranks of a host that talk through its network are slow, and nothing else would say so.
+TEST(Cli, ARunSaysWhatCarriesItsAxes) {
+  const fs::path path = temporary_folder() / "axes.toml";
+  std::ofstream(path) << tiny_recipe({"batch.global=8", "run.steps=2", "run.save_at_end=false",
+                                      "run.out=" + (temporary_folder() / "axes").string(), "run.fresh=true"},
+                                     data_parallel(2) + "[[observer]]\nplugin = 'console'\n")
+                             .resolved_toml();
+  const Result shares = prun({path.string()});
+  ASSERT_EQ(shares.code, 0) << shares.out;
+  EXPECT_NE(shares.out.find("note: axis dp goes by ucx: shared memory ("), std::string::npos) << shares.out;
+  const Result by_network = shell("UCX_TLS=tcp,self $PRUN " + path.string());
+  ASSERT_EQ(by_network.code, 0) << by_network.out;
+  EXPECT_NE(by_network.out.find("warning: axis dp goes by ucx: tcp ("), std::string::npos) << by_network.out;
+  EXPECT_NE(by_network.out.find("between ranks of one host; let them share memory: "), std::string::npos)
+      << by_network.out;
+}
+
 TEST(Cli, PlanDrawsThePipeline) {
   const std::string recipe = config("pipeline.toml");
   const std::string text = prun({"plan", recipe}).out;
@@ -655,7 +672,7 @@ TEST(Cli, TheRecipeReferenceIsCurrent) {
 
 TEST(Cli, RecipesInConfigsAreGood) {
   int recipes = 0;
-  for (const auto& entry : fs::directory_iterator(fs::path(PRUN_SOURCE_DIR) / "configs")) {
+  for (const auto& entry : fs::recursive_directory_iterator(fs::path(PRUN_SOURCE_DIR) / "configs")) {
     if (entry.path().extension() != ".toml") continue;
     std::ifstream file(entry.path());
     const std::string text((std::istreambuf_iterator<char>(file)), {});

@@ -164,6 +164,12 @@ CommInfo TestComm::info() {
   return info;
 }
 
+std::string TestComm::examine() {
+  Text lines;
+  raise(comm_->examine(&lines));
+  return std::string(lines.view());
+}
+
 std::vector<int> Rank::everyone() const {
   std::vector<int> all(static_cast<std::size_t>(size));
   std::iota(all.begin(), all.end(), 0);

@@ -71,6 +71,7 @@ class TestComm {
   void abort();
   CommCounters counters();
   CommInfo info();
+  std::string examine();
 
  private:
   std::shared_ptr<CommInterface> comm_;

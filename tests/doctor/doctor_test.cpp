@@ -98,6 +98,21 @@ TEST(Doctor, BrokenIsAnExitCode) {
   EXPECT_EQ(prun({"doctor", folder / "nowhere.toml"}).code, 2);
 }
 
+TEST(Doctor, SaysWhatCarriesTheAxesOfARecipe) {
+  const TempFolder folder;
+  const std::string recipe = folder / "tiny.toml";
+  std::ofstream(recipe)
+      << tiny_recipe({"run.out=" + (folder / "run"), "batch.micro=2"}, data_parallel(2)).resolved_toml();
+  const Result shares = prun({"doctor", recipe});
+  EXPECT_EQ(shares.code, 0) << shares.out;
+  EXPECT_NE(shares.out.find("good    axis dp         goes by ucx: shared memory ("), std::string::npos)
+      << shares.out;
+  const Result by_network = shell("UCX_TLS=tcp,self $PRUN doctor " + recipe);
+  EXPECT_EQ(by_network.code, 0) << by_network.out;
+  EXPECT_NE(by_network.out.find("slow    axis dp         goes by ucx: tcp ("), std::string::npos)
+      << by_network.out;
+}
+
 TEST(Doctor, CountsTheCheckpointsThatStay) {
   const TempFolder folder;
   const std::string recipe = folder / "tiny.toml";

@@ -97,6 +97,7 @@ TEST(Hosts, TwoWithACableDoWhatOneRankDoes) {
   if (outcome.code == cannot_run) GTEST_SKIP() << outcome.text;
   const std::string said = read_file(folder / "rank-0.txt");
   ASSERT_EQ(outcome.code, 0) << outcome.text << said << read_file(folder / "rank-1.txt");
+  EXPECT_TRUE(contains(said, "axis dp goes by ucx: tcp (")) << said;
   expect_equal_to_one_rank("two-hosts");
   std::printf("%sstep of the tiny model: %.2f ms median\n", outcome.text.c_str(), median_step_ms(said));
 }

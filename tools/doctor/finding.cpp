@@ -1,7 +1,6 @@
 #include "doctor/finding.hpp"
 
 #include <algorithm>
-#include <array>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -10,10 +9,7 @@
 namespace prun {
 namespace {
 
-constexpr std::array<const char*, 3> words = {"good", "slow", "broken"};
 constexpr std::size_t health_width = 8, what_width = 16;
-
-const char* word_of(Health health) { return words[static_cast<std::size_t>(health)]; }
 
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size() + 1), ' ');
@@ -38,21 +34,6 @@ Finding attempt(const std::string& what, const std::function<std::string()>& bod
   }
 }
 
-Findings findings_in(std::string_view lines) {
-  Findings findings;
-  for (const std::string_view line : split(lines, '\n')) {
-    if (line.empty()) continue;
-    const std::vector<std::string_view> parts = split(line, '|');
-    const auto word = std::find(words.begin(), words.end(), std::string_view(parts[0]));
-    if (parts.size() != 4 || word == words.end())
-      throw_error(ErrorCode::bad_input, "a finding of a plugin is not good|what|found|mend: '", line,
-                  "'; mend the plugin's examine()");
-    findings.push_back({static_cast<Health>(word - words.begin()), std::string(parts[1]),
-                        std::string(parts[2]), std::string(parts[3])});
-  }
-  return findings;
-}
-
 bool nothing_broken(std::span<const Finding> findings) {
   return std::none_of(findings.begin(), findings.end(),
                       [](const Finding& finding) { return finding.health == Health::broken; });
@@ -61,7 +42,7 @@ bool nothing_broken(std::span<const Finding> findings) {
 std::string to_text(std::span<const Finding> findings) {
   std::string text;
   for (const Finding& finding : findings) {
-    text += padded(word_of(finding.health), health_width) + padded(finding.what, what_width) +
+    text += padded(name_of(finding.health), health_width) + padded(finding.what, what_width) +
             indented(finding.found) + "\n";
     if (!finding.mend.empty())
       text += std::string(health_width + what_width, ' ') + "mend: " + finding.mend + "\n";
@@ -74,7 +55,7 @@ std::string to_json(std::span<const Finding> findings) {
   json.begin_object().name("findings").begin_array();
   for (const Finding& finding : findings)
     json.begin_object()
-        .member("health", word_of(finding.health))
+        .member("health", name_of(finding.health))
         .member("what", finding.what)
         .member("found", finding.found)
         .member("mend", finding.mend)

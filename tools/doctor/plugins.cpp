@@ -17,14 +17,6 @@ std::shared_ptr<Interface> with_defaults(PluginHost& plugins, const std::string&
   return plugins.create<Interface>(kind, name, options_of(section));
 }
 
-// Returns the plugin's own findings about the machine.
-template <class Interface>
-Findings examined(Interface& plugin) {
-  Text lines;
-  raise(plugin.examine(&lines));
-  return findings_in(lines.view());
-}
-
 // A machine without the driver, or with none of its units, trains on another device.
 Findings device_findings(PluginHost& plugins, const std::string& name) {
   const std::string what = "device " + name;

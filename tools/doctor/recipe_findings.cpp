@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "doctor/axis_findings.hpp"
 #include "doctor/drive.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
@@ -66,6 +67,7 @@ Findings recipe_findings(const Recipe& recipe, PluginHost& plugins) {
     check_room(needs, room_on_host("/", needs.shared_folder));
     return std::string("enough for all ranks");
   }));
+  for (Finding& finding : axis_findings(*assembly, plugins)) all.push_back(std::move(finding));
   all.push_back(attempt("start", [&] {
     preflight(*assembly, plugins);
     return std::string("data can be read, the folder be written");

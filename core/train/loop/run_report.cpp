@@ -30,7 +30,7 @@ std::string long_warmup_text(const Recipe& recipe) {
       ", so the learning rate is below its peak throughout; take a tenth of the steps, say");
 }
 
-void report_start(Observers& observers, const Trainer& trainer) {
+void report_start(Observers& observers, Trainer& trainer) {
   const Assembly& assembly = trainer.assembly();
   const Recipe& recipe = assembly.recipe();
   const std::string folder = trainer.folder().string();
@@ -55,6 +55,9 @@ void report_start(Observers& observers, const Trainer& trainer) {
     observers.event(EventKind::note, "batch.ramp: " + trainer.ramp().text());
   if (const std::string said = long_warmup_text(recipe); !said.empty())
     observers.event(EventKind::warning, said);
+  if (const Communicators* const all = trainer.communicators())
+    for (const AxisLinks& links : all->links())
+      observers.event(links.mend.empty() ? EventKind::note : EventKind::warning, to_text(links));
   if (const std::string said = ignored_stop_signals_text(); !said.empty())
     observers.event(EventKind::note, said);
   for (const std::string& said : assembly.program().requests().said_to_fit)

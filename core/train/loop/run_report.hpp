@@ -15,7 +15,7 @@
 namespace prun {
 
 // Reports on the first rank which run it is, and notes on its start.
-void report_start(Observers& observers, const Trainer& trainer);
+void report_start(Observers& observers, Trainer& trainer);
 
 // Says so where the warm-up is as long as the run, so that the learning rate never reaches its peak; else
 // nothing.

@@ -12,6 +12,7 @@ namespace prun::ucx {
 namespace {
 
 constexpr std::chrono::milliseconds look_at_members_every{100};
+constexpr std::chrono::milliseconds nap_without_bell{1};
 constexpr std::chrono::milliseconds longest_silence{3000};
 constexpr std::chrono::milliseconds lingering{250};
 
@@ -49,6 +50,24 @@ void GroupMember::connect(const CommGroup& group, const ContextSource& context, 
   members_.listen(*wire_);
   greet();
   wire_->limit_silence(longest_silence);
+  describe(members, settings.shared_memory);
+}
+
+// Where the user does without shared memory, nothing is slower than it need be. What cannot ring is looked at
+// often.
+void GroupMember::describe(const std::vector<Member>& members, bool shares) {
+  Reach reach;
+  const ProcessId own = ProcessId::own();
+  for (std::int32_t i = 0; i < size_; ++i) {
+    if (i == rank_) continue;
+    const ProcessId& other = members[static_cast<std::size_t>(i)].process;
+    Where where = Where::elsewhere;
+    if (shares && own.machine == other.machine)
+      where = !own.beside(other) ? Where::unseen : own.hears(other) ? Where::here : Where::unheard;
+    if (where == Where::unheard) longest_nap_ = nap_without_bell;
+    reach.add(where, wire_->lanes_to(i));
+  }
+  reach_ = reach.line(name_);
 }
 
 // Makes every connection now, so that what is wrong with one is known before the first operation.
@@ -155,7 +174,7 @@ void GroupMember::rest() {
     looked_at_members_ = now;
     check_members();
   }
-  wire_->sleep(look_at_members_every);
+  wire_->sleep(longest_nap_);
 }
 
 void GroupMember::check_health() {

@@ -8,8 +8,10 @@
 #include <string>
 
 #include "idle.hpp"
+#include "meeting.hpp"
 #include "member_watch.hpp"
 #include "prun/comm.hpp"
+#include "reach.hpp"
 #include "run_queue.hpp"
 #include "wire.hpp"
 
@@ -36,10 +38,13 @@ class GroupMember final : private TransferListener {
   void finish();
   void abort() noexcept;
   CommCounters counters() const { return runs_.retired(); }
+  // Says how it reaches the others, as a line of Comm::examine(); a member that is alone says nothing.
+  const std::string& reach() const { return reach_; }
 
  private:
   void connect(const CommGroup& group, const ContextSource& context, const Settings& settings);
   void greet();
+  void describe(const std::vector<Member>& members, bool shares);
   void linger();
 
   void run_ready();
@@ -52,13 +57,14 @@ class GroupMember final : private TransferListener {
   void rest();
   void fail(std::int32_t member, const std::string& what);
 
-  std::string name_;
+  std::string name_, reach_;
   std::int32_t rank_, size_;
   RunQueue runs_;
   MemberWatch members_;
   std::unique_ptr<Wire> wire_;
   Idle idle_;
   std::chrono::steady_clock::time_point looked_at_members_{};
+  std::chrono::milliseconds longest_nap_{100};  // without a ring it looks again after that
 
   ucs_status_t bad_status_ = UCS_OK;  // the status of a message, with the member it was for or from
   std::int32_t bad_member_ = -1;

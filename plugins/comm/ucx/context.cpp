@@ -109,17 +109,21 @@ Context::Context() {
   context_.reset(context);
 }
 
-// UCX tells of its transports in print alone: "resource 3  :  md 2  dev 1  flags -- tcp/eth0".
-std::set<std::string> Context::transports() const {
+std::string printed(const std::function<void(FILE* out)>& print) {
   char* text = nullptr;
   std::size_t size = 0;
   FILE* const out = ::open_memstream(&text, &size);
   if (!out) throw_error(ErrorCode::unsupported, "no memory for what UCX prints");
-  ucp_context_print_info(context_.get(), out);
+  print(out);
   std::fclose(out);
   const std::unique_ptr<char, decltype(&std::free)> owner(text, &std::free);
+  return {text, size};
+}
+
+// Reads lines such as "resource 3  :  md 2  dev 1  flags -- tcp/eth0".
+std::set<std::string> Context::transports() const {
   std::set<std::string> found;
-  std::istringstream lines(std::string(text, size));
+  std::istringstream lines(printed([&](FILE* out) { ucp_context_print_info(context_.get(), out); }));
   for (std::string line; std::getline(lines, line);) {
     const std::size_t slash = line.rfind('/'), blank = line.rfind(' ', slash);
     if (line.find("resource") == std::string::npos || slash == std::string::npos ||

@@ -4,6 +4,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <set>
@@ -16,6 +17,9 @@ namespace prun::ucx {
 // Makes a call that fails only if something is wrong with this machine, its limits or UCX. What UCX itself
 // says about the failure becomes part of the message.
 void check_ucx(const char* action, ErrorCode code, const std::function<ucs_status_t()>& call);
+
+// Returns what a function of UCX prints: it tells of its transports in print alone.
+std::string printed(const std::function<void(FILE* out)>& print);
 
 class Context {
  public:

@@ -1,4 +1,4 @@
-// Reads /proc/PID/stat, /proc/sys/kernel/random/boot_id and /proc/self/ns/pid.
+// Reads /proc/PID/stat, /proc/sys/kernel/random/boot_id and /proc/self/ns.
 #include "process_id.hpp"
 
 #include <fcntl.h>
@@ -60,13 +60,18 @@ std::uint64_t machine_id() {
   return hash;
 }
 
+std::uint64_t number_of_namespace(const char* file) {
+  struct stat facts {};
+  return ::stat(file, &facts) == 0 ? facts.st_ino : 0;
+}
+
 }  // namespace
 
 ProcessId ProcessId::own() {
   ProcessId id;
   id.machine = machine_id();
-  struct stat facts {};
-  if (::stat("/proc/self/ns/pid", &facts) == 0) id.name_space = facts.st_ino;
+  id.name_space = number_of_namespace("/proc/self/ns/pid");
+  id.network = number_of_namespace("/proc/self/ns/net");
   id.number = ::getpid();
   id.started = state_of(id.number).started;
   return id;

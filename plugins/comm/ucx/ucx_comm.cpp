@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "communicator.hpp"
@@ -46,26 +47,22 @@ class UcxComm final : public Comm {
     return info;
   }
 
-  // A connection takes the fastest of UCX's transports that both ends have.
   std::string examine() override {
-    const std::set<std::string> ways = context()->transports();
-    std::string list;
-    for (const std::string& way : ways) list += (list.empty() ? "" : " ") + way;
-    const bool shares = ways.count("posix") + ways.count("sysv") > 0;
-    return (shares ? "good" : "slow") + ("|UCX transports|" + list + "|") +
-           (shares ? ""
-                   : "let UCX_TLS name posix or sysv as well: ranks of a host talk through their network "
-                     "otherwise") +
-           "\n";
+    const std::string reached = reach_of_groups();
+    return reached.empty() ? what_there_is() : reached;
   }
 
   Communicator create(const CommGroup& group) override {
-    return std::make_unique<GroupMember>(
-               group, [this] { return context(); }, settings_)
-        .release();
+    auto member = std::make_unique<GroupMember>(
+        group, [this] { return context(); }, settings_);
+    const std::lock_guard lock(mutex_);
+    members_.insert(member.get());
+    return member.release();
   }
   void destroy(Communicator communicator) override {
-    std::unique_ptr<GroupMember>(&of(communicator)).reset();
+    const std::unique_ptr<GroupMember> member(&of(communicator));
+    const std::lock_guard lock(mutex_);
+    members_.erase(member.get());
   }
 
   void connect(Communicator communicator, const CommOp* ops, std::int64_t count, void*) override {
@@ -84,6 +81,29 @@ class UcxComm final : public Comm {
  private:
   static GroupMember& of(Communicator communicator) { return *static_cast<GroupMember*>(communicator); }
 
+  std::string reach_of_groups() {
+    const std::lock_guard lock(mutex_);
+    std::set<std::string> lines;
+    for (const GroupMember* member : members_)
+      if (!member->reach().empty()) lines.insert(member->reach() + "\n");
+    std::string text;
+    for (const std::string& line : lines) text += line;
+    return text;
+  }
+
+  // A connection takes the fastest of UCX's transports that both ends have.
+  std::string what_there_is() {
+    const std::set<std::string> ways = context()->transports();
+    std::string list;
+    for (const std::string& way : ways) list += (list.empty() ? "" : " ") + way;
+    const bool shares = ways.count("posix") + ways.count("sysv") > 0;
+    return (shares ? "good" : "slow") + ("|UCX transports|" + list + "|") +
+           (shares ? ""
+                   : "let UCX_TLS name posix or sysv as well: ranks of a host talk through their network "
+                     "otherwise") +
+           "\n";
+  }
+
   // Communicators may be made by several threads at once.
   std::shared_ptr<Context> context() {
     const std::lock_guard lock(mutex_);
@@ -95,6 +115,7 @@ class UcxComm final : public Comm {
   Settings settings_;
   std::mutex mutex_;
   std::shared_ptr<Context> context_;
+  std::set<const GroupMember*> members_;
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <string>
 
 #include "silence.hpp"
@@ -65,6 +66,22 @@ void Wire::connect(const std::vector<Remote>& remotes) {
     check_ucx(action.c_str(), ErrorCode::comm_failed,
               [&] { return ucp_ep_create(worker_.get(), &params, &peers_[i].endpoint); });
   }
+}
+
+// Reads lines such as "lane[0]:  3:sysv/memory.0 md[2]  -> md[2]/sysv/sysdev[255] am am_bw#0"; what looks
+// after the connection alone carries no message.
+std::set<std::string> Wire::lanes_to(std::int32_t member) const {
+  std::set<std::string> found;
+  std::istringstream lines(
+      printed([&](FILE* out) { ucp_ep_print_info(peers_[static_cast<std::size_t>(member)].endpoint, out); }));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t lane = line.find("lane["), colon = line.find(':', line.find("]:", lane) + 2);
+    const bool carries = line.find(" am") != std::string::npos || line.find(" rma") != std::string::npos;
+    if (lane == std::string::npos || colon == std::string::npos || !carries) continue;
+    const std::string name = line.substr(colon + 1, line.find(' ', colon) - colon - 1);
+    found.insert(name.substr(0, name.rfind('.')));
+  }
+  return found;
 }
 
 void Wire::limit_silence(std::chrono::milliseconds limit) const { ucx::limit_silence(events_, limit); }

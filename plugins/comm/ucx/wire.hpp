@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "context.hpp"
@@ -45,6 +47,8 @@ class Wire {
     bool watched = false;
   };
   void connect(const std::vector<Remote>& remotes);
+  // Returns what carries messages to this member once the connection is up: "sysv/memory", "tcp/eth0".
+  std::set<std::string> lanes_to(std::int32_t member) const;
   // Limits, once all connections are up, how long TCP waits for an answer.
   void limit_silence(std::chrono::milliseconds limit) const;
 
