@@ -98,6 +98,24 @@ TEST(Doctor, BrokenIsAnExitCode) {
   EXPECT_EQ(prun({"doctor", folder / "nowhere.toml"}).code, 2);
 }
 
+// The start refuses it, so that checks do.
+TEST(Doctor, SomethingElseCalledBestIsNamed) {
+  const TempFolder folder;
+  const std::string recipe = folder / "tiny.toml";
+  std::ofstream(recipe) << tiny_recipe({"run.out=" + (folder / "run"), "eval.every=1", "eval.batches=1",
+                                        "eval.keep_best=true"},
+                                       "[[validation]]\nplugin = 'tokens'\npath = '" +
+                                           (temporary_folder() / "tokens.bin").string() + "'\n")
+                               .resolved_toml();
+  EXPECT_EQ(prun({"check", recipe}).code, 0) << prun({"check", recipe}).out;
+  fs::create_directories(folder / "run/best");
+  for (const char* verb : {"check", "doctor"}) {
+    const Result refused = prun({verb, recipe});
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    EXPECT_NE(refused.out.find("/run/best is no link of prun's"), std::string::npos) << refused.out;
+  }
+}
+
 TEST(Doctor, SaysWhatCarriesTheAxesOfARecipe) {
   const TempFolder folder;
   const std::string recipe = folder / "tiny.toml";

@@ -5,6 +5,7 @@
 #include "plugin/traits.hpp"
 #include "recipe/placed.hpp"
 #include "train/assemble/recipe_checks.hpp"
+#include "train/checkpoint/best_checkpoint.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/trainer.hpp"
 
@@ -46,6 +47,8 @@ std::string no_room_for_save(const Assembly& assembly) {
 
 void preflight(const Assembly& assembly, PluginHost& plugins) {
   check_run_folder(assembly.recipe());
+  if (assembly.recipe().flag("eval.keep_best") && !assembly.recipe().flag("run.fresh"))
+    check_best_places(run_folder(assembly.recipe()));
   std::optional<LoadedCheckpoint> from;
   if (const std::string& resume = assembly.recipe().text("run.resume"); !resume.empty())
     from = recipe::in_section(
