@@ -43,11 +43,15 @@ void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int6
 
 void BlockingQueues::await(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   const std::int64_t step = steps_.run(round).step;
-  const bool measured = watchers_.is_measured(step) && steps_.run(round).begins_step();
-  double sign = 1;
-  auto edge = bound.edges.begin();
+  const bool measured = watchers_.notes_waits(queue.info, step) && steps_.run(round).begins_step();
+  HeldUp held;
+  std::size_t number = 0;
   const auto pass_edge = [&] {
-    if (*edge++ && measured) queue.exposed_of(step) += (sign = -sign) * probe_clock();
+    const std::size_t wait = number++;
+    if (!measured || !is_edge(queues_.plan(), *bound.call, wait)) return;
+    held.end = probe_clock();
+    if (held.by >= 0) queue.held_up_in(step).push_back(held);
+    held = {counted_wait(queues_.plan(), *bound.call, wait), held.end, 0};
   };
   for (const BoundWait& waits : bound.waits) {
     pass_edge();

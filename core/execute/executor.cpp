@@ -42,6 +42,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       queues_(plan),
       steps_(plan.sides),
       late_probes_(queues_, steps_, watchers_),
+      exposed_times_(queues_, watchers_),
       blocking_(queues_, steps_, watchers_, poison_, options.saves),
       feeder_(queues_, steps_, watchers_, gates_, options.saves) {
   if (options.poison) check_poison(devices);
@@ -111,11 +112,12 @@ std::optional<double> Executor::finish_step() {
   return exposed_communication(steps_.run(round).step);
 }
 
-std::optional<double> Executor::exposed_communication(std::int64_t step) const {
+std::optional<double> Executor::exposed_communication(std::int64_t step) {
   const auto communicates = [](const QueueInfo& queue) { return queue.communicates(); };
-  if (!watchers_.is_measured(step) || std::none_of(plan_.queues.begin(), plan_.queues.end(), communicates))
+  if (!watchers_.measures() || std::none_of(plan_.queues.begin(), plan_.queues.end(), communicates))
     return {};
-  return exposed_seconds(queues_, step);
+  const double seconds = exposed_times_.take(step);
+  return watchers_.is_measured(step) ? std::optional(seconds) : std::nullopt;
 }
 
 void Executor::await(QueueRun& queue, std::uint64_t last, std::int64_t round) {

@@ -15,6 +15,7 @@
 
 #include "execute/blocking_queues.hpp"
 #include "execute/exchange_memory.hpp"
+#include "execute/exposed_times.hpp"
 #include "execute/late_probes.hpp"
 #include "execute/queue_feeder.hpp"
 #include "execute/queue_works.hpp"
@@ -65,7 +66,7 @@ class Executor {
   void bind();
   void start_threads();
   void await(QueueRun& queue, std::uint64_t last, std::int64_t round);
-  std::optional<double> exposed_communication(std::int64_t step) const;
+  std::optional<double> exposed_communication(std::int64_t step);
   void stop();
 
   const Plan& plan_;
@@ -83,6 +84,7 @@ class Executor {
   RankQueues queues_;
   Steps steps_;
   LateProbes late_probes_;
+  ExposedTimes exposed_times_;
   BlockingQueues blocking_;
   QueueFeeder feeder_;
 };

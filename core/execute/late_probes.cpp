@@ -126,20 +126,4 @@ bool LateProbes::report_progress(QueueRun& queue) const {
   return true;
 }
 
-double exposed_seconds(const RankQueues& queues, std::int64_t step) {
-  double seconds = 0;
-  for (auto& queue : queues.all()) {
-    seconds += std::exchange(queue->exposed_of(step), 0);
-    for (const BoundCall& bound : queue->calls) {
-      double sign = 1;
-      for (Stamp stamp : bound.side(step).edges) {
-        double at = 0;
-        raise(queue->device.read(stamp, &at));
-        seconds += (sign = -sign) * at;
-      }
-    }
-  }
-  return seconds;
-}
-
 }  // namespace prun

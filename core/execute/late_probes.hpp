@@ -34,7 +34,4 @@ class LateProbes {
   std::map<const DeviceInterface*, double> clocks_;  // clock of probes at the moment when a device's is 0
 };
 
-// Returns the exposed seconds of a measured step that is done, as simulate/events.hpp defines them.
-double exposed_seconds(const RankQueues& queues, std::int64_t step);
-
 }  // namespace prun

@@ -37,11 +37,12 @@ namespace {
 // Feeds one call to its queue: the first error ends it.
 class CallFeed {
  public:
-  CallFeed(QueueRun& queue, const BoundCall& bound, const BoundSide& side, bool measured)
-      : queue_(queue),
+  CallFeed(const Plan& plan, QueueRun& queue, const BoundCall& bound, const BoundSide& side, bool measured)
+      : plan_(plan),
+        call_(*bound.call),
+        queue_(queue),
         end_(side.stamps.end()),
         stamp_(side.stamps.begin()),
-        edge_(bound.edges.begin()),
         edge_stamp_(side.edges.begin()),
         measured_(measured) {}
 
@@ -53,16 +54,19 @@ class CallFeed {
     if (stamp_ != end_) then([&] { return queue_.device.stamp(queue_.handle, *stamp_++); });
   }
   void pass_edge() {
-    if (*edge_++ && measured_) then([&] { return queue_.device.stamp(queue_.handle, *edge_stamp_++); });
+    if (measured_ && is_edge(plan_, call_, wait_++))
+      then([&] { return queue_.device.stamp(queue_.handle, *edge_stamp_++); });
   }
   const Status& status() const { return status_; }
 
  private:
+  const Plan& plan_;
+  const Call& call_;
   QueueRun& queue_;
   Status status_;
   const std::vector<Stamp>::const_iterator end_;
   std::vector<Stamp>::const_iterator stamp_;
-  std::vector<bool>::const_iterator edge_;
+  std::size_t wait_ = 0;
   std::vector<Stamp>::const_iterator edge_stamp_;
   const bool measured_;
 };
@@ -76,7 +80,8 @@ void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_
   const bool runs = bound.call->runs_in(steps_.run(round).round);
   if (saves_ && bound.call->save_read >= 0) saves_->await(bound.call->save_read);
   const BoundSide& side = bound.side(step);
-  CallFeed feed(queue, bound, side, watchers_.is_measured(step) && steps_.run(round).begins_step());
+  CallFeed feed(queues_.plan(), queue, bound, side,
+                watchers_.notes_waits(queue.info, step) && steps_.run(round).begins_step());
   const bool held = runs && watchers_.one_by_one(step) && may_hold(queue, bound, side);
   if (held)
     feed.then([&, gate = gates_->close(static_cast<std::size_t>(queue.index))] {

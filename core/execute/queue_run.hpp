@@ -13,6 +13,7 @@
 #include "execute/queue_comm.hpp"
 #include "execute/staging.hpp"
 #include "execute/ticket.hpp"
+#include "simulate/events.hpp"
 
 namespace prun {
 
@@ -32,7 +33,7 @@ struct BoundSide {
   const std::vector<BoundWork>* works = nullptr;  // one work of all launches, or one of each
   bool is_done_later = false;                     // a call behind this one does its work
   QueueEvent event = nullptr;                     // event, if an asynchronous queue waits for the call
-  // An asynchronous queue notes these: as QueueFeeder needs them, and at the edges of what is exposed.
+  // An asynchronous queue notes these: as QueueFeeder needs them, and at the edges of waits that are counted.
   std::vector<Stamp> stamps, edges;
 };
 
@@ -40,8 +41,7 @@ struct BoundCall {
   const Call* call = nullptr;
   std::vector<BoundSide> sides;
   std::vector<BoundWait> waits;
-  std::vector<bool> edges;  // edges, from edges_of_exposure()
-  bool signals = false;     // whether another thread or queue waits for its ticket
+  bool signals = false;  // whether another thread or queue waits for its ticket
 
   BoundSide& side(std::int64_t step) { return sides[static_cast<std::size_t>(step) % sides.size()]; }
   const BoundSide& side(std::int64_t step) const {
@@ -77,11 +77,13 @@ struct QueueRun {
   std::int64_t ended = 0;
   bool begun = false;
   double told = 0;                             // last time told to timed probes
-  std::vector<double> exposed;                 // exposed seconds of a blocking queue, by the side of the step
+  std::vector<std::vector<HeldUp>> held_up;    // counted waits of a blocking queue, by the side of the step
   Status status;                               // readable by every thread that sees that the queue has failed
   std::atomic<std::int64_t> failed_in{never};  // number of a step; set once
 
-  double& exposed_of(std::int64_t step) { return exposed[static_cast<std::size_t>(step) % exposed.size()]; }
+  std::vector<HeldUp>& held_up_in(std::int64_t step) {
+    return held_up[static_cast<std::size_t>(step) % held_up.size()];
+  }
   bool failed_by(std::int64_t step) const { return failed_in.load() <= step; }
   bool has_failed() const { return failed_in.load() != never; }
 

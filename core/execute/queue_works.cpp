@@ -100,13 +100,16 @@ void QueueWorks::bind_stamps(const RankQueues& queues) {
 }
 
 void QueueWorks::stamp_edges(const Plan& plan, QueueRun& queue) {
+  std::size_t all = 0;
   for (BoundCall& bound : queue.calls) {
-    bound.edges = edges_of_exposure(plan, *bound.call);
-    if (!queue.asynchronous || !watchers_.measures()) continue;
-    for (BoundSide& side : bound.sides)
-      for (auto left = std::count(bound.edges.begin(), bound.edges.end(), true); left > 0; --left)
-        side.edges.push_back(stamps_.emplace_back(queue.device).handle());
+    for (std::size_t i = 0; watchers_.measures() && i <= bound.waits.size(); ++i) {
+      all += counted_wait(plan, *bound.call, i) >= 0;
+      if (!queue.asynchronous || !is_edge(plan, *bound.call, i)) continue;
+      for (BoundSide& side : bound.sides) side.edges.push_back(stamps_.emplace_back(queue.device).handle());
+    }
   }
+  if (!queue.asynchronous)
+    for (std::vector<HeldUp>& side : queue.held_up) side.reserve(all);
 }
 
 }  // namespace prun

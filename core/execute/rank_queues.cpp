@@ -46,7 +46,7 @@ void note_end(QueueRun& queue, const Call& call) {
 }  // namespace
 
 void RankQueues::bind(Binding& binding) {
-  for (auto& queue : queues_) queue->exposed.assign(static_cast<std::size_t>(plan_.sides), 0);
+  for (auto& queue : queues_) queue->held_up.resize(static_cast<std::size_t>(plan_.sides));
   for (const Call& call : plan_.calls) {
     BoundCall& bound = (*this)[call.queue].calls.emplace_back();
     bound.call = &call;

@@ -32,6 +32,11 @@ class Watchers {
   // Says whether exposed communication is measured in any step; the next function says so of one step.
   bool measures() const { return measure_every_ > 0; }
   bool is_measured(std::int64_t step) const { return measures() && (step + 1) % measure_every_ == 0; }
+  // Says whether a queue notes its waits in a step: one that communicates also in the step before one that is
+  // measured.
+  bool notes_waits(const QueueInfo& queue, std::int64_t step) const {
+    return is_measured(step) || (queue.communicates() && is_measured(step + 1));
+  }
 
   // Returns into how many parts a piece's exchanges are enqueued: one part, unless each exchange is to be
   // timed.

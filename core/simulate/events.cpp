@@ -14,20 +14,29 @@ bool is_saver(const Plan& plan, std::int32_t queue) {
 
 }  // namespace
 
-bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
-  return plan.queues[queue].workers && plan.queues[queue].device == 0 &&
-         plan.queues[waits_for].communicates();
+namespace {
+
+bool computes_first(const Plan& plan, std::int32_t queue) {
+  return plan.queues[queue].workers && plan.queues[queue].device == 0;
 }
 
-std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call) {
-  std::vector<bool> edges;
-  bool exposed = false;
-  for (const Wait& wait : call.waits) {
-    const bool next = is_exposed(plan, call.queue, wait.queue);
-    edges.push_back(std::exchange(exposed, next) != next);
-  }
-  edges.push_back(exposed);
-  return edges;
+// Says whether computing waits for communication here, or communication for what it is to send.
+bool is_counted(const Plan& plan, std::int32_t queue, std::int32_t waits_for) {
+  const bool communicates = plan.queues[waits_for].communicates();
+  if (plan.queues[queue].communicates()) return !communicates && !computes_first(plan, waits_for);
+  return communicates && computes_first(plan, queue);
+}
+
+}  // namespace
+
+std::int32_t counted_wait(const Plan& plan, const Call& call, std::size_t wait) {
+  if (wait >= call.waits.size()) return -1;
+  const std::int32_t waits_for = call.waits[wait].queue;
+  return is_counted(plan, call.queue, waits_for) ? waits_for : -1;
+}
+
+bool is_edge(const Plan& plan, const Call& call, std::size_t wait) {
+  return counted_wait(plan, call, wait) != (wait > 0 ? counted_wait(plan, call, wait - 1) : -1);
 }
 
 namespace {
@@ -46,19 +55,9 @@ std::vector<Interval> joined(std::vector<Interval> intervals) {
   return joined;
 }
 
-}  // namespace
-
-double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
-                      std::vector<Interval> others) {
-  std::vector<Interval> computing;
-  for (const Event& event : events) {
-    if (event.step != step || event.waits_for >= 0 || is_saver(plan, event.queue)) continue;
-    const QueueInfo& queue = plan.queues[event.queue];
-    if (queue.workers && queue.device == 0 && !queue.communicates())
-      computing.emplace_back(event.begin, event.end);
-  }
+// Returns for how long both go on, of intervals that are joined.
+double seconds_of_both(const std::vector<Interval>& a, const std::vector<Interval>& b) {
   double seconds = 0;
-  const std::vector<Interval> a = joined(std::move(computing)), b = joined(std::move(others));
   for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
     seconds += std::max(0.0, std::min(a[i].second, b[j].second) - std::max(a[i].first, b[j].first));
     if (a[i].second < b[j].second)
@@ -69,25 +68,59 @@ double seconds_beside(const Plan& plan, std::span<const Event> events, std::int6
   return seconds;
 }
 
+}  // namespace
+
+double seconds_beside(const Plan& plan, std::span<const Event> events, std::int64_t step,
+                      std::vector<Interval> others) {
+  std::vector<Interval> computing;
+  for (const Event& event : events) {
+    if (event.step != step || event.waits_for >= 0 || is_saver(plan, event.queue)) continue;
+    if (computes_first(plan, event.queue) && !plan.queues[event.queue].communicates())
+      computing.emplace_back(event.begin, event.end);
+  }
+  return seconds_of_both(joined(std::move(computing)), joined(std::move(others)));
+}
+
+double exposed_communication(std::span<const HeldUp> computing,
+                             const Numbered<std::vector<HeldUp>>& communicating) {
+  const auto intervals = [](std::span<const HeldUp> of, std::int32_t by) {
+    std::vector<Interval> all;
+    for (const HeldUp& one : of)
+      if (by < 0 || one.by == by) all.emplace_back(one.begin, one.end);
+    return joined(std::move(all));
+  };
+  double seconds = 0;
+  for (const HeldUp& one : computing) seconds += one.end - one.begin;
+  for (std::size_t queue = 0; queue < communicating.size(); ++queue)
+    if (!communicating[queue].empty())
+      seconds -= seconds_of_both(intervals(computing, static_cast<std::int32_t>(queue)),
+                                 intervals(communicating[queue], -1));
+  return seconds;
+}
+
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step) {
   StepTimes times;
   times.busy.resize(plan.queues.size());
   times.waiting.resize(plan.queues.size());
+  std::vector<HeldUp> computing;
+  Numbered<std::vector<HeldUp>> communicating(plan.queues.size());
+  double waits_of_computing = 0;
   for (const Event& event : events) {
-    if (event.step != step || is_saver(plan, event.queue)) continue;
+    if (is_saver(plan, event.queue)) continue;
+    const bool waits = event.waits_for >= 0 && !is_saver(plan, event.waits_for);
+    const bool counts = waits && is_counted(plan, event.queue, event.waits_for);
+    if (counts && plan.queues[event.queue].communicates())
+      communicating[event.queue].push_back({event.waits_for, event.begin, event.end});
+    if (event.step != step) continue;
     const auto queue = static_cast<std::size_t>(event.queue);
     const double seconds = event.end - event.begin;
-    if (event.waits_for < 0) {
-      times.busy[queue] += seconds;
-      continue;
-    }
-    times.waiting[queue] += seconds;
-    if (is_saver(plan, event.waits_for)) continue;
-    if (is_exposed(plan, event.queue, event.waits_for))
-      times.exposed_communication += seconds;
-    else if (plan.queues[queue].workers && plan.queues[queue].device == 0)
-      times.exposed_transfers += seconds;
+    (event.waits_for < 0 ? times.busy : times.waiting)[queue] += seconds;
+    if (!waits || !computes_first(plan, event.queue)) continue;
+    waits_of_computing += seconds;
+    if (counts) computing.push_back({event.waits_for, event.begin, event.end});
   }
+  times.exposed_communication = exposed_communication(computing, communicating);
+  times.exposed_transfers = waits_of_computing - times.exposed_communication;
   return times;
 }
 

@@ -1,10 +1,11 @@
 // Records what the queues of a rank did when, simulated or real, and computes what follows from it.
 //
 // *Exposed communication* of a step is the time for which the first device's queue that computes waits for
-// queues that communicate. A call's waits count one after the other, as they stand in the plan, each with the
-// time that it holds the queue longer than those before it did. A peer that comes late counts: what is not
-// computed meanwhile is lost, whatever the reason. Communication behind which something is computed does not
-// count. *Exposed transfers* are the same for those of the first device that compute, of copies and of what
+// queues that communicate, without what these wait for meanwhile themselves: copies and other devices, such
+// as drives. A call's waits count one after the other, as they stand in the plan, each with the time that it
+// holds the queue longer than those before it did. A peer that comes late counts: what is not computed
+// meanwhile is lost, whatever the reason. Communication behind which something is computed does not count.
+// *Exposed transfers* are what computing waits for, directly or behind communication, of copies and of what
 // other devices compute.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbered.hpp"
 #include "plan/plan.hpp"
 
 namespace prun {
@@ -33,12 +35,22 @@ struct StepTimes {
   double exposed_transfers = 0;
 };
 
-// Says whether a wait between these queues makes computing wait for communication.
-bool is_exposed(const Plan& plan, std::int32_t queue, std::int32_t waits_for);
+// Holds the time for which a queue waits for another one.
+struct HeldUp {
+  std::int32_t by = -1;
+  double begin = 0, end = 0;
+};
 
-// Says whether, before each of a call's waits and after the last one, those for queues that communicate begin
-// to delay its queue or cease to.
-std::vector<bool> edges_of_exposure(const Plan& plan, const Call& call);
+// Returns the queue that a call's wait of that number is for, if it counts as exposed communication or as
+// what communication waits for; else, and behind the last wait, -1.
+std::int32_t counted_wait(const Plan& plan, const Call& call, std::size_t wait);
+// Says whether such a time begins or ends before a wait of that number.
+bool is_edge(const Plan& plan, const Call& call, std::size_t wait);
+
+// Sums exposed communication: `computing` has the first device's waits for queues that communicate, and
+// `communicating` what each of these waits for, by queue.
+double exposed_communication(std::span<const HeldUp> computing,
+                             const Numbered<std::vector<HeldUp>>& communicating);
 
 StepTimes summarize(const Plan& plan, std::span<const Event> events, std::int64_t step);
 

@@ -1,7 +1,5 @@
 #include "simulate/pieces.hpp"
 
-#include <utility>
-
 #include "simulate/events.hpp"
 
 namespace prun {
@@ -22,14 +20,13 @@ void FedPieces::list(const Plan& plan, const Call& call, std::int64_t step,
     if (stamps_) pieces.push_back({});
   };
   stamp();
-  bool exposed = false;
-  for (const Wait& wait : call.waits) {
-    const bool next = is_exposed(plan, call.queue, wait.queue);
-    if (std::exchange(exposed, next) != next) pieces.push_back({});
+  for (std::size_t i = 0; i < call.waits.size(); ++i) {
+    const Wait& wait = call.waits[i];
+    if (is_edge(plan, call, i)) pieces.push_back({});
     if (step >= wait.steps_ago) pieces.push_back({&wait, 0});
     stamp();
   }
-  if (exposed) pieces.push_back({});
+  if (is_edge(plan, call, call.waits.size())) pieces.push_back({});
   const std::size_t steps = plan.steps(call).size();
   const bool exchanges = plan.queues[call.queue].communicates();
   if (exchanges && !stamps_) pieces.push_back({nullptr, steps});  // all of them at once

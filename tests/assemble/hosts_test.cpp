@@ -3,6 +3,7 @@
 
 #include "inspect/assumed.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "train/assemble/forecast.hpp"
 #include "train/assemble/one_host.hpp"
 

@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 
 #include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::exposed_test {
@@ -71,6 +74,61 @@ TEST(Exposed, AnAsynchronousDeviceMeasuresItOnTheDevice) {
 
 TEST(Exposed, ExchangesOverTheHostHoldUpADeviceAsWell) {
   expect_waits_of_the_first({"device.plugin=cpu-async"});
+}
+
+// Sums what a rank's computing waits for queues that communicate.
+class WaitsForOthers final : public Probe {
+ public:
+  explicit WaitsForOthers(const Plan& plan) : plan_(plan) {}
+  void begin_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
+  void end_call(std::int32_t, const Call&, std::int64_t, double) noexcept override {}
+  void begin_wait(std::int32_t queue, const Call&, const Wait& wait, std::int64_t,
+                  double at) noexcept override {
+    if (counts(queue, wait)) seconds_ -= at;
+  }
+  void end_wait(std::int32_t queue, const Call&, const Wait& wait, std::int64_t,
+                double at) noexcept override {
+    if (counts(queue, wait)) seconds_ += at;
+  }
+  double seconds() const { return seconds_; }
+
+ private:
+  // All of these waits are of one queue, and so of one thread.
+  bool counts(std::int32_t queue, const Wait& wait) const {
+    return plan_.queues[queue].workers && plan_.queues[queue].device == 0 &&
+           plan_.queues[wait.queue].communicates();
+  }
+
+  const Plan& plan_;
+  double seconds_ = 0;
+};
+
+// Parameters come from a drive before ranks gather them: the drive is no communication.
+TEST(Exposed, WhatCommunicationWaitsForIsNotMeasured) {
+  const Recipe recipe = tiny_recipe({"batch.micro=2", "run.measure_comm=1"},
+                                    data_parallel(2) + "[[strategy]]\nplugin = 'zero'\nstage = 3\n" +
+                                        offloaded_to_drives(temporary_folder(), true, false, false, "nvme"));
+  std::mutex mutex;
+  std::map<std::int64_t, std::unique_ptr<WaitsForOthers>> waits;
+  std::map<std::int64_t, double> exposed;
+  run_local_ranks(
+      recipe, plugins().places(),
+      [&](Trainer& trainer) {
+        double own = 0;
+        for (int step = 0; step < steps; ++step) own += trainer.step().exposed_communication.value();
+        const std::scoped_lock lock(mutex);
+        exposed[trainer.assembly().rank()] = own;
+      },
+      [&](const Assembly& assembly, const Communicators*) {
+        const std::scoped_lock lock(mutex);
+        auto& own = waits[assembly.rank()] = std::make_unique<WaitsForOthers>(assembly.plan());
+        return std::vector<Probe*>{own.get()};
+      });
+  ASSERT_EQ(exposed.size(), 2u);
+  for (const auto& [rank, seconds] : exposed) {
+    EXPECT_GT(seconds, 0) << rank;
+    EXPECT_LT(seconds, 0.9 * waits.at(rank)->seconds()) << rank;
+  }
 }
 
 TEST(Exposed, NothingIsMeasuredOfOneRankOrWhereNobodyAsks) {

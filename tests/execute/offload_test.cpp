@@ -792,7 +792,7 @@ TEST(Offload, DrivesThatTakeTimeNeverExposeLessThanNone) {
     const double longer =
         with.prediction->simulation.step_seconds - forecast_of(table).prediction->simulation.step_seconds;
     least = std::min(least, longer);
-    EXPECT_EQ(with.exposed_drives, std::max(0.0, longer)) << seed;
+    EXPECT_EQ(with.exposed.drives, std::max(0.0, longer)) << seed;
   }
   EXPECT_LT(least, 0);
 }

@@ -176,6 +176,25 @@ TEST(Simulate, WhatAnotherDeviceWaitsForIsNotExposed) {
   EXPECT_DOUBLE_EQ(result.exposed_communication(), 0);
 }
 
+// A gather of what a drive reads first: what it waits for the drive is no communication.
+TEST(Simulate, WhatCommunicationWaitsForIsNotExposedCommunication) {
+  PlanBuilder builder;
+  const std::int32_t compute = builder.queue("compute", true), dp = builder.queue("dp", false, 0),
+                     drive = builder.queue("drive", true);
+  builder.plan().queues[static_cast<std::size_t>(drive)].device = 1;
+  const Wait read = builder.kernel(drive, 6);
+  const Wait gathered = builder.exchange(dp, Kind::all_gather, 3, {read});
+  builder.kernel(compute, 2);
+  builder.kernel(compute, 1, {gathered});
+  const Group both = group({0, 1});
+  const Simulation result =
+      run({builder.rank(0, {nullptr, both}), builder.rank(1, {nullptr, both})}, one_by_one);
+  EXPECT_DOUBLE_EQ(result.step_seconds, 10);
+  EXPECT_DOUBLE_EQ(result.ranks[0].times.waiting[0], 7);
+  EXPECT_DOUBLE_EQ(result.ranks[0].times.exposed_communication, 3);
+  EXPECT_DOUBLE_EQ(result.ranks[0].times.exposed_transfers, 4);
+}
+
 TEST(Simulate, WaitsCountOneAfterTheOther) {
   PlanBuilder builder;
   const std::int32_t compute = builder.queue("compute", true), copy = builder.queue("copy", false),

@@ -1,10 +1,14 @@
 // The search as a whole: what comes out is a recipe that runs, and the same one each time.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <set>
 
+#include "base/format.hpp"
 #include "base/text.hpp"
 #include "inspect/verify.hpp"
+#include "simulate/costs_file.hpp"
+#include "support/layouts.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/forecast.hpp"
 #include "tuned.hpp"
@@ -206,6 +210,45 @@ TEST(Tune, SaysWhyInSentences) {
       << join(result.why, "\n");
   EXPECT_TRUE(any_has(result.why, "one more GiB")) << join(result.why, "\n");
   EXPECT_TRUE(any_has(result.why, "twice the links between ranks would give")) << join(result.why, "\n");
+}
+
+// A gather of parameters that are read from a drive first waits for the drive, and is no communication.
+TEST(Tune, SharesAndReasonsAreThoseOfThePlan) {
+  CostTable costs = made_up_costs();
+  costs.machine = this_machine();
+  costs.rates.front().drive_bytes_per_second = 1e6;
+  const std::string drives =
+      "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'zero'\nstage = 3\naxis = 'dp'\n[[strategy]]\nplugin = "
+      "'data'\n" +
+      offloaded_to_drives(temporary_folder(), true, true);
+  TuneRequest request = request_for(2);
+  request.why = true;
+  const TuneResult result = tuned(tiny_recipe(open({"batch.micro=2"}), drives), request, costs);
+  const std::filesystem::path file = temporary_folder() / "costs.json";
+  std::ofstream(file) << to_json(costs);
+  for (const TunedCandidate& one : result.best) {
+    const Assembly assembly(
+        read(tuned_toml(recipe_of(one, tiny_recipe(open(), drives), plugins()), one.sets)), plugins());
+    const Forecast plan = forecast(assembly, plugins(), file);
+    ASSERT_TRUE(plan.prediction) << plan.missing;
+    EXPECT_EQ(one.planned.step_seconds, plan.prediction->simulation.step_seconds) << one.text;
+    EXPECT_EQ(one.planned.exposed, plan.exposed) << one.text;
+    EXPECT_GT(plan.exposed.drives.value_or(0), 0.5 * one.planned.step_seconds) << one.text;
+    EXPECT_LE(plan.exposed.communication + plan.exposed.drives.value_or(0), one.planned.step_seconds * 1.001);
+  }
+  EXPECT_TRUE(any_has(result.why, "the best is bound by its drives: computing ")) << join(result.why, "\n");
+}
+
+// Buckets that nothing fills, options that change nothing: one row of each.
+TEST(Tune, NoTwoRowsShowTheSame) {
+  TuneRequest request = request_for(2);
+  request.shown = 40;
+  const TuneResult result = tuned(tiny_recipe(open()), request);
+  std::set<std::pair<std::string, std::int64_t>> rows;
+  for (const TunedCandidate& one : result.best)
+    EXPECT_TRUE(rows.emplace(format("%.4g", one.planned.step_seconds), one.planned.device_bytes).second)
+        << one.text;
+  EXPECT_LT(result.best.size(), static_cast<std::size_t>(result.planned));
 }
 
 // ------------------------------------------------------------------- plugins of others

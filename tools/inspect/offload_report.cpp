@@ -22,14 +22,13 @@ struct Beside {
 };
 std::optional<Beside> seconds_beside(const Forecast& forecast) {
   if (!forecast.prediction) return {};
-  Beside most;
+  Beside most{0, forecast.exposed.transfers};
   for (const RankTimes& rank : forecast.prediction->simulation.ranks) {
     const std::vector<QueueInfo>& queues = rank.simulated.plan->queues;
     double busy = 0;
     for (std::size_t q = 0; q < queues.size(); ++q)
       if (queues[q].device > 0 && queues[q].workers) busy += rank.times.busy[q];
     most.busy = std::max(most.busy, busy);
-    most.exposed = std::max(most.exposed, rank.times.exposed_transfers);
   }
   return most;
 }
@@ -103,10 +102,10 @@ std::string offload_text(const Assembly& assembly, const Forecast& forecast) {
                      size(moved.to_device) + " back\n";
   if (moved.from_disk + moved.to_disk > 0)
     text += "  " + size(moved.from_disk) + " a step read from disk, " + size(moved.to_disk) + " written\n";
-  if (forecast.exposed_drives)
+  if (forecast.exposed.drives)
     text += format("  drives busy for %.1f ms a step, both ways together; %.1f ms exposed, as predicted\n",
                    seconds_of_drives(assembly, forecast.prediction->simulation) * 1e3,
-                   *forecast.exposed_drives * 1e3);
+                   *forecast.exposed.drives * 1e3);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     text += format(
         "  updates there %.1f ms a step, as predicted; they and copies hold the device up for %.1f ms\n",
@@ -120,9 +119,9 @@ void write_offload(JsonWriter& json, const Assembly& assembly, const Forecast& f
   json.name("offload").begin_object();
   json.member("to_host_bytes", moved.to_host).member("to_device_bytes", moved.to_device);
   json.member("from_disk_bytes", moved.from_disk).member("to_disk_bytes", moved.to_disk);
-  if (forecast.exposed_drives)
+  if (forecast.exposed.drives)
     json.member("drives_seconds", seconds_of_drives(assembly, forecast.prediction->simulation))
-        .member("exposed_drives_seconds", *forecast.exposed_drives);
+        .member("exposed_drives_seconds", *forecast.exposed.drives);
   if (const std::optional<Beside> seconds = seconds_beside(forecast))
     json.member("update_seconds", seconds->busy).member("exposed_seconds", seconds->exposed);
   write_links(json, assembly, forecast);

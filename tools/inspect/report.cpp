@@ -221,7 +221,7 @@ std::string ramp_text(const Assembly& assembly, const Forecast& forecast) {
 std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
   const Simulation& simulation = forecast.prediction->simulation;
-  const double exposed = forecast.exposed_communication;
+  const double exposed = forecast.exposed.communication;
   std::string text =
       format("prediction  %.1f ms a step, %.0f tokens/s, exposed communication %.1f ms (%.1f %%)\n",
              simulation.step_seconds * 1e3, tokens_per_second(assembly, simulation), exposed * 1e3,

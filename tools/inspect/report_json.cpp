@@ -69,7 +69,7 @@ void write_forecast(JsonWriter& json, const Assembly& assembly, const Forecast& 
   const Simulation& simulation = forecast.prediction->simulation;
   json.begin_object().member("step_seconds", simulation.step_seconds);
   json.member("tokens_per_second", tokens_per_second(assembly, simulation));
-  json.member("exposed_communication_seconds", forecast.exposed_communication);
+  json.member("exposed_communication_seconds", forecast.exposed.communication);
   json.member("slowed_by_exchanges_seconds", simulation.slowed_by_exchanges());
   if (const auto& range = forecast.prediction->range)
     json.member("least_step_seconds", simulation.step_seconds * range->first)

@@ -324,7 +324,7 @@ std::vector<Compared> compared(const Assembly& assembly, const Forecast& forecas
     const Simulation& simulation = forecast.prediction->simulation;
     step.predicted = simulation.step_seconds;
     rate.predicted = tokens / simulation.step_seconds;
-    exposed.predicted = forecast.exposed_communication / simulation.step_seconds;
+    exposed.predicted = forecast.exposed.communication / simulation.step_seconds;
   }
   if (log && !log->steps.empty()) {
     step.measured = step_seconds_at(*log, 0.5);

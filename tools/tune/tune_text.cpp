@@ -23,7 +23,7 @@ std::string row_of(const TunedCandidate& one, bool were_tried) {
   row += planned.mfu > 0 ? format(" %6.1f %%", planned.mfu * 100) : format(" %8s", "-");
   row += format(" %11s", size(planned.device_bytes).c_str());
   row += planned.bubble > 0 ? format(" %6.1f %%", planned.bubble * 100) : format(" %8s", "-");
-  row += format(" %6.1f %%", 100 * planned.exposed / planned.step_seconds);
+  row += format(" %6.1f %%", 100 * planned.exposed.communication / planned.step_seconds);
   if (were_tried) row += format(" %12s", one.trained ? milliseconds(*one.trained).c_str() : "-");
   return row + "  " + one.text + "\n";
 }
@@ -71,7 +71,9 @@ void write_candidate(JsonWriter& json, const TunedCandidate& one) {
         .member("most_step_seconds", planned.step_seconds * planned.range->second);
   if (one.trained) json.member("trained_step_seconds", *one.trained);
   json.member("tokens_per_second", planned.tokens_per_second).member("mfu", planned.mfu);
-  json.member("bubble", planned.bubble).member("exposed_communication_seconds", planned.exposed);
+  json.member("bubble", planned.bubble)
+      .member("exposed_communication_seconds", planned.exposed.communication);
+  if (planned.exposed.drives) json.member("exposed_drives_seconds", *planned.exposed.drives);
   json.member("device_bytes", planned.device_bytes).name("memory").begin_object();
   for (const PlaceBytes& place : planned.memory) json.member(place.place, place.bytes);
   json.end_object().name("sent_bytes").begin_object();

@@ -21,7 +21,7 @@ constexpr double crowded_exchange = 250e-6;
 
 // Says whether the ranks leave no core free: exchanges of host memory are work for a core as well.
 bool leaves_no_core(const Assembly& assembly, const Machine& here) {
-  const std::int64_t ranks = assembly.mesh().world();
+  const std::int64_t ranks = ranks_of_host(assembly);
   return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
          ranks * assembly.device_info().threads >= here.cores;
 }
@@ -79,26 +79,37 @@ Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostT
 
 // Predicts the step as if drives took no time; nothing if there are none.
 std::optional<Prediction> predict_without_drives(const Assembly& assembly, PluginHost& plugins,
-                                                 const CostTable& table) {
+                                                 const CostTable& table, const SimulateOptions& options) {
+  std::optional<CostTable> without;
   for (const DeviceInfo& device : assembly.device_infos())
-    if (device.tier) return predict_by(assembly, plugins, table.without_time_of_drives(device.name.view()));
-  return {};
+    if (device.tier) without = (without ? *without : table).without_time_of_drives(device.name.view());
+  if (!without) return {};
+  return predict_by(assembly, plugins, *without, options);
 }
 
-// Notes what of a step drives expose. What the device waits for then is theirs, though an exchange may stand
-// between: a gather of parameters that are read from a drive first. Where calls share links and memory, one
-// that comes sooner may delay another, so the result may be nothing.
-void expose_drives(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
-                   Forecast& forecast) {
-  const std::optional<Prediction> without = predict_without_drives(assembly, plugins, table);
-  if (!without) return;
-  const Simulation& with = forecast.prediction->simulation;
-  forecast.exposed_drives = std::max(0.0, with.step_seconds - without->simulation.step_seconds);
-  forecast.exposed_communication =
-      std::min(forecast.exposed_communication, without->simulation.exposed_communication());
+double exposed_transfers(const Simulation& step) {
+  double most = 0;
+  for (const RankTimes& rank : step.ranks) most = std::max(most, rank.times.exposed_transfers);
+  return most;
 }
 
 }  // namespace
+
+// What the device waits for while a drive works is the drive's, though an exchange or a copy may stand
+// between: a gather of parameters that are read from a drive first. Where calls share links and memory, one
+// that comes sooner may delay another, so drives may expose nothing.
+Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                   const Simulation& step, std::int64_t ranks_of_host) {
+  Exposed exposed{step.exposed_communication(), exposed_transfers(step)};
+  SimulateOptions options;
+  options.ranks_of_host = ranks_of_host;
+  const std::optional<Prediction> without = predict_without_drives(assembly, plugins, table, options);
+  if (!without) return exposed;
+  exposed.drives = std::max(0.0, step.step_seconds - without->simulation.step_seconds);
+  exposed.communication = std::min(exposed.communication, without->simulation.exposed_communication());
+  exposed.transfers = std::min(exposed.transfers, exposed_transfers(without->simulation));
+  return exposed;
+}
 
 Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                         std::int64_t ranks_of_host) {
@@ -290,8 +301,7 @@ Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
       return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
     known.table = costs_for(known.table, device, assembly.recipe(), plugins);
     Forecast forecast{predict_step(assembly, plugins, known.table), ""};
-    forecast.exposed_communication = forecast.prediction->simulation.exposed_communication();
-    expose_drives(assembly, plugins, known.table, forecast);
+    forecast.exposed = exposed_of(assembly, plugins, known.table, forecast.prediction->simulation);
     forecast.save = forecast_save(assembly, plugins, known.table, forecast);
     forecast.ramp = forecast_ramp(assembly, plugins, known.table, forecast.prediction->simulation);
     return forecast;

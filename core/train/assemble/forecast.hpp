@@ -29,13 +29,20 @@ struct RampForecast {
   std::optional<double> step_seconds = {};
 };
 
+// Holds seconds of a step that nothing hides, each of the rank with most of it.
+struct Exposed {
+  // The device waits for exchanges, or for copies and updates elsewhere; neither counts what they wait for
+  // drives.
+  double communication = 0, transfers = 0;
+  std::optional<double> drives = {};  // a step is so much longer than if tiers took no time; nothing if none
+
+  friend bool operator==(const Exposed&, const Exposed&) = default;
+};
+
 struct Forecast {
   std::optional<Prediction> prediction;
   std::string missing;  // why there is none: one sentence, with the command that helps
-  // Seconds for which the device waits for exchanges, without the time for which exchanges wait for drives.
-  double exposed_communication = 0;
-  // A step is so much longer than if tiers took no time; this is nothing if there are none, or no prediction.
-  std::optional<double> exposed_drives = {};
+  Exposed exposed = {};
   std::optional<SaveForecast> save = {};  // set if the recipe saves
   std::vector<RampForecast> ramp = {};    // forecasts by size, in turn; empty if no batch grows
   // This rank sends so many payload bytes in a step, by queue, as its comm plugins count.
@@ -46,6 +53,9 @@ struct Forecast {
 // means as the device says.
 Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                         std::int64_t ranks_of_host = 0);
+// Says what of a step that this table predicts nothing hides, of as many ranks of a host.
+Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                   const Simulation& step, std::int64_t ranks_of_host = 0);
 // Returns for how long the busiest rank's tiers work in a step, both ways together.
 double seconds_of_drives(const Assembly& assembly, const Simulation& step);
 // Returns the bytes that a rank like this sends in a step at most, by queue, as its comm plugins count.

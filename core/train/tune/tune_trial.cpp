@@ -141,7 +141,7 @@ Planned Trial::look(const Assembly& assembly, const CostTable& costs) {
   planned.fate = Fate::good;
   planned.step_seconds = simulation.step_seconds;
   planned.range = prediction.range;
-  planned.exposed = simulation.exposed_communication();
+  planned.exposed = exposed_of(assembly, plugins_, costs, simulation, base_.ranks_of_host);
   planned.bubble = assembly.pipeline() ? bubble_of(assembly.pipeline()->order) : 0;
   planned.tokens_per_second = static_cast<double>(assembly.batch().tokens()) / planned.step_seconds;
   planned.model_flops = model_flops(assembly.unlowered()) * static_cast<double>(assembly.batch().accumulate);

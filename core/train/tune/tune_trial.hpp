@@ -9,6 +9,7 @@
 
 #include "simulate/costs.hpp"
 #include "train/assemble/assembly.hpp"
+#include "train/assemble/forecast.hpp"
 #include "train/assemble/plan_maker.hpp"
 
 namespace prun {
@@ -51,7 +52,7 @@ struct Planned {
   std::string why;
   double step_seconds = 0;
   std::optional<std::pair<double, double>> range;  // set if rates that were not measured here are part of it
-  double exposed = 0;                              // communication that nothing hides, in seconds of a step
+  Exposed exposed;
   double bubble = 0;  // share of a step in which a pipeline's ranks are idle, by its order alone
   double tokens_per_second = 0;
   double mfu = 0;                 // share of the known peak; 0: unknown

@@ -20,26 +20,41 @@ std::string milliseconds(double seconds) {
 
 std::string percent(double share) { return format("%.1f %%", share * 100); }
 
-// Holds the times of three parts of a step.
-struct Parts {
-  double computing, exposed, idle;
+// Describes what holds a step up beside what its ranks compute; parts may overlap.
+struct Part {
+  double seconds;
+  std::string_view bound, longer;  // what it is as the bound of a step; how one loses by it
 };
-Parts parts_of(const Planned& planned) {
-  return {planned.busy / planned.step_seconds, planned.exposed / planned.step_seconds, planned.bubble};
+std::vector<Part> parts_of(const Planned& planned) {
+  const double idle = planned.bubble * planned.step_seconds;
+  return {{planned.exposed.communication - idle, "what it exchanges, or waits for",
+           "it exposes % more of communication"},
+          {planned.exposed.drives.value_or(0), "its drives", "it waits % longer for drives"},
+          {planned.exposed.transfers, "copies and what is updated elsewhere",
+           "copies and what is updated elsewhere hold it up % longer"},
+          {idle, "its pipeline's order", "its pipeline stands idle % longer"}};
+}
+
+std::string shares_of(const Planned& planned) {
+  const auto share = [&](double seconds) { return percent(seconds / planned.step_seconds); };
+  const Exposed& exposed = planned.exposed;
+  std::string text = "computing " + share(planned.busy) + " of the step, exposed communication " +
+                     share(exposed.communication);
+  if (planned.bubble > 0)
+    text += ", of which the order of the pipeline alone is " +
+            share(std::min(planned.bubble * planned.step_seconds, exposed.communication));
+  if (exposed.transfers > 0) text += ", held up by copies and updates elsewhere " + share(exposed.transfers);
+  if (exposed.drives) text += ", by drives " + share(*exposed.drives);
+  return text;
 }
 
 std::string bound_of(const Planned& best) {
-  const Parts parts = parts_of(best);
-  const std::string shares =
-      "computing " + percent(parts.computing) + " of the step, waiting for others " + percent(parts.exposed) +
-      (parts.idle > 0
-           ? ", of which the order of the pipeline alone is " + percent(std::min(parts.idle, parts.exposed))
-           : std::string());
-  if (parts.computing >= std::max(parts.exposed, 0.7))
-    return "the best is bound by what its ranks compute: " + shares;
-  if (parts.exposed >= 2 * parts.idle)
-    return "the best is bound by what it exchanges, or waits for: " + shares;
-  return "the best is bound by its pipeline's order: " + shares;
+  const std::vector<Part> parts = parts_of(best);
+  const Part& most = *std::max_element(parts.begin(), parts.end(),
+                                       [](const Part& a, const Part& b) { return a.seconds < b.seconds; });
+  const bool computes = best.busy >= std::max(most.seconds, 0.7 * best.step_seconds);
+  return detail::concat("the best is bound by ", computes ? "what its ranks compute" : most.bound, ": ",
+                        shares_of(best));
 }
 
 // Returns the seconds that a step of one would take for the tokens of another's.
@@ -49,14 +64,15 @@ double seconds_as(const Planned& one, const Planned& other) {
 
 // Returns the reason that weighs most, in seconds.
 std::string loses_by(const Planned& best, const Planned& next) {
-  const double seconds = seconds_as(next, best), part = seconds / next.step_seconds;
-  const double computes = next.busy * part - best.busy, exposes = next.exposed * part - best.exposed,
-               idles = next.bubble * seconds - best.bubble * best.step_seconds;
-  const double most = std::max({computes, exposes, idles});
-  if (most <= 0) return "no single part of it takes longer";
-  if (most == computes) return "its busiest rank computes " + milliseconds(computes) + " longer";
-  if (most == exposes) return "it exposes " + milliseconds(exposes) + " more of communication";
-  return "its pipeline stands idle " + milliseconds(idles) + " longer";
+  const double part = seconds_as(next, best) / next.step_seconds;
+  Part most{next.busy * part - best.busy, {}, "its busiest rank computes % longer"};
+  const std::vector<Part> of_best = parts_of(best), of_next = parts_of(next);
+  for (std::size_t i = 0; i < of_best.size(); ++i)
+    if (const double more = of_next[i].seconds * part - of_best[i].seconds; more > most.seconds)
+      most = {more, {}, of_next[i].longer};
+  if (most.seconds <= 0) return "no single part of it takes longer";
+  const std::size_t at = most.longer.find('%');
+  return detail::concat(most.longer.substr(0, at), milliseconds(most.seconds), most.longer.substr(at + 1));
 }
 
 std::string runner_up(const TuneResult& result, TuneGoal goal) {
