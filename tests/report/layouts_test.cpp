@@ -43,6 +43,8 @@ TEST(Layouts, EachIsAPointWithWhatItIs) {
   EXPECT_NE(text.find("fast &amp; large: 1 s, 400 B"), std::string::npos) << text;
   EXPECT_NE(text.find("because &lt;b&gt;"), std::string::npos);
   EXPECT_EQ(count("<path"), 1);
+  for (const char* const tick : {">1 s<", ">1.5 s<", ">2 s<", ">3 s<", ">0 B<", ">128 B<", ">384 B<"})
+    EXPECT_GE(count(tick), 1) << tick;
 }
 
 // One that takes ten times as long would press the others onto a line.

@@ -32,14 +32,6 @@ struct Range {
   double share(double value) const { return (value - low) / (high - low); }
 };
 
-// Returns 1, 2 or 5 times a power of ten, so that about `count` of them fit.
-double tick_distance(const Range& range, int count) {
-  const double raw = (range.high - range.low) / count, power = std::pow(10, std::floor(std::log10(raw)));
-  for (const double factor : {1.0, 2.0, 5.0})
-    if (raw <= factor * power) return factor * power;
-  return 10 * power;
-}
-
 double x_of(const Range& range, double step) { return left + range.share(step) * (width - left - right); }
 double y_of(const Range& range, double value) {
   return height - bottom - range.share(value) * (height - top - bottom);
@@ -55,7 +47,7 @@ std::string tick_text(double value) {
 }
 
 void add_axes(Html& page, const Range& steps, const Range& values) {
-  const double step = tick_distance(values, 4);
+  const double step = tick_distance(values.high - values.low, 4);
   for (double at = std::ceil(values.low / step) * step; at <= values.high; at += step) {
     const std::string y = coordinate(y_of(values, at));
     page.element("line", "",
@@ -67,7 +59,7 @@ void add_axes(Html& page, const Range& steps, const Range& values) {
     page.element("text", tick_text(std::abs(at) < step * 1e-9 ? 0 : at),
                  {{"x", coordinate(left - 6)}, {"y", y}, {"class", "tick y"}});
   }
-  const double wide = std::max(1.0, tick_distance(steps, 7));
+  const double wide = std::max(1.0, tick_distance(steps.high - steps.low, 7));
   for (double at = std::ceil(steps.low / wide) * wide; at <= steps.high; at += wide)
     page.element("text", number_text(at),
                  {{"x", coordinate(x_of(steps, at))}, {"y", coordinate(height - 8)}, {"class", "tick x"}});
@@ -137,6 +129,13 @@ void add_table(Html& page, const Chart& chart) {
 }
 
 }  // namespace
+
+double tick_distance(double span, int count) {
+  const double raw = span / count, power = std::pow(10, std::floor(std::log10(raw)));
+  for (const double factor : {1.0, 2.0, 5.0})
+    if (raw <= factor * power) return factor * power;
+  return 10 * power;
+}
 
 std::string number_text(double value) {
   if (std::isnan(value)) return "nan";

@@ -36,6 +36,9 @@ void add_chart(Html& page, const Chart& chart);
 // value], ..]}]}]
 std::string charts_json(const std::vector<Chart>& charts);
 
+// Returns 1, 2 or 5 times a power of ten, so that about `count` of them fit into a span.
+double tick_distance(double span, int count);
+
 // Writes six significant digits, as everywhere on a page.
 std::string number_text(double value);
 

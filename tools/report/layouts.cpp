@@ -5,12 +5,13 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "report/chart.hpp"
 #include "report/page.hpp"
 
 namespace prun {
 namespace {
 
-constexpr double width = 960, height = 320, left = 90, right = 20, bottom = 40, top = 12;
+constexpr double width = 960, height = 320, left = 90, right = 40, bottom = 40, top = 12;
 
 std::string at(double value) { return format("%.2f", value); }
 // Times of steps go from microseconds to minutes.
@@ -41,18 +42,17 @@ class Drawing {
   }
 
   void axes() {
-    for (const double times : {1.0, 1.2, 1.5, 2.0, 2.5, 3.0}) {
-      if (times * least_ > most_) break;
-      const std::string y = at(y_of(times * least_));
+    const double wide = tick_distance(most_ - least_, 4);
+    for (double time = std::ceil(least_ / wide) * wide; time <= most_; time += wide) {
+      const std::string y = at(y_of(time));
       page_.element("line", "",
                     {{"class", "grid"}, {"x1", at(left)}, {"x2", at(width - right)}, {"y1", y}, {"y2", y}});
-      page_.element("text", time_text(times * least_), {{"class", "tick y"}, {"x", at(left - 6)}, {"y", y}});
+      page_.element("text", time_text(time), {{"class", "tick y"}, {"x", at(left - 6)}, {"y", y}});
     }
-    for (const double part : {0.0, 0.5, 1.0})
-      page_.element("text", size_text(bytes_ * part),
-                    {{"class", part == 1.0 ? "end" : "middle"},
-                     {"x", at(x_of(bytes_ * part))},
-                     {"y", at(height - 22)}});
+    const double size = std::exp2(std::floor(std::log2(std::max(bytes_, 4.0) / 2)));
+    for (double bytes = 0; bytes <= bytes_; bytes += size)
+      page_.element("text", size_text(bytes),
+                    {{"class", "middle"}, {"x", at(x_of(bytes))}, {"y", at(height - 22)}});
     page_.element("text", "memory of the fullest rank's device, and the time of a step (logarithmic)",
                   {{"class", "middle"}, {"x", at((left + width) / 2)}, {"y", at(height - 6)}});
   }
