@@ -21,13 +21,20 @@ std::vector<Attr> as_in_all_layers(const Op& op, bool in_fp8) {
   return attrs;
 }
 
-// Says whose rates a table has where it has nothing of the device itself.
-std::string of_other_devices(const CostTable& table, std::string_view device) {
-  if (table.rates.empty() || table.has_kernels_of(device)) return {};
-  std::set<std::string> devices;
-  for (const DeviceRates& rates : table.rates) devices.insert(rates.device);
-  const std::vector<std::string> names(devices.begin(), devices.end());
-  return ", but rates of " + join(names, ", ") + ": a recipe can be planned for these (docs/tune.md)";
+std::string joined(const std::set<std::string>& names) {
+  return join(std::vector<std::string>(names.begin(), names.end()), ", ");
+}
+
+// Says what a table has where it has nothing of the device itself: kernels of others, such as of another
+// number of threads, or rates.
+std::string of_other_devices(const CostTable& table) {
+  std::set<std::string> measured, rated;
+  for (const auto& [key, fit] : table.kernels) measured.insert(key.device);
+  for (const auto& [key, seconds] : table.exact) measured.insert(key.device);
+  for (const DeviceRates& rates : table.rates) rated.insert(rates.device);
+  if (!measured.empty()) return ", but on '" + joined(measured) + "'";
+  if (rated.empty()) return {};
+  return ", but rates of " + joined(rated) + ": a recipe can be planned for these (docs/tune.md)";
 }
 
 }  // namespace
@@ -50,8 +57,11 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
       if (const std::optional<double> seconds =
               middles_.seconds({name, type, device}, *op.def, of, op.cost(of)))
         return *seconds;
-      throw_error(ErrorCode::not_found, "the cost table has nothing on op '", name, "' in ", name_of(type),
-                  " on '", device, "'", of_other_devices(table_, device),
+      const bool knows = table_.has_kernels_of(device);
+      const std::string op_text =
+          knows ? detail::concat("op '", name, "' in ", name_of(type), " on ") : std::string();
+      throw_error(ErrorCode::not_found, "the cost table has nothing on ", op_text, "'", device, "'",
+                  knows ? std::string() : of_other_devices(table_),
                   "; prun bench kernels RECIPE measures it");
     }
     ++fitted_;

@@ -103,7 +103,7 @@ TEST(Doctor, SomethingElseCalledBestIsNamed) {
   const TempFolder folder;
   const std::string recipe = folder / "tiny.toml";
   std::ofstream(recipe) << tiny_recipe({"run.out=" + (folder / "run"), "eval.every=1", "eval.batches=1",
-                                        "eval.keep_best=true"},
+                                        "eval.keep_best=true", "run.fresh=false"},
                                        "[[validation]]\nplugin = 'tokens'\npath = '" +
                                            (temporary_folder() / "tokens.bin").string() + "'\n")
                                .resolved_toml();
@@ -114,6 +114,19 @@ TEST(Doctor, SomethingElseCalledBestIsNamed) {
     EXPECT_EQ(refused.code, 2) << refused.out;
     EXPECT_NE(refused.out.find("/run/best is no link of prun's"), std::string::npos) << refused.out;
   }
+}
+
+// Each rank alone has room.
+TEST(Doctor, ACheckSaysThatAHostHasNoRoomForItsRanks) {
+  const TempFolder folder;
+  const std::string recipe = folder / "tiny.toml";
+  std::ofstream(recipe) << tiny_recipe(
+                               {"run.out=" + (folder / "run"), "batch.micro=2", "device.plan_gib=0.04"},
+                               data_parallel(2))
+                               .resolved_toml();
+  const Result check = prun({"check", recipe});
+  EXPECT_EQ(check.code, 0) << check.out;
+  EXPECT_NE(check.out.find("note: the 2 ranks of a host together need "), std::string::npos) << check.out;
 }
 
 TEST(Doctor, SaysWhatCarriesTheAxesOfARecipe) {

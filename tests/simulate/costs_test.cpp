@@ -243,8 +243,7 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
   } catch (const Error& error) {
     EXPECT_STREQ(
         error.what(),
-        "the cost table has nothing on op 'linear' in fp32 on 'cpu: 2 threads, avx512'; prun bench kernels "
-        "RECIPE measures it");
+        "the cost table has nothing on 'cpu: 2 threads, avx512'; prun bench kernels RECIPE measures it");
   }
   DeviceRates elsewhere;
   elsewhere.device = "NVIDIA H200";
@@ -258,6 +257,17 @@ TEST(Prices, WhatWasMeasuredComesBeforeTheFormula) {
               std::string_view::npos)
         << error.what();
   }
+  table.kernels[{"linear", DType::f32, "cpu: 1 thread, avx512"}] = {1, 0, 0};
+  try {
+    price();
+    FAIL() << "a price of another number of threads";
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "the cost table has nothing on 'cpu: 2 threads, avx512', but on 'cpu: 1 thread, avx512'; prun "
+        "bench kernels RECIPE measures it");
+  }
+  table.kernels.clear();
   table.rates.clear();
   const OpShape shape = priced.shape("linear");
   table.kernels[{"linear", DType::f32, device}] = {1e-6, 1e-9, 0};

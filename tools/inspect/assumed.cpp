@@ -105,12 +105,16 @@ void write_assumed(JsonWriter& json, const Assembly& assembly) {
   json.end_array().end_object();
 }
 
-std::string crowded_host_text(const Assembly& assembly) {
+std::string crowded_host_note(const Assembly& assembly) {
   const std::optional<HostMemory> host = crowded_host(assembly);
   if (!host) return "";
-  return detail::concat("no room     the ", host->ranks, " ranks of a host together need ",
-                        size_text(host->needed), ", and it has ", size_text(host->there),
-                        ": a run there is refused\n");
+  return detail::concat("the ", host->ranks, " ranks of a host together need ", size_text(host->needed),
+                        ", and it has ", size_text(host->there), ": a run there is refused");
+}
+
+std::string crowded_host_text(const Assembly& assembly) {
+  const std::string note = crowded_host_note(assembly);
+  return note.empty() ? "" : "no room     " + note + "\n";
 }
 
 void write_crowded_host(JsonWriter& json, const Assembly& assembly) {

@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "inspect/assumed.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/recipe_checks.hpp"
 #include "train/checkpoint/run_folder.hpp"
@@ -58,7 +59,8 @@ int check_command(const Arguments& arguments) {
     Opened opened = open_recipe(arguments, file);
     const Assembly assembly = assemble(opened);
     preflight(assembly, *opened.plugins);
-    notes = {crowded_cores(assembly), long_warmup_text(assembly.recipe()), no_room_for_save(assembly)};
+    notes = {crowded_host_note(assembly), crowded_cores(assembly), long_warmup_text(assembly.recipe()),
+             no_room_for_save(assembly)};
     return Checked{assembly.batch().text(), saves_text(assembly)};
   };
   if (arguments.has("--json")) return check_for_programs(file, check);
