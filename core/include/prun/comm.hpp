@@ -135,7 +135,7 @@ class Comm {
   // Returns the needs of member `rank` of a group of that size. It reads the kind, type, count and peer of
   // `op`, and whether in and out are the same.
   virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
-  // Reports as Device::examine() does; once there are communicators, by what each, by its name, reaches others.
+  // Reports as Device::examine() does; of communicators, by the group's name, how each reaches its members.
   virtual std::string examine() { return {}; }
 };
 
