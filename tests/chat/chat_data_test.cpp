@@ -17,9 +17,9 @@ constexpr std::int64_t seq = 320;
 // Tokens and targets of all samples of a file, or of those in a folder.
 std::vector<std::int32_t> stream_of(const std::string& path) {
   FakeOptions options{{"path", path},         {"tokenizer", PRUN_TEST_FIXTURES "/chat/chatml"},
-                      {"template", "chatml"}, {"between", 703},
-                      {"learn", "answers"},   {"pack", true},
-                      {"too_long", "drop"}};
+                      {"template", "chatml"}, {"date", ""},
+                      {"between", 703},       {"learn", "answers"},
+                      {"pack", true},         {"too_long", "drop"}};
   chat::ChatData data(options.options());
   const std::int64_t samples = data.open(seq).samples;
   EXPECT_GT(samples, 1);
@@ -45,6 +45,7 @@ TEST(ChatData, TargetsAreOfTheRolesOfTheirTokens) {
   FakeOptions options{{"path", PRUN_TEST_FIXTURES "/chat/chats.jsonl"},
                       {"tokenizer", PRUN_TEST_FIXTURES "/chat/chatml"},
                       {"template", "chatml"},
+                      {"date", ""},
                       {"between", 703},
                       {"learn", "all"},
                       {"pack", true},

@@ -184,7 +184,14 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
       {R"({"messages":[]})", "holds no message"},
       {R"({"messages":[{"role":"user"}]})", "messages.0 has no text under 'content'"},
       {R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})",
-       "messages.0 has no text under 'content'"},
+       "messages.0 has a part of type 'image', and models of prun read texts alone"},
+      {R"({"messages":[{"role":"user","content":["a"]}]})", "messages.0 has a part without 'type'"},
+      {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
+       "messages.0 has no text under 'text'"},
+      {R"({"messages":[{"role":"user","content":"a"}],"tools":{}})", "'tools' is not a list"},
+      {R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[]})",
+       "'chat_template_kwargs' is not an object"},
+      {R"({"messages":[{"role":"user","content":"a","n":18446744073709551615}]})", "beyond 64 bits"},
       {R"({"messages":[{"role":"user","content":"a","weight":0.5}]})", "(no error)"},
       {R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"a","weight":0.5}]})",
        "messages.1 has a weight that is neither 0 nor 1"},
@@ -195,6 +202,40 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
   };
   for (const auto& [line, says] : cases)
     EXPECT_NE(refusal(line).find(says), std::string::npos) << line << ": " << refusal(line);
+}
+
+// A template of a file, which writes what it sees.
+std::string seen_by(const std::string& text, const std::string& line, const std::string& today = "") {
+  const TempFolder folder;
+  folder.write("it.jinja", text);
+  const ChatFormat format(PRUN_TEST_FIXTURES "/chat/chatml", folder.path() + "/it.jinja", today);
+  return ChatEncoder(format).text_of(conversation_of(line), false);
+}
+
+// As transformers 5 has it: what is null is not there, and reasoning has all its names.
+TEST(Chat, TemplatesSeeWhatThoseOfTransformersSee) {
+  const std::string keys = "{% for m in messages %}{{ m | tojson }}{% endfor %}";
+  EXPECT_EQ(
+      seen_by(keys, R"({"messages":[{"role":"user","content":"a","name":null},)"
+                    R"({"role":"assistant","content":null,"tool_calls":[{"n":1.0}],"reasoning":"r"}]})"),
+      R"({"role": "user", "content": "a"})"
+      R"({"thinking": "r", "role": "assistant", "tool_calls": [{"n": 1.0}], "reasoning": "r", "reasoning_content": "r"})");
+  EXPECT_EQ(seen_by(keys, R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]})"),
+            R"({"role": "user", "content": [{"type": "text", "text": "a"}]})");
+  const std::string rest = "{{ tools }} {{ documents | tojson }} {{ enable_thinking }}";
+  EXPECT_EQ(seen_by(rest, R"({"messages":[{"role":"user","content":"a"}]})"), "None null ");
+  EXPECT_EQ(
+      seen_by(rest, R"({"messages":[{"role":"user","content":"a"}],"tools":[],"documents":[{"text":"t"}],)"
+                    R"("chat_template_kwargs":{"enable_thinking":false}})"),
+      "[] [{\"text\": \"t\"}] False");
+}
+
+TEST(Chat, TheDayIsTheRecipes) {
+  const std::string line = R"({"messages":[{"role":"user","content":"a"}]})";
+  EXPECT_EQ(seen_by("{{ strftime_now('%d %b %Y') }}", line, "2026-02-28"), "28 Feb 2026");
+  EXPECT_THROW(seen_by("{{ strftime_now('%d %b %Y') }}", line), Error);
+  for (const char* day : {"2026-02-29", "2026-2-28", "28.02.2026", "2026-13-01", "0000-01-01"})
+    EXPECT_THROW(seen_by("a", line, day), Error) << day;
 }
 
 // An answer that is written otherwise once others follow.

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 namespace prun::test {
 namespace {
 
@@ -10,14 +12,15 @@ using chat::Dict;
 using chat::Template;
 using chat::Value;
 
-std::string rendered(const std::string& text) {
+std::string rendered(const std::string& text, const char* today = "") {
   Dict variables;
   const JsonValue given = parse_json(
-      R"({"n":5,"s":" a b ","list":["x","y","z"],"d":{"k":"v","n":null},"t":true,"empty":[],"u":"äÖ<b>"})",
+      R"({"n":5,"s":" a b ","list":["x","y","z"],"d":{"k":"v","n":null},"t":true,"empty":[],"u":"äÖ<b>",)"
+      R"("rows":[{"a":1,"c":{"e":5}},{"a":2,"b":"q","c":{"e":6}},{"a":0,"c":{}}]})",
       "given");
   for (const JsonMember& member : given.as_object().members())
     variables.set(member.name, Value::of(member.value));
-  return Template(text, "it").render(variables).text;
+  return Template(text, "it").render(variables, chat::read_day(today)).text;
 }
 
 // Each pair is what jinja2.Environment(trim_blocks=True, lstrip_blocks=True).from_string(first).render(...)
@@ -71,6 +74,18 @@ TEST(Template, WritesWhatJinjaWrites) {
   for (const auto& [text, expected] : cases) EXPECT_EQ(rendered(text), expected) << text;
 }
 
+// Of tests/chat/make_fixtures --jinja: each template with what transformers renders on this day.
+TEST(Template, WritesWhatTransformersWrites) {
+  std::ifstream file(PRUN_TEST_FIXTURES "/chat/jinja.jsonl");
+  int compared = 0;
+  for (std::string line; std::getline(file, line); ++compared) {
+    const JsonValue pair = parse_json(line, "jinja.jsonl");
+    const std::string& text = pair.as_array()[0].as_string();
+    EXPECT_EQ(rendered(text, "2026-07-05"), pair.as_array()[1].as_string()) << text;
+  }
+  EXPECT_GT(compared, 70);
+}
+
 std::string refused_template(const std::string& text) {
   try {
     return "(" + rendered(text) + ")";
@@ -84,21 +99,32 @@ TEST(Template, WhatPrunDoesNotHaveIsRefusedByName) {
   const struct {
     const char *text, *says;
   } cases[] = {
-      {"a\n{% macro f() %}{% endmacro %}", "it:2: 'macro' is a statement that prun does not have"},
-      {"{{ s | title }}", "the filter 'title' of a text"},
-      {"{{ s.title() }}", "'title' of a text"},
+      {"a\n{% call f() %}{% endcall %}", "it:2: 'call' is a statement that prun does not have"},
+      {"{% for x in list %}{% macro f() %}{% endmacro %}{% endfor %}", "a macro in a loop"},
+      {"{% macro f() %}{% generation %}{% endgeneration %}{% endmacro %}", "'generation' in a macro"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "the macro 'f' takes no more than 1 arguments"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(b=2) }}", "the macro 'f' takes no 'b' here"},
+      {"{% macro f() %}{{ caller() }}{% endmacro %}{{ f() }}", "the function 'caller'"},
+      {"{% set f = n %}{{ f() }}", "'f' is a number, and is called"},
+      {"{{ d.items }}", "a method written as a text"},
+      {"{{ 'a<' + (s | safe) }}", "'+' of what is safe"},
+      {"{{ s | wordwrap }}", "the filter 'wordwrap' of a text"},
+      {"{{ s | trim(left=1) }}", "'left' of the filter 'trim'"},
+      {"{{ s.format(1) }}", "'format' of a text"},
       {"{{ cycle(1) }}", "the function 'cycle'"},
-      {"{{ n is odd }}", "the test 'odd'"},
-      {"{{ strftime_now('%Y') }}", "asks for the day's date"},
+      {"{{ n is filter }}", "the test 'filter'"},
+      {"{{ u.upper() }}", "upper case of letters beyond ASCII"},
+      {"{{ strftime_now('%Y') }}", "the template asks for the day's date"},
       {"{{ raise_exception('no') }}", "the template refuses the conversation: no"},
       {"{{ missing.x }}", "'missing' is not there"},
-      {"{{ 1.5 }}", "a number with a fraction"},
-      {"{{ 1 < 2 < 3 }}", "comparisons in a row"},
-      {"{{ s[0] }}", "letters of a text by number"},
-      {"{{ (1, 2) }}", "a tuple"},
-      {"{{ s + n }}", "+ takes whole numbers, not a text"},
-      {"{{ list }}", "a list is to be written as a text"},
+      {"{{ 1.5 // 1 }}", "'//' of numbers with a fraction"},
+      {"{{ s + n }}", "+ is asked of a text and a number"},
+      {"{{ [missing] }}", "what is not there, written in a list"},
       {"{{ 1 // 0 }}", "divided by zero"},
+      {"{{ {1: 2} }}", "the key of a dict is a number"},
+      {"{{ 'a\\0' }}", "is not an escape that prun knows"},
+      {"{{ list[::0] }}", "the step of a slice is zero"},
+      {"{% set q = namespace() %}{% set q._a = 1 %}", "a namespace holds no '_a'"},
       {"{{ 999999999999999 * 10 }}", "numbers are too large"},
       {"{{ 'a", "does not end"},
       {"{% if t %}", "'endif' is missing"},
@@ -132,6 +158,9 @@ TEST(Template, WhatItHoldsIsBounded) {
       doubled(eight, "q.a.replace('x', 'xx')"),
       doubled(eight, "q.a | replace('x', q.a)"),
       doubled("'\"'", "(q.a | tojson)"),
+      doubled("['x']", "[q.a | string, q.a | string]"),
+      doubled("['xx', 'xx']", "q.a | map('replace', 'x', q.a | join) | list"),
+      doubled(eight, "q.a * 2"),
       // Lists that share what they hold are small until somebody goes through them.
       doubled("[1]", "[q.a, q.a]"),
       doubled("{'k': 1}", "{'k': q.a, 'l': q.a}"),
@@ -143,6 +172,21 @@ TEST(Template, WhatItHoldsIsBounded) {
   };
   for (const std::string& text : cases)
     EXPECT_TRUE(refused_template(text).starts_with("it:3: the ")) << refused_template(text);
+}
+
+// Macros that call themselves, and what they write.
+TEST(Template, MacrosAreBounded) {
+  const auto refused = [](const std::string& body) {
+    return refused_template("{% macro f(n) %}\n" + body + "{% endmacro %}{{ f(1) }}");
+  };
+  EXPECT_NE(refused("{{ f(n) }}").find("goes too deep into itself"), std::string::npos);
+  EXPECT_NE(refused("{{ f(n + 1) if n < 30 }}{{ f(n + 1) if n < 30 }}").find("takes too many steps"),
+            std::string::npos);
+  EXPECT_NE(refused("{% set x %}{% for i in range(9999) %}" + std::string(100'000, 'x') +
+                    "{% endfor %}{% endset %}")
+                .find("more than 256 MiB"),
+            std::string::npos);
+  EXPECT_EQ(rendered("{% macro f(n) %}{{ f(n - 1) if n > 0 }}.{% endmacro %}{{ f(60) | length }}"), "61");
 }
 
 TEST(Template, WhatItDoesIsBounded) {

@@ -70,5 +70,34 @@ TEST(DataShow, ShowsWhichSpansAreCutOut) {
       {"model.plugin=t5", "model.inputs=10", "data.spans=0.3", "data.span_length=2", "data.span_token=63"});
 }
 
+// Each conversation in JSON, or why it is refused, and then the command fails.
+TEST(DataRender, ShowsConversationsAsTheModelReadsThem) {
+  const TempFolder folder;
+  const std::string good =
+      R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]})";
+  const std::string tokenizer = PRUN_TEST_FIXTURES "/chat/chatml";
+  const auto rendered = [&](const std::string& lines, std::vector<std::string> more) {
+    more.insert(more.begin(),
+                {"data", "render", folder.write("chats.jsonl", lines), "--tokenizer", tokenizer});
+    return prun(more);
+  };
+  const Result shown = rendered(good + "\n", {"--template", "chatml"});
+  ASSERT_EQ(shown.code, 0) << shown.out;
+  const JsonValue row = parse_json(shown.out, "row");
+  EXPECT_EQ(row.at("text").as_string(),
+            "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n");
+  ASSERT_EQ(row.at("tokens").as_array().size(), row.at("learned").as_array().size());
+  EXPECT_EQ(row.at("learned").as_array().back().as_int64(), 1);
+  EXPECT_EQ(row.at("learned").as_array().front().as_int64(), 0);
+  const Result asked = rendered(good + "\n", {"--template", "chatml", "--prompt"});
+  EXPECT_NE(asked.out.find("b<|im_end|>\\n<|im_start|>assistant\\n\""), std::string::npos) << asked.out;
+  const Result refused = rendered("{}\n" + good + "\n", {"--template", "chatml"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.out.find("chats.jsonl:1: has neither messages"), std::string::npos) << refused.out;
+  EXPECT_NE(refused.out.find("1 conversations of"), std::string::npos) << refused.out;
+  EXPECT_NE(rendered(good, {"--learn", "some"}).out.find("--learn takes answers, last or all"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace prun::test

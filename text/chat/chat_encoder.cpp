@@ -70,11 +70,11 @@ Template own_template(const fs::path& folder, const JsonValue& config) {
 
 Template template_of(const fs::path& folder, const JsonValue& config, const std::string& name) {
   if (name == "own") return own_template(folder, config);
-  const BuiltIn* const found = find_built_in(name);
-  if (!found)
-    throw_error(ErrorCode::bad_input, "there is no template ", in_quotes(name), "; there are own, ",
-                join(names_of_built_in(), ", "));
-  return {found->text, "the template " + name};
+  if (const BuiltIn* const found = find_built_in(name)) return {found->text, "the template " + name};
+  if (std::error_code ignored; fs::is_regular_file(name, ignored))
+    return {whole_file(name, longest_config), name};
+  throw_error(ErrorCode::bad_input, "there is no template ", in_quotes(name), "; there are own, ",
+              join(names_of_built_in(), ", "), ", and files");
 }
 
 // A built-in template's tokens must be the tokenizer's, else they would be spelled.
@@ -91,10 +91,14 @@ void check_tokens(const Tokenizer& tokenizer, const Dict& variables, const Built
 
 }  // namespace
 
-ChatFormat::ChatFormat(const fs::path& path, const std::string& name)
+ChatFormat::ChatFormat(const fs::path& path, const std::string& name, const std::string& today)
     : tokenizer_(Tokenizer::load(path)),
       variables_(variables_of(config_of(folder_of_tokenizer(path)), find_built_in(name))),
-      template_(template_of(folder_of_tokenizer(path), config_of(folder_of_tokenizer(path)), name)) {
+      template_(template_of(folder_of_tokenizer(path), config_of(folder_of_tokenizer(path)), name)),
+      today_(read_day(today)) {
+  if (!today.empty() && !today_)
+    throw_error(ErrorCode::bad_input, in_quotes(today),
+                " is no day; write year, month and day as 2026-07-31");
   if (const BuiltIn* const built_in = find_built_in(name)) check_tokens(tokenizer_, variables_, *built_in);
   const Value* const end = variables_.find("eos_token");
   const auto* const text = end ? end->as<std::string>() : nullptr;
@@ -124,10 +128,11 @@ Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messa
   Dict variables = format_.variables();
   List list;
   for (std::size_t i = 0; i < messages; ++i) list.push_back(conversation.messages[i].value);
+  for (const char* name : {"tools", "documents"}) variables.set(name, Value(nullptr));
+  for (const auto& [name, value] : conversation.variables.entries()) variables.set(name, value);
   variables.set("messages", Value::of(std::move(list)));
   variables.set("add_generation_prompt", Value(prompt));
-  variables.set("tools", conversation.tools.is_undefined() ? Value(nullptr) : conversation.tools);
-  return format_.chat_template().render(variables);
+  return format_.chat_template().render(variables, format_.today());
 }
 
 // Renders what stands in front of an answer. Many templates look at the first message, where there may be
@@ -264,9 +269,14 @@ EncodedChat ChatEncoder::encode_text(const Conversation& conversation) {
   return encoded;
 }
 
+std::string ChatEncoder::text_of(const Conversation& conversation, bool prompt) const {
+  if (conversation.is_text()) return conversation.prompt + (prompt ? "" : conversation.completion);
+  return render(conversation, conversation.messages.size(), prompt).text;
+}
+
 std::vector<TokenId> ChatEncoder::encode_prompt(const Conversation& conversation) {
   std::vector<TokenId> tokens;
-  encoder_.append(render(conversation, conversation.messages.size(), true).text, tokens);
+  encoder_.append(text_of(conversation, true), tokens);
   return tokens;
 }
 

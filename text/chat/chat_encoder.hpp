@@ -15,12 +15,14 @@ enum class Learned : std::uint8_t { answers, last_answer, all };
 // Holds a tokenizer and the template of its conversations. It is immutable, for any number of threads.
 class ChatFormat {
  public:
-  // `folder` has a tokenizer.json, or is that file. `name` is that of a built-in template, or "own": the one
-  // in chat_template.jinja or tokenizer_config.json beside the tokenizer. Throws bad_input or not_found.
-  ChatFormat(const std::filesystem::path& folder, const std::string& name);
+  // `folder` has a tokenizer.json, or is that file. `name` is that of a built-in template, a file of one, or
+  // "own": the one in chat_template.jinja or tokenizer_config.json beside the tokenizer. `today` is the day
+  // for templates that ask, as 2026-07-31, or empty. Throws bad_input or not_found.
+  ChatFormat(const std::filesystem::path& folder, const std::string& name, const std::string& today = {});
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   const Template& chat_template() const { return template_; }
+  const std::optional<Day>& today() const { return today_; }
   // Returns bos_token and so on, by the texts of tokens.
   const Dict& variables() const { return variables_; }
   // What ends a completion that no template is asked about; negative where the tokenizer names none.
@@ -30,6 +32,7 @@ class ChatFormat {
   Tokenizer tokenizer_;
   Dict variables_;
   Template template_;
+  std::optional<Day> today_;
   TokenId end_ = -1;
 };
 
@@ -50,6 +53,8 @@ class ChatEncoder {
 
   // Throws bad_input, without the place of the conversation.
   EncodedChat encode(const Conversation& conversation);
+  // Returns the text of a conversation, or of what the model is given to write the next answer.
+  std::string text_of(const Conversation& conversation, bool prompt) const;
   // Encodes what the model is given to write the next answer.
   std::vector<TokenId> encode_prompt(const Conversation& conversation);
 

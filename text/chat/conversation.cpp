@@ -14,7 +14,7 @@ class LineReader {
 
   Conversation read() {
     if (!line_.is_object()) refuse("is not an object");
-    if (const JsonValue* const tools = find("tools")) out_.tools = Value::of(*tools);
+    read_variables();
     if (const JsonValue* const messages = find("messages")) {
       add_messages(*messages, "messages", true);
     } else if (const JsonValue* const shared = find("conversations")) {
@@ -45,6 +45,20 @@ class LineReader {
     return value->as_string();
   }
 
+  // As transformers gives them to templates.
+  void read_variables() {
+    for (const char* name : {"tools", "documents"}) {
+      const JsonValue* const list = find(name);
+      if (list && !list->is_array()) refuse("'" + std::string(name) + "' is not a list");
+      if (list) out_.variables.set(name, Value::of(*list));
+    }
+    const JsonValue* const given = find("chat_template_kwargs");
+    if (!given) return;
+    if (!given->is_object()) refuse("'chat_template_kwargs' is not an object");
+    for (const JsonMember& member : given->as_object().members())
+      out_.variables.set(member.name, Value::of(member.value));
+  }
+
   // 0 or 1 under `weight`, as some files have it for answers that are not to be learned.
   bool has_weight(const JsonValue& message, const std::string& where) const {
     const JsonValue* const weight = message.find("weight");
@@ -54,13 +68,46 @@ class LineReader {
     return weight->as_double() == 1;
   }
 
+  // Returns a message as templates of transformers see it: without what is null, and with its reasoning under
+  // the names that these look for.
+  static Value seen(const JsonValue& message) {
+    constexpr std::string_view names[] = {"reasoning_content", "thinking", "reasoning"};
+    Dict dict;
+    const JsonValue* reasoning = nullptr;
+    for (const std::string_view name : names)
+      if (const JsonValue* const found = message.find(name); found && !reasoning && !found->is_null())
+        reasoning = found;
+    const JsonValue* const thinking = message.find("thinking");
+    if (reasoning && (!thinking || thinking->is_null())) dict.set("thinking", Value::of(*reasoning));
+    for (const JsonMember& member : message.as_object().members())
+      if (!member.value.is_null()) dict.set(member.name, Value::of(member.value));
+    if (reasoning) dict.set("reasoning_content", Value::of(*reasoning));
+    return Value::of(std::move(dict));
+  }
+
+  // A text, or a list of parts that are texts.
+  void check_content(const JsonValue& content, const std::string& where) const {
+    if (content.is_string()) return;
+    if (!content.is_array()) refuse(where + " has no text under 'content'");
+    for (const JsonValue& part : content.as_array()) {
+      const JsonValue* const type = part.is_object() ? part.find("type") : nullptr;
+      if (!type || !type->is_string()) refuse(where + " has a part without 'type' under 'content'");
+      if (type->as_string() != "text")
+        refuse(where + " has a part of type " + in_quotes(type->as_string()) +
+               ", and models of prun read texts alone");
+      text_of(part, "text", where);
+    }
+  }
+
   void add_message(const JsonValue& message, const std::string& where, bool learned) {
     const std::string& role = text_of(message, "role", where);
     const JsonValue* const calls = message.find("tool_calls");
     const JsonValue* const content = message.find("content");
-    if (!calls || calls->is_null() || (content && !content->is_null())) text_of(message, "content", where);
+    const bool has_content = content && !content->is_null(), has_calls = calls && !calls->is_null();
+    if (!has_content && !has_calls) refuse(where + " has no text under 'content'");
+    if (has_content) check_content(*content, where);
     const bool answer = role == "assistant";
-    out_.messages.push_back({Value::of(message), answer, answer && learned && has_weight(message, where)});
+    out_.messages.push_back({seen(message), answer, answer && learned && has_weight(message, where)});
   }
 
   void add_messages(const JsonValue& list, const std::string& name, bool learned) {

@@ -18,7 +18,8 @@ struct Message {
 
 struct Conversation {
   std::vector<Message> messages;
-  Value tools;  // undefined where there are none
+  // What templates see besides: tools, documents, and what the line gives them by chat_template_kwargs.
+  Dict variables;
   // Without messages there are these texts, which no template renders.
   std::string prompt, completion;
 

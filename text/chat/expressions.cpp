@@ -1,4 +1,4 @@
-// Binds as Jinja does: conditional, or, and, not, comparisons, + and -, ~, * and others, signs.
+// Binds as Jinja does: conditional, or, and, not, comparisons, + and -, ~, * and others, **, signs.
 #include "chat/expressions.hpp"
 
 #include <algorithm>
@@ -6,12 +6,6 @@
 
 namespace prun::chat {
 namespace {
-
-ExpressionPointer read_signed(WordReader& words) {
-  const WordReader::Deeper deeper(words);
-  if (words.pass_sign("-")) return joined(words, ExpressionKind::unary, "-", read_signed(words));
-  return read_operand(words);
-}
 
 template <class Below>
 ExpressionPointer read_row(WordReader& words, std::initializer_list<const char*> signs, Below&& below) {
@@ -26,7 +20,8 @@ ExpressionPointer read_row(WordReader& words, std::initializer_list<const char*>
 }
 
 ExpressionPointer read_product(WordReader& words) {
-  return read_row(words, {"*", "//", "%", "/", "**"}, [&] { return read_signed(words); });
+  return read_row(words, {"*", "//", "%", "/"},
+                  [&] { return read_row(words, {"**"}, [&] { return read_operand(words); }); });
 }
 
 ExpressionPointer read_sum(WordReader& words) {
@@ -46,12 +41,15 @@ std::string take_comparison(WordReader& words) {
 
 ExpressionPointer read_comparison(WordReader& words) {
   ExpressionPointer left = read_sum(words);
-  const std::string sign = take_comparison(words);
+  std::string sign = take_comparison(words);
   if (sign.empty()) return left;
-  left = joined(words, ExpressionKind::binary, sign, std::move(left), read_sum(words));
-  if (!take_comparison(words).empty())
-    words.refuse("comparisons in a row are not something that prun has in templates");
-  return left;
+  auto made = make_expression(words, ExpressionKind::comparison);
+  add_part(*made, words, std::move(left));
+  for (; !sign.empty(); sign = take_comparison(words)) {
+    made->signs.push_back(sign);
+    add_part(*made, words, read_sum(words));
+  }
+  return made;
 }
 
 ExpressionPointer read_not(WordReader& words) {

@@ -45,7 +45,7 @@ class Parser {
   }
 
   Statement& begin(Block& block, StatementKind kind) const {
-    Statement& statement = block.emplace_back();
+    Statement& statement = block.statements.emplace_back();
     statement.kind = kind;
     statement.line = words_.now().line;
     return statement;
@@ -66,18 +66,33 @@ class Parser {
     if (name == "if") return read_branch(begin(block, StatementKind::branch));
     if (name == "for") return read_loop(begin(block, StatementKind::loop));
     if (name == "set") return read_set(begin(block, StatementKind::set));
+    if (name == "macro") return read_macro(begin(block, StatementKind::macro));
     if (name == "generation") {
-      Statement& generation = begin(block, StatementKind::generation);
-      expect(WordKind::end_block);
-      generation.blocks.push_back(read_block({"endgeneration"}));
-      return end_block("endgeneration");
+      if (captures_ > 0)
+        words_.refuse("'generation' in a macro or a set is not something that prun has in templates");
+      return read_body(begin(block, StatementKind::generation), "endgeneration");
     }
     if (name != "break" && name != "continue")
       words_.refuse("'" + name +
-                    "' is a statement that prun does not have in templates; it has if, for, set, "
+                    "' is a statement that prun does not have in templates; it has if, for, set, macro, "
                     "generation, break and continue");
     begin(block, name == "break" ? StatementKind::leave : StatementKind::go_on);
     expect(WordKind::end_block);
+  }
+
+  void read_body(Statement& statement, std::string_view end) {
+    expect(WordKind::end_block);
+    ++scopes_;
+    statement.blocks.push_back(read_block({end}));
+    --scopes_;
+    end_block(end);
+  }
+
+  // Reads what is written to a value, not to the text.
+  void read_captured(Statement& statement, std::string_view end) {
+    ++captures_;
+    read_body(statement, end);
+    --captures_;
   }
 
   void read_branch(Statement& branch) {
@@ -108,26 +123,57 @@ class Parser {
     loop.expressions.push_back(words_.pass_name("if") ? read_expression(words_) : nullptr);
     if (words_.is_name("recursive")) words_.refuse("'recursive' is not something that prun has in templates");
     expect(WordKind::end_block);
+    ++scopes_;
     loop.blocks.push_back(read_block({"else", "endfor"}));
+    --scopes_;
     expect(WordKind::begin_block);
-    if (words_.pass_name("else")) {
-      expect(WordKind::end_block);
-      loop.blocks.push_back(read_block({"endfor"}));
-      return end_block("endfor");
-    }
+    if (words_.pass_name("else")) return read_body(loop, "endfor");
     words_.take();
     expect(WordKind::end_block);
   }
 
   void read_set(Statement& set) {
-    set.text = words_.take_name();
-    if (words_.pass_sign(".")) set.member = words_.take_name();
-    if (!words_.pass_sign("="))
-      words_.refuse("a 'set' without '=' is not something that prun has in templates");
-    set.expressions.push_back(read_expression(words_));
-    expect(WordKind::end_block);
+    do set.names.push_back(words_.take_name());
+    while (words_.pass_sign(","));
+    if (set.names.size() == 1 && words_.pass_sign(".")) set.member = words_.take_name();
+    if (words_.pass_sign("=")) {
+      set.expressions.push_back(read_row_of_values());
+      return expect(WordKind::end_block);
+    }
+    if (set.names.size() > 1 || words_.is_sign("|"))
+      words_.refuse("such a 'set' without '=' is not something that prun has in templates");
+    set.kind = StatementKind::capture;
+    read_captured(set, "endset");
   }
 
+  // Several values with commas between them are a tuple.
+  ExpressionPointer read_row_of_values() {
+    ExpressionPointer first = read_expression(words_);
+    if (!words_.is_sign(",")) return first;
+    auto tuple = make_expression(words_, ExpressionKind::tuple);
+    add_part(*tuple, words_, std::move(first));
+    while (words_.pass_sign(",") && words_.now().kind != WordKind::end_block)
+      add_part(*tuple, words_, read_expression(words_));
+    return tuple;
+  }
+
+  // Macros are at the top, where the names that they see live as long as they do.
+  void read_macro(Statement& macro) {
+    if (scopes_ > 0)
+      words_.refuse("a macro in a loop or another macro is not something that prun has in templates");
+    macro.text = words_.take_name();
+    words_.expect_sign("(");
+    while (!words_.is_sign(")")) {
+      macro.names.push_back(words_.take_name());
+      macro.expressions.push_back(words_.pass_sign("=") ? read_expression(words_) : nullptr);
+      if (!words_.pass_sign(",")) break;
+    }
+    words_.expect_sign(")");
+    read_captured(macro, "endmacro");
+  }
+
+  // Around what is read.
+  int scopes_ = 0, captures_ = 0;
   WordReader words_;
 };
 

@@ -2,10 +2,12 @@
 // bounded part of Jinja, evaluated as transformers does.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "chat/day.hpp"
 #include "chat/syntax.hpp"
 
 namespace prun::chat {
@@ -26,8 +28,8 @@ class Template {
   Template(std::string_view text, std::string name);
 
   // `variables` are messages, add_generation_prompt, bos_token and so on. Throws bad_input where the template
-  // raises an exception, or asks for what is not there.
-  Rendered render(const Dict& variables) const;
+  // raises an exception, or asks for what is not there: the day too, where it is not given.
+  Rendered render(const Dict& variables, const std::optional<Day>& today = {}) const;
   // Says whether it says itself what the assistant writes.
   bool marks_generation() const { return marks_generation_; }
   const std::string& name() const { return name_; }

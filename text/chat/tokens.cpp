@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "prun/error.hpp"
+#include "tokenizer/normal_form.hpp"
 
 namespace prun::chat {
 namespace {
@@ -117,17 +119,12 @@ class Lexer {
   void read_word() {
     const char c = text_[at_];
     if (c == '\'' || c == '"') return read_string(c);
+    if (is_digit(c)) return read_number();
     if (is_name_letter(c)) {
       std::size_t end = at_;
       while (end < text_.size() && is_name_letter(text_[end])) ++end;
-      const std::string_view word = text_.substr(at_, end - at_);
-      if (is_digit(c) && !std::all_of(word.begin(), word.end(), is_digit))
-        refuse("'" + std::string(word) + "' is no whole number, which are all that prun has in templates");
-      const bool fraction = end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1]);
-      if (is_digit(c) && fraction && !(!words_.empty() && words_.back().text == "."))
-        refuse("a number with a fraction is not something that prun has in templates");
-      add(is_digit(c) ? WordKind::number : WordKind::name, word);
-      return pass(word.size());
+      add(WordKind::name, text_.substr(at_, end - at_));
+      return pass(end - at_);
     }
     constexpr std::array<std::string_view, 25> signs = {"==", "!=", "<=", ">=", "//", "**", "(", ")", "[",
                                                         "]",  "{",  "}",  ",",  ":",  ".",  "|", "+", "-",
@@ -140,24 +137,68 @@ class Lexer {
     refuse(std::string("'") + c + "' is not a sign that prun knows in templates");
   }
 
+  std::size_t digits_from(std::size_t at) const {
+    while (at < text_.size() && is_digit(text_[at])) ++at;
+    return at;
+  }
+
+  // A number behind a point is an item of what stands before it.
+  void read_number() {
+    std::size_t end = digits_from(at_);
+    const std::size_t whole = end;
+    const bool is_item = !words_.empty() && words_.back().kind == WordKind::sign && words_.back().text == ".";
+    if (!is_item && end + 1 < text_.size() && text_[end] == '.' && is_digit(text_[end + 1]))
+      end = digits_from(end + 1);
+    if (!is_item && end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
+      const bool has_sign = end + 1 < text_.size() && (text_[end + 1] == '+' || text_[end + 1] == '-');
+      if (const std::size_t last = digits_from(end + (has_sign ? 2 : 1)); is_digit(text_[last - 1]))
+        end = last;
+    }
+    if (end < text_.size() && is_name_letter(text_[end]))
+      refuse("'" + std::string(text_.substr(at_, end + 1 - at_)) + "' begins no number");
+    add(end > whole ? WordKind::fraction : WordKind::number, text_.substr(at_, end - at_));
+    pass(end - at_);
+  }
+
   void read_string(char quote) {
     std::string value;
     std::size_t i = at_ + 1;
-    for (; i < text_.size() && text_[i] != quote; ++i) {
-      if (text_[i] != '\\') {
-        value += text_[i];
-        continue;
-      }
-      const char letter = i + 1 < text_.size() ? text_[++i] : ' ';
-      constexpr std::string_view letters = "ntr\\'\"", meant = "\n\t\r\\'\"";
-      const std::size_t at = letters.find(letter);
-      if (at == letters.npos)
-        refuse(std::string("'\\") + letter + "' is not an escape that prun knows in templates");
-      value += meant[at];
-    }
-    if (i == text_.size()) refuse("a text in quotes does not end");
+    while (i < text_.size() && text_[i] != quote)
+      if (text_[i] != '\\')
+        value += text_[i++];
+      else if (++i < text_.size())
+        i = read_escape(i, value);
+    if (i >= text_.size()) refuse("a text in quotes does not end");
     add(WordKind::string, value);
     pass(i + 1 - at_);
+  }
+
+  // As Python has them; a letter that is none keeps what stands in front of it. Returns where it ends.
+  std::size_t read_escape(std::size_t at, std::string& to) const {
+    const char letter = text_[at];
+    constexpr std::string_view letters = "ntr\\'\"abfv", meant = "\n\t\r\\'\"\a\b\f\v";
+    if (const std::size_t found = letters.find(letter); found != letters.npos) {
+      to += meant[found];
+    } else if (letter == 'x' || letter == 'u' || letter == 'U') {
+      return read_code_point(at + 1, letter == 'x' ? 2 : letter == 'u' ? 4 : 8, to);
+    } else if (is_digit(letter) || letter == 'N') {
+      refuse(std::string("'\\") + letter + "' is not an escape that prun knows in templates");
+    } else if (letter != '\n') {
+      to += '\\';
+      to += letter;
+    }
+    return at + 1;
+  }
+
+  std::size_t read_code_point(std::size_t at, std::size_t digits, std::string& to) const {
+    const std::string_view text = text_.substr(at, digits);
+    std::uint32_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 16);
+    if (error != std::errc() || end != text.data() + digits || value > 0x10FFFF ||
+        (value >= 0xD800 && value < 0xE000))
+      refuse("an escape is no character");
+    append_utf8(to, value);
+    return at + digits;
   }
 
   const std::string& name_;

@@ -15,6 +15,7 @@ enum class WordKind : std::uint8_t {
   end_block,
   name,
   number,
+  fraction,
   string,
   sign,
   end

@@ -1,6 +1,7 @@
 #include "chat/value.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace prun::chat {
@@ -34,10 +35,10 @@ std::size_t Dict::set(std::string key, Value value) {
   return 0;
 }
 
-Value Value::of(List list) {
+Value Value::of(List list, bool is_tuple) {
   Extent extent;
   for (const Value& item : list) extent.add(item.extent());
-  return {std::make_shared<const Items>(std::move(list), extent)};
+  return {std::make_shared<const Items>(std::move(list), extent, is_tuple)};
 }
 
 Extent Value::extent() const {
@@ -48,13 +49,26 @@ Extent Value::extent() const {
   return extent;
 }
 
+namespace {
+
+// A real this large may have been written as a whole number, of which Python writes every digit.
+double real_of(const JsonValue& json) {
+  constexpr double largest = 9.2e18;
+  if (std::abs(json.as_double()) >= largest)
+    throw_error(ErrorCode::bad_input, "it holds the number ", json.as_double(),
+                ", which is beyond 64 bits; write it as a text");
+  return json.as_double();
+}
+
+}  // namespace
+
 Value Value::of(const JsonValue& json) {
   switch (json.kind()) {
     case JsonKind::null: return {nullptr};
     case JsonKind::boolean: return {json.as_bool()};
     case JsonKind::integer: return {json.as_int64()};
     case JsonKind::unsigned_integer:
-    case JsonKind::real: return {json.as_double()};
+    case JsonKind::real: return {real_of(json)};
     case JsonKind::string: return {json.as_string()};
     case JsonKind::array: {
       List list;
@@ -75,7 +89,7 @@ bool Value::is_true() const {
   if (const auto* const text = as<std::string>()) return !text->empty();
   if (const List* const items = list()) return !items->empty();
   if (const Dict* const entries = dict()) return !entries->entries().empty();
-  return as<Namespace>() != nullptr;
+  return as<Namespace>() || is_function();
 }
 
 namespace {
@@ -96,8 +110,11 @@ bool Value::equals(const Value& other) const {
   if (storage_.index() != other.storage_.index()) return false;
   if (const auto* const text = as<std::string>()) return *text == *other.as<std::string>();
   if (const List* const items = list())
-    return std::equal(items->begin(), items->end(), other.list()->begin(), other.list()->end(),
+    return is_tuple() == other.is_tuple() &&
+           std::equal(items->begin(), items->end(), other.list()->begin(), other.list()->end(),
                       [](const Value& x, const Value& y) { return x.equals(y); });
+  if (const auto* const macro = as<Macro>()) return macro->statement == other.as<Macro>()->statement;
+  if (const auto* const space = as<Namespace>()) return space->names == other.as<Namespace>()->names;
   if (const Dict* const mine = dict()) {
     const auto& entries = mine->entries();
     return entries.size() == other.dict()->entries().size() &&
@@ -118,7 +135,9 @@ const char* Value::kind() const {
                                    "a text",
                                    "a list",
                                    "a dict",
-                                   "a namespace"};
+                                   "a namespace",
+                                   "a macro",
+                                   "a method"};
   return kinds[storage_.index()];
 }
 

@@ -15,6 +15,7 @@ namespace prun::chat {
 
 class Value;
 using List = std::vector<Value>;
+struct Statement;
 
 // What all values that a template holds at once may take.
 constexpr std::size_t most_bytes = std::size_t{256} << 20;
@@ -55,17 +56,25 @@ class Value {
   struct Items {
     List list;
     Extent extent;
+    bool is_tuple;  // it is written with other brackets, and equals no list
   };
-  using Storage = std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, std::string,
-                               std::shared_ptr<const Items>, std::shared_ptr<const Dict>, Namespace>;
+  struct Macro {
+    const Statement* statement;  // of the template
+  };
+  // What Python has under a name that is asked for and not called, as `d.items` of a dict: it is there.
+  struct Method {};
+  using Storage =
+      std::variant<Undefined, std::nullptr_t, bool, std::int64_t, double, std::string,
+                   std::shared_ptr<const Items>, std::shared_ptr<const Dict>, Namespace, Macro, Method>;
 
   Value() : storage_(Undefined{}) {}
   template <class T>
   Value(T value)
       : storage_(std::move(value)) {}  // NOLINT(google-explicit-constructor): a literal of the language
 
+  // Throws bad_input for a whole number beyond 64 bits, of which Python writes every digit.
   static Value of(const JsonValue& json);
-  static Value of(List list);
+  static Value of(List list, bool is_tuple = false);
   static Value of(Dict dict) { return {std::make_shared<const Dict>(std::move(dict))}; }
 
   template <class T>
@@ -76,12 +85,17 @@ class Value {
     const auto* const shared = as<std::shared_ptr<const Items>>();
     return shared ? &(*shared)->list : nullptr;
   }
+  bool is_tuple() const {
+    const auto* const shared = as<std::shared_ptr<const Items>>();
+    return shared && (*shared)->is_tuple;
+  }
   const Dict* dict() const {
     const auto* const shared = as<std::shared_ptr<const Dict>>();
     return shared ? shared->get() : nullptr;
   }
   bool is_undefined() const { return as<Undefined>() != nullptr; }
   bool is_none() const { return as<std::nullptr_t>() != nullptr; }
+  bool is_function() const { return as<Macro>() || as<Method>(); }
   // Judges as Python does.
   bool is_true() const;
   bool equals(const Value& other) const;

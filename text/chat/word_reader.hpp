@@ -24,6 +24,9 @@ class WordReader {
   bool is_name(std::string_view name) const { return now().kind == WordKind::name && now().text == name; }
   bool pass_sign(std::string_view sign) { return is_sign(sign) && (take(), true); }
   bool pass_name(std::string_view name) { return is_name(name) && (take(), true); }
+  bool is_next_sign(std::string_view sign) const {
+    return next().kind == WordKind::sign && next().text == sign;
+  }
   void expect_sign(std::string_view sign) {
     if (!pass_sign(sign)) refuse("'" + std::string(sign) + "' is missing before '" + now().text + "'");
   }

@@ -81,7 +81,8 @@ std::optional<chat::ChatFormat> asked_format(const Arguments& arguments, const R
                 "a folder with "
                 "--tokenizer");
   const std::string by = named_by_data(recipe, plugins, "template");
-  return std::optional<chat::ChatFormat>(std::in_place, named.value_or(by_data), by.empty() ? "own" : by);
+  return std::optional<chat::ChatFormat>(std::in_place, named.value_or(by_data), by.empty() ? "own" : by,
+                                         named_by_data(recipe, plugins, "date"));
 }
 
 std::vector<std::int32_t> asked_tokens(const chat::ChatFormat& format, const std::string& text) {

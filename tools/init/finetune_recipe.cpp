@@ -97,7 +97,8 @@ void write_data(recipe::TomlWriter& out, const FinetuneDraft& draft) {
       .value("plugin", "chat", "conversations, of which the assistant's answers are learned")
       .value("path", draft.wish.data.string(), "a conversation a line")
       .value("tokenizer", draft.wish.from.string(), "the folder of its tokenizer.json")
-      .value("template", draft.wish.chat_template, "own: the tokenizer's; or chatml, llama3, mistral, gemma")
+      .value("template", draft.wish.chat_template,
+             "own: the tokenizer's; or chatml, llama3, mistral, gemma, or a file")
       .value("between", draft.between, "the token between two conversations that share a sample")
       .value("documents", "apart", "attention stops between conversations")
       .value("end_of_text", draft.between, "the same token");

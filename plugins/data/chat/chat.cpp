@@ -5,16 +5,18 @@
 PRUN_PLUGIN(
     data, prun::chat::ChatData, "chat", "0.1.0",
     "Conversations, of which the assistant's answers are learned",
-    "token_bytes=4; document_end=between; tokenizer=tokenizer; template=template; "
+    "token_bytes=4; document_end=between; tokenizer=tokenizer; template=template; date=date; "
     "roles=system,user,assistant,tool,other; "
     "also=sft,messages,sharegpt,conversations",
     "path      | string | required | | A file with a conversation a line (messages, ShareGPT's "
     "conversations, or prompt "
     "and completion), or a folder of them; compressed where the name ends in .gz or .zst\n"
     "tokenizer | string | required | | A tokenizer.json of Hugging Face, or a folder with one\n"
-    "template  | string | own | | chatml, llama3, mistral or gemma; own: the tokenizer's, of "
-    "chat_template.jinja or "
-    "tokenizer_config.json\n"
+    "template  | string | own | | chatml, llama3, mistral or gemma, or a file; own: the tokenizer's, of "
+    "chat_template.jinja or tokenizer_config.json\n"
+    "date      | string | \"\" | | Day that templates get for today, as 2026-07-31; without it those that "
+    "ask "
+    "are refused\n"
     "between   | int    | required | 0..2147483647 | Token that stands between conversations and in none of "
     "them; "
     "data.end_of_text is the same\n"

@@ -59,6 +59,7 @@ ChatData::ChatData(const Options& options)
     : path_(options.text("path")),
       tokenizer_(options.text("tokenizer")),
       template_(options.text("template")),
+      date_(options.text("date")),
       between_(static_cast<std::int32_t>(options.integer("between"))),
       learned_(learned_named(options.text("learn"))),
       pack_(options.flag("pack")),
@@ -99,7 +100,7 @@ ChatData::Encoded ChatData::encode(const Line& line, ChatEncoder& encoder) const
 
 // Encodes on the cores of this rank. The failure that comes first in the data counts, as with one thread.
 std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lines) const {
-  const ChatFormat format(tokenizer_, template_);
+  const ChatFormat format(tokenizer_, template_, date_);
   PRUN_CHECK(format.tokenizer().size() <= most_tokens, format.tokenizer().size(), " tokens");
   if (between_ >= format.tokenizer().size())
     throw_error(ErrorCode::bad_input, "data.between = ", between_,

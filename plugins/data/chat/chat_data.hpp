@@ -40,7 +40,7 @@ class ChatData final : public Data {
   void each_token(std::int64_t index, Body&& body) const;
 
   std::filesystem::path path_, tokenizer_;
-  std::string template_;
+  std::string template_, date_;
   std::int32_t between_;
   Learned learned_;
   bool pack_;
