@@ -30,6 +30,10 @@ TEST(Reach, TransportsHaveWordsThatPeopleKnow) {
             "good|dp[0..1]|rdma (mlx5_0:1) and shared memory (posix)|");
 }
 
+TEST(Reach, WhatUcxDoesNotTellIsNotBlamed) {
+  EXPECT_EQ(line({{Where::here, {}}}), "good|dp[0..1]|transports that UCX does not tell|");
+}
+
 TEST(Reach, ANetworkBetweenRanksOfAHostIsSlow) {
   EXPECT_TRUE(line({{Where::here, {"tcp/lo"}}})
                   .starts_with("slow|dp[0..1]|tcp (lo), between ranks of one host|let them share memory: one "

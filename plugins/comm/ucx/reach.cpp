@@ -19,6 +19,7 @@ Lane lane_of(const std::string& name) {
 }  // namespace
 
 void Reach::add(Where where, const std::set<std::string>& lanes) {
+  if (lanes.empty()) return;  // a UCX that prints otherwise: nothing is known
   bool shares = false;
   for (const std::string& name : lanes) {
     const Lane lane = lane_of(name);
@@ -40,7 +41,7 @@ void Reach::add(Where where, const std::set<std::string>& lanes) {
 }
 
 std::string Reach::line(const std::string& group) const {
-  std::string found;
+  std::string found = by_kind_.empty() ? "transports that UCX does not tell" : "";
   for (const auto& [kind, names] : by_kind_) {
     found += (found.empty() ? "" : " and ") + kind + " (";
     for (const std::string& name : names) found += (name == *names.begin() ? "" : ", ") + name;
