@@ -100,6 +100,16 @@ TEST(Samples, SetsAreShuffledEachInItsOwnWay) {
   EXPECT_NE(first, second);
 }
 
+TEST(Samples, ComeOnceAnEpochAndInAnotherOrderInEach) {
+  const SampleOrder order(40, true, 7);
+  std::vector<std::vector<std::int64_t>> epochs(3);
+  for (std::int64_t n = 0; n < 120; ++n) epochs[static_cast<std::size_t>(n / 40)].push_back(order.index(n));
+  for (const std::vector<std::int64_t>& epoch : epochs)
+    EXPECT_EQ(std::set<std::int64_t>(epoch.begin(), epoch.end()).size(), 40u);
+  EXPECT_NE(epochs[0], epochs[1]);
+  EXPECT_NE(epochs[1], epochs[2]);
+}
+
 TEST(Samples, AloneASetComesAsItAlwaysDid) {
   const SampleOrder order(40, true, 7);
   const Samples samples({marked(0, 0, 40, 0.25)}, true, 7, seq, 5000);
