@@ -4,6 +4,7 @@
 #include "support/assembly_fixture.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
+#include "train/loop/agreement.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::agreement_test {
@@ -116,6 +117,34 @@ TEST_F(Parts, OfOtherTensorsAreNotConfused) {
   const Recipe other = recipe_of(layout("b", "a"), folder_ / "ba").with("run.resume", folder_ / "ab");
   run_local_ranks(other, plugins().places(), [](Trainer& trainer) { trainer.save(); });
   EXPECT_TRUE(saved_in(folder_ / "ba/step-00000001") == saved_in(folder_ / "ab/step-00000001"));
+}
+
+// Another rank says the same of all topics but one, which differs from this rank's in nothing else.
+TEST(Agreement, RanksWithAnotherPlanDoNotTrain) {
+  const Assembly assembly(tiny_recipe({"batch.micro=2"}, data_parallel(2)), plugins());
+  constexpr std::size_t digits = 64;
+  std::string said;
+  std::size_t topics = 1;
+  for (std::size_t topic = 0; topic < topics; ++topic) {
+    const auto exchange = [&](std::string_view channel, std::span<const int>, std::string_view mine) {
+      std::string theirs(mine);
+      if (channel == "plan") {
+        topics = mine.size() / digits;
+        theirs.replace(topic * digits, digits, digits, '0');
+      } else if (const auto at = theirs.find(assembly.fingerprint()); at != std::string::npos) {
+        theirs.replace(at, 4, "else");
+      }
+      return std::vector<std::string>{std::string(mine), theirs};
+    };
+    try {
+      check_agreement(assembly, plugins(), exchange);
+      ADD_FAILURE() << "topic " << topic << " was not compared";
+    } catch (const Error& error) {
+      said += error.what() + std::string("\n");
+    }
+  }
+  expect_part(said, "have different plans: the plan's fingerprint is " + assembly.fingerprint() +
+                        " on the one, else");
 }
 
 }  // namespace
