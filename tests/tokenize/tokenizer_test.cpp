@@ -174,6 +174,89 @@ TEST(Tokenizer, BrokenTextIsRefusedWithItsPlace) {
   }
 }
 
+// A member of a file in place of another, as the package writes them.
+std::string with_members(const std::string& file, const JsonValue& others) {
+  const JsonValue root = parse_json(file, "it");
+  JsonWriter out;
+  out.begin_object();
+  for (const auto& [name, value] : root.as_object().members()) {
+    const JsonValue* const other = others.find(name);
+    out.name(name).value(other ? *other : value);
+  }
+  return out.end_object().take();
+}
+
+// Of tools/tokenizer-check --fixture: ways of cutting with GPT-2's vocabulary.
+TEST(Tokenizer, TextsAreCutAsThePackageCutsThem) {
+  std::vector<std::string> all = texts();
+  for (char32_t first = 0; first < 0x20000; first += 64)
+    if (first < 0xD800 || first >= 0xE000) {
+      all.emplace_back();
+      for (char32_t i = 0; i < 64; ++i) all.back() += utf8(first + i);
+    }
+  std::istringstream lines(fixture("cuts.jsonl"));
+  int ways = 0;
+  for (std::string line; std::getline(lines, line); ++ways) {
+    const JsonValue way = parse_json(line, "cuts.jsonl");
+    const Tokenizer tokenizer(with_members(fixture("gpt2.json"), way), way.at("name").as_string());
+    Sha256 digest;
+    for (const std::string& text : all) {
+      const Ids ids = tokenizer.encode(text);
+      digest.update(std::as_bytes(std::span(ids)));
+      if (const std::size_t cut = tokenizer.last_cut(text, text.size() / 2)) {
+        Ids pieces = tokenizer.encode(text.substr(0, cut));
+        const Ids rest = tokenizer.encode(text.substr(cut));
+        pieces.insert(pieces.end(), rest.begin(), rest.end());
+        EXPECT_EQ(pieces, ids) << way.at("name").as_string() << ": " << text;
+      }
+    }
+    EXPECT_EQ(digest.hex(), way.at("digest").as_string()) << way.at("name").as_string();
+  }
+  EXPECT_EQ(ways, 19);
+}
+
+TEST(Tokenizer, ExpressionsThatPrunDoesNotHaveAreRefusedByName) {
+  const struct {
+    const char *expression, *says;
+  } cases[] = {{"a*", "matches a text without letters"},
+               {"a|b?", "matches a text without letters"},
+               {"(?<=a)b", "has '(?<='"},
+               {"(?>a)", "has '(?>a'"},
+               {"(ab)+", "has ')+'"},
+               {"a{2}+", "has '}+'"},
+               {"a{3,2}", "has a count that is none"},
+               {"a{1001}", "has a count that is none"},
+               {R"(\p{Greek}a)", R"(has '\p{Greek}')"},
+               {R"(\bword)", R"(has '\b')"},
+               {R"(\1a)", R"(has '\1')"},
+               {"^a", "has '^'"},
+               {"[a", "has a set that does not end"},
+               {"[[:alpha:]]", "has '[:'"},
+               {"[z-a]", "has a range that is none"},
+               {"(?i:[a-c])", "has 'a range in any case'"},
+               {"(a", "has a group that does not end"},
+               {"a)", "has an end of a group without its beginning"},
+               {R"(\p{L)", "has a property that does not end"},
+               {R"(\x4g)", "has a code that is none"},
+               {"[a&&b]", "has '&&'"}};
+  for (const auto& [expression, says] : cases) try {
+      const WordPattern pattern(expression, "it");
+      ADD_FAILURE() << expression;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
+  std::string deep = "a";
+  for (int i = 0; i < 30; ++i) deep = "(" + deep + ")";
+  EXPECT_THROW(WordPattern(deep, "it"), Error);
+}
+
+// Rows of what may be taken in many ways are tried in a bounded number of them.
+TEST(Tokenizer, AnExpressionThatTakesTooLongIsRefused) {
+  const WordPattern pattern("a*a*a*a*a*b", "it");
+  EXPECT_THROW(pattern.match(std::string(3000, 'a'), 0), Error);
+  EXPECT_EQ(pattern.match("aab", 0), std::size_t{3});
+}
+
 // One part of a good file changed: what it asks for, and what it is told.
 TEST(Tokenizer, WhatPrunDoesNotHaveIsRefusedByName) {
   const struct {
@@ -187,11 +270,10 @@ TEST(Tokenizer, WhatPrunDoesNotHaveIsRefusedByName) {
       {R"("normalizer":null)", R"("normalizer":{"type":"Precompiled","precompiled_charsmap":"AAAA"})",
        "'precompiled_charsmap' is no precompiled map"},
       {R"("truncation":null)", R"("truncation":{"max_length":5})", "'truncation' is set"},
-      {R"("single_word":false)", R"("single_word":true)", "'single_word' is set"},
-      {R"("add_prefix_space":false)", R"("add_prefix_space":true)", "'add_prefix_space' is set"},
-      {R"(\\p{N}{1,3})", R"(\\p{N}{1,4})", "is none that prun knows"},
-      {R"("behavior":"Isolated")", R"("behavior":"Removed")", "'behavior' is not Isolated"},
-      {R"("type":"Split")", R"("type":"Punctuation")", "pre_tokenizer.0: 'type' is 'Punctuation'"},
+      {R"("single_word":false)", R"("single_word":1)", "'single_word' is neither true nor false"},
+      {R"(\\p{N}{1,3})", R"(\\p{Z}{1,3})", "pre_tokenizer.0.pattern: 'Regex'"},
+      {R"("behavior":"Isolated")", R"("behavior":"Kept")", "'behavior' is none of Removed, Isolated"},
+      {R"("type":"Split")", R"("type":"UnicodeScripts")", "pre_tokenizer.0: 'type' is 'UnicodeScripts'"},
       {R"("id":700)", R"("id":699)", "'<|begin|>' has the id 699, where 700 would be its turn"},
       {R"("!":0)", R"("!":1)", "have the id 1"},
       {R"("!":0)", R"("!":4000000000)", "has no id that fits"},

@@ -1,4 +1,5 @@
-// Says what Unicode says of a character as far as tokenizers ask: letter (\p{L}), number (\p{N}), space (\s).
+// Says what Unicode says of a character as far as tokenizers ask: its category, and of what kind it is: a
+// letter (\p{L}), a number (\p{N}), a space (\s).
 #pragma once
 
 #include <cstdint>
@@ -9,9 +10,26 @@ namespace prun {
 
 enum class CharacterKind : std::uint8_t { other, letter, number, space };
 
+// Letters are capital, small, title, modifier and all others; numbers are digits and all others.
+enum class Category : std::uint8_t {
+  other,
+  capital,
+  small,
+  title,
+  modifier,
+  letter,
+  mark,
+  digit,
+  number,
+  punctuation,
+  symbol,
+  space,
+  count
+};
+
 struct CharacterRange {
   char32_t first, last;
-  CharacterKind kind;
+  Category category;
 };
 
 // Returns all that are not `other`, in order.
@@ -21,11 +39,15 @@ std::span<const CharacterRange> character_ranges();
 class CharacterKinds {
  public:
   CharacterKinds();
+  // Is made once, when it is first asked for.
+  static const CharacterKinds& shared();
   // `value` is a code point.
   CharacterKind of(char32_t value) const { return kinds_[value]; }
+  Category category_of(char32_t value) const { return categories_[value]; }
 
  private:
   std::vector<CharacterKind> kinds_;
+  std::vector<Category> categories_;
 };
 
 }  // namespace prun

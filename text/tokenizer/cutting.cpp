@@ -35,6 +35,35 @@ struct Part {
   std::string_view text;
   bool match = false;
 };
+std::vector<Part> parts_at(std::string_view text, const WordPattern& pattern) {
+  std::vector<Part> parts;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::optional<std::size_t> length = pattern.match(text, at);
+    if (!length) {
+      at += decode_utf8(text.substr(at)).bytes;
+      continue;
+    }
+    if (begin < at) parts.push_back({text.substr(begin, at - begin)});
+    parts.push_back({text.substr(at, *length), true});
+    begin = at += *length;
+  }
+  if (begin < text.size()) parts.push_back({text.substr(begin)});
+  return parts;
+}
+
+std::vector<Part> parts_at_punctuation(std::string_view text) {
+  const auto is_match = [](std::string_view piece) {
+    return is_of(LetterClass::bert_punctuation, decode_utf8(piece).value);
+  };
+  Emit pieces;
+  add_runs(text, pieces, 1,
+           [](char32_t value) { return is_of(LetterClass::bert_punctuation, value) ? 1 : 0; });
+  std::vector<Part> parts;
+  for (const std::string_view piece : pieces) parts.push_back({piece, is_match(piece)});
+  return parts;
+}
+
 std::vector<Part> parts_at(std::string_view text, std::string_view at) {
   std::vector<Part> parts;
   for (;;) {
@@ -63,11 +92,24 @@ void add_joined(const std::vector<Part>& parts, bool previous, Emit& out) {
   if (!previous) std::reverse(out.begin() + static_cast<std::ptrdiff_t>(begin), out.end());
 }
 
+// Matches next to each other are one, and so is what lies between.
+void add_merged(const std::vector<Part>& parts, Emit& out) {
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    if (i > 0 && parts[i].match == parts[i - 1].match)
+      out.back() = joined(out.back(), parts[i].text);
+    else
+      out.push_back(parts[i].text);
+}
+
 void add_cut_at(const CutAt& step, std::string_view text, Emit& out) {
-  const std::vector<Part> parts = parts_at(text, step.text);
+  std::vector<Part> parts = step.pattern        ? parts_at(text, *step.pattern)
+                            : step.text.empty() ? parts_at_punctuation(text)
+                                                : parts_at(text, step.text);
+  for (Part& part : parts) part.match = part.match != step.inverted;
   using Keep = CutAt::Keep;
   if (step.keep == Keep::with_previous || step.keep == Keep::with_next)
     return add_joined(parts, step.keep == Keep::with_previous, out);
+  if (step.keep == Keep::contiguous) return add_merged(parts, out);
   for (const Part& part : parts)
     if (!part.match || step.keep == Keep::isolated) out.push_back(part.text);
 }
@@ -79,10 +121,7 @@ struct Pieces {
   std::string& marked;
   Emit& out;
 
-  static const CharacterKinds& kinds() {
-    static const CharacterKinds all;
-    return all;
-  }
+  static const CharacterKinds& kinds() { return CharacterKinds::shared(); }
 
   void operator()(const CutWords&) const {}
   void operator()(const CutDigits& step) const {
@@ -98,6 +137,17 @@ struct Pieces {
       return is_space(kinds(), value) ? 1 : is_of(LetterClass::bert_punctuation, value) ? 2 : 0;
     });
     drop_spaces();
+  }
+  void operator()(const CutWordRuns&) const {
+    add_runs(text, out, -1, [](char32_t value) {
+      return is_space(kinds(), value) ? 1 : is_of(LetterClass::word, value) ? 2 : 0;
+    });
+    drop_spaces();
+  }
+  void operator()(const PutSpace&) const {
+    marked = text.starts_with(' ') ? "" : " ";
+    marked += text;
+    out.push_back(marked);
   }
   void operator()(const CutAt& step) const { add_cut_at(step, text, out); }
   void operator()(const MarkSpaces& step) const {

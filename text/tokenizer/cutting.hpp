@@ -2,16 +2,18 @@
 // tokenizer.json lists them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
+#include "tokenizer/word_pattern.hpp"
 #include "tokenizer/word_splitter.hpp"
 
 namespace prun {
 
-// Cuts by an expression.
+// Cuts by an expression that matches every text, and has rules of its own.
 struct CutWords {
   WordRules rules = WordRules::gpt2;
 };
@@ -23,12 +25,18 @@ struct CutDigits {
 struct CutSpaces {};
 // Cuts at white space, which is dropped, and around punctuation, as BERT does.
 struct CutBert {};
-// Cuts at a text.
+// Cuts at white space, which is dropped, and between words and what is none.
+struct CutWordRuns {};
+// Cuts at a text, at what an expression matches, or at punctuation where there is neither.
 struct CutAt {
-  enum class Keep : std::uint8_t { removed, isolated, with_previous, with_next };
-  std::string text;
+  enum class Keep : std::uint8_t { removed, isolated, with_previous, with_next, contiguous };
+  std::string text = {};
+  std::shared_ptr<const WordPattern> pattern = {};
   Keep keep = Keep::isolated;
+  bool inverted = false;  // at what lies between instead
 };
+// Puts a space in front, unless there is one.
+struct PutSpace {};
 // Spaces become marks, of which one stands in front.
 struct MarkSpaces {
   enum class Front : std::uint8_t { never, first, always };
@@ -37,7 +45,8 @@ struct MarkSpaces {
   bool cut = true;  // in front of each mark
 };
 
-using CuttingStep = std::variant<CutWords, CutDigits, CutSpaces, CutBert, CutAt, MarkSpaces>;
+using CuttingStep =
+    std::variant<CutWords, CutDigits, CutSpaces, CutBert, CutWordRuns, CutAt, PutSpace, MarkSpaces>;
 
 // Is for one thread.
 class Cutter {

@@ -43,6 +43,22 @@ const AddedToken* Encoder::match(const Starts& starts, std::string_view text) {
   return nullptr;
 }
 
+namespace {
+
+// Says whether no letter of a word lies beside a part of a text.
+bool stands_alone(std::string_view text, std::size_t at, std::size_t size) {
+  const auto is_word = [&](std::size_t i) {
+    return is_of(LetterClass::word, decode_utf8(text.substr(i)).value);
+  };
+  std::size_t before = at;
+  if (at > 0) do
+      --before;
+    while (before > 0 && (static_cast<unsigned char>(text[before]) & 0xC0) == 0x80);
+  return (at == 0 || !is_word(before)) && (at + size == text.size() || !is_word(at + size));
+}
+
+}  // namespace
+
 // Appends added tokens, and what is between them: the leftmost comes first, of several there the longest.
 // `first` says that the whole text begins here.
 void Encoder::append_between(std::size_t which, std::string_view text, bool first,
@@ -52,6 +68,10 @@ void Encoder::append_between(std::size_t which, std::string_view text, bool firs
     const AddedToken* const token = match(starts_[which], text.substr(at));
     if (!token) {
       ++at;
+      continue;
+    }
+    if (token->alone && !stands_alone(text, at, token->text.size())) {
+      at += token->text.size();
       continue;
     }
     std::string_view before = text.substr(begin, at - begin);

@@ -15,6 +15,7 @@ enum class LetterClass : std::uint8_t {
   bert_space,
   bert_chinese,
   bert_punctuation,
+  word,  // \w of the language of its own expressions
   // These decide where clusters of characters end: what joins the one before it, what none joins, what joins
   // the one after it.
   joins_before,

@@ -75,27 +75,38 @@ void read_single_normalizer(Fields& fields, const std::string& type, Normalizer&
 
 // --- pre-tokenizers
 
-void read_split(Fields& split, Cutting& out) {
+CutAt::Keep read_keep(Fields& fields) {
   static const std::unordered_map<std::string, CutAt::Keep> keeps = {
       {"Removed", CutAt::Keep::removed},
       {"Isolated", CutAt::Keep::isolated},
       {"MergedWithPrevious", CutAt::Keep::with_previous},
-      {"MergedWithNext", CutAt::Keep::with_next}};
-  const std::string& behavior = split.text("behavior");
-  split.expect_off("invert");
+      {"MergedWithNext", CutAt::Keep::with_next},
+      {"Contiguous", CutAt::Keep::contiguous}};
+  const auto keep = keeps.find(fields.text("behavior"));
+  if (keep == keeps.end())
+    fields.refuse(
+        "behavior",
+        "is none of Removed, Isolated, MergedWithPrevious, MergedWithNext and Contiguous, which are all "
+        "that prun has");
+  return keep->second;
+}
+
+// An expression that matches every text cuts it the same in two ways, and has rules of its own.
+void read_split(Fields& split, Cutting& out) {
+  CutAt step{.keep = read_keep(split), .inverted = split.flag("invert", false)};
   const Pattern pattern = read_pattern(split);
-  const auto keep = keeps.find(behavior);
-  if (!pattern.expression && keep != keeps.end()) {
-    out.steps.emplace_back(CutAt{pattern.text, keep->second});
+  if (!pattern.expression) {
+    step.text = pattern.text;
+    out.steps.emplace_back(std::move(step));
     return;
   }
-  if (behavior != "Isolated")
-    split.refuse("behavior", "is not Isolated, which is the only one that prun has of expressions");
-  const std::optional<WordRules> rules = word_rules_of(pattern.text);
-  if (!rules)
-    throw_error(ErrorCode::bad_input, split.where(), ".pattern: 'Regex' ", in_quotes(pattern.text),
-                " is none that prun knows; it has those of GPT-2, Llama 3 and Qwen2");
-  out.steps.emplace_back(CutWords{*rules});
+  const bool isolates = step.keep == (step.inverted ? CutAt::Keep::removed : CutAt::Keep::isolated);
+  if (const std::optional<WordRules> rules = word_rules_of(pattern.text); rules && isolates) {
+    out.steps.emplace_back(CutWords{*rules});
+    return;
+  }
+  step.pattern = std::make_shared<const WordPattern>(pattern.text, split.where() + ".pattern");
+  out.steps.emplace_back(std::move(step));
 }
 
 MarkSpaces read_metaspace(Fields& fields) {
@@ -122,7 +133,7 @@ MarkSpaces read_metaspace(Fields& fields) {
 }
 
 void read_byte_level(Fields& fields, Cutting& out) {
-  fields.expect_off("add_prefix_space");
+  if (fields.flag("add_prefix_space", true)) out.steps.emplace_back(PutSpace{});
   fields.ignore({"trim_offsets"});
   if (fields.flag("use_regex", true)) out.steps.emplace_back(CutWords{WordRules::gpt2});
   out.bytes = true;
@@ -137,14 +148,21 @@ void read_single_cutting(Fields& fields, const std::string& type, Cutting& out) 
     out.steps.emplace_back(CutDigits{fields.flag("individual_digits", false)});
   else if (type == "WhitespaceSplit")
     out.steps.emplace_back(CutSpaces{});
+  else if (type == "Whitespace")
+    out.steps.emplace_back(CutWordRuns{});
+  else if (type == "Punctuation")
+    out.steps.emplace_back(
+        CutAt{.keep = fields.take("behavior") ? read_keep(fields) : CutAt::Keep::isolated});
+  else if (type == "CharDelimiterSplit")
+    out.steps.emplace_back(CutAt{.text = fields.text("delimiter"), .keep = CutAt::Keep::removed});
   else if (type == "BertPreTokenizer")
     out.steps.emplace_back(CutBert{});
   else if (type == "Metaspace")
     out.steps.emplace_back(read_metaspace(fields));
   else
     throw_error(ErrorCode::bad_input, fields.name_of("type"), " is ", in_quotes(type),
-                ", which prun does not have; it has ByteLevel, Split, Digits, WhitespaceSplit, "
-                "BertPreTokenizer and Metaspace");
+                ", which prun does not have; it has ByteLevel, Split, Digits, Whitespace, WhitespaceSplit, "
+                "Punctuation, CharDelimiterSplit, BertPreTokenizer and Metaspace");
 }
 
 }  // namespace

@@ -38,6 +38,11 @@ std::string word_piece(const DecodingRules& rules, std::string_view token, bool 
   return text;
 }
 
+bool begins_words(const CutAt& step) {
+  return step.pattern && step.pattern->begins_at_spaces() && step.keep == CutAt::Keep::isolated &&
+         !step.inverted;
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::load(const fs::path& path) {
@@ -53,8 +58,12 @@ Tokenizer::Tokenizer(std::string_view json, const std::string& source)
   const std::vector<CuttingStep>& steps = tables_.cutting;
   only_words_ = steps.size() == 1;
   const bool behind_digits = steps.size() == 2 && std::holds_alternative<CutDigits>(steps[0]);
-  if ((only_words_ || behind_digits) && tables_.normalizer.works_by_letters())
-    if (const CutWords* const words = std::get_if<CutWords>(&steps.back())) splitter_.emplace(words->rules);
+  if ((only_words_ || behind_digits) && tables_.normalizer.works_by_letters()) {
+    if (const CutWords* const words = std::get_if<CutWords>(&steps.back()))
+      splitter_.emplace(words->rules);
+    else if (const CutAt* const at = std::get_if<CutAt>(&steps.back()); at && begins_words(*at))
+      splitter_.emplace(WordRules::spaces);
+  }
   for (const AddedToken& token : tables_.added) {
     added_start_[static_cast<unsigned char>(token.text[0])] = true;
     added_hold_spaces_ |=

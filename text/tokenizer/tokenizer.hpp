@@ -23,6 +23,7 @@ struct AddedToken {
   bool special = false;
   bool normalized = false;                       // looked for in what those that are not have left
   bool takes_left = false, takes_right = false;  // white space beside it is its own
+  bool alone = false;                            // no letter of a word lies beside it
 };
 
 // Says how texts are made of tokens.

@@ -92,10 +92,10 @@ class Reader {
 
   // The package gives new texts the next id, whatever the file says; so another one would be misleading.
   void add_added_token(Fields fields, std::size_t most) {
-    fields.expect_off("single_word");
-    AddedToken token{fields.text("content"),        0,
-                     fields.flag("special", false), fields.flag("normalized", true),
-                     fields.flag("lstrip", false),  fields.flag("rstrip", false)};
+    AddedToken token{fields.text("content"),           0,
+                     fields.flag("special", false),    fields.flag("normalized", true),
+                     fields.flag("lstrip", false),     fields.flag("rstrip", false),
+                     fields.flag("single_word", false)};
     token.id = vocabulary_.id_of(fields.need("id"), token.text, 2 * most);
     fields.finish();
     const auto known = vocabulary_.ids.find(token.text);

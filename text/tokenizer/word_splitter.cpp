@@ -97,13 +97,14 @@ std::size_t WordSplitter::first_word(std::string_view text) const {
     case WordRules::gpt2: return gpt2_word(text);
     case WordRules::llama3: return llama3_word(text, 3);
     case WordRules::qwen2: return llama3_word(text, 1);
+    case WordRules::spaces: break;
   }
   return text.size();
 }
 
 std::size_t WordSplitter::gpt2_word(std::string_view text) const {
   if (const std::size_t length = contraction(text)) return length;
-  Cursor cursor(kinds_, text);
+  Cursor cursor(*kinds_, text);
   if (cursor.value() == ' ') cursor.next();
   if (cursor.pass(CharacterKind::letter) || cursor.pass(CharacterKind::number) ||
       cursor.pass(CharacterKind::other))
@@ -113,7 +114,7 @@ std::size_t WordSplitter::gpt2_word(std::string_view text) const {
 
 std::size_t WordSplitter::llama3_word(std::string_view text, std::size_t longest_number) const {
   if (const std::size_t length = contraction_in_any_case(text)) return length;
-  Cursor cursor(kinds_, text);
+  Cursor cursor(*kinds_, text);
   if (cursor.pass(CharacterKind::number, longest_number)) return cursor.at();
   Cursor letters = cursor;  // one character that is neither letter, number nor line end may stand in front
   if (!letters.is(CharacterKind::letter) && !letters.is_line_end()) letters.next();
@@ -123,7 +124,7 @@ std::size_t WordSplitter::llama3_word(std::string_view text, std::size_t longest
     cursor.pass_line_ends();
     return cursor.at();
   }
-  Cursor run(kinds_, text);
+  Cursor run(*kinds_, text);
   std::size_t last_line_end = 0;  // where the run's last one ends
   for (; run.is(CharacterKind::space); run.next())
     if (run.is_line_end()) last_line_end = run.at() + run.bytes();
@@ -135,11 +136,12 @@ std::size_t WordSplitter::llama3_word(std::string_view text, std::size_t longest
 bool WordSplitter::may_cut(std::string_view text, std::size_t at) const {
   const auto is_space = [&](std::size_t i) {
     const CodePoint point = decode_utf8(text.substr(i));
-    return !point.valid || kinds_.of(point.value) == CharacterKind::space;
+    return !point.valid || kinds_->of(point.value) == CharacterKind::space;
   };
   const auto is_plain = [&](std::size_t i) { return text[i] > ' ' && text[i] < '\x7F'; };
   if (at == 0 || at + 1 >= text.size()) return false;
   if (text[at] == ' ') return is_plain(at - 1) && is_plain(at + 1);
+  if (rules_ == WordRules::spaces) return false;
   if (rules_ == WordRules::gpt2) return text[at] == '\n' && !is_space(at + 1);
   return text[at - 1] == '\n' && !is_space(at);
 }
@@ -147,7 +149,7 @@ bool WordSplitter::may_cut(std::string_view text, std::size_t at) const {
 // A run of spaces: all of it at the end of the text; else without its last one, which belongs to what
 // follows, unless it is the only one.
 std::size_t WordSplitter::spaces(std::string_view text) const {
-  Cursor cursor(kinds_, text);
+  Cursor cursor(*kinds_, text);
   std::size_t last = 0;
   for (; cursor.is(CharacterKind::space); cursor.next()) last = cursor.at();
   return cursor.at_end() || last == 0 ? cursor.at() : last;

@@ -9,7 +9,12 @@
 
 namespace prun {
 
-enum class WordRules : std::uint8_t { gpt2, llama3, qwen2 };
+enum class WordRules : std::uint8_t {
+  gpt2,
+  llama3,
+  qwen2,
+  spaces  // where a text may be cut, of another expression
+};
 
 // Returns the rules of an expression; nothing where it is not known.
 std::optional<WordRules> word_rules_of(std::string_view expression);
@@ -33,7 +38,7 @@ class WordSplitter {
   std::size_t spaces(std::string_view text) const;
 
   WordRules rules_;
-  CharacterKinds kinds_;
+  const CharacterKinds* kinds_ = &CharacterKinds::shared();
 };
 
 }  // namespace prun
