@@ -45,7 +45,7 @@ class AxisWalk {
       const Op& op = program_.op(id);
       if (op.exchange() && program_.axis_of(id) == axis_.axis())
         exchange(op, is_edited_(id));
-      else if (is_edited_(id) && !uses_flat_values(op))
+      else if (is_edited_(id) && !op.exchanges_in_place() && !uses_flat_values(op))
         place(op);
     }
   }
@@ -75,15 +75,16 @@ class AxisWalk {
     std::optional<Name> split;
     AxisPlacement passed = AxisPlacement::replicated();
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      if (!reads(op, i)) continue;
+      if (op.operands[i] == none || op.access(i) == Access::write) continue;
       const AxisPlacement lies = axis_.now(op.operands[i]);
       if (lies.is_sharded()) {
         if (lists(rule.wholes, lies.dim)) refuse(op, i, "needs that dimension whole");
         if (split && *split != lies.dim) refuse(op, i, "has another operand split along another dimension");
         split = lies.dim;
-      } else if (lies.is_incomplete()) {
-        if (!passes(rule, lies, i)) refuse(op, i, "needs it complete; add an all_reduce before it");
+      } else if (lies.is_incomplete() && passes(rule, lies, i)) {
         passed = lies;
+      } else if (lies.is_incomplete() && reads(op, i)) {
+        refuse(op, i, "needs it complete; add an all_reduce before it");
       }
     }
     check_others(op, rule, split, passed);

@@ -1,7 +1,7 @@
 // Finds what carries exchanges over the axes of a recipe's mesh.
 #pragma once
 
-#include "doctor/finding.hpp"
+#include "doctor/findings.hpp"
 #include "train/assemble/assembly.hpp"
 
 namespace prun {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "doctor/finding.hpp"
+#include "doctor/findings.hpp"
 
 namespace prun {
 

@@ -1,7 +1,7 @@
 // Collects what devices and comm plugins say of this machine.
 #pragma once
 
-#include "doctor/finding.hpp"
+#include "doctor/findings.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

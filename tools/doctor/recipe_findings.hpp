@@ -1,7 +1,7 @@
 // Checks this machine against what a recipe needs.
 #pragma once
 
-#include "doctor/finding.hpp"
+#include "doctor/findings.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

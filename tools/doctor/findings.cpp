@@ -1,4 +1,4 @@
-#include "doctor/finding.hpp"
+#include "doctor/findings.hpp"
 
 #include <algorithm>
 
