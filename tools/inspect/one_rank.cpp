@@ -11,13 +11,16 @@
 namespace prun {
 namespace {
 
-// Refuses a reference that says nothing: infinite gradients differ from any others.
-void check_finite(const Recipe& recipe, const StepResult& first) {
-  if (std::isfinite(first.loss) && std::isfinite(first.grad_norm)) return;
-  throw_error(ErrorCode::bad_input,
-              "cannot compare with one rank: the gradients of its first step are not finite; ",
-              scales_loss(recipe) ? "let the loss be multiplied by less: --set loss_scale.initial=1024"
-                                  : "make the recipe train on one rank first");
+// Refuses a reference that says nothing: numbers that are not finite differ from any others.
+void check_finite(const Recipe& recipe, const std::vector<StepResult>& steps) {
+  for (std::size_t s = 0; s < steps.size(); ++s)
+    if (!std::isfinite(steps[s].loss) || !std::isfinite(steps[s].grad_norm))
+      throw_error(ErrorCode::bad_input, "cannot compare with one rank: loss or gradients of its step ", s + 1,
+                  " are not finite; ",
+                  scales_loss(recipe)
+                      ? "let the loss be multiplied by less (--set loss_scale.initial=1024), or "
+                        "make the recipe train on one rank first"
+                      : "make the recipe train on one rank first");
 }
 
 Tensors snapshot(Trainer& trainer, bool gradients) {
@@ -94,10 +97,10 @@ Reference train_one_rank(const Recipe& recipe, PluginHost& plugins, std::int64_t
   if (disturb) disturb(trainer);
   Reference reference;
   reference.steps.push_back(trainer.step());
-  check_finite(recipe, reference.steps.front());
   if (probe) reference.numbers = probe->take();
   reference.gradients = snapshot(trainer, true);
   trainer.run(steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
+  if (!disturb) check_finite(recipe, reference.steps);
   reference.parameters = snapshot(trainer, false);
   return reference;
 }
