@@ -22,11 +22,10 @@ constexpr FunctionKind behind_backward[] = {
     FunctionKind::diagnose, FunctionKind::update, FunctionKind::renew, FunctionKind::report};
 
 // Walks a step along one axis of the mesh.
-template <class IsEdited>
 class AxisWalk {
  public:
-  AxisWalk(Program& program, AxisId axis, const IsEdited& is_edited)
-      : program_(program), axis_(program, axis), is_edited_(is_edited) {}
+  AxisWalk(Program& program, AxisId axis, const std::set<Id>& added)
+      : program_(program), axis_(program, axis), added_(added) {}
 
   void run() {
     const Id end = program_.segment_count();
@@ -44,21 +43,21 @@ class AxisWalk {
     for (const Id id : program_.segment(segment).ops(kind)) {
       const Op& op = program_.op(id);
       if (op.exchange() && program_.axis_of(id) == axis_.axis())
-        exchange(op, is_edited_(id));
-      else if (is_edited_(id) && !op.exchanges_in_place() && !uses_flat_values(op))
+        exchange(op, added_.count(id) != 0);
+      else if (added_.count(id) != 0 && !op.exchanges_in_place() && !uses_flat_values(op))
         place(op);
     }
   }
 
   // An exchange in place makes a value whole from here on. One that the strategy added writes what its kind
   // says.
-  void exchange(const Op& op, bool edited) {
+  void exchange(const Op& op, bool added) {
     if (op.exchanges_in_place()) {
       if (op.exchange()->kind == CommKind::all_reduce)
         axis_.change(op.operands[0], AxisPlacement::replicated());
       return;
     }
-    if (!edited) return;
+    if (!added) return;
     const CommKind kind = op.exchange()->kind;
     if (kind != CommKind::all_reduce && kind != CommKind::all_gather)
       axis_.refuse(
@@ -152,7 +151,7 @@ class AxisWalk {
 
   Program& program_;
   AxisState axis_;
-  const IsEdited& is_edited_;
+  const std::set<Id>& added_;
 };
 
 }  // namespace
@@ -160,14 +159,30 @@ class AxisWalk {
 EditCheck::EditCheck(Program& program) : program_(program), first_value_(program.value_count()) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (const std::vector<Id>& function : program.segment(segment).functions)
-      for (const Id id : function) before_[id] = {program.op(id).def, program.op(id).operands};
+      for (const Id id : function) before_.insert(id);
 }
 
-bool EditCheck::is_edited(Id id) const {
+// What the core adds for a strategy, as recomputation, has values that are placed already.
+bool EditCheck::is_added(Id id) const {
+  if (before_.count(id) != 0) return false;
   const Op& op = program_.op(id);
-  if (op.again) return false;  // the core adds these, from ops that are placed
-  const auto found = before_.find(id);
-  return found == before_.end() || found->second.def != op.def || found->second.operands != op.operands;
+  if (op.def->copies) return !op.again;  // a copy of what was completed in place is complete
+  bool makes = false, places = false;
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    if (op.operands[i] == none || op.access(i) != Access::write) continue;
+    makes = true;
+    places |= program_.value(op.operands[i]).placement.empty();
+  }
+  return places || (!makes && !op.again);
+}
+
+std::set<Id> EditCheck::added() const {
+  std::set<Id> ops;
+  for (Id segment = 0; segment < program_.segment_count(); ++segment)
+    for (const std::vector<Id>& function : program_.segment(segment).functions)
+      for (const Id id : function)
+        if (is_added(id)) ops.insert(id);
+  return ops;
 }
 
 // The sum over the ranks follows from placement.
@@ -181,9 +196,10 @@ void EditCheck::check_tallies() const {
 
 void EditCheck::run() const {
   if (program_.mesh().world() > 1) check_tallies();
-  const auto is_edited = [this](Id id) { return this->is_edited(id); };
+  const std::set<Id> ops = added();
+  if (ops.empty()) return;
   for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
-    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, is_edited).run();
+    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, ops).run();
 }
 
 }  // namespace prun
