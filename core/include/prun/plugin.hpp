@@ -59,7 +59,8 @@ constexpr std::uint64_t hash_layout(std::uint64_t hash) {
 
 // Lists the virtual methods in order, so that a method moved or inserted changes the hash.
 inline constexpr std::string_view interface_methods =
-    "model:build,write_config,foreign_weights;strategy:apply;optimizer:states,update,states_of;data:open,"
+    "model:build,write_config,foreign_weights;strategy:apply,check;optimizer:states,update,states_of;data:"
+    "open,"
     "read,roles;observer:"
     "start,step,evaluation,event,finish;"
     "device:info,allocate,release,upload,download,clear,memory_in_use,kernel,lower,create_queue,"
