@@ -31,7 +31,8 @@ std::vector<HeldUp> ExposedTimes::take_waits(QueueRun& queue, std::int64_t step)
   return all;
 }
 
-// What communication waits for by another clock than what computes cannot be told from communication.
+// Waits of a queue with another clock than the computing queue count as communication: the two times cannot
+// be compared.
 double ExposedTimes::take(std::int64_t step) {
   std::vector<HeldUp> computing;
   Numbered<std::vector<HeldUp>> communicating(before_.size());

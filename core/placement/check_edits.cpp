@@ -1,13 +1,14 @@
-// For example: behind placement, `norm` of a gradient that every rank of an axis has a summand of is no norm.
-// An op that squares it is refused with its operand; an op that is linear in it gives summands again, and an
-// all_reduce in between makes it whole.
+// For example: before `reduce`, each rank of a data-parallel axis has a partial sum of a gradient. Its square
+// on each rank is not a part of the squared gradient, so an op that squares it is refused. A cast is linear:
+// its result is a partial sum too. An all_reduce in front of the op completes the gradient.
 //
-// The functions are walked in the order of a step, since in-place exchanges complete values on the way: a
-// gradient has summands until `reduce`, a sum of the step until `finish`.
+// The walk visits functions in the order of a step, because collectives complete values in place on the way:
+// gradients in `reduce`, tallies in `finish`.
 #include "placement/check_edits.hpp"
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "placement/axis_state.hpp"
 #include "placement/op_choice.hpp"
@@ -25,7 +26,7 @@ constexpr FunctionKind behind_backward[] = {
 class AxisWalk {
  public:
   AxisWalk(Program& program, AxisId axis, const std::set<Id>& added)
-      : program_(program), axis_(program, axis), added_(added) {}
+      : program_(program), axis_(program, axis), sums_(axis_), choice_(axis_, sums_), added_(added) {}
 
   void run() {
     const Id end = program_.segment_count();
@@ -49,8 +50,8 @@ class AxisWalk {
     }
   }
 
-  // An exchange in place makes a value whole from here on. One that the strategy added writes what its kind
-  // says.
+  // A collective in place completes its value from here on. The result of one that the strategy added follows
+  // from its kind.
   void exchange(const Op& op, bool added) {
     if (op.exchanges_in_place()) {
       if (op.exchange()->kind == CommKind::all_reduce)
@@ -62,8 +63,8 @@ class AxisWalk {
     if (kind != CommKind::all_reduce && kind != CommKind::all_gather)
       axis_.refuse(
           op,
-          "an exchange of that kind cannot be added behind placement, which could not say what each rank "
-          "has of its result; add it in a phase before, or take all_reduce or all_gather");
+          "a collective of that kind cannot be added after placement, because the placement of its result "
+          "would be unknown; add it in an earlier phase, or use all_reduce or all_gather");
     set(op, op.operands.size() - 1, AxisPlacement::replicated());
   }
 
@@ -92,7 +93,7 @@ class AxisWalk {
         set(op, i, left(op, i, rule, split, passed));
   }
 
-  // Checks operands that every rank has alike.
+  // Checks operands that are replicated.
   void check_others(const Op& op, const OpShape& rule, const std::optional<Name>& split,
                     const AxisPlacement& passed) const {
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
@@ -101,24 +102,21 @@ class AxisWalk {
       if (split && !lies.is_sharded() && has_dim(program_.value(op.operands[i]), *split))
         refuse(op, i, "has another operand of which each rank has a part along that dimension");
       if (passed.is_partial() && passes(rule, passed, i) && !lies.is_partial())
-        refuse(
-            op, i,
-            "adds it to summands, so that it would count once for each rank; scale it by one over the ranks");
+        refuse(op, i, "adds it to a partial sum, where it would count once per rank; scale it by 1 / ranks");
       if (passed.is_incomplete() && split)
-        refuse(op, i, "has one operand in parts and another that is not complete");
+        refuse(op, i, "mixes a sharded operand with one that is not complete");
     }
   }
 
   AxisPlacement left(const Op& op, std::size_t i, const OpShape& rule, const std::optional<Name>& split,
                      const AxisPlacement& passed) const {
-    if (split && has_dim(program_.value(op.operands[i]), *split)) return AxisPlacement::sharded(*split);
     if (!split) return passed;
-    if (lists(rule.sums, *split)) return AxisPlacement::partial();
-    return lists(rule.maxes, *split) ? AxisPlacement::maximum() : AxisPlacement::replicated();
+    if (has_dim(program_.value(op.operands[i]), *split)) return AxisPlacement::sharded(*split);
+    return choice_.left_by(op, rule, *split);
   }
 
-  // A value that the op makes gets its placement; one that was there must have it. Summands of replicated
-  // operands, in a value that is summed later, would count once for each rank.
+  // Gives a new value its placement. A value that was there must have it already: a replicated operand that
+  // an op adds to a partial sum would count once per rank.
   void set(const Op& op, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const Value& value = program_.value(id);
@@ -137,7 +135,7 @@ class AxisWalk {
     return op.operands[i] != none && op.access(i) == Access::read;
   }
 
-  // Flat values are left to the proof of the plan, which knows what their bytes hold.
+  // The proof of the plan checks flat values: it knows what their bytes hold.
   bool uses_flat_values(const Op& op) const {
     return std::any_of(op.operands.begin(), op.operands.end(),
                        [&](Id id) { return id != none && program_.value(id).bucket >= 0; });
@@ -151,55 +149,50 @@ class AxisWalk {
 
   Program& program_;
   AxisState axis_;
+  AxisSums sums_;
+  OpChoice choice_;
   const std::set<Id>& added_;
 };
 
-}  // namespace
-
-EditCheck::EditCheck(Program& program) : program_(program), first_value_(program.value_count()) {
-  for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (const std::vector<Id>& function : program.segment(segment).functions)
-      for (const Id id : function) before_.insert(id);
-}
-
-// What the core adds for a strategy, as recomputation, has values that are placed already.
-bool EditCheck::is_added(Id id) const {
-  if (before_.count(id) != 0) return false;
-  const Op& op = program_.op(id);
-  if (op.def->copies) return !op.again;  // a copy of what was completed in place is complete
-  bool makes = false, places = false;
+// Returns whether the strategy itself added the op. The core also adds ops for it, such as those that
+// backward computes again: these have values with a placement.
+bool is_by_strategy(const Program& program, const Op& op) {
+  if (op.def->copies) return !op.again;  // a copy of what a collective completed in place is complete
+  bool writes = false;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     if (op.operands[i] == none || op.access(i) != Access::write) continue;
-    makes = true;
-    places |= program_.value(op.operands[i]).placement.empty();
+    if (program.value(op.operands[i]).placement.empty()) return true;
+    writes = true;
   }
-  return places || (!makes && !op.again);
+  return !writes && !op.again;
 }
 
-std::set<Id> EditCheck::added() const {
+std::set<Id> added_ops(const Program& program, Id first) {
   std::set<Id> ops;
-  for (Id segment = 0; segment < program_.segment_count(); ++segment)
-    for (const std::vector<Id>& function : program_.segment(segment).functions)
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const std::vector<Id>& function : program.segment(segment).functions)
       for (const Id id : function)
-        if (is_added(id)) ops.insert(id);
+        if (id >= first && is_by_strategy(program, program.op(id))) ops.insert(id);
   return ops;
 }
 
-// The sum over the ranks follows from placement.
+}  // namespace
+
+// Refuses tallies that placement did not see, because it adds the sum over the ranks.
 void EditCheck::check_tallies() const {
   for (Id id = first_value_; id < program_.value_count(); ++id)
     if (program_.value(id).tally)
       throw_error(ErrorCode::bad_input, "tally '", program_.value(id).name,
-                  "' is declared behind placement, which would sum it over the ranks; declare it in phase "
+                  "' is declared after placement, which adds the sum over the ranks; declare it in phase "
                   "model, shard or partition");
 }
 
 void EditCheck::run() const {
   if (program_.mesh().world() > 1) check_tallies();
-  const std::set<Id> ops = added();
-  if (ops.empty()) return;
+  const std::set<Id> added = added_ops(program_, first_op_);
+  if (added.empty()) return;
   for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
-    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, ops).run();
+    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, added).run();
 }
 
 }  // namespace prun

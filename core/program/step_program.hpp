@@ -350,6 +350,8 @@ class Program {
   SegmentData& segment(Id id);
   Id segment_count() const { return static_cast<Id>(segments_.size()); }
   Id value_count() const { return static_cast<Id>(values_.size()); }
+  // Counts erased ops too: an op that is added has this number.
+  Id op_count() const { return static_cast<Id>(ops_.size()); }
   Numbered<Bucket>& buckets() { return buckets_; }
   const Numbered<Bucket>& buckets() const { return buckets_; }
   // Forgets a value, for a pass that puts others in its place.

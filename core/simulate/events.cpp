@@ -12,10 +12,6 @@ bool is_saver(const Plan& plan, std::int32_t queue) {
   return static_cast<std::size_t>(queue) == plan.queues.size();
 }
 
-}  // namespace
-
-namespace {
-
 bool computes_first(const Plan& plan, std::int32_t queue) {
   return plan.queues[queue].workers && plan.queues[queue].device == 0;
 }

@@ -195,11 +195,7 @@ std::string text_of(const Feature& features) {
 std::string refusal(const Feature& features) {
   try {
     const Recipe recipe = tiny_recipe(features.sets, features.text);
-    const Purpose text_is_made =
-        recipe.section("model").plugin() == "t5" ? Purpose::windows : Purpose::generation;
-    for (const Purpose purpose : {Purpose::training, Purpose::evaluation, text_is_made})
-      if (recipe.section("model").plugin() != "bert" || !makes_text(purpose))
-        (void)Assembly(recipe, plugins(), 0, purpose);
+    for (const Purpose purpose : purposes_of(recipe)) (void)Assembly(recipe, plugins(), 0, purpose);
   } catch (const Error& error) {
     EXPECT_EQ(exit_code(error.code()), 2) << error.what() << "\n" << text_of(features);
     return error.what();
@@ -220,7 +216,7 @@ TEST(Features, TogetherHaveAPlanOrAreRefused) {
   EXPECT_GT(planned, draws / 3);
 }
 
-// Those that have several ranks train as one rank does; what cannot be compared with one is refused.
+// Recipes of several ranks train as one rank does. Verification refuses those that one rank cannot stand for.
 TEST(Features, TogetherEqualOneRank) {
   const int wanted = std::getenv("PRUN_LONG") ? 500 : 10;
   int compared = 0, refused = 0;

@@ -212,7 +212,7 @@ std::string seen_by(const std::string& text, const std::string& line, const std:
   return ChatEncoder(format).text_of(conversation_of(line), false);
 }
 
-// As transformers 5 has it: what is null is not there, and reasoning has all its names.
+// Transformers 5 drops keys that are null, and passes reasoning under each of its names.
 TEST(Chat, TemplatesSeeWhatThoseOfTransformersSee) {
   const std::string keys = "{% for m in messages %}{{ m | tojson }}{% endfor %}";
   EXPECT_EQ(

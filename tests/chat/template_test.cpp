@@ -74,7 +74,8 @@ TEST(Template, WritesWhatJinjaWrites) {
   for (const auto& [text, expected] : cases) EXPECT_EQ(rendered(text), expected) << text;
 }
 
-// Of tests/chat/make_fixtures --jinja: each template with what transformers renders on this day.
+// The file holds templates with what transformers renders of each on this day (tests/chat/make_fixtures
+// --jinja).
 TEST(Template, WritesWhatTransformersWrites) {
   std::ifstream file(PRUN_TEST_FIXTURES "/chat/jinja.jsonl");
   int compared = 0;

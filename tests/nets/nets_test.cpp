@@ -64,12 +64,6 @@ Recipe recipe_of(const fs::path& path) {
   return Recipe::load(path, sets, plugins().catalog());
 }
 
-std::vector<Purpose> purposes_of(const Recipe& recipe) {
-  const std::string model = recipe.section("model").plugin();
-  if (model == "bert") return {Purpose::training, Purpose::evaluation};
-  return {Purpose::training, Purpose::evaluation, model == "t5" ? Purpose::windows : Purpose::generation};
-}
-
 constexpr const char* name_of(Purpose purpose) {
   return purpose == Purpose::training     ? "training"
          : purpose == Purpose::evaluation ? "evaluation"

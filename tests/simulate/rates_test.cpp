@@ -181,7 +181,7 @@ TEST(Rates, WhereNobodyKnowsWhatGoesBetweenHostsItIsAsOnOne) {
   EXPECT_DOUBLE_EQ(quicker.exchange(sum, 2, "dp"), 1e-5 + (1e-3 - 1e-5) / 2);
 }
 
-// What was measured between hosts is theirs alone, and where it was not, a prediction says so.
+// Curves measured between hosts price only such exchanges. A prediction without them has a note.
 TEST(Rates, CurvesBetweenHostsAreNotThoseOfOne) {
   const auto note_of = [](const TablePrices& prices) {
     for (const std::string& note : prices.notes())

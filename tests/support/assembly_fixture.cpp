@@ -80,6 +80,12 @@ std::shared_ptr<DeviceInterface> cpu_device(int threads) {
   return plugins().create<DeviceInterface>("device", recipe.section("device"));
 }
 
+std::vector<Purpose> purposes_of(const Recipe& recipe) {
+  const std::string model = recipe.section("model").plugin();
+  if (model == "bert") return {Purpose::training, Purpose::evaluation};
+  return {Purpose::training, Purpose::evaluation, model == "t5" ? Purpose::windows : Purpose::generation};
+}
+
 std::string data_parallel(int ranks) {
   return "[mesh]\ndp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = \"data\"\naxis = \"dp\"\n";
 }

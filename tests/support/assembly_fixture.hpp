@@ -23,6 +23,10 @@ Recipe tiny_recipe(const std::vector<std::string>& sets, const std::string& more
 // Returns the same recipe on samples of which uneven numbers of targets count.
 Recipe ragged_recipe(const std::vector<std::string>& sets, const std::string& more);
 
+// Returns what the recipe's model can be planned for: training, evaluation and, unless it sees tokens on both
+// sides, making text.
+std::vector<Purpose> purposes_of(const Recipe& recipe);
+
 // Returns the text that makes it data-parallel over that many ranks.
 std::string data_parallel(int ranks);
 

@@ -1,5 +1,5 @@
-// Edits a program behind placement, rightly or wrongly: prun derives where results lie, and refuses what
-// would need an exchange.
+// Adds ops after placement, correct ones and wrong ones: prun derives the placement of their results, and
+// refuses those that would need a collective.
 #include <string>
 
 #include "prun/plugin.hpp"
@@ -39,7 +39,7 @@ class LateEdits final : public Strategy {
     }
   }
 
-  // What is no linear function of a summand says nothing of the sum.
+  // Applies an op that is not linear to a partial sum, whose results do not add up to that of the sum.
   static void bend_gradient(const Segment& segment, Id gradient) {
     segment.insert(FunctionKind::backward, none, "gelu", {gradient}, 1);
   }

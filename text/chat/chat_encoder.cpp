@@ -120,6 +120,13 @@ Speaker role_of(const Message& message) {
 
 }  // namespace
 
+std::optional<Learned> learned_named(std::string_view name) {
+  if (name == "answers") return Learned::answers;
+  if (name == "last") return Learned::last_answer;
+  if (name == "all") return Learned::all;
+  return {};
+}
+
 ChatEncoder::ChatEncoder(const ChatFormat& format, Learned learned)
     : format_(format), learned_(learned), encoder_(format.tokenizer()) {}
 

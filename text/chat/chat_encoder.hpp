@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
+#include <string_view>
 
 #include "chat/conversation.hpp"
 #include "chat/template.hpp"
@@ -11,6 +13,8 @@
 namespace prun::chat {
 
 enum class Learned : std::uint8_t { answers, last_answer, all };
+// Returns what "answers", "last" and "all" mean, and nothing for other names.
+std::optional<Learned> learned_named(std::string_view name);
 
 // Holds a tokenizer and the template of its conversations. It is immutable, for any number of threads.
 class ChatFormat {

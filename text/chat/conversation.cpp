@@ -45,7 +45,7 @@ class LineReader {
     return value->as_string();
   }
 
-  // As transformers gives them to templates.
+  // Reads the names that transformers passes to templates besides the messages.
   void read_variables() {
     for (const char* name : {"tools", "documents"}) {
       const JsonValue* const list = find(name);

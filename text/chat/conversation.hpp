@@ -18,7 +18,7 @@ struct Message {
 
 struct Conversation {
   std::vector<Message> messages;
-  // What templates see besides: tools, documents, and what the line gives them by chat_template_kwargs.
+  // Holds further names that templates can read: tools, documents, and those of chat_template_kwargs.
   Dict variables;
   // Without messages there are these texts, which no template renders.
   std::string prompt, completion;

@@ -44,7 +44,7 @@ Value Evaluation::value_of(const Expression& expression) {
   return expression.parts[2] ? of(*expression.parts[2]) : Value();
 }
 
-// What is called by name, of what and with what.
+// Evaluates the operands of a call, method, filter or test, and then calls it by its name.
 Value Evaluation::made_of(const Expression& expression) {
   if (expression.kind == ExpressionKind::call) return call(expression);
   const Operands all(*this, expression);
@@ -58,7 +58,7 @@ Value Evaluation::made_of(const Expression& expression) {
   return {passes_test(expression.text, all.values[0], rest)};
 }
 
-// Of functions it is asked whether they are defined.
+// Returns a value for the names of functions too, since templates ask whether these are defined.
 Value Evaluation::named_value(const std::string& name) const {
   if (const Value* const found = scopes_.find(name)) return *found;
   for (const char* function : {"raise_exception", "strftime_now", "namespace", "range", "dict"})
@@ -144,7 +144,7 @@ Value Evaluation::binary(const Expression& expression) {
   return apply_binary(expression.text, left, right);
 }
 
-// In a row each holds between its neighbours, and the first that does not ends it.
+// Compares neighbours in `a < b < c` from left to right, and stops at the first comparison that is false.
 Value Evaluation::comparison(const Expression& expression) {
   Value left = of(*expression.parts[0]);
   for (std::size_t i = 0; i < expression.signs.size(); ++i) {

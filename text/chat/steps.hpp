@@ -32,7 +32,7 @@ class Steps {
     count_bytes(bytes);
   }
   void release(std::size_t bytes) { held_ -= bytes; }
-  // What goes wrong in `body` is said with its place.
+  // Runs `body`, and reports an error in it with the line.
   template <class Body>
   auto at_line(int line, Body&& body) {
     count(line);
@@ -70,7 +70,7 @@ class Steps {
   int depth_ = 0;
 };
 
-// Values that are held while something is made of them.
+// Counts values as held while something is made of them.
 class Held {
  public:
   Held(Steps& steps, int line) : steps_(steps), line_(line) {}
@@ -96,7 +96,7 @@ inline void set_held(Steps& steps, int line, Dict& in, const std::string& name, 
   steps.release(in.set(name, std::move(value)));
 }
 
-// Names as blocks see them, the innermost last. A macro sees its own and those at the top.
+// Holds the names of nested blocks, the innermost last. A macro sees its own names and those at the top.
 class Scopes {
  public:
   // What is given beforehand counts once a name is set to it again.

@@ -272,7 +272,10 @@ class PatternParser {
     const auto at = static_cast<std::size_t>(index);
     nodes_[at].next = next;
     if (nodes_[at].kind == Node::Kind::characters) return nodes_[at].least;
-    if (nodes_[at].kind == Node::Kind::ahead) return link_node(nodes_[at].branches[0], -1) * 0;
+    if (nodes_[at].kind == Node::Kind::ahead) {
+      link_node(nodes_[at].branches[0], -1);
+      return 0;  // it looks at characters and takes none
+    }
     std::size_t least = unbounded;
     for (const Sequence& sequence : sequences_[at]) {
       least = std::min(least, link(sequence, next));

@@ -9,10 +9,8 @@
 namespace prun {
 namespace {
 
-chat::Learned learned_named(const std::string& name) {
-  if (name == "answers") return chat::Learned::answers;
-  if (name == "last") return chat::Learned::last_answer;
-  if (name == "all") return chat::Learned::all;
+chat::Learned asked_to_learn(const std::string& name) {
+  if (const std::optional<chat::Learned> learned = chat::learned_named(name)) return *learned;
   throw_error(ErrorCode::bad_input, "--learn takes answers, last or all, not ", in_quotes(name));
 }
 
@@ -37,7 +35,7 @@ void write_row(const RenderWish& wish, chat::ChatEncoder& encoder, const chat::C
 
 std::int64_t print_rendered(const RenderWish& wish) {
   const chat::ChatFormat format(wish.tokenizer, wish.chat_template, wish.date);
-  chat::ChatEncoder encoder(format, learned_named(wish.learn));
+  chat::ChatEncoder encoder(format, asked_to_learn(wish.learn));
   LineReader file(wish.chats);
   std::int64_t refused = 0;
   std::string line;

@@ -55,15 +55,12 @@ class Problems {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  // Works in a phase: it is called for each that the trait `phase` names. The object lives for one writing of
-  // the program, which the core may write several times: it keeps from one phase to the next what it needs.
+  // Edits the program. It is called once for each phase that the trait `phase` names. The core may write a
+  // program several times, and makes a new object each time: keep in members what a later phase needs.
   virtual void apply(Phase phase, ProgramRef program) = 0;
-  // Adds what cannot work, before any program is written. `recipe` has the values of the whole recipe by
-  // their paths: recipe.integer("batch.micro").
-  virtual void check(const Options& recipe, Problems problems) {
-    static_cast<void>(recipe);
-    static_cast<void>(problems);
-  }
+  // Adds what cannot work, before any program is written. `recipe` returns any value of the recipe by its
+  // path: recipe.integer("batch.micro").
+  virtual void check(const Options& /*recipe*/, Problems /*problems*/) {}
 };
 
 class StrategyInterface {

@@ -95,9 +95,9 @@ double exposed_transfers(const Simulation& step) {
 
 }  // namespace
 
-// What the device waits for while a drive works is the drive's, though an exchange or a copy may stand
-// between: a gather of parameters that are read from a drive first. Where calls share links and memory, one
-// that comes sooner may delay another, so drives may expose nothing.
+// Attributes to a drive the time for which the device waits while the drive works, even if a collective or a
+// copy stands between: a gather of parameters that are first read from the drive. Where calls share links and
+// memory, one that comes earlier may delay another, so drives may expose nothing.
 Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
                    const Simulation& step, std::int64_t ranks_of_host) {
   Exposed exposed{step.exposed_communication(), exposed_transfers(step)};

@@ -341,14 +341,13 @@ void check_evaluations(const Recipe& recipe, Diagnostics& problems) {
 // section.
 void ask_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& problems) {
   for (const RecipeSection& section : recipe.strategies()) {
-    const auto add = [&](std::string_view key, std::string_view message) {
+    auto add = [&](std::string_view key, std::string_view message) {
       const bool own = section.find(key) != nullptr;
       problems.add(recipe.problem(own ? section.path() + "." + std::string(key) : std::string(key),
                                   detail::concat("strategy plugin '", section.plugin(), "': ", message)));
     };
     const ProblemsApi api{
-        sizeof(ProblemsApi), const_cast<void*>(static_cast<const void*>(&add)),
-        [](void* to, Text key, Text message) {
+        sizeof(ProblemsApi), &add, [](void* to, Text key, Text message) {
           return guard([&] { (*static_cast<decltype(add)*>(to))(key.view(), message.view()); });
         }};
     const auto strategy = plugins.create<StrategyInterface>("strategy", section);

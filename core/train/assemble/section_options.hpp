@@ -24,8 +24,7 @@ class DefaultSection {
 // Returns the options; what they are made from must outlive them.
 OptionsApi options_of(const RecipeSection& section);
 OptionsApi options_of(const DefaultSection& section);
-// Returns the values of a whole recipe, by their paths; it has not what the recipe leaves out or does not
-// know.
+// Returns the values of a recipe by their paths. Options::has() is false for a path without a value.
 OptionsApi options_of(const Recipe& recipe);
 
 // Gives the options of a plugin that a recipe names without a section for it: those of its table

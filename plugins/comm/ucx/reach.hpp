@@ -13,7 +13,7 @@ enum class Where : std::uint8_t {
   elsewhere,
   here,
   unseen,   // on this host, in another namespace of processes
-  unheard,  // on this host, in another network: what it puts into shared memory wakes nobody
+  unheard,  // on this host, in another network namespace: shared memory cannot wake it
 };
 
 // Describes how members are reached: by which of UCX's transports, and where they run.

@@ -17,10 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Learned learned_named(const std::string& name) {
-  return name == "all" ? Learned::all : name == "last" ? Learned::last_answer : Learned::answers;
-}
-
 // A token is kept with its role, which begins at this bit.
 constexpr int role_shift = 28;
 constexpr std::int32_t most_tokens = 1 << role_shift;
@@ -61,7 +57,7 @@ ChatData::ChatData(const Options& options)
       template_(options.text("template")),
       date_(options.text("date")),
       between_(static_cast<std::int32_t>(options.integer("between"))),
-      learned_(learned_named(options.text("learn"))),
+      learned_(learned_named(options.text("learn")).value()),
       pack_(options.flag("pack")),
       too_long_(options.text("too_long")),
       local_rank_(options.local_rank()),

@@ -29,9 +29,9 @@ class Zero final : public Strategy {
           "stage 2 with reduce = \"step\" keeps gradients whole, which is stage 1; choose stage = 1, or "
           "reduce = \"microbatch\"");
     if (stage_ < 3 && !secondary_.empty())
-      problems.add("secondary", "secondary is a copy of parameters that are kept in parts, and stage " +
+      problems.add("secondary", "secondary is a copy of sharded parameters, and stage " +
                                     std::to_string(stage_) +
-                                    " has them whole; choose stage = 3, or leave secondary out");
+                                    " does not shard them; choose stage = 3, or leave secondary out");
   }
 
   void apply(Phase, ProgramRef program) override {
