@@ -5,6 +5,7 @@
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
+#include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/loop/local_ranks.hpp"
 #include "train/loop/training_run.hpp"
 
@@ -101,6 +102,15 @@ TEST_P(Saver, ARunSavesByTheClock) {
   EXPECT_EQ(train(assembly, plugins(), ""), 0);
   EXPECT_EQ(read_latest(folder_ / "timed")->filename(), "step-00000040");
   EXPECT_GT(read_manifest(*read_latest(folder_ / "timed")).save, 10);
+}
+
+TEST_P(Saver, EachOfARunIsReportedThoughTheNextFollowsAtOnce) {
+  const Recipe each = recipe("each", "", {"run.steps=12", "run.save_every=1"});
+  const Assembly assembly(each, plugins());
+  ASSERT_EQ(prun::train(assembly, plugins(), ""), 0);
+  const std::string log = read_file(folder_ / "each/log.jsonl");
+  for (std::int64_t step = 1; step <= 12; ++step)
+    EXPECT_NE(log.find(checkpoint_path(folder_ / "each", step).string() + "\""), std::string::npos) << step;
 }
 
 TEST_P(Saver, ATrialLeavesNothing) {

@@ -19,6 +19,7 @@ void ReportedSaves::try_out() {
 }
 
 void ReportedSaves::begin() {
+  finish();  // a save that is not reported before the next begins would never be
   time_.count([&] {
     if (folder_) folder_->check();
     in_folder([&] { trainer_.begin_save(); });

@@ -188,12 +188,12 @@ class Run {
   void save() {
     compare();
     saves_.begin();
+    if (best_->keeps(trainer_.progress().step)) saved_best_ = best_->best();
     save_timer_.restart();
   }
 
   void keep_if_best(const std::filesystem::path& checkpoint) {
-    if (const auto step = step_of(checkpoint); step && best_->keeps(*step))
-      set_best(trainer_.folder(), *best_->best());
+    if (saved_best_ && step_of(checkpoint) == saved_best_->step) set_best(trainer_.folder(), *saved_best_);
   }
 
   int stopped() {
@@ -223,7 +223,8 @@ class Run {
   std::int64_t evaluated_ = -1;     // step of the last evaluation
   Clock::time_point begin_, last_;  // begin of the run; time from which the step to finish next counts
   StandStillTime compare_time_;
-  std::optional<BestSoFar> best_;  // set once the folder is the run's
+  std::optional<BestSoFar> best_;             // set once the folder is the run's
+  std::optional<BestCheckpoint> saved_best_;  // the best of those whose save has begun
 };
 
 }  // namespace
