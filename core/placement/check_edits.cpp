@@ -25,8 +25,13 @@ constexpr FunctionKind behind_backward[] = {
 // Walks a step along one axis of the mesh.
 class AxisWalk {
  public:
-  AxisWalk(Program& program, AxisId axis, const std::set<Id>& added)
-      : program_(program), axis_(program, axis), sums_(axis_), choice_(axis_, sums_), added_(added) {}
+  AxisWalk(Program& program, AxisId axis, const std::set<Id>& edited, Id first_added)
+      : program_(program),
+        axis_(program, axis),
+        sums_(axis_),
+        choice_(axis_, sums_),
+        edited_(edited),
+        first_added_(first_added) {}
 
   void run() {
     const Id end = program_.segment_count();
@@ -44,21 +49,21 @@ class AxisWalk {
     for (const Id id : program_.segment(segment).ops(kind)) {
       const Op& op = program_.op(id);
       if (op.exchange() && program_.axis_of(id) == axis_.axis())
-        exchange(op, added_.count(id) != 0);
-      else if (added_.count(id) != 0 && !op.exchanges_in_place() && !uses_flat_values(op))
+        exchange(op, edited_.contains(id));
+      else if (edited_.contains(id) && !op.exchanges_in_place() && !uses_flat_values(op))
         place(op);
     }
   }
 
-  // A collective in place completes its value from here on. The result of one that the strategy added follows
-  // from its kind.
-  void exchange(const Op& op, bool added) {
+  // A collective in place completes its value from here on. The result of one that the strategy edited
+  // follows from its kind.
+  void exchange(const Op& op, bool edited) {
     if (op.exchanges_in_place()) {
       if (op.exchange()->kind == CommKind::all_reduce)
         axis_.change(op.operands[0], AxisPlacement::replicated());
       return;
     }
-    if (!added) return;
+    if (!edited) return;
     const CommKind kind = op.exchange()->kind;
     if (kind != CommKind::all_reduce && kind != CommKind::all_gather)
       axis_.refuse(
@@ -119,16 +124,14 @@ class AxisWalk {
   // an op adds to a partial sum would count once per rank.
   void set(const Op& op, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
-    const Value& value = program_.value(id);
-    const bool makes = op.access(i) == Access::write;
-    if (makes && value.role == Role::activation) {
+    if (id >= first_added_ && op.access(i) == Access::write && program_.value(id).role == Role::activation) {
       axis_.settle(id, placement);
       return;
     }
     const AxisPlacement lies = axis_.now(id);
     if (lies != placement)
-      axis_.refuse(op, "writes '", value.name, "' as ", to_text(placement), ", which is ", to_text(lies),
-                   " there");
+      axis_.refuse(op, "writes '", program_.value(id).name, "' as ", to_text(placement), ", which is ",
+                   to_text(lies), " there");
   }
 
   bool reads(const Op& op, std::size_t i) const {
@@ -151,30 +154,9 @@ class AxisWalk {
   AxisState axis_;
   AxisSums sums_;
   OpChoice choice_;
-  const std::set<Id>& added_;
+  const std::set<Id>& edited_;
+  Id first_added_;  // the first value that the strategy may have added
 };
-
-// Returns whether the strategy itself added the op. The core also adds ops for it, such as those that
-// backward computes again: these have values with a placement.
-bool is_by_strategy(const Program& program, const Op& op) {
-  if (op.def->copies) return !op.again;  // a copy of what a collective completed in place is complete
-  bool writes = false;
-  for (std::size_t i = 0; i < op.operands.size(); ++i) {
-    if (op.operands[i] == none || op.access(i) != Access::write) continue;
-    if (program.value(op.operands[i]).placement.empty()) return true;
-    writes = true;
-  }
-  return !writes && !op.again;
-}
-
-std::set<Id> added_ops(const Program& program, Id first) {
-  std::set<Id> ops;
-  for (Id segment = 0; segment < program.segment_count(); ++segment)
-    for (const std::vector<Id>& function : program.segment(segment).functions)
-      for (const Id id : function)
-        if (id >= first && is_by_strategy(program, program.op(id))) ops.insert(id);
-  return ops;
-}
 
 }  // namespace
 
@@ -189,10 +171,10 @@ void EditCheck::check_tallies() const {
 
 void EditCheck::run() const {
   if (program_.mesh().world() > 1) check_tallies();
-  const std::set<Id> added = added_ops(program_, first_op_);
-  if (added.empty()) return;
+  const std::set<Id> edited = program_.take_edits();
+  if (edited.empty()) return;
   for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
-    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, added).run();
+    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, edited, first_value_).run();
 }
 
 }  // namespace prun

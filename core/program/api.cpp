@@ -54,29 +54,40 @@ Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, 
       throw_error(ErrorCode::bad_input, "op '", kind.view(), "' is to run in function '", name_of(function),
                   "' of segment '", of(p).segment(segment).name,
                   "', which another device runs; that one lowers it");
+    const Id op = of(p).op_count();
     const std::vector<Id> created =
         of(p).add_op_creating(segment, function, Part::input, kind.view(), span(inputs), span(attrs), before);
     if (created.size() < output_count)
       throw_error(ErrorCode::bad_input, "op '", kind.view(), "' writes ", created.size(), " values, not ",
                   output_count);
     for (std::uint64_t i = 0; i < output_count; ++i) outputs[i] = created[i];
+    of(p).note_edit(op);
   });
 }
 
+template <class Edit>
+Status edit(void* p, Id op, Edit&& edit) {
+  return guard([&] {
+    edit(of(p));
+    of(p).note_edit(op);
+  });
+}
 Status replace_operand(void* p, Id op, std::int32_t index, Id value) {
-  return guard([&] { of(p).replace_operand(op, static_cast<std::size_t>(index), value); });
+  return edit(p, op, [&](Program& to) { to.replace_operand(op, static_cast<std::size_t>(index), value); });
 }
 Status replace_kind(void* p, Id op, Text kind) {
-  return guard([&] { of(p).replace_kind(op, kind.view()); });
+  return edit(p, op, [&](Program& to) { to.replace_kind(op, kind.view()); });
 }
 Status replace_op(void* p, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs) {
-  return guard([&] { of(p).replace_op(op, kind.view(), {operands.begin(), operands.end()}, span(attrs)); });
+  return edit(p, op, [&](Program& to) {
+    to.replace_op(op, kind.view(), {operands.begin(), operands.end()}, span(attrs));
+  });
 }
 Status erase(void* p, Id op) {
   return guard([&] { of(p).erase_op(op); });
 }
 Status set_attr(void* p, Id op, Text name, double value) {
-  return guard([&] { of(p).set_attr(op, name.view(), value); });
+  return edit(p, op, [&](Program& to) { to.set_attr(op, name.view(), value); });
 }
 Status get_attr(void* p, Id op, Text name, double* value) {
   return guard([&] { *value = of(p).attr(op, name.view()); });

@@ -267,6 +267,9 @@ class Program {
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // Sets the recipe's section whose plugin writes from now on; empty means the model's.
   void set_writer(std::string section) { writer_ = std::move(section); }
+  // Remembers an op that a plugin added or changed, until take_edits().
+  void note_edit(Id op) { edits_.insert(op); }
+  std::set<Id> take_edits() { return std::exchange(edits_, {}); }
   // Sets how old the weights are that passes of each instance train with (delay_weights() writes that).
   void set_delays(Delays delays) { delays_ = std::move(delays); }
   const Delays& delays() const { return delays_; }
@@ -411,6 +414,7 @@ class Program {
   std::vector<LowRankChange> low_ranks_;
   std::optional<std::int32_t> shown_;
   std::string writer_;
+  std::set<Id> edits_;
   Delays delays_;
   Numbered<Bucket> buckets_;
   std::vector<CarriedValue> carried_;

@@ -1,5 +1,5 @@
-// Adds ops after placement, correct ones and wrong ones: prun derives the placement of their results, and
-// refuses those that would need a collective.
+// Adds and changes ops after placement, correctly and wrongly: prun derives the placement of their results,
+// and refuses those that would need a collective.
 #include <string>
 
 #include "prun/plugin.hpp"
@@ -18,6 +18,8 @@ class LateEdits final : public Strategy {
       if (what_ == "whole") normalize_part(segment);
       if (what_ == "summand") bend_gradient(segment, segment_value(segment, "up.weight.gradient"));
       if (what_ == "linear") cast_gradient(segment, segment_value(segment, "up.weight.gradient"));
+      if (what_ == "update_sum") update_with_scaled(segment, FunctionKind::update);
+      if (what_ == "update_summand") update_with_scaled(segment, FunctionKind::backward);
     }
   }
 
@@ -48,11 +50,27 @@ class LateEdits final : public Strategy {
                    {{"from", static_cast<double>(DType::f64)}, {"to", static_cast<double>(DType::f32)}});
   }
 
+  // Lets the update read another value than the gradient: in `backward`, before the reduction, each rank
+  // scales a partial sum of its own.
+  static void update_with_scaled(const Segment& segment, FunctionKind function) {
+    const Id gradient = segment_value(segment, "up.weight.gradient");
+    for (const Id update : segment.operations(FunctionKind::update)) {
+      const Array<Id> operands = segment.program().op(update).operands;
+      for (std::uint64_t i = 0; i < operands.size; ++i) {
+        if (operands[i] != gradient) continue;
+        const Id before = function == FunctionKind::update ? update : none;
+        const Id scaled = segment.insert(function, before, "scale", {gradient}, 1, {{"factor", 1.0}}).front();
+        return segment.program().replace_operand(update, static_cast<int>(i), scaled);
+      }
+    }
+  }
+
   std::string what_;
 };
 
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(strategy, prun::LateEdits, "late-edits", "0.1.0", "Edits behind placement", "phase=state",
-            "what | choice | required | tally,whole,summand,linear | What it does\n");
+PRUN_PLUGIN(
+    strategy, prun::LateEdits, "late-edits", "0.1.0", "Edits behind placement", "phase=state",
+    "what | choice | required | tally,whole,summand,linear,update_sum,update_summand | What it does\n");
