@@ -32,88 +32,60 @@ bool QueueFeeder::may_hold(const QueueRun& queue, const BoundCall& bound, const 
   return !side.works->empty() && (queue.depth == 0 || entries <= queue.depth / 2);
 }
 
-namespace {
+FedCall QueueFeeder::fed_of(const QueueRun& queue, const BoundCall& bound, std::int64_t round) const {
+  const std::int64_t step = steps_.run(round).step;
+  const BoundSide& side = bound.side(step);
+  return {.works = side.works->size(),
+          .exchanges = side.piece->ends.size(),
+          .one_by_one = watchers_.parts_of(*side.piece) > 1,
+          .stamps = !side.stamps.empty(),
+          .edges = watchers_.notes_waits(queue.info, step) && steps_.run(round).begins_step(),
+          .event = side.event != nullptr,
+          .counter = bound.signals};
+}
 
-// Feeds one call to its queue: the first error ends it.
-class CallFeed {
- public:
-  CallFeed(const Plan& plan, QueueRun& queue, const BoundCall& bound, const BoundSide& side, bool measured)
-      : plan_(plan),
-        call_(*bound.call),
-        queue_(queue),
-        end_(side.stamps.end()),
-        stamp_(side.stamps.begin()),
-        edge_stamp_(side.edges.begin()),
-        measured_(measured) {}
-
-  template <class Next>
-  void then(Next&& next) {
-    if (status_.ok()) status_ = next();
-  }
-  void note() {
-    if (stamp_ != end_) then([&] { return queue_.device.stamp(queue_.handle, *stamp_++); });
-  }
-  void pass_edge() {
-    if (measured_ && is_edge(plan_, call_, wait_++))
-      then([&] { return queue_.device.stamp(queue_.handle, *edge_stamp_++); });
-  }
-  const Status& status() const { return status_; }
-
- private:
-  const Plan& plan_;
-  const Call& call_;
-  QueueRun& queue_;
-  Status status_;
-  const std::vector<Stamp>::const_iterator end_;
-  std::vector<Stamp>::const_iterator stamp_;
-  std::size_t wait_ = 0;
-  std::vector<Stamp>::const_iterator edge_stamp_;
-  const bool measured_;
-};
-
-}  // namespace
-
-// Leaves out all of a failed queue's call: its device does nothing any more.
+// Leaves out all of a failed queue's call: its device does nothing any more. The first error ends the call.
 void QueueFeeder::feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   if (queue.has_failed()) return;
-  const std::int64_t step = steps_.run(round).step;
   const bool runs = bound.call->runs_in(steps_.run(round).round);
   if (saves_ && bound.call->save_read >= 0) saves_->await(bound.call->save_read);
-  const BoundSide& side = bound.side(step);
-  CallFeed feed(queues_.plan(), queue, bound, side,
-                watchers_.notes_waits(queue.info, step) && steps_.run(round).begins_step());
-  const bool held = runs && watchers_.one_by_one(step) && may_hold(queue, bound, side);
-  if (held)
-    feed.then([&, gate = gates_->close(static_cast<std::size_t>(queue.index))] {
-      return queue.device.wait_counter(queue.handle, gate.counter, gate.opens_at);
-    });
-  feed.note();
-  for (const BoundWait& waits : bound.waits) {
-    feed.pass_edge();
-    if (round >= waits.wait->steps_ago) feed.then([&] { return feed_wait(queue, waits, round); });
-    feed.note();
+  const BoundSide& side = bound.side(steps_.run(round).step);
+  const bool held = runs && watchers_.one_by_one(steps_.run(round).step) && may_hold(queue, bound, side);
+  Status status;
+  if (held) {
+    const auto gate = gates_->close(static_cast<std::size_t>(queue.index));
+    status = queue.device.wait_counter(queue.handle, gate.counter, gate.opens_at);
   }
-  feed.pass_edge();
-  for (BoundWork work : *side.works) {
-    if (runs) feed.then([&] { return queue.device.run(queue.handle, work); });
-    feed.note();
+  auto stamp = side.stamps.begin(), edge = side.edges.begin();
+  const FedCall fed = fed_of(queue, bound, round);
+  feed_script(queues_.plan(), *bound.call, round, fed, script_);
+  for (const FedPiece& piece : script_) {
+    if (!status.ok()) break;
+    switch (piece.kind) {
+      case FedPiece::Kind::stamp: status = queue.device.stamp(queue.handle, *stamp++); break;
+      case FedPiece::Kind::edge: status = queue.device.stamp(queue.handle, *edge++); break;
+      case FedPiece::Kind::wait: status = feed_wait(queue, bound.waits[piece.number], round); break;
+      case FedPiece::Kind::work:
+        if (runs) status = queue.device.run(queue.handle, (*side.works)[piece.number]);
+        break;
+      case FedPiece::Kind::exchanges:
+        if (runs && fed.one_by_one) status = start(queue, side.piece->exchange(piece.number - 1));
+        if (runs && !fed.one_by_one) status = start(queue, side.piece->exchanges);
+        break;
+      case FedPiece::Kind::event: status = queue.device.record(queue.handle, side.event); break;
+      case FedPiece::Kind::counter:
+        status = queue.device.write_counter(queue.handle, &queue.ticket.counter(),
+                                            queue.ticket_of(round, bound.call->position));
+        break;
+    }
   }
   if (held) gates_->open(static_cast<std::size_t>(queue.index));
-  watchers_.for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
-    const auto start = [&] {
-      return queue.comm.comm->start(queue.comm.communicator, ops.data(),
-                                    static_cast<std::int64_t>(ops.size()), queue.stream);
-    };
-    if (runs) feed.then(start);
-    feed.note();
-  });
-  if (side.event) feed.then([&] { return queue.device.record(queue.handle, side.event); });
-  if (bound.signals)
-    feed.then([&] {
-      return queue.device.write_counter(queue.handle, &queue.ticket.counter(),
-                                        queue.ticket_of(round, bound.call->position));
-    });
-  if (!feed.status().ok()) queues_.fail(queue, feed.status(), round);
+  if (!status.ok()) queues_.fail(queue, status, round);
+}
+
+Status QueueFeeder::start(QueueRun& queue, std::span<const CommOp> exchanges) {
+  return queue.comm.comm->start(queue.comm.communicator, exchanges.data(),
+                                static_cast<std::int64_t>(exchanges.size()), queue.stream);
 }
 
 Status QueueFeeder::feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t round) const {

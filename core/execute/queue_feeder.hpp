@@ -6,13 +6,16 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "execute/gates.hpp"
 #include "execute/rank_queues.hpp"
 #include "execute/save_gate.hpp"
 #include "execute/steps.hpp"
 #include "execute/watchers.hpp"
+#include "simulate/feed_script.hpp"
 
 namespace prun {
 
@@ -31,7 +34,9 @@ class QueueFeeder {
  private:
   void run();
   void feed_call(QueueRun& queue, const BoundCall& bound, std::int64_t round);
+  FedCall fed_of(const QueueRun& queue, const BoundCall& bound, std::int64_t round) const;
   static bool may_hold(const QueueRun& queue, const BoundCall& bound, const BoundSide& side);
+  static Status start(QueueRun& queue, std::span<const CommOp> exchanges);
   Status feed_wait(QueueRun& queue, const BoundWait& waits, std::int64_t round) const;
 
   RankQueues& queues_;
@@ -39,6 +44,7 @@ class QueueFeeder {
   const Watchers& watchers_;
   std::optional<Gates>& gates_;
   SaveGate* const saves_;
+  std::vector<FedPiece> script_;  // of the call that is fed
   std::thread thread_;
 };
 

@@ -3,7 +3,7 @@
 namespace prun {
 
 Feeders::Feeders(const RankClasses& ranks, Lanes& lanes, const Limits& limits)
-    : lanes_(lanes), pieces_(limits.stamps), fed_(lanes.count()), places_(lanes, limits_by_lane(limits)) {
+    : lanes_(lanes), stamps_(limits.stamps), fed_(lanes.count()), places_(lanes, limits_by_lane(limits)) {
   for (std::size_t rank = 0; rank < ranks.count(); ++rank) make_feeder(*ranks.first(rank).plan, rank);
 }
 
@@ -21,10 +21,26 @@ void Feeders::make_feeder(const Plan& plan, std::size_t rank) {
   Numbered<bool> asynchronous;
   for (std::size_t q = 0; q < plan.queues.size(); ++q)
     asynchronous.push_back(feeds(lanes_.of(rank, static_cast<std::int32_t>(q))));
-  pieces_.add(plan, asynchronous);
+  Numbered<Numbered<bool>>& events = by_event_[&plan];
+  events.clear();
+  for (const QueueInfo& queue : plan.queues) events.emplace_back(queue.calls);
+  for (const Call& call : plan.calls)
+    for (const Wait& wait : call.waits)
+      if (asynchronous[call.queue] && asynchronous[wait.queue]) events[wait.queue][wait.call] = true;
   Feeder& feeder = feeders_.emplace_back();
   for (const Call& call : plan.calls)
     if (asynchronous[call.queue]) feeder.calls.push_back(&call);
+}
+
+// Writes the script of a run that is watched, in which every call writes its counter, and of a step whose
+// exposed communication is measured.
+void Feeders::write_script(std::size_t lane, const Call& call, std::int64_t step,
+                           std::vector<FedPiece>& pieces) const {
+  const Plan& plan = plan_of(lane);
+  FedCall fed{.one_by_one = stamps_, .stamps = stamps_, .edges = true, .counter = true};
+  fed.event = by_event_.at(&plan)[call.queue][call.position];
+  (plan.queues[call.queue].communicates() ? fed.exchanges : fed.works) = plan.steps(call).size();
+  feed_script(plan, call, step, fed, pieces);
 }
 
 void Feeders::feed(std::size_t rank) {
@@ -32,10 +48,10 @@ void Feeders::feed(std::size_t rank) {
   auto& [pieces, piece] = feeder.progress;
   while (const std::optional<Held> next = held(rank)) {
     Fed& fed = fed_[next->lane];
-    if (piece == 0) pieces_.list(plan_of(next->lane), *next->call, feeder.step(), pieces);
+    if (piece == 0) write_script(next->lane, *next->call, feeder.step(), pieces);
     for (; piece < pieces.size(); ++piece) {
       if (fed.is_full()) return;
-      if (pieces[piece].exchanges) places_.hand_over(next->lane);
+      if (pieces[piece].kind == FedPiece::Kind::exchanges) places_.hand_over(next->lane);
       ++fed.handed;
       lanes_.wake(next->lane);
     }
@@ -53,7 +69,7 @@ std::optional<Feeders::Held> Feeders::held(std::size_t rank) const {
 
 const FedPiece* Feeders::next_piece(std::size_t lane) {
   auto& [pieces, piece] = fed_[lane].progress;
-  if (piece == 0) pieces_.list(plan_of(lane), lanes_[lane].call(), lanes_[lane].step(), pieces);
+  if (piece == 0) write_script(lane, lanes_[lane].call(), lanes_[lane].step(), pieces);
   if (piece < pieces.size()) return &pieces[piece];
   piece = 0;
   return nullptr;
@@ -67,7 +83,7 @@ void Feeders::pass_piece(std::size_t lane) {
 
 bool Feeders::is_at_exchanges(std::size_t lane) const {
   const auto& [pieces, piece] = fed_[lane].progress;
-  return pieces[piece].exchanges > 0;
+  return pieces[piece].kind == FedPiece::Kind::exchanges;
 }
 
 }  // namespace prun

@@ -2,11 +2,12 @@
 // full blocks the feeder.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
+#include "simulate/feed_script.hpp"
 #include "simulate/lanes.hpp"
-#include "simulate/pieces.hpp"
 #include "simulate/places.hpp"
 #include "simulate/queue_limits.hpp"
 
@@ -67,10 +68,14 @@ class Feeders {
 
   std::vector<QueueLimits> limits_by_lane(const Limits& limits);
   void make_feeder(const Plan& plan, std::size_t rank);
+  void write_script(std::size_t lane, const Call& call, std::int64_t step,
+                    std::vector<FedPiece>& pieces) const;
   const Plan& plan_of(std::size_t lane) const { return *lanes_.rank_of(lanes_[lane]).plan; }
 
   Lanes& lanes_;
-  FedPieces pieces_;
+  const bool stamps_;  // whether there are some around waits, works and exchanges, for timed probes
+  // These calls have an event each, by queue and position.
+  std::map<const Plan*, Numbered<Numbered<bool>>> by_event_;
   std::vector<Fed> fed_;         // fed lanes
   std::vector<Feeder> feeders_;  // feeders by rank
   Places places_;

@@ -53,8 +53,10 @@ class LimitedRun {
   bool carry_out_pieces(Lane& lane, std::size_t number) {
     while (const FedPiece* const piece = feeders_.next_piece(number)) {
       if (feeders_.is_empty(number)) return false;
-      if (piece->wait && !lanes_.is_over(lane, *piece->wait)) return false;
-      if (piece->exchanges && !pass_in_place(lane, number, piece->exchanges)) return false;
+      const bool waits = piece->kind == FedPiece::Kind::wait,
+                 exchanges = piece->kind == FedPiece::Kind::exchanges;
+      if (waits && !lanes_.is_over(lane, lane.call().waits[piece->number])) return false;
+      if (exchanges && !pass_in_place(lane, number, piece->number)) return false;
       feeders_.pass_piece(number);
     }
     return true;
