@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/stop_signals.hpp"
 #include "prun/error.hpp"
-#include "train/launch/stop_signals.hpp"
 
 namespace prun::test {
 

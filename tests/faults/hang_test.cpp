@@ -4,8 +4,8 @@
 #include <random>
 #include <span>
 
+#include "launch/rendezvous.hpp"
 #include "runs.hpp"
-#include "train/launch/rendezvous.hpp"
 
 namespace prun::test::hang_test {
 namespace {

@@ -10,8 +10,8 @@
 #include <random>
 #include <thread>
 
+#include "launch/rendezvous_frames.hpp"
 #include "runs.hpp"
-#include "train/launch/rendezvous_frames.hpp"
 
 namespace prun::test::hostile_test {
 namespace {

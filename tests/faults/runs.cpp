@@ -10,9 +10,9 @@
 #include <random>
 
 #include "base/safetensors.hpp"
+#include "launch/identity.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/temp_folder.hpp"
-#include "train/launch/identity.hpp"
 
 namespace prun::test {
 

@@ -1,9 +1,9 @@
 // What models make of a config.json: what they take, what they refuse by name, and that it comes back.
 #include <gtest/gtest.h>
 
+#include "huggingface/model_config.hpp"
 #include "support/hugging_face.hpp"
 #include "train/assemble/model_program.hpp"
-#include "train/foreign/model_config.hpp"
 
 namespace prun::test::config_test {
 namespace {

@@ -1,5 +1,5 @@
 // What a plugin lists of foreign weights is held against its parameters.
-#include "train/foreign/map.hpp"
+#include "huggingface/map.hpp"
 
 #include <gtest/gtest.h>
 

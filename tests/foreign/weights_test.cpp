@@ -10,10 +10,10 @@
 #include <fstream>
 
 #include "hugging_face/hugging_face.hpp"
+#include "huggingface/directory.hpp"
 #include "support/hugging_face.hpp"
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
-#include "train/foreign/directory.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::weights_test {

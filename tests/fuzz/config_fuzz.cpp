@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "gpt/gpt.hpp"
+#include "huggingface/config.hpp"
 #include "llama/llama.hpp"
-#include "train/foreign/config.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "recipe/explain.hpp"
+#include "explain/explain.hpp"
 #include "recipe/recipe.hpp"
 
 namespace prun {

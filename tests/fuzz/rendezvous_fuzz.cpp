@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "train/launch/rendezvous_server.hpp"
+#include "launch/rendezvous_server.hpp"
 
 namespace {
 

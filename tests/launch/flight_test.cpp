@@ -1,6 +1,6 @@
 // The flight record: what is written comes out, also from a process that was killed, and whatever bytes it
 // holds.
-#include "train/launch/flight.hpp"
+#include "launch/flight.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -14,7 +14,7 @@
 #include <set>
 #include <thread>
 
-#include "train/launch/hang_watch.hpp"
+#include "launch/hang_watch.hpp"
 
 namespace prun::flight_test {
 namespace {

@@ -1,12 +1,12 @@
 // Who a process is, from each launcher's variables, as they are written by the launchers themselves.
-#include "train/launch/identity.hpp"
+#include "launch/identity.hpp"
 
 #include <gtest/gtest.h>
 
 #include <map>
 
+#include "launch/slurm_list.hpp"
 #include "prun/error.hpp"
-#include "train/launch/slurm_list.hpp"
 
 namespace prun::identity_test {
 namespace {

@@ -1,5 +1,5 @@
 // Launches with real processes: how they end, who is named, and that nothing is left.
-#include "train/launch/launcher.hpp"
+#include "launch/launcher.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include "base/core_shares.hpp"
 #include "launch/leftovers.hpp"
 #include "launch/process.hpp"
+#include "launch/rank_process.hpp"
 #include "support/temp_folder.hpp"
-#include "train/launch/rank_process.hpp"
 
 namespace prun::test::launcher_test {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "base/durable_file.hpp"
-#include "train/launch/stop_signals.hpp"
+#include "launch/stop_signals.hpp"
 
 namespace prun::test {
 

@@ -1,5 +1,5 @@
 // The bytes of the rendezvous: proofs of the token, frames, and what is refused.
-#include "train/launch/rendezvous_frames.hpp"
+#include "launch/rendezvous_frames.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,6 +1,6 @@
 // Ranks that somebody else started, over TCP: they meet, strangers do not disturb them, and a rank or a link
 // that is lost is noticed.
-#include "train/launch/rendezvous.hpp"
+#include "launch/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "launch/process.hpp"
+#include "launch/rendezvous_frames.hpp"
+#include "launch/socket.hpp"
 #include "support/free_port.hpp"
-#include "train/launch/rendezvous_frames.hpp"
-#include "train/launch/socket.hpp"
 
 namespace prun::test::rendezvous_test {
 namespace {

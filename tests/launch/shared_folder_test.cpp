@@ -1,5 +1,5 @@
 // The folder for shared memory goes with its process, in good order or by SIGKILL.
-#include "train/launch/shared_folder.hpp"
+#include "launch/shared_folder.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
+#include "launch/rank_process.hpp"
 #include "support/temp_folder.hpp"
-#include "train/launch/rank_process.hpp"
 
 namespace prun::shared_folder_test {
 namespace {

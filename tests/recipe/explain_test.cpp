@@ -1,5 +1,5 @@
 // Texts about options.
-#include "recipe/explain.hpp"
+#include "explain/explain.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 
 #include "base/thread.hpp"
 #include "base/unfinished.hpp"
+#include "launch/stop_signals.hpp"
 #include "prun/error.hpp"
-#include "train/launch/stop_signals.hpp"
 
 namespace prun {
 namespace {

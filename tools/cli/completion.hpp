@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "recipe/settable.hpp"
+#include "cli/settable.hpp"
 
 namespace prun {
 

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "cli/arguments.hpp"
+#include "launch/flight.hpp"
+#include "launch/identity.hpp"
 #include "plugin/overdue_watch.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/plugin_host.hpp"
-#include "train/launch/flight.hpp"
-#include "train/launch/identity.hpp"
 
 namespace prun {
 

@@ -7,7 +7,7 @@
 #include "conform/kind_checks.hpp"
 #include "conform/scaffold.hpp"
 #include "conform/trial_options.hpp"
-#include "recipe/explain.hpp"
+#include "explain/explain.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

@@ -4,7 +4,7 @@
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "explain/described_ops.hpp"
-#include "recipe/explain.hpp"
+#include "explain/explain.hpp"
 
 namespace prun {
 namespace {

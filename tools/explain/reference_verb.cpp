@@ -2,8 +2,8 @@
 #include <cstdio>
 
 #include "cli/command_table.hpp"
-#include "recipe/explain.hpp"
-#include "recipe/json_schema.hpp"
+#include "explain/explain.hpp"
+#include "explain/json_schema.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/floats.hpp"
+#include "huggingface/runs.hpp"
 #include "program/passes.hpp"
-#include "train/foreign/runs.hpp"
 
 namespace prun {
 namespace {

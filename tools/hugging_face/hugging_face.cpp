@@ -10,6 +10,10 @@
 #include "base/text.hpp"
 #include "hugging_face/beside_weights.hpp"
 #include "hugging_face/exported_weights.hpp"
+#include "huggingface/adapter.hpp"
+#include "huggingface/foreign_weights.hpp"
+#include "huggingface/model_config.hpp"
+#include "huggingface/runs.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
 #include "train/assemble/model_program.hpp"
@@ -17,10 +21,6 @@
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/start_values.hpp"
-#include "train/foreign/adapter.hpp"
-#include "train/foreign/foreign_weights.hpp"
-#include "train/foreign/model_config.hpp"
-#include "train/foreign/runs.hpp"
 
 namespace prun {
 namespace {

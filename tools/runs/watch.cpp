@@ -10,10 +10,10 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
+#include "launch/rank_process.hpp"
 #include "runs/text_file.hpp"
 #include "runs/time_account.hpp"
 #include "runs/words.hpp"
-#include "train/launch/rank_process.hpp"
 
 namespace prun {
 namespace {

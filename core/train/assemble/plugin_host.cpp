@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "huggingface/model_config.hpp"
 #include "plugin/traits.hpp"
 #include "recipe/recipe_loader.hpp"
 #include "train/assemble/automatic.hpp"
-#include "train/foreign/model_config.hpp"
 
 namespace prun {
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "base/floats.hpp"
+#include "huggingface/adapter.hpp"
+#include "huggingface/config.hpp"
+#include "huggingface/foreign_weights.hpp"
 #include "program/passes.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/checkpoint/settings.hpp"
-#include "train/foreign/adapter.hpp"
-#include "train/foreign/config.hpp"
-#include "train/foreign/foreign_weights.hpp"
 
 namespace prun {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "train/launch/flight.hpp"
+#include "launch/flight.hpp"
 
 namespace prun {
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "execute/communicators.hpp"
+#include "launch/flight.hpp"
 #include "plan/call_text.hpp"
-#include "train/launch/flight.hpp"
 
 namespace prun {
 

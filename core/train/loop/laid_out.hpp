@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "launch/identity.hpp"
 #include "train/assemble/plugin_host.hpp"
-#include "train/launch/identity.hpp"
 
 namespace prun {
 

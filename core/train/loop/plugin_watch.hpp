@@ -3,9 +3,9 @@
 
 #include <memory>
 
+#include "launch/flight.hpp"
 #include "plugin/overdue_watch.hpp"
 #include "recipe/recipe.hpp"
-#include "train/launch/flight.hpp"
 
 namespace prun {
 

@@ -7,11 +7,11 @@
 #include <deque>
 #include <numeric>
 
+#include "launch/heartbeat.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/comm_variables.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
-#include "train/launch/heartbeat.hpp"
 #include "train/loop/abort_switch.hpp"
 #include "train/loop/all_ranks.hpp"
 #include "train/loop/flight_probe.hpp"

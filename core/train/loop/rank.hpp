@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "train/launch/launcher.hpp"
-#include "train/launch/session.hpp"
+#include "launch/launcher.hpp"
+#include "launch/session.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace prun {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "train/launch/identity.hpp"
+#include "launch/identity.hpp"
 #include "train/loop/trainer.hpp"
 
 namespace prun {

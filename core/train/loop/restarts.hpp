@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "train/launch/launcher.hpp"
+#include "launch/launcher.hpp"
 
 namespace prun {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "train/launch/stop_signals.hpp"
+#include "launch/stop_signals.hpp"
 
 namespace prun {
 

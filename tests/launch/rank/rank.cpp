@@ -1,4 +1,4 @@
-// What the tests of core/train/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that
+// What the tests of libs/launch start: a launcher ("launch RANKS HANG_MS ROLE ...") or a rank that
 // plays a role.
 #include <sched.h>
 #include <signal.h>
@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
+#include "launch/launcher.hpp"
+#include "launch/session.hpp"
 #include "prun/error.hpp"
-#include "train/launch/launcher.hpp"
-#include "train/launch/session.hpp"
 #include "train/loop/stop_signal.hpp"
 
 namespace {
