@@ -18,8 +18,9 @@ constexpr std::int64_t seq = 320;
 std::vector<std::int32_t> stream_of(const std::string& path) {
   FakeOptions options{{"path", path},         {"tokenizer", PRUN_TEST_FIXTURES "/chat/chatml"},
                       {"template", "chatml"}, {"date", ""},
-                      {"between", 703},       {"learn", "answers"},
-                      {"pack", true},         {"too_long", "drop"}};
+                      {"reasoning", "learn"}, {"between", 703},
+                      {"learn", "answers"},   {"pack", true},
+                      {"too_long", "drop"}};
   chat::ChatData data(options.options());
   const std::int64_t samples = data.open(seq).samples;
   EXPECT_GT(samples, 1);
@@ -46,6 +47,7 @@ TEST(ChatData, TargetsAreOfTheRolesOfTheirTokens) {
                       {"tokenizer", PRUN_TEST_FIXTURES "/chat/chatml"},
                       {"template", "chatml"},
                       {"date", ""},
+                      {"reasoning", "learn"},
                       {"between", 703},
                       {"learn", "all"},
                       {"pack", true},

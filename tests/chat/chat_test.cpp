@@ -92,6 +92,64 @@ TEST(Chat, ShareGptAndCompletionsAreTheSameConversation) {
   EXPECT_EQ(messages.learned, completion.learned);
 }
 
+TEST(Chat, InstructionsAndNamesOfOtherFilesAreConversations) {
+  const ChatFormat format = format_of("chatml", "chatml");
+  ChatEncoder encoder(format);
+  const struct {
+    const char *line, *same;
+  } cases[] = {
+      {R"({"instruction":"add","input":"1 2","output":"3"})",
+       R"({"messages":[{"role":"user","content":"add\n1 2"},{"role":"assistant","content":"3"}]})"},
+      {R"({"instruction":"say","input":"","output":"a"})",
+       R"({"messages":[{"role":"user","content":"say"},{"role":"assistant","content":"a"}]})"},
+      {R"({"system":"s","instruction":"q","output":"a","history":[["x","y"]]})",
+       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"x"},{"role":"assistant","content":"y"},)"
+       R"({"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"},
+      {R"({"conversations":[{"from":"user","content":"q"},{"from":"chatgpt","value":"a"},{"from":"observation","value":"o"},)"
+       R"({"from":"bard","value":"b"}]})",
+       R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"tool","content":"o"},)"
+       R"({"role":"assistant","content":"b"}]})"},
+  };
+  for (const auto& [line, same] : cases) {
+    const EncodedChat one = encoder.encode(conversation_of(line)),
+                      other = encoder.encode(conversation_of(same));
+    EXPECT_EQ(one.tokens, other.tokens) << line;
+    EXPECT_EQ(one.learned, other.learned) << line;
+  }
+}
+
+// The reasoning is written in front of an answer, trimmed, or left out once others follow.
+TEST(Chat, ReasoningIsLearnedOrSeenAlone) {
+  const TempFolder folder;
+  std::ifstream from(PRUN_TEST_FIXTURES "/chat/chatml/tokenizer.json");
+  folder.write("tokenizer.json", std::string(std::istreambuf_iterator<char>(from), {}));
+  const auto learned = [&](const std::string& answer, bool reasoning, Learned what = Learned::answers) {
+    folder.write(
+        "chat_template.jinja",
+        "{% for m in messages %}{% if m.role == 'user' %}<|im_start|>{{ m.content }}<|im_end|>{% else %}"
+        "{% generation %}" +
+            answer + "<|im_end|>{% endgeneration %}{% endif %}{% endfor %}");
+    const ChatFormat format(folder.path(), "own");
+    const EncodedChat encoded =
+        ChatEncoder(format, what, reasoning)
+            .encode(conversation_of(
+                R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"4","reasoning":" 4 or 5 "},)"
+                R"({"role":"user","content":"r"},{"role":"assistant","content":"b"}]})"));
+    std::string text;
+    for (std::size_t i = 0; i < encoded.tokens.size(); ++i)
+      if (encoded.learned[i]) text += format.tokenizer().bytes(encoded.tokens[i]);
+    return text;
+  };
+  const std::string written =
+      "{% if m.thinking %}<think>{{ m.thinking | trim }}</think>{% endif %}{{ m.content }}";
+  EXPECT_EQ(learned(written, true), "<think>4 or 5</think>4<|im_end|>b<|im_end|>");
+  EXPECT_EQ(learned(written, false), "<think></think>4<|im_end|>b<|im_end|>");
+  EXPECT_EQ(learned(written, false, Learned::all),
+            "<|im_start|>q<|im_end|><think></think>4<|im_end|><|im_start|>r<|im_end|>b<|im_end|>");
+  EXPECT_EQ(learned("{{ m.content }}", false), "4<|im_end|>b<|im_end|>");
+  EXPECT_THROW(learned("{{ m.thinking }}{{ m.thinking }}", false), Error);
+}
+
 TEST(Chat, TextsAreTakenAsTheyAreAndEnd) {
   const ChatFormat format = format_of("llama3", "llama3");
   ChatEncoder encoder(format);
@@ -180,7 +238,14 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
     const char *line, *says;
   } cases[] = {
       {"[]", "it:1: is not an object"},
-      {R"({"text":"a"})", "neither messages, nor conversations, nor prompt and completion"},
+      {R"({"text":"a"})", "neither messages, nor conversations, nor prompt and completion, nor instruction"},
+      {R"({"prompt":"p","chosen":"a","rejected":"b"})",
+       "it:1: is a pair of a preferred and a rejected answer, and prun has no preference training"},
+      {R"({"conversations":[{"from":"human","value":"a"}],"chosen":{},"rejected":{}})",
+       "it:1: is a pair of a preferred and a rejected answer"},
+      {R"({"prompt":"p","completion":"c","label":false})",
+       "it:1: has a label that says whether its completion is preferred"},
+      {R"({"instruction":"a","output":"b","history":[["a"]]})", "'history' holds what is no pair of texts"},
       {R"({"messages":[]})", "holds no message"},
       {R"({"messages":[{"role":"user"}]})", "messages.0 has no text under 'content'"},
       {R"({"messages":[{"role":"user","content":[{"type":"image"}]}]})",
@@ -195,8 +260,8 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
       {R"({"messages":[{"role":"user","content":"a","weight":0.5}]})", "(no error)"},
       {R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"a","weight":0.5}]})",
        "messages.1 has a weight that is neither 0 nor 1"},
-      {R"({"conversations":[{"from":"bard","value":"a"}]})",
-       "conversations.0 is from 'bard', and prun knows human"},
+      {R"({"conversations":[{"from":"oracle","value":"a"}]})",
+       "conversations.0 is from 'oracle', and prun knows human"},
       {R"({"messages":[{"role":"assistant","content":"a"}]})",
        "the template refuses the conversation: the roles must be user and assistant in turn"},
   };

@@ -127,8 +127,8 @@ std::optional<Learned> learned_named(std::string_view name) {
   return {};
 }
 
-ChatEncoder::ChatEncoder(const ChatFormat& format, Learned learned)
-    : format_(format), learned_(learned), encoder_(format.tokenizer()) {}
+ChatEncoder::ChatEncoder(const ChatFormat& format, Learned learned, bool reasoning)
+    : format_(format), learned_(learned), reasoning_(reasoning), encoder_(format.tokenizer()) {}
 
 // Renders the first messages of a conversation, and the prompt for the next answer.
 Rendered ChatEncoder::render(const Conversation& conversation, std::size_t messages, bool prompt) const {
@@ -215,36 +215,82 @@ std::vector<std::pair<std::size_t, Speaker>> ChatEncoder::roles_of(const Convers
   return ends;
 }
 
+// Finds where a template writes the reasoning of a message, by what it writes with a letter in its place: the
+// span is what the letter replaces, so that a template may trim. It is empty where it does not write it.
+Span ChatEncoder::reasoning_of(const Conversation& conversation, std::size_t message,
+                               const std::string& text) const {
+  constexpr std::string_view mark = "\x01";
+  Conversation other = conversation;
+  if (!replace_reasoning(other.messages[message], std::string(mark))) return {};
+  const std::string written = text_of(other, false);
+  if (written == text) return {};
+  const std::size_t at = written.find(mark);
+  const std::string_view before = std::string_view(written).substr(0, at);
+  const std::string_view after =
+      at == std::string::npos ? std::string_view() : std::string_view(written).substr(at + mark.size());
+  if (at == std::string::npos || after.find(mark) != std::string::npos || !text.starts_with(before) ||
+      !text.ends_with(after) || before.size() + after.size() > text.size())
+    throw_error(ErrorCode::bad_input, format_.chat_template().name(), ": writes the reasoning of message ",
+                message, " so that nobody can tell where it stands; set data.reasoning = \"learn\"");
+  return {before.size(), text.size() - after.size()};
+}
+
+std::vector<Span> ChatEncoder::without_reasoning(std::vector<Span> spans, const Conversation& conversation,
+                                                 const std::string& text) const {
+  for (std::size_t i = 0; i < conversation.messages.size(); ++i) {
+    const Span reasoning = reasoning_of(conversation, i, text);
+    std::vector<Span> kept;
+    for (const Span& span : spans) {
+      const Span before{span.begin, std::min(span.end, reasoning.begin)};
+      const Span after{std::max(span.begin, reasoning.end), span.end};
+      if (reasoning.begin == reasoning.end || before.end == span.end || after.begin == span.begin) {
+        kept.push_back(span);
+        continue;
+      }
+      if (before.begin < before.end) kept.push_back(before);
+      if (after.begin < after.end) kept.push_back(after);
+    }
+    spans = std::move(kept);
+  }
+  return spans;
+}
+
 // With a tokenizer that changes letters nobody can tell either.
-EncodedChat ChatEncoder::encode_all(const Conversation& conversation, const std::string& text) {
-  EncodedChat encoded;
-  encoder_.append(text, encoded.tokens);
-  encoded.learned.assign(encoded.tokens.size(), true);
-  encoded.roles.assign(encoded.tokens.size(), Speaker::other);
+std::vector<Speaker> ChatEncoder::roles_of_tokens(const Conversation& conversation, const std::string& text,
+                                                  std::span<const TokenId> tokens) const {
+  std::vector<Speaker> roles(tokens.size(), Speaker::other);
   std::vector<Span> places;
   try {
-    places = places_of(format_.tokenizer(), text, encoded.tokens);
+    places = places_of(format_.tokenizer(), text, tokens);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::bad_input) throw;
-    return encoded;
+    return roles;
   }
   const std::vector<std::pair<std::size_t, Speaker>> ends = roles_of(conversation, text);
   std::size_t at = 0;
   for (std::size_t i = 0; i < places.size(); ++i) {
     while (at + 1 < ends.size() && ends[at].first <= places[i].begin) ++at;
-    encoded.roles[i] = ends[at].second;
+    roles[i] = ends[at].second;
   }
-  return encoded;
+  return roles;
 }
 
 EncodedChat ChatEncoder::encode(const Conversation& conversation) {
   if (conversation.is_text()) return encode_text(conversation);
   const Rendered all = render(conversation, conversation.messages.size(), false);
-  if (learned_ == Learned::all) return encode_all(conversation, all.text);
+  const bool whole = learned_ == Learned::all;
   EncodedChat encoded;
   encoder_.append(all.text, encoded.tokens);
-  encoded.roles.assign(encoded.tokens.size(), Speaker::assistant);
-  const std::vector<Span> learned = learned_of(conversation, all);
+  if (whole)
+    encoded.roles = roles_of_tokens(conversation, all.text, encoded.tokens);
+  else
+    encoded.roles.assign(encoded.tokens.size(), Speaker::assistant);
+  if (whole && reasoning_) {
+    encoded.learned.assign(encoded.tokens.size(), true);
+    return encoded;
+  }
+  std::vector<Span> learned = whole ? std::vector<Span>{{0, all.text.size()}} : learned_of(conversation, all);
+  if (!reasoning_) learned = without_reasoning(std::move(learned), conversation, all.text);
   std::size_t next = 0;  // of the spans that may be a token's
   for (const Span& place : places_of(format_.tokenizer(), all.text, encoded.tokens)) {
     while (next < learned.size() && learned[next].end <= place.begin) ++next;

@@ -52,8 +52,8 @@ struct EncodedChat {
 // One thread uses it at a time.
 class ChatEncoder {
  public:
-  // Borrows the format.
-  explicit ChatEncoder(const ChatFormat& format, Learned learned = Learned::answers);
+  // Borrows the format. `reasoning` says whether an answer's reasoning is learned with it.
+  explicit ChatEncoder(const ChatFormat& format, Learned learned = Learned::answers, bool reasoning = true);
 
   // Throws bad_input, without the place of the conversation.
   EncodedChat encode(const Conversation& conversation);
@@ -67,13 +67,18 @@ class ChatEncoder {
   Rendered before_answer(const Conversation& conversation, std::size_t message) const;
   std::vector<Span> answers_of(const Conversation& conversation, const Rendered& all) const;
   std::vector<Span> learned_of(const Conversation& conversation, const Rendered& all) const;
+  std::vector<Span> without_reasoning(std::vector<Span> spans, const Conversation& conversation,
+                                      const std::string& text) const;
+  Span reasoning_of(const Conversation& conversation, std::size_t message, const std::string& text) const;
   std::vector<std::pair<std::size_t, Speaker>> roles_of(const Conversation& conversation,
                                                         const std::string& text) const;
-  EncodedChat encode_all(const Conversation& conversation, const std::string& text);
+  std::vector<Speaker> roles_of_tokens(const Conversation& conversation, const std::string& text,
+                                       std::span<const TokenId> tokens) const;
   EncodedChat encode_text(const Conversation& conversation);
 
   const ChatFormat& format_;
   Learned learned_;
+  bool reasoning_;
   Encoder encoder_;
 };
 

@@ -8,12 +8,15 @@
 namespace prun::chat {
 namespace {
 
+constexpr std::string_view names_of_reasoning[] = {"reasoning_content", "thinking", "reasoning"};
+
 class LineReader {
  public:
   LineReader(const JsonValue& line, const std::string& place) : place_(place), line_(line) {}
 
   Conversation read() {
     if (!line_.is_object()) refuse("is not an object");
+    refuse_preferences();
     read_variables();
     if (const JsonValue* const messages = find("messages")) {
       add_messages(*messages, "messages", true);
@@ -21,8 +24,11 @@ class LineReader {
       add_shared(*shared);
     } else if (find("prompt") && find("completion")) {
       read_completion(*find("prompt"), *find("completion"));
+    } else if (find("instruction") && find("output")) {
+      read_instruction();
     } else {
-      refuse("has neither messages, nor conversations, nor prompt and completion");
+      refuse(
+          "has neither messages, nor conversations, nor prompt and completion, nor instruction and output");
     }
     if (out_.messages.empty() && out_.prompt.empty() && out_.completion.empty()) refuse("holds no message");
     return std::move(out_);
@@ -32,8 +38,7 @@ class LineReader {
   [[noreturn]] void refuse(const std::string& what) const {
     throw_error(ErrorCode::bad_input, place_, ": ", what,
                 "; a line of conversations holds messages with role and content, conversations with from and "
-                "value, or "
-                "prompt and completion");
+                "value, prompt and completion, or instruction, input and output");
   }
   const JsonValue* find(std::string_view name) const {
     const JsonValue* const found = line_.find(name);
@@ -43,6 +48,17 @@ class LineReader {
     const JsonValue* const value = message.is_object() ? message.find(name) : nullptr;
     if (!value || !value->is_string()) refuse(where + " has no text under '" + name + "'");
     return value->as_string();
+  }
+
+  // What is rejected must not be learned, and beside `completion` a label says which is.
+  void refuse_preferences() const {
+    const bool pair = find("chosen") && find("rejected");
+    if (pair || (find("label") && find("label")->kind() == JsonKind::boolean && find("completion")))
+      throw_error(
+          ErrorCode::bad_input, place_, ": ",
+          pair ? "is a pair of a preferred and a rejected answer"
+               : "has a label that says whether its completion is preferred",
+          ", and prun has no preference training; to learn preferred answers, write them as messages");
   }
 
   // Reads the names that transformers passes to templates besides the messages.
@@ -71,10 +87,9 @@ class LineReader {
   // Returns a message as templates of transformers see it: without what is null, and with its reasoning under
   // the names that these look for.
   static Value seen(const JsonValue& message) {
-    constexpr std::string_view names[] = {"reasoning_content", "thinking", "reasoning"};
     Dict dict;
     const JsonValue* reasoning = nullptr;
-    for (const std::string_view name : names)
+    for (const std::string_view name : names_of_reasoning)
       if (const JsonValue* const found = message.find(name); found && !reasoning && !found->is_null())
         reasoning = found;
     const JsonValue* const thinking = message.find("thinking");
@@ -135,16 +150,38 @@ class LineReader {
         continue;
       }
       const std::string role = shared_role(text_of(message, "from", where), where);
-      add_text(role, text_of(message, "value", where), has_weight(message, where));
+      const bool has_value = !message.is_object() || message.find("value") || !message.find("content");
+      add_text(role, text_of(message, has_value ? "value" : "content", where), has_weight(message, where));
     }
   }
 
   std::string shared_role(const std::string& from, const std::string& where) const {
     if (from == "human" || from == "user") return "user";
-    if (from == "gpt" || from == "assistant") return "assistant";
+    for (const char* answers : {"gpt", "assistant", "chatgpt", "bing", "bard", "model", "bot"})
+      if (from == answers) return "assistant";
+    if (from == "observation") return "tool";
     if (from == "system" || from == "tool") return from;
     refuse(where + " is from " + in_quotes(from) +
-           ", and prun knows human, user, gpt, assistant, system and tool");
+           ", and prun knows human, user, gpt, assistant, chatgpt, bing, bard, model, bot, system, tool and "
+           "observation");
+  }
+
+  // As Alpaca has it: an input goes below the instruction, and turns before under `history`.
+  void read_instruction() {
+    if (find("system")) add_text("system", text_of(line_, "system", "it"), false);
+    if (const JsonValue* const history = find("history")) {
+      if (!history->is_array()) refuse("'history' is not a list");
+      for (const JsonValue& turn : history->as_array()) {
+        if (!turn.is_array() || turn.as_array().size() != 2 || !turn.as_array()[0].is_string() ||
+            !turn.as_array()[1].is_string())
+          refuse("'history' holds what is no pair of texts");
+        add_text("user", turn.as_array()[0].as_string(), false);
+        add_text("assistant", turn.as_array()[1].as_string(), true);
+      }
+    }
+    const std::string input = find("input") ? text_of(line_, "input", "it") : "";
+    add_text("user", text_of(line_, "instruction", "it") + (input.empty() ? "" : "\n" + input), false);
+    add_text("assistant", text_of(line_, "output", "it"), true);
   }
 
   void read_completion(const JsonValue& prompt, const JsonValue& completion) {
@@ -163,6 +200,21 @@ class LineReader {
 };
 
 }  // namespace
+
+bool replace_reasoning(Message& message, const std::string& by) {
+  Dict changed;
+  bool found = false;
+  for (const auto& [name, value] : message.value.dict()->entries()) {
+    const auto* const text = value.as<std::string>();
+    const bool reasons = text && !trim(*text).empty() &&
+                         std::find(std::begin(names_of_reasoning), std::end(names_of_reasoning), name) !=
+                             std::end(names_of_reasoning);
+    found = found || reasons;
+    changed.set(name, reasons ? Value(by) : value);
+  }
+  if (found) message.value = Value::of(std::move(changed));
+  return found;
+}
 
 Conversation read_conversation(const JsonValue& line, const std::string& place) {
   return LineReader(line, place).read();

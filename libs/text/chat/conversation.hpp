@@ -1,5 +1,5 @@
-// Conversations as files of JSON lines have them: messages of role and content, ShareGPT's conversations, and
-// prompts with completions.
+// Conversations as files of JSON lines have them: messages of role and content, ShareGPT's conversations,
+// instructions with outputs, and prompts with completions.
 #pragma once
 
 #include <string>
@@ -25,6 +25,9 @@ struct Conversation {
 
   bool is_text() const { return messages.empty(); }
 };
+
+// Puts this text in place of a message's reasoning, under each of its names. Says whether it has any.
+bool replace_reasoning(Message& message, const std::string& by);
 
 // `place` names the line in messages. Throws bad_input for what is none of these forms; nothing is guessed.
 Conversation read_conversation(const JsonValue& line, const std::string& place);

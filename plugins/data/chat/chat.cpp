@@ -9,8 +9,8 @@ PRUN_PLUGIN(
     "roles=system,user,assistant,tool,other; "
     "also=sft,messages,sharegpt,conversations",
     "path      | string | required | | A file with a conversation a line (messages, ShareGPT's "
-    "conversations, or prompt "
-    "and completion), or a folder of them; compressed where the name ends in .gz or .zst\n"
+    "conversations, prompt and completion, or instruction and output), or a folder of them; compressed where "
+    "the name ends in .gz or .zst\n"
     "tokenizer | string | required | | A tokenizer.json of Hugging Face, or a folder with one\n"
     "template  | string | own | | chatml, llama3, mistral or gemma, or a file; own: the tokenizer's, of "
     "chat_template.jinja or tokenizer_config.json\n"
@@ -23,6 +23,8 @@ PRUN_PLUGIN(
     "learn     | choice | answers | answers,last,all | What is learned of a conversation: the assistant's "
     "answers, the "
     "last one, or all of it\n"
+    "reasoning | choice | learn | learn,skip | What becomes of an answer's reasoning_content, thinking or "
+    "reasoning: learned with the answer, or seen alone\n"
     "pack      | bool   | true | | Put several conversations into a sample where they fit; attention stops "
     "between them\n"
     "too_long  | choice | cut | cut,drop,refuse | What happens to a conversation longer than model.seq\n");

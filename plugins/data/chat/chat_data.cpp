@@ -58,6 +58,7 @@ ChatData::ChatData(const Options& options)
       date_(options.text("date")),
       between_(static_cast<std::int32_t>(options.integer("between"))),
       learned_(learned_named(options.text("learn")).value()),
+      reasoning_(options.text("reasoning") == "learn"),
       pack_(options.flag("pack")),
       too_long_(options.text("too_long")),
       local_rank_(options.local_rank()),
@@ -107,7 +108,7 @@ std::vector<ChatData::Encoded> ChatData::encode_all(const std::vector<Line>& lin
   std::size_t failed_at = lines.size();
   std::exception_ptr failure;
   const auto work = [&] {
-    ChatEncoder encoder(format, learned_);
+    ChatEncoder encoder(format, learned_, reasoning_);
     for (std::size_t i = next++; i < lines.size(); i = next++) try {
         all[i] = encode(lines[i], encoder);
       } catch (...) {

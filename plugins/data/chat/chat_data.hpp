@@ -43,7 +43,7 @@ class ChatData final : public Data {
   std::string template_, date_;
   std::int32_t between_;
   Learned learned_;
-  bool pack_;
+  bool reasoning_, pack_;
   std::string too_long_;
   std::int32_t local_rank_, local_ranks_;
 
