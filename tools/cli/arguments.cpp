@@ -20,14 +20,18 @@ std::string value_of(int argc, char** argv, int& i) {
   return argv[i];
 }
 
-// Where options may stand before the command, the word behind an option is known by the option's name alone.
-const CommandOption* find_option(const std::string& name) {
+// Options may stand before the command: then whether a value follows is known by the option's name alone.
+const CommandOption* find_option(const std::string& name, const std::vector<std::string>& words) {
   for (const CommandOption& option : common_options())
     if (option.name == name) return &option;
+  const CommandOption* found = nullptr;
   for (const Command& command : commands())
-    for (const CommandOption& option : command.options)
-      if (option.name == name) return &option;
-  return nullptr;
+    for (const CommandOption& option : command.options) {
+      if (option.name != name) continue;
+      if (!words.empty() && command.name == words.front()) return &option;
+      if (!found) found = &option;
+    }
+  return found;
 }
 
 std::string hint(const std::string& word, const std::vector<std::string>& known) {
@@ -65,7 +69,7 @@ void take_set(Arguments& arguments, int argc, char** argv, int& i) {
 
 void take_option(Arguments& arguments, int argc, char** argv, int& i) {
   const std::string name = argv[i] == std::string_view("-h") ? "--help" : argv[i];
-  const CommandOption* const option = find_option(name);
+  const CommandOption* const option = find_option(name, arguments.words);
   if (!option) refuse_option(name);
   if (name == "--set")
     take_set(arguments, argc, argv, i);
