@@ -208,5 +208,22 @@ TEST_F(Finetune, FromAFolderToAFolderInFourCommands) {
   EXPECT_EQ(prun({"init", "--from", folder_of_model, "--out", out("none.toml")}).code, 2);
 }
 
+TEST_F(Finetune, ARecipeMayTrainAdapters) {
+  const Result made = prun({"init", "--from", folder_of_model, "--data", chats, "--template", "chatml",
+                            "--adapter", "lora", "--out", out("lora.toml")});
+  ASSERT_EQ(made.code, 0) << made.out;
+  const std::string written = contents(out("lora.toml"));
+  EXPECT_NE(written.find("plugin = \"lora\""), std::string::npos) << written;
+  EXPECT_NE(written.find("schedule.warmup = 1 "), std::string::npos) << written;
+  const Result planned = prun({"plan", out("lora.toml")});
+  EXPECT_EQ(planned.code, 0) << planned.out;
+  const auto refused = [&](const std::string& from, const std::string& adapter) {
+    return prun({"init", "--from", from, "--data", chats, "--adapter", adapter, "--out", out("none.toml")})
+        .out;
+  };
+  EXPECT_NE(refused("Qwen/Qwen3-0.6B", "lora").find("prun loads nothing from a hub"), std::string::npos);
+  EXPECT_NE(refused(folder_of_model, "dora").find("--adapter takes lora, not 'dora'"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace prun::test

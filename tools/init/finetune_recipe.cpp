@@ -22,12 +22,27 @@ struct FinetuneDraft {
   std::int64_t seq = 1024, between = 0, ranks = 1, micro = 1, global = 16;
   Keeping memory = Keeping::plain;
   bool fast = false;
+  double tokens = 0;  // of all conversations, about
 };
+
+constexpr double epochs = 2;
+
+// Returns the steps over which the rate rises: a twentieth of the run, whose conversations share samples.
+std::int64_t warmup_of(const FinetuneDraft& draft) {
+  const double samples = std::max(1.0, draft.tokens / static_cast<double>(draft.seq));
+  const double steps = epochs * samples / static_cast<double>(draft.global);
+  return static_cast<std::int64_t>(std::clamp(steps / 20, 1.0, 100.0));
+}
 
 // Holds what the first conversations tell about all.
 struct FirstChats {
-  std::int64_t longest = 0;
+  std::int64_t longest = 0, conversations = 0, tokens = 0;
   std::vector<bool> holds;  // by token
+  std::int64_t all = 0;     // conversations of the file
+
+  double tokens_of_all() const {
+    return static_cast<double>(tokens) * static_cast<double>(all) / static_cast<double>(conversations);
+  }
 };
 
 constexpr std::int64_t looked_at = 2000;
@@ -41,11 +56,15 @@ FirstChats look_at_chats(const FinetuneWish& wish, const chat::ChatFormat& forma
   chat::ChatEncoder encoder(format);
   LineReader file(wish.data);
   std::string line;
-  for (std::int64_t number = 1; number <= looked_at && file.next(line); ++number) {
+  for (std::int64_t number = 1; file.next(line); ++number) {
     if (trim(line).empty()) continue;
+    ++first.all;
+    if (number > looked_at) continue;
+    ++first.conversations;
     const std::string place = wish.data.string() + ":" + std::to_string(number);
     const chat::EncodedChat encoded = encoder.encode(chat::read_conversation(parse_json(line, place), place));
     first.longest = std::max(first.longest, static_cast<std::int64_t>(encoded.tokens.size()));
+    first.tokens += static_cast<std::int64_t>(encoded.tokens.size());
     for (const TokenId token : encoded.tokens) first.holds[static_cast<std::size_t>(token)] = true;
   }
   if (first.longest == 0) throw_error(ErrorCode::bad_input, wish.data.string(), ": holds no conversation");
@@ -69,6 +88,12 @@ void write_strategies(recipe::TomlWriter& out, const FinetuneDraft& draft) {
     out.value("master", "split",
               "weights that are updated: the other half of 32 bits beside those that compute");
   }
+  if (draft.wish.lora)
+    out.item("strategy")
+        .value("plugin", "lora",
+               "small matrices beside each weight are trained, and the weights stay as they are")
+        .value("rank", std::int64_t{16}, "their width")
+        .value("alpha", 32.0, "what they add is multiplied by alpha / rank");
   if (draft.ranks > 1)
     out.table("mesh")
         .value("dp", draft.ranks,
@@ -113,7 +138,7 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   out.table("run")
       .value("name", draft.wish.name, "its folder is runs/NAME")
       .value("steps", std::int64_t{1000000}, "updates of the weights at most")
-      .value("epochs", 2.0, "times that all conversations are gone through")
+      .value("epochs", epochs, "times that all conversations are gone through")
       .value("seed", std::int64_t{1}, "the same seed gives the same numbers every time")
       .value("save_minutes", 30.0, "minutes between two checkpoints; one more comes at the end")
       .value("keep", std::int64_t{2}, "checkpoints that stay, the newest");
@@ -130,11 +155,12 @@ std::string text_of_finetune(const FinetuneDraft& draft) {
   write_strategies(out, draft);
   out.table("optimizer")
       .value("plugin", "adamw", "how gradients become updates")
-      .value("lr", 1e-5, "how far an update goes: too high forgets, too low learns slowly")
+      .value("lr", draft.wish.lora ? 2e-4 : 1e-5,
+             "how far an update goes: too high forgets, too low learns slowly")
       .value("weight_decay", 0.0, "pulls weights towards zero")
       .value("clip", 1.0, "the largest gradient that counts in full")
       .value("schedule.kind", "cosine", "the rate falls along a cosine")
-      .value("schedule.warmup", std::int64_t{10}, "steps over which it rises first")
+      .value("schedule.warmup", warmup_of(draft), "steps over which it rises first: a twentieth of the run")
       .value("schedule.final", 0.1, "what it ends at, as a part of lr");
   out.item("observer").value("plugin", "console", "shows the run in the terminal");
   return out.text();
@@ -158,6 +184,7 @@ std::string finetune_recipe(const FinetuneWish& wish, PluginHost& plugins) {
   const chat::ChatFormat format(wish.from, wish.chat_template);
   const FirstChats first = look_at_chats(wish, format);
   draft.between = token_between(format, first);
+  draft.tokens = first.tokens_of_all();
   choose_length(draft, first.longest, plugins);
   const DeviceInfo device = device_of_recipe(text_of_finetune(draft), plugins);
   draft.fast = device.units > 0;

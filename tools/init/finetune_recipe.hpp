@@ -14,6 +14,7 @@ struct FinetuneWish {
   std::filesystem::path data;         // a file of conversations, one a line
   std::string chat_template = "own";  // is "own", or one that is known by name
   std::int64_t ranks = 0;             // 0: one for each unit of the device
+  bool lora = false;                  // trains adapters beside weights that stay as they are
 };
 
 // Returns the text of a recipe that prun check accepts. Of the ways to have a model in memory it takes the

@@ -7,6 +7,7 @@
 #include <iostream>
 
 #include "base/durable_file.hpp"
+#include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "init/finetune_recipe.hpp"
 #include "init/first_recipe.hpp"
@@ -44,12 +45,21 @@ int init_finetune(const Arguments& arguments, const fs::path& file) {
   FinetuneWish wish;
   wish.name = file.stem().string();
   wish.from = *arguments.path("--from");
+  if (std::error_code ignored; !fs::is_directory(wish.from, ignored))
+    throw_error(ErrorCode::not_found, "--from: there is no folder ", in_quotes(wish.from.string()),
+                "; prun loads nothing from a hub: fetch the model first, as by `hf download NAME --local-dir "
+                "FOLDER`");
   const std::optional<fs::path> data = arguments.path("--data");
   if (!data)
     throw_error(ErrorCode::bad_input, "--from goes with --data FILE, conversations to train on, one a line");
   wish.data = *data;
   if (const auto named = arguments.values.find("--template"); named != arguments.values.end())
     wish.chat_template = named->second;
+  if (const auto adapter = arguments.values.find("--adapter"); adapter != arguments.values.end()) {
+    if (adapter->second != "lora")
+      throw_error(ErrorCode::bad_input, "--adapter takes lora, not ", in_quotes(adapter->second));
+    wish.lora = true;
+  }
   wish.ranks = arguments.number("--ranks", 0);
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
   write_new(file, finetune_recipe(wish, plugins));
@@ -63,8 +73,9 @@ int init_command(const Arguments& arguments) {
   if (std::error_code ignored; fs::exists(file, ignored))
     throw_error(ErrorCode::bad_input, file.string(), " is there already; name another with --out");
   if (arguments.values.count("--from") != 0) return init_finetune(arguments, file);
-  if (arguments.values.count("--template") != 0)
-    throw_error(ErrorCode::bad_input, "--template goes with --from, the model to go on from");
+  for (const char* option : {"--template", "--adapter"})
+    if (arguments.values.count(option) != 0)
+      throw_error(ErrorCode::bad_input, option, " goes with --from, the model to go on from");
   RecipeWish wish;
   wish.name = file.stem().string();
   settle(wish.model, arguments, "--model", "Which model: gpt, llama, or a path to a config.json?");
@@ -88,6 +99,7 @@ std::vector<Command> init_verb() {
            {{"--from", "FOLDER", "a model of Hugging Face to go on training, on the conversations of --data"},
             {"--template", "NAME|FILE",
              "of these conversations: chatml, llama3, mistral, gemma, or a file; own, the tokenizer's"},
+            {"--adapter", "lora", "train small matrices beside the weights, which stay as they are"},
             {"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
             {"--data", "PATH", "a text file, a folder of them, or tokens (.bin, .idx); this folder"},
             {"--goal", "quick|train", "a run of a minute, or a model to keep; quick"},
