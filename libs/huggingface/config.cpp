@@ -1,6 +1,7 @@
 #include "huggingface/config.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "base/text.hpp"
 #include "base/whole_file.hpp"
@@ -126,6 +127,12 @@ ConfigFile::ConfigFile(std::string_view text, fs::path path)
     throw_error(ErrorCode::bad_input, path_.string(), " has no model_type; it is not a model's config.json");
 }
 
+std::string ConfigFile::kind_of_text() const {
+  const JsonValue* const held = root_.find("text_config");
+  const JsonValue* const kind = held && held->is_object() ? held->find("model_type") : nullptr;
+  return kind && kind->is_string() ? kind->as_string() : "";
+}
+
 OptionsApi ConfigFile::api() const { return options_table<ConfigCalls>(&root_); }
 
 ConfigWriterApi writer_to(ConfigValues& values) {
@@ -148,19 +155,22 @@ bool ConfigValues::has(std::string_view key) const {
 std::string config_text(const ConfigValues& values) {
   JsonWriter json;
   json.begin_object();
-  std::string table;  // name of the open table
-  const auto open = [&](const std::string& name) {
-    if (name == table) return;
-    if (!table.empty()) json.end_object();
-    if (!name.empty()) json.name(name).begin_object();
-    table = name;
+  std::vector<std::string_view> tables;  // names of the open tables, the outermost first
+  const auto open = [&](std::span<const std::string_view> wanted) {
+    const auto same = static_cast<std::size_t>(
+        std::mismatch(tables.begin(), tables.end(), wanted.begin(), wanted.end()).first - tables.begin());
+    for (; tables.size() > same; tables.pop_back()) json.end_object();
+    for (const std::string_view name : wanted.subspan(same)) {
+      json.name(name).begin_object();
+      tables.push_back(name);
+    }
   };
   for (const auto& [key, value] : values) {
-    const std::size_t dot = key.find('.');
-    open(dot == std::string::npos ? "" : key.substr(0, dot));
-    write(json.name(dot == std::string::npos ? key : key.substr(dot + 1)), value);
+    const std::vector<std::string_view> names = split(key, '.');
+    open(std::span(names).first(names.size() - 1));
+    write(json.name(names.back()), value);
   }
-  open("");
+  open({});
   for (const std::string& key : values.nulls) json.name(key).null();
   for (const char* const key : {"bos_token_id", "eos_token_id"})
     if (!values.has(key)) json.name(key).null();

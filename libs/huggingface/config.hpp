@@ -23,6 +23,8 @@ class ConfigFile {
   const std::filesystem::path& path() const { return path_; }
   // Returns its model_type.
   const std::string& kind() const { return root_.at("model_type").as_string(); }
+  // Returns that of its text_config, which models of pictures and texts have, or empty.
+  std::string kind_of_text() const;
   // Returns the members as plugins read them; they live as long as this.
   OptionsApi api() const;
 

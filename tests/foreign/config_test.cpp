@@ -269,6 +269,9 @@ TEST(Config, YarnMayCutAllPairsAtOnePlace) {
 TEST(Config, WritesTablesRealsAndNulls) {
   const ConfigValues values{
       {{"a", std::int64_t{1}}, {"t.x", 8.0}, {"t.y", true}, {"l", std::vector<std::string>{"z"}}}, {"n"}};
+  EXPECT_EQ(config_text({{{"r.a.x", 1.0}, {"r.a.y", 2.0}, {"r.b.x", 3.0}, {"s.x", 4.0}}, {}}),
+            "{\"r\":{\"a\":{\"x\":1.0,\"y\":2.0},\"b\":{\"x\":3.0}},\"s\":{\"x\":4.0},"
+            "\"bos_token_id\":null,\"eos_token_id\":null}\n");
   EXPECT_EQ(config_text(values),
             "{\"a\":1,\"t\":{\"x\":8.0,\"y\":true},\"l\":[\"z\"],\"n\":null,\"bos_token_id\":null,"
             "\"eos_token_id\":null}\n");
@@ -317,6 +320,10 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
       {"gpt2", "\"n_head\": 4", "\"n_head\": \"4\"", "'n_head' is not a whole number"},
       {"gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"mamba\"",
        "no model plugin reads a config.json of model_type 'mamba'"},
+      {"gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"olmo\"", ", of which the nearest is 'olmo2'"},
+      {"gemma3", "\"model_type\": \"gemma3_text\"",
+       "\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}",
+       "is of model_type 'gemma3', which no model plugin reads, and holds 'gemma3_text' under 'text_config'"},
       {"gpt2", "\"model_type\"", "\"kind\"", "has no model_type"},
   };
   for (const auto& c : cases) {

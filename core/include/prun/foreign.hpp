@@ -36,7 +36,7 @@ struct ConfigWriterApi {
 };
 
 // Takes what a model writes: options of its own, or members of a config.json, where "rope_scaling.factor" is
-// a member of a member.
+// a member of a member, and so on.
 class ConfigWriter {
  public:
   explicit ConfigWriter(const ConfigWriterApi& api) : api_(api) {}

@@ -72,12 +72,30 @@ std::vector<PluginNote> PluginHost::notes_with(std::string_view kind, std::strin
   return notes;
 }
 
+namespace {
+
+// Models of pictures and texts hold a model of texts, which a plugin may read where it is by itself.
+void refuse_wrapper(const ConfigFile& file, const std::vector<PluginNote>& models) {
+  const auto is_read = [&](const std::string& kind) {
+    return std::any_of(models.begin(), models.end(),
+                       [&](const PluginNote& note) { return trait_lists(note, "reads", kind); });
+  };
+  const std::string held = file.kind_of_text();
+  if (!held.empty() && is_read(held) && !is_read(file.kind()))
+    throw_error(ErrorCode::bad_input, file.path().string(), " is of model_type ", in_quotes(file.kind()),
+                ", which no model plugin reads, and holds ", in_quotes(held),
+                " under 'text_config', which one does; save that model in a folder of its own");
+}
+
+}  // namespace
+
 std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
     std::string_view plugin, const std::filesystem::path& config) {
   const ConfigFile file(config);
   std::vector<std::pair<std::string, std::string>> options;
   std::string name(plugin);
   if (name.empty()) {
+    refuse_wrapper(file, usable_notes(places_, "model"));
     name = model_reading(file.kind());
     options.emplace_back("plugin", recipe::to_toml(name));
   }
@@ -88,17 +106,19 @@ std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
 
 // Names the plugin that reads a kind; a plugin that is refused reads nothing.
 std::string PluginHost::model_reading(const std::string& kind) {
-  std::string known;
+  std::vector<std::string> known;
   for (const std::string& name : plugin_names(places_, "model")) try {
       const PluginNote& model = note("model", name);
       if (trait_lists(model, "reads", kind)) return name;
-      if (const std::string_view reads = trait_of(model, "reads"); !reads.empty())
-        known += (known.empty() ? "" : ",") + std::string(reads);
+      for (const std::string_view other : split(trait_of(model, "reads"), ','))
+        if (!other.empty()) known.emplace_back(other);
     } catch (const Error&) {
       continue;
     }
+  const std::string near = nearest(kind, known);
   throw_error(ErrorCode::bad_input, "no model plugin reads a config.json of model_type ", in_quotes(kind),
-              "; there are some for ", known);
+              "; there are some for ", join(known, ","),
+              near.empty() ? "" : ", of which the nearest is " + in_quotes(near));
 }
 
 const PluginCandidate& PluginHost::find(std::string_view kind, std::string_view name) {
