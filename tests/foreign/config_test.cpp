@@ -1,6 +1,8 @@
 // What models make of a config.json: what they take, what they refuse by name, and that it comes back.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "huggingface/model_config.hpp"
 #include "support/hugging_face.hpp"
 #include "train/assemble/model_program.hpp"
@@ -73,6 +75,60 @@ TEST(Config, GivesFamiliesAndWindows) {
                    {"rope_original", "16.0"}});
   expect("phi3", {{"family", "\"phi3\""}, {"window", "40"}});
   expect("smollm", {{"family", ""}, {"rope_scaling", "\"linear\""}, {"rope_factor", "2.0"}});
+  expect("seed_oss", {{"family", "\"seed_oss\""}, {"qkv_bias", "true"}});
+  expect("internlm3", {{"rope_scaling", "\"dynamic\""}, {"rope_factor", "6.0"}, {"rope_base", "500.0"}});
+  expect("smollm3", {{"unturned_every", "2"}, {"unturned_layers", ""}});
+  expect("granite", {{"embedding_scale", "12.0"}, {"residual_scale", "0.22"}, {"logit_divisor", "5.0"}});
+  expect("exaone4", {{"window", "6"}, {"full_every", "2"}, {"unturned_every", "2"}});
+  expect("olmo3", {{"rope_factor", "4.0"}, {"rope_base_window", "500.0"}, {"full_every", "3"}});
+  expect("cwm", {{"window", "5"}, {"window_from", "1"}, {"rope_factor", "8.0"}});
+  expect("glm4_moe_lite", {{"dense_first", "1"}, {"router", "\"sigmoid\""}, {"turned_pairs", "true"}});
+}
+
+TEST(Config, OtherNamesOfAFamilyAreReadAsIt) {
+  ForeignFolder kimi("deepseek3");
+  kimi.configure("\"model_type\": \"deepseek_v3\"", "\"model_type\": \"kimi_k2\"");
+  EXPECT_EQ(options_of(kimi.write()), options_of(hugging_face("deepseek3")));
+}
+
+// As Hunyuan's files have it: a table that is called dynamic, and a base that does not depend on the length.
+TEST(Config, AlphaRaisesABase) {
+  const Options options = options_of(hugging_face("hunyuan"));
+  EXPECT_EQ(options.at("rope_factor"), "1.0");
+  EXPECT_NEAR(std::stod(options.at("rope_base")), 100 * std::pow(50, 8.0 / 6), 1e-9);
+}
+
+TEST(Config, DynamicPositionsEndWhereTheyWouldTurnSlower) {
+  const auto build = [](const char* seq) {
+    write_model(model_recipe(plugins(), {std::string("model.seq=") + seq,
+                                         "model.config=" + hugging_face("internlm3").string()}),
+                plugins());
+  };
+  EXPECT_NO_THROW(build("64"));
+  try {
+    build("65");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("beyond model.positions = 64, and model.seq is 65"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+// Releases differ in what windowed layers of OLMo 3 turn by where a file has a single base.
+TEST(Config, OlderFilesOfOlmo3HaveTheBaseThatAllReleasesTake) {
+  ForeignFolder folder("olmo3");
+  const std::size_t table = folder.config.find("\"rope_parameters\""),
+                    after = folder.config.find("\"sliding_window\"");
+  folder.config.replace(
+      table, after - table,
+      "\"rope_theta\": 500000, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"original_max_position_embeddings\": 16},\n  ");
+  EXPECT_EQ(options_of(folder.write()).at("rope_base_window"), "500000.0");
+  folder.configure("500000", "1000");
+  EXPECT_NE(refusal(folder).find("'rope_theta' is 1000, and releases of transformers differ"),
+            std::string::npos)
+      << refusal(folder);
 }
 
 // Before layer_types, a number said which of Gemma 3's layers see all, and two which bases they turn by.
@@ -324,6 +380,18 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
       {"gemma3", "\"model_type\": \"gemma3_text\"",
        "\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}",
        "is of model_type 'gemma3', which no model plugin reads, and holds 'gemma3_text' under 'text_config'"},
+      {"seed_oss", "\"attention_out_bias\": false", "\"attention_out_bias\": true",
+       "'attention_out_bias' is true"},
+      {"internlm3", "\"attention_bias\": false", "\"qkv_bias\": true", "'qkv_bias' is true"},
+      {"granite", "\"attention_multiplier\": 0.3", "\"attention_multiplier\": 0",
+       "'attention_multiplier' is 0"},
+      {"smollm3", "\"no_rope_layers\": [", "\"no_rope_layers\": [], \"other\": [",
+       "'no_rope_layers' lists 0 layers of 3"},
+      {"cwm", "\"rope_parameters\"", "\"other\"", "'rope_parameters' and 'rope_scaling' are missing"},
+      {"solar_open", "\"n_group\"", "\"first_k_dense_replace\": 1, \"n_group\"",
+       "'first_k_dense_replace' is 1, and in this family all layers have experts"},
+      {"glm4_moe_lite", "\"dense\",", "\"sparse\", \"dense\",",
+       "'mlp_layer_types' lists other layers than 2"},
       {"gpt2", "\"model_type\"", "\"kind\"", "has no model_type"},
   };
   for (const auto& c : cases) {
@@ -351,6 +419,10 @@ TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
                {"mistral", "full_layers=[1]", "(model.full_layers)"},
                {"qwen3", "query_scalar=3", "(model.query_scalar)"},
                {"qwen3", "rope_base_window=10", "(model.rope_base_window)"},
+               {"qwen3", "unturned_every=2", "(model.unturned_every)"},
+               {"qwen3", "residual_scale=0.5", "(model.residual_scale)"},
+               {"llama", "embedding_scale=2", "(model.embedding_scale)"},
+               {"mistral", "logit_divisor=2", "(model.logit_divisor)"},
                {"phi3", "rope_factor=4", "(model.rope_factor)"}};
   for (const auto& c : cases) {
     std::vector<std::string> sets = {"model.seq=8",

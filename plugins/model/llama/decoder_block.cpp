@@ -8,6 +8,7 @@ DecoderBlock::DecoderBlock(const Family& family, const Options& options)
       latent(options),
       rope(RopeConfig::of(options)),
       windows(WindowedLayers::of(options)),
+      unturned(UnturnedLayers::of(options)),
       mlp(options),
       experts(options) {
   attention.check(options);
@@ -27,10 +28,15 @@ void DecoderBlock::check_rope() const {
         ErrorCode::bad_input,
         "model.window_from, full_every, full_layers and rope_base_window say which layers have a window and "
         "how they turn, and there is none; set model.window");
+  if (latent.present() && unturned.any())
+    throw_error(
+        ErrorCode::bad_input,
+        "model.unturned_every and unturned_layers are of attention whose heads turn whole; leave them "
+        "out beside model.latent");
 }
 
 Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const {
-  const Id attended = build_attention(s, kind.windowed, stream.input_of(s, x, "norm1"));
+  const Id attended = build_attention(s, kind, stream.input_of(s, x, "norm1"));
   const Id between = stream.added(s, x, "norm1_after", attended);
   const Id input = stream.input_of(s, between, "norm2");
   return stream.added(s, between, "norm2_after",
@@ -38,11 +44,12 @@ Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, I
                                    : mlp.build(s, stream.family, stream.hidden, input));
 }
 
-Id DecoderBlock::build_attention(const SegmentPart& s, bool windowed, Id x) const {
-  const double window = windowed ? static_cast<double>(windows.window) : 0;
+Id DecoderBlock::build_attention(const SegmentPart& s, LayerKind kind, Id x) const {
+  const double window = kind.windowed ? static_cast<double>(windows.window) : 0;
   if (latent.present())
     return latent.build(s, stream.hidden, attention.groups, attention.head_dim, rope.rope, x, window);
-  return attention.build(s, stream, rope.of_layer(windowed), x, window);
+  const std::optional<Rope> turn = kind.unturned ? std::nullopt : std::optional(rope.of_layer(kind.windowed));
+  return attention.build(s, stream, turn, x, window);
 }
 
 void DecoderBlock::add_weights(LayerKind kind, const LayerWeights& weights) const {

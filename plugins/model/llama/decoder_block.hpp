@@ -7,6 +7,7 @@
 #include "latent.hpp"
 #include "residual_stream.hpp"
 #include "rope.hpp"
+#include "unturned.hpp"
 #include "windows.hpp"
 
 namespace prun {
@@ -14,7 +15,8 @@ namespace prun {
 // Says in what a layer differs from others.
 struct LayerKind {
   bool windowed = false;
-  bool experts = false;  // says that they stand in the place of an MLP
+  bool unturned = false;  // says that its positions do not turn
+  bool experts = false;   // says that they stand in the place of an MLP
 
   bool operator==(const LayerKind&) const = default;
 };
@@ -25,20 +27,23 @@ struct DecoderBlock {
   LatentAttention latent;  // where it is present, it takes the place of the other
   RopeConfig rope;
   WindowedLayers windows;
+  UnturnedLayers unturned;
   GatedMlp mlp;
   ExpertLayers experts;
 
   // Throws where options contradict each other.
   DecoderBlock(const Family& family, const Options& options);
 
-  LayerKind kind_of(std::int64_t layer) const { return {windows.has(layer), experts.has(layer)}; }
+  LayerKind kind_of(std::int64_t layer) const {
+    return {windows.has(layer), unturned.has(layer), experts.has(layer)};
+  }
   // x is the residual stream: sequences of `seq` positions.
   Id build(const SegmentPart& s, LayerKind kind, std::int64_t seq, Id x) const;
   void add_weights(LayerKind kind, const LayerWeights& weights) const;
 
  private:
   void check_rope() const;
-  Id build_attention(const SegmentPart& s, bool windowed, Id x) const;
+  Id build_attention(const SegmentPart& s, LayerKind kind, Id x) const;
 };
 
 }  // namespace prun

@@ -53,7 +53,7 @@ void ExpertRouter::balance(const SegmentPart& s, Id logits, Id index, Id bias) c
 }
 
 void ExpertRouter::write_config(const Family& family, ConfigWriter& config) const {
-  const bool third = family.experts == ExpertKeys::deepseek, second = family.experts == ExpertKeys::deepseek2;
+  const bool third = has_sigmoid(family), second = family.experts == ExpertKeys::deepseek2;
   if (sigmoid_ != third) throw_no_key(family, "router");
   if (bias_ != third) throw_no_key(family, "router_bias");
   if (family.experts == ExpertKeys::mixtral || second) {

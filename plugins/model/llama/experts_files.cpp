@@ -1,4 +1,6 @@
 // Maps experts to the files of Hugging Face's libraries: each MLP is three tensors of its own there.
+#include <algorithm>
+
 #include "config_keys.hpp"
 #include "experts.hpp"
 
@@ -43,18 +45,41 @@ void read_router_of_v3(const Options& config, ConfigWriter& options) {
   options.set("router_chosen_groups", integer_or(config, "topk_group", 1));
 }
 
+// Transformers goes by the list, and GLM's class knows no number.
+std::int64_t dense_first_listed(const Options& config, const Family& family, std::int64_t layers) {
+  std::int64_t first =
+      family.experts == ExpertKeys::exaone ? integer_or(config, "first_k_dense_replace", 1) : 1;
+  if (config.has("mlp_layer_types")) {
+    const std::vector<std::string> types = config.texts("mlp_layer_types");
+    first = std::find(types.begin(), types.end(), "sparse") - types.begin();
+    if (static_cast<std::int64_t>(types.size()) != layers ||
+        std::count(types.begin(), types.end(), "sparse") != layers - first)
+      throw_error(ErrorCode::bad_input, "'mlp_layer_types' lists other layers than ", layers,
+                  " of which the first are 'dense' and all behind them 'sparse', as this model has them");
+  }
+  if (integer_or(config, "first_k_dense_replace", first) != first)
+    throw_error(ErrorCode::bad_input, "'first_k_dense_replace' is ", config.integer("first_k_dense_replace"),
+                ", and by 'mlp_layer_types' ", first,
+                " layers are dense, one where it is missing; make both the same");
+  return first;
+}
+
 void read_deepseek(const Options& config, const Family& family, std::int64_t width, ConfigWriter& options) {
   if (integer_or(config, "moe_layer_freq", 1) != 1)
     throw_error(ErrorCode::bad_input, "'moe_layer_freq' is ", config.integer("moe_layer_freq"),
                 ", and this model has experts in every layer behind the first dense ones");
   const std::int64_t layers = config.integer("num_hidden_layers");
-  if (!config.has("layer_types") && config.has("sliding_window") &&
+  if (family.windows == WindowKeys::absent && !config.has("layer_types") && config.has("sliding_window") &&
       integer_or(config, "max_window_layers", 62) < layers)
     throw_error(ErrorCode::bad_input,
                 "'max_window_layers' gives some layers a window, which this model does not "
                 "compute in this family");
-  options.set("shared_ffn", width * integer_or(config, "n_shared_experts", 0));
-  options.set("dense_first", integer_or(config, "first_k_dense_replace", 0));
+  if (family.all_sparse && integer_or(config, "first_k_dense_replace", 0) != 0)
+    throw_error(ErrorCode::bad_input, "'first_k_dense_replace' is ", config.integer("first_k_dense_replace"),
+                ", and in this family all layers have experts");
+  options.set("shared_ffn", width * integer_or(config, shared_key(family), 0));
+  options.set("dense_first", family.sparse_listed ? dense_first_listed(config, family, layers)
+                                                  : integer_or(config, "first_k_dense_replace", 0));
   if (family.experts == ExpertKeys::deepseek2)
     read_router_of_v2(config, options);
   else
@@ -90,7 +115,8 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
   options.set("choices", config.integer("num_experts_per_tok"));
   options.set("expert_ffn", width);
   const bool always = family.experts == ExpertKeys::mixtral;
-  options.set("router_normalise", always || (config.has("norm_topk_prob") && config.flag("norm_topk_prob")));
+  const bool said = config.has("norm_topk_prob");
+  options.set("router_normalise", always || (said ? config.flag("norm_topk_prob") : family.normalised));
   if (is_deepseek(family)) read_deepseek(config, family, width, options);
   if (family.experts == ExpertKeys::qwen) read_qwen(config, family.shared_expert, options);
 }
@@ -117,7 +143,7 @@ void ExpertLayers::write_config(const Family& family, std::int64_t layers, Confi
 void ExpertLayers::add_weights(const Family& family, const LayerWeights& weights) const {
   const ExpertNames names = ExpertNames::of(family);
   weights.add("router.weight", names.router + ".weight");
-  if (router_.has_bias()) weights.add("router.bias", names.router + ".e_score_correction_bias");
+  if (router_.has_bias()) weights.add("router.bias", names.bias);
   const char *const up = "experts.up.weight", *const up_dims = "experts gate ffn, hidden";
   for (std::int64_t e = 0; e < experts_; ++e) {
     const std::string expert = names.expert + std::to_string(e);

@@ -6,8 +6,8 @@
 
 namespace prun {
 
-// Says how queries and keys are normed, before they are turned.
-enum class HeadNorm : std::uint8_t { absent, each, all };  // normed by head, or all heads as one row
+// Says how queries and keys are normed: by head, all heads as one row, or by head once they are turned.
+enum class HeadNorm : std::uint8_t { absent, each, all, turned };
 
 // Says where a sub-layer's norms are: on its input, on its output, or on both.
 enum class NormPlace : std::uint8_t { before, after, around };
@@ -18,11 +18,27 @@ enum class WindowKeys : std::uint8_t {
   every,  // sliding_window: all layers
   late,   // use_sliding_window and max_window_layers: layers from one on
   early,  // the same keys: each second layer before one, the first among them
-  turns   // sliding_window_pattern: all but each sixth, or as many as it says
+  turns,  // sliding_window_pattern: all but each of such a number, which `full_every` is without it
+  fours,  // of four layers all but the first
+  listed  // all
+};
+
+// States what a config.json says of layers whose positions do not turn.
+enum class UnturnedKeys : std::uint8_t {
+  absent,
+  listed,  // no_rope_layers and no_rope_layer_interval
+  full     // layers without a window do not, where sliding_window is a number
+};
+
+// States how a config.json says how positions turn in layers of two kinds.
+enum class RopeKeys : std::uint8_t {
+  alike,       // a table for all layers
+  local_base,  // rope_local_base_freq has the base of windowed layers, which are not slowed down
+  tables       // rope_parameters has a table for each kind
 };
 
 // States how a config.json says what experts some layers have, and its files what they are called.
-enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, deepseek };
+enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, deepseek, exaone };
 
 struct Family {
   std::string_view option;        // of model.family
@@ -31,19 +47,32 @@ struct Family {
   HeadNorm head_norm = HeadNorm::absent;
   NormPlace norms = NormPlace::before;
   WindowKeys windows = WindowKeys::absent;
+  std::int64_t full_every = 6;  // of WindowKeys::turns
+  bool window_number = false;   // classes of transformers need a window even if no layer has it
+  UnturnedKeys unturned = UnturnedKeys::absent;
   bool qkv_bias = false;
-  bool bias_said = false;         // says that files state whether there are these biases
-  bool gain_from_one = false;     // says that norms multiply by 1 + gain
-  bool scaled_embedding = false;  // says that it is multiplied by the root of its width
-  bool gelu = false;              // is used within the MLP's gate, instead of silu
-  bool base_by_kind = false;      // positions of windowed layers turn by a base of their own, and not slower
-  bool slowed = true;             // positions may turn slower (rope_scaling)
-  bool fused_files = false;       // queries, keys and values are one tensor, and so are both halves of `up`
+  std::string_view bias_key = {};  // states whether there are these biases; empty: files do not
+  bool gain_from_one = false;      // says that norms multiply by 1 + gain
+  bool scaled_embedding = false;   // says that it is multiplied by the root of its width
+  bool scalar_said = false;        // files state what scores are divided by (query_pre_attn_scalar)
+  bool multipliers = false;        // files state factors of embedding, scores, residuals and logits
+  std::string_view activation_key = "hidden_act";
+  bool gelu = false;        // is used within the MLP's gate, instead of silu
+  bool gelu_short = false;  // files that say gelu mean its form by tanh, which is the one here
+  RopeKeys rope_keys = RopeKeys::alike;
+  double window_base = 0;    // of RopeKeys::local_base and tables, where files do not say it
+  bool slowed = true;        // positions may turn slower (rope_scaling)
+  bool slowed_by = false;    // files without a table mean positions that turn slower
+  bool alpha_base = false;   // `alpha` of a table raises the base
+  bool fused_files = false;  // queries, keys and values are one tensor, and so are both halves of `up`
   ExpertKeys experts = ExpertKeys::absent;
   bool shared_expert = false;  // says that it has a gate of its own
   bool latent = false;         // says that keys and values come out of a latent vector
   bool pairs_said = false;     // says that files state which channels of a latent head make a pair
   bool mtp = false;            // says that files may have modules that predict further tokens
+  bool all_sparse = false;     // all layers have experts
+  bool sparse_listed = false;  // mlp_layer_types lists which layers have experts
+  bool normalised = false;     // the weights of chosen experts come to 1 where files do not say it
   // A config.json without these keys means these values.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;
@@ -51,12 +80,17 @@ struct Family {
   std::int64_t head_dim = 0;  // 0: hidden / heads
 };
 
+// Says that a router has DeepSeek-V3's scores by sigmoid, with biases.
+inline bool has_sigmoid(const Family& family) {
+  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::exaone;
+}
 inline bool is_deepseek(const Family& family) {
-  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::deepseek2;
+  return has_sigmoid(family) || family.experts == ExpertKeys::deepseek2;
 }
 
 // Throws where there is no such family.
 Family family_of(std::string_view option, bool qkv_bias);
+// Reads a model_type, or another name of it.
 const Family& family_read(std::string_view model_type);
 
 // Says that the family's config.json has no key for what an option of the model, described as `what`, asks.

@@ -1,8 +1,21 @@
 #include "grouped_attention.hpp"
 
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 namespace prun {
+namespace {
+
+// Returns what scores are multiplied by where they are divided by this number's root, to the 15 digits that a
+// file's number has: then what was read of a file is written as it was.
+double multiplier_of(double scalar) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.15g", 1 / std::sqrt(scalar));
+  return std::strtod(digits, nullptr);
+}
+
+}  // namespace
 
 GroupedAttention::GroupedAttention(const Options& options)
     : heads(options.integer("heads")),
@@ -25,14 +38,15 @@ void GroupedAttention::check(const Options& options) const {
 }
 
 // The projection is packed by key-value head: each has its queries, its key, its value.
-Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream, const Rope& rope, Id x,
-                           double window) const {
+Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream,
+                           const std::optional<Rope>& rope, Id x, double window) const {
   const Dim packed{"packed", queries().extent + 2};
   const Id weight = s.matrix(s.weight("qkv.weight", {groups, packed, head_dim, stream.hidden}),
                              {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
   const Id bias = stream.family.qkv_bias ? s.vector("qkv.bias", {groups, packed, head_dim}, zeros()) : none;
   const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}));
-  const std::vector<Id> of = turned_heads(s, rope, projected);
+  std::vector<Id> of = turned_heads(s, rope, projected);
+  if (stream.family.head_norm == HeadNorm::turned) norm_apart(s, stream, of);
   return s.op(
       "linear",
       {s.op("attention", {of[0], of[1], of[2]}, {{"window", window}}),
@@ -40,27 +54,37 @@ Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream, c
       {{"in_dims", 3}});
 }
 
-std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const Rope& rope, Id packed) const {
+// What scores are divided by is part of the queries.
+std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const std::optional<Rope>& rope,
+                                               Id packed) const {
   const double scalar =
       query_scalar == 0 ? 1 : std::sqrt(static_cast<double>(head_dim.extent) / query_scalar);
-  return s.insert_forward(none, "rope", {packed}, 3, rope.attrs(rope.key_scale() * scalar));
+  if (rope) return s.insert_forward(none, "rope", {packed}, 3, rope->attrs(rope->key_scale() * scalar));
+  std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
+  if (scalar != 1) apart[0] = s.op("scale", {apart[0]}, {{"factor", scalar}});
+  return apart;
 }
 
 // Queries and keys are normed head by head, or all heads of a position together.
 Id GroupedAttention::normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed) const {
   const HeadNorm norm = stream.family.head_norm;
-  if (norm == HeadNorm::absent) return packed;
-  const bool all = norm == HeadNorm::all;
-  const std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
+  if (norm == HeadNorm::absent || norm == HeadNorm::turned) return packed;
+  std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
+  norm_apart(s, stream, apart);
+  return s.op("join_heads", {apart[0], apart[1], apart[2]});
+}
+
+void GroupedAttention::norm_apart(const SegmentPart& s, const ResidualStream& stream,
+                                  std::vector<Id>& apart) const {
+  const bool all = stream.family.head_norm == HeadNorm::all;
   // A norm of a whole row is not split with the heads.
   const Dim norm_groups{"norm_heads", groups.extent}, slots{"norm_queries", queries().extent};
   const Id of_queries = all ? s.vector("q_norm.gain", {norm_groups, slots, head_dim}, stream.gains())
                             : s.vector("q_norm.gain", {head_dim}, stream.gains());
   const Id of_keys = all ? s.vector("k_norm.gain", {norm_groups, head_dim}, stream.gains())
                          : s.vector("k_norm.gain", {head_dim}, stream.gains());
-  const Id q = stream.norm(s, apart[0], of_queries, all ? 3 : 1),
-           k = stream.norm(s, apart[1], of_keys, all ? 2 : 1);
-  return s.op("join_heads", {q, k, apart[2]});
+  apart[0] = stream.norm(s, apart[0], of_queries, all ? 3 : 1);
+  apart[1] = stream.norm(s, apart[1], of_keys, all ? 2 : 1);
 }
 
 // ------------------------------------------------------------------- files
@@ -68,9 +92,10 @@ Id GroupedAttention::normed_heads(const SegmentPart& s, const ResidualStream& st
 void GroupedAttention::write_query_scalar(const Family& family, ConfigWriter& config) const {
   const auto usual = static_cast<double>(head_dim.extent);
   const double scalar = query_scalar == 0 ? usual : query_scalar;
-  if (!family.scaled_embedding && scalar != usual)
+  if (family.multipliers) return config.set("attention_multiplier", multiplier_of(scalar));
+  if (!family.scalar_said && scalar != usual)
     throw_no_key(family, "query_scalar", "what scores are divided by");
-  if (!family.scaled_embedding) return;
+  if (!family.scalar_said) return;
   if (scalar != std::floor(scalar)) throw_no_key(family, "query_scalar");  // the key is a whole number
   config.set("query_pre_attn_scalar", static_cast<std::int64_t>(scalar));
 }
@@ -92,9 +117,11 @@ void GroupedAttention::add_weights(const Family& family, const LayerWeights& wei
 
 void GroupedAttention::add_head_norms(const Family& family, const LayerWeights& weights) const {
   if (family.head_norm == HeadNorm::absent) return;
-  const bool all = family.head_norm == HeadNorm::all;
-  weights.add("q_norm.gain", "self_attn.q_norm.weight", all ? "norm_heads norm_queries head_dim" : "");
-  weights.add("k_norm.gain", "self_attn.k_norm.weight", all ? "norm_heads head_dim" : "");
+  const bool all = family.head_norm == HeadNorm::all, turned = family.head_norm == HeadNorm::turned;
+  const std::string of_queries = turned ? "self_attn.query_layernorm.weight" : "self_attn.q_norm.weight",
+                    of_keys = turned ? "self_attn.key_layernorm.weight" : "self_attn.k_norm.weight";
+  weights.add("q_norm.gain", of_queries, all ? "norm_heads norm_queries head_dim" : "");
+  weights.add("k_norm.gain", of_keys, all ? "norm_heads head_dim" : "");
 }
 
 }  // namespace prun

@@ -2,6 +2,8 @@
 // queries.
 #pragma once
 
+#include <optional>
+
 #include "part.hpp"
 #include "prun/model.hpp"
 #include "residual_stream.hpp"
@@ -18,9 +20,10 @@ struct GroupedAttention {
   // Throws where options contradict each other.
   void check(const Options& options) const;
 
-  // x is the layer's input, normed; a position sees `window` positions at most, or all before it where that
-  // is 0.
-  Id build(const SegmentPart& s, const ResidualStream& stream, const Rope& rope, Id x, double window) const;
+  // x is the layer's input, normed; without `rope` positions do not turn. A position sees `window` positions
+  // at most, or all before it where that is 0.
+  Id build(const SegmentPart& s, const ResidualStream& stream, const std::optional<Rope>& rope, Id x,
+           double window) const;
 
   // Writes what scores are divided by.
   void write_query_scalar(const Family& family, ConfigWriter& config) const;
@@ -31,7 +34,9 @@ struct GroupedAttention {
  private:
   Dim queries() const { return {"queries", heads / groups.extent}; }
   Id normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed) const;
-  std::vector<Id> turned_heads(const SegmentPart& s, const Rope& rope, Id packed) const;
+  // Norms queries and keys, the first two of three.
+  void norm_apart(const SegmentPart& s, const ResidualStream& stream, std::vector<Id>& apart) const;
+  std::vector<Id> turned_heads(const SegmentPart& s, const std::optional<Rope>& rope, Id packed) const;
 };
 
 }  // namespace prun

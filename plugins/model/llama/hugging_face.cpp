@@ -9,7 +9,7 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   const GroupedAttention& attention = block.attention;
   config.set("model_type", std::string(family_.model_type));
   config.set("architectures", std::vector<std::string>{std::string(family_.architecture)});
-  config.set(family_.gelu ? "hidden_activation" : "hidden_act", family_.gelu ? "gelu_pytorch_tanh" : "silu");
+  config.set(family_.activation_key, family_.gelu ? "gelu_pytorch_tanh" : "silu");
   config.set("num_hidden_layers", layers_);
   config.set("hidden_size", block.stream.hidden.extent);
   config.set("num_attention_heads", attention.heads);
@@ -23,17 +23,17 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   config.set("tie_word_embeddings", tied_);
   config.set("rms_norm_eps", block.stream.eps);
   block.stream.tokens.write_config(config);
-  if (family_.bias_said) config.set("qkv_bias", family_.qkv_bias);
+  if (!family_.bias_key.empty()) config.set(family_.bias_key, family_.qkv_bias);
   attention.write_query_scalar(family_, config);
-  RopeConfig rope = block.rope;
-  if (rope.window_base != 0 && !family_.base_by_kind)
-    throw_no_key(family_, "rope_base_window", "a base of windowed layers");
-  if (rope.rope.factor != 1 && !family_.slowed)
-    throw_no_key(family_, "rope_factor", "positions that turn slower");
+  block.stream.write_scales(config);
+  if (family_.multipliers)
+    config.set("logits_scaling", logit_divisor_);
+  else if (logit_divisor_ != 1)
+    throw_no_key(family_, "logit_divisor", "logits that are divided");
   block.windows.write_config(family_, layers_, config);
+  block.unturned.write_config(family_, block.windows, layers_, config);
   mtp_.write_config(family_, config);
-  if (family_.base_by_kind && rope.window_base == 0) rope.window_base = rope.rope.base;
-  write_rope_config(rope, config);
+  write_rope_config(block.rope, family_, config);
 }
 
 ForeignWeights Llama::foreign_weights() const {
@@ -45,6 +45,7 @@ ForeignWeights Llama::foreign_weights() const {
   if (family_.mtp) mtp_.add_weights(block_, weights);
   if (family_.latent && !mtp_.any())
     weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
+  if (family_.experts == ExpertKeys::exaone) weights.ignored.emplace_back("mtp.*");
   for (const LayerRun& run : runs()) block_.add_weights(run.kind, {weights, run.segment, run.first});
   if (tied_)
     weights.ignored.emplace_back("lm_head.weight=model.embed_tokens.weight");

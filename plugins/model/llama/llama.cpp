@@ -8,9 +8,14 @@ Llama::Llama(const Options& options)
       vocab_{"vocab", options.integer("vocab")},
       positions_(options.integer("positions")),
       tied_(options.flag("tied")),
+      logit_divisor_(options.number("logit_divisor")),
       deviation_(options.number("init_std")),
       block_(family_, options),
-      mtp_(options) {}
+      mtp_(options) {
+  if (mtp_.any() && logit_divisor_ != 1)
+    throw_error(ErrorCode::bad_input, "model.logit_divisor = ", logit_divisor_,
+                " is of models without model.mtp_layers; leave one of them out");
+}
 
 std::vector<LayerRun> Llama::runs() const {
   std::vector<LayerRun> runs;
@@ -26,6 +31,7 @@ std::vector<LayerRun> Llama::runs() const {
 
 void Llama::build(const ModelContext& context, ProgramRef program) {
   mtp_.check(context);
+  block_.rope.check_length(context.seq, positions_);
   const SegmentPart embedding(program.segment("embedding"), deviation_);
   const Id table = embedding.weight("token", {vocab_, block_.stream.hidden});
   embedding.outgoing(block_.stream.embedded(embedding, embedding.tokens(), table));
@@ -37,7 +43,8 @@ void Llama::build(const ModelContext& context, ProgramRef program) {
 }
 
 void Llama::build_head(const SegmentPart& s, Id table, std::int64_t seq) const {
-  const Id x = block_.stream.norm(s, s.incoming(), "norm");
+  const Id normed = block_.stream.norm(s, s.incoming(), "norm");
+  const Id x = logit_divisor_ == 1 ? normed : s.op("scale", {normed}, {{"factor", 1 / logit_divisor_}});
   const Id weight = tied_ ? s.tie(table) : s.weight("weight", {vocab_, block_.stream.hidden});
   s.op("lm_head", {x, weight, s.targets(), s.runtime("inv_targets"), s.runtime("loss_sum")});
   mtp_.build(s, block_, x, {table, weight, seq});
@@ -47,15 +54,15 @@ void Llama::build_head(const SegmentPart& s, Id table, std::int64_t seq) const {
 
 PRUN_PLUGIN(
     model, prun::Llama, "llama", "0.1.0",
-    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2 and Phi-3, with experts Mixtral, OLMoE, Qwen's, "
-    "dots.llm1, DeepSeek-V2 and V3: "
+    "Llama 3, Qwen2 and Qwen3, Mistral, Gemma, OLMo 2 and 3, Phi-3, Granite, SmolLM3, EXAONE 4, Hunyuan, "
+    "Seed-OSS, InternLM3, with experts Mixtral, OLMoE, Qwen's, dots.llm1, DeepSeek-V2 and V3, GLM-4.7-Flash: "
     "rotary positions, RMSNorm, a gated MLP, GQA",
-    "reads=llama,qwen2,qwen3,mistral,gemma3_text,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1,deepseek_"
-    "v2,"
-    "deepseek_v3; "
-    "also=llama2,llama3,qwen,qwen2,qwen3,mistral,gemma,gemma3,olmo,olmo2,phi,phi3,smollm,mixtral,olmoe,qwen2_"
-    "moe,"
-    "qwen3_moe,dots1,deepseek,deepseek2,deepseek3",
+    "reads=llama,qwen2,qwen3,mistral,ministral,cwm,seed_oss,internlm3,iquestcoder,smollm3,granite,"
+    "hunyuan_v1_dense,exaone4,gemma,gemma3_text,olmo2,olmo3,phi3,mixtral,olmoe,flex_olmo,qwen2_moe,"
+    "qwen3_moe,dots1,solar_open,exaone_moe,deepseek_v2,deepseek_v3,kimi_k2,glm4_moe_lite,sarvam_mla,youtu; "
+    "also=llama2,llama3,qwen,qwen2,qwen3,mistral,ministral,cwm,seed,internlm,smollm,smollm3,granite,"
+    "hunyuan,exaone,exaone4,gemma,gemma3,olmo,olmo2,olmo3,phi,phi3,mixtral,olmoe,flex_olmo,qwen2_moe,"
+    "qwen3_moe,dots1,solar,deepseek,deepseek2,deepseek3,kimi,glm,sarvam,youtu",
     "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
     "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
     "heads     | int   | 32     | 1..65536    | Query heads\n"
@@ -67,7 +74,9 @@ PRUN_PLUGIN(
     "init_std  | float | 0.02   | 0..1000     | Standard deviation of the normal numbers that weights start "
     "from\n"
     "family    | choice | llama | "
-    "llama,qwen3,mistral,gemma3,olmo2,phi3,mixtral,olmoe,qwen2_moe,qwen3_moe,dots1,deepseek2,deepseek3 | "
+    "llama,qwen3,mistral,ministral,cwm,seed_oss,internlm3,iquestcoder,smollm3,granite,hunyuan,exaone4,"
+    "gemma,gemma3,olmo2,olmo3,phi3,mixtral,olmoe,flex_olmo,qwen2_moe,qwen3_moe,dots1,solar_open,exaone_moe,"
+    "deepseek2,deepseek3,glm4_moe_lite,sarvam_mla,youtu | "
     "Where norms stand and "
     "what they "
     "norm, the "
@@ -82,13 +91,16 @@ PRUN_PLUGIN(
     "sixth; 0: "
     "none does\n"
     "full_layers | ints | []    | 0..100000   | Others that see all, counted from 0\n"
+    "unturned_every | int | 0   | 0..100000   | Layers of such a number do not turn positions at all, as "
+    "SmolLM3's each fourth; 0: all do\n"
+    "unturned_layers | ints | [] | 0..100000  | Others that do not, counted from 0\n"
     "rope_base | float | 500000 | 1..1e12     | Base of the rotary frequencies\n"
     "rope_base_window | float | 0 | 0..1e12   | That of layers with the window, which no factor slows down "
     "(Gemma "
     "3); 0: they turn as the others\n"
-    "rope_scaling | choice | llama3 | llama3,linear,yarn | Which pairs rope_factor slows down: by their "
-    "turns in "
-    "rope_original, all, or by their number between rope_high's and rope_low's\n"
+    "rope_scaling | choice | llama3 | llama3,linear,yarn,dynamic | Which pairs rope_factor slows down: by "
+    "their turns in rope_original, all, by their number between rope_high's and rope_low's, or none up to "
+    "model.positions\n"
     "rope_factor | float | 1    | 1..1e6      | How much slower pairs turn that turned too slowly to be "
     "learned (Llama 3.1); 1: none\n"
     "rope_low  | float | 1      | 0..1e6      | Pairs are slowed down by all of rope_factor that turn round "
@@ -116,6 +128,9 @@ PRUN_PLUGIN(
     "`latent`; "
     "false: those of its two halves\n"
     "query_scalar | float | 0   | 0..1e6      | Scores are divided by its root; 0: head_dim\n"
+    "embedding_scale | float | 1 | 0..1e6     | Embeddings are multiplied by it (Granite)\n"
+    "residual_scale | float | 1 | 0..1e6      | What attention and the MLP add is multiplied by it (Granite)\n"
+    "logit_divisor | float | 1  | 1e-6..1e6   | Logits are divided by it (Granite)\n"
     "positions | int   | 0      | 0..1000000000 | Longest sequence that it is meant for, as an export says; "
     "0: model.seq\n"
     "mtp_layers | int  | 0      | 0..64      | Modules behind the last block, each of which predicts one "

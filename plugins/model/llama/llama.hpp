@@ -1,6 +1,5 @@
 // Builds decoders of Llama's shape: rotary positions, RMSNorm, a gated MLP, grouped-query attention. A table
-// (family.hpp) states what distinguishes its families: Llama 3, Qwen2 and Qwen3, Mistral, Gemma 3, OLMo 2,
-// Phi-3, and with experts Mixtral, OLMoE, Qwen's, dots.llm1 and DeepSeek's.
+// (family.hpp) states what distinguishes its families.
 #pragma once
 
 #include <string>
@@ -40,6 +39,7 @@ class Llama final : public Model {
   Dim vocab_;
   std::int64_t positions_;
   bool tied_;
+  double logit_divisor_;
   double deviation_;  // that of initial weights
   DecoderBlock block_;
   MultiTokenPrediction mtp_;

@@ -7,16 +7,37 @@
 namespace prun {
 namespace {
 
+void expect_activation(const Options& config, const Family& family) {
+  const std::vector<std::string> by_tanh = {"gelu_pytorch_tanh"}, also = {"gelu_pytorch_tanh", "gelu"};
+  if (family.gelu_short) expect_text(config, "hidden_activation", by_tanh);
+  expect_text(config, family.activation_key,
+              !family.gelu        ? std::vector<std::string>{"silu", "swish"}
+              : family.gelu_short ? also
+                                  : by_tanh);
+}
+
 void refuse(const Options& config, const Family& family) {
-  expect_flag(config, "attention_bias", false);
-  expect_text(config, family.gelu ? "hidden_activation" : "hidden_act",
-              family.gelu ? std::vector<std::string>{"gelu_pytorch_tanh"}
-                          : std::vector<std::string>{"silu", "swish"});
-  expect_flag(config, "mlp_bias", false);
+  for (const char* biases : {"attention_bias", "attention_out_bias", "mlp_bias"})
+    if (family.bias_key != biases) expect_flag(config, biases, false);
+  if (family.architecture == "LlamaForCausalLM")  // as InternLM3 says the same
+    for (const char* biases : {"qkv_bias", "bias"}) expect_flag(config, biases, false);
+  expect_activation(config, family);
   expect_flag(config, "use_bidirectional_attention", false);
   expect_absent(config, "final_logit_softcapping", "logits that are bounded");
   expect_absent(config, "attn_logit_softcapping", "scores that are bounded");
   expect_absent(config, "quantization_config", "weights of few bits");
+}
+
+// Writes the options of Granite's factors. Scores are multiplied by one here, and divided by a root there.
+void read_multipliers(const Options& config, ConfigWriter& options) {
+  options.set("embedding_scale", number_or(config, "embedding_multiplier", 1));
+  options.set("residual_scale", number_or(config, "residual_multiplier", 1));
+  options.set("logit_divisor", number_or(config, "logits_scaling", 1));
+  const double scores = number_or(config, "attention_multiplier", 1);
+  if (!(scores > 0))
+    throw_error(ErrorCode::bad_input, "'attention_multiplier' is ", scores,
+                ", and this model multiplies scores by a number above 0");
+  options.set("query_scalar", 1 / (scores * scores));
 }
 
 }  // namespace
@@ -39,22 +60,26 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
     LatentAttention::read_config(config, options);
   else
     options.set("head_dim", head_dim);
-  options.set("ffn", config.integer("intermediate_size"));
+  // Where all layers have experts, files may lack the width of an MLP.
+  const bool sparse = is_deepseek(family) && !config.has("intermediate_size");
+  options.set("ffn", config.integer(sparse ? "moe_intermediate_size" : "intermediate_size"));
   ExpertLayers::read_config(config, family, options);
   options.set("vocab", config.integer("vocab_size"));
   SpecialTokens::read_config(config, options);
   options.set("positions", integer_or(config, "max_position_embeddings", 0));
   options.set("tied", config.has("tie_word_embeddings") ? config.flag("tie_word_embeddings") : family.tied);
-  const bool says_bias = family.bias_said && config.has("qkv_bias");
-  options.set("qkv_bias", says_bias ? config.flag("qkv_bias") : family.qkv_bias);
+  const bool says_bias = !family.bias_key.empty() && config.has(family.bias_key);
+  options.set("qkv_bias", says_bias ? config.flag(family.bias_key) : family.qkv_bias);
   options.set("norm_eps", config.has("rms_norm_eps") ? config.number("rms_norm_eps") : family.eps);
   if (family.option != "llama") options.set("family", std::string(family.option));
-  if (family.scaled_embedding) {
+  if (family.multipliers) read_multipliers(config, options);
+  if (family.scalar_said) {
     const double scalar = config.has("query_pre_attn_scalar") ? config.number("query_pre_attn_scalar") : 256;
     if (scalar != static_cast<double>(head_dim)) options.set("query_scalar", scalar);
   }
   const WindowedLayers windows = WindowedLayers::read_config(config, family, layers);
   windows.write_options(options);
+  UnturnedLayers::read_config(config, family, windows, layers).write_options(options);
   RopeConfig rope = read_rope(config, family);
   if (windows.window == 0) rope.window_base = 0;
   write_rope_options(rope, family, options);

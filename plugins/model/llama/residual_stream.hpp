@@ -16,6 +16,7 @@ struct ResidualStream {
   Family family;
   Dim hidden;
   double eps;
+  double embedding_scale, residual_scale;
   SpecialTokens tokens;
 
   ResidualStream(const Family& of, const Options& options);
@@ -23,7 +24,7 @@ struct ResidualStream {
   Id embedded(const SegmentPart& s, Id numbers, Id table) const;
   // Returns a sub-layer's input: x, or its norm where the family has one there.
   Id input_of(const SegmentPart& s, Id x, const char* norm_name) const;
-  // Adds a sub-layer's output, or its norm where the family has one there.
+  // Adds a sub-layer's output, or its norm where the family has one there, times residual_scale.
   Id added(const SegmentPart& s, Id x, const char* norm_name, Id output) const;
 
   Id norm(const SegmentPart& s, Id x, const std::string& name) const;
@@ -31,10 +32,13 @@ struct ResidualStream {
   Id norm(const SegmentPart& s, Id x, Id gain, int dims) const;
   Init gains() const { return family.gain_from_one ? zeros() : ones(); }
 
+  // Writes what embeddings and outputs of sub-layers are multiplied by.
+  void write_scales(ConfigWriter& config) const;
   // Adds the norms around both sub-layers of a block.
   void add_norms(const LayerWeights& weights) const;
 
  private:
+  static Id scaled(const SegmentPart& s, Id x, double factor);
   bool normed(NormPlace there) const { return family.norms == there || family.norms == NormPlace::around; }
 };
 

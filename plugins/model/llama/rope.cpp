@@ -1,5 +1,6 @@
 #include "rope.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "config_keys.hpp"
@@ -24,8 +25,18 @@ void read_yarn(const Options& config, const std::string& table, Rope& rope) {
                 "factor' is 1, and this model scales queries and keys with slower positions only");
 }
 
+// Returns by how much alpha raises a base, as in Hunyuan's files, or 0 where there is none.
+double raised_by_alpha(const Options& config, const std::string& table) {
+  const double alpha = number_or(config, table + "alpha", 0);
+  if (alpha == 0) return 0;
+  const auto heads = static_cast<double>(config.integer("num_attention_heads"));
+  const double width =
+      number_or(config, "head_dim", std::floor(config.number("hidden_size") / std::max(heads, 1.0)));
+  return std::pow(alpha, width / (width - 2));
+}
+
 // Reads a table, or the file itself where `table` is empty.
-Rope read_rope(const Options& config, const std::string& table, double base) {
+Rope read_rope(const Options& config, const Family& family, const std::string& table, double base) {
   Rope rope;
   rope.base = number_or(config, table + "rope_theta", number_or(config, "rope_theta", base));
   const std::string partial = table + "partial_rotary_factor";
@@ -36,9 +47,14 @@ Rope read_rope(const Options& config, const std::string& table, double base) {
   for (const char* own : {"full_attention", "sliding_attention"})
     expect_absent(config, table + own, "positions that turn otherwise from layer to layer");
   const std::string kind = config.has(table + "rope_type") ? table + "rope_type" : table + "type";
-  expect_text(config, kind, {"llama3", "default", "linear", "yarn"});
+  expect_text(config, kind, {"llama3", "default", "linear", "yarn", "dynamic", "deepseek_yarn"});
   if (!config.has(kind) || config.text(kind) == "default") return rope;
-  rope.scaling = config.text(kind);
+  const double raised = family.alpha_base ? raised_by_alpha(config, table) : 0;
+  if (config.text(kind) == "dynamic" && raised != 0) {
+    rope.base *= raised;
+    return rope;
+  }
+  rope.scaling = config.text(kind) == "deepseek_yarn" ? "yarn" : config.text(kind);
   rope.factor = config.number(table + "factor");
   rope.mscale = number_or(config, table + "mscale_all_dim", 0);
   if (rope.scaling == "yarn") read_yarn(config, table, rope);
@@ -70,14 +86,19 @@ void check_alike(const Rope& rope, const Rope& other, const char* one, const cha
 }
 
 // Older files have the base beside a table of what is slowed down, newer ones have both in one table.
-Rope read_alike(const Options& config, double base) {
+Rope read_alike(const Options& config, const Family& family) {
+  const double base = family.rope_base;
   const char* const newer = "rope_parameters";
   const char* const older = "rope_scaling";
-  const Rope bare = read_rope(config, "", base);
+  if (family.slowed_by && !config.has(newer) && !config.has(older))
+    throw_error(ErrorCode::bad_input, "'", newer, "' and '", older,
+                "' are missing, by which positions turn slower in files of model_type '", family.model_type,
+                "'; write one of them");
+  const Rope bare = read_rope(config, family, "", base);
   Rope rope = bare;
-  if (config.has(older)) rope = read_rope(config, std::string(older) + ".", base);
+  if (config.has(older)) rope = read_rope(config, family, std::string(older) + ".", base);
   if (!config.has(newer)) return rope;
-  Rope now = read_rope(config, std::string(newer) + ".", base);
+  Rope now = read_rope(config, family, std::string(newer) + ".", base);
   if (config.has(older)) check_alike(now, rope, newer, older);
   if (config.has("rope_theta") && bare.base != now.base)
     throw_error(ErrorCode::bad_input, "'rope_theta' is ", bare.base, " and 'rope_parameters.rope_theta' ",
@@ -85,31 +106,45 @@ Rope read_alike(const Options& config, double base) {
   return now;
 }
 
+// Older files have a number for windowed layers, or what they turn by depends on the release.
+double older_base_of_windows(const Options& config, const Family& family, const Rope& full) {
+  if (family.rope_keys == RopeKeys::local_base)
+    return number_or(config, "rope_local_base_freq", family.window_base);
+  if (full.base != family.window_base)
+    throw_error(ErrorCode::bad_input, "'rope_theta' is ", full.base,
+                ", and releases of transformers differ in whether windowed layers turn by it or by ",
+                family.window_base, "; write 'rope_parameters' with a table for each kind of layer");
+  return full.base;
+}
+
 // Windowed layers with a base of their own have a table for each kind of layer, or there are two numbers.
 RopeConfig read_by_kind(const Options& config, const Family& family) {
-  constexpr double of_windows = 10000;
-  if (!config.has("rope_parameters"))
-    return {read_alike(config, family.rope_base), number_or(config, "rope_local_base_freq", of_windows)};
+  if (!config.has("rope_parameters")) {
+    const Rope all = read_alike(config, family);
+    return {all, older_base_of_windows(config, family, all)};
+  }
   const std::string full = "rope_parameters.full_attention.", near = "rope_parameters.sliding_attention.";
   for (const char* old : {"rope_scaling", "rope_theta", "rope_local_base_freq"})
     if (config.has(old))
       throw_error(ErrorCode::bad_input, "'", old, "' stands beside 'rope_parameters'; leave one of them");
-  const Rope windowed = read_rope(config, near, of_windows);
+  const Rope windowed = read_rope(config, family, near, family.window_base),
+             others = read_rope(config, family, full, family.rope_base);
+  if (family.rope_keys == RopeKeys::tables && windowed == others) return {others, 0};
   if (windowed.factor != 1)
     throw_error(ErrorCode::bad_input, "'", near, "factor' is ", windowed.factor,
                 ", and positions of windowed layers are not slowed down in this model");
-  return {read_rope(config, full, family.rope_base), windowed.base};
+  return {others, windowed.base};
 }
 
 }  // namespace
 
 RopeConfig read_rope(const Options& config, const Family& family) {
-  if (family.base_by_kind) return read_by_kind(config, family);
+  if (family.rope_keys != RopeKeys::alike) return read_by_kind(config, family);
   if (!family.slowed)
     for (const char* table : {"rope_parameters", "rope_scaling"})
       for (const char* kind : {".rope_type", ".type"})
         expect_text(config, std::string(table) + kind, {"default"});
-  return {read_alike(config, family.rope_base), 0};
+  return {read_alike(config, family), 0};
 }
 
 Rope Rope::of(const Options& options) {
@@ -127,9 +162,16 @@ Rope RopeConfig::of_layer(bool windowed) const {
   return own;
 }
 
+void RopeConfig::check_length(std::int64_t seq, std::int64_t positions) const {
+  if (rope.scaling == "dynamic" && rope.factor != 1 && positions > 0 && seq > positions)
+    throw_error(ErrorCode::bad_input, "model.rope_scaling = \"dynamic\" turns positions slower beyond ",
+                "model.positions = ", positions, ", and model.seq is ", seq,
+                "; make model.seq at most that, or choose another model.rope_scaling");
+}
+
 std::vector<AttrValue> Rope::attrs(double query_scale) const {
   return {{"base", base},
-          {"factor", factor},
+          {"factor", slowed_by()},
           {"low", low},
           {"high", high},
           {"original", original},
@@ -139,7 +181,7 @@ std::vector<AttrValue> Rope::attrs(double query_scale) const {
 }
 
 double Rope::score_scale() const {
-  const double root = yarn_scale(factor, mscale);
+  const double root = yarn_scale(slowed_by(), mscale);
   return root * root;
 }
 
@@ -151,27 +193,52 @@ void write_rope_options(const RopeConfig& config, const Family& family, ConfigWr
   if (rope.factor == 1) return;
   if (rope.scaling != "llama3") options.set("rope_scaling", rope.scaling);
   if (family.latent && rope.mscale != 0) options.set("rope_mscale", rope.mscale);
-  if (rope.scaling == "linear") return;
+  if (rope.scaling == "linear" || rope.scaling == "dynamic") return;
   options.set("rope_low", rope.low);
   options.set("rope_high", rope.high);
   options.set("rope_original", rope.original);
   if (rope.attention != 1) options.set("rope_attention", rope.attention);
 }
 
-void write_rope_config(const RopeConfig& written, ConfigWriter& config) {
-  const Rope& rope = written.rope;
-  config.set("rope_theta", rope.base);
-  if (written.window_base != 0) config.set("rope_local_base_freq", written.window_base);
+namespace {
+
+// Writes a table but for its base; without `named` only one that slows positions down.
+void write_table(const Rope& rope, const std::string& table, bool named, ConfigWriter& config) {
+  if (named || rope.factor != 1) config.set(table + "rope_type", rope.factor == 1 ? "default" : rope.scaling);
   if (rope.factor == 1) return;
-  config.set("rope_scaling.rope_type", rope.scaling);
-  config.set("rope_scaling.factor", rope.factor);
-  if (rope.mscale != 0) config.set("rope_scaling.mscale_all_dim", rope.mscale);
-  if (rope.scaling == "linear") return;
+  config.set(table + "factor", rope.factor);
+  if (rope.mscale != 0) config.set(table + "mscale_all_dim", rope.mscale);
+  if (rope.scaling == "linear" || rope.scaling == "dynamic") return;
   const bool yarn = rope.scaling == "yarn";
-  config.set(yarn ? "rope_scaling.beta_slow" : "rope_scaling.low_freq_factor", rope.low);
-  config.set(yarn ? "rope_scaling.beta_fast" : "rope_scaling.high_freq_factor", rope.high);
-  if (yarn) config.set("rope_scaling.attention_factor", rope.attention);
-  config.set("rope_scaling.original_max_position_embeddings", static_cast<std::int64_t>(rope.original));
+  config.set(table + (yarn ? "beta_slow" : "low_freq_factor"), rope.low);
+  config.set(table + (yarn ? "beta_fast" : "high_freq_factor"), rope.high);
+  if (yarn) config.set(table + "attention_factor", rope.attention);
+  config.set(table + "original_max_position_embeddings", static_cast<std::int64_t>(rope.original));
+}
+
+}  // namespace
+
+void write_rope_config(const RopeConfig& written, const Family& family, ConfigWriter& config) {
+  const Rope& rope = written.rope;
+  if (rope.factor != 1 && !family.slowed) throw_no_key(family, "rope_factor", "positions that turn slower");
+  if (family.rope_keys == RopeKeys::tables) {
+    const struct {
+      const char* kind;
+      Rope rope;
+    } tables[] = {{"full_attention", rope}, {"sliding_attention", written.of_layer(true)}};
+    for (const auto& table : tables) {
+      const std::string name = std::string("rope_parameters.") + table.kind + ".";
+      config.set(name + "rope_theta", table.rope.base);
+      write_table(table.rope, name, true, config);
+    }
+    return;
+  }
+  if (written.window_base != 0 && family.rope_keys == RopeKeys::alike)
+    throw_no_key(family, "rope_base_window", "a base of windowed layers");
+  config.set("rope_theta", rope.base);
+  if (family.rope_keys == RopeKeys::local_base)
+    config.set("rope_local_base_freq", written.window_base == 0 ? rope.base : written.window_base);
+  write_table(rope, "rope_scaling.", family.slowed_by, config);
 }
 
 }  // namespace prun

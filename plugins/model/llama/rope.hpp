@@ -19,12 +19,15 @@ struct Rope {
   double mscale = 0;     // scales scores of latent attention, by YaRN's rule; 0: they stay as they are
 
   static Rope of(const Options& options);
+  bool operator==(const Rope&) const = default;
+  // Dynamic positions are as they were up to the longest sequence that a model is meant for.
+  double slowed_by() const { return scaling == "dynamic" ? 1 : factor; }
   // Returns the scaling as the ops' attribute.
-  double scaling_number() const { return scaling == "llama3" ? 0 : scaling == "linear" ? 1 : 2; }
+  double scaling_number() const { return scaling == "linear" ? 1 : scaling == "yarn" ? 2 : 0; }
   // Returns how fast pairs turn, and what queries and keys are multiplied by, as attributes of the ops that
   // turn.
   std::vector<AttrValue> attrs(double query_scale) const;
-  double key_scale() const { return factor == 1 ? 1 : attention; }
+  double key_scale() const { return slowed_by() == 1 ? 1 : attention; }
   // Returns what scores of latent attention are multiplied by.
   double score_scale() const;
 };
@@ -39,10 +42,13 @@ struct RopeConfig {
     return {Rope::of(options), options.number("rope_base_window")};
   }
   Rope of_layer(bool windowed) const;
+  // Throws where positions would turn slower in a sequence of so many than in one of `positions`; 0: as many.
+  void check_length(std::int64_t seq, std::int64_t positions) const;
 };
 RopeConfig read_rope(const Options& config, const Family& family);
 void write_rope_options(const RopeConfig& rope, const Family& family, ConfigWriter& options);
-// Writes the config as releases of transformers before 5 write it, which later ones read.
-void write_rope_config(const RopeConfig& rope, ConfigWriter& config);
+// Writes the config as releases of transformers before 5 write it, which later ones read; tables for each
+// kind of layer as later ones do.
+void write_rope_config(const RopeConfig& rope, const Family& family, ConfigWriter& config);
 
 }  // namespace prun

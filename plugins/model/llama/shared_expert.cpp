@@ -21,7 +21,7 @@ void SharedExpert::write_config(const Family& family, std::int64_t expert_ffn, C
     config.set("shared_expert_intermediate_size", ffn);
   } else if (is_deepseek(family)) {
     if (ffn % expert_ffn != 0) throw_no_key(family, "shared_ffn");
-    config.set("n_shared_experts", ffn / expert_ffn);
+    config.set(shared_key(family), ffn / expert_ffn);
   } else if (present()) {
     throw_no_key(family, "shared_ffn");
   }

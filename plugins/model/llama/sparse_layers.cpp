@@ -17,10 +17,16 @@ bool SparseLayers::has(std::int64_t layer) const {
 
 void SparseLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
   const bool qwen = family.experts == ExpertKeys::qwen;
-  if (dense_first != 0 && !qwen && !is_deepseek(family)) throw_no_key(family, "dense_first");
+  if (dense_first != 0 && !qwen && (!is_deepseek(family) || family.all_sparse))
+    throw_no_key(family, "dense_first");
   if (every != 1 && !qwen) throw_no_key(family, "sparse_every");
   if (!dense.empty() && !qwen) throw_no_key(family, "dense_layers");
   if (is_deepseek(family)) config.set("first_k_dense_replace", dense_first);
+  if (family.sparse_listed) {
+    std::vector<std::string> types;
+    for (std::int64_t layer = 0; layer < layers; ++layer) types.emplace_back(has(layer) ? "sparse" : "dense");
+    config.set("mlp_layer_types", types);
+  }
   if (!qwen) return;
   config.set("decoder_sparse_step", every);
   std::vector<std::int64_t> listed;

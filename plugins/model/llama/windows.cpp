@@ -54,6 +54,7 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
   }
   switch (family.windows) {
     case WindowKeys::absent: return {};
+    case WindowKeys::listed:
     case WindowKeys::every: return {.window = 1};
     case WindowKeys::late: return {.window = 1, .from = integer_or(config, "max_window_layers", 28)};
     case WindowKeys::early: {
@@ -61,7 +62,10 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
       return rule_of(layers, [=](std::int64_t i) { return i % 2 == 0 && i < end; });
     }
     case WindowKeys::turns:
-      return {.window = 1, .from = 0, .full_every = integer_or(config, "sliding_window_pattern", 6)};
+      return {.window = 1,
+              .from = 0,
+              .full_every = integer_or(config, "sliding_window_pattern", family.full_every)};
+    case WindowKeys::fours: return rule_of(layers, [](std::int64_t i) { return i % 4 != 0; });
   }
   return {};
 }
@@ -100,10 +104,10 @@ void WindowedLayers::write_config(const Family& family, std::int64_t layers, Con
     config.set("use_sliding_window", some);
     config.set("max_window_layers", some ? from : layers);
   }
-  // Classes of transformers have defaults; that of Gemma needs a number even if no layer has the window.
+  // Classes of transformers have defaults.
   if (some)
     config.set("sliding_window", window);
-  else if (family.windows != WindowKeys::turns)
+  else if (!family.window_number)
     config.set_null("sliding_window");
   if (!listed || family.windows == WindowKeys::absent) return;
   std::vector<std::string> types;
