@@ -111,10 +111,11 @@ void refuse_unless_recipe(const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const Command& command : commands()) known.emplace_back(command.name);
   for (std::string& verb : foreign_verbs()) known.push_back(std::move(verb));
+  const std::string_view left = left_out ? left_out() : std::string_view();
   if (const std::string said = named_elsewhere(words[0], known); !said.empty())
-    throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), said, left_out());
+    throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]), said, left);
   throw_error(ErrorCode::bad_input, "there is no command ", in_quotes(words[0]),
-              words.size() == 1 ? ", and no such file" : "", hint(words[0], known), left_out());
+              words.size() == 1 ? ", and no such file" : "", hint(words[0], known), left);
 }
 
 bool goes_with(const std::string& option, const Command& command) {

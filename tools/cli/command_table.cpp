@@ -37,7 +37,7 @@ constexpr std::array<Variable, 4> read_variables = {{
 }  // namespace
 
 std::span<const Command> commands() {
-  static const std::vector<Command> table = linked_commands();
+  static const std::vector<Command> table = linked_commands ? linked_commands() : std::vector<Command>();
   return table;
 }
 std::span<const CommandOption> common_options() { return common; }

@@ -32,8 +32,9 @@ std::span<const Command> commands();
 // These return the commands of the verbs that this program was linked with, in the order of
 // tools/CMakeLists.txt, and what to say where a command is not among them. The build writes both, for each
 // program that has the command line: the verb `runs` brings its commands by runs_verb(), in runs_verb.cpp.
-std::vector<Command> linked_commands();
-std::string_view left_out();
+// They are null in other programs, such as tests, that use parts of the command line.
+[[gnu::weak]] std::vector<Command> linked_commands();
+[[gnu::weak]] std::string_view left_out();
 
 // Several commands take these.
 inline constexpr CommandOption json_option = {"--json", "", "as JSON, for programs"};
