@@ -196,7 +196,7 @@ TEST(Documents, TheArchitectureAnswersFifteenQuestionsByFilesThatExist) {
 // day.
 TEST(Documents, SourcesThatAreNamedAreThere) {
   std::vector<std::string> sources;
-  for (const char* top : {"core", "examples", "kernels", "offload", "plugins", "tests", "text", "tools"})
+  for (const char* top : {"core", "examples", "kernels", "libs", "offload", "plugins", "tests", "tools"})
     for (const auto& entry : fs::recursive_directory_iterator(document_root / top))
       sources.push_back("/" + fs::relative(entry.path(), document_root).generic_string());
   const std::regex named("`([A-Za-z0-9_./-]+/[A-Za-z0-9_.-]+\\.(?:cpp|hpp|cu|cuh))`");
@@ -214,7 +214,7 @@ TEST(Documents, SourcesThatAreNamedAreThere) {
   EXPECT_GE(found, 100);
 }
 
-// Walks name files from core on, and others from the source's folder on or beside the one before.
+// Walks name files from core, libs or tools on, and others from the source's folder on or beside the one before.
 TEST(Documents, WalksGoThroughFilesThatExist) {
   const std::string text = document_text(document_root / "docs/walks.md");
   const std::regex place("`([a-z_]+(?:/[a-z_0-9]+)*\\.[ch]pp)`");
@@ -222,8 +222,8 @@ TEST(Documents, WalksGoThroughFilesThatExist) {
   int files = 0;
   for (std::sregex_iterator at(text.begin(), text.end(), place), last; at != last; ++at, ++files) {
     const std::string name = (*at)[1];
-    const fs::path places[] = {document_root / "core" / name, document_root / "tools" / name,
-                               document_root / name, before / name};
+    const fs::path places[] = {document_root / "core" / name, document_root / "libs" / name,
+                               document_root / "tools" / name, document_root / name, before / name};
     const auto found = std::find_if(std::begin(places), std::end(places),
                                     [](const fs::path& each) { return fs::exists(each); });
     ASSERT_NE(found, std::end(places)) << name;
