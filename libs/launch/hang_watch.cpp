@@ -157,6 +157,11 @@ std::optional<Hang> find_all_stuck(NumberedView<WatchedRank> ranks, std::int64_t
               false};
 }
 
+std::optional<Hang> find_stuck_at_stop(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
+                                       std::chrono::milliseconds limit) {
+  return find_all_stuck(ranks, now_ns, limit) ? find_hang(ranks, now_ns, limit) : std::nullopt;
+}
+
 std::optional<Hang> StoppedAlone::find(NumberedView<WatchedRank> ranks, Clock::time_point now,
                                        std::chrono::milliseconds limit) {
   const auto stopped =

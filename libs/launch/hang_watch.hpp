@@ -40,6 +40,10 @@ std::optional<Hang> find_hang(NumberedView<WatchedRank> ranks, std::int64_t now_
 std::optional<Hang> find_all_stuck(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
                                    std::chrono::milliseconds limit);
 
+// Finds, in a run that was asked to end, ranks none of which gets on; one that waits for another names it.
+std::optional<Hang> find_stuck_at_stop(NumberedView<WatchedRank> ranks, std::int64_t now_ns,
+                                       std::chrono::milliseconds limit);
+
 // Finds a rank that is stopped when no other runs any more: then no rank waits for it in a collective.
 class StoppedAlone {
  public:

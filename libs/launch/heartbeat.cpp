@@ -33,10 +33,11 @@ FlightReport report_of(FlightSnapshot flight, std::chrono::milliseconds limit) {
 }  // namespace
 
 Heartbeat::Heartbeat(Session& session, std::chrono::milliseconds limit,
-                     std::function<std::optional<Error>()> failed)
+                     std::function<std::optional<Error>()> failed, std::function<bool()> stops)
     : session_(session),
       limit_(limit),
       failed_(std::move(failed)),
+      stops_(std::move(stops)),
       thread_(start_thread("the heartbeat", [this] { run(); })) {}
 
 Heartbeat::~Heartbeat() {
@@ -66,11 +67,13 @@ void Heartbeat::run() {
 void Heartbeat::tell() {
   FlightSnapshot flight = session_.flight().snapshot();
   check_rendezvous(flight);
-  session_.rendezvous().tell(report_of(std::move(flight), limit_));
+  FlightReport report = report_of(std::move(flight), limit_);
+  report.stops = stops_();
+  session_.rendezvous().tell(report);
 }
 
 void Heartbeat::check_rendezvous(const FlightSnapshot& flight) {
-  if (session_.rendezvous().unanswered() < longest_silence(limit_)) return;
+  if (limit_ == 0ms || session_.rendezvous().unanswered() < longest_silence(limit_)) return;
   const auto waits = long_wait(flight, session_.identity().rank, flight_now_ns(), limit_);
   if (waits)
     session_.rendezvous().give_up(

@@ -17,8 +17,10 @@ namespace prun {
 // two seconds of a hang is ended with the exit code of one: what blocks it cannot be asked to stop.
 class Heartbeat {
  public:
-  // `failed` says why the run fails, once it does.
-  Heartbeat(Session& session, std::chrono::milliseconds limit, std::function<std::optional<Error>()> failed);
+  // A limit of 0 is none. `failed` says why the run fails, once it does, and `stops` whether this rank was
+  // asked to end.
+  Heartbeat(Session& session, std::chrono::milliseconds limit, std::function<std::optional<Error>()> failed,
+            std::function<bool()> stops);
   ~Heartbeat();
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
@@ -32,6 +34,7 @@ class Heartbeat {
   Session& session_;
   std::chrono::milliseconds limit_;
   std::function<std::optional<Error>()> failed_;
+  std::function<bool()> stops_;
   std::mutex mutex_;
   std::condition_variable changed_;
   bool over_ = false;

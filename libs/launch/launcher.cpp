@@ -191,10 +191,8 @@ void Launch::watch() {
   next_watch_ = Clock::now() + longest_nap;
   const std::vector<WatchedRank> watched = ranks_.watched();
   const std::int64_t now = flight_now_ns();
-  // A rank that waits for one which does not get on names it.
-  const bool may_be_stuck = stop_signal_ != 0 && Clock::now() >= stop_at_ + options_.still_limit;
-  if (may_be_stuck && find_all_stuck(watched, now, options_.still_limit))
-    if (const auto stuck = find_hang(watched, now, options_.still_limit)) return blame(*stuck);
+  if (stop_signal_ != 0 && Clock::now() >= stop_at_ + options_.still_limit)
+    if (const auto stuck = find_stuck_at_stop(watched, now, options_.still_limit)) return blame(*stuck);
   if (options_.hang_limit == 0ms) return;
   if (const auto hang = find_hang(watched, now, options_.hang_limit))
     blame(*hang);

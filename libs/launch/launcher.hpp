@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "launch/stop_signals.hpp"
+
 namespace prun {
 
 // Describes this host's ranks of a run that spans several hosts: they meet where the environment says rank 0
@@ -30,9 +32,8 @@ struct LaunchOptions {
   std::chrono::milliseconds hang_limit{0};           // limit of one collective; 0: not watched
   std::chrono::milliseconds grace{200};              // the others' time once a rank has failed
   std::chrono::milliseconds stop_limit = std::chrono::minutes(5);  // the others' time once a rank has stopped
-  // Once a signal was passed on, how long no rank may get on in its step: none comes to where it would stop.
-  std::chrono::milliseconds still_limit = std::chrono::seconds(30);
-  std::function<void(std::string_view line)> say;  // by default, it writes to stderr
+  std::chrono::milliseconds still_limit = stop_patience;           // once a signal was passed on
+  std::function<void(std::string_view line)> say;                  // by default, it writes to stderr
   std::function<std::string()> next = {};  // returns what to type after a rank was lost; empty: unknown
 
   // Returns the number in the run of a rank that is counted among this host's; the next function returns how

@@ -250,6 +250,7 @@ std::optional<std::vector<std::string>> decode_result(std::string_view body) {
 std::string encode(const FlightReport& report) {
   std::string out;
   put(out, report.limit_ms);
+  put(out, std::uint32_t{report.stops});
   put_text(out, report.doing);
   put_long(out, report.saved_ns);
   put_long(out, report.stands_ns);
@@ -273,6 +274,7 @@ std::optional<FlightReport> decode_flight_report(std::string_view body) {
   Reader in(body);
   FlightReport report;
   report.limit_ms = in.number();
+  report.stops = in.number() == 1;
   report.doing = in.text(report_limit);
   report.saved_ns = in.long_number<std::int64_t>();
   report.stands_ns = in.long_number<std::int64_t>();

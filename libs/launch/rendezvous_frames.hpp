@@ -102,7 +102,8 @@ std::optional<std::vector<std::string>> decode_result(std::string_view body);
 // states how long ago that was, in nanoseconds. It has the members of communicators that the rank is inside
 // of, and no events.
 struct FlightReport {
-  std::uint32_t limit_ms = 0;   // limit of its time inside
+  std::uint32_t limit_ms = 0;   // limit of its time inside; 0: none
+  bool stops = false;           // whether it was asked to end
   std::string doing;            // text of describe_flight()
   std::int64_t saved_ns = -1;   // time since a save advanced; -1: none has
   std::int64_t stands_ns = -1;  // time in which nothing came in a step; -1: none is under way

@@ -1,6 +1,7 @@
 // Lists the signals that ask a run to end, and which of them this process handles.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <vector>
 
@@ -9,6 +10,9 @@ namespace prun {
 // A closed terminal sends SIGHUP; batch systems send SIGUSR1 and SIGTERM before a time limit; the system
 // sends SIGXCPU at a limit on processor time.
 inline constexpr int stop_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};
+
+// Is how long no rank may get on in its step once a run was asked to end: none comes to where it would stop.
+inline constexpr std::chrono::seconds stop_patience{30};
 
 inline bool is_ignored(int signal) {
   struct sigaction now {};

@@ -199,6 +199,22 @@ TEST(Hang, ARankStartedByOthersThatDoesNotReachACollectiveIsNamed) {
   }
 }
 
+// Without a limit as well: once a rank is asked to end, those that never come to where it would are ended.
+TEST(Hang, ARankStartedByOthersThatHoldsUpAStopIsNamed) {
+  const std::string recipe =
+      recipe_file("stop-stalled", ranks,
+                  {"run.steps=1000000", "run.hang_limit=0", "data.plugin=stalling", "data.rank=1"});
+  std::vector<PrunRun> runs = start_by(launchers[0], with_test_plugins(recipe));
+  ASSERT_TRUE(runs[1].process().says("rank 1 reads no more")) << runs[1].output();
+  const auto start = Clock::now();
+  runs[2].process().signal(SIGTERM);
+  for (PrunRun& run : runs) {
+    EXPECT_EQ(run.process().end(), 11) << run.output();
+    EXPECT_TRUE(contains(run.output(), "rank 1 has not reached ")) << run.output();
+  }
+  EXPECT_LT(seconds_since(start), latest);
+}
+
 // Its data does not come: it never reaches the exchange in which the others wait.
 TEST_P(HangOn, ARankThatDoesNotReachACollectiveIsNamed) {
   PrunRun run(run_with("stall-", {"data.plugin=stalling", "data.rank=1"}));

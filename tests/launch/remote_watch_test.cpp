@@ -85,6 +85,50 @@ TEST(RemoteWatch, RanksThatAllStandStillInAStepAreFound) {
             "has not got on in a step for 13.0 s, nor has any other rank; it was in step 7, in 'forward'");
 }
 
+// Without a limit as well: the time counts from the first report of a rank that was asked to end.
+TEST(RemoteWatch, RanksThatDoNotComeToTheStopTheyWereAskedForAreFound) {
+  for (const std::uint32_t limit_ms : {0u, 600'000u}) {
+    RemoteWatch watch(2, std::chrono::seconds(30));
+    const std::int64_t begin = 5000 * second;
+    const auto tell = [&](int rank, FlightReport report, std::int64_t stood, bool stops) {
+      report.limit_ms = limit_ms;
+      report.stands_ns = stood * second;
+      report.stops = stops;
+      watch.take(rank, decode_flight_report(encode(report)).value(), begin + stood * second);
+    };
+    const auto find_after = [&](std::int64_t stood, bool stops) {
+      tell(0, told(communicator(5, 4, stood * second), "step 7, in 'reduce'"), stood, stops);
+      tell(1, told(communicator(4, 4, 0), "step 7, in 'load'"), stood, false);
+      return watch.find(begin + stood * second);
+    };
+    EXPECT_FALSE(find_after(50, false)) << "nobody was asked to end";
+    EXPECT_FALSE(find_after(60, true));
+    EXPECT_FALSE(find_after(80, true));
+    const std::optional<Hang> hang = find_after(100, true);
+    ASSERT_TRUE(hang) << limit_ms;
+    EXPECT_EQ(hang->culprit, 1);
+    EXPECT_EQ(hang->reason.find("has not reached all_reduce (number 5 of 'dp'), in which rank 0 has waited"),
+              0u)
+        << hang->reason;
+  }
+}
+
+// As long as one rank gets on, the others wait for it.
+TEST(RemoteWatch, AStopIsWaitedForWhileARankGetsOn) {
+  RemoteWatch watch(2, std::chrono::seconds(30));
+  FlightReport waits = told(communicator(5, 4, 90 * second), "step 7"),
+               works = told(communicator(4, 4, 0), "step 7");
+  waits.limit_ms = works.limit_ms = 600'000;
+  waits.stands_ns = 90 * second;
+  works.stands_ns = second;
+  waits.stops = true;
+  for (const std::int64_t now : {5000 * second, 5060 * second}) {
+    watch.take(0, waits, now);
+    watch.take(1, works, now);
+    EXPECT_FALSE(watch.find(now)) << now;
+  }
+}
+
 TEST(RemoteWatch, ASilentRankIsNamedAlsoInsideOfTheCollective) {
   RemoteWatch watch(3);
   const std::int64_t now = 5000 * second;

@@ -15,6 +15,7 @@
 #include "train/loop/abort_switch.hpp"
 #include "train/loop/all_ranks.hpp"
 #include "train/loop/flight_probe.hpp"
+#include "train/loop/stop_signal.hpp"
 #include "train/loop/training_run.hpp"
 
 namespace prun {
@@ -38,8 +39,11 @@ class RankRun {
         all_ranks_(session.flight(), session.identity().world),
         abort_(std::make_shared<AbortSwitch>()) {
     session_.rendezvous().on_failure([abort = abort_](const Error& why) { abort->pull(why); });
-    if (hang_limit_ < for_ever && session.identity().world > 1)
-      heartbeat_.emplace(session, hang_limit_, [abort = abort_] { return abort->reason(); });
+    // Our own launcher reads the flight records itself.
+    if (session.identity().how != "prun" && session.identity().world > 1)
+      heartbeat_.emplace(
+          session, hang_limit_ < for_ever ? hang_limit_ : std::chrono::milliseconds(0),
+          [abort = abort_] { return abort->reason(); }, [] { return StopSignal::received() != 0; });
   }
 
   Membership membership() {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -10,13 +11,12 @@ namespace prun {
 namespace {
 
 // A signal handler can reach nothing else.
-volatile std::sig_atomic_t stop_requested = 0;
+std::atomic<int> stop_requested = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
 
 void note_wish(int signal) {
-  if (stop_requested == 0)
-    stop_requested = signal;
-  else if (signal == SIGINT)
-    _exit(128 + signal);
+  int none = 0;
+  if (!stop_requested.compare_exchange_strong(none, signal) && signal == SIGINT) _exit(128 + signal);
 }
 
 [[noreturn]] void end_at_once(int signal) { _exit(128 + signal); }
@@ -55,7 +55,7 @@ StopAtOnce::StopAtOnce() : handlers_(end_at_once) {}
 
 StopSignal::StopSignal() : handlers_((stop_requested = 0, note_wish)) {}
 
-int StopSignal::received() const { return stop_requested; }
+int StopSignal::received() { return stop_requested; }
 
 std::string ignored_stop_signals_text() {
   std::vector<int> ignored;

@@ -39,8 +39,8 @@ class StopSignal {
  public:
   StopSignal();  // only one may live at a time
 
-  // Returns the first signal that came, or 0.
-  int received() const;
+  // Returns the first signal that came, or 0. Any thread may ask.
+  static int received();
 
  private:
   StopHandlers handlers_;

@@ -79,7 +79,7 @@ class Run {
     return 0;
   }
 
-  bool wants_to_stop() const { return stop_->received() != 0 || observers_.have_failed(); }
+  bool wants_to_stop() const { return StopSignal::received() != 0 || observers_.have_failed(); }
 
   void announce() {
     begin_ = Clock::now();
@@ -203,7 +203,7 @@ class Run {
     observers_.finish(trainer_.memory_of_ranks(), saves_.take_seconds());
     observers_.raise_failure();
     // Another rank may have had the signal first.
-    return 128 + (stop_->received() != 0 ? stop_->received() : SIGTERM);
+    return 128 + (StopSignal::received() != 0 ? StopSignal::received() : SIGTERM);
   }
 
   const Assembly& assembly_;

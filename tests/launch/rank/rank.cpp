@@ -80,7 +80,7 @@ int steps(Session& session, const AtStep& at_step) {
     flight.enter(group, "all_reduce");
     int signal = 0;
     for (const std::string& part :
-         session.rendezvous().all_gather("step", everybody, std::to_string(stop.received())))
+         session.rendezvous().all_gather("step", everybody, std::to_string(StopSignal::received())))
       signal = std::max(signal, std::atoi(part.c_str()));
     flight.leave(group);
     flight.end_step();
