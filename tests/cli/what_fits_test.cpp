@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/format.hpp"
 #include "base/json.hpp"
 #include "binary.hpp"
 #include "support/assembly_fixture.hpp"
@@ -85,6 +86,26 @@ TEST(WhatFits, RanksShareWhatTheyAllHave) {
       << check.out;
   for (const Words& change : changes_in(check.out))
     EXPECT_EQ(prun(with(with({"check", file}, limited), change)).code, 0) << change.back();
+}
+
+// Half of the microbatch is enough for one of the two ranks, and not for both together.
+TEST(WhatFits, RanksOfAHostHaveRoomTogether) {
+  const Words two = {"mesh.dp=2",        "strategy.0.plugin=data", "model.layers=4",  "model.hidden=64",
+                     "batch.global=512", "batch.micro=256",        "device.threads=1"};
+  const Assembly whole(tiny_recipe(two), plugins());
+  const auto plan = static_cast<double>(whole.plan().layout.memory.total());
+  const double limit = static_cast<double>(whole.process_bytes()) + 0.9 * plan;
+  const std::string file = recipe_file(two);
+  const Words limited = {"--set", format("device.plan_gib=%.9f", limit / (1 << 30))};
+  const Result check = prun(with({"check", file}, limited));
+  EXPECT_EQ(check.code, 2);
+  const std::vector<Words> changes = changes_in(check.out);
+  ASSERT_FALSE(changes.empty()) << check.out;
+  for (const Words& change : changes) {
+    const Result changed = prun(with(with({"check", file}, limited), change));
+    EXPECT_EQ(changed.code, 0) << changed.out;
+    EXPECT_EQ(changed.out.find("ranks of a host together need"), std::string::npos) << changed.out;
+  }
 }
 
 // Where there is no time for all, the most that goes together is planned, and named where it fits.

@@ -99,9 +99,8 @@ Opened open_checkpoint(const Arguments& arguments, const std::string& where,
 }
 
 Assembly assemble(const Opened& opened) {
-  Assembly assembly = or_what_fits(
-      *opened.recipe, *opened.plugins, [](const Assembly&) {},
-      [&] { return Assembly(*opened.recipe, *opened.plugins); });
+  Assembly assembly = or_what_fits(*opened.recipe, *opened.plugins, check_hosts_have_room,
+                                   [&] { return Assembly(*opened.recipe, *opened.plugins); });
   refuse_idle_tiers(assembly);
   return assembly;
 }

@@ -78,6 +78,11 @@ std::optional<HostMemory> crowded_host(const Assembly& assembly) {
 
 bool hosts_have_room(const Assembly& assembly) { return !crowded_host(assembly); }
 
+void check_hosts_have_room(const Assembly& assembly) {
+  if (!hosts_have_room(assembly))
+    throw DoesNotFit(ErrorCode::bad_input, "the ranks of a host need more memory than it has");
+}
+
 void check_fits_one_host(const Assembly& assembly) {
   check_units(assembly.device_info(), assembly.mesh().world());
   const std::optional<HostMemory> memory = host_memory_of(assembly, 0, assembly.mesh().world());

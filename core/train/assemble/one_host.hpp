@@ -23,6 +23,8 @@ struct HostMemory {
 // how much hosts have.
 std::optional<HostMemory> crowded_host(const Assembly& assembly);
 bool hosts_have_room(const Assembly& assembly);
+// Throws DoesNotFit if they do not.
+void check_hosts_have_room(const Assembly& assembly);
 // Returns a rank's share of what hosts have beyond their needs, where least is left; nothing if that is
 // unknown.
 std::optional<std::int64_t> left_on_hosts(const Assembly& assembly);
