@@ -4,6 +4,8 @@
 #include <bit>
 #include <cmath>
 
+#include "simulate/no_figure.hpp"
+
 namespace prun {
 namespace {
 
@@ -45,8 +47,8 @@ double ExchangePrices::seconds(const PlannedExchange& exchange, std::int64_t mem
   if (!table_.has_exchanges_of(device_)) found = by_links(exact, false, rates);
   if (!found) found = alone(exact.kind, exact.bytes, exact.members, false);
   if (!found)
-    throw_error(ErrorCode::not_found, "the cost table has nothing on ", name_of(exact.kind),
-                "; prun bench comm --ranks ", members, " measures it");
+    throw NoFigure("the cost table has nothing on ", name_of(exact.kind), "; prun bench comm --ranks ",
+                   members, " measures it");
   return *found;
 }
 

@@ -1,5 +1,5 @@
 // Prices exchanges between the ranks of a device by a cost table: as they were measured in this layout, or
-// with nothing beside them among as many ranks or others, or by the rates of links. Throws not_found where
+// with nothing beside them among as many ranks or others, or by the rates of links. Throws NoFigure where
 // nothing tells.
 #pragma once
 

@@ -6,6 +6,7 @@
 #include "base/text.hpp"
 #include "plan/moved_bytes.hpp"
 #include "program/fp8_products.hpp"
+#include "simulate/no_figure.hpp"
 
 namespace prun {
 namespace {
@@ -60,9 +61,9 @@ double TablePrices::kernel(const Program& program, const PlannedStep& step) {
       const bool knows = table_.has_kernels_of(device);
       const std::string op_text =
           knows ? detail::concat("op '", name, "' in ", name_of(type), " on ") : std::string();
-      throw_error(ErrorCode::not_found, "the cost table has nothing on ", op_text, "'", device, "'",
-                  knows ? std::string() : of_other_devices(table_),
-                  "; prun bench kernels RECIPE measures it");
+      throw NoFigure("the cost table has nothing on ", op_text, "'", device, "'",
+                     knows ? std::string() : of_other_devices(table_),
+                     "; prun bench kernels RECIPE measures it");
     }
     ++fitted_;
     return fit->second.seconds(op.cost(of));
@@ -112,8 +113,8 @@ std::optional<double> TablePrices::by_rates(const std::string& device, const Pro
   if (!multiplies_in_fp8(*op.def, shape)) return rates->seconds(cost, element_type(shape));
   const std::optional<double> seconds = rates->seconds_in_fp8(*op.def, shape, cost);
   if (!seconds)
-    throw_error(ErrorCode::not_found, "nobody knows what products in fp8 take on '", device, "' (",
-                rates->source, "); prun bench kernels RECIPE measures it");
+    throw NoFigure("nobody knows what products in fp8 take on '", device, "' (", rates->source,
+                   "); prun bench kernels RECIPE measures it");
   return seconds;
 }
 

@@ -14,7 +14,7 @@
 namespace prun {
 
 // Prices by a table, for the devices of a rank: exchanges and calls are the first's. A kernel that is not in
-// the table is priced like what was measured on its device, if that is enough to tell; otherwise not_found is
+// the table is priced like what was measured on its device, if that is enough to tell; otherwise NoFigure is
 // thrown, as it is for exchanges. `on_host` says by device whether its memory is the host's; if it is empty,
 // neither links nor that memory delay any work.
 class TablePrices final : public Prices {

@@ -11,6 +11,7 @@
 #include "support/layouts.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/forecast.hpp"
+#include "tune/tune_text.hpp"
 #include "tuned.hpp"
 
 namespace prun::test {
@@ -168,6 +169,38 @@ TEST(Tune, NothingThatFitsIsRefusedWithWhatWasTried) {
   EXPECT_NE(said.find("ways to lay the step out over 2 ranks can be taken"), std::string::npos) << said;
   EXPECT_NE(said.find("need more memory than there is"), std::string::npos) << said;
   EXPECT_NE(said.find("more ranks (--ranks), a smaller model"), std::string::npos) << said;
+}
+
+// The table knows sums over ranks alone, and neither halves of them nor what a pipeline sends.
+CostTable costs_of_sums_alone() {
+  CostTable table = made_up_costs();
+  table.rates.front().within = {};
+  table.exchanges[{CommKind::all_reduce, 2}] = {{{0, 1e-5}, {1 << 20, 1e-3}}};
+  return table;
+}
+
+TEST(Tune, WaysThatTheCostTableHasNoFigureForAreCalledThat) {
+  const TuneResult priced = tuned(tiny_recipe(open()), request_for(2));
+  EXPECT_EQ(priced.unpriced.count, 0);
+  const TuneResult result = tuned(tiny_recipe(open()), request_for(2), costs_of_sums_alone());
+  EXPECT_GT(result.unpriced.count, 0);
+  EXPECT_EQ(result.refusal.find("cost table"), std::string::npos) << result.refusal;
+  const std::string said = to_text(result.unpriced);
+  EXPECT_NE(said.find("a figure is missing: the cost table has nothing on "), std::string::npos) << said;
+  EXPECT_NE(said.find("; prun bench comm --ranks 2 measures it. One of these ways: --set "),
+            std::string::npos)
+      << said;
+  EXPECT_NE(tune_text(result, request_for(2)).find("\nunpriced    " + said + "\n"), std::string::npos);
+}
+
+TEST(Tune, WhereNoWayHasAllFiguresTheRefusalNamesOne) {
+  const std::string said = refusal_of([] {
+    CostTable table = costs_of_sums_alone();
+    table.exchanges.clear();
+    tuned(tiny_recipe(open()), request_for(2), table);
+  });
+  EXPECT_NE(said.find(" a figure is missing: the cost table has nothing on "), std::string::npos) << said;
+  EXPECT_NE(said.find("prun bench comm --ranks 2 measures it"), std::string::npos) << said;
 }
 
 TEST(Tune, RanksThatTheMeshCannotHaveAreRefused) {

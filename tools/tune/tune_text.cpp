@@ -87,6 +87,7 @@ std::string tune_text(const TuneResult& result, const TuneRequest& request) {
   std::string text = detail::concat("ranks       ", result.ranks, result.ranks == 1 ? " rank" : " ranks");
   if (result.ranks > 1) text += detail::concat(", ", result.ranks_of_host, " on a host");
   text += "\nlooked      " + counts_of(result) + "\n";
+  if (result.unpriced.count > 0) text += "unpriced    " + to_text(result.unpriced) + "\n";
   for (const std::string& line : result.left_out) text += "left        " + line + "\n";
   text += "best        by " + words_of(request.goal) + "\n";
   const bool were_tried = any_tried(result);
@@ -104,7 +105,8 @@ std::string tune_json(const TuneResult& result, const TuneRequest& request) {
   json.member("goal", name_of(request.goal));
   json.member("looked_at", result.looked_at).member("planned", result.planned);
   json.member("ruled_out", result.ruled_out).member("refused", result.refused);
-  json.member("lacked_memory", result.lacked_memory).name("left_out").begin_array();
+  json.member("lacked_memory", result.lacked_memory).member("unpriced", result.unpriced.count);
+  json.name("left_out").begin_array();
   for (const std::string& line : result.left_out) json.value(line);
   json.end_array().name("best").begin_array();
   for (const TunedCandidate& one : result.best) write_candidate(json, one);

@@ -65,24 +65,38 @@ class SearchResult {
 
   void count() {
     result_.looked_at = static_cast<std::int64_t>(tried_.size());
-    std::map<std::string, std::int64_t> refusals;
+    Reasons refusals, missing;
     for (std::size_t i = 0; i < tried_.size(); ++i) {
       const TriedCandidate& entry = tried_[i];
       const Fate fate = entry.planned ? entry.planned->fate : entry.estimate.fate;
       const std::string& why = entry.planned ? entry.planned->why : entry.estimate.why;
       result_.refused += fate == Fate::refused;
+      result_.unpriced.count += fate == Fate::unpriced;
       result_.lacked_memory += fate == Fate::too_large;
-      if (fate != Fate::good && !why.empty()) ++refusals[why];
+      if (fate != Fate::good && !why.empty()) (fate == Fate::unpriced ? missing : refusals)[why].push_back(i);
     }
+    take_too_large();
+    if (!refusals.empty()) result_.refusal = commonest(refusals).first;
+    if (missing.empty()) return;
+    const auto& [why, ways] = commonest(missing);
+    result_.unpriced.why = why;
+    result_.unpriced.sets = space_.sets(tried_[ways.front()].candidate);
+  }
+
+  // Lists the places of what was tried by the reason why it is not good.
+  using Reasons = std::map<std::string, std::vector<std::size_t>>;
+  static const Reasons::value_type& commonest(const Reasons& reasons) {
+    return *std::max_element(reasons.begin(), reasons.end(),
+                             [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  }
+
+  void take_too_large() {
     for (const std::size_t i : tried_.by_likely(tried_.all())) {
       const TriedCandidate& entry = tried_[i];
       const bool lacks = (entry.planned ? entry.planned->fate : entry.estimate.fate) == Fate::too_large;
       if (lacks && entry.estimate.likely > 0 && result_.too_large.size() < request_.shown)
         result_.too_large.push_back(tuned(i, false));
     }
-    const auto commonest = std::max_element(refusals.begin(), refusals.end(),
-                                            [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (commonest != refusals.end()) result_.refusal = commonest->first;
   }
 
   TriedCandidates& tried_;

@@ -29,14 +29,28 @@ std::int64_t ranks_of_a_host(const Recipe& recipe, PluginHost& plugins, const Tu
 }
 
 [[noreturn]] void refuse(const TuneResult& result) {
+  const bool all_priced = result.unpriced.count == 0;
   throw_error(ErrorCode::bad_input, "none of ", result.looked_at, " ways to lay the step out over ",
               result.ranks, result.ranks == 1 ? " rank" : " ranks", " can be taken: ", result.lacked_memory,
               " need more memory than there is, ", result.refused,
-              " cannot be combined with what the recipe says; most often: ", result.refusal,
-              "; more ranks (--ranks), a smaller model or model.seq, or saying less in the recipe may help");
+              " cannot be combined with what the recipe says",
+              all_priced ? "" : ", " + to_text(result.unpriced),
+              result.refusal.empty()
+                  ? ""
+                  : (all_priced ? "; most often: " : "; of the others most often: ") + result.refusal +
+                        "; more ranks (--ranks), a smaller model or model.seq, or saying "
+                        "less in the recipe may help");
 }
 
 }  // namespace
+
+std::string to_text(const UnpricedWays& unpriced) {
+  std::string text =
+      detail::concat("for ", unpriced.count, " a figure is missing: ", unpriced.why, ". One of these ways:");
+  for (const std::string& set : unpriced.sets)
+    text += detail::concat(" --set ", set.find(' ') == std::string::npos ? set : "'" + set + "'");
+  return text;
+}
 
 std::string_view name_of(TuneGoal goal) {
   constexpr std::string_view names[] = {"time", "memory", "tokens"};

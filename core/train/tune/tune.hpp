@@ -39,6 +39,15 @@ struct TunedCandidate {
   std::optional<double> trained = {};  // seconds of a step that was tried
 };
 
+// Counts ways that the cost table lacks a figure for, and says for most of them which, and the settings of
+// one of these.
+struct UnpricedWays {
+  std::int64_t count = 0;
+  std::string why;
+  std::vector<std::string> sets;
+};
+std::string to_text(const UnpricedWays& unpriced);
+
 struct TuneResult {
   std::int64_t ranks = 1, ranks_of_host = 1;
   std::vector<TunedCandidate> best;       // ordered by the goal; the first is proven
@@ -47,7 +56,8 @@ struct TuneResult {
   std::int64_t looked_at = 0, ruled_out = 0, planned = 0, refused = 0, lacked_memory = 0;
   std::vector<std::string> left_out;  // what was not varied, and why
   std::vector<std::string> why;       // what bounds the best, why the next loses, what more would give
-  std::string refusal;                // most common refusal, if nothing is left
+  UnpricedWays unpriced;
+  std::string refusal;  // most common reason of the others, if nothing is left
 };
 
 std::size_t threads_of(const TuneRequest& request);

@@ -1,5 +1,4 @@
 #include "train/tune/tune_trial.hpp"
-#include "simulate/table_prices.hpp"
 
 #include <algorithm>
 
@@ -7,6 +6,8 @@
 #include "plan/pipeline/timing.hpp"
 #include "program/flops.hpp"
 #include "program/recompute.hpp"
+#include "simulate/no_figure.hpp"
+#include "simulate/table_prices.hpp"
 #include "train/assemble/assemble.hpp"
 #include "train/assemble/does_not_fit.hpp"
 #include "train/assemble/forecast.hpp"
@@ -23,8 +24,7 @@ std::vector<std::string> names_of_devices(const Assembly& assembly) {
   return names;
 }
 
-// Says whether an error means that this combination is impossible, or that the cost table lacks an entry:
-// that is no fault of prun.
+// Says whether an error means that this combination is impossible: that is no fault of prun.
 bool is_refusal(const Error& error) {
   return error.code() == ErrorCode::bad_input || error.code() == ErrorCode::unsupported ||
          error.code() == ErrorCode::not_found;
@@ -110,6 +110,8 @@ Estimate Trial::estimate(const std::vector<std::string>& sets) {
       most.recompute = recompute_choices(written.unlowered()).back();
     Estimate last = estimate_of(maker, most);
     return last.fate == Fate::good ? last : first;
+  } catch (const NoFigure& error) {
+    return {Fate::unpriced, error.what(), 0, 0, 0};
   } catch (const Error& error) {
     if (!is_refusal(error)) throw;
     return {Fate::refused, std::string(first_line(error.what())), 0, 0, 0};
@@ -121,12 +123,14 @@ Planned Trial::plan(const std::vector<std::string>& sets, bool proven) {
   try {
     const Assembly assembly =
         proven ? Assembly(recipe(sets), plugins_) : assemble_unproven(recipe(sets), plugins_);
-    if (hosts_have_room(assembly)) return look(assembly, *base_.costs);
-    planned.fate = Fate::too_large;
-    planned.why = "the ranks of a host need more memory than it has";
+    check_hosts_have_room(assembly);
+    return look(assembly, *base_.costs);
   } catch (const DoesNotFit& error) {
     planned.fate = Fate::too_large;
     planned.why = first_line(error.what());
+  } catch (const NoFigure& error) {
+    planned.fate = Fate::unpriced;
+    planned.why = error.what();
   } catch (const Error& error) {
     if (!is_refusal(error)) throw;
     planned.why = first_line(error.what());

@@ -24,6 +24,7 @@ struct TrialBase {
 
 enum class Fate : std::uint8_t {
   refused,    // the combination is impossible
+  unpriced,   // the cost table lacks a figure for it
   too_large,  // there is not enough memory
   good,
 };
