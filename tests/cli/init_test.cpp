@@ -49,12 +49,47 @@ TEST_F(Init, EveryCombinationIsAcceptedByCheckAndPlan) {
       }
 }
 
-TEST_F(Init, AnEmptyFolderIsToldByTheOptionForIt) {
-  const Result made = in_folder("init --data $(mktemp -d empty-XXXX)");
-  EXPECT_EQ(made.code, 2);
-  EXPECT_EQ(made.out.rfind("prun: --data: data plugin 'text': ", 0), 0u) << made.out;
-  EXPECT_EQ(made.out.find("the recipe of prun init"), std::string::npos) << made.out;
-  EXPECT_FALSE(fs::exists(folder_ / "recipe.toml"));
+// What there is to train on, what is said of it, and nothing is written.
+TEST_F(Init, AFolderWithoutTextIsRefusedInOneSentence) {
+  constexpr const char* what_to_do =
+      "; name a text file, a folder of them, or tokens (.bin, .idx) with --data\n";
+  for (const auto& [words, said] :
+       {std::pair("mkdir void && $PRUN init --data void", "cannot train on --data: void: holds no text file"),
+        {"mkdir void2 && cd void2 && $PRUN init --data .",
+         "cannot train on this folder: .: holds no text file"},
+        {"mkdir zeros && cd zeros && printf 'a\\0b' > one && $PRUN init",
+         "cannot train on this folder: .: holds no text file"},
+        {"mkdir few && cd few && echo few > one && $PRUN init",
+         "cannot train on this folder: .: 4 bytes are too few for one sample of 256 tokens and the byte "
+         "after "
+         "them"}}) {
+    const Result made = shell("cd " + folder_.path() + " && " + words);
+    EXPECT_EQ(made.code, 2);
+    EXPECT_EQ(made.out, std::string("prun: ") + said + what_to_do);
+  }
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder_.path()))
+    EXPECT_NE(entry.path().extension(), ".toml") << entry.path();
+}
+
+// With a text of prun's own; what is hidden, such as the folder of git, is none of the user's.
+TEST_F(Init, AnEmptyFolderGetsARecipeThatTrains) {
+  const Result made = shell("cd " + folder_.path() +
+                            " && mkdir -p new/.git && cd new && touch .git/HEAD && $PRUN init && $PRUN check "
+                            "recipe.toml && $PRUN recipe.toml --set run.steps=1");
+  EXPECT_EQ(made.code, 0) << made.out;
+  EXPECT_EQ(made.out.rfind("this folder is empty: wrote sample.txt, sentences of prun's documents to train "
+                           "on; --data names a text of yours\nwrote recipe.toml\n",
+                           0),
+            0u)
+      << made.out;
+  EXPECT_NE(read_file(folder_ / "new/recipe.toml").find("path = \"sample.txt\""), std::string::npos);
+}
+
+TEST_F(Init, NoTextIsLeftWhereNoRecipeIsWritten) {
+  const Result made =
+      shell("cd " + folder_.path() + " && mkdir bare && cd bare && $PRUN init --model nowhere.json");
+  EXPECT_NE(made.code, 0);
+  EXPECT_TRUE(fs::is_empty(folder_ / "bare")) << made.out;
 }
 
 TEST_F(Init, SharesTheBatchOutOverAsManyRanksAsAreAskedFor) {

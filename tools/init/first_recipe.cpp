@@ -16,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* what_to_name = "name a text file, a folder of them, or tokens (.bin, .idx)";
+
 // Holds sizes that follow from the goal, and from whether the device is one of a few units that are made for
 // this.
 struct Size {
@@ -194,8 +196,7 @@ std::string drafted(const RecipeWish& wish, PluginHost& plugins) {
   Draft draft{wish, size_of(wish.goal, false)};
   std::error_code ignored;
   if (!fs::exists(wish.data, ignored))
-    throw_error(ErrorCode::not_found, "--data: there is no ", in_quotes(wish.data),
-                "; name a text file, a folder of them, or tokens (.bin, .idx)");
+    throw_error(ErrorCode::not_found, "--data: there is no ", in_quotes(wish.data), "; ", what_to_name);
   const DeviceInfo device = device_of_recipe(text_of(draft), plugins);
   draft.fast = device.units > 0;
   draft.ranks = wish.ranks > 0 ? wish.ranks : std::max<std::int64_t>(1, device.units);
@@ -216,16 +217,18 @@ std::string drafted(const RecipeWish& wish, PluginHost& plugins) {
 
 }  // namespace
 
-// What the data plugin says of a folder is about --data: the user has no recipe yet.
+// The user has no recipe yet: what the data plugin says of its options is left out.
 std::string first_recipe(const RecipeWish& wish, PluginHost& plugins) {
   try {
     return drafted(wish, plugins);
   } catch (const Error& error) {
     const std::string_view said = first_line(error.what());
-    const std::size_t at = said.find("data plugin '");
-    if (at == std::string_view::npos) throw;
-    throw_error(error.code(), "--data: ", said.substr(at),
-                "; name a text file, a folder of them, or tokens (.bin, .idx)");
+    constexpr std::string_view plugin = "data plugin '", behind = "': ";
+    const std::size_t name = said.find(plugin), at = said.find(behind, name + plugin.size());
+    if (name == std::string_view::npos || at == std::string_view::npos) throw;
+    const std::string_view fact = said.substr(at + behind.size());
+    throw_error(error.code(), "cannot train on ", wish.data == "." ? "this folder" : "--data", ": ",
+                fact.substr(0, fact.find("; ")), "; ", what_to_name, " with --data");
   }
 }
 

@@ -2,13 +2,16 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <iostream>
+#include <optional>
 
 #include "base/durable_file.hpp"
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
+#include "demo/demo_text.hpp"
 #include "init/finetune_recipe.hpp"
 #include "init/first_recipe.hpp"
 #include "prun/error.hpp"
@@ -39,6 +42,39 @@ void write_new(const fs::path& file, const std::string& text) {
   if (!created.is_open()) throw_storage_error("creating", file, errno);
   write_fully(created.get(), std::as_bytes(std::span(text)), file);
 }
+
+constexpr const char* sample_name = "sample.txt";
+
+// Says whether this folder has nothing but hidden entries.
+bool is_empty_here() {
+  std::error_code ignored;
+  const fs::directory_iterator entries(".", ignored);
+  return std::all_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
+    return entry.path().filename().native().starts_with('.');
+  });
+}
+
+// Writes a text of prun's own to train on, for a user who has none here; without a recipe it goes again.
+class SampleText {
+ public:
+  SampleText() { write_new(sample_name, prose_of(demo_pages)); }
+  ~SampleText() {
+    if (std::error_code ignored; !kept_) fs::remove(sample_name, ignored);
+  }
+  SampleText(const SampleText&) = delete;
+  SampleText& operator=(const SampleText&) = delete;
+
+  void keep() {
+    kept_ = true;
+    std::printf(
+        "this folder is empty: wrote %s, sentences of prun's documents to train on; --data names a "
+        "text of yours\n",
+        sample_name);
+  }
+
+ private:
+  bool kept_ = false;
+};
 
 // Writes a recipe that trains a model of Hugging Face further on conversations.
 int init_finetune(const Arguments& arguments, const fs::path& file) {
@@ -83,8 +119,14 @@ int init_command(const Arguments& arguments) {
          "Which data: a text file, a folder of them, or tokens (.bin, .idx)?");
   settle(wish.goal, arguments, "--goal", "What for: quick, a run of a minute, or train, a model to keep?");
   wish.ranks = arguments.number("--ranks", 0);
+  std::optional<SampleText> sample;
+  if (wish.data == "." && arguments.values.count("--data") == 0 && is_empty_here()) {
+    sample.emplace();
+    wish.data = sample_name;
+  }
   PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
   write_new(file, first_recipe(wish, plugins));
+  if (sample) sample->keep();
   std::printf("wrote %s\n  prun check %s\n  prun plan %s\n  prun %s\n", file.c_str(), file.c_str(),
               file.c_str(), file.c_str());
   return 0;
@@ -101,7 +143,9 @@ std::vector<Command> init_verb() {
              "of these conversations: chatml, llama3, mistral, gemma, or a file; own, the tokenizer's"},
             {"--adapter", "lora", "train small matrices beside the weights, which stay as they are"},
             {"--model", "gpt|llama|PATH", "the kind of model, or a config.json of Hugging Face; gpt"},
-            {"--data", "PATH", "a text file, a folder of them, or tokens (.bin, .idx); this folder"},
+            {"--data", "PATH",
+             "a text file, a folder of them, or tokens (.bin, .idx); this folder, or a text of prun's own if "
+             "it is empty"},
             {"--goal", "quick|train", "a run of a minute, or a model to keep; quick"},
             {"--ranks", "N", "how many, which share out the batch; one for each GPU, or one"},
             {"--out", "FILE", "where to, recipe.toml; never over another file"}},

@@ -124,7 +124,7 @@ std::vector<fs::path> find_files(const CorpusRules& rules) {
             [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   if (files.empty())
     throw_error(ErrorCode::bad_input, rules.path.string(),
-                ": holds no text file that extensions and exclude let through; change them or the path");
+                ": holds no text file; give another path, or change extensions and exclude");
   return files;
 }
 
