@@ -214,7 +214,8 @@ TEST(Documents, SourcesThatAreNamedAreThere) {
   EXPECT_GE(found, 100);
 }
 
-// Walks name files from core, libs or tools on, and others from the source's folder on or beside the one before.
+// Walks name files from core, libs or tools on, and others from the source's folder on or beside the one
+// before.
 TEST(Documents, WalksGoThroughFilesThatExist) {
   const std::string text = document_text(document_root / "docs/walks.md");
   const std::regex place("`([a-z_]+(?:/[a-z_0-9]+)*\\.[ch]pp)`");

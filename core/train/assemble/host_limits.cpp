@@ -13,6 +13,7 @@
 #include "base/text.hpp"
 #include "train/assemble/comm_needs.hpp"
 #include "train/assemble/comm_variables.hpp"
+#include "train/assemble/process_memory.hpp"
 
 namespace prun {
 namespace {
@@ -48,8 +49,10 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   HostShare needs;
   std::size_t queues = plan.queues.size();
   for (const RampPlans& ramp : assembly.ramp()) queues += assembly.plan_of(ramp, rank).queues.size();
-  needs.threads = own_threads + static_cast<std::int64_t>(queues) +
-                  std::max<std::int64_t>(1, assembly.device_info().threads);  // they make initial values
+  // These make initial values; later one thread writes a save that others read.
+  const std::int64_t makers = std::max<std::int64_t>(1, assembly.device_info().threads),
+                     savers = 1 + save_readers(plan, assembly.device_info(), assembly.mesh().world());
+  needs.threads = own_threads + static_cast<std::int64_t>(queues) + std::max(makers, savers);
   needs.descriptors = own_descriptors;
   const auto bytes_of = [&](Region region) {
     return plan.layout.memory.bytes[static_cast<std::size_t>(region)];
