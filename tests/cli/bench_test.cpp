@@ -40,6 +40,14 @@ std::int64_t planned_traffic(const JsonValue& plan) {
   return bytes;
 }
 
+TEST(BenchKernels, ASettingWithoutARecipeIsRefused) {
+  for (const char* const what : {"kernels", "comm"}) {
+    const Result result = prun({"bench", what, "--set", "device.threads=1"});
+    EXPECT_EQ(result.code, 2) << what;
+    EXPECT_NE(result.out.find("cannot set device.threads=1"), std::string::npos) << result.out;
+  }
+}
+
 TEST(BenchZero, EveryStageIsTrainedAndSendsWhatItsPlanSays) {
   const TempFolder folder;
   const std::string recipe = two_ranks(), file = folder / "stages.json";

@@ -71,7 +71,16 @@ void say_first(const Arguments& arguments, const Opened& opened, const Say& say)
                        arguments.words[1]));
 }
 
+// Without a recipe there is nothing that --set could change.
+void refuse_sets(const Arguments& arguments) {
+  if (arguments.words.size() == 1 && !arguments.sets.empty())
+    throw_error(ErrorCode::bad_input, "cannot set ", arguments.sets.front(),
+                ": --set changes a recipe, and none is given; name it, prun bench ", arguments.words[0],
+                " RECIPE");
+}
+
 int kernels(const Arguments& arguments) {
+  refuse_sets(arguments);
   Opened opened;
   if (arguments.words.size() == 2)
     opened = open_recipe(arguments, arguments.words[1], asked_rank());
@@ -99,6 +108,7 @@ int kernels(const Arguments& arguments) {
 }
 
 Recipe recipe_of_comm(const Arguments& arguments, Opened& opened) {
+  refuse_sets(arguments);
   if (const auto launched = launched_rank(); launched && arguments.words.size() == 1)
     throw_error(ErrorCode::bad_input, "this is rank ", launched->rank, " of ", launched->world, " by ",
                 launched->how,
