@@ -20,7 +20,9 @@ using Words = std::vector<std::string>;
 
 std::string recipe_file(const Words& sets) {
   const fs::path path = temporary_folder() / "fits.toml";
-  std::ofstream(path) << tiny_recipe(sets).resolved_toml();
+  Words all = {"device.threads=2"};  // each thread has memory of its own
+  all.insert(all.end(), sets.begin(), sets.end());
+  std::ofstream(path) << tiny_recipe(all).resolved_toml();
   return path.string();
 }
 

@@ -184,7 +184,7 @@ TEST(ZeroMemory, FallsWithTheStage) {
                                           "model.seq=1024", "batch.global=16"};
   for (std::vector<std::string> sets : {small, large})
     for (const char* tied : {"model.tied=true", "model.tied=false"}) {
-      sets.insert(sets.end(), {"model.vocab=50304", "batch.micro=2", tied});
+      sets.insert(sets.end(), {"model.vocab=50304", "batch.micro=2", "device.threads=2", tied});
       std::vector<std::int64_t> bytes;
       for (int stage = 0; stage < 4; ++stage)
         bytes.push_back(Assembly(tiny_recipe(sets, dp2 + (stage > 0 ? zero(stage) : "")), plugins())

@@ -58,7 +58,7 @@ class FaultyRing final : public Ring {
       case Fault::full: return false;
       case Fault::shortened: {
         Transfer half = transfer;
-        half.bytes = faults_.for_good ? 0 : transfer.bytes / 2 / 512 * 512;
+        half.bytes = faults_.for_good ? 0 : transfer.bytes / 2 / 4096 * 4096;  // blocks of any drive
         return real_->add(half.bytes > 0 ? half : transfer);
       }
       case Fault::late: late_.insert(late_.end(), transfer.tag); return real_->add(transfer);
