@@ -50,7 +50,7 @@ TEST_F(RunPage, SaysWhatTheLogSays) {
   const std::string page = page_of({written("run", three_steps())});
   for (const char* said : {"<h1>demo</h1>", "3 of 3", "2.34375",
                            "from 5.4375 to 2.34375, least 2.34375 at step 3", "greatest 7.0625 at step 2",
-                           "250.000 ms", "mind the gap", "4.88 KiB", "there is no device of that kind"})
+                           ">250 ms<", "mind the gap", "4.88 KiB", "there is no device of that kind"})
     EXPECT_TRUE(has(page, said)) << said;
 }
 
@@ -75,6 +75,14 @@ TEST_F(RunPage, WhatOpsCountHasCurvesOfItsOwn) {
                            "wide.choices", "from 2.5 to 2,", "2 of 2"})
     EXPECT_TRUE(has(page, said)) << said;
   EXPECT_FALSE(has(page, "odd.one"));
+}
+
+// It belongs to no layer.
+TEST_F(RunPage, TheShareOfClippedStepsIsOfTheStepsSoFar) {
+  const std::string page =
+      page_of({written("run", start_line(1000, 1) + "{\"type\":\"step\",\"time\":1001,\"step\":1,\"loss\":3,"
+                                                    "\"seconds\":0.25,\"clipped.share\":{\"0\":[0.5]}}\n")});
+  EXPECT_TRUE(has(page, "clipped.share, of the steps so far")) << page;
 }
 
 // Shares and extremes do not add up: of all factors of a segment, the most extreme layer is shown.

@@ -109,6 +109,7 @@ Curve tally_curve_of(const Looked& run, const std::string& chart, const std::str
 // Returns what the numbers of a chart of tallies are.
 const char* unit_of(const std::string& chart, const std::set<std::string>& places) {
   if (places.contains("most")) return "the largest of a layer, in means";
+  if (chart == "clipped.share") return "of the steps so far";
   switch (together_of(chart)) {
     case Together::largest: return "the largest of all layers";
     case Together::least: return "the least of all layers";

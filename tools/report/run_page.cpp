@@ -55,11 +55,11 @@ void add_summary(Html& page, const std::vector<Looked>& runs) {
     } else {
       const LoggedStep& last = log.steps.back();
       const double median = step_seconds_at(log, 0.5);
-      row.insert(
-          row.end(),
-          {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do), number_text(last.loss),
-           number_text(last.grad_norm), clipped_text(last), format("%.3f ms", median * 1e3),
-           median > 0 ? number_text(value_at(log, 0.5, &LoggedStep::tokens_per_second)) : std::string()});
+      row.insert(row.end(), {std::to_string(last.step) + " of " + std::to_string(log.steps_to_do),
+                             number_text(last.loss), number_text(last.grad_norm), clipped_text(last),
+                             format(median < 1 ? "%.4g ms" : "%.0f ms", median * 1e3),
+                             median > 0 ? format("%.0f", value_at(log, 0.5, &LoggedStep::tokens_per_second))
+                                        : std::string()});
     }
     row.push_back(duration_text(log.last_time() - log.first_time()));
     rows.push_back(row);
