@@ -72,6 +72,31 @@ TEST(Manual, NamesFoldersOfTodaysEpoch) {
   EXPECT_GE(found, 15);
 }
 
+// What docs/plugins.md promises to authors: a minor version has one epoch and one layout of the interface.
+TEST(Version, EveryPluginOfAMinorVersionLoads) {
+  const std::string minor(sdk_version.substr(0, sdk_version.rfind('.')));
+  const std::string layout(detail::layout_text.data(), detail::layout_text.size());
+  const std::string row = detail::concat("\n| ", minor, " | ", plugin_epoch, " | `", layout, "` |\n");
+  const std::string table = manual().substr(manual().find("| prun | epoch | interface layout |"));
+  EXPECT_TRUE(test::holds(table, row))
+      << "plugins that were built with another " << minor << " would be refused. If CHANGELOG.md has a "
+      << minor << ".0 with a date, raise the minor version (CMakeLists.txt, plugin.hpp, sdk_anchor.cpp, "
+      << "CITATION.cff) and give it a row in docs/plugins.md; else correct the row:" << row;
+  EXPECT_EQ(table.find("\n| " + minor + " |"), table.rfind("\n| " + minor + " |")) << "two rows";
+}
+
+TEST(Version, IsTheSameWhereverItStands) {
+  const auto stands = [](const char* file, const std::string& text) {
+    EXPECT_TRUE(test::holds(test::contents(fs::path(PRUN_SOURCE_DIR) / file), text)) << file << ": " << text;
+  };
+  const std::string version(sdk_version), minor = version.substr(0, version.rfind('.'));
+  stands("CMakeLists.txt", "project(prun VERSION " + version + " ");
+  stands("CITATION.cff", "\nversion: " + version + "\n");
+  stands("CHANGELOG.md", "\n## [" + version + "] - ");
+  for (const char* file : {"docs/plugins.md", "examples/plugins/lion/CMakeLists.txt"})
+    stands(file, "find_package(prun " + minor + " CONFIG REQUIRED)");
+}
+
 // Each example is a project with a page of three lines, and the page of all lists it.
 TEST(Examples, EachIsAProjectWithAPage) {
   const fs::path examples = fs::path(PRUN_SOURCE_DIR) / "examples" / "plugins";

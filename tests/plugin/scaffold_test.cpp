@@ -2,6 +2,7 @@
 #include "conform/scaffold.hpp"
 
 #include "plugin_fixtures.hpp"
+#include "prun/plugin.hpp"
 
 namespace prun {
 namespace {
@@ -19,7 +20,8 @@ TEST_P(ScaffoldKind, IsACompleteProject) {
   const std::string asked = GetParam(), kind = asked == "tier" ? "device" : asked;
   const std::string cmake = test::contents(paths[0]), source = test::contents(paths[1]);
   const std::string readme = test::contents(paths[2]);
-  EXPECT_TRUE(holds(cmake, "find_package(prun 0.1 CONFIG REQUIRED)"));
+  const std::string minor(sdk_version.substr(0, sdk_version.rfind('.')));
+  EXPECT_TRUE(holds(cmake, "find_package(prun " + minor + " CONFIG REQUIRED)"));
   EXPECT_TRUE(holds(cmake, "prun_add_plugin(my-own_2 KIND " + kind + " SOURCES my-own_2.cpp)"));
   EXPECT_TRUE(holds(source, "PRUN_PLUGIN(" + kind + ", MyOwn2"));
   EXPECT_TRUE(holds(readme, "libprun_" + kind + "_my-own_2.so"));
