@@ -12,6 +12,13 @@
 #include <cstdint>
 #include <numbers>
 
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#define PRUN_ROPE_SCALE __device__ inline
+#else
+#define PRUN_ROPE_SCALE __attribute__((always_inline)) inline
+#endif
+
 namespace prun {
 
 enum class RopeScaling : std::int64_t { by_rounds, all, by_pairs };
@@ -23,13 +30,39 @@ struct RopeTurn {
   double original = 8192;
   RopeScaling scaling = RopeScaling::by_rounds;
   double query_scale = 1, key_scale = 1;  // multiply queries and keys
+  double query_growth = 0;                // queries grow by so much of the logarithm of `original` passed
 };
 
-// Reads the attributes of rope and rope_grad.
+// Says which channels of a head make the pairs that turn: neighbours, or channel i and i + pairs, of the
+// first 2 * pairs ones.
+struct RopePairs {
+  std::int64_t pairs;
+  bool interleaved;
+};
+
+// Reads the attributes that all ops which turn have.
 template <class Attr>
 __attribute__((always_inline)) inline RopeTurn rope_turn(const Attr* attrs) {
   return {attrs[0].f, attrs[1].f, attrs[2].f, attrs[3].f, attrs[4].f, static_cast<RopeScaling>(attrs[5].i),
           attrs[6].f, attrs[7].f};
+}
+
+// Reads those of rope and its like besides.
+template <class Attr>
+__attribute__((always_inline)) inline RopeTurn rope_turn_of_heads(const Attr* attrs) {
+  RopeTurn turn = rope_turn(attrs);
+  turn.query_growth = attrs[10].f;
+  return turn;
+}
+template <class Attr>
+__attribute__((always_inline)) inline RopePairs rope_pairs(const Attr* attrs, std::int64_t head_dim) {
+  return {(attrs[8].i > 0 ? attrs[8].i : head_dim) / 2, attrs[9].i != 0};
+}
+
+// Returns what queries at a position are multiplied by.
+PRUN_ROPE_SCALE double rope_query_scale(const RopeTurn& turn, double position) {
+  if (turn.query_growth == 0) return turn.query_scale;
+  return turn.query_scale * (1 + turn.query_growth * std::log(1 + std::floor(position / turn.original)));
 }
 
 // Returns the share of its own turn that a pair keeps, if it lies between two pairs, whole ones that turn
@@ -64,3 +97,5 @@ __attribute__((always_inline)) inline double rope_frequency(const RopeTurn& turn
 }
 
 }  // namespace prun
+
+#undef PRUN_ROPE_SCALE

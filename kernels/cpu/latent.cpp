@@ -106,7 +106,7 @@ void for_positions(const Operands& o, double direction, const KernelArgs& args, 
                    const Body& body) {
   const Widths widths = Widths::of(o.k.dim[3], args);
   for_turned_rows<T>(
-      o.k.dim[0], o.k.dim[1], widths.pairs(), o.places, direction, args, context,
+      o.k.dim[0], o.k.dim[1], widths.pairs(), o.places, direction, rope_turn(args.attrs), args, context,
       [&](std::int64_t row, const auto& turns) { body(o.at<T>(row), widths, turns, o.k.dim[2]); });
 }
 

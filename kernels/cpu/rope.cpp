@@ -9,16 +9,34 @@
 namespace prun::cpu::PRUN_ISA {
 namespace {
 
-// Pair i is made of channels i and i + pairs.
+struct Heads {
+  std::int64_t width;
+  RopePairs pairs;
+};
+
+// Pair i is made of channels i * step and i * step + apart.
 template <class T, class C>
-void rotate(const T* __restrict x, T* __restrict y, const TimeSlots<C>& turns, std::int64_t pairs, C scale) {
+void rotate_pairs(const T* __restrict x, T* __restrict y, const TimeSlots<C>& turns, std::int64_t pairs,
+                  std::int64_t step, std::int64_t apart, C scale) {
   const C* __restrict cosine = turns.cosine, * __restrict sine = turns.sine;
 #pragma omp simd
   for (std::int64_t i = 0; i < pairs; ++i) {
-    const C first = load(x[i]), second = load(x[i + pairs]);
-    store(y[i], (first * cosine[i] - second * sine[i]) * scale);
-    store(y[i + pairs], (second * cosine[i] + first * sine[i]) * scale);
+    const C first = load(x[i * step]), second = load(x[i * step + apart]);
+    store(y[i * step], (first * cosine[i] - second * sine[i]) * scale);
+    store(y[i * step + apart], (second * cosine[i] + first * sine[i]) * scale);
   }
+}
+
+// Turns a head. Channels behind the pairs are only multiplied.
+template <class T, class C>
+void rotate(const T* __restrict x, T* __restrict y, const TimeSlots<C>& turns, const Heads& heads, C scale) {
+  const std::int64_t pairs = heads.pairs.pairs;
+  if (heads.pairs.interleaved)
+    rotate_pairs(x, y, turns, pairs, 2, 1, scale);
+  else
+    rotate_pairs(x, y, turns, pairs, 1, pairs, scale);
+#pragma omp simd
+  for (std::int64_t i = 2 * pairs; i < heads.width; ++i) store(y[i], load(x[i]) * scale);
 }
 
 // Points at one position's heads, together and apart: in a group's slots the queries begin at x, key and
@@ -30,27 +48,27 @@ struct Position {
 };
 
 template <class T, class C>
-void turn_apart(const Position<T>& at, const TimeSlots<C>& turns, const Tensor& q) {
-  const std::int64_t width = q.dim[4];
+void turn_apart(const Position<T>& at, const TimeSlots<C>& turns, const Tensor& q, const Heads& heads) {
+  const std::int64_t width = heads.width;
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
     const T *x = at.x + head * at.group, *last = at.last + head * at.last_group;
     T* to = at.q + head * q.dim[3] * width;
     for (std::int64_t query = 0; query < q.dim[3]; ++query)
-      rotate(x + query * width, to + query * width, turns, width / 2, turns.query_scale);
-    rotate(last, at.k + head * width, turns, width / 2, turns.key_scale);
+      rotate(x + query * width, to + query * width, turns, heads, turns.query_scale);
+    rotate(last, at.k + head * width, turns, heads, turns.key_scale);
     std::copy_n(last + width, width, at.v + head * width);
   }
 }
 
 template <class T, class C>
-void turn_together(const Position<T>& at, const TimeSlots<C>& turns, const Tensor& q) {
-  const std::int64_t width = q.dim[4];
+void turn_together(const Position<T>& at, const TimeSlots<C>& turns, const Tensor& q, const Heads& heads) {
+  const std::int64_t width = heads.width;
   for (std::int64_t head = 0; head < q.dim[2]; ++head) {
     T *x = at.x + head * at.group, *last = at.last + head * at.last_group;
     const T* from = at.q + head * q.dim[3] * width;
     for (std::int64_t query = 0; query < q.dim[3]; ++query)
-      rotate(from + query * width, x + query * width, turns, width / 2, turns.query_scale);
-    rotate(at.k + head * width, last, turns, width / 2, turns.key_scale);
+      rotate(from + query * width, x + query * width, turns, heads, turns.query_scale);
+    rotate(at.k + head * width, last, turns, heads, turns.key_scale);
     std::copy_n(at.v + head * width, width, last + width);
   }
 }
@@ -79,24 +97,30 @@ struct Operands {
   }
 };
 
-// Calls body(position, turns) for every position of every sample.
+// Calls body(position, turns, heads) for every position of every sample.
 template <class T, class Body>
 void for_positions(const Operands& o, double direction, const KernelArgs& args, const KernelContext& context,
                    const Body& body) {
-  for_turned_rows<T>(o.q.dim[0], o.q.dim[1], o.q.dim[4] / 2, o.places, direction, args, context,
-                     [&](std::int64_t row, const auto& turns) { body(o.at<T>(row), turns); });
+  const Heads heads{o.q.dim[4], rope_pairs(args.attrs, o.q.dim[4])};
+  for_turned_rows<T>(o.q.dim[0], o.q.dim[1], heads.pairs.pairs, o.places, direction,
+                     rope_turn_of_heads(args.attrs), args, context,
+                     [&](std::int64_t row, const auto& turns) { body(o.at<T>(row), turns, heads); });
 }
 
 template <class T>
 void take_apart(const Operands& operands, const KernelArgs& args, const KernelContext& context) {
   for_positions<T>(operands, 1.0, args, context,
-                   [&](const Position<T>& at, const auto& turns) { turn_apart(at, turns, operands.q); });
+                   [&](const Position<T>& at, const auto& turns, const Heads& heads) {
+                     turn_apart(at, turns, operands.q, heads);
+                   });
 }
 
 template <class T>
 void put_together(const Operands& operands, const KernelArgs& args, const KernelContext& context) {
   for_positions<T>(operands, -1.0, args, context,
-                   [&](const Position<T>& at, const auto& turns) { turn_together(at, turns, operands.q); });
+                   [&](const Position<T>& at, const auto& turns, const Heads& heads) {
+                     turn_together(at, turns, operands.q, heads);
+                   });
 }
 
 template <class T>

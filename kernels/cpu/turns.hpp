@@ -46,16 +46,18 @@ void set_position(const TimeSlots<C>& turns, std::int64_t pairs, double position
 // is 1, or -1 to turn back.
 template <class T, class Body>
 void for_turned_rows(std::int64_t batch, std::int64_t seq, std::int64_t pairs, const Places& places,
-                     double direction, const KernelArgs& args, const KernelContext& context,
-                     const Body& body) {
+                     double direction, const RopeTurn& turn, const KernelArgs& args,
+                     const KernelContext& context, const Body& body) {
   const std::int64_t tasks = std::min<std::int64_t>(seq, context.workers->count);
   parallel(*context.workers, tasks, [&](std::int64_t task) {
     Scratch scratch(args.workspace);
     TimeSlots<Compute<T>> turns = {};
     for (std::int64_t t = 0; t <= task; ++t) turns = TimeSlots<Compute<T>>::take(scratch, pairs);
-    set_frequencies(turns, pairs, rope_turn(args.attrs));
+    set_frequencies(turns, pairs, turn);
     for (std::int64_t s = seq * task / tasks; s < seq * (task + 1) / tasks; ++s) {
-      set_position(turns, pairs, direction * static_cast<double>(places.position(s)));
+      const auto position = static_cast<double>(places.position(s));
+      set_position(turns, pairs, direction * position);
+      turns.query_scale = static_cast<Compute<T>>(rope_query_scale(turn, position));
       for (std::int64_t b = 0; b < batch; ++b) body(b * seq + s, turns);
     }
   });

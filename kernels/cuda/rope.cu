@@ -1,5 +1,7 @@
 #include "cuda/rope.hpp"
 
+#include <numeric>
+
 #include "cuda/apart.cuh"
 #include "cuda/turns.cuh"
 
@@ -8,8 +10,22 @@ namespace {
 
 inline constexpr int most_rope_threads = 256;
 
-// A block turns one position in one sample after the other. N neighbouring pairs are a unit of work: pair i
-// is made of channels i and i + pairs.
+// Says where the two channels of a pair lie. Channels that do not turn make pairs as well, whose angle is 0:
+// they follow those that turn, and their halves each other.
+struct PairPlaces {
+  int turned, all;
+  bool interleaved;
+
+  __device__ int first(int pair) const {
+    return pair >= turned ? turned + pair : interleaved ? 2 * pair : pair;
+  }
+  __device__ int second(int pair) const {
+    return pair >= turned ? all + pair : interleaved ? 2 * pair + 1 : turned + pair;
+  }
+};
+
+// A block turns one position in one sample after the other. N neighbouring pairs are a unit of work, whose
+// first channels follow each other, and their second ones.
 template <int N, class T, class From, class To>
 __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
     From from, To to, RopeShape shape, const __grid_constant__ Frequencies frequency) {
@@ -18,9 +34,10 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
   __shared__ __align__(16) C sine[most_pairs];
   const int pairs = static_cast<int>(shape.head_dim / 2), units = pairs / N;
   const int slots = static_cast<int>(shape.heads * shape.packed), packed = static_cast<int>(shape.packed);
-  const C query_scale = static_cast<C>(shape.turn.query_scale),
-          key_scale = static_cast<C>(shape.turn.key_scale);
+  const PairPlaces places{static_cast<int>(shape.pairs.pairs), pairs, shape.pairs.interleaved};
   const double position = position_of_block(shape);
+  const C query_scale = static_cast<C>(rope_query_scale(shape.turn, position)),
+          key_scale = static_cast<C>(shape.turn.key_scale);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
     double s, c;
     sincos(position * frequency.of[i], &s, &c);
@@ -33,12 +50,13 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
     for (int u = threadIdx.x; u < slots * units; u += blockDim.x) {
       const int slot = u / units, pair = u % units * N;
       const std::int64_t row = position_row + slot / packed;
-      const T* x = from.at(row, slot % packed, packed, 2 * pairs) + pair;
-      T* y = to.at(row, slot % packed, packed, 2 * pairs) + pair;
-      const Pack<T, N> low = load_pack<N>(x), high = load_pack<N>(x + pairs);
+      const T* x = from.at(row, slot % packed, packed, 2 * pairs);
+      T* y = to.at(row, slot % packed, packed, 2 * pairs);
+      const int first_at = places.first(pair), second_at = places.second(pair);
+      const Pack<T, N> low = load_pack<N>(x + first_at), high = load_pack<N>(x + second_at);
       if (slot % packed == packed - 1) {  // the value
-        store_pack(y, low);
-        store_pack(y + pairs, high);
+        store_pack(y + first_at, low);
+        store_pack(y + second_at, high);
         continue;
       }
       const Lanes<C, N> first = unpack(low), second = unpack(high);
@@ -49,8 +67,8 @@ __global__ __launch_bounds__(most_rope_threads) void rope_kernel(
         turned_first[i] = (first[i] * cosine[pair + i] - second[i] * sine[pair + i]) * scale;
         turned_second[i] = (second[i] * cosine[pair + i] + first[i] * sine[pair + i]) * scale;
       }
-      store_lanes(y, turned_first);
-      store_lanes(y + pairs, turned_second);
+      store_lanes(y + first_at, turned_first);
+      store_lanes(y + second_at, turned_second);
     }
   }
 }
@@ -73,12 +91,14 @@ void turn(const char* name, const RopeShape& shape, double direction, From from,
   if (pairs > most_pairs)
     throw_error(ErrorCode::unsupported, "rope on the GPU turns heads of up to ", 2 * most_pairs,
                 " channels, not ", shape.head_dim, "; use the CPU device or smaller heads");
-  const Frequencies frequency = frequencies_of(shape.turn, pairs, direction);
+  const Frequencies frequency = frequencies_of(shape.turn, shape.pairs.pairs, direction);
   // There must be enough blocks for every multiprocessor to have many, and otherwise few for a position: each
   // computes its turns.
   const std::int64_t samples = std::max<std::int64_t>(1, shape.batch * shape.seq / (64 * multiprocessors()));
   const dim3 grid(grid_of(shape.seq), grid_of(std::min<std::int64_t>(ceil_div(shape.batch, samples), 65535)));
-  with_chunk<T>(pairs, pointers, [&]<int N>(std::integral_constant<int, N>) {
+  // Neighbours are read one by one, and so are pairs that are cut within what a thread reads.
+  const std::int64_t together = shape.pairs.interleaved ? 1 : std::gcd(shape.pairs.pairs, pairs);
+  with_chunk<T>(together, pointers, [&]<int N>(std::integral_constant<int, N>) {
     const int threads = rope_threads(shape.heads * shape.packed * pairs / N);
     rope_kernel<N, T><<<grid, threads, 0, stream>>>(from, to, shape, frequency);
   });

@@ -13,6 +13,7 @@ struct RopeShape {
   RopeTurn turn = {};
   const double* position = nullptr;         // is added to it, on the device; null: nothing
   const std::int32_t* positions = nullptr;  // by row of seq, on the device; null: in order
+  RopePairs pairs = {head_dim / 2, false};
 };
 
 // Shapes are x [batch, seq, heads, packed, head_dim], q [batch, seq, heads, packed - 2, head_dim], k, v

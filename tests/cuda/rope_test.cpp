@@ -7,10 +7,11 @@ namespace {
 
 using Rope = CudaTest;
 
-std::vector<Attr> attrs_of(const RopeTurn& turn) {
-  return {{.f = turn.base},        {.f = turn.factor},   {.f = turn.low},
-          {.f = turn.high},        {.f = turn.original}, {.i = static_cast<std::int64_t>(turn.scaling)},
-          {.f = turn.query_scale}, {.f = turn.key_scale}};
+std::vector<Attr> attrs_of(const RopeTurn& turn, std::int64_t turned = 0, bool interleaved = false) {
+  return {{.f = turn.base},           {.f = turn.factor},      {.f = turn.low},
+          {.f = turn.high},           {.f = turn.original},    {.i = static_cast<std::int64_t>(turn.scaling)},
+          {.f = turn.query_scale},    {.f = turn.key_scale},   {.i = turned},
+          {.i = interleaved ? 1 : 0}, {.f = turn.query_growth}};
 }
 
 TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
@@ -38,6 +39,35 @@ TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
             cpu("rope", {x, Value(type, queries), Value(type, keys), Value(type, keys)}, base, starts);
         const Value dx = cpu("rope_grad", {want[1], want[2], want[3], Value(type, d)}, base, starts)[3];
         const cuda::RopeShape shape = {d[0], d[1], d[2], d[3], d[4], first, turn};
+        OnDevice in(x, offset), q(type, queries, offset), k(type, keys, offset), v(type, keys, offset);
+        cuda::rope(in.as<T>(), q.as<T>(), k.as<T>(), v.as<T>(), shape, nullptr);
+        expect_close(q.value(), want[1].numbers(), tolerance(type), "q");
+        expect_close(k.value(), want[2].numbers(), tolerance(type), "k");
+        EXPECT_EQ(v.value().bytes(), want[3].bytes()) << "v";
+        OnDevice dq(want[1], offset), dk(want[2], offset), dv(want[3], offset), out(type, d, offset);
+        cuda::rope_grad(dq.as<T>(), dk.as<T>(), dv.as<T>(), out.as<T>(), shape, nullptr);
+        expect_close(out.value(), dx.numbers(), tolerance(type), "dx");
+      }
+  });
+}
+
+// Heads that turn in part, wide enough for accesses of 16 bytes or not, and pairs of neighbours.
+TEST_F(Rope, TurnsSomeChannelsInPairsOfEitherKindAsTheCpu) {
+  const std::vector<std::int64_t> turned_of_80 = {2, 6, 16, 48, 80};
+  for_types([&]<class T>(std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    const std::vector<std::int64_t> d = {2, 9, 2, 4, 80}, queries = {2, 9, 2, 2, 80}, keys = {2, 9, 2, 80};
+    for (const std::int64_t turned : turned_of_80)
+      for (const bool interleaved : {false, true}) {
+        SCOPED_TRACE(std::to_string(turned) + (interleaved ? " neighbours" : ""));
+        const RopeTurn turn{.original = 3, .query_scale = 1.5, .key_scale = 0.75, .query_growth = 0.3};
+        const std::vector<Attr> attrs = attrs_of(turn, turned, interleaved);
+        const Value x = random_value(type, d, 1);
+        const std::vector<Value> want =
+            cpu("rope", {x, Value(type, queries), Value(type, keys), Value(type, keys)}, attrs);
+        const Value dx = cpu("rope_grad", {want[1], want[2], want[3], Value(type, d)}, attrs)[3];
+        cuda::RopeShape shape = {d[0], d[1], d[2], d[3], d[4], 0, turn};
+        shape.pairs = {turned / 2, interleaved};
         OnDevice in(x, offset), q(type, queries, offset), k(type, keys, offset), v(type, keys, offset);
         cuda::rope(in.as<T>(), q.as<T>(), k.as<T>(), v.as<T>(), shape, nullptr);
         expect_close(q.value(), want[1].numbers(), tolerance(type), "q");

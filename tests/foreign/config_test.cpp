@@ -82,6 +82,14 @@ TEST(Config, GivesFamiliesAndWindows) {
   expect("exaone4", {{"window", "6"}, {"full_every", "2"}, {"unturned_every", "2"}});
   expect("olmo3", {{"rope_factor", "4.0"}, {"rope_base_window", "500.0"}, {"full_every", "3"}});
   expect("cwm", {{"window", "5"}, {"window_from", "1"}, {"rope_factor", "8.0"}});
+  expect("llama_biases", {{"qkv_bias", "true"}, {"out_bias", "true"}, {"mlp_bias", "true"}});
+  expect("ministral3", {{"rope_growth", "0.5"}, {"rope_original", "8.0"}, {"rope_scaling", "\"yarn\""}});
+  expect("ernie4_5", {{"rope_channels", ""}, {"out_bias", "true"}});
+  expect("glm4", {{"rope_channels", "8"}, {"qkv_bias", "false"}});
+  expect("glm4_moe", {{"rope_channels", "8"}, {"head_norm", "true"}, {"router_bias", "true"}});
+  expect("glm4_moe_air", {{"head_norm", "false"}});
+  expect("minimax_m2", {{"rope_channels", "8"}, {"router", "\"sigmoid\""}});
+  expect("phi3_partial", {{"rope_channels", "6"}});
   expect("glm4_moe_lite", {{"dense_first", "1"}, {"router", "\"sigmoid\""}, {"turned_pairs", "true"}});
 }
 
@@ -360,8 +368,12 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
       {"qwen2_window", "\"use_sliding_window\": true", "\"use_sliding_window\": false",
        "'layer_types' has 'sliding_attention', and 'use_sliding_window' is not true"},
       {"qwen3", "\"full_attention\"", "\"linear_attention\"", "'layer_types' has 'linear_attention'"},
-      {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "'attention_bias' is true"},
-      {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "'mlp_bias' is true"},
+      {"granite", "\"attention_bias\": false", "\"attention_bias\": true", "'attention_bias' is true"},
+      {"granite", "\"mlp_bias\": false", "\"mlp_bias\": true", "'mlp_bias' is true"},
+      {"glm4", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.2",
+       "'partial_rotary_factor' is 0.2, and so turn 3 of a head's 16 channels"},
+      {"minimax_m2", "\"rotary_dim\"", "\"shared_intermediate_size\": 8, \"rotary_dim\"",
+       "'shared_intermediate_size' is 8"},
       {"llama", "\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\"", "'hidden_act' is 'gelu'"},
       {"llama", "\"rope_theta\"", "\"partial_rotary_factor\": 0.5, \"rope_theta\"",
        "partial_rotary_factor' is 0.5"},
@@ -378,10 +390,8 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
        "no model plugin reads a config.json of model_type 'mamba'"},
       {"gpt2", "\"model_type\": \"gpt2\"", "\"model_type\": \"olmo\"", ", of which the nearest is 'olmo2'"},
       {"gemma3", "\"model_type\": \"gemma3_text\"",
-       "\"model_type\": \"gemma3\", \"text_config\": {\"model_type\": \"gemma3_text\"}",
-       "is of model_type 'gemma3', which no model plugin reads, and holds 'gemma3_text' under 'text_config'"},
-      {"seed_oss", "\"attention_out_bias\": false", "\"attention_out_bias\": true",
-       "'attention_out_bias' is true"},
+       "\"model_type\": \"gemma3n\", \"text_config\": {\"model_type\": \"gemma3n_text\"}",
+       "no model plugin reads a config.json of model_type 'gemma3n'"},
       {"internlm3", "\"attention_bias\": false", "\"qkv_bias\": true", "'qkv_bias' is true"},
       {"granite", "\"attention_multiplier\": 0.3", "\"attention_multiplier\": 0",
        "'attention_multiplier' is 0"},

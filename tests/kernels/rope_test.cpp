@@ -15,11 +15,14 @@ const std::vector<Extents> shapes = {{1, 1, 1, 3, 2}, {2, 5, 3, 4, 6}, {3, 9, 2,
 
 // Base 10000, as Llama 3.1 slows it down where half of the pairs are concerned, all alike, and as YaRN does
 // it.
-const std::vector<std::vector<Attr>> turns = {
-    {{.f = 10000.0}, {.f = 1.0}, {.f = 1.0}, {.f = 4.0}, {.f = 8192.0}, {.i = 0}, {.f = 1.0}, {.f = 1.0}},
-    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 4.0}, {.f = 512.0}, {.i = 0}, {.f = 1.0}, {.f = 1.0}},
-    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 4.0}, {.f = 512.0}, {.i = 1}, {.f = 0.75}, {.f = 1.0}},
-    {{.f = 10000.0}, {.f = 8.0}, {.f = 1.0}, {.f = 32.0}, {.f = 512.0}, {.i = 2}, {.f = 1.5}, {.f = 1.25}}};
+std::vector<Attr> attrs_of(double factor, double high, double original, std::int64_t scaling,
+                           double query_scale = 1, double key_scale = 1) {
+  return {{.f = 10000.0},     {.f = factor},    {.f = 1.0}, {.f = high}, {.f = original}, {.i = scaling},
+          {.f = query_scale}, {.f = key_scale}, {.i = 0},   {.i = 0},    {.f = 0.0}};
+}
+const std::vector<std::vector<Attr>> turns = {attrs_of(1, 4, 8192, 0), attrs_of(8, 4, 512, 0),
+                                              attrs_of(8, 4, 512, 1, 0.75),
+                                              attrs_of(8, 32, 512, 2, 1.5, 1.25)};
 
 // As transformers has YaRN, of heads `width` wide.
 double by_pairs(const std::vector<Attr>& turn, double exponent, double width) {

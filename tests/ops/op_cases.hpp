@@ -194,6 +194,22 @@ inline std::vector<OpCase> op_cases() {
                                  {"key_scale", 1.3}}));
        },
        1, false},
+      {"rope_in_part",
+       [=](const Segment& g) {
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 8)}, 3,
+                                {{"base", 100.0}, {"turned", 6}, {"query_scale", 0.8}, {"key_scale", 1.3}}));
+       },
+       1, false},
+      {"rope_neighbours",
+       [=](const Segment& g) {
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 8)}, 3,
+                                {{"base", 100.0},
+                                 {"turned", 4},
+                                 {"interleaved", 1},
+                                 {"original", 2.0},
+                                 {"query_growth", 0.7}}));
+       },
+       1, false},
       {"attention_causal", attention(2, 4, 1)},
       {"attention_full", attention(3, 3, 0)},
       {"attention_window", attention(2, 4, 1, 4)},

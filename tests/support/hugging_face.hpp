@@ -16,12 +16,14 @@ namespace prun::test {
 
 // These models generate text.
 inline const std::vector<std::string> text_models = {
-    "gpt2",          "llama",     "llama_tied", "qwen2",      "smollm",     "qwen2_window",
-    "qwen3",         "mistral",   "gemma3",     "olmo2",      "phi3",       "mixtral",
-    "olmoe",         "qwen2_moe", "qwen3_moe",  "dots1",      "deepseek2",  "deepseek2_groups",
-    "deepseek3",     "gemma",     "ministral",  "cwm",        "seed_oss",   "internlm3",
-    "smollm3",       "granite",   "hunyuan",    "exaone4",    "olmo3",      "flex_olmo",
-    "glm4_moe_lite", "youtu",     "solar_open", "exaone_moe", "sarvam_mla", "iquestcoder"};
+    "gpt2",          "llama",      "llama_tied",  "qwen2",      "smollm",     "qwen2_window",
+    "qwen3",         "mistral",    "gemma3",      "olmo2",      "phi3",       "mixtral",
+    "olmoe",         "qwen2_moe",  "qwen3_moe",   "dots1",      "deepseek2",  "deepseek2_groups",
+    "deepseek3",     "gemma",      "ministral",   "cwm",        "seed_oss",   "internlm3",
+    "smollm3",       "granite",    "hunyuan",     "exaone4",    "olmo3",      "flex_olmo",
+    "glm4_moe_lite", "youtu",      "solar_open",  "exaone_moe", "sarvam_mla", "iquestcoder",
+    "llama_biases",  "ministral3", "ernie4_5",    "glm",        "glm4",       "glm4_moe",
+    "glm4_moe_air",  "minimax_m2", "phi3_partial"};
 // These models predict masked tokens.
 inline const std::vector<std::string> masked_models = {"bert", "bert_tanh"};
 inline const std::vector<std::string> hugging_face_models = [] {

@@ -6,7 +6,7 @@ DecoderBlock::DecoderBlock(const Family& family, const Options& options)
     : stream(family, options),
       attention(options),
       latent(options),
-      rope(RopeConfig::of(options)),
+      rope(RopeConfig::of(family, options)),
       windows(WindowedLayers::of(options)),
       unturned(UnturnedLayers::of(options)),
       mlp(options),
@@ -28,6 +28,15 @@ void DecoderBlock::check_rope() const {
         ErrorCode::bad_input,
         "model.window_from, full_every, full_layers and rope_base_window say which layers have a window and "
         "how they turn, and there is none; set model.window");
+  const std::int64_t head_dim = attention.head_dim.extent, turned = rope.rope.channels;
+  if (turned % 2 != 0 || turned > head_dim)
+    throw_error(ErrorCode::bad_input, "model.rope_channels = ", turned,
+                " turn in pairs, and a head has model.head_dim = ", head_dim,
+                "; take an even number of them");
+  if (latent.present() && (turned != 0 || rope.rope.growth != 0))
+    throw_error(ErrorCode::bad_input,
+                "model.rope_channels and rope_growth are of attention whose heads turn whole; leave them out "
+                "beside model.latent");
   if (latent.present() && unturned.any())
     throw_error(
         ErrorCode::bad_input,

@@ -11,14 +11,14 @@ struct ExpertNames {
   std::string router, expert, gate, up, down, shared, bias;
 
   static ExpertNames of(const Family& family) {
-    if (family.experts == ExpertKeys::mixtral)
+    if (family.experts == ExpertKeys::mixtral || family.experts == ExpertKeys::minimax)
       return {"block_sparse_moe.gate",
               "block_sparse_moe.experts.",
               ".w1.weight",
               ".w3.weight",
               ".w2.weight",
               "",
-              ""};
+              "block_sparse_moe.e_score_correction_bias"};
     return {
         "mlp.gate",
         "mlp.experts.",

@@ -56,12 +56,13 @@ void ExpertRouter::write_config(const Family& family, ConfigWriter& config) cons
   const bool third = has_sigmoid(family), second = family.experts == ExpertKeys::deepseek2;
   if (sigmoid_ != third) throw_no_key(family, "router");
   if (bias_ != third) throw_no_key(family, "router_bias");
-  if (family.experts == ExpertKeys::mixtral || second) {
+  const bool minimax = family.experts == ExpertKeys::minimax;
+  if (family.experts == ExpertKeys::mixtral || minimax || second) {
     if (normalise_ == second) throw_no_key(family, "router_normalise");
   } else {
     config.set("norm_topk_prob", normalise_);
   }
-  if (!third && !second) {
+  if (!is_deepseek(family)) {
     if (groups_ != 1) throw_no_key(family, "router_groups");
     if (scale_ != 1) throw_no_key(family, "router_scale");
     return;

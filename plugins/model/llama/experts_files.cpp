@@ -9,7 +9,8 @@ namespace {
 
 const char* count_key(const Family& family) {
   switch (family.experts) {
-    case ExpertKeys::mixtral: return "num_local_experts";
+    case ExpertKeys::mixtral:
+    case ExpertKeys::minimax: return "num_local_experts";
     case ExpertKeys::deepseek2:
     case ExpertKeys::deepseek: return "n_routed_experts";
     default: return "num_experts";
@@ -88,6 +89,19 @@ void read_deepseek(const Options& config, const Family& family, std::int64_t wid
               config.has("routed_scaling_factor") ? config.number("routed_scaling_factor") : 1.0);
 }
 
+void read_minimax(const Options& config, ConfigWriter& options) {
+  expect_text(config, "scoring_func", {"sigmoid"});
+  expect_flag(config, "use_routing_bias", true);
+  expect_flag(config, "use_qk_norm", true);
+  expect_text(config, "qk_norm_type", {"per_layer"});
+  if (integer_or(config, "shared_intermediate_size", 0) != 0)
+    throw_error(ErrorCode::bad_input, "'shared_intermediate_size' is ",
+                config.integer("shared_intermediate_size"),
+                ", and this family has no expert that all positions share");
+  options.set("router", "sigmoid");
+  options.set("router_bias", true);
+}
+
 void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
   if (shared) {
     options.set("shared_ffn", config.integer("shared_expert_intermediate_size"));
@@ -114,11 +128,12 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
   options.set("experts", count_in(config, family));
   options.set("choices", config.integer("num_experts_per_tok"));
   options.set("expert_ffn", width);
-  const bool always = family.experts == ExpertKeys::mixtral;
+  const bool always = family.experts == ExpertKeys::mixtral || family.experts == ExpertKeys::minimax;
   const bool said = config.has("norm_topk_prob");
   options.set("router_normalise", always || (said ? config.flag("norm_topk_prob") : family.normalised));
   if (is_deepseek(family)) read_deepseek(config, family, width, options);
   if (family.experts == ExpertKeys::qwen) read_qwen(config, family.shared_expert, options);
+  if (family.experts == ExpertKeys::minimax) read_minimax(config, options);
 }
 
 std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) const {

@@ -8,12 +8,17 @@ namespace prun {
 namespace {
 
 constexpr Family families[] = {
-    {.option = "llama", .model_type = "llama", .architecture = "LlamaForCausalLM"},
+    {.option = "llama",
+     .model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .qkv_key = "attention_bias",
+     .out_key = "attention_bias",
+     .mlp_key = "mlp_bias"},
     {.option = "llama",
      .model_type = "qwen2",
      .architecture = "Qwen2ForCausalLM",
      .windows = WindowKeys::late,
-     .qkv_bias = true},
+     .biases = {.qkv = true}},
     {.option = "qwen3",
      .model_type = "qwen3",
      .architecture = "Qwen3ForCausalLM",
@@ -42,11 +47,59 @@ constexpr Family families[] = {
      .rope_base = 1e6,
      .kv_heads = 8,
      .head_dim = 128},
+    {.option = "ministral3",
+     .model_type = "ministral3",
+     .architecture = "Ministral3ForCausalLM",
+     .windows = WindowKeys::every,
+     .slowed_by = true,
+     .growth_said = true,
+     .eps = 1e-5,
+     .rope_base = 1e6,
+     .kv_heads = 8,
+     .head_dim = 128},
+    {.option = "ernie4_5",
+     .model_type = "ernie4_5",
+     .architecture = "Ernie4_5ForCausalLM",
+     .qkv_key = "use_bias",
+     .out_key = "use_bias",
+     .mlp_key = "use_bias",
+     .neighbours = true,
+     .eps = 1e-5,
+     .rope_base = 500000,
+     .tied = true,
+     .kv_heads = 2,
+     .head_dim = 128},
+    {.option = "glm",
+     .model_type = "glm",
+     .architecture = "GlmForCausalLM",
+     .biases = {.qkv = true},
+     .qkv_key = "attention_bias",
+     .partial = 0.5,
+     .neighbours = true,
+     .fused_up = true,
+     .eps = 1.5625e-7,
+     .kv_heads = 2,
+     .head_dim = 128},
+    {.option = "glm4",
+     .model_type = "glm4",
+     .architecture = "Glm4ForCausalLM",
+     .norms = NormPlace::around,
+     .norm_names = {"post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"},
+     .biases = {.qkv = true},
+     .qkv_key = "attention_bias",
+     .partial = 0.5,
+     .neighbours = true,
+     .fused_up = true,
+     .eps = 1.5625e-7,
+     .kv_heads = 2,
+     .head_dim = 128},
     {.option = "seed_oss",
      .model_type = "seed_oss",
      .architecture = "SeedOssForCausalLM",
-     .qkv_bias = true,
-     .bias_key = "attention_bias",
+     .biases = {.qkv = true},
+     .qkv_key = "attention_bias",
+     .out_key = "attention_out_bias",
+     .mlp_key = "mlp_bias",
      .kv_heads = 8,
      .head_dim = 128},
     {.option = "internlm3",
@@ -111,6 +164,8 @@ constexpr Family families[] = {
      .window_base = 10000,
      .rope_base = 1e6,
      .tied = true,
+     .heads = 8,
+     .vocab = 262208,
      .kv_heads = 4,
      .head_dim = 256},
     {.option = "olmo2",
@@ -136,7 +191,9 @@ constexpr Family families[] = {
      .architecture = "Phi3ForCausalLM",
      .windows = WindowKeys::every,
      .slowed = false,
-     .fused_files = true,
+     .partial = 1,
+     .fused_qkv = true,
+     .fused_up = true,
      .eps = 1e-5},
     {.option = "mixtral",
      .model_type = "mixtral",
@@ -146,6 +203,15 @@ constexpr Family families[] = {
      .eps = 1e-5,
      .rope_base = 1e6,
      .kv_heads = 8},
+    {.option = "minimax_m2",
+     .model_type = "minimax_m2",
+     .architecture = "MiniMaxM2ForCausalLM",
+     .head_norm = HeadNorm::all,
+     .partial = 1,
+     .experts = ExpertKeys::minimax,
+     .rope_base = 5e6,
+     .kv_heads = 8,
+     .head_dim = 128},
     {.option = "olmoe",
      .model_type = "olmoe",
      .architecture = "OlmoeForCausalLM",
@@ -163,8 +229,8 @@ constexpr Family families[] = {
      .model_type = "qwen2_moe",
      .architecture = "Qwen2MoeForCausalLM",
      .windows = WindowKeys::early,
-     .qkv_bias = true,
-     .bias_key = "qkv_bias",
+     .biases = {.qkv = true},
+     .qkv_key = "qkv_bias",
      .experts = ExpertKeys::qwen,
      .shared_expert = true,
      .kv_heads = 16},
@@ -215,6 +281,18 @@ constexpr Family families[] = {
      .latent = true,
      .pairs_said = true,
      .mtp = true},
+    {.option = "glm4_moe",
+     .model_type = "glm4_moe",
+     .architecture = "Glm4MoeForCausalLM",
+     .head_norm = HeadNorm::each,
+     .head_norm_key = "use_qk_norm",
+     .qkv_key = "attention_bias",
+     .partial = 0.5,
+     .experts = ExpertKeys::deepseek,
+     .mtp_left_out = true,
+     .normalised = true,
+     .eps = 1e-5,
+     .kv_heads = 8},
     {.option = "glm4_moe_lite",
      .model_type = "glm4_moe_lite",
      .architecture = "Glm4MoeLiteForCausalLM",
@@ -243,13 +321,40 @@ constexpr struct { std::string_view model_type, as; } other_names[] = {{"kimi_k2
 
 }  // namespace
 
-Family family_of(std::string_view option, bool qkv_bias) {
-  for (Family family : families) {
-    if (!family.bias_key.empty()) family.qkv_bias = qkv_bias;
-    if (family.option == option && family.qkv_bias == qkv_bias) return family;
+namespace {
+
+// Says whether a config.json of the family can state these biases, and takes them over.
+bool takes_biases(Family& family, const Biases& asked) {
+  const struct {
+    std::string_view key;
+    bool Biases::*which;
+  } kinds[] = {
+      {family.qkv_key, &Biases::qkv}, {family.out_key, &Biases::out}, {family.mlp_key, &Biases::mlp}};
+  for (const auto& kind : kinds) {
+    if (kind.key.empty() && family.biases.*kind.which != asked.*kind.which) return false;
+    for (const auto& other : kinds)
+      if (!kind.key.empty() && kind.key == other.key && asked.*kind.which != asked.*other.which) return false;
   }
-  throw_error(ErrorCode::bad_input, "model.qkv_bias is true, and model.family = \"", option,
-              "\" has no biases; leave one of them out");
+  family.biases = asked;
+  return true;
+}
+
+}  // namespace
+
+Family family_of(std::string_view option, const Biases& biases, bool head_norm) {
+  for (Family family : families) {
+    if (family.option != option || !takes_biases(family, biases)) continue;
+    if (!head_norm && family.head_norm_key.empty())
+      throw_error(ErrorCode::bad_input, "model.head_norm is false, and model.family = \"", option,
+                  "\" has no choice of it; leave one of them out");
+    if (!head_norm) family.head_norm = HeadNorm::absent;
+    return family;
+  }
+  throw_error(ErrorCode::bad_input, "model.family = \"", option,
+              "\" has no biases as model.qkv_bias = ", biases.qkv ? "true" : "false",
+              ", out_bias = ", biases.out ? "true" : "false",
+              " and mlp_bias = ", biases.mlp ? "true" : "false",
+              " ask for them; leave these out, or choose another model.family");
 }
 
 const Family& family_read(std::string_view model_type) {

@@ -38,24 +38,40 @@ enum class RopeKeys : std::uint8_t {
 };
 
 // States how a config.json says what experts some layers have, and its files what they are called.
-enum class ExpertKeys : std::uint8_t { absent, mixtral, olmoe, qwen, deepseek2, deepseek, exaone };
+enum class ExpertKeys : std::uint8_t { absent, mixtral, minimax, olmoe, qwen, deepseek2, deepseek, exaone };
+
+// Names the tensors of the norms behind both sub-layers of a block and, where there is one, that between
+// them.
+struct NormNames {
+  std::string_view behind_attention = "post_attention_layernorm", before_mlp = "pre_feedforward_layernorm",
+                   behind_mlp = "post_feedforward_layernorm";
+};
+
+// Says which projections have biases: those of queries, keys and values, the one behind attention, and those
+// of the MLP.
+struct Biases {
+  bool qkv = false, out = false, mlp = false;
+};
 
 struct Family {
   std::string_view option;        // of model.family
   std::string_view model_type;    // that of a config.json
   std::string_view architecture;  // the class of transformers that computes it
   HeadNorm head_norm = HeadNorm::absent;
+  std::string_view head_norm_key = {};  // states whether queries and keys are normed; empty: they are
   NormPlace norms = NormPlace::before;
+  NormNames norm_names = {};
   WindowKeys windows = WindowKeys::absent;
   std::int64_t full_every = 6;  // of WindowKeys::turns
   bool window_number = false;   // classes of transformers need a window even if no layer has it
   UnturnedKeys unturned = UnturnedKeys::absent;
-  bool qkv_bias = false;
-  std::string_view bias_key = {};  // states whether there are these biases; empty: files do not
-  bool gain_from_one = false;      // says that norms multiply by 1 + gain
-  bool scaled_embedding = false;   // says that it is multiplied by the root of its width
-  bool scalar_said = false;        // files state what scores are divided by (query_pre_attn_scalar)
-  bool multipliers = false;        // files state factors of embedding, scores, residuals and logits
+  Biases biases = {};
+  // Keys that state whether there are these biases; empty: files do not. One may state several.
+  std::string_view qkv_key = {}, out_key = {}, mlp_key = {};
+  bool gain_from_one = false;     // says that norms multiply by 1 + gain
+  bool scaled_embedding = false;  // says that it is multiplied by the root of its width
+  bool scalar_said = false;       // files state what scores are divided by (query_pre_attn_scalar)
+  bool multipliers = false;       // files state factors of embedding, scores, residuals and logits
   std::string_view activation_key = "hidden_act";
   bool gelu = false;        // is used within the MLP's gate, instead of silu
   bool gelu_short = false;  // files that say gelu mean its form by tanh, which is the one here
@@ -64,32 +80,40 @@ struct Family {
   bool slowed = true;        // positions may turn slower (rope_scaling)
   bool slowed_by = false;    // files without a table mean positions that turn slower
   bool alpha_base = false;   // `alpha` of a table raises the base
-  bool fused_files = false;  // queries, keys and values are one tensor, and so are both halves of `up`
+  double partial = 0;        // the share of a head that turns where files do not say it; 0: all of it always
+  bool neighbours = false;   // are the channels of a pair
+  bool growth_said = false;  // tables state how queries grow with the position (llama_4_scaling_beta)
+  bool fused_qkv = false;    // queries, keys and values are one tensor in the files
+  bool fused_up = false;     // both halves of `up` are
   ExpertKeys experts = ExpertKeys::absent;
   bool shared_expert = false;  // says that it has a gate of its own
   bool latent = false;         // says that keys and values come out of a latent vector
   bool pairs_said = false;     // says that files state which channels of a latent head make a pair
   bool mtp = false;            // says that files may have modules that predict further tokens
+  bool mtp_left_out = false;   // files may have them, and they are not read
   bool all_sparse = false;     // all layers have experts
   bool sparse_listed = false;  // mlp_layer_types lists which layers have experts
   bool normalised = false;     // the weights of chosen experts come to 1 where files do not say it
   // A config.json without these keys means these values.
   double eps = 1e-6, rope_base = 10000;
   bool tied = false;
-  std::int64_t kv_heads = 0;  // 0: as many as heads
-  std::int64_t head_dim = 0;  // 0: hidden / heads
+  std::int64_t heads = 0, vocab = 0;  // 0: files say them
+  std::int64_t kv_heads = 0;          // 0: as many as heads
+  std::int64_t head_dim = 0;          // 0: hidden / heads
 };
 
+inline bool is_deepseek(const Family& family) {
+  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::exaone ||
+         family.experts == ExpertKeys::deepseek2;
+}
 // Says that a router has DeepSeek-V3's scores by sigmoid, with biases.
 inline bool has_sigmoid(const Family& family) {
-  return family.experts == ExpertKeys::deepseek || family.experts == ExpertKeys::exaone;
-}
-inline bool is_deepseek(const Family& family) {
-  return has_sigmoid(family) || family.experts == ExpertKeys::deepseek2;
+  return family.experts != ExpertKeys::deepseek2 &&
+         (is_deepseek(family) || family.experts == ExpertKeys::minimax);
 }
 
 // Throws where there is no such family.
-Family family_of(std::string_view option, bool qkv_bias);
+Family family_of(std::string_view option, const Biases& biases, bool head_norm);
 // Reads a model_type, or another name of it.
 const Family& family_read(std::string_view model_type);
 

@@ -17,19 +17,26 @@ struct GatedMlp {
   Id build(const SegmentPart& s, const Family& family, const Dim& hidden, Id x) const {
     const Dim gate{"gate", 2};
     const Id weight = s.matrix(s.weight("up.weight", {gate, ffn, hidden}), {.batch = 1, .columns = 1});
-    const Id up = s.op("linear", {x, weight, none});
+    const auto bias = [&](const char* name, std::initializer_list<Dim> dims) {
+      return family.biases.mlp ? s.vector(name, dims, zeros()) : none;
+    };
+    const Id up = s.op("linear", {x, weight, bias("up.bias", {gate, ffn})});
     return s.op("linear", {s.op(family.gelu ? "geglu" : "swiglu", {up}),
-                           s.matrix(s.weight("down.weight", {hidden, ffn}), {.columns = 1}), none});
+                           s.matrix(s.weight("down.weight", {hidden, ffn}), {.columns = 1}),
+                           bias("down.bias", {hidden})});
   }
 
-  // Both halves of the first projection are, but for Phi-3, tensors of their own in the files.
+  // Both halves of the first projection are, in most families, tensors of their own in the files.
   static void add_weights(const Family& family, const LayerWeights& weights) {
-    const bool fused = family.fused_files;
-    const char *const first = fused ? "mlp.gate_up_proj.weight" : "mlp.gate_proj.weight",
-                      *const second = fused ? "mlp.gate_up_proj.weight" : "mlp.up_proj.weight";
-    weights.add("up.weight", first, "gate ffn, hidden", "gate", 0, 1);
-    weights.add("up.weight", second, "gate ffn, hidden", "gate", 1, 2);
+    const std::string first = family.fused_up ? "mlp.gate_up_proj" : "mlp.gate_proj",
+                      second = family.fused_up ? "mlp.gate_up_proj" : "mlp.up_proj";
+    weights.add("up.weight", first + ".weight", "gate ffn, hidden", "gate", 0, 1);
+    weights.add("up.weight", second + ".weight", "gate ffn, hidden", "gate", 1, 2);
     weights.add("down.weight", "mlp.down_proj.weight");
+    if (!family.biases.mlp) return;
+    weights.add("up.bias", first + ".bias", "gate ffn", "gate", 0, 1);
+    weights.add("up.bias", second + ".bias", "gate ffn", "gate", 1, 2);
+    weights.add("down.bias", "mlp.down_proj.bias");
   }
 };
 

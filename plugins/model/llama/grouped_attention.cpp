@@ -43,14 +43,15 @@ Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream,
   const Dim packed{"packed", queries().extent + 2};
   const Id weight = s.matrix(s.weight("qkv.weight", {groups, packed, head_dim, stream.hidden}),
                              {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
-  const Id bias = stream.family.qkv_bias ? s.vector("qkv.bias", {groups, packed, head_dim}, zeros()) : none;
+  const Id bias = stream.family.biases.qkv ? s.vector("qkv.bias", {groups, packed, head_dim}, zeros()) : none;
   const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}));
   std::vector<Id> of = turned_heads(s, rope, projected);
   if (stream.family.head_norm == HeadNorm::turned) norm_apart(s, stream, of);
   return s.op(
       "linear",
       {s.op("attention", {of[0], of[1], of[2]}, {{"window", window}}),
-       s.matrix(s.weight("proj.weight", {stream.hidden, groups, queries(), head_dim}), {.columns = 3}), none},
+       s.matrix(s.weight("proj.weight", {stream.hidden, groups, queries(), head_dim}), {.columns = 3}),
+       stream.family.biases.out ? s.vector("proj.bias", {stream.hidden}, zeros()) : none},
       {{"in_dims", 3}});
 }
 
@@ -59,7 +60,7 @@ std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const std::
                                                Id packed) const {
   const double scalar =
       query_scalar == 0 ? 1 : std::sqrt(static_cast<double>(head_dim.extent) / query_scalar);
-  if (rope) return s.insert_forward(none, "rope", {packed}, 3, rope->attrs(rope->key_scale() * scalar));
+  if (rope) return s.insert_forward(none, "rope", {packed}, 3, rope->head_attrs(scalar));
   std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
   if (scalar != 1) apart[0] = s.op("scale", {apart[0]}, {{"factor", scalar}});
   return apart;
@@ -100,19 +101,20 @@ void GroupedAttention::write_query_scalar(const Family& family, ConfigWriter& co
   config.set("query_pre_attn_scalar", static_cast<std::int64_t>(scalar));
 }
 
-// Queries, keys and values of a group are together here and, but for Phi-3, in three tensors there.
+// Queries, keys and values of a group are together here and, in most families, in three tensors there.
 void GroupedAttention::add_weights(const Family& family, const LayerWeights& weights) const {
   const auto add_packed = [&](const std::string& name, std::int64_t begin, std::int64_t end) {
     weights.add("qkv.weight", name + ".weight", "heads packed head_dim, hidden", "packed", begin, end);
-    if (family.qkv_bias)
+    if (family.biases.qkv)
       weights.add("qkv.bias", name + ".bias", "heads packed head_dim", "packed", begin, end);
   };
   const std::int64_t of_group = queries().extent;
-  const bool fused = family.fused_files;
+  const bool fused = family.fused_qkv;
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.q_proj", 0, of_group);
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.k_proj", of_group, of_group + 1);
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.v_proj", of_group + 1, of_group + 2);
   weights.add("proj.weight", "self_attn.o_proj.weight", "hidden, heads queries head_dim");
+  if (family.biases.out) weights.add("proj.bias", "self_attn.o_proj.bias");
 }
 
 void GroupedAttention::add_head_norms(const Family& family, const LayerWeights& weights) const {

@@ -1,5 +1,7 @@
 // Writes this model's config.json, as releases of transformers before 5 write it, which later ones read, and
 // lists where the parameters are stored in a folder of Hugging Face's libraries.
+#include <map>
+
 #include "llama.hpp"
 
 namespace prun {
@@ -23,7 +25,14 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   config.set("tie_word_embeddings", tied_);
   config.set("rms_norm_eps", block.stream.eps);
   block.stream.tokens.write_config(config);
-  if (!family_.bias_key.empty()) config.set(family_.bias_key, family_.qkv_bias);
+  // One key may state several of these, which are alike then.
+  const std::map<std::string_view, bool> biases = {{family_.qkv_key, family_.biases.qkv},
+                                                   {family_.out_key, family_.biases.out},
+                                                   {family_.mlp_key, family_.biases.mlp}};
+  for (const auto& [key, present] : biases)
+    if (!key.empty()) config.set(key, present);
+  if (!family_.head_norm_key.empty())
+    config.set(family_.head_norm_key, family_.head_norm != HeadNorm::absent);
   attention.write_query_scalar(family_, config);
   block.stream.write_scales(config);
   if (family_.multipliers)
@@ -34,6 +43,7 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   block.unturned.write_config(family_, block.windows, layers_, config);
   mtp_.write_config(family_, config);
   write_rope_config(block.rope, family_, config);
+  write_rope_channels(block.rope.rope.channels, family_, attention.head_dim.extent, config);
 }
 
 ForeignWeights Llama::foreign_weights() const {
@@ -43,7 +53,7 @@ ForeignWeights Llama::foreign_weights() const {
       {"*.rotary_emb.inv_freq"}};
   // Further tokens are predicted by layers behind the last one, which other programs leave out as well.
   if (family_.mtp) mtp_.add_weights(block_, weights);
-  if (family_.latent && !mtp_.any())
+  if ((family_.latent || family_.mtp_left_out) && !mtp_.any())
     weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
   if (family_.experts == ExpertKeys::exaone) weights.ignored.emplace_back("mtp.*");
   for (const LayerRun& run : runs()) block_.add_weights(run.kind, {weights, run.segment, run.first});

@@ -3,7 +3,9 @@
 namespace prun {
 
 Llama::Llama(const Options& options)
-    : family_(family_of(options.text("family"), options.flag("qkv_bias"))),
+    : family_(family_of(options.text("family"),
+                        {options.flag("qkv_bias"), options.flag("out_bias"), options.flag("mlp_bias")},
+                        options.flag("head_norm"))),
       layers_(options.integer("layers")),
       vocab_{"vocab", options.integer("vocab")},
       positions_(options.integer("positions")),
@@ -55,14 +57,17 @@ void Llama::build_head(const SegmentPart& s, Id table, std::int64_t seq) const {
 PRUN_PLUGIN(
     model, prun::Llama, "llama", "0.1.0",
     "Llama 3, Qwen2 and Qwen3, Mistral, Gemma, OLMo 2 and 3, Phi-3, Granite, SmolLM3, EXAONE 4, Hunyuan, "
-    "Seed-OSS, InternLM3, with experts Mixtral, OLMoE, Qwen's, dots.llm1, DeepSeek-V2 and V3, GLM-4.7-Flash: "
+    "Seed-OSS, InternLM3, ERNIE 4.5, GLM-4, with experts Mixtral, OLMoE, Qwen's, dots.llm1, DeepSeek-V2 and "
+    "V3, GLM-4.5, GLM-4.7-Flash, MiniMax-M2: "
     "rotary positions, RMSNorm, a gated MLP, GQA",
     "reads=llama,qwen2,qwen3,mistral,ministral,cwm,seed_oss,internlm3,iquestcoder,smollm3,granite,"
     "hunyuan_v1_dense,exaone4,gemma,gemma3_text,olmo2,olmo3,phi3,mixtral,olmoe,flex_olmo,qwen2_moe,"
-    "qwen3_moe,dots1,solar_open,exaone_moe,deepseek_v2,deepseek_v3,kimi_k2,glm4_moe_lite,sarvam_mla,youtu; "
+    "qwen3_moe,dots1,solar_open,exaone_moe,deepseek_v2,deepseek_v3,kimi_k2,glm4_moe_lite,sarvam_mla,youtu,"
+    "ministral3,ernie4_5,glm,glm4,glm4_moe,minimax_m2; "
     "also=llama2,llama3,qwen,qwen2,qwen3,mistral,ministral,cwm,seed,internlm,smollm,smollm3,granite,"
     "hunyuan,exaone,exaone4,gemma,gemma3,olmo,olmo2,olmo3,phi,phi3,mixtral,olmoe,flex_olmo,qwen2_moe,"
-    "qwen3_moe,dots1,solar,deepseek,deepseek2,deepseek3,kimi,glm,sarvam,youtu",
+    "qwen3_moe,dots1,solar,deepseek,deepseek2,deepseek3,kimi,glm,glm4,sarvam,youtu,"
+    "ministral3,ernie,minimax",
     "layers    | int   | 32     | 1..100000   | Number of transformer blocks\n"
     "hidden    | int   | 4096   | 1..1048576  | Width of the residual stream\n"
     "heads     | int   | 32     | 1..65536    | Query heads\n"
@@ -76,12 +81,16 @@ PRUN_PLUGIN(
     "family    | choice | llama | "
     "llama,qwen3,mistral,ministral,cwm,seed_oss,internlm3,iquestcoder,smollm3,granite,hunyuan,exaone4,"
     "gemma,gemma3,olmo2,olmo3,phi3,mixtral,olmoe,flex_olmo,qwen2_moe,qwen3_moe,dots1,solar_open,exaone_moe,"
-    "deepseek2,deepseek3,glm4_moe_lite,sarvam_mla,youtu | "
+    "deepseek2,deepseek3,glm4_moe_lite,sarvam_mla,youtu,ministral3,ernie4_5,glm,glm4,glm4_moe,minimax_m2 | "
     "Where norms stand and "
     "what they "
     "norm, the "
     "MLP's gate, and the files of an export\n"
     "qkv_bias  | bool  | false  |             | Biases on queries, keys and values (Qwen2)\n"
+    "out_bias  | bool  | false  |             | A bias on the projection behind attention\n"
+    "mlp_bias  | bool  | false  |             | Biases on the projections of the MLP\n"
+    "head_norm | bool  | true   |             | Queries and keys are normed, in families whose files say "
+    "whether (GLM-4.5)\n"
     "window    | int   | 0      | 0..1000000000 | Positions that a position sees at most, itself among them; "
     "0: "
     "all before it\n"
@@ -114,6 +123,10 @@ PRUN_PLUGIN(
     "rope_mscale | float | 0    | 0..1e6      | Scores of latent attention are multiplied by the square of 1 "
     "+ 0.1 "
     "rope_mscale ln(rope_factor) (YaRN in DeepSeek's)\n"
+    "rope_channels | int | 0    | 0..1024     | Channels of a head that turn, the first ones (GLM-4.5); 0: "
+    "all\n"
+    "rope_growth | float | 0    | 0..1e6      | Queries are multiplied by 1 + rope_growth ln(1 + the times "
+    "that their position has passed rope_original) (Ministral 3)\n"
     "latent    | int   | 0      | 0..1048576  | Width of the vector that keys and values of all heads are "
     "made from "
     "(DeepSeek's latent attention); 0: none\n"

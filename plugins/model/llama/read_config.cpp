@@ -7,6 +7,11 @@
 namespace prun {
 namespace {
 
+// Returns what the file says or, where files of the family may leave it out, that.
+std::int64_t integer_or_said(const Options& config, const char* key, std::int64_t otherwise) {
+  return otherwise == 0 ? config.integer(key) : integer_or(config, key, otherwise);
+}
+
 void expect_activation(const Options& config, const Family& family) {
   const std::vector<std::string> by_tanh = {"gelu_pytorch_tanh"}, also = {"gelu_pytorch_tanh", "gelu"};
   if (family.gelu_short) expect_text(config, "hidden_activation", by_tanh);
@@ -17,8 +22,9 @@ void expect_activation(const Options& config, const Family& family) {
 }
 
 void refuse(const Options& config, const Family& family) {
-  for (const char* biases : {"attention_bias", "attention_out_bias", "mlp_bias"})
-    if (family.bias_key != biases) expect_flag(config, biases, false);
+  for (const char* biases : {"attention_bias", "attention_out_bias", "mlp_bias", "use_bias"})
+    if (family.qkv_key != biases && family.out_key != biases && family.mlp_key != biases)
+      expect_flag(config, biases, false);
   if (family.architecture == "LlamaForCausalLM")  // as InternLM3 says the same
     for (const char* biases : {"qkv_bias", "bias"}) expect_flag(config, biases, false);
   expect_activation(config, family);
@@ -47,7 +53,8 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   refuse(config, family);
   const std::int64_t layers = config.integer("num_hidden_layers");
   options.set("layers", layers);
-  const std::int64_t hidden = config.integer("hidden_size"), heads = config.integer("num_attention_heads");
+  const std::int64_t hidden = config.integer("hidden_size"),
+                     heads = integer_or_said(config, "num_attention_heads", family.heads);
   options.set("hidden", hidden);
   options.set("heads", heads);
   options.set("kv_heads",
@@ -64,12 +71,18 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   const bool sparse = is_deepseek(family) && !config.has("intermediate_size");
   options.set("ffn", config.integer(sparse ? "moe_intermediate_size" : "intermediate_size"));
   ExpertLayers::read_config(config, family, options);
-  options.set("vocab", config.integer("vocab_size"));
+  options.set("vocab", integer_or_said(config, "vocab_size", family.vocab));
   SpecialTokens::read_config(config, options);
   options.set("positions", integer_or(config, "max_position_embeddings", 0));
   options.set("tied", config.has("tie_word_embeddings") ? config.flag("tie_word_embeddings") : family.tied);
-  const bool says_bias = !family.bias_key.empty() && config.has(family.bias_key);
-  options.set("qkv_bias", says_bias ? config.flag(family.bias_key) : family.qkv_bias);
+  const auto set_flag = [&](const char* option, std::string_view key, bool otherwise) {
+    const bool said = !key.empty() && config.has(key);
+    options.set(option, said ? config.flag(key) : otherwise);
+  };
+  set_flag("qkv_bias", family.qkv_key, family.biases.qkv);
+  if (!family.out_key.empty()) set_flag("out_bias", family.out_key, false);
+  if (!family.mlp_key.empty()) set_flag("mlp_bias", family.mlp_key, false);
+  if (!family.head_norm_key.empty()) set_flag("head_norm", family.head_norm_key, false);
   options.set("norm_eps", config.has("rms_norm_eps") ? config.number("rms_norm_eps") : family.eps);
   if (family.option != "llama") options.set("family", std::string(family.option));
   if (family.multipliers) read_multipliers(config, options);
@@ -81,6 +94,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   windows.write_options(options);
   UnturnedLayers::read_config(config, family, windows, layers).write_options(options);
   RopeConfig rope = read_rope(config, family);
+  rope.rope.channels = read_rope_channels(config, family, head_dim);
   if (windows.window == 0) rope.window_base = 0;
   write_rope_options(rope, family, options);
 }

@@ -54,10 +54,12 @@ void ResidualStream::write_scales(ConfigWriter& config) const {
 void ResidualStream::add_norms(const LayerWeights& weights) const {
   const bool before = normed(NormPlace::before), after = normed(NormPlace::after);
   if (before) weights.add("norm1.gain", "input_layernorm.weight");
-  if (before)
-    weights.add("norm2.gain", after ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight");
-  if (after) weights.add("norm1_after.gain", "post_attention_layernorm.weight");
-  if (after) weights.add("norm2_after.gain", "post_feedforward_layernorm.weight");
+  const auto add = [&](const char* gain, std::string_view name) {
+    weights.add(gain, std::string(name) + ".weight");
+  };
+  if (before) add("norm2.gain", after ? family.norm_names.before_mlp : "post_attention_layernorm");
+  if (after) add("norm1_after.gain", family.norm_names.behind_attention);
+  if (after) add("norm2_after.gain", family.norm_names.behind_mlp);
 }
 
 }  // namespace prun

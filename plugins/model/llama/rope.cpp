@@ -40,7 +40,7 @@ Rope read_rope(const Options& config, const Family& family, const std::string& t
   Rope rope;
   rope.base = number_or(config, table + "rope_theta", number_or(config, "rope_theta", base));
   const std::string partial = table + "partial_rotary_factor";
-  if (number_or(config, partial, 1) != 1)
+  if (family.partial == 0 && number_or(config, partial, 1) != 1)
     throw_error(ErrorCode::bad_input, "'", partial, "' is ", config.number(partial),
                 ", and this model turns whole heads");
   if (table.empty()) return rope;
@@ -58,6 +58,7 @@ Rope read_rope(const Options& config, const Family& family, const std::string& t
   rope.factor = config.number(table + "factor");
   rope.mscale = number_or(config, table + "mscale_all_dim", 0);
   if (rope.scaling == "yarn") read_yarn(config, table, rope);
+  if (family.growth_said) rope.growth = number_or(config, table + "llama_4_scaling_beta", 0);
   if (rope.scaling != "llama3") return rope;
   rope.low = config.number(table + "low_freq_factor");
   rope.high = config.number(table + "high_freq_factor");
@@ -78,6 +79,7 @@ void check_alike(const Rope& rope, const Rope& other, const char* one, const cha
                {yarn ? "beta_fast" : "high_freq_factor", rope.high, other.high},
                {"attention_factor", rope.attention, other.attention},
                {"mscale_all_dim", rope.mscale, other.mscale},
+               {"llama_4_scaling_beta", rope.growth, other.growth},
                {"original_max_position_embeddings", rope.original, other.original}};
   for (const auto& part : parts)
     if (part.here != part.there)
@@ -147,10 +149,48 @@ RopeConfig read_rope(const Options& config, const Family& family) {
   return {read_alike(config, family), 0};
 }
 
-Rope Rope::of(const Options& options) {
-  return {options.number("rope_base"),      options.number("rope_factor"), options.text("rope_scaling"),
-          options.number("rope_low"),       options.number("rope_high"),   options.number("rope_original"),
-          options.number("rope_attention"), options.number("rope_mscale")};
+// Reads the factor where a table has it, where older files have it, and what MiniMax has instead.
+std::int64_t read_rope_channels(const Options& config, const Family& family, std::int64_t head_dim) {
+  if (family.partial == 0) return 0;
+  const auto width = static_cast<double>(head_dim);
+  double factor = config.has("rotary_dim") ? config.number("rotary_dim") / width : family.partial;
+  for (const char* key : {"partial_rotary_factor", "rope_scaling.partial_rotary_factor",
+                          "rope_parameters.partial_rotary_factor"})
+    factor = number_or(config, key, factor);
+  const auto channels = static_cast<std::int64_t>(width * factor);
+  if (channels < 2 || channels > head_dim || channels % 2 != 0)
+    throw_error(ErrorCode::bad_input, "'partial_rotary_factor' is ", factor, ", and so turn ", channels,
+                " of a head's ", head_dim, " channels, and this model turns pairs of them");
+  return channels == head_dim ? 0 : channels;
+}
+
+// Readers take the whole number below the product.
+void write_rope_channels(std::int64_t channels, const Family& family, std::int64_t head_dim,
+                         ConfigWriter& config) {
+  if (family.partial == 0) {
+    if (channels != 0 && channels != head_dim)
+      throw_no_key(family, "rope_channels", "channels of a head that do not turn");
+    return;
+  }
+  const auto width = static_cast<double>(head_dim),
+             turned = channels == 0 ? width : static_cast<double>(channels);
+  double factor = turned / width;
+  while (width * factor < turned) factor = std::nextafter(factor, 2.0);
+  config.set("partial_rotary_factor", factor);
+}
+
+Rope Rope::of(const Family& family, const Options& options) {
+  return {.base = options.number("rope_base"),
+          .factor = options.number("rope_factor"),
+          .scaling = options.text("rope_scaling"),
+          .low = options.number("rope_low"),
+          .high = options.number("rope_high"),
+          .original = options.number("rope_original"),
+          .attention = options.number("rope_attention"),
+          .mscale = options.number("rope_mscale"),
+          .channels = options.integer("rope_channels"),
+          .growth = options.number("rope_growth"),
+          .neighbours = family.neighbours};
 }
 
 Rope RopeConfig::of_layer(bool windowed) const {
@@ -180,6 +220,14 @@ std::vector<AttrValue> Rope::attrs(double query_scale) const {
           {"key_scale", key_scale()}};
 }
 
+std::vector<AttrValue> Rope::head_attrs(double query_scale) const {
+  std::vector<AttrValue> all = attrs(key_scale() * query_scale);
+  all.insert(all.end(), {{"turned", static_cast<double>(channels)},
+                         {"interleaved", neighbours ? 1.0 : 0.0},
+                         {"query_growth", growth}});
+  return all;
+}
+
 double Rope::score_scale() const {
   const double root = yarn_scale(slowed_by(), mscale);
   return root * root;
@@ -190,6 +238,8 @@ void write_rope_options(const RopeConfig& config, const Family& family, ConfigWr
   options.set("rope_base", rope.base);
   options.set("rope_factor", rope.factor);
   if (config.window_base != 0) options.set("rope_base_window", config.window_base);
+  if (rope.channels != 0) options.set("rope_channels", rope.channels);
+  if (rope.growth != 0) options.set("rope_growth", rope.growth);
   if (rope.factor == 1) return;
   if (rope.scaling != "llama3") options.set("rope_scaling", rope.scaling);
   if (family.latent && rope.mscale != 0) options.set("rope_mscale", rope.mscale);
@@ -213,6 +263,7 @@ void write_table(const Rope& rope, const std::string& table, bool named, ConfigW
   config.set(table + (yarn ? "beta_slow" : "low_freq_factor"), rope.low);
   config.set(table + (yarn ? "beta_fast" : "high_freq_factor"), rope.high);
   if (yarn) config.set(table + "attention_factor", rope.attention);
+  if (rope.growth != 0) config.set(table + "llama_4_scaling_beta", rope.growth);
   config.set(table + "original_max_position_embeddings", static_cast<std::int64_t>(rope.original));
 }
 
@@ -221,6 +272,8 @@ void write_table(const Rope& rope, const std::string& table, bool named, ConfigW
 void write_rope_config(const RopeConfig& written, const Family& family, ConfigWriter& config) {
   const Rope& rope = written.rope;
   if (rope.factor != 1 && !family.slowed) throw_no_key(family, "rope_factor", "positions that turn slower");
+  if (rope.growth != 0 && (!family.growth_said || rope.factor == 1 || rope.scaling != "yarn"))
+    throw_no_key(family, "rope_growth", "queries that grow with the position");
   if (family.rope_keys == RopeKeys::tables) {
     const struct {
       const char* kind;

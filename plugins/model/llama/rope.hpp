@@ -15,10 +15,13 @@ struct Rope {
   double factor = 1;  // slows pairs down; 1: none is slowed, and only the base counts
   std::string scaling = "llama3";
   double low = 0, high = 0, original = 0;
-  double attention = 1;  // multiplies queries and keys
-  double mscale = 0;     // scales scores of latent attention, by YaRN's rule; 0: they stay as they are
+  double attention = 1;       // multiplies queries and keys
+  double mscale = 0;          // scales scores of latent attention, by YaRN's rule; 0: they stay as they are
+  std::int64_t channels = 0;  // that turn of a head, the first ones; 0: all
+  double growth = 0;          // queries grow by so much of the logarithm of `original` passed
+  bool neighbours = false;    // are the channels of a pair
 
-  static Rope of(const Options& options);
+  static Rope of(const Family& family, const Options& options);
   bool operator==(const Rope&) const = default;
   // Dynamic positions are as they were up to the longest sequence that a model is meant for.
   double slowed_by() const { return scaling == "dynamic" ? 1 : factor; }
@@ -27,6 +30,8 @@ struct Rope {
   // Returns how fast pairs turn, and what queries and keys are multiplied by, as attributes of the ops that
   // turn.
   std::vector<AttrValue> attrs(double query_scale) const;
+  // Returns those of heads that are not latent, whose queries are multiplied by a number besides.
+  std::vector<AttrValue> head_attrs(double query_scale) const;
   double key_scale() const { return slowed_by() == 1 ? 1 : attention; }
   // Returns what scores of latent attention are multiplied by.
   double score_scale() const;
@@ -38,14 +43,18 @@ struct RopeConfig {
   Rope rope;
   double window_base = 0;
 
-  static RopeConfig of(const Options& options) {
-    return {Rope::of(options), options.number("rope_base_window")};
+  static RopeConfig of(const Family& family, const Options& options) {
+    return {Rope::of(family, options), options.number("rope_base_window")};
   }
   Rope of_layer(bool windowed) const;
   // Throws where positions would turn slower in a sequence of so many than in one of `positions`; 0: as many.
   void check_length(std::int64_t seq, std::int64_t positions) const;
 };
 RopeConfig read_rope(const Options& config, const Family& family);
+// Reads how many of a head's channels turn; 0: all.
+std::int64_t read_rope_channels(const Options& config, const Family& family, std::int64_t head_dim);
+void write_rope_channels(std::int64_t channels, const Family& family, std::int64_t head_dim,
+                         ConfigWriter& config);
 void write_rope_options(const RopeConfig& rope, const Family& family, ConfigWriter& options);
 // Writes the config as releases of transformers before 5 write it, which later ones read; tables for each
 // kind of layer as later ones do.

@@ -16,8 +16,9 @@ RopeShape rope_shape(const Tensor& x, const KernelArgs& args, const std::int32_t
           .packed = x.dim[3],
           .head_dim = x.dim[4],
           .first_position = x.start[1],
-          .turn = rope_turn(args.attrs),
-          .positions = positions};
+          .turn = rope_turn_of_heads(args.attrs),
+          .positions = positions,
+          .pairs = rope_pairs(args.attrs, x.dim[4])};
 }
 
 HeadsShape heads_shape(const Tensor& x) { return {x.outer(2), x.dim[3], x.dim[4]}; }
