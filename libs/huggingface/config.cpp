@@ -121,7 +121,9 @@ ConfigFile::ConfigFile(fs::path path) : path_(std::move(path)) {
 }
 
 ConfigFile::ConfigFile(std::string_view text, fs::path path)
-    : path_(std::move(path)), root_(parse_json(text, path_.string(), limits)) {
+    : ConfigFile(parse_json(text, path.string(), limits), path) {}
+
+ConfigFile::ConfigFile(JsonValue root, fs::path path) : path_(std::move(path)), root_(std::move(root)) {
   const JsonValue* const kind = root_.is_object() ? root_.find("model_type") : nullptr;
   if (!kind || !kind->is_string())
     throw_error(ErrorCode::bad_input, path_.string(), " has no model_type; it is not a model's config.json");
@@ -131,6 +133,18 @@ std::string ConfigFile::kind_of_text() const {
   const JsonValue* const held = root_.find("text_config");
   const JsonValue* const kind = held && held->is_object() ? held->find("model_type") : nullptr;
   return kind && kind->is_string() ? kind->as_string() : "";
+}
+
+ConfigFile ConfigFile::of_text() const {
+  constexpr const char* tied = "tie_word_embeddings";
+  std::vector<JsonMember> members = root_.at("text_config").as_object().members();
+  if (root_.find(tied)) std::erase_if(members, [&](const JsonMember& member) { return member.name == tied; });
+  const JsonObject own(members);
+  for (const char* const shared :
+       {"bos_token_id", "eos_token_id", "pad_token_id", "quantization_config", tied})
+    if (const JsonValue* const value = own.find(shared) ? nullptr : root_.find(shared))
+      members.push_back({shared, *value});
+  return {JsonValue(JsonObject(std::move(members))), path_};
 }
 
 OptionsApi ConfigFile::api() const { return options_table<ConfigCalls>(&root_); }

@@ -25,10 +25,16 @@ class ConfigFile {
   const std::string& kind() const { return root_.at("model_type").as_string(); }
   // Returns that of its text_config, which models of pictures and texts have, or empty.
   std::string kind_of_text() const;
+  // Returns the text_config as the config.json of the model of texts alone. What the whole states of tokens
+  // and quantisation counts where the text_config says nothing, and what it states of ties counts always, as
+  // in transformers.
+  ConfigFile of_text() const;
   // Returns the members as plugins read them; they live as long as this.
   OptionsApi api() const;
 
  private:
+  ConfigFile(JsonValue root, std::filesystem::path path);
+
   std::filesystem::path path_;
   JsonValue root_;
 };

@@ -159,17 +159,41 @@ void ForeignMap::read(const Program& program, const ForeignWeightsView& view, bo
   }
 }
 
+namespace {
+
+// A model of pictures and texts calls the tensors of its model of texts so, by the release of transformers
+// that has written it, and others beside them so.
+constexpr struct {
+  std::string_view alone, held;
+} text_parts[] = {{"", "language_model."}, {"model.", "model.language_model."}};
+constexpr std::string_view other_parts[] = {"vision_tower.*", "multi_modal_projector.*",
+                                            "visual.*",       "model.vision_tower.*",
+                                            "model.visual.*", "model.multi_modal_projector.*"};
+
+bool matches_any(const auto& patterns, std::string_view name) {
+  return std::any_of(std::begin(patterns), std::end(patterns),
+                     [&](std::string_view pattern) { return glob_match(pattern, name); });
+}
+
+}  // namespace
+
 std::vector<std::string> ForeignMap::spellings(const std::string& name) const {
   std::vector<std::string> list = {name};
-  if (prefixes_.empty() || !name.starts_with(prefixes_.front())) return list;
-  for (std::size_t i = 1; i < prefixes_.size(); ++i)
+  const bool prefixed = !prefixes_.empty() && name.starts_with(prefixes_.front());
+  for (std::size_t i = 1; prefixed && i < prefixes_.size(); ++i)
     list.push_back(prefixes_[i] + name.substr(prefixes_.front().size()));
+  for (const auto& part : text_parts)
+    if (name.starts_with(part.alone)) list.push_back(std::string(part.held) + name.substr(part.alone.size()));
   return list;
 }
 
 bool ForeignMap::ignores(std::string_view name) const {
-  return std::any_of(ignored_.begin(), ignored_.end(),
-                     [&](const std::string& pattern) { return glob_match(pattern, name); });
+  if (matches_any(ignored_, name) || matches_any(other_parts, name)) return true;
+  for (const auto& part : text_parts)
+    if (name.starts_with(part.held) &&
+        matches_any(ignored_, std::string(part.alone) + std::string(name.substr(part.held.size()))))
+      return true;
+  return false;
 }
 
 }  // namespace prun

@@ -59,9 +59,11 @@ TEST(ForeignMap, KnowsShapeAndStridesOfEachPiece) {
   EXPECT_EQ(pieces[1].shape, (Extents{8, 5}));
   EXPECT_EQ(pieces[1].strides(), (Extents{10, 5, 1}));
   EXPECT_EQ(pieces[1].name_of(1), "x.h.8.rest");
-  EXPECT_EQ(map.spellings("x.h.1.first"),
-            (std::vector<std::string>{"x.h.1.first", "h.1.first", "y.h.1.first"}));
-  EXPECT_EQ(map.spellings("lm_head"), (std::vector<std::string>{"lm_head"}));
+  EXPECT_EQ(map.spellings("x.h.1.first"), (std::vector<std::string>{"x.h.1.first", "h.1.first", "y.h.1.first",
+                                                                    "language_model.x.h.1.first"}));
+  EXPECT_EQ(map.spellings("lm_head"), (std::vector<std::string>{"lm_head", "language_model.lm_head"}));
+  EXPECT_EQ(map.spellings("model.norm"), (std::vector<std::string>{"model.norm", "language_model.model.norm",
+                                                                   "model.language_model.norm"}));
   EXPECT_TRUE(map.ignores("h.0.bias"));
   EXPECT_FALSE(map.ignores("h.0.weight"));
 }

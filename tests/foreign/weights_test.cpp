@@ -91,6 +91,26 @@ TEST(ForeignWeights, OlderNamesAndBuffersAreRead) {
   EXPECT_NEAR(first_loss(recipe_from(llama.write(), "llama")) / expected_loss("llama"), 1.0, 1e-5);
 }
 
+// Of a model of pictures and texts, whose tensors releases of transformers name in two ways.
+TEST(ForeignWeights, AModelOfTextsIsReadOutOfOneOfPictures) {
+  for (const auto& [whole, alone] :
+       {std::pair("gemma3_pictures", "gemma3"), std::pair("mistral3_pictures", "mistral")}) {
+    SCOPED_TRACE(whole);
+    EXPECT_EQ(plugins().model_options({}, hugging_face(whole)),
+              plugins().model_options({}, hugging_face(alone)));
+    EXPECT_NEAR(first_loss(recipe_from(hugging_face(whole), alone)) / expected_loss(alone), 1.0, 1e-5);
+    ForeignFolder newer(whole);
+    newer.rename("language_model.model.", "model.language_model.");
+    newer.rename("language_model.lm_head.", "lm_head.");
+    newer.rename("vision_tower.", "model.vision_tower.");
+    newer.rename("multi_modal_projector.", "model.multi_modal_projector.");
+    EXPECT_NEAR(first_loss(recipe_from(newer.write(), alone)) / expected_loss(alone), 1.0, 1e-5);
+  }
+  ForeignFolder other("gemma3_pictures");
+  other.rename("vision_tower.", "sound_tower.");
+  expect_refusal(recipe_from(other.write(), "gemma3"), "has no place in the model");
+}
+
 // Transformers takes such a head for one that is not tied.
 TEST(ForeignWeights, ATiedHeadThatDiffersIsRefused) {
   for (const auto& [model, table] :

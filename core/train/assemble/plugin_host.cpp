@@ -74,28 +74,25 @@ std::vector<PluginNote> PluginHost::notes_with(std::string_view kind, std::strin
 
 namespace {
 
-// Models of pictures and texts hold a model of texts, which a plugin may read where it is by itself.
-void refuse_wrapper(const ConfigFile& file, const std::vector<PluginNote>& models) {
+// Models of pictures and texts hold a model of texts: that is read where no plugin reads the whole.
+ConfigFile read_by_some(ConfigFile file, const std::vector<PluginNote>& models) {
   const auto is_read = [&](const std::string& kind) {
     return std::any_of(models.begin(), models.end(),
                        [&](const PluginNote& note) { return trait_lists(note, "reads", kind); });
   };
   const std::string held = file.kind_of_text();
-  if (!held.empty() && is_read(held) && !is_read(file.kind()))
-    throw_error(ErrorCode::bad_input, file.path().string(), " is of model_type ", in_quotes(file.kind()),
-                ", which no model plugin reads, and holds ", in_quotes(held),
-                " under 'text_config', which one does; save that model in a folder of its own");
+  if (!held.empty() && is_read(held) && !is_read(file.kind())) return file.of_text();
+  return file;
 }
 
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> PluginHost::model_options(
     std::string_view plugin, const std::filesystem::path& config) {
-  const ConfigFile file(config);
+  const ConfigFile file = read_by_some(ConfigFile(config), usable_notes(places_, "model"));
   std::vector<std::pair<std::string, std::string>> options;
   std::string name(plugin);
   if (name.empty()) {
-    refuse_wrapper(file, usable_notes(places_, "model"));
     name = model_reading(file.kind());
     options.emplace_back("plugin", recipe::to_toml(name));
   }
