@@ -1,9 +1,12 @@
 // For example: before `reduce`, each rank of a data-parallel axis has a partial sum of a gradient. Its square
-// on each rank is not a part of the squared gradient, so an op that squares it is refused. A cast is linear:
-// its result is a partial sum too. An all_reduce in front of the op completes the gradient.
+// on each rank is not a part of the squared gradient, so an op that squares it is refused, unless its result
+// is declared to be each rank's own. A cast is linear: its result is a partial sum too. An all_reduce in
+// front of the op completes the gradient, and so does an op that writes all of it from values that ranks have
+// alike.
 //
-// The walk visits functions in the order of a step, because collectives complete values in place on the way:
-// gradients in `reduce`, tallies in `finish`.
+// The walk visits functions in the order of a step, because values are completed in place on the way:
+// gradients in `reduce`, tallies in `finish`. It checks the ops that strategies have edited and, behind
+// backward, all others that touch what these write.
 #include "placement/check_edits.hpp"
 
 #include <algorithm>
@@ -25,13 +28,12 @@ constexpr FunctionKind behind_backward[] = {
 // Walks a step along one axis of the mesh.
 class AxisWalk {
  public:
-  AxisWalk(Program& program, AxisId axis, const std::set<Id>& edited, Id first_added)
+  AxisWalk(Program& program, AxisId axis)
       : program_(program),
         axis_(program, axis),
         sums_(axis_),
         choice_(axis_, sums_),
-        edited_(edited),
-        first_added_(first_added) {}
+        edits_(program.edits()) {}
 
   void run() {
     const Id end = program_.segment_count();
@@ -45,93 +47,189 @@ class AxisWalk {
   }
 
  private:
+  // Says what an op does on the axis.
+  struct Passage {
+    OpShape rule;
+    std::optional<Name> split;                           // the dimension that it is split along,
+    AxisPlacement passed = AxisPlacement::replicated();  // or what results are that lack one
+    bool is_apart = false;  // whether each rank does something of its own, of which no sum is said
+  };
+
   void visit(Id segment, FunctionKind kind) {
-    for (const Id id : program_.segment(segment).ops(kind)) {
-      const Op& op = program_.op(id);
+    const std::vector<Id> ops = program_.segment(segment).ops(kind);
+    for (const Id id : ops) {
+      const Op op = program_.op(id);
+      if (program_.shares().contains(id) && shares_out(op)) continue;
+      const bool edited = edits_.ops.contains(id) || program_.shares().contains(id),
+                 checked = edited || touches(op);
       if (op.exchange() && program_.axis_of(id) == axis_.axis())
-        exchange(op, edited_.contains(id));
-      else if (edited_.contains(id) && !op.exchanges_in_place() && !uses_flat_values(op))
-        place(op);
+        exchange(op, edited, checked);
+      else if (checked && !op.exchanges_in_place() && !uses_flat_values(op))
+        place(op, id);
     }
+  }
+
+  // Says whether an op behind backward touches what edited ops write: it may find that in another way.
+  bool touches(const Op& op) const {
+    return std::find(std::begin(behind_backward), std::end(behind_backward), op.function) !=
+               std::end(behind_backward) &&
+           std::any_of(op.operands.begin(), op.operands.end(),
+                       [&](Id id) { return edits_.touched.contains(id); });
   }
 
   // A collective in place completes its value from here on. The result of one that the strategy edited
   // follows from its kind.
-  void exchange(const Op& op, bool edited) {
+  void exchange(const Op& op, bool edited, bool checked) {
+    const Id id = op.operands[0];
+    const AxisPlacement lies = axis_.now(id);
+    const CommKind kind = op.exchange()->kind;
+    const bool sums = kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
+    if (checked && sums && op.exchange()->reduction == Reduction::sum && !lies.is_partial() &&
+        !lies.is_varying())
+      refuse(op, 0, "would count it once per rank; leave the op out");
     if (op.exchanges_in_place()) {
-      if (op.exchange()->kind == CommKind::all_reduce)
-        axis_.change(op.operands[0], AxisPlacement::replicated());
+      if (kind == CommKind::all_reduce) axis_.change(id, AxisPlacement::replicated());
       return;
     }
-    if (!edited) return;
-    const CommKind kind = op.exchange()->kind;
-    if (kind != CommKind::all_reduce && kind != CommKind::all_gather)
-      axis_.refuse(
-          op,
-          "a collective of that kind cannot be added after placement, because the placement of its result "
-          "would be unknown; add it in an earlier phase, or use all_reduce or all_gather");
-    set(op, op.operands.size() - 1, AxisPlacement::replicated());
+    if (edited) set(op, op.operands.size() - 1, exchanged(op));
+  }
+
+  AxisPlacement exchanged(const Op& op) const {
+    OpShape rule = program_.shape(op);
+    raise(op.def->rule(&rule));
+    const AxisPlacement parts = AxisPlacement::sharded(rule.wholes[0]), lies = axis_.now(op.operands[0]);
+    switch (op.exchange()->kind) {
+      case CommKind::all_reduce: return AxisPlacement::replicated();
+      case CommKind::reduce_scatter: return parts;
+      case CommKind::all_gather:
+        if (lies != parts && !lies.is_varying())
+          refuse(op, 0, "gathers parts of another dimension; name it by the attribute `dim`");
+        return AxisPlacement::replicated();
+      default:
+        axis_.refuse(
+            op,
+            "a collective of that kind cannot be added after placement, because the placement of its "
+            "result would be unknown; add it in an earlier phase, or use all_reduce, reduce_scatter "
+            "or all_gather");
+    }
+  }
+
+  void place(const Op& op, Id id) {
+    if (op.def->clears)
+      return axis_.change(op.operands.back(), program_.value(op.operands.back()).on(axis_.axis()));
+    if (cuts(op, id)) return cut(op, id);
+    const Passage passage = passage_of(op);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (reads(op, i)) check_others(op, id, i, passage);
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.operands[i] != none && op.access(i) != Access::read) set(op, i, left(op, i, passage));
+  }
+
+  // Says whether the op takes each coordinate's part of what all have alike.
+  bool cuts(const Op& op, Id id) const {
+    return op.kind() == "slice" && program_.axis_of(id) == axis_.axis();
+  }
+  void cut(const Op& op, Id id) {
+    if (!axis_.now(op.operands[0]).is_replicated())
+      refuse(op, 0, "takes a part of what all ranks have alike");
+    const auto dim = static_cast<std::size_t>(program_.attr(id, "dim"));
+    set(op, 1, AxisPlacement::sharded(program_.value(op.operands[0]).dims.at(dim).name));
   }
 
   // Finds along which dimension the op is split, or which incomplete values it passes on.
-  void place(const Op& op) {
-    OpShape rule = program_.shape(op);
-    raise(op.def->rule(&rule));
-    std::optional<Name> split;
-    AxisPlacement passed = AxisPlacement::replicated();
+  Passage passage_of(const Op& op) const {
+    Passage found{program_.shape(op), {}, AxisPlacement::replicated(), false};
+    raise(op.def->rule(&found.rule));
+    const bool keeps_own = writes_own(op);
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) == Access::write) continue;
       const AxisPlacement lies = axis_.now(op.operands[i]);
+      found.is_apart |= lies.is_varying();
       if (lies.is_sharded()) {
-        if (lists(rule.wholes, lies.dim)) refuse(op, i, "needs that dimension whole");
-        if (split && *split != lies.dim) refuse(op, i, "has another operand split along another dimension");
-        split = lies.dim;
-      } else if (lies.is_incomplete() && passes(rule, lies, i)) {
-        passed = lies;
+        if (lists(found.rule.wholes, lies.dim)) refuse(op, i, "needs that dimension whole");
+        if (found.split && *found.split != lies.dim)
+          refuse(op, i, "has another operand split along another dimension");
+        found.split = lies.dim;
       } else if (lies.is_incomplete() && reads(op, i)) {
-        refuse(op, i, "needs it complete; add an all_reduce before it");
+        if (passes(found.rule, lies, i))
+          found.passed = lies;
+        else if (keeps_own)
+          found.is_apart = true;
+        else
+          refuse(op, i, "needs it complete; add an all_reduce before it");
       }
     }
-    check_others(op, rule, split, passed);
+    for (std::size_t i = 0; i < op.operands.size() && !found.split; ++i)
+      if (op.operands[i] != none && adds_to_sum(op, i, found.rule)) found.passed = AxisPlacement::partial();
+    if (found.is_apart) found.passed = AxisPlacement::varying();
+    return found;
+  }
+
+  // Says whether all that the op writes is each rank's own: then it may take what it reads as it is.
+  bool writes_own(const Op& op) const {
     for (std::size_t i = 0; i < op.operands.size(); ++i)
-      if (op.operands[i] != none && op.access(i) != Access::read)
-        set(op, i, left(op, i, rule, split, passed));
+      if (op.operands[i] != none && op.access(i) != Access::read && !axis_.now(op.operands[i]).is_varying())
+        return false;
+    return true;
   }
 
-  // Checks operands that are replicated.
-  void check_others(const Op& op, const OpShape& rule, const std::optional<Name>& split,
-                    const AxisPlacement& passed) const {
-    for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      if (!reads(op, i)) continue;
-      const AxisPlacement lies = axis_.now(op.operands[i]);
-      if (split && !lies.is_sharded() && has_dim(program_.value(op.operands[i]), *split))
-        refuse(op, i, "has another operand of which each rank has a part along that dimension");
-      if (passed.is_partial() && passes(rule, passed, i) && !lies.is_partial())
-        refuse(op, i, "adds it to a partial sum, where it would count once per rank; scale it by 1 / ranks");
-      if (passed.is_incomplete() && split)
-        refuse(op, i, "mixes a sharded operand with one that is not complete");
-    }
+  // Says whether the op adds what it is linear in to operand i, of which ranks have summands.
+  bool adds_to_sum(const Op& op, std::size_t i, const OpShape& rule) const {
+    return op.access(i) == Access::update && rule.linear != 0 && axis_.now(op.operands[i]).is_partial();
   }
 
-  AxisPlacement left(const Op& op, std::size_t i, const OpShape& rule, const std::optional<Name>& split,
-                     const AxisPlacement& passed) const {
-    if (!split) return passed;
-    if (has_dim(program_.value(op.operands[i]), *split)) return AxisPlacement::sharded(*split);
-    return choice_.left_by(op, rule, *split);
+  // Checks an operand that is neither split nor incomplete. One that joins a sum of the ranks' summands
+  // counts once: each rank gets its share.
+  void check_others(const Op& op, Id op_id, std::size_t i, const Passage& passage) {
+    const Id id = op.operands[i];
+    const AxisPlacement lies = axis_.now(id);
+    if (passage.split && !lies.is_sharded() && has_dim(program_.value(id), *passage.split))
+      refuse(op, i, "has another operand of which each rank has a part along that dimension");
+    if (passage.passed.is_incomplete() && passage.split)
+      refuse(op, i, "mixes a sharded operand with one that is not complete");
+    if (passage.passed.is_partial() && passes(passage.rule, passage.passed, i) && lies.is_replicated())
+      share_out(op, op_id, i);
   }
 
-  // Gives a new value its placement. A value that was there must have it already: a replicated operand that
-  // an op adds to a partial sum would count once per rank.
+  // Says whether the op gives each rank its share on this axis: its result does not follow from its operand.
+  bool shares_out(const Op& op) const {
+    return axis_.now(op.operands.back()).is_partial() && !axis_.now(op.operands.front()).is_partial();
+  }
+  void share_out(const Op& op, Id op_id, std::size_t i) {
+    const AttrValue share{"factor", 1.0 / static_cast<double>(axis_.extent())};
+    const Id whole = op.operands[i], made = program_.op_count();
+    const Id summand = program_.add_op_creating(op.segment, op.function, op.part, "scale",
+                                                std::span(&whole, 1), std::span(&share, 1), op_id)[0];
+    program_.value(summand).placement = program_.value(whole).placement;
+    axis_.settle(summand, AxisPlacement::partial());
+    program_.replace_operand(op_id, i, summand);
+    program_.shares().insert(made);
+  }
+
+  AxisPlacement left(const Op& op, std::size_t i, const Passage& passage) const {
+    if (!passage.split) return passage.passed;
+    if (has_dim(program_.value(op.operands[i]), *passage.split))
+      return AxisPlacement::sharded(*passage.split);
+    return passage.is_apart ? AxisPlacement::varying() : choice_.left_by(op, passage.rule, *passage.split);
+  }
+
+  // Gives a new value its placement. A value that was there must have it already, with two exceptions: what
+  // all ranks write alike completes a sum, and each rank's own may be anything but a part.
   void set(const Op& op, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
-    if (id >= first_added_ && op.access(i) == Access::write && program_.value(id).role == Role::activation) {
-      axis_.settle(id, placement);
-      return;
-    }
     const AxisPlacement lies = axis_.now(id);
-    if (lies != placement)
+    if (id >= edits_.first_value && op.access(i) == Access::write &&
+        program_.value(id).role == Role::activation) {
+      axis_.settle(id, placement);
+    } else if (lies.is_varying() && !placement.is_sharded()) {
+      return;
+    } else if (lies.is_partial() && placement.is_replicated() && op.access(i) == Access::write &&
+               program_.value(id).role != Role::activation) {
+      axis_.change(id, placement);
+    } else if (lies != placement) {
       axis_.refuse(op, "writes '", program_.value(id).name, "' as ", to_text(placement), ", which is ",
                    to_text(lies), " there");
+    }
   }
 
   bool reads(const Op& op, std::size_t i) const {
@@ -154,15 +252,14 @@ class AxisWalk {
   AxisState axis_;
   AxisSums sums_;
   OpChoice choice_;
-  const std::set<Id>& edited_;
-  Id first_added_;  // the first value that the strategy may have added
+  const Program::Edits& edits_;
 };
 
 }  // namespace
 
 // Refuses tallies that placement did not see, because it adds the sum over the ranks.
 void EditCheck::check_tallies() const {
-  for (Id id = first_value_; id < program_.value_count(); ++id)
+  for (Id id = program_.edits().first_value; id < program_.value_count(); ++id)
     if (program_.value(id).tally)
       throw_error(ErrorCode::bad_input, "tally '", program_.value(id).name,
                   "' is declared after placement, which adds the sum over the ranks; declare it in phase "
@@ -171,10 +268,10 @@ void EditCheck::check_tallies() const {
 
 void EditCheck::run() const {
   if (program_.mesh().world() > 1) check_tallies();
-  const std::set<Id> edited = program_.take_edits();
-  if (edited.empty()) return;
+  if (!program_.edits().fresh) return;
   for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
-    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, edited, first_value_).run();
+    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis).run();
+  program_.end_edits();
 }
 
 }  // namespace prun

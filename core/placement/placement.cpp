@@ -235,6 +235,7 @@ void place_on_mesh(Program& program) {
   for (AxisId axis = 0; axis < program.mesh().size(); ++axis)
     if (program.mesh().extent(axis) > 1) AxisPass(program, axis).run();
   exchange_directly(program);
+  program.set_placed();
 }
 
 }  // namespace prun

@@ -108,9 +108,11 @@ DType type_of(const Program& program, const Persistent& persistent) {
   return persistent.rounded != none ? DType::f32 : program.value(persistent.value).dtype;
 }
 
-Extents shape_of(const std::vector<Dim>& dims) {
+// Returns the shape of a whole tensor. Of a value that ranks have apart, it has a row for each of these.
+Extents shape_of(const Program& program, const Value& value) {
   Extents shape;
-  for (const Dim& dim : dims) shape.push_back(dim.extent);
+  if (value.is_apart()) shape.push_back(program.mesh().extent(axes_apart(value)));
+  for (const Dim& dim : value.tensor_dims()) shape.push_back(dim.extent);
   return shape;
 }
 
@@ -189,11 +191,22 @@ class Shares {
 
 }  // namespace
 
+AxisId axes_apart(const Value& value) {
+  std::vector<AxisId> axes;
+  for (AxisId axis = 0; axis < value.placement.size(); ++axis)
+    if (value.on(axis).is_partial() || value.on(axis).is_varying()) axes.push_back(axis);
+  return folded(axes);
+}
+
 Slice slice_of(const Program& program, Id value, std::int64_t rank) {
   const Value& of = program.value(value);
-  Slice slice{shape_of(of.tensor_dims()), program.starts(value, rank), shape_of(program.local_dims(value)), 0,
-              program.local_elements(value)};
+  Slice slice{shape_of(program, of), program.starts(value, rank), {}, 0, program.local_elements(value)};
+  for (const Dim& dim : program.local_dims(value)) slice.extent.push_back(dim.extent);
   if (of.part) slice.start[of.part->dim] += of.part->begin;
+  if (of.is_apart()) {
+    slice.start.insert(slice.start.begin(), program.mesh().coordinate(rank, axes_apart(of)));
+    slice.extent.insert(slice.extent.begin(), 1);
+  }
   return slice;
 }
 
@@ -231,10 +244,12 @@ std::vector<PersistentTensor> persistent_tensors(const Program& program,
     const Value& tensor = program.value(persistent.tensor);
     const bool listed = tensor.part && tensor.part->begin > 0;  // the part in front has listed it
     if (!persistent.copy && !listed)
-      list.push_back({persistent.name, type_of(program, persistent), shape_of(tensor.tensor_dims()),
-                      persistent.moment, persistent.of_parameter,
-                      persistent.parameter == none ? "" : program.value(persistent.parameter).added_by,
-                      program.value(persistent.value).starts_anew});
+      list.push_back(
+          {persistent.name, type_of(program, persistent), shape_of(program, tensor), persistent.moment,
+           persistent.of_parameter,
+           persistent.parameter == none ? "" : program.value(persistent.parameter).added_by,
+           program.value(persistent.value).starts_anew,
+           tensor.declared && tensor.is_apart() ? std::make_optional(tensor.on_resize) : std::nullopt});
   };
   Lister(program, add).list(instances);
   return list;

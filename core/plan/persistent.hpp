@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,10 @@
 #include "plan/plan.hpp"
 
 namespace prun {
+
+// Returns the axes, as one, along which ranks have a state apart (Value::is_apart): in a checkpoint it has a
+// row for each of their coordinates.
+AxisId axes_apart(const Value& value);
 
 // Returns the box of a value that is a rank's part of it.
 Slice slice_of(const Program& program, Id value, std::int64_t rank);
@@ -53,7 +58,8 @@ struct PersistentTensor {
   // These are the parameter's own tensor, and the strategy's section that added it (Value::added_by); they
   // are empty if there is none.
   std::string of_parameter, added_by;
-  std::string starts_anew = {};  // key of the recipe, Value::starts_anew
+  std::string starts_anew = {};            // key of the recipe, Value::starts_anew
+  std::optional<OnResize> on_resize = {};  // for a state that ranks have apart
 };
 // Returns the tensors of a chain's instances, each once: of the whole model, or of a stage.
 std::vector<PersistentTensor> persistent_tensors(const Program& program,

@@ -22,8 +22,8 @@ Status add_segment(void* p, Text name, std::int64_t repeat, Id* result) {
 Status add_parameter(void* p, Id segment, const ParameterSpec* spec, Id* result) {
   return guard([&] { *result = of(p).add_parameter(segment, *spec); });
 }
-Status add_untrained(void* p, Id segment, const ParameterSpec* spec, Id* result) {
-  return guard([&] { *result = of(p).add_untrained(segment, *spec); });
+Status add_state(void* p, Id segment, const KeptState* state, Id* result) {
+  return guard([&] { *result = of(p).add_state(segment, *state); });
 }
 Status add_tally(void* p, Id segment, Text name, Array<Dim> dims, Id* result) {
   return guard([&] {
@@ -47,6 +47,21 @@ Status outgoing(void* p, Id segment, Id value) {
   return guard([&] { of(p).set_outgoing(segment, value); });
 }
 
+// Says whether the operands are all of the op's, those that it writes too.
+bool writes_existing(const Program& program, std::string_view kind, Array<Id> operands) {
+  if (!program.registry().contains(kind)) return false;
+  const OpDef& def = program.registry().find(kind);
+  std::uint64_t writes = 0;
+  for (std::uint64_t i = 0; i < def.operand_count; ++i) writes += def.operands[i].access == Access::write;
+  return writes > 0 && operands.size == def.operand_count;
+}
+std::vector<Id> add_whole_op(Program& program, Id segment, FunctionKind function, Id before, Text kind,
+                             Array<Id> operands, Array<AttrValue> attrs) {
+  program.add_op(segment, function, Part::input, kind.view(), {operands.begin(), operands.end()}, span(attrs),
+                 before);
+  return {};
+}
+
 Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
               Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count) {
   return guard([&] {
@@ -55,8 +70,10 @@ Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, 
                   "' of segment '", of(p).segment(segment).name,
                   "', which another device runs; that one lowers it");
     const Id op = of(p).op_count();
-    const std::vector<Id> created =
-        of(p).add_op_creating(segment, function, Part::input, kind.view(), span(inputs), span(attrs), before);
+    const std::vector<Id> created = writes_existing(of(p), kind.view(), inputs)
+                                        ? add_whole_op(of(p), segment, function, before, kind, inputs, attrs)
+                                        : of(p).add_op_creating(segment, function, Part::input, kind.view(),
+                                                                span(inputs), span(attrs), before);
     if (created.size() < output_count)
       throw_error(ErrorCode::bad_input, "op '", kind.view(), "' writes ", created.size(), " values, not ",
                   output_count);
@@ -68,6 +85,7 @@ Status add_op(void* p, Id segment, FunctionKind function, Id before, Text kind, 
 template <class Edit>
 Status edit(void* p, Id op, Edit&& edit) {
   return guard([&] {
+    of(p).note_edit(op);  // what it wrote before
     edit(of(p));
     of(p).note_edit(op);
   });
@@ -75,16 +93,16 @@ Status edit(void* p, Id op, Edit&& edit) {
 Status replace_operand(void* p, Id op, std::int32_t index, Id value) {
   return edit(p, op, [&](Program& to) { to.replace_operand(op, static_cast<std::size_t>(index), value); });
 }
-Status replace_kind(void* p, Id op, Text kind) {
-  return edit(p, op, [&](Program& to) { to.replace_kind(op, kind.view()); });
-}
 Status replace_op(void* p, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs) {
   return edit(p, op, [&](Program& to) {
     to.replace_op(op, kind.view(), {operands.begin(), operands.end()}, span(attrs));
   });
 }
 Status erase(void* p, Id op) {
-  return guard([&] { of(p).erase_op(op); });
+  return guard([&] {
+    of(p).note_edit(op);
+    of(p).erase_op(op);
+  });
 }
 Status set_attr(void* p, Id op, Text name, double value) {
   return edit(p, op, [&](Program& to) { to.set_attr(op, name.view(), value); });
@@ -115,20 +133,59 @@ Status set_parameter(void* p, Id id, bool frozen, bool decay, double lr_scale) {
   });
 }
 
+ValueInfo info_of(const Value& value) {
+  ValueInfo info{value.role, value.dtype,  value.segment, static_cast<std::int32_t>(value.dims.size()),
+                 {},         value.frozen, value.decay,   value.lr_scale,
+                 value.name};
+  std::copy(value.dims.begin(), value.dims.end(), info.dims);
+  return info;
+}
+
+OpInfo info_of(const Op& op) {
+  return {op.kind(), op.segment, op.function, op.part, {op.operands.data(), op.operands.size()}, op.def};
+}
+
 Status value_info(void* p, Id id, ValueInfo* info) {
-  return guard([&] {
-    const Value& value = of(p).value(id);
-    *info = {value.role, value.dtype,  value.segment, static_cast<std::int32_t>(value.dims.size()),
-             {},         value.frozen, value.decay,   value.lr_scale,
-             value.name};
-    std::copy(value.dims.begin(), value.dims.end(), info->dims);
-  });
+  return guard([&] { *info = info_of(of(p).value(id)); });
 }
 
 Status op_info(void* p, Id id, OpInfo* info) {
+  return guard([&] { *info = info_of(of(p).op(id)); });
+}
+
+std::vector<Lies> lies_of(const Program& program, const Value& value) {
+  std::vector<Lies> list;
+  for (AxisId axis = 0; program.is_placed() && axis < program.mesh().size(); ++axis)
+    if (program.mesh().extent(axis) > 1)
+      list.push_back({program.mesh().axes()[axis].name, value.on(axis).kind, value.on(axis).dim});
+  return list;
+}
+
+void show_values(Program& program, ShownProgram& shown) {
+  for (Id id = 0; id < program.value_count(); ++id) {
+    const std::vector<Lies> lies = lies_of(program, program.value(id));
+    shown.lies.insert(shown.lies.end(), lies.begin(), lies.end());
+    shown.values.push_back({id, info_of(program.value(id)), {nullptr, lies.size()}});
+  }
+  const Lies* next = shown.lies.data();
+  for (ProgramView::Value& value : shown.values) {
+    value.lies.data = next;
+    next += value.lies.size;
+  }
+}
+
+Status view(void* p, ProgramView* view) {
   return guard([&] {
-    const Op& op = of(p).op(id);
-    *info = {op.kind(), op.segment, op.function, op.part, {op.operands.data(), op.operands.size()}, op.def};
+    Program& program = of(p);
+    ShownProgram& shown = program.shown_program();
+    shown = {};
+    show_values(program, shown);
+    for (Id segment = 0; segment < program.segment_count(); ++segment)
+      for (int kind = 0; kind < function_kinds; ++kind)
+        if (const auto function = static_cast<FunctionKind>(kind); program.is_shown(segment, function))
+          for (const Id op : program.segment(segment).ops(function))
+            shown.ops.push_back({op, info_of(program.op(op))});
+    *view = {{shown.values.data(), shown.values.size()}, {shown.ops.data(), shown.ops.size()}};
   });
 }
 
@@ -162,26 +219,31 @@ Status values(void* p, Id segment, Array<Id>* result) {
   });
 }
 
-Status split(void* p, Text dim, Text axis) {
-  return guard([&] { of(p).split(dim.view(), axis.view()); });
-}
-Status split_in(void* p, Text dim, Text axis, SplitScope scope) {
+Status split(void* p, Text dim, Text axis, SplitScope scope) {
   return guard([&] { of(p).split(dim.view(), axis.view(), scope); });
 }
 
-Status axis_extent(void* p, Text axis, std::int64_t* extent) {
+Status axis_info(void* p, Text name, AxisInfo* axis) {
   return guard([&] {
-    const std::vector<AxisId> found = of(p).mesh().all_of(axis.view());
-    if (found.empty()) throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "'");
-    *extent = 1;
-    for (const AxisId one : found) *extent *= of(p).mesh().extent(one);
+    const std::vector<AxisId> found = of(p).mesh().all_of(name.view());
+    if (found.empty()) throw_error(ErrorCode::bad_input, "the mesh has no axis '", name.view(), "'");
+    axis->number = found.size() == 1 ? static_cast<std::int32_t>(found.front()) : -1;
+    axis->extent = 1;
+    for (const AxisId one : found) axis->extent *= of(p).mesh().extent(one);
   });
 }
 
-Status keep_in_parts(void* p, Text axis, KeptInParts kept) {
-  return guard([&] { of(p).requests().keep_in_parts(of(p).mesh(), {axis.view()}, kept); });
+Status placement(void* p, Id value, Text axis, Lies* lies) {
+  return guard([&] { *lies = of(p).placement(value, axis.view()); });
 }
-Status keep_in_parts_over(void* p, Array<Text> axes, KeptInParts kept) {
+Status place_over(void* p, Id value, const Lies* lies) {
+  return guard([&] { of(p).place_over(value, *lies); });
+}
+Status step_context(void* p, StepContext* context) {
+  return guard([&] { *context = of(p).step_context(); });
+}
+
+Status keep_in_parts(void* p, Array<Text> axes, KeptInParts kept) {
   return guard([&] {
     std::vector<std::string_view> names;
     for (const Text& axis : axes) names.push_back(axis.view());
@@ -229,9 +291,6 @@ Status place(void* p, Id value, MemoryPlace place) {
 }
 Status run_on(void* p, Id segment, FunctionKind function, std::int32_t device) {
   return guard([&] { of(p).run_on(segment, function, device); });
-}
-Status keep_saved(void* p, Id segment, MemoryPlace place) {
-  return guard([&] { of(p).share_saved(segment, {{place}}); });
 }
 Status share_saved(void* p, Id segment, Array<SavedShare> shares) {
   return guard([&] { of(p).share_saved(segment, {shares.begin(), shares.end()}); });
@@ -285,7 +344,6 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          outgoing,
                          add_op,
                          replace_operand,
-                         replace_kind,
                          erase,
                          set_attr,
                          get_attr,
@@ -297,7 +355,6 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          ops,
                          values,
                          split,
-                         axis_extent,
                          keep_in_parts,
                          recompute_segment,
                          pipeline,
@@ -306,23 +363,25 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          place,
                          run_on,
                          used_elsewhere,
-                         keep_saved,
                          choose_to_fit,
                          share_saved,
-                         split_in,
-                         keep_in_parts_over,
                          tier,
                          tiers,
                          set_matrices,
                          matrices,
-                         add_untrained,
+                         add_state,
                          add_tally,
                          low_rank,
                          foreign_weights,
                          share_sequence,
                          split_beyond,
                          carry,
-                         copy_within};
+                         copy_within,
+                         placement,
+                         place_over,
+                         view,
+                         axis_info,
+                         step_context};
 
 }  // namespace
 

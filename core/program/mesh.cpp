@@ -121,6 +121,7 @@ std::string to_text(const AxisPlacement& placement) {
     case AxisPlacement::Kind::sharded: return "sharded on '" + std::string(placement.dim.view()) + "'";
     case AxisPlacement::Kind::partial: return "a partial sum";
     case AxisPlacement::Kind::maximum: return "a partial maximum";
+    case AxisPlacement::Kind::varying: return "each rank's own";
   }
   return "?";
 }

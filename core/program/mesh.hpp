@@ -63,12 +63,7 @@ class Mesh {
 
 // States the placement of a value on one axis.
 struct AxisPlacement {
-  enum class Kind : std::uint8_t {
-    replicated,  // the same everywhere
-    sharded,     // each coordinate has its part of dimension `dim`
-    partial,     // each coordinate has a summand
-    maximum,     // each coordinate has the largest that it found: the same as replicated where it is equal
-  };
+  using Kind = PlacementKind;
   Kind kind = Kind::replicated;
   Name dim;
 
@@ -76,12 +71,14 @@ struct AxisPlacement {
   static AxisPlacement sharded(const Name& dim) { return {Kind::sharded, dim}; }
   static AxisPlacement partial() { return {Kind::partial, {}}; }
   static AxisPlacement maximum() { return {Kind::maximum, {}}; }
+  static AxisPlacement varying() { return {Kind::varying, {}}; }
   bool is_replicated() const { return kind == Kind::replicated; }
   bool is_partial() const { return kind == Kind::partial; }
   bool is_maximum() const { return kind == Kind::maximum; }
   // Says whether the ranks' values must be combined before the value is complete.
   bool is_incomplete() const { return is_partial() || is_maximum(); }
   bool is_sharded() const { return kind == Kind::sharded; }
+  bool is_varying() const { return kind == Kind::varying; }
   friend bool operator==(const AxisPlacement&, const AxisPlacement&) = default;
 };
 

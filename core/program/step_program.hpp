@@ -77,7 +77,7 @@ struct Value {
 
   // For a state, this says that its shape is its own, not its parameter's.
   bool own_shape = false;
-  // For a state that may begin anew, from zeros, where a run goes on in another layout, this is the key of
+  // For a state that may begin anew where a run goes on in another layout, this is the key of
   // the recipe that `run.changed` must name for that.
   std::string starts_anew = {};
   // For scales, this says how many of the parameter's elements, in their order, each scale stands for.
@@ -96,8 +96,8 @@ struct Value {
   // For a parameter that is another rank's copy, this is the original, of an earlier segment.
   Id copy_of = none;
 
-  // For a parameter that the model's plugin knows nothing of, this is the section of the strategy that added
-  // it, "strategy.1".
+  // For a parameter that the model's plugin knows nothing of, and for a state of a strategy's own, this is
+  // the section of the strategy that added it, "strategy.1".
   std::string added_by;
 
   // For a parameter whose last updates passes do not see yet, these are states with its value one update
@@ -107,6 +107,10 @@ struct Value {
   std::int32_t age = 0;
   Id before_of = none;
 
+  // A strategy's own state (ProgramApi::state) has this set, and the next two.
+  bool declared = false;
+  bool compared = false;
+  OnResize on_resize = OnResize::refuse;
   // A parameter has this set if no gradient trains it, ops of `update` may change it, and every rank has all
   // of it.
   bool untrained = false;
@@ -137,6 +141,8 @@ struct Value {
   }
   // Returns the dimensions of the tensor that the value is a part of, or its own.
   std::vector<Dim> tensor_dims() const;
+  // Says whether ranks have summands of it, or values of their own, along some axis, that last.
+  bool is_apart() const;
   // Returns the elements of the whole value.
   std::int64_t elements() const;
   std::int64_t bytes() const { return elements() * size_of(dtype); }
@@ -257,6 +263,13 @@ struct CarriedValue {
   friend bool operator==(const CarriedValue&, const CarriedValue&) = default;
 };
 
+// Holds the arrays that a plugin has been shown last.
+struct ShownProgram {
+  std::vector<ProgramView::Value> values;
+  std::vector<ProgramView::Op> ops;
+  std::vector<Lies> lies;
+};
+
 class Program {
  public:
   Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context);
@@ -267,9 +280,25 @@ class Program {
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // Sets the recipe's section whose plugin writes from now on; empty means the model's.
   void set_writer(std::string section) { writer_ = std::move(section); }
-  // Remembers an op that a plugin added or changed, until take_edits().
-  void note_edit(Id op) { edits_.insert(op); }
-  std::set<Id> take_edits() { return std::exchange(edits_, {}); }
+  // Begins to note what a plugin edits in a placed program: EditCheck checks it.
+  void begin_edits();
+  void end_edits() { checked_edits_ = edits_; }
+  void note_edit(Id op);
+  // Notes a value that lies otherwise from here on, or is completed by other ops.
+  void note_touched(Id value);
+  struct Edits {
+    std::set<Id> ops;      // ops that plugins have added or changed since placement
+    std::set<Id> touched;  // values that these write, or that ops wrote which are gone
+    Id first_value = 0;    // the first value that the last plugin may have added
+    bool fresh = false;    // whether that plugin has edited anything
+  };
+  Edits& edits() { return edits_; }
+  // Holds the ops that give each rank its share of what all have alike, where that joins a sum.
+  std::set<Id>& shares() { return shares_; }
+  void set_placed() { placed_ = true; }
+  bool is_placed() const { return placed_; }
+  void set_step_context(const StepContext& context) { step_context_ = context; }
+  const StepContext& step_context() const { return step_context_; }
   // Sets how old the weights are that passes of each instance train with (delay_weights() writes that).
   void set_delays(Delays delays) { delays_ = std::move(delays); }
   const Delays& delays() const { return delays_; }
@@ -305,7 +334,10 @@ class Program {
   Id add_value(Value value);
   Id add_parameter(Id segment, const ParameterSpec& spec);
   void set_matrices(Id parameter, const Matrices& matrices);
-  Id add_untrained(Id segment, const ParameterSpec& spec);
+  // Adds state that no optimizer moves: see ProgramApi::state.
+  Id add_state(Id segment, const KeptState& state);
+  // Cuts a state that lies alike on an axis.
+  void place_over(Id state, const Lies& lies);
   Id add_tally(Id segment, std::string_view name, std::span<const Dim> dims);
   Id use_parameter(Id segment, Id parameter);
   Id input(Id segment, std::string_view name);
@@ -327,9 +359,8 @@ class Program {
   std::vector<Id> add_op_creating(Id segment, FunctionKind function, Part part, std::string_view kind,
                                   std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
   void replace_operand(Id op, std::size_t index, Id value);
-  void replace_kind(Id op, std::string_view kind);
-  // Puts another op in an op's place, with every operand given. In a placed program, they must lie as it
-  // needs them.
+  // Puts another op in an op's place, with every operand given. In a placed program, EditCheck checks that
+  // they lie as it needs them.
   void replace_op(Id op, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs);
   void erase_op(Id op);
   void set_attr(Id op, std::string_view name, double value);
@@ -370,6 +401,10 @@ class Program {
   std::vector<Id> runtimes() const;
   std::vector<Id> tallies() const;
   Id find_runtime(std::string_view name) const;
+  // Says how a value lies on an axis of the recipe's; refuses what a plugin has just added.
+  Lies placement(Id value, std::string_view axis) const;
+  // The interface of plugins fills it (program/api.cpp).
+  ShownProgram& shown_program() { return shown_program_; }
   // Returns operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's
   // part.
   OpShape shape(const Op& op) const;
@@ -396,13 +431,15 @@ class Program {
   std::int64_t common_extent(std::string_view dim) const;
   std::int64_t ranks_that_split(std::string_view dim) const;
   void check_operands(const Op& op) const;
-  OpShape check_shapes(const Op& op) const;
-  void check_lies_right(const Op& op, const OpShape& rule) const;
+  void check_shapes(const Op& op) const;
   OpShape infer(const Op& op) const;
   void bind_attrs(Op& op, std::span<const AttrValue> attrs) const;
   Id place(Op op, Id before);
   Value output_value(const Op& op, std::size_t index, const OperandShape& shape) const;
   void declare_inputs();
+  AxisId placed_axis(std::string_view name) const;
+  AxisPlacement placement_of(const Lies& lies, AxisId axis, const Value& value) const;
+  void lay(Value& state, const KeptState& described) const;
 
   std::shared_ptr<const OpRegistry> registry_;
   Precision precision_;
@@ -414,7 +451,10 @@ class Program {
   std::vector<LowRankChange> low_ranks_;
   std::optional<std::int32_t> shown_;
   std::string writer_;
-  std::set<Id> edits_;
+  Edits edits_, checked_edits_;
+  bool placed_ = false;
+  StepContext step_context_;
+  ShownProgram shown_program_;
   Delays delays_;
   Numbered<Bucket> buckets_;
   std::vector<CarriedValue> carried_;
@@ -422,6 +462,7 @@ class Program {
   std::deque<Value> values_;
   std::deque<Op> ops_;
   std::deque<SegmentData> segments_;
+  std::set<Id> shares_;
 };
 
 // Returns an axis as an op's attribute: a number.

@@ -115,8 +115,7 @@ Id Program::add_op(Id segment_id, FunctionKind function, Part part, std::string_
   return place(std::move(op), before);
 }
 
-// Returns the shapes as the rule fills them in.
-OpShape Program::check_shapes(const Op& op) const {
+void Program::check_shapes(const Op& op) const {
   const OpShape given = shape(op), right = infer(op);
   for (int i = 0; i < given.count; ++i) {
     const OperandShape &a = given.operand[i], &b = right.operand[i];
@@ -124,31 +123,6 @@ OpShape Program::check_shapes(const Op& op) const {
     require(!a.present || same, "op '", op.kind(), "': operand '", op.def->operands[i].name,
             "' has a wrong shape");
   }
-  return right;
-}
-
-// Checks what placement would have ensured if the op had been there before.
-void Program::check_lies_right(const Op& op, const OpShape& rule) const {
-  const auto refuse = [&](AxisId axis, std::size_t i) {
-    throw_error(ErrorCode::bad_input, "op '", op.kind(), "' cannot stand in for another: operand '",
-                op.def->operands[i].name, "' is ", to_text(value(op.operands[i]).on(axis)), " on axis '",
-                mesh_.name(axis), "', and the op needs it otherwise or the other operands alike");
-  };
-  for (AxisId axis = 0; axis < mesh_.size(); ++axis)
-    for (std::size_t i = 0; i < op.operands.size(); ++i) {
-      if (op.operands[i] == none) continue;
-      const AxisPlacement at = value(op.operands[i]).on(axis);
-      const std::uint32_t passing = at.is_maximum() ? rule.monotone : rule.linear;
-      if (at.is_incomplete() && op.access(i) == Access::read && (passing >> i & 1u) == 0) refuse(axis, i);
-      if (!at.is_sharded()) continue;
-      if (std::find(std::begin(rule.wholes), std::end(rule.wholes), at.dim) != std::end(rule.wholes))
-        refuse(axis, i);
-      for (Id other : op.operands) {
-        if (other == none || value(other).on(axis) == at) continue;
-        for (const Dim& dim : value(other).dims)
-          if (dim.name == at.dim) refuse(axis, i);
-      }
-    }
 }
 
 std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, Part part,
@@ -221,24 +195,6 @@ void Program::replace_operand(Id id, std::size_t index, Id value_id) {
   }
 }
 
-void Program::replace_kind(Id id, std::string_view kind) {
-  Op& target = op(id);
-  const OpDef& def = find_op(*registry_, kind, segment(target.segment));
-  Op changed = target;
-  changed.def = &def;
-  fit(changed);
-  bool same = def.operand_count == changed.operands.size();
-  for (std::uint64_t i = 0; same && i < std::min(def.operand_count, target.def->operand_count); ++i)
-    same = def.operands[i].access == target.def->operands[i].access;
-  if (!same)
-    throw_error(ErrorCode::bad_input, "op '", kind, "' cannot stand in for '", target.kind(),
-                "': it reads and writes other operands");
-  changed.attrs.clear();
-  bind_attrs(changed, {});
-  infer(changed);
-  target = std::move(changed);
-}
-
 void Program::replace_op(Id id, std::string_view kind, std::vector<Id> operands,
                          std::span<const AttrValue> attrs) {
   const Op& old = op(id);
@@ -252,7 +208,7 @@ void Program::replace_op(Id id, std::string_view kind, std::vector<Id> operands,
   bind_attrs(fresh, attrs);
   fit(fresh);
   check_operands(fresh);
-  check_lies_right(fresh, check_shapes(fresh));
+  check_shapes(fresh);
   op(id) = std::move(fresh);
 }
 

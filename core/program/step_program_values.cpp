@@ -82,13 +82,6 @@ void Program::set_matrices(Id parameter, const Matrices& matrices) {
   value.matrices = matrices;
 }
 
-Id Program::add_untrained(Id segment_id, const ParameterSpec& spec) {
-  const Id id = add_parameter(segment_id, spec);
-  values_[id].dtype = OpShape::statistics(precision_.compute);
-  values_[id].frozen = values_[id].untrained = true;
-  return id;
-}
-
 Id Program::add_tally(Id segment_id, std::string_view name, std::span<const Dim> dims) {
   Value value;
   value.name = segment(segment_id).name + "." + std::string(name);

@@ -81,7 +81,7 @@ TEST(OneBitCheckpoints, ErrorsOfAnotherLayoutBeginAnewWhereThatIsSaid) {
     FAIL() << "errors of two ranks were taken for those of four";
   } catch (const Error& error) {
     const std::string said = error.what();
-    EXPECT_NE(said.find("if it is to begin anew, from zeros, say so by --set run.changed=precision.reduce"),
+    EXPECT_NE(said.find("if it is to begin anew, say so by --set run.changed=precision.reduce"),
               std::string::npos)
         << said;
   }

@@ -111,9 +111,8 @@ TEST(OwnOps, AConversionGoesWithTheSumItIsFor) {
     for (Id op : own.segment(segment).ops(FunctionKind::reduce)) {
       if (own.op(op).kind() != "cast") continue;
       const double to = own.attr(op, "to"), from = own.attr(op, "from");
-      own.replace_kind(op, "convert");
-      own.set_attr(op, "to", to);
-      own.set_attr(op, "from", from);
+      const AttrValue attrs[] = {{"to", to}, {"from", from}};
+      own.replace_op(op, "convert", own.op(op).operands, attrs);
     }
   EXPECT_NE(to_text(own), to_text(theirs));
   for (Program* program : {&own, &theirs}) pack_state(*program, one_optimizer(*optimizer), {{0}, {}});

@@ -94,7 +94,8 @@ TEST_F(SavedMoves, TheSameSharesGiveTheSameProgram) {
 
 TEST_F(SavedMoves, OnePlaceMeansAllOfIt) {
   Program program = fresh();
-  ASSERT_TRUE(program_api().keep_saved(&program, block_of(program), pinned).ok());
+  const SavedShare share{pinned};
+  ASSERT_TRUE(program_api().share_saved(&program, block_of(program), {&share, 1}).ok());
   derive_saved_moves(program);
   EXPECT_EQ(to_text(program), to_text(shared({{pinned, 100}})));
   EXPECT_NE(to_text(program), to_text(fresh()));

@@ -1,6 +1,7 @@
 // Writing, rewriting and verifying programs.
 #include <gtest/gtest.h>
 
+#include "placement/check_edits.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
 #include "prun/lowering.hpp"
@@ -174,7 +175,8 @@ TEST(Program, StrategiesCanRewrite) {
   verify(*program);
   EXPECT_EQ(s.operations(FunctionKind::forward).size(), 3u);
   EXPECT_EQ(ref.op(s.operations(FunctionKind::forward)[1]).kind.view(), "scale");
-  EXPECT_NE(message_of([&] { ref.replace_kind(ops[0], "add"); }).find("cannot stand in"), std::string::npos);
+  EXPECT_NE(message_of([&] { ref.replace_kind(ops[0], "add"); }).find("takes 3 operands, not 2"),
+            std::string::npos);
 }
 
 TEST(Program, OneOpTakesThePlaceOfTwo) {
@@ -219,17 +221,24 @@ TEST(Program, AnOpInThePlaceOfAnotherMustFindItsOperandsAsItNeedsThem) {
   const Id gelu = find("gelu"), reduce = find("all_reduce"), norm = find("layernorm");
   const std::vector<Id> operands = program.op(gelu).operands;  // both split along ffn
   const auto replace = [&](Id op, const char* kind, std::vector<Id> on) {
-    return message_of([&] { program.replace_op(op, kind, std::move(on), {}); });
+    return message_of([&] {
+      Program edited = program;
+      const EditCheck check(edited);
+      edited.replace_op(op, kind, std::move(on), {});
+      edited.note_edit(op);
+      check.run();
+    });
   };
   const std::vector<Id> statistics(program.op(norm).operands.end() - 2, program.op(norm).operands.end());
   Id bias = none;
   for (Id id : program.parameters())
     if (program.value(id).name == "up.bias") bias = id;
   EXPECT_NE(replace(gelu, "layernorm", {operands[0], bias, bias, operands[1], statistics[0], statistics[1]})
-                .find("operand 'x' is sharded"),
+                .find("is sharded on 'ffn', and the op needs that dimension whole"),
             std::string::npos);
   // A partial sum into an op that is not linear.
-  EXPECT_NE(replace(reduce, "gelu", program.op(reduce).operands).find("operand 'x' is a partial sum"),
+  EXPECT_NE(replace(reduce, "gelu", program.op(reduce).operands)
+                .find("is a partial sum, and the op needs it complete"),
             std::string::npos);
   EXPECT_EQ(replace(gelu, "scale", operands), "");
 }

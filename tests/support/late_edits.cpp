@@ -20,6 +20,11 @@ class LateEdits final : public Strategy {
       if (what_ == "linear") cast_gradient(segment, segment_value(segment, "up.weight.gradient"));
       if (what_ == "update_sum") update_with_scaled(segment, FunctionKind::update);
       if (what_ == "update_summand") update_with_scaled(segment, FunctionKind::backward);
+      if (what_ == "unsummed") leave_sum_out(segment, segment_value(segment, "up.weight.gradient"));
+      if (what_ == "summed_twice") sum_again(segment, segment_value(segment, "up.weight.gradient"));
+      if (what_ == "own") update_with_own(segment, segment_value(segment, "up.weight.gradient"));
+      if (what_ == "again") cut_again(segment, segment_value(segment, "up.weight.m"));
+      if (what_ == "fresh") ask_of_fresh(segment, segment_value(segment, "up.weight.gradient"));
     }
   }
 
@@ -50,6 +55,31 @@ class LateEdits final : public Strategy {
                    {{"from", static_cast<double>(DType::f64)}, {"to", static_cast<double>(DType::f32)}});
   }
 
+  static void leave_sum_out(const Segment& segment, Id gradient) {
+    for (const Id id : segment.operations(FunctionKind::reduce))
+      if (segment.program().op(id).operands.data[0] == gradient) segment.program().erase(id);
+  }
+  static void sum_again(const Segment& segment, Id gradient) {
+    segment.insert(FunctionKind::norm, none, "all_reduce", {gradient}, 1, {{"axis", 0}});
+  }
+
+  // Keeps what each rank has, and hands that on as if it were the same on all.
+  static void update_with_own(const Segment& segment, Id gradient) {
+    const ValueInfo info = segment.program().value(gradient);
+    const Lies lies{"dp", PlacementKind::varying};
+    const Id own = segment.state(
+        {.name = "own", .dims = {info.dims, 2}, .typed = true, .dtype = info.dtype, .lies = {&lies, 1}});
+    segment.insert_on(FunctionKind::backward, none, "copy", {gradient, own});
+    segment.insert_on(FunctionKind::norm, none, "scale", {own, gradient}, {{"factor", 1.0}});
+  }
+  static void cut_again(const Segment& segment, Id state) {
+    segment.program().place_over(state, {"tp", PlacementKind::sharded, "ffn"});
+  }
+  static void ask_of_fresh(const Segment& segment, Id gradient) {
+    const Id fresh = segment.insert(FunctionKind::update, none, "scale", {gradient}, 1)[0];
+    segment.program().placement(fresh, "dp");
+  }
+
   // Lets the update read another value than the gradient: in `backward`, before the reduction, each rank
   // scales a partial sum of its own.
   static void update_with_scaled(const Segment& segment, FunctionKind function) {
@@ -71,6 +101,7 @@ class LateEdits final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    strategy, prun::LateEdits, "late-edits", "0.1.0", "Edits behind placement", "phase=state",
-    "what | choice | required | tally,whole,summand,linear,update_sum,update_summand | What it does\n");
+PRUN_PLUGIN(strategy, prun::LateEdits, "late-edits", "0.1.0", "Edits behind placement", "phase=state",
+            "what | choice | required | "
+            "tally,whole,summand,linear,update_sum,update_summand,unsummed,summed_twice,own,"
+            "again,fresh | What it does\n");

@@ -27,7 +27,8 @@ struct Reference {
 // Returns an element of a type that parameters and gradients have.
 double element_as_double(const std::byte* data, DType type, std::int64_t i);
 
-// Calls body(name, data, type, whole, count) for each run of elements that a rank holds.
+// Calls body(name, data, type, whole, count) for each run of elements that a rank holds, of gradients, or of
+// parameters and what strategies keep (KeptState::compared).
 template <class Body>
 void each_compared_run(Trainer& trainer, bool gradients, Body&& body) {
   const Assembly& assembly = trainer.assembly();
@@ -39,6 +40,17 @@ void each_compared_run(Trainer& trainer, bool gradients, Body&& body) {
                 body(name, run.read(trainer.memory()).data(), run.type, run.whole, run.count);
               });
   });
+  const Program& program = assembly.program();
+  if (!gradients)
+    assembly.each_kept_state([&](Id id, std::int32_t instance) {
+      const Value& state = program.value(id);
+      if (!state.compared || state.is_apart()) return;
+      each_run(program, assembly.rank(), id, instance, {id, state.dtype, 0, 0, program.local_elements(id)},
+               [&](const HeldRun& run) {
+                 body(assembly.full_name(id, instance), run.read(trainer.memory()).data(), run.type,
+                      run.whole, run.count);
+               });
+    });
 }
 
 // Holds a probe for each rank that is a thread of this process.

@@ -83,16 +83,15 @@ struct HostApi {
   void (*log)(const PluginDescriptor* from, Text message);  // any thread may call it
 };
 
-inline constexpr std::uint64_t layout_hash =
-    detail::hash_layout<Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs,
-                        KernelContext, Workers, OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost,
-                        AttrValue, GradientApi, OpExchange, SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo,
-                        KeptInParts, SavedShare, ParameterSpec, ProgramApi, OptionsApi, ModelContext,
-                        UpdateContext, Matrices, ParameterShape, StateSpec, DataInfo, RunInfo, StepInfo,
-                        DeviceInfo, DeviceMeter, Launch, DeviceKernel, OpExample, ScheduleCall, ScheduleShape,
-                        CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory,
-                        FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(
-        detail::hash_text(detail::interface_methods));
+inline constexpr std::uint64_t layout_hash = detail::hash_layout<
+    Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
+    OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
+    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, SavedShare, ParameterSpec, Lies, KeptState,
+    AxisInfo, ProgramView, ProgramView::Value, ProgramView::Op, StepContext, ProgramApi, OptionsApi,
+    ModelContext, UpdateContext, Matrices, ParameterShape, StateSpec, DataInfo, RunInfo, StepInfo, DeviceInfo,
+    DeviceMeter, Launch, DeviceKernel, OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup,
+    CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView,
+    ForeignWeightsView>(detail::hash_text(detail::interface_methods));
 
 // The entry returns this; it is static and never freed. It grows at the end only.
 struct PluginDescriptor {

@@ -12,6 +12,7 @@
 
 #include "prun/foreign.hpp"
 #include "prun/op.hpp"
+#include "prun/placement.hpp"
 
 namespace prun {
 
@@ -79,15 +80,6 @@ enum class Role : std::uint8_t {
   fetched,   // copy of a parameter that lies elsewhere, in the device's memory for as long as it is used
 };
 
-// Says how a parameter starts. Element values depend on (seed, name, index) alone, never on the layout.
-struct Init {
-  enum class Kind : std::uint8_t { constant, normal } kind = Kind::constant;
-  double value = 0;  // the constant, or the standard deviation
-};
-constexpr Init zeros() { return {}; }
-constexpr Init ones() { return {Init::Kind::constant, 1.0}; }
-constexpr Init normal(double deviation) { return {Init::Kind::normal, deviation}; }
-
 struct ValueInfo {
   Role role = Role::activation;
   DType dtype = DType::f32;
@@ -107,6 +99,30 @@ struct OpInfo {
   Part part = Part::input;
   Array<Id> operands;          // the array lives until the next edit
   const OpDef* def = nullptr;  // the definition lives as long as the program
+};
+
+// Shows all values and ops at once, for a strategy that reads the whole program. Ops come segment by segment,
+// function by function, in their order.
+struct ProgramView {
+  struct Value {
+    Id id = none;
+    ValueInfo info;
+    Array<Lies> lies;  // for each axis of several ranks; empty before phase `placed`
+  };
+  struct Op {
+    Id id = none;
+    OpInfo info;
+  };
+  Array<Value> values;
+  Array<Op> ops;
+};
+
+// Says what the step is that the program computes.
+struct StepContext {
+  bool training = true;  // otherwise it evaluates, or makes text
+  std::int64_t microbatches = 1;
+  DType compute = DType::f32, master = DType::f32, moments = DType::f32, gradient = DType::f32,
+        reduce = DType::f32;  // as [precision] says
 };
 
 struct SegmentInfo {
@@ -207,11 +223,11 @@ struct ProgramApi {
   Status (*incoming)(void* program, Id segment, Id* result);
   Status (*outgoing)(void* program, Id segment, Id value);
   // Inserts an op before `before`, an op of that function, or at the end if that is none. Outputs (operands
-  // the op writes) are created and returned in order.
+  // the op writes) are created and returned in order. With all operands given, in the order of the op's
+  // definition, it writes values that exist, and none are created.
   Status (*op)(void* program, Id segment, FunctionKind function, Id before, Text kind, Array<Id> inputs,
                Array<AttrValue> attrs, Id* outputs, std::uint64_t output_count);
   Status (*replace_operand)(void* program, Id op, std::int32_t index, Id value);
-  Status (*replace_kind)(void* program, Id op, Text kind);
   Status (*erase)(void* program, Id op);
   Status (*set_attr)(void* program, Id op, Text name, double value);
   Status (*get_attr)(void* program, Id op, Text name, double* value);
@@ -226,12 +242,13 @@ struct ProgramApi {
   Status (*values)(void* program, Id segment, Array<Id>* result);
   // Phase `shard`: puts dimension `dim` on a mesh axis wherever the ops allow it; the core derives the
   // placement of every value and what has to be exchanged. Of several dimensions requested for one axis, each
-  // op and parameter takes the first that it can; a microbatch's inputs know only the very first.
-  Status (*split)(void* program, Text dim, Text axis);
-  Status (*axis_extent)(void* program, Text axis, std::int64_t* extent);
-  // Phase `state`: has the ranks of an axis keep optimizer state, and what `kept` adds, in equal parts of
-  // flat buckets.
-  Status (*keep_in_parts)(void* program, Text axis, KeptInParts kept);
+  // op and parameter takes the first that it can; a microbatch's inputs know only the very first. Of several
+  // requests for the same, the widest scope counts.
+  Status (*split)(void* program, Text dim, Text axis, SplitScope scope);
+  // Phase `state`: has the ranks of axes together keep optimizer state, and what `kept` adds, in equal parts
+  // of flat buckets: parameters that are updated alike are kept in parts over those of the axes that sum
+  // their gradients, and the others must have them in parts already.
+  Status (*keep_in_parts)(void* program, Array<Text> axes, KeptInParts kept);
   // Phase `memory`: says what backward computes again from the rest instead of keeping it. `kinds` is for
   // mode `ops` only.
   Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
@@ -254,21 +271,15 @@ struct ProgramApi {
   Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);
   // Says whether an op that is not shown reads or writes the value.
   Status (*used_elsewhere)(void* program, Id value, bool* used);
-  // Phase `memory`: says where that lies in between which backward reads of the segment's forward and does
-  // not compute again. It leaves as forward goes on and returns before its backward.
-  Status (*keep_saved)(void* program, Id segment, MemoryPlace place);
   // Chooses one of several ways, described in words, cheapest first: the first with which the plan fits all
   // memory. The planner writes the program anew for each, and passes over those that are refused. If several
   // strategies call this, they take the next way together.
   Status (*choose_to_fit)(void* program, Array<Text> ways, std::uint64_t* chosen);
-  // Does as keep_saved, in several places whose per cent come to 100: whole values, the largest first, each
-  // where most is missing. The share of the recipe's device's own memory stays there.
+  // Phase `memory`: says where that lies in between which backward reads of the segment's forward and does
+  // not compute again. It leaves as forward goes on and returns before its backward. The per cent of several
+  // places come to 100: whole values, the largest first, each where most is missing. The share of the
+  // recipe's device's own memory stays there.
   Status (*share_saved)(void* program, Id segment, Array<SavedShare> shares);
-  // Does as split, and says where the split applies: of several requests for the same, the widest counts.
-  Status (*split_in)(void* program, Text dim, Text axis, SplitScope scope);
-  // Does as keep_in_parts, over several axes together: parameters that are updated alike are kept in parts
-  // over those of the axes that sum their gradients, and the others must have them in parts already.
-  Status (*keep_in_parts_over)(void* program, Array<Text> axes, KeptInParts kept);
   // Does as device, for a tier by its plugin's name (DeviceInfo::tier): any other device is refused.
   Status (*tier)(void* program, Text plugin, std::int32_t* number);
   // Lists the plugins of the tiers that the recipe has tables for, [tier.NAME], in its order; the array is
@@ -278,9 +289,10 @@ struct ProgramApi {
   // Phase `model`: says what matrices a parameter is made of. Without this call it is no matrix.
   Status (*set_matrices)(void* program, Id parameter, const Matrices* matrices);
   Status (*matrices)(void* program, Id parameter, Matrices* matrices);
-  // Adds a parameter that no gradient trains and no optimizer moves, in the type of statistics: fp32, or fp64
-  // where that is computed in. Ops of `update` may change it. Every rank has all of it.
-  Status (*untrained)(void* program, Id segment, const ParameterSpec* spec, Id* result);
+  // Adds what lasts from step to step and no optimizer moves. In phase `model` it is part of the model, as a
+  // parameter that no gradient trains is: ops of `update` may change it, and every rank has all of it. From
+  // phase `placed` on it is the strategy's own, lies as the description says, and any op may change it.
+  Status (*state)(void* program, Id segment, const KeptState* state, Id* result);
   // Adds a sum in fp64 that ops of a segment's forward add to, with a row for each layer of the segment in
   // front. It is zero as a step begins, is summed over all ranks from `finish` on, and observers get it as
   // "segment.name".
@@ -295,17 +307,27 @@ struct ProgramApi {
   // ranks (OpDef::across); if parts are not in order, ops with an operand `positions`, i32 [seq], learn which
   // position lies where, and batches come in that order.
   Status (*share_sequence)(void* program, Text axis, SequenceShares shares);
-  // Splits as split_in does, over an axis that may have more ranks than the dimension has parts: beyond
+  // Splits as split does, over an axis that may have more ranks than the dimension has parts: beyond
   // those, ranks split dimension `within` of values that have both, and have values with the first alone
   // alike.
   Status (*split_beyond)(void* program, Text dim, Text within, Text axis, SplitScope scope);
   // Phase `model`: makes a result of a segment that does not repeat one that ops of all segments behind it
   // may read, beside what each segment hands on to the next: see Segment::carry.
   Status (*carry)(void* program, Id segment, Id value);
-  // Phase `state`, behind keep_in_parts_over: has the ranks of these axes, the last of those over which
+  // Phase `state`, behind keep_in_parts: has the ranks of these axes, the last of those over which
   // parameters lie in parts, keep a copy of the parameters among them. It is made anew once a step, and an op
   // that uses a parameter gathers it from the copy, over these axes alone.
   Status (*copy_within)(void* program, Array<Text> axes);
+  // From phase `placed` on: says how a value lies on an axis. An accumulator of a gradient lies as
+  // contributions arrive, before `reduce` sums them. What was added in this phase lies nowhere yet.
+  Status (*placement)(void* program, Id value, Text axis, Lies* lies);
+  // Phase `state`: has each coordinate of an axis keep only its part of one dimension of a state, which lay
+  // there alike. Ops that read it are the strategy's to change. A request without effect is refused.
+  Status (*place_over)(void* program, Id value, const Lies* lies);
+  // Shows all of the program at once; the arrays are valid until the next edit.
+  Status (*view)(void* program, ProgramView* view);
+  Status (*axis)(void* program, Text name, AxisInfo* axis);
+  Status (*step_context)(void* program, StepContext* context);
 };
 
 class Segment;
@@ -340,7 +362,11 @@ class ProgramRef {
   void replace_operand(Id op, int index, Id value) const {
     raise(api_->replace_operand(program_, op, index, value));
   }
-  void replace_kind(Id op, std::string_view kind) const { raise(api_->replace_kind(program_, op, kind)); }
+  // Puts another op in an op's place, on the same operands, with the attributes that it has by default.
+  void replace_kind(Id id, std::string_view kind) const {
+    const Array<Id> operands = op(id).operands;
+    raise(api_->replace_op(program_, id, kind, operands, {}));
+  }
   void replace_op(Id op, std::string_view kind, std::initializer_list<Id> operands,
                   std::initializer_list<AttrValue> attrs = {}) const {
     raise(api_->replace_op(program_, op, kind, {operands.begin(), operands.size()},
@@ -355,21 +381,33 @@ class ProgramRef {
     raise(api_->runtime(program_, name, &id));
     return id;
   }
-  void split(std::string_view dim, std::string_view axis) const { raise(api_->split(program_, dim, axis)); }
-  void split(std::string_view dim, std::string_view axis, SplitScope scope) const {
-    raise(api_->split_in(program_, dim, axis, scope));
+  void split(std::string_view dim, std::string_view axis, SplitScope scope = SplitScope::everywhere) const {
+    raise(api_->split(program_, dim, axis, scope));
   }
-  std::int64_t axis_extent(std::string_view axis) const {
-    std::int64_t extent = 0;
-    raise(api_->axis_extent(program_, axis, &extent));
-    return extent;
+  AxisInfo axis(std::string_view name) const {
+    AxisInfo info;
+    raise(api_->axis(program_, name, &info));
+    return info;
   }
-  void keep_in_parts(std::string_view axis, KeptInParts kept) const {
-    raise(api_->keep_in_parts(program_, axis, kept));
+  Lies placement(Id value, std::string_view axis) const {
+    Lies lies;
+    raise(api_->placement(program_, value, axis, &lies));
+    return lies;
+  }
+  void place_over(Id value, const Lies& lies) const { raise(api_->place_over(program_, value, &lies)); }
+  ProgramView view() const {
+    ProgramView view;
+    raise(api_->view(program_, &view));
+    return view;
+  }
+  StepContext step_context() const {
+    StepContext context;
+    raise(api_->step_context(program_, &context));
+    return context;
   }
   void keep_in_parts(const std::vector<std::string>& axes, KeptInParts kept) const {
     const std::vector<Text> texts(axes.begin(), axes.end());
-    raise(api_->keep_in_parts_over(program_, {texts.data(), texts.size()}, kept));
+    raise(api_->keep_in_parts(program_, {texts.data(), texts.size()}, kept));
   }
   void copy_within(const std::vector<std::string>& axes) const {
     const std::vector<Text> texts(axes.begin(), axes.end());
@@ -462,10 +500,9 @@ class Segment {
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return parameter(name, {dims.begin(), dims.size()}, init, false);
   }
-  // Adds a parameter that no gradient trains: see ProgramApi::untrained.
-  Id untrained(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
-    const ParameterSpec spec{name, {dims.begin(), dims.size()}, init, false};
-    return call([&](Id* r) { return api().untrained(handle(), id_, &spec, r); });
+  // Adds what lasts from step to step: see ProgramApi::state.
+  Id state(const KeptState& state) const {
+    return call([&](Id* r) { return api().state(handle(), id_, &state, r); });
   }
   // Adds a sum of each step, [layer, dims...]: see ProgramApi::tally.
   Id tally(std::string_view name, std::initializer_list<Dim> dims) const {
@@ -489,7 +526,7 @@ class Segment {
   void run_on(FunctionKind function, std::int32_t device) const {
     raise(api().run_on(handle(), id_, function, device));
   }
-  void keep_saved(MemoryPlace place) const { raise(api().keep_saved(handle(), id_, place)); }
+  void keep_saved(MemoryPlace place) const { share_saved({{place}}); }
   void share_saved(const std::vector<SavedShare>& shares) const {
     raise(api().share_saved(handle(), id_, {shares.data(), shares.size()}));
   }
@@ -536,6 +573,12 @@ class Segment {
     raise(api().op(handle(), id_, function, before, kind, {inputs.begin(), inputs.size()},
                    {attrs.begin(), attrs.size()}, results.data(), results.size()));
     return results;
+  }
+  // Does so on values that exist: `operands` are all, in the order of the op's definition.
+  void insert_on(FunctionKind function, Id before, std::string_view kind, std::initializer_list<Id> operands,
+                 std::initializer_list<AttrValue> attrs = {}) const {
+    raise(api().op(handle(), id_, function, before, kind, {operands.begin(), operands.size()},
+                   {attrs.begin(), attrs.size()}, nullptr, 0));
   }
   std::vector<Id> operations(FunctionKind function) const {
     Array<Id> list;

@@ -105,10 +105,10 @@ void CallReplay::replay(const Call& call, std::int64_t step, Round round) {
 void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);
-  const bool carries = versions().carries_parameters(op);
+  const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
   // This is the version of what it carries; if a rank's part is padding alone, nothing there states a
   // version.
-  std::int64_t version = kind == FunctionKind::update ? now() + 1 : now();
+  std::int64_t version = updates ? now() + 1 : now();
   for (std::size_t i = 0; i < step.operands.size(); ++i) {
     const PlannedOperand& operand = step.operands[i];
     const Access access = i < op.operands.size() ? op.access(i) : Access::update;
@@ -116,7 +116,7 @@ void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
       const Id value = window.content.value;
       if (access != Access::write) {
         const std::int64_t found =
-            memory_.read(window, versions().wanted(value, now(), false, carries), op.kind());
+            memory_.read(window, versions().wanted(value, now(), updates, carries), op.kind());
         if (versions().counts_updates(value)) version = std::min(version, found);
       }
       if (access != Access::read) memory_.write(window, version, op.kind());

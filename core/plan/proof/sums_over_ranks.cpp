@@ -33,6 +33,18 @@ bool SumsOverRanks::is_sent(const Op& op) const {
   });
 }
 
+// Says whether all that the op writes is a summand of each rank too, or its own: then it may read summands.
+bool SumsOverRanks::keeps_apart(const Op& op, Id gradient) const {
+  const std::vector<AxisPlacement>& placement = program_.value(gradient).placement;
+  for (AxisId axis = 0; axis < placement.size(); ++axis)
+    for (std::size_t i = 0; placement[axis].is_partial() && i < op.operands.size(); ++i) {
+      if (op.operands[i] == none || op.access(i) == Access::read) continue;
+      const AxisPlacement lies = program_.value(op.operands[i]).on(axis);
+      if (!lies.is_partial() && !lies.is_varying()) return false;
+    }
+  return true;
+}
+
 // Checks a gradient that is a partial sum of each rank: it is summed once, after its last contribution.
 void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const {
   const bool summed = summed_.count({content.value, content.instance}) != 0;
@@ -42,7 +54,8 @@ void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, co
   const std::vector<AxisPlacement>& placement = program_.value(content.value).placement;
   const bool partial =
       std::any_of(placement.begin(), placement.end(), [](const AxisPlacement& p) { return p.is_partial(); });
-  const bool leaves = kind == FunctionKind::reduce && !op.def->converts && !is_sent(op);
+  const bool leaves =
+      kind == FunctionKind::reduce && !op.def->converts && !is_sent(op) && !keeps_apart(op, content.value);
   if (partial && !summed && (leaves || kind == FunctionKind::norm || kind == FunctionKind::update))
     fail_check("op '", op.kind(), "' reads ", describe(program_, content),
                " before it is summed over the ranks");

@@ -31,6 +31,7 @@ class SumsOverRanks {
   using Sum = std::pair<Id, std::int32_t>;  // gradient and instance
 
   bool is_sent(const Op& op) const;
+  bool keeps_apart(const Op& op, Id gradient) const;
   void begin(const Op& op, bool first, const Content& content);
   void check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const;
   void follow_parts(FunctionKind kind, Access access, const Content& content);

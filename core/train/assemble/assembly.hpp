@@ -118,6 +118,9 @@ class Assembly {
   // order.
   template <class Body>
   void each_parameter(Body&& body) const;
+  // Does so for each state that a strategy keeps (ProgramApi::state).
+  template <class Body>
+  void each_kept_state(Body&& body) const;
 
  private:
   friend class PlanMaker;
@@ -157,6 +160,15 @@ void Assembly::each_parameter(Body&& body) const {
     if (plan().instances[i].receive_stub) continue;
     for (Id value : program_->segment(plan().instances[i].segment).values)
       if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
+  }
+}
+
+template <class Body>
+void Assembly::each_kept_state(Body&& body) const {
+  for (std::size_t i = 0; i < plan().instances.size(); ++i) {
+    if (plan().instances[i].receive_stub) continue;
+    for (Id value : program_->segment(plan().instances[i].segment).values)
+      if (program_->value(value).declared) body(value, static_cast<std::int32_t>(i));
   }
 }
 

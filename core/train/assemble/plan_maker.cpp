@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "base/thread.hpp"
+#include "placement/check_edits.hpp"
 #include "placement/saved_moves.hpp"
 #include "plan/launch_limit.hpp"
 #include "plan/make/make_plan.hpp"
@@ -124,7 +125,9 @@ std::unique_ptr<Program> PlanMaker::lowered(const Assembly& next, const Program&
   auto lowered = std::make_unique<Program>(program);
   for (std::size_t number = 0; number < next.devices_.size(); ++number) {
     lowered->show_functions_of(static_cast<std::int32_t>(number));
+    const EditCheck edits(*lowered);
     raise(next.devices_[number]->lower(&program_api(), lowered.get()));
+    edits.run();
   }
   lowered->show_functions_of({});
   derive_saved_moves(*lowered);

@@ -172,6 +172,9 @@ void ProgramWriter::write_model() {
       factored_ ? mesh.factored(factored_->axis, factored_->parts, factored_->within, !factored_->weights)
                 : mesh);
   program_->set_recipe_sizes(sizes_in(recipe_));
+  const Precision& precision = program_->precision();
+  program_->set_step_context({purpose_ == Purpose::training, batch_.accumulate, precision.compute,
+                              precision.master, precision.moments, precision.gradient, precision.reduce});
   program_->requests().planned_recompute = choice_.recompute;
   program_->requests().way_to_fit = choice_.way_to_fit;
   program_->requests().known_tiers = known_tiers(recipe_, plugins_);

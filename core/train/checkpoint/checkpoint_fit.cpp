@@ -55,13 +55,16 @@ bool is_new(const CheckpointFiles& files, const PersistentTensor& wanted, const 
 // Says whether a state may begin anew, since the files have none of it, or of another layout.
 bool begins_anew(const CheckpointFiles& files, const PersistentTensor& wanted, const Recipe& recipe) {
   if (wanted.starts_anew.empty() || has_alike(files, wanted.name, wanted.type, wanted.shape)) return false;
+  if (wanted.on_resize && has_rows(files, wanted.name, wanted.type, wanted.shape) &&
+      *wanted.on_resize != OnResize::refuse)
+    return *wanted.on_resize == OnResize::anew;
   const std::vector<std::string>& allowed = recipe.texts("run.changed");
   if (std::find(allowed.begin(), allowed.end(), wanted.starts_anew) == allowed.end())
-    throw_error(ErrorCode::bad_input, files.folder().string(),
-                files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '",
-                wanted.name, "', which ", wanted.starts_anew,
-                " keeps for this layout; if it is to begin anew, from zeros, say so by --set run.changed=",
-                wanted.starts_anew);
+    throw_error(
+        ErrorCode::bad_input, files.folder().string(),
+        files.tensors().contains(wanted.name) ? " has in another shape '" : " has no tensor '", wanted.name,
+        "', which ", wanted.starts_anew,
+        " keeps for this layout; if it is to begin anew, say so by --set run.changed=", wanted.starts_anew);
   return true;
 }
 
@@ -121,12 +124,20 @@ bool has_alike(const CheckpointFiles& files, const std::string& name, DType type
   return found != files.tensors().end() && found->second.type == type && found->second.shape == shape;
 }
 
+bool has_rows(const CheckpointFiles& files, const std::string& name, DType type, const Extents& shape) {
+  const auto found = files.tensors().find(name);
+  if (found == files.tensors().end() || found->second.type != type) return false;
+  const Extents& had = found->second.shape;
+  return had.size() == shape.size() && std::equal(had.begin() + 1, had.end(), shape.begin() + 1);
+}
+
 std::vector<PersistentTensor> has_tensors(const Assembly& assembly, const CheckpointFiles& files) {
   std::vector<PersistentTensor> wanted = persistent_tensors(assembly.program(), chain_of(assembly.program()));
   std::erase_if(wanted, [&](const PersistentTensor& one) {
     return is_new(files, one, assembly.recipe()) || begins_anew(files, one, assembly.recipe());
   });
-  for (const PersistentTensor& tensor : wanted) check_tensor(files, tensor, assembly.recipe());
+  for (const PersistentTensor& tensor : wanted)
+    if (tensor.on_resize != OnResize::sum) check_tensor(files, tensor, assembly.recipe());
   return wanted;
 }
 
@@ -136,7 +147,7 @@ namespace {
 std::size_t left_out(const Assembly& assembly, const CheckpointFiles& files) {
   std::size_t count = 0;
   for (const PersistentTensor& one : persistent_tensors(assembly.program(), chain_of(assembly.program())))
-    if (!one.starts_anew.empty() && files.tensors().contains(one.name))
+    if (!one.starts_anew.empty() && one.on_resize != OnResize::sum && files.tensors().contains(one.name))
       count += has_alike(files, one.name, one.type, one.shape) ? 0 : 1;
   return count;
 }

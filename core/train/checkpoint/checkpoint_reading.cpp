@@ -48,8 +48,35 @@ void split(const CheckpointFiles& files, const HeldSlice& held, const PlanMemory
   memory.write(held.value, held.instance, offset, std::as_bytes(std::span(low)));
 }
 
+// Adds up what all ranks had of a state, for the first of those that have it now; the others have zeros.
+template <class T>
+std::vector<std::byte> sum_of_rows(const CheckpointFiles& files, const HeldSlice& held) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(held.bytes())), row(bytes.size());
+  TensorSlice saved = held;
+  saved.slice.whole = files.tensor(held.tensor).shape;
+  std::vector<double> sums(static_cast<std::size_t>(held.slice.count));
+  for (std::int64_t& k = saved.slice.start[0] = 0; k < saved.slice.whole[0] && held.slice.start[0] == 0;
+       ++k) {
+    files.read(saved, row);
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      T number;
+      std::memcpy(&number, row.data() + i * sizeof(T), sizeof(T));
+      sums[i] += static_cast<double>(number);
+    }
+  }
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const T number = static_cast<T>(sums[i]);
+    std::memcpy(bytes.data() + i * sizeof(T), &number, sizeof(T));
+  }
+  return bytes;
+}
+
 // Returns bytes in the type that memory has; moments may have another one in the file.
 std::vector<std::byte> bytes_of(const CheckpointFiles& files, const HeldSlice& held) {
+  if (files.tensor(held.tensor).shape != held.slice.whole)
+    return held.type == DType::f64   ? sum_of_rows<double>(files, held)
+           : held.type == DType::f32 ? sum_of_rows<float>(files, held)
+                                     : sum_of_rows<bf16>(files, held);
   TensorSlice saved = held;
   saved.type = files.tensor(held.tensor).type;
   std::vector<std::byte> bytes(static_cast<std::size_t>(saved.bytes()));
@@ -100,8 +127,13 @@ std::vector<HeldSlice> in_pieces(const CheckpointFiles& files, const std::vector
 std::set<Id> take_new(const Assembly& assembly, const CheckpointFiles& files, std::vector<HeldSlice>& list) {
   std::set<Id> taken;
   std::erase_if(list, [&](const HeldSlice& held) {
-    const std::string& anew = assembly.program().value(held.value).starts_anew;
-    if (!anew.empty() && !has_alike(files, held.tensor, held.type, held.slice.whole)) return true;
+    const Value& value = assembly.program().value(held.value);
+    if (!value.starts_anew.empty() && !has_alike(files, held.tensor, held.type, held.slice.whole)) {
+      const bool summed = value.declared && value.on_resize == OnResize::sum &&
+                          has_rows(files, held.tensor, held.type, held.slice.whole);
+      if (!summed) taken.insert(held.value);
+      return !summed;
+    }
     if (held.parameter == none || assembly.program().value(held.parameter).added_by.empty()) return false;
     if (files.tensors().contains(held.tensor)) return false;
     taken.insert(held.parameter);

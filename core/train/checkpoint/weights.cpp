@@ -25,6 +25,35 @@ struct Filling {
   bool frozen = false;  // no update ever rounds it
 };
 
+// Cuts a run where multiples of `most` elements lie in the whole tensor, and calls add(piece) for each.
+template <class Add>
+void each_piece(const HeldRun& run, std::int64_t most, Add&& add) {
+  for (std::int64_t at = 0; at < run.count;) {
+    HeldRun part = run;
+    part.offset += at * size_of(run.type);
+    part.whole += at;
+    part.count = std::min(most - part.whole % most, run.count - at);
+    add(part);
+    at += part.count;
+  }
+}
+
+// Lists states of strategies that start as other numbers than zeros, which memory has.
+void list_states(const Assembly& assembly, std::int64_t most, std::vector<Filling>& list) {
+  const Program& program = assembly.program();
+  assembly.each_kept_state([&](Id id, std::int32_t instance) {
+    const Value& state = program.value(id);
+    if (state.init.kind == Init::Kind::constant && state.init.value == 0) return;
+    each_run(program, assembly.rank(), id, instance, {id, state.dtype, 0, 0, program.local_elements(id)},
+             [&](const HeldRun& run) {
+               each_piece(run, most, [&](const HeldRun& piece) {
+                 const std::int64_t layer = assembly.plan().instances[instance].layer;
+                 list.push_back({id, layer, piece.whole, piece.count, {piece}, false});
+               });
+             });
+  });
+}
+
 // Returns the fillings: only what this rank holds is made, and that once. Runs are cut where multiples of
 // `most` elements lie in the whole parameter, so that the pieces of both are the same.
 std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
@@ -32,14 +61,7 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
   assembly.each_parameter([&](Id id, std::int32_t instance) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<HeldRun>> pieces;
     const auto add = [&](const HeldRun& run) {
-      for (std::int64_t at = 0; at < run.count;) {
-        HeldRun part = run;
-        part.offset += at * size_of(run.type);
-        part.whole += at;
-        part.count = std::min(most - part.whole % most, run.count - at);
-        pieces[{part.whole, part.count}].push_back(part);
-        at += part.count;
-      }
+      each_piece(run, most, [&](const HeldRun& part) { pieces[{part.whole, part.count}].push_back(part); });
     };
     const Program& program = assembly.program();
     const Instance& of = assembly.plan().instances[instance];
@@ -52,6 +74,7 @@ std::vector<Filling> fillings(const Assembly& assembly, std::int64_t most) {
       list.push_back(
           {id, layer, elements.first, elements.second, std::move(places), program.value(id).frozen});
   });
+  list_states(assembly, most, list);
   return list;
 }
 
@@ -120,7 +143,8 @@ void fill(const Assembly& assembly, const PlanMemory& memory, const StartValues*
   }
   const Draw seed = from_seed(assembly);
   const Draw draw = [&](const Filling& f, std::span<float> to) {
-    start && start->has(f.parameter) ? start->read(f.parameter, f.layer, f.whole, to) : seed(f, to);
+    const bool given = start && assembly.program().value(f.parameter).role == Role::parameter;
+    given && start->has(f.parameter) ? start->read(f.parameter, f.layer, f.whole, to) : seed(f, to);
   };
   const std::size_t threads = host_threads(info, assembly.mesh().world());
   std::deque<Filler> fillers;

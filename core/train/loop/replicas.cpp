@@ -89,6 +89,37 @@ Replicas::Replicas(const Assembly& assembly, const PlanMemory& memory) : assembl
   if (!parts.empty()) checksums_.emplace(assembly.program(), memory, assembly.devices(), parts);
 }
 
+// Names the group by its ranks' coordinates on the axes that they do not differ along; it is empty where
+// there is one rank alone.
+template <class Alike>
+std::string Replicas::group_along(std::string stand, Alike&& alike) const {
+  const Mesh& mesh = assembly_.mesh();
+  std::string along;
+  for (AxisId axis = 0; axis < mesh.size(); ++axis)
+    if (mesh.extent(axis) > 1 && alike(axis))
+      along += " " + mesh.name(axis);
+    else
+      stand += detail::concat(" ", mesh.name(axis), "=", mesh.coordinate(assembly_.rank(), axis));
+  return along.empty() ? "" : stand + " along" + along;
+}
+
+// Lists what strategies keep: ranks compare what they have alike.
+void Replicas::list_kept_states() {
+  const Program& program = assembly_.program();
+  assembly_.each_kept_state([&](Id id, std::int32_t instance) {
+    if (!program.value(id).compared) return;
+    const std::string group = group_along("", [&](AxisId axis) {
+      const bool stages = assembly_.pipeline() && assembly_.pipeline()->axis == axis;
+      return !stages && program.value(id).on(axis).is_replicated();
+    });
+    if (!group.empty())
+      copies_.push_back(
+          {group,
+           "'" + assembly_.full_name(id, instance) + "'" + slice_text(program, id, assembly_.rank()),
+           {id, instance, 0, program.local_elements(id)}});
+  });
+}
+
 void Replicas::list_copies() {
   const Program& program = assembly_.program();
   const std::int64_t rank = assembly_.rank();
@@ -99,6 +130,7 @@ void Replicas::list_copies() {
     for (const LocalPart& one : more)
       if (one.count > 0) add(parameter, instance, one, "." + last_word(program.value(one.value).name));
   });
+  list_kept_states();
 }
 
 // Lists what is saved: a rank saves a share of what several have.
@@ -127,26 +159,19 @@ void Replicas::add(Id parameter, std::int32_t instance, const LocalPart& local_p
                        {local_part.value, instance, local_part.at, local_part.count}});
 }
 
-// The group is named by its ranks' coordinates on the axes that they do not differ along. It is empty where
-// there is one rank alone.
 std::string Replicas::group_of(Id parameter, const LocalPart& local_part) const {
   const Program& program = assembly_.program();
-  const Mesh& mesh = assembly_.mesh();
   const bool part = is_part(program, parameter, local_part), tied = !part && is_copied(program, parameter);
   const std::vector<AxisId> shared =
       part ? axes_of(program.buckets()[static_cast<std::size_t>(program.value(parameter).bucket)].axis)
            : std::vector<AxisId>();
-  std::string stand = tied ? "tied" : "", along;
-  for (AxisId axis = 0; axis < mesh.size(); ++axis) {
-    const bool stages = assembly_.pipeline() && assembly_.pipeline()->axis == axis;
-    const bool shares = std::find(shared.begin(), shared.end(), axis) != shared.end();
-    const bool alike = stages ? tied : !shares && program.value(parameter).on(axis).is_replicated();
-    if (alike && mesh.extent(axis) > 1)
-      along += " " + mesh.name(axis);
-    else
-      stand += detail::concat(" ", mesh.name(axis), "=", mesh.coordinate(assembly_.rank(), axis));
-  }
-  return along.empty() ? "" : stand + " along" + along;
+  return group_along(tied ? "tied" : "", [&](AxisId axis) {
+    if (assembly_.pipeline() && assembly_.pipeline()->axis == axis) return tied;
+    // A strategy may have placed a state otherwise than its parameter.
+    return std::find(shared.begin(), shared.end(), axis) == shared.end() &&
+           program.value(parameter).on(axis).is_replicated() &&
+           (part || program.value(local_part.value).on(axis).is_replicated());
+  });
 }
 
 std::string Replicas::name_of(Id parameter, std::int32_t instance, const LocalPart& local_part,

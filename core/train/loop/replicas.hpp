@@ -38,6 +38,9 @@ class Replicas {
   void list_copies();
   void list_saved(std::vector<PersistentPart>& parts);
   void add(Id parameter, std::int32_t instance, const LocalPart& local_part, const std::string& suffix);
+  void list_kept_states();
+  template <class Alike>
+  std::string group_along(std::string stand, Alike&& alike) const;
   std::string group_of(Id parameter, const LocalPart& local_part) const;
   std::string name_of(Id parameter, std::int32_t instance, const LocalPart& local_part,
                       const std::string& suffix) const;

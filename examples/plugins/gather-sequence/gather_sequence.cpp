@@ -16,7 +16,7 @@ class GatherSequence final : public Strategy {
       : axis_(options.text("axis")), least_(options.integer("least_tokens")) {}
 
   void apply(Phase, ProgramRef program) override {
-    const std::int64_t ranks = program.axis_extent(axis_), tokens = sequence(program);
+    const std::int64_t ranks = program.axis(axis_).extent, tokens = sequence(program);
     if (tokens % ranks != 0)
       throw_error(ErrorCode::bad_input, "sequences of ", tokens, " tokens cannot be cut into ", ranks,
                   " equal parts; choose model.seq as a multiple of mesh.", axis_);

@@ -27,7 +27,7 @@ void ExpertRouter::check_groups() const {
 ChosenExperts ExpertRouter::build(const SegmentPart& s, const Dim& hidden, Id x) const {
   const Dim routes{"routes", experts_};
   const Id logits = s.op("router", {x, s.weight("router.weight", {routes, hidden})});
-  const Id bias = bias_ ? s.untrained("router.bias", {routes}, zeros()) : none;
+  const Id bias = bias_ ? s.untrained("router.bias", {routes}) : none;
   const std::vector<Id> chosen = s.ops("route", {logits, bias}, 2,
                                        {{"choices", static_cast<double>(choices_)},
                                         {"sigmoid", sigmoid_ ? 1.0 : 0.0},

@@ -22,8 +22,9 @@ class SegmentPart : public Segment {
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return Segment::vector(called(name), dims, init);
   }
-  Id untrained(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
-    return Segment::untrained(called(name), dims, init);
+  Id untrained(std::string_view name, std::initializer_list<Dim> dims) const {
+    const std::string whole = called(name);
+    return state({.name = whole, .dims = {dims.begin(), dims.size()}});
   }
   Id tally(std::string_view name, std::initializer_list<Dim> dims) const {
     return Segment::tally(called(name), dims);

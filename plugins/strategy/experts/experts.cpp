@@ -22,7 +22,7 @@ class ExpertParallel final : public Strategy {
                   "'; leave the strategy out");
     for (const std::string& axis : axes_) program.split("experts", axis, SplitScope::weights);
     if (!sends_) return;
-    const std::int64_t ranks = program.axis_extent(axes_.front());
+    const std::int64_t ranks = program.axis(axes_.front()).extent;
     if (ranks > 1) send_rows(program, {ranks, budget_});
   }
 

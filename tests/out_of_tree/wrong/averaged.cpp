@@ -11,7 +11,7 @@ class Averaged final : public Strategy {
   explicit Averaged(const Options& options) : axis_(options.text("axis")) {}
 
   void apply(Phase, ProgramRef program) override {
-    const double share = 1.0 / static_cast<double>(program.axis_extent(axis_));
+    const double share = 1.0 / static_cast<double>(program.axis(axis_).extent);
     for (const Segment& segment : program.segments())
       for (const Id op : segment.operations(FunctionKind::forward)) {
         if (program.op(op).kind.view() != "lm_head") continue;

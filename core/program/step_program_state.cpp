@@ -1,0 +1,178 @@
+// Implements class Program: state that strategies keep, how values lie, and what strategies edit.
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "program/step_program.hpp"
+
+namespace prun {
+namespace {
+
+bool is_zero(const Init& init) { return init.kind == Init::Kind::constant && init.value == 0; }
+
+bool has(const std::vector<Dim>& dims, const Name& name) {
+  return std::any_of(dims.begin(), dims.end(), [&](const Dim& dim) { return dim.name == name; });
+}
+
+// Refuses what a description cannot mean, wherever the state lies.
+void check_described(const Value& state, const KeptState& described) {
+  const auto refuse = [&](const char* what) {
+    throw_error(ErrorCode::bad_input, "state '", state.name, "' ", what);
+  };
+  const bool partial = std::any_of(state.placement.begin(), state.placement.end(),
+                                   [](const AxisPlacement& lies) { return lies.is_partial(); });
+  if (state.is_apart() && !is_zero(described.init))
+    refuse("is to start as other numbers than zeros, and is not alike on all ranks; start from zeros");
+  if (described.on_resize == OnResize::sum && !partial)
+    refuse("is to be summed where the mesh changes, and is no partial sum; take OnResize::refuse or ::anew");
+  if (!is_float(state.dtype))
+    refuse("is to hold numbers that are not floating-point; take fp64, fp32 or bf16");
+}
+
+}  // namespace
+
+bool Value::is_apart() const {
+  return role == Role::state &&
+         std::any_of(placement.begin(), placement.end(),
+                     [](const AxisPlacement& lies) { return lies.is_partial() || lies.is_varying(); });
+}
+
+Id Program::add_state(Id segment_id, const KeptState& described) {
+  const std::vector<Id> all = parameters();
+  const bool trained = std::any_of(all.begin(), all.end(), [&](Id id) { return value(id).gradient != none; });
+  if (!placed_ && trained)
+    throw_error(
+        ErrorCode::bad_input, "state '", described.name.view(),
+        "' is declared between phase model, where it would be part of the model, and phase placed, from "
+        "which on it lies somewhere; declare it in one of these");
+  if (segment_id == step_segment())
+    throw_error(ErrorCode::bad_input, "state '", described.name.view(),
+                "' is to be the step's; each belongs to a segment of the model");
+  if (!placed_) {
+    if (described.lies.size > 0 || described.typed || described.like != none)
+      throw_error(ErrorCode::bad_input, "state '", described.name.view(),
+                  "' is part of the model in phase model, where every rank has all of it, in the type of "
+                  "statistics; declare it in phase placed to say more");
+    const Id id = add_parameter(segment_id, {described.name, described.dims, described.init, false});
+    values_[id].dtype = OpShape::statistics(precision_.compute);
+    values_[id].frozen = values_[id].untrained = true;
+    return id;
+  }
+  for (const Id other : segment(segment_id).values)
+    if (values_[other].name == described.name.view() &&
+        (values_[other].role == Role::parameter || values_[other].role == Role::state))
+      throw_error(ErrorCode::bad_input, "segment '", segment(segment_id).name, "' has '", values_[other].name,
+                  "' already; give the state another name");
+  Value state;
+  state.name = described.name.view();
+  state.role = Role::state;
+  state.dtype = described.typed ? described.dtype : OpShape::statistics(precision_.compute);
+  state.dims.assign(described.dims.begin(), described.dims.end());
+  state.segment = segment_id;
+  state.init = described.init;
+  state.declared = true;
+  state.compared = described.compared;
+  state.on_resize = described.on_resize;
+  state.added_by = writer_;
+  state.starts_anew = writer_ + ".plugin";
+  lay(state, described);
+  check_described(state, described);
+  return add_value(std::move(state));
+}
+
+void Program::lay(Value& state, const KeptState& described) const {
+  state.placement.resize(mesh_.size());
+  if (described.like != none)
+    for (AxisId axis = 0; axis < mesh_.size(); ++axis)
+      if (const AxisPlacement lies = value(described.like).on(axis);
+          lies.is_sharded() && has(state.dims, lies.dim))
+        state.placement[axis] = lies;
+  for (const Lies& lies : described.lies) {
+    const AxisId axis = placed_axis(lies.axis.view());
+    state.placement[axis] = AxisPlacement::replicated();
+    state.placement[axis] = placement_of(lies, axis, state);
+  }
+}
+
+AxisId Program::placed_axis(std::string_view name) const {
+  if (const AxisId axis = mesh_.find(name); axis != no_axis) return axis;
+  std::vector<std::string> names;
+  for (const Axis& axis : mesh_.axes()) names.push_back(axis.name);
+  throw_error(ErrorCode::bad_input, "the mesh has no axis '", name, "'", did_you_mean(name, names));
+}
+
+// Returns how the value is to lie on the axis, as it lies on the others.
+AxisPlacement Program::placement_of(const Lies& lies, AxisId axis, const Value& value) const {
+  if (lies.kind == PlacementKind::maximum)
+    throw_error(ErrorCode::bad_input, "state '", value.name,
+                "' cannot be a maximum of what ranks have; keep it "
+                "varying, and take the maximum where it is read");
+  if (lies.kind != PlacementKind::sharded) return {lies.kind, {}};
+  const auto dim = std::find_if(value.dims.begin(), value.dims.end(),
+                                [&](const Dim& one) { return one.name == lies.dim; });
+  if (dim == value.dims.end())
+    throw_error(ErrorCode::bad_input, "'", value.name, "' has no dimension '", lies.dim.view(),
+                "' to lie in parts along over axis '", lies.axis.view(), "'");
+  std::int64_t parts = mesh_.extent(axis);
+  for (AxisId other = 0; other < mesh_.size(); ++other)
+    if (value.on(other) == AxisPlacement::sharded(lies.dim)) parts *= mesh_.extent(other);
+  if (dim->extent % parts != 0)
+    throw_error(ErrorCode::unsupported, "dimension '", lies.dim.view(), "' of '", value.name, "' is ",
+                dim->extent, ", which cannot be cut into ", parts, " equal parts for axis '",
+                lies.axis.view(), "'");
+  return AxisPlacement::sharded(lies.dim);
+}
+
+void Program::place_over(Id id, const Lies& lies) {
+  const AxisId axis = placed_axis(lies.axis.view());
+  const Value& state = value(id);
+  const auto refuse = [&](const auto&... why) {
+    throw_error(ErrorCode::bad_input, "'", state.name, "' cannot be placed over axis '", lies.axis.view(),
+                "': ", why...);
+  };
+  if (!placed_) refuse("nothing lies anywhere before phase placed; call it in phase state");
+  if (state.role != Role::state || state.bucket >= 0)
+    refuse("it is no state of a parameter's or strategy's own");
+  if (lies.kind != PlacementKind::sharded) refuse("a state that is alike can be cut into parts, and no more");
+  if (!state.on(axis).is_replicated())
+    refuse("it is ", to_text(state.on(axis)), " there already, so that the request has no effect");
+  if (state.block > 1) refuse("it is kept in blocks of 8 bits, which have no dimensions to cut");
+  const AxisPlacement wanted = placement_of(lies, axis, state);
+  value(id).placement.resize(mesh_.size());
+  value(id).placement[axis] = wanted;
+  if (mesh_.extent(axis) > 1) note_touched(id);
+}
+
+void Program::begin_edits() {
+  edits_ = checked_edits_;  // without what optimizers have written for passes of the core
+  edits_.first_value = value_count();
+  edits_.fresh = false;
+}
+
+void Program::note_edit(Id id) {
+  edits_.ops.insert(id);
+  edits_.fresh = true;
+  const Op& edited = op(id);
+  if (!edited.def) return;  // it is gone
+  for (std::size_t i = 0; i < edited.operands.size(); ++i)
+    if (edited.operands[i] != none && edited.access(i) != Access::read) note_touched(edited.operands[i]);
+}
+
+void Program::note_touched(Id id) {
+  if (value(id).role != Role::activation) edits_.touched.insert(id);
+  edits_.fresh = true;
+}
+
+Lies Program::placement(Id id, std::string_view axis) const {
+  const AxisId number = placed_axis(axis);
+  if (!placed_)
+    throw_error(ErrorCode::bad_input, "'", value(id).name,
+                "' lies nowhere before phase placed; ask for its placement there or later");
+  if (id >= edits_.first_value && value(id).role == Role::activation)
+    throw_error(ErrorCode::bad_input, "'", value(id).name,
+                "' has been added in this phase, and its placement follows from all edits, when the phase is "
+                "over; ask for that of the operands");
+  const AxisPlacement lies = value(id).on(number);
+  return {mesh_.axes()[number].name, lies.kind, lies.dim};
+}
+
+}  // namespace prun
