@@ -84,7 +84,9 @@ class AxisWalk {
     const AxisPlacement lies = axis_.now(id);
     const CommKind kind = op.exchange()->kind;
     const bool sums = kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
-    if (checked && sums && op.exchange()->reduction == Reduction::sum && !lies.is_partial() &&
+    // Stages of a pipeline sum numbers of a step that lie alike otherwise.
+    const bool known = edited || (checked && op.function == FunctionKind::reduce);
+    if (known && sums && op.exchange()->reduction == Reduction::sum && !lies.is_partial() &&
         !lies.is_varying())
       refuse(op, 0, "would count it once per rank; leave the op out");
     if (op.exchanges_in_place()) {

@@ -1,7 +1,9 @@
 // A strategy that measures what the gradient noise scale is computed from (McCandlish et al. 2018): the
 // squared norm of each rank's own gradient, summed over the ranks of an axis, and that of the sum of their
-// gradients. Each segment has a sum of a step, "block.noise", with both numbers for each layer; observers get
-// it.
+// gradients. Each segment has a sum of a step, "block.noise", with both numbers, `small` and `big`, for each
+// layer; observers get it. Add up each over segments and layers. With N ranks and B sequences a step, the
+// noise scale in sequences is S / G, after both have been averaged over steps:
+//   G = (N big - N small) / (N - 1),  S = B (N small - big) / (N - 1)
 #include <optional>
 #include <string>
 #include <vector>
