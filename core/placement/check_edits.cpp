@@ -84,16 +84,21 @@ class AxisWalk {
     const AxisPlacement lies = axis_.now(id);
     const CommKind kind = op.exchange()->kind;
     const bool sums = kind == CommKind::all_reduce || kind == CommKind::reduce_scatter;
-    // Stages of a pipeline sum numbers of a step that lie alike otherwise.
-    const bool known = edited || (checked && op.function == FunctionKind::reduce);
-    if (known && sums && op.exchange()->reduction == Reduction::sum && !lies.is_partial() &&
-        !lies.is_varying())
+    if (!sums_stages() && (edited || (checked && op.function == FunctionKind::reduce)) && sums &&
+        op.exchange()->reduction == Reduction::sum && !lies.is_partial() && !lies.is_varying())
       refuse(op, 0, "would count it once per rank; leave the op out");
     if (op.exchanges_in_place()) {
       if (kind == CommKind::all_reduce) axis_.change(id, AxisPlacement::replicated());
       return;
     }
     if (edited) set(op, op.operands.size() - 1, exchanged(op));
+  }
+
+  // Says whether this is the axis of a pipeline: its stages sum numbers of a step, and tied gradients, of
+  // which placement does not say that each has its own.
+  bool sums_stages() const {
+    const std::optional<PipelineRequest>& asked = program_.requests().pipeline;
+    return asked && asked->axis == axis_.axis();
   }
 
   AxisPlacement exchanged(const Op& op) const {
