@@ -84,10 +84,11 @@ class StageSums {
     check_twins(sum, function);
   }
 
-  // Adds the sums of other functions, if the step uses them.
+  // Adds the sums of other functions, if the step uses them. To a tally, strategies may add later.
   void add_others() {
     for (const Id sum : program_.runtimes()) {
-      if (of_stages_.count(sum) == 0 || done_.count(sum) != 0 || is_twin(sum)) continue;
+      const bool of_stages = of_stages_.count(sum) != 0 || program_.value(sum).tally;
+      if (!of_stages || done_.count(sum) != 0 || is_twin(sum)) continue;
       const bool late =
           first_use(FunctionKind::finish, sum) == none && first_use(FunctionKind::report, sum) != none;
       add(sum, late ? FunctionKind::report : FunctionKind::finish);
