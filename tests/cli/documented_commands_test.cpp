@@ -213,7 +213,7 @@ TEST(DocumentedCommands, EachIsRunHereOrSaysWhyNot) {
 
 // They install or take minutes; other tests run what they start (demo_test.cpp, .ci/run).
 TEST(DocumentedCommands, OfTheReadmeInstallAndBegin) {
-  const std::vector<std::string> known = {"tools/package && pip install build-package/prun-*.whl",
+  const std::vector<std::string> known = {"tools/package && pip install build-package/prun_runtime-*.whl",
                                           "prun demo", "tools/quickstart", "tools/test"};
   EXPECT_EQ(commands_of("README.md"), known);
 }
