@@ -93,6 +93,8 @@ TEST(Version, IsTheSameWhereverItStands) {
   stands("CMakeLists.txt", "project(prun VERSION " + version + " ");
   stands("CITATION.cff", "\nversion: " + version + "\n");
   stands("CHANGELOG.md", "\n## [" + version + "] - ");
+  stands("tools/packaging/spack_repo/prun/packages/prun/package.py", "version(\"" + version + "\")\n");
+  stands(("tools/packaging/prun-" + version + "-GCC-13.3.0.eb").c_str(), "\nversion = '" + version + "'\n");
   for (const char* file : {"docs/plugins.md", "examples/plugins/lion/CMakeLists.txt"})
     stands(file, "find_package(prun " + minor + " CONFIG REQUIRED)");
 }
