@@ -66,7 +66,22 @@ class AxisWalk {
         exchange(op, edited, checked);
       else if (checked && !op.exchanges_in_place() && !uses_flat_values(op))
         place(op, id);
+      else if (!checked)
+        follow(op);
     }
+  }
+
+  // Remembers which sums an op completes that nobody has edited, as the conversion behind a sum in bf16 does.
+  void follow(const Op& op) {
+    if (op.def->clears) return;
+    bool alike = true;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      alike &= op.operands[i] == none || op.access(i) == Access::write ||
+               axis_.now(op.operands[i]).is_replicated();
+    for (std::size_t i = 0; alike && i < op.operands.size(); ++i)
+      if (op.operands[i] != none && op.access(i) == Access::write && axis_.now(op.operands[i]).is_partial() &&
+          program_.value(op.operands[i]).role != Role::activation)
+        axis_.change(op.operands[i], AxisPlacement::replicated());
   }
 
   // Says whether an op behind backward touches what edited ops write: it may find that in another way.

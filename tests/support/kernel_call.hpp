@@ -163,6 +163,7 @@ inline OpShape shape_of(const std::vector<Value*>& operands, const Attr* attrs) 
 
 inline void launch(const KernelDef& def, const std::vector<Value*>& operands, std::vector<Attr> attrs,
                    std::int32_t threads, std::uint32_t first = 0) {
+  attrs.resize(std::max<std::size_t>(attrs.size(), 16));  // those that are left out are 0
   const OpShape shape = shape_of(operands, attrs.data());
   const Kernel kernel = def.select(shape);
   ASSERT_NE(kernel, nullptr) << def.op;

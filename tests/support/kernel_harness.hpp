@@ -65,9 +65,17 @@ inline Value random_value(DType type, std::vector<std::int64_t> dims, unsigned s
   return value;
 }
 
+// Attributes that a call leaves out are 0, which most fall back to.
+inline std::vector<Attr> with_zeros(std::vector<Attr> attrs) {
+  constexpr std::size_t most = 16;
+  attrs.resize(std::max(attrs.size(), most));
+  return attrs;
+}
+
 inline Kernel select_kernel(const InstructionSet& set, Call& call) {
   std::vector<Value*> operands;
   for (Value& operand : call.operands) operands.push_back(&operand);
+  call.attrs = with_zeros(std::move(call.attrs));
   return find_kernel(set, call.op).select(shape_of(operands, call.attrs.data()));
 }
 
@@ -75,6 +83,7 @@ inline Kernel select_kernel(const InstructionSet& set, Call& call) {
 inline std::vector<Value> run_on(const InstructionSet& set, Call call, std::int32_t threads) {
   std::vector<Value*> operands;
   std::vector<Tensor> tensors;
+  call.attrs = with_zeros(std::move(call.attrs));
   for (Value& operand : call.operands) operands.push_back(&operand), tensors.push_back(operand.tensor());
   tensors.resize(max_operands);  // optional ones at the end may be left out
   for (const Start& s : call.starts) tensors[s.operand].start[s.dim] = s.index;
