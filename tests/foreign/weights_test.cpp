@@ -91,7 +91,7 @@ TEST(ForeignWeights, OlderNamesAndBuffersAreRead) {
   EXPECT_NEAR(first_loss(recipe_from(llama.write(), "llama")) / expected_loss("llama"), 1.0, 1e-5);
 }
 
-// Of a model of pictures and texts, whose tensors releases of transformers name in two ways.
+// Releases of transformers name the tensors of a model of pictures and texts in two ways.
 TEST(ForeignWeights, AModelOfTextsIsReadOutOfOneOfPictures) {
   for (const auto& [whole, alone] :
        {std::pair("gemma3_pictures", "gemma3"), std::pair("mistral3_pictures", "mistral")}) {

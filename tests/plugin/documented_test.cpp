@@ -72,7 +72,7 @@ TEST(Manual, NamesFoldersOfTodaysEpoch) {
   EXPECT_GE(found, 15);
 }
 
-// What docs/plugins.md promises to authors: a minor version has one epoch and one layout of the interface.
+// A minor version has one epoch and one layout of the interface: docs/plugins.md promises that to authors.
 TEST(Version, EveryPluginOfAMinorVersionLoads) {
   const std::string minor(sdk_version.substr(0, sdk_version.rfind('.')));
   const std::string layout(detail::layout_text.data(), detail::layout_text.size());

@@ -161,9 +161,16 @@ inline OpShape shape_of(const std::vector<Value*>& operands, const Attr* attrs) 
   return shape;
 }
 
+// Attributes that a call leaves out are 0, which most fall back to.
+inline std::vector<Attr> with_zeros(std::vector<Attr> attrs) {
+  constexpr std::size_t most = 16;
+  attrs.resize(std::max(attrs.size(), most));
+  return attrs;
+}
+
 inline void launch(const KernelDef& def, const std::vector<Value*>& operands, std::vector<Attr> attrs,
                    std::int32_t threads, std::uint32_t first = 0) {
-  attrs.resize(std::max<std::size_t>(attrs.size(), 16));  // those that are left out are 0
+  attrs = with_zeros(std::move(attrs));
   const OpShape shape = shape_of(operands, attrs.data());
   const Kernel kernel = def.select(shape);
   ASSERT_NE(kernel, nullptr) << def.op;

@@ -65,13 +65,6 @@ inline Value random_value(DType type, std::vector<std::int64_t> dims, unsigned s
   return value;
 }
 
-// Attributes that a call leaves out are 0, which most fall back to.
-inline std::vector<Attr> with_zeros(std::vector<Attr> attrs) {
-  constexpr std::size_t most = 16;
-  attrs.resize(std::max(attrs.size(), most));
-  return attrs;
-}
-
 inline Kernel select_kernel(const InstructionSet& set, Call& call) {
   std::vector<Value*> operands;
   for (Value& operand : call.operands) operands.push_back(&operand);

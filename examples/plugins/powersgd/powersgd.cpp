@@ -1,5 +1,5 @@
 // A strategy: PowerSGD (Vogels et al. 2019). The ranks of an axis sum gradients of matrices in a low rank.
-// What that leaves out is added to the next step's gradient (error feedback), and the sketch of one step
+// The rest is added to the next step's gradient (error feedback), and the sketch of one step
 // begins the next (warm start). With g_i the gradient and e_i the error of rank i, M = sum over i of (g_i +
 // e_i):
 //   P = orthonormal(M Q),  Q = M^T P,  gradient = P Q^T,  sum over i of e_i = M - P Q^T
@@ -139,5 +139,6 @@ class PowerSgd final : public Strategy {
 
 PRUN_PLUGIN(strategy, PowerSgd, "powersgd", "1.0.0", "Sums gradients of matrices in a low rank",
             "phase=placed; only=training; axis=batch; conflicts=zero",
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
             "axis | string | dp |        | Axis whose ranks sum gradients\n"
             "rank | int    | 2  | 1..256 | Columns of P and Q\n");
