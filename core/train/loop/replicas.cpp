@@ -40,7 +40,7 @@ std::string slice_text(const Program& program, Id id, std::int64_t rank) {
 // Writes "key\tvalue" lines.
 std::string to_lines(const std::map<std::string, std::string>& items) {
   std::string text;
-  for (const auto& [key, value] : items) text += key + "\t" + value + "\n";
+  for (const auto& [key, value] : items) text += detail::concat(key, '\t', value, '\n');
   return text;
 }
 std::map<std::string, std::string> from_lines(const std::string& text) {
@@ -68,6 +68,7 @@ bool differs(const Said::value_type& item) { return item.second.size() > 1; }
 // Returns a text such as "ranks 0, 2, 3 against rank 1", most of them first.
 std::string sides_text(const std::map<std::string, std::vector<std::string>>& by_value) {
   std::vector<std::vector<std::string>> sides;
+  sides.reserve(by_value.size());
   for (const auto& [value, ranks] : by_value) sides.push_back(ranks);
   std::stable_sort(sides.begin(), sides.end(), [](const auto& a, const auto& b) {
     return a.size() != b.size() ? a.size() > b.size() : std::stoi(a.front()) < std::stoi(b.front());
