@@ -94,7 +94,6 @@ Id AxisSums::twin_of(Id id) {
   const Id step = program_.step_segment();
   Value like = program_.value(id);
   like.name += "@" + axis_.name();
-  like.placement.clear();
   const Id twin = program_.add_value(std::move(like));
   program_.add_op(step, FunctionKind::begin, Part::input, "zero", {twin}, {});
   axis_.settle(twin, AxisPlacement::replicated());

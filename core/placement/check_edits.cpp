@@ -222,7 +222,11 @@ class AxisWalk {
     const Id whole = op.operands[i], made = program_.op_count();
     const Id summand = program_.add_op_creating(op.segment, op.function, op.part, "scale",
                                                 std::span(&whole, 1), std::span(&share, 1), op_id)[0];
-    program_.value(summand).placement = program_.value(whole).placement;
+    // Along other axes a gradient may be complete by now: the walks along those say so.
+    std::vector<AxisPlacement>& placement = program_.value(summand).placement =
+        program_.value(whole).placement;
+    for (AxisPlacement& lies : placement)
+      if (lies.is_partial()) lies = AxisPlacement::replicated();
     axis_.settle(summand, AxisPlacement::partial());
     program_.replace_operand(op_id, i, summand);
     program_.shares().insert(made);
@@ -291,8 +295,12 @@ void EditCheck::check_tallies() const {
 void EditCheck::run() const {
   if (program_.mesh().world() > 1) check_tallies();
   if (!program_.edits().fresh) return;
-  for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
-    if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis).run();
+  for (std::size_t shares = program_.shares().size();;) {
+    for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
+      if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis).run();
+    if (program_.shares().size() == shares) break;
+    shares = program_.shares().size();  // ops that a walk has added lie somewhere along axes before
+  }
   program_.end_edits();
 }
 

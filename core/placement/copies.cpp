@@ -27,7 +27,7 @@ void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id t
   if (on_disk(from) || on_disk(to)) {
     const Id passing =
         program.add_op_creating(segment, function, Part::input, "copy", std::span(&from, 1), {}, before)[0];
-    program.value(passing).placement = program.value(from).placement;
+    program.value(passing).placement = program.value(to).placement;
     program.value(passing).place = MemoryPlace{0, Space::pinned};
     from = passing;
   }

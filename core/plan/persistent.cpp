@@ -41,7 +41,7 @@ class Lister {
             value.role == Role::state && value.bucket < 0 && !value.carried)
           if (!owned_.contains(id)) {
             parameter_ = none, of_parameter_.clear();
-            add(full_name(program_, id, layer_), id, id, none, false, false);
+            add(full_name(program_, id, layer_), id, id, none, value.copy_of != none, false);
           }
       owned_.clear();
     }

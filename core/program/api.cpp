@@ -225,7 +225,8 @@ Status split(void* p, Text dim, Text axis, SplitScope scope) {
 
 Status axis_info(void* p, Text name, AxisInfo* axis) {
   return guard([&] {
-    const std::vector<AxisId> found = of(p).mesh().all_of(name.view());
+    std::vector<AxisId> found = of(p).mesh().all_of(name.view());
+    if (const AxisId part = of(p).mesh().find(name.view()); found.empty() && part != no_axis) found = {part};
     if (found.empty()) throw_error(ErrorCode::bad_input, "the mesh has no axis '", name.view(), "'");
     axis->number = found.size() == 1 ? static_cast<std::int32_t>(found.front()) : -1;
     axis->extent = 1;

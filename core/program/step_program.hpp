@@ -93,7 +93,8 @@ struct Value {
   // A parameter, its gradient and its state have this if they are a part of a tensor.
   std::optional<TensorPart> part;
 
-  // For a parameter that is another rank's copy, this is the original, of an earlier segment.
+  // For a parameter that is another rank's copy, and a state kept beside it, this is the original, of an
+  // earlier segment.
   Id copy_of = none;
 
   // For a parameter that the model's plugin knows nothing of, and for a state of a strategy's own, this is
@@ -439,6 +440,7 @@ class Program {
   void declare_inputs();
   AxisId placed_axis(std::string_view name) const;
   AxisPlacement placement_of(const Lies& lies, AxisId axis, const Value& value) const;
+  Id original_of(const Value& state, Id like) const;
   void lay(Value& state, const KeptState& described) const;
 
   std::shared_ptr<const OpRegistry> registry_;

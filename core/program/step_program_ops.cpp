@@ -41,6 +41,16 @@ void fit(Op& op) {
   while (list.size() < def.operand_count && def.operands[list.size()].optional) list.push_back(none);
 }
 
+// Returns how a copy lies: one of a gradient, in a function behind the sums over ranks, is complete.
+std::vector<AxisPlacement> placement_of_copy(const Value& value, FunctionKind function) {
+  std::vector<AxisPlacement> placement = value.placement;
+  const bool summed = function == FunctionKind::norm || function == FunctionKind::diagnose ||
+                      function == FunctionKind::update;
+  for (AxisPlacement& lies : placement)
+    if (summed && value.role == Role::gradient && lies.is_partial()) lies = AxisPlacement::replicated();
+  return placement;
+}
+
 }  // namespace
 
 OpShape Program::shape(const Op& op) const {
@@ -146,7 +156,7 @@ std::vector<Id> Program::add_op_creating(Id segment_id, FunctionKind function, P
     require(shape.operand[i].present, "op '", kind, "': its rule gives no shape to '",
             op.def->operands[i].name, "'");
     Value output = output_value(op, i, shape.operand[i]);
-    if (op.def->copies) output.placement = value(op.operands[0]).placement;
+    if (op.def->copies) output.placement = placement_of_copy(value(op.operands[0]), function);
     op.operands[i] = add_value(std::move(output));
     created.push_back(op.operands[i]);
   }

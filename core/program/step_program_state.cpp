@@ -74,9 +74,31 @@ Id Program::add_state(Id segment_id, const KeptState& described) {
   state.on_resize = described.on_resize;
   state.added_by = writer_;
   state.starts_anew = writer_ + ".plugin";
+  state.copy_of = original_of(state, described.like);
   lay(state, described);
   check_described(state, described);
   return add_value(std::move(state));
+}
+
+// Returns, for a state kept beside another stage's copy of a parameter, the state that is kept beside the
+// parameter itself: both have one name in checkpoints.
+Id Program::original_of(const Value& state, Id like) const {
+  for (const Id copy : parameters()) {
+    const Value& parameter = value(copy);
+    if (parameter.copy_of == none || like == none || (like != copy && like != parameter.gradient)) continue;
+    const Value &original = value(parameter.copy_of), &beside = value(like);
+    const std::string& begin = like == copy ? original.name : value(original.gradient).name;
+    const std::string name =
+        state.name.starts_with(beside.name) ? begin + state.name.substr(beside.name.size()) : "";
+    for (const Id id : segment(original.segment).values)
+      if (value(id).declared && value(id).name == name) return id;
+    throw_error(ErrorCode::bad_input, "state '", state.name, "' is like '", beside.name, "', a copy of '",
+                segment(original.segment).name, ".", original.name,
+                "' that another stage holds, which has no such state; name both as what they are like "
+                "with one ending behind it, and declare '",
+                begin, "…' first");
+  }
+  return none;
 }
 
 void Program::lay(Value& state, const KeptState& described) const {

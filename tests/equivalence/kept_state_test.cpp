@@ -80,6 +80,19 @@ TEST(KeptState, PlacedOverAnAxisGoesOnOverAnyNumberOfRanks) {
   expect_near(trained(recipe(4, "run.resume=" + out), 3).front(), two);
 }
 
+// Two stages hold the table, and the rest beside it: the checkpoint has one of both.
+TEST(KeptState, BesideATiedTableIsOneInACheckpoint) {
+  const auto recipe = [](const std::string& layout, const std::string& set) {
+    return recipe_of(layout + "[plugins]\nops = ['grid']\n[[strategy]]\nplugin = 'error-feedback'\n",
+                     {"model.tied=true", set});
+  };
+  const std::string out = (temporary_folder() / "kept-tied").string();
+  trained(recipe(dp2pp2, "run.out=" + out), 3, true);
+  const std::vector<double> go_on = trained(recipe(dp2pp2, "run.resume=" + out), 3).front(),
+                            elsewhere = trained(recipe(data_parallel(2), "run.resume=" + out), 3).front();
+  for (std::size_t step = 0; step < 3; ++step) EXPECT_NEAR(go_on[step], elsewhere[step], 1e-12);
+}
+
 // ---------------------------------------------------------------- what is measured
 
 Recipe noise(const std::string& layout) {

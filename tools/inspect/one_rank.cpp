@@ -6,6 +6,7 @@
 
 #include "plugin/traits.hpp"
 #include "train/assemble/loss_scale.hpp"
+#include "train/loop/local_ranks.hpp"
 #include "train/tune/recipe_text.hpp"
 
 namespace prun {
@@ -23,14 +24,34 @@ void check_finite(const Recipe& recipe, const std::vector<StepResult>& steps) {
                       : "make the recipe train on one rank first");
 }
 
-Tensors snapshot(Trainer& trainer, bool gradients) {
-  Tensors all;
-  each_compared_run(
-      trainer, gradients,
-      [&](const std::string& name, const std::byte* data, DType type, std::int64_t, std::int64_t count) {
-        for (std::int64_t i = 0; i < count; ++i) all[name].push_back(element_as_double(data, type, i));
-      });
-  return all;
+// Takes down what a rank holds.
+void take_down(Trainer& trainer, bool gradients, Tensors& all) {
+  each_compared_run(trainer, gradients,
+                    [&](const std::string& name, const std::byte* data, DType type, std::int64_t whole,
+                        std::int64_t count) {
+                      std::vector<double>& numbers = all[name];
+                      const auto end = static_cast<std::size_t>(whole + count);
+                      if (numbers.size() < end) numbers.resize(end);
+                      for (std::int64_t i = 0; i < count; ++i)
+                        numbers[static_cast<std::size_t>(whole + i)] = element_as_double(data, type, i);
+                    });
+}
+
+// Trains one of the reference's ranks, and adds what it holds.
+void train_rank(Trainer& trainer, std::int64_t steps, WholeNumberProbe* probe,
+                const std::function<void(Trainer&)>& disturb, std::mutex& mutex, Reference& reference) {
+  if (probe) probe->watch(trainer.memory());
+  if (disturb) disturb(trainer);
+  std::vector<StepResult> results = {trainer.step()};
+  {
+    const std::scoped_lock lock(mutex);
+    if (probe) reference.numbers = probe->take();
+    take_down(trainer, true, reference.gradients);
+  }
+  trainer.run(steps - 1, [&](const StepResult& result) { results.push_back(result); });
+  const std::scoped_lock lock(mutex);
+  take_down(trainer, false, reference.parameters);
+  if (trainer.assembly().rank() == 0) reference.steps = std::move(results);
 }
 
 // Moves each parameter some roundings of fp64 up or down, by a rule that differs by `seed`.
@@ -84,24 +105,38 @@ Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins) {
   return recipe;
 }
 
-Reference train_one_rank(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
-                         const std::vector<std::string>& exact,
-                         const std::function<void(Trainer&)>& disturb) {
-  const Assembly assembly(recipe, plugins);
-  NumberProbes probes(exact);
-  Membership alone;
-  alone.probes = probes.probes();
-  Trainer trainer(assembly, plugins, std::move(alone));
-  WholeNumberProbe* const probe = probes.of(trainer);
-  if (probe) probe->watch(trainer.memory());
-  if (disturb) disturb(trainer);
+std::optional<std::string> compared_name(const Assembly& assembly, Id state, std::int32_t instance) {
+  const Value& value = assembly.program().value(state);
+  if (!value.compared) return {};
+  std::string name = assembly.full_name(state, instance);
+  const Mesh& mesh = assembly.mesh();
+  for (AxisId axis = 0; axis < mesh.size(); ++axis) {
+    if (mesh.extent(axis) > 1 && value.on(axis).is_partial()) return {};
+    if (mesh.extent(axis) > 1 && value.on(axis).is_varying())
+      name += detail::concat(" of ", mesh.name(axis), " ", mesh.coordinate(assembly.rank(), axis));
+  }
+  return name;
+}
+
+Reference train_reference(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                          const std::vector<std::string>& exact,
+                          const std::function<void(Trainer&)>& disturb) {
   Reference reference;
-  reference.steps.push_back(trainer.step());
-  if (probe) reference.numbers = probe->take();
-  reference.gradients = snapshot(trainer, true);
-  trainer.run(steps - 1, [&](const StepResult& result) { reference.steps.push_back(result); });
+  std::mutex mutex;
+  NumberProbes probes(exact);
+  const auto train = [&](Trainer& trainer) {
+    train_rank(trainer, steps, probes.of(trainer), disturb, mutex, reference);
+  };
+  if (mesh_of(recipe).world() > 1) {
+    run_local_ranks(recipe, plugins.places(), train);
+  } else {
+    const Assembly assembly(recipe, plugins);
+    Membership alone;
+    alone.probes = probes.probes();
+    Trainer trainer(assembly, plugins, std::move(alone));
+    train(trainer);
+  }
   if (!disturb) check_finite(recipe, reference.steps);
-  reference.parameters = snapshot(trainer, false);
   return reference;
 }
 
@@ -109,8 +144,8 @@ Growth growth_of(const Recipe& recipe, PluginHost& plugins, const Reference& ref
   const std::size_t steps = reference.steps.size();
   Growth growth{std::vector<double>(steps), std::vector<double>(steps), {}, {}};
   for (const std::uint64_t seed : {1, 2, 3}) {
-    const Reference disturbed = train_one_rank(recipe, plugins, static_cast<std::int64_t>(steps), {},
-                                               [&](Trainer& trainer) { disturb_parameters(trainer, seed); });
+    const Reference disturbed = train_reference(recipe, plugins, static_cast<std::int64_t>(steps), {},
+                                                [&](Trainer& trainer) { disturb_parameters(trainer, seed); });
     for (std::size_t s = 0; s < steps; ++s) {
       take_largest(growth.losses[s], relative(disturbed.steps[s].loss, reference.steps[s].loss));
       take_largest(growth.norms[s], relative(disturbed.steps[s].grad_norm, reference.steps[s].grad_norm));

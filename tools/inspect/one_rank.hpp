@@ -1,4 +1,5 @@
-// Trains the one rank that layouts are compared with, and measures how far roundings come there.
+// Trains the one rank that layouts are compared with, or the few that differ where a strategy's state varies,
+// and measures how far roundings come there.
 #pragma once
 
 #include <cmath>
@@ -6,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,7 @@ namespace prun {
 
 using Tensors = std::map<std::string, std::vector<double>>;
 
-// Holds what the one rank computed.
+// Holds what the one rank computed, or several together.
 struct Reference {
   std::vector<StepResult> steps;
   Tensors gradients, parameters;
@@ -26,6 +28,11 @@ struct Reference {
 
 // Returns an element of a type that parameters and gradients have.
 double element_as_double(const std::byte* data, DType type, std::int64_t i);
+
+// Names a state that strategies keep, with the rank's coordinates where it varies: ranks that have those in
+// common have it alike. Nothing is returned for what is not compared: what adds up over ranks in parts of any
+// size.
+std::optional<std::string> compared_name(const Assembly& assembly, Id state, std::int32_t instance);
 
 // Calls body(name, data, type, whole, count) for each run of elements that a rank holds, of gradients, or of
 // parameters and what strategies keep (KeptState::compared).
@@ -43,12 +50,12 @@ void each_compared_run(Trainer& trainer, bool gradients, Body&& body) {
   const Program& program = assembly.program();
   if (!gradients)
     assembly.each_kept_state([&](Id id, std::int32_t instance) {
-      const Value& state = program.value(id);
-      if (!state.compared || state.is_apart()) return;
-      each_run(program, assembly.rank(), id, instance, {id, state.dtype, 0, 0, program.local_elements(id)},
+      const std::optional<std::string> name = compared_name(assembly, id, instance);
+      if (!name) return;
+      const DType type = program.value(id).dtype;
+      each_run(program, assembly.rank(), id, instance, {id, type, 0, 0, program.local_elements(id)},
                [&](const HeldRun& run) {
-                 body(assembly.full_name(id, instance), run.read(trainer.memory()).data(), run.type,
-                      run.whole, run.count);
+                 body(*name, run.read(trainer.memory()).data(), run.type, run.whole, run.count);
                });
     });
 }
@@ -84,10 +91,11 @@ class NumberProbes {
 // with what does not use it.
 Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins);
 
-// Trains; `disturb` is called before the first step, if it is set.
-Reference train_one_rank(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
-                         const std::vector<std::string>& exact,
-                         const std::function<void(Trainer&)>& disturb = {});
+// Trains, on threads of this process if the recipe has several ranks; `disturb` is called before the first
+// step, if it is set.
+Reference train_reference(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,
+                          const std::vector<std::string>& exact,
+                          const std::function<void(Trainer&)>& disturb = {});
 
 // Says how far one rank's results move, at most, if all its parameters begin some roundings away.
 struct Growth {

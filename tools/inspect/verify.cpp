@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "inspect/one_rank.hpp"
 #include "inspect/rounds_alike.hpp"
 #include "train/assemble/batch_ramp.hpp"
@@ -176,10 +177,13 @@ double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options
   return bound > rounding ? rounding / bound : 1.0;
 }
 
-Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays) {
+Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays,
+                           const std::vector<std::string>& kept) {
   Recipe single = without_ramp(recipe);
   const Mesh mesh = mesh_of(recipe);
-  for (const Axis& axis : mesh.axes()) single = single.with("mesh." + axis.name, "1");
+  for (const Axis& axis : mesh.axes())
+    if (std::find(kept.begin(), kept.end(), axis.name) == kept.end())
+      single = single.with("mesh." + axis.name, "1");
   if (delays.at_once) {
     std::string list;
     for (const std::int32_t delay : delays.of) list += (list.empty() ? "" : ", ") + std::to_string(delay);
@@ -190,20 +194,69 @@ Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delay
 
 namespace {
 
+bool shares_batch(const Program& program, AxisId axis) {
+  const Value& input = program.value(program.inputs().front());
+  return input.on(axis) == AxisPlacement::sharded(input.dims.front().name);
+}
+
+// Returns the axes along which a strategy's state varies: what ranks compute there depends on how many they
+// are. An axis in front of one that shares out the batch stays with it, if it does so as well: otherwise the
+// samples of a rank would be others.
+std::vector<std::string> axes_that_stay(const Assembly& assembly) {
+  const Program& program = assembly.program();
+  const Mesh& mesh = program.mesh();
+  std::vector<bool> stays(mesh.size());
+  for (Id id = 0; id < program.value_count(); ++id)
+    for (AxisId axis = 0; axis < mesh.size(); ++axis)
+      if (program.value(id).declared && mesh.extent(axis) > 1 && program.value(id).on(axis).is_varying())
+        stays[axis] = true;
+  bool batch = false;
+  for (AxisId axis = mesh.size(); axis-- > 0;)
+    if (mesh.extent(axis) > 1 && shares_batch(program, axis)) stays[axis] = batch |= stays[axis];
+  std::vector<std::string> names;
+  for (AxisId axis = 0; axis < mesh.size(); ++axis)
+    if (stays[axis]) names.push_back(mesh.name(axis));
+  return names;
+}
+
+// Returns the recipe of the one rank or, where state varies, of those that differ.
+Recipe reference_of(const Recipe& recipe, PluginHost& plugins, const VerifyOptions& options,
+                    std::vector<std::string>& stay) {
+  const Assembly assembly(recipe, plugins);
+  refuse_idle_tiers(assembly);
+  stay = axes_that_stay(assembly);
+  if (!stay.empty() && !options.exact.empty())
+    throw_error(ErrorCode::bad_input,
+                "whole numbers are compared with those of one rank, and the ranks of axis '", join(stay, "+"),
+                "' keep state that varies; leave --exact out");
+  if (!stay.empty() && assembly.device_info().one_process_each)
+    throw_error(ErrorCode::unsupported, "the ranks of axis '", join(stay, "+"),
+                "' keep state that varies, so that they are compared with as many threads, and device '",
+                assembly.device_info().name.view(),
+                "' wants a process for each rank; verify it with device.plugin = \"cpu\"");
+  const Delays& delays = assembly.program().delays();
+  const std::int64_t micro = micro_of_one_rank(assembly);
+  const Recipe one = one_rank_equivalent(recipe, micro, delays, stay);
+  const bool together = assembly.program().precision().reduce_bits == 0;
+  const std::int64_t ranks = together ? BatchArithmetic::of(one, plugins).ranks : 1;
+  return in_device_memory(one.with("batch.micro", std::to_string(micro / ranks)), plugins);
+}
+
 // JSON has no infinity.
-std::string to_json(const LayoutDifferences& differences) {
+std::string to_json(const LayoutDifferences& differences, const std::string& reference) {
   JsonWriter json(NonFinite::write_null);
-  json.begin_array();
+  json.begin_array().value(reference);
   for (const Difference* one : differences.all())
     json.begin_array().value(one->value).value(one->where).value(one->allowed).end_array();
   return json.end_array().take();
 }
 
-void take(LayoutDifferences& differences, const std::string& answer) {
+void take(LayoutVerdict& verdict, const std::string& answer) {
   const JsonValue parsed = parse_json(answer, "a rank's differences");
-  const std::vector<Difference*> all = differences.all();
+  verdict.reference = parsed.as_array().at(0).as_string();
+  const std::vector<Difference*> all = verdict.all();
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const JsonArray& one = parsed.as_array().at(i).as_array();
+    const JsonArray& one = parsed.as_array().at(i + 1).as_array();
     all[i]->take(one.at(0).is_null() ? INFINITY : one.at(0).as_double(), one.at(1).as_string(),
                  one.at(2).is_null() ? INFINITY : one.at(2).as_double());
   }
@@ -216,12 +269,12 @@ MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<Searc
   return [=](LocalPlace place) {
     PluginHost plugins(places);
     plugins.set_local(place);
-    const Assembly assembly(recipe, plugins);
-    refuse_idle_tiers(assembly);
-    const Recipe single = in_device_memory(
-        one_rank_equivalent(recipe, micro_of_one_rank(assembly), assembly.program().delays()), plugins);
+    std::vector<std::string> stay;
+    const Recipe single = reference_of(recipe, plugins, options, stay);
+    const std::string against =
+        stay.empty() ? "one" : detail::concat(mesh_of(single).world(), " of axis ", join(stay, "+"));
     const auto reference =
-        std::make_shared<const Reference>(train_one_rank(single, plugins, options.steps, options.exact));
+        std::make_shared<const Reference>(train_reference(single, plugins, options.steps, options.exact));
     const auto probes = std::make_shared<NumberProbes>(options.exact);
     const auto growth = std::make_shared<MeasuredGrowth>([=] {
       PluginHost again(places);
@@ -232,7 +285,7 @@ MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<Searc
     const double bound = bound_of(recipe, options), least = least_of_all_gradients(recipe, options);
     return Question{[=](Trainer& trainer) {
                       Comparison comparison(*reference, bound, least, measures ? growth.get() : nullptr);
-                      return to_json(comparison.run(trainer, probes->of(trainer)));
+                      return to_json(comparison.run(trainer, probes->of(trainer)), against);
                     },
                     probes->probes()};
   };
@@ -254,8 +307,9 @@ LayoutVerdict verify_layout(const Recipe& recipe, const std::vector<SearchPlace>
 }
 
 std::string to_text(const LayoutVerdict& verdict) {
-  std::string text = detail::concat(verdict.ranks, verdict.ranks == 1 ? " rank" : " ranks", " against one, ",
-                                    verdict.steps, " steps, bound ", verdict.bound, "\n");
+  std::string text =
+      detail::concat(verdict.ranks, verdict.ranks == 1 ? " rank" : " ranks", " against ", verdict.reference,
+                     ", ", verdict.steps, " steps, bound ", verdict.bound, "\n");
   const auto line = [&](const char* what, const Difference& difference) {
     char row[256];
     std::snprintf(row, sizeof row, "  %-44s %10.3g  %s", what, difference.value, difference.where.c_str());

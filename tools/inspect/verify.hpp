@@ -39,6 +39,7 @@ struct VerifyOptions {
 
 struct LayoutVerdict : LayoutDifferences {
   std::int64_t ranks = 1;
+  std::string reference = "one";  // or the ranks of axes along which a strategy's state varies
   std::int64_t steps = 0;
   double bound = 0;
   bool compares_numbers = false;
@@ -58,10 +59,13 @@ struct LayoutVerdict : LayoutDifferences {
 double least_of_all_gradients(const Recipe& recipe, const VerifyOptions& options);
 
 // Returns the recipe for the same samples, microbatch by microbatch, on one rank; `micro` is that of all
-// ranks together. `delays` are those of the layout's stages, which the one rank does not have.
-Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays = {});
+// ranks together. `delays` are those of the layout's stages, which the one rank does not have. Axes that are
+// named in `kept` keep their extents.
+Recipe one_rank_equivalent(const Recipe& recipe, std::int64_t micro, const Delays& delays = {},
+                           const std::vector<std::string>& kept = {});
 
-// Makes each rank's question: the rank is compared with one that its process has trained before.
+// Makes each rank's question: the rank is compared with one that its process has trained before. Where a
+// strategy's state varies along an axis, it is compared with as many as the axis has.
 MakeQuestion compare_with_one_rank(const Recipe& recipe, const std::vector<SearchPlace>& places,
                                    const VerifyOptions& options);
 

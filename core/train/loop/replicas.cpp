@@ -11,11 +11,12 @@
 namespace prun {
 namespace {
 
-// Says whether a parameter has a copy in another segment, which another rank holds, or is one itself.
-bool is_copied(const Program& program, Id parameter) {
-  if (program.value(parameter).copy_of != none) return true;
-  for (const Id other : program.parameters())
-    if (program.value(other).copy_of == parameter) return true;
+// Says whether a parameter, or a state, has a copy in another segment, which another rank holds, or is one
+// itself.
+bool is_copied(const Program& program, Id original) {
+  if (program.value(original).copy_of != none) return true;
+  for (Id other = 0; other < program.value_count(); ++other)
+    if (program.value(other).copy_of == original) return true;
   return false;
 }
 
@@ -109,9 +110,10 @@ void Replicas::list_kept_states() {
   const Program& program = assembly_.program();
   assembly_.each_kept_state([&](Id id, std::int32_t instance) {
     if (!program.value(id).compared) return;
-    const std::string group = group_along("", [&](AxisId axis) {
-      const bool stages = assembly_.pipeline() && assembly_.pipeline()->axis == axis;
-      return !stages && program.value(id).on(axis).is_replicated();
+    const bool tied = is_copied(program, id);
+    const std::string group = group_along(tied ? "tied" : "", [&](AxisId axis) {
+      if (assembly_.pipeline() && assembly_.pipeline()->axis == axis) return tied;
+      return program.value(id).on(axis).is_replicated();
     });
     if (!group.empty())
       copies_.push_back(

@@ -53,13 +53,11 @@ class NoiseScale final : public Strategy {
     const ValueInfo info = program.value(gradient.id);
     std::vector<Lies> own;
     std::vector<std::string> over, over_of_sum;
+    bool others = false;  // whether further axes sum it
     for (const Lies& lies : gradient.lies) {
-      if (lies.kind == PlacementKind::partial && lies.axis.view() != axis_)
-        throw_error(ErrorCode::unsupported, "axis '", lies.axis.view(),
-                    "' sums gradients too, so that no rank of '", axis_,
-                    "' has the gradient of a batch of its own; leave one of the two out");
-      if (lies.kind == PlacementKind::replicated) continue;
-      const bool mine = lies.kind == PlacementKind::partial;
+      const bool mine = lies.axis.view() == axis_, summed = lies.kind == PlacementKind::partial;
+      others |= summed && !mine;
+      if (lies.kind == PlacementKind::replicated || (summed && !mine)) continue;
       own.push_back({lies.axis, mine ? PlacementKind::varying : PlacementKind::partial});
       over.emplace_back(lies.axis.view());
       if (!mine) over_of_sum.emplace_back(lies.axis.view());
@@ -71,7 +69,7 @@ class NoiseScale final : public Strategy {
                                      .lies = {own.data(), own.size()},
                                      .compared = false,
                                      .on_resize = OnResize::anew});
-    const Id sum = first_that_changes(segment, gradient.id);
+    const Id sum = others ? sum_put_last(segment, gradient.id) : first_that_changes(segment, gradient.id);
     segment.insert_on(FunctionKind::reduce, sum, "square_norm", {gradient.id, square});
     add(segment, sum, square, over, 0);
     const Id whole = segment.insert(FunctionKind::reduce, none, "square_norm", {gradient.id}, 1)[0];
@@ -83,6 +81,25 @@ class NoiseScale final : public Strategy {
     for (const Id op : segment.operations(FunctionKind::reduce))
       for (const Id operand : segment.program().op(op).operands)
         if (operand == gradient) return op;
+    return none;
+  }
+
+  // Puts the sum over the axis behind those over others: only then has each rank the gradient of its own
+  // batch. Returns its op; none: nobody sums it over the axis.
+  Id sum_put_last(const Segment& segment, Id gradient) const {
+    const double axis = segment.program().axis(axis_).number;
+    for (const Id op : segment.operations(FunctionKind::reduce)) {
+      const OpInfo info = segment.program().op(op);
+      if (info.operands[0] != gradient) continue;
+      if (!info.def->exchange)
+        throw_error(ErrorCode::unsupported,
+                    "several axes sum gradients, in another type than they are kept in; leave "
+                    "precision.reduce out");
+      if (segment.program().attr(op, "axis") != axis) continue;
+      segment.program().erase(op);
+      segment.insert(FunctionKind::reduce, none, "all_reduce_update", {gradient}, 0, {{"axis", axis}});
+      return segment.operations(FunctionKind::reduce).back();
+    }
     return none;
   }
 

@@ -81,38 +81,38 @@ class PowerSgd final : public Strategy {
                                      .dtype = info.dtype,
                                      .init = normal(1),
                                      .like = matrix.parameter});
-    const Id sum = take_sum_out(segment, matrix);
+    const Id behind = take_sum_out(segment, matrix);
     const auto insert = [&](const char* kind, std::initializer_list<Id> inputs) {
-      return segment.insert(FunctionKind::reduce, sum, kind, inputs, 1)[0];
+      return segment.insert(FunctionKind::reduce, behind, kind, inputs, 1)[0];
     };
     const Id whole = insert("add", {matrix.gradient, error});
-    const Id p = summed(segment, sum, insert("sketch_rows", {whole, sketch}), matrix, true, false);
-    const Id gram = summed(segment, sum, insert("gram", {p}), matrix, false, true);
+    const Id p = summed(segment, behind, insert("sketch_rows", {whole, sketch}), matrix, true, false);
+    const Id gram = summed(segment, behind, insert("gram", {p}), matrix, false, true);
     const Id basis = insert("orthonormal", {p, gram});
-    const Id q = summed(segment, sum, insert("sketch_columns", {whole, basis}), matrix, true, true);
-    segment.insert_on(FunctionKind::reduce, sum, "product", {basis, q, matrix.gradient});
-    segment.insert(FunctionKind::reduce, sum, "keep_finite", {whole, matrix.gradient, error}, 0);
-    segment.insert(FunctionKind::reduce, sum, "keep_finite", {q, none, sketch}, 0);
-    if (sum != none) program.erase(sum);
+    const Id q = summed(segment, behind, insert("sketch_columns", {whole, basis}), matrix, true, true);
+    segment.insert_on(FunctionKind::reduce, behind, "product", {basis, q, matrix.gradient});
+    segment.insert(FunctionKind::reduce, behind, "keep_finite", {whole, matrix.gradient, error}, 0);
+    segment.insert(FunctionKind::reduce, behind, "keep_finite", {q, none, sketch}, 0);
   }
 
-  // Returns the op that sums the gradient over the axis, which is to go; none where there is one rank.
+  // Takes out the op that sums the gradient over the axis, if there is one. Returns the op in front of which
+  // all other axes have summed it; none: the end.
   Id take_sum_out(const Segment& segment, const Matrix& matrix) const {
-    for (const Lies& lies : matrix.lies)
-      if (lies.kind == PlacementKind::partial && lies.axis.view() != axis_)
-        throw_error(ErrorCode::unsupported, "axis '", lies.axis.view(),
-                    "' sums gradients too; name one axis that "
-                    "does, and no other");
-    for (const Id op : segment.operations(FunctionKind::reduce)) {
-      const OpInfo info = segment.program().op(op);
+    const std::vector<Id> ops = segment.operations(FunctionKind::reduce);
+    Id sum = none, behind = none;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const OpInfo info = segment.program().op(ops[i]);
       if (std::find(info.operands.begin(), info.operands.end(), matrix.gradient) == info.operands.end())
         continue;
-      if (info.def->exchange) return op;
-      throw_error(ErrorCode::unsupported,
-                  "gradients are summed in another type than they are kept in; leave "
-                  "precision.reduce out");
+      if (!info.def->exchange)
+        throw_error(ErrorCode::unsupported,
+                    "gradients are summed in another type than they are kept in; leave "
+                    "precision.reduce out");
+      behind = i + 1 < ops.size() ? ops[i + 1] : none;
+      if (segment.program().attr(ops[i], "axis") == segment.program().axis(axis_).number) sum = ops[i];
     }
-    return none;
+    if (sum != none) segment.program().erase(sum);
+    return behind;
   }
 
   // Sums a value over the axis, if ranks have summands, and over axes that split rows or columns, if those
@@ -123,7 +123,7 @@ class PowerSgd final : public Strategy {
       const auto at =
           std::find_if(info.dims, info.dims + info.rank, [&](const Dim& d) { return d.name == lies.dim; });
       const bool splits = lies.kind == PlacementKind::sharded && (at - info.dims < matrix.rows) == rows;
-      if (splits || (ranks && lies.kind == PlacementKind::partial))
+      if (splits || (ranks && lies.kind == PlacementKind::partial && lies.axis.view() == axis_))
         value = segment.insert(
             FunctionKind::reduce, before, "all_reduce", {value}, 1,
             {{"axis", static_cast<double>(segment.program().axis(lies.axis.view()).number)}})[0];
