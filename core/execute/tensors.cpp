@@ -80,7 +80,7 @@ LocalPart local_part(const Program& program, std::int64_t rank, Id id, Kept kept
                                            : parameter.master);
   const Bucket& bucket = program.buckets()[parameter.bucket];
   if (kept == Kept::gradient && bucket.summed_in_update) return {};  // each rank has another gradient
-  if (kept == Kept::parameter && !bucket.kept.parameters) return all_of(id);
+  if (kept == Kept::parameter && !gathers_parameters(program, bucket)) return all_of(id);
   const Id value = kept == Kept::parameter  ? bucket.own_parameters
                    : kept == Kept::gradient ? bucket.own_gradients
                                             : bucket.master;

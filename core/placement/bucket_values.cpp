@@ -39,23 +39,38 @@ Id BucketValues::add_flat(const char* name, Role role, DType type, bool own) {
   return program_.add_value(std::move(value));
 }
 
+Id BucketValues::add_own(const char* name, Id whole, bool kept) {
+  const Id own = add_flat(name, kept ? Role::state : Role::view, program_.value(whole).dtype, true);
+  if (!kept) program_.value(own).view = {whole, 0, bucket_.axis};
+  return own;
+}
+
 void BucketValues::add_parameters() {
-  const DType type = program_.precision().compute;
-  for (const Id id : bucket_.parameters) program_.value(id).bucket = number_;
-  bucket_.all_parameters = add_flat("parameters", Role::view, type, false);
-  bucket_.own_parameters =
-      add_flat("parameters.own", bucket_.kept.parameters ? Role::state : Role::view, type, true);
+  bucket_.all_parameters = add_flat("parameters", Role::view, program_.precision().compute, false);
+  program_.value(bucket_.all_parameters).lifetime =
+      bucket_.kept.parameters ? ValueLifetime::just_in_time : ValueLifetime::persistent;
+  for (std::size_t m = 0; m < bucket_.parameters.size(); ++m) {
+    Value& member = program_.value(bucket_.parameters[m]);
+    member.bucket = number_;
+    member.view = {bucket_.all_parameters, bucket_.offsets[m]};
+  }
+  bucket_.own_parameters = add_own("parameters.own", bucket_.all_parameters, bucket_.kept.parameters);
 }
 
 void BucketValues::add_state() {
   const Precision& precision = program_.precision();
-  for (const Id id : bucket_.parameters) program_.value(program_.value(id).gradient).bucket = number_;
   bucket_.all_gradients = add_flat("gradients", Role::view, precision.gradient, false);
-  bucket_.own_gradients =
-      add_flat("gradients.own", bucket_.kept.gradients ? Role::state : Role::view, precision.gradient, true);
+  program_.value(bucket_.all_gradients).lifetime =
+      bucket_.kept.gradients ? ValueLifetime::unreduced : ValueLifetime::step;
+  for (std::size_t m = 0; m < bucket_.parameters.size(); ++m) {
+    Value& gradient = program_.value(program_.value(bucket_.parameters[m]).gradient);
+    gradient.bucket = number_;
+    gradient.view = {bucket_.all_gradients, bucket_.offsets[m]};
+  }
+  bucket_.own_gradients = add_own("gradients.own", bucket_.all_gradients, bucket_.kept.gradients);
   if (bucket_.summed_in_update) lay_in_rows();
   if (packing_.kept.gradients && packing_.travels() == precision.gradient)
-    bucket_.own_sums = add_flat("sums.own", Role::view, precision.gradient, true);
+    bucket_.own_sums = add_own("sums.own", bucket_.all_gradients, false);
   add_padding();
   if (precision.has_master()) bucket_.master = add_flat("master", Role::state, precision.kept_master(), true);
   const Value first = program_.value(bucket_.parameters.front());
@@ -99,7 +114,9 @@ void BucketValues::add_padding() {
     Value padding = program_.value(bucket_.all_gradients);
     padding.name = detail::concat("bucket.", number_, ".padding.", m);
     padding.dims = {{"packed", end - begin}};
-    bucket_.padding.push_back({program_.add_value(std::move(padding)), begin});
+    padding.lifetime.reset();
+    padding.view = {bucket_.all_gradients, begin};
+    program_.add_value(std::move(padding));
   }
 }
 

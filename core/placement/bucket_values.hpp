@@ -9,7 +9,7 @@ namespace prun {
 class BucketValues {
  public:
   // The bucket is the program's next. `summands` counts what updates make: a rank's part each or a row each.
-  BucketValues(const Packing& packing, Bucket& bucket, std::int64_t summands)
+  BucketValues(const Packing& packing, PackedBucket& bucket, std::int64_t summands)
       : packing_(packing),
         program_(packing.program),
         bucket_(bucket),
@@ -28,13 +28,15 @@ class BucketValues {
 
  private:
   Id add_flat(const char* name, Role role, DType type, bool own);
+  // Adds the rank's own part of a value: of its own, or a view.
+  Id add_own(const char* name, Id whole, bool kept);
   void lay_in_rows();
   Id add_scales(const Value& parameter, Id of_one);
   void add_padding();
 
   const Packing& packing_;
   Program& program_;
-  Bucket& bucket_;
+  PackedBucket& bucket_;
   const std::int32_t number_;
   const std::int64_t summands_;
 };

@@ -11,6 +11,6 @@ void fetch_parameter(Program& program, Id parameter);
 
 // Fetches those of a bucket, whose parts are to lie at `place`. Throws an Error where each rank has all of
 // them.
-void fetch_part(Program& program, Bucket& bucket, MemoryPlace place);
+void fetch_part(Program& program, const Bucket& bucket, MemoryPlace place);
 
 }  // namespace prun

@@ -40,7 +40,7 @@ Id GradientExchanges::blocks_of(const Bucket& bucket) const {
 
 // Returns the rank's part of the sum: in its place within the blocks or, if these are of another type, a
 // value of its own. With codes, it returns all ranks' summands of that part.
-Id GradientExchanges::scatter(const Bucket& bucket, Id blocks) const {
+Id GradientExchanges::scatter(const PackedBucket& bucket, Id blocks) const {
   const std::int64_t parts = packing_.parts(bucket);
   if (packing_.sums_codes(bucket)) return CodedExchanges(program_, parts).swap_gradients(bucket, blocks);
   if (parts == 1) return part_of_sum(bucket);
@@ -56,7 +56,7 @@ Id GradientExchanges::scatter(const Bucket& bucket, Id blocks) const {
   return part;
 }
 
-Id GradientExchanges::sum_codes(const Bucket& bucket, Id summands) const {
+Id GradientExchanges::sum_codes(const PackedBucket& bucket, Id summands) const {
   const Id part = part_of_sum(bucket);
   CodedExchanges(program_, packing_.parts(bucket)).sum_gradients(bucket, summands, part);
   return part;
@@ -79,7 +79,7 @@ void GradientExchanges::keep(const Bucket& bucket, Id sum) const {
            cast_attrs(travels, kept));
 }
 
-void GradientExchanges::gather_updated(const Bucket& bucket) const {
+void GradientExchanges::gather_updated(const PackedBucket& bucket) const {
   const std::int64_t parts = packing_.parts(bucket);
   if (!bucket.kept.parameters && parts > 1)
     add_op(program_, bucket, FunctionKind::update, "all_gather",
@@ -87,7 +87,7 @@ void GradientExchanges::gather_updated(const Bucket& bucket) const {
 }
 
 // Returns the rank's part of the sum, which lies in its place within the blocks.
-Id GradientExchanges::part_of_sum(const Bucket& bucket) const {
+Id GradientExchanges::part_of_sum(const PackedBucket& bucket) const {
   return packing_.kept.gradients ? bucket.own_sums : bucket.own_gradients;
 }
 

@@ -9,7 +9,7 @@
 namespace prun {
 
 struct SummedBucket {
-  Bucket bucket;
+  PackedBucket bucket;
   std::vector<AxisId> further_axes;  // axes over which the sum of its own axis is summed again
 };
 
@@ -24,12 +24,12 @@ class GradientExchanges {
 
  private:
   Id blocks_of(const Bucket& bucket) const;
-  Id scatter(const Bucket& bucket, Id blocks) const;
-  Id sum_codes(const Bucket& bucket, Id summands) const;
+  Id scatter(const PackedBucket& bucket, Id blocks) const;
+  Id sum_codes(const PackedBucket& bucket, Id summands) const;
   void sum_behind(const SummedBucket& summed, Id part) const;
   void keep(const Bucket& bucket, Id sum) const;
-  void gather_updated(const Bucket& bucket) const;
-  Id part_of_sum(const Bucket& bucket) const;
+  void gather_updated(const PackedBucket& bucket) const;
+  Id part_of_sum(const PackedBucket& bucket) const;
   Id cast(const Bucket& bucket, Id id, DType from, DType to) const;
 
   const Packing& packing_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "placement/copies.hpp"
+#include "placement/packing.hpp"
 
 namespace prun {
 
@@ -25,9 +26,9 @@ void LeavingGradients::take_away(Id parameter) {
 // The rank's part of the sum lies in the blocks that it is a sum of, or in a value of its own.
 void LeavingGradients::take_part_away(Bucket& bucket, MemoryPlace place) {
   check_stays_in_turn(program_.value(bucket.parameters.front()).gradient);
-  if (bucket.kept.gradients) check_summed_once(bucket);
+  if (keeps_summed_parts(program_, bucket)) check_summed_once(bucket);
   const Id before = bucket.own_gradients;
-  const Id sum = bucket.kept.gradients ? sum_of_kept(bucket) : sum_of_whole(bucket);
+  const Id sum = keeps_summed_parts(program_, bucket) ? sum_of_kept(bucket) : sum_of_whole(bucket);
   program_.set_place(bucket.own_gradients, place);
   leaving_[before] = {sum, bucket.own_gradients};
 }
@@ -37,16 +38,17 @@ void LeavingGradients::make_room_behind_updates() {
 }
 
 Id LeavingGradients::sum_of_whole(Bucket& bucket) {
-  bucket.kept.gradients = true;
-  bucket.own_sums = bucket.own_gradients;
-  Value part = program_.value(bucket.own_sums);
+  program_.value(bucket.all_gradients).lifetime = ValueLifetime::unreduced;
+  const Id sums = bucket.own_gradients;
+  Value part = program_.value(sums);
   part.name += ".arrived";
   part.role = Role::state;
+  part.view.reset();
   bucket.own_gradients = program_.add_value(std::move(part));
-  use_instead(program_, bucket.segment, FunctionKind::update, bucket.own_sums, bucket.own_gradients);
-  for (const Bucket::Padding& padding : bucket.padding)
-    program_.add_op(bucket.segment, FunctionKind::zero, Part::input, "zero", {padding.view}, {});
-  return bucket.own_sums;
+  use_instead(program_, bucket.segment, FunctionKind::update, sums, bucket.own_gradients);
+  for (const Id padding : paddings(program_, bucket))
+    program_.add_op(bucket.segment, FunctionKind::zero, Part::input, "zero", {padding}, {});
+  return sums;
 }
 
 // The only microbatch's sum is that of the step: nothing is added to what is kept.

@@ -26,9 +26,9 @@ class Packer {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
       std::vector<SummedBucket> summed;
       for (const auto& [key, members] : BucketGroups(packing_).of(segment)) {
-        const std::vector<AxisId> further = pack(segment, members, key);
-        const Bucket& bucket = program_.buckets().back();
-        if (bucket.all_gradients != none) summed.push_back({bucket, further});
+        PackedBucket bucket = begun_bucket(segment, key);
+        const std::vector<AxisId> further = pack(bucket, members, key);
+        if (bucket.all_gradients != none) summed.push_back({std::move(bucket), further});
       }
       if (!packing_.sums_in_update()) GradientExchanges(packing_).add(summed);
     }
@@ -50,8 +50,7 @@ class Packer {
   }
 
   // Returns the further axes over which the bucket's sum is to be taken.
-  std::vector<AxisId> pack(Id segment, const std::vector<Id>& members, const BucketKey& key) {
-    Bucket bucket = begun_bucket(segment, key);
+  std::vector<AxisId> pack(PackedBucket& bucket, const std::vector<Id>& members, const BucketKey& key) {
     BucketValues values(packing_, bucket, summands_of(key.axis));
     values.lay_side_by_side(members, key.in_squares);
     values.add_parameters();
@@ -68,7 +67,7 @@ class Packer {
       for (const Update& update : updates)
         for (const Id op : update.ops) program_.erase_op(op);
     }
-    program_.buckets().push_back(std::move(bucket));
+    program_.buckets().push_back(bucket);
     if (key.norm != none) norms_.insert({key.norm, key.axis});
     return {further.begin(), further.end()};
   }
@@ -78,8 +77,8 @@ class Packer {
     return bucket.coded && program_.precision().gather_bits > 0 ? Gathered::in_codes : Gathered::as_they_are;
   }
 
-  Bucket begun_bucket(Id segment, const BucketKey& key) const {
-    Bucket bucket;
+  PackedBucket begun_bucket(Id segment, const BucketKey& key) const {
+    PackedBucket bucket;
     bucket.segment = segment;
     bucket.axis = packing_.sums_in_update() ? folded({}) : key.axis;
     bucket.coded = key.travels == Travels::in_codes;
@@ -106,7 +105,7 @@ class Packer {
     program_.add_op(bucket.segment, function, Part::input, kind, std::move(operands), {});
   }
 
-  void add_ops(const Bucket& bucket, const BucketKey& key, std::span<const Update> updates) {
+  void add_ops(const PackedBucket& bucket, const BucketKey& key, std::span<const Update> updates) {
     add_zeros(bucket);
     if (key.norm != none)
       add(bucket, FunctionKind::norm, packing_.sums_in_update() ? "summand_squares" : "sum_squares",
@@ -120,7 +119,7 @@ class Packer {
     split_what_it_makes(bucket);
   }
 
-  void sum_what_it_makes(const Bucket& bucket, std::int64_t summands, const Update& edited) {
+  void sum_what_it_makes(const PackedBucket& bucket, std::int64_t summands, const Update& edited) {
     carry_attributes(program_, bucket.parameters.front(), edited, update_of(program_, bucket));
     const auto number = static_cast<std::int32_t>(program_.buckets().size());
     SummandExchanges(program_, bucket, number, summands).insert();
@@ -139,7 +138,7 @@ class Packer {
   }
 
   // Has each op that searched a gradient search its stretch of the own part.
-  void redirect_diagnosis(const Bucket& bucket, std::int64_t summands) {
+  void redirect_diagnosis(const PackedBucket& bucket, std::int64_t summands) {
     for (const Id id : std::vector<Id>(program_.segment(bucket.segment).ops(FunctionKind::diagnose))) {
       const Op op = program_.op(id);
       for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
@@ -156,7 +155,7 @@ class Packer {
   }
 
   // Adds a count for each further row: a rank alone that holds several summands has a row for each.
-  void count_further_rows(const Bucket& bucket, Id count, std::int64_t offset, std::int64_t summands) {
+  void count_further_rows(const PackedBucket& bucket, Id count, std::int64_t offset, std::int64_t summands) {
     const bool in_rows = bucket.summed_in_update && bucket.kept.gradients;
     for (std::int64_t row = 1; in_rows && row < summands; ++row) {
       const std::vector<Id> operands = program_.op(count).operands;
@@ -167,12 +166,12 @@ class Packer {
 
   // Clears sums. Padding stays zero if it is in no other value's memory meanwhile: all that is ever written
   // to it is the ranks' sum of it.
-  void add_zeros(const Bucket& bucket) {
+  void add_zeros(const PackedBucket& bucket) {
     const bool kept = bucket.kept.gradients;
     const FunctionKind begins = kept ? FunctionKind::clear : FunctionKind::zero;
     for (Id id : bucket.parameters) add(bucket, begins, "zero", {program_.value(id).gradient});
     if (!kept) return;
-    for (const Bucket::Padding& padding : bucket.padding) add(bucket, begins, "zero", {padding.view});
+    for (const Id padding : paddings(program_, bucket)) add(bucket, begins, "zero", {padding});
     add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
   }
 
@@ -240,7 +239,8 @@ bool shares_batch(const Program& program) {
 void check_kept_apart(const Program& program) {
   for (const Bucket& bucket : program.buckets())
     for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce))
-      if (const Op& op = program.op(id); bucket.summed_in_update && bucket.kept.gradients && op.exchange())
+      if (const Op& op = program.op(id);
+          bucket.summed_in_update && keeps_summed_parts(program, bucket) && op.exchange())
         throw_error(ErrorCode::unsupported,
                     "precision.reduce is \"1bit\", and ranks that share no batch keep each microbatch's "
                     "gradients apart, and sum '",

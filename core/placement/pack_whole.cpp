@@ -134,7 +134,7 @@ class WholeUpdates {
   // are.
   Id whole(Member& member, Id value) {
     const Id flat = member.flat.at(value);
-    if (value == member.parameter && !bucket_.kept.parameters) return value;
+    if (value == member.parameter && !gathers_parameters(program_, bucket_)) return value;
     const auto [entry, fresh] = member.together.try_emplace(value, none);
     if (!fresh) return entry->second;
     const Id all = ranges_.gathered(flat);
@@ -142,6 +142,7 @@ class WholeUpdates {
     copy.name += ".together";
     copy.role = Role::activation;
     copy.bucket = -1;
+    copy.view.reset();
     copy.gradient = copy.master = none;
     copy.states.clear();
     // It was the summand of a sum that has been taken.

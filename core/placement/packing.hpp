@@ -9,6 +9,18 @@
 
 namespace prun {
 
+// Holds a bucket while it is packed.
+struct PackedBucket : Bucket {
+  KeptInParts kept;  // what is kept in parts beside the optimizer state
+  // This is the own part of a microbatch's sum over the ranks, if it lies in the microbatch's own gradients,
+  // which are spent; none if it lies elsewhere.
+  Id own_sums = none;
+  // This is what ranks of some of the axes have of all parameters, as these travel, if each use gathers them
+  // from there: parts from all ranks of the other axes, which `renew` brings.
+  Id copy = none;
+  AxisId copied_from = 0;  // those other axes
+};
+
 struct Packing {
   Program& program;
   const Optimizers& optimizers;
@@ -36,6 +48,19 @@ struct Packing {
     return optimizers.at(static_cast<std::size_t>(parameter.optimizer));
   }
 };
+
+// Returns the views of what lies between a bucket's gradients and behind the last one: it is zero, since
+// ranks sum it with them.
+inline std::vector<Id> paddings(const Program& program, const Bucket& bucket) {
+  std::vector<Id> list;
+  for (const Id id : program.segment(bucket.segment).values) {
+    const Value& value = program.value(id);
+    if (value.role == Role::view && value.view && value.view->whole == bucket.all_gradients &&
+        !value.view->is_part())
+      list.push_back(id);
+  }
+  return list;
+}
 
 inline bool is_over(const Bucket& bucket, AxisId axis) {
   const std::vector<AxisId> axes = axes_of(bucket.axis);

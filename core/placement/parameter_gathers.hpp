@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "program/step_program.hpp"
+#include "placement/packing.hpp"
 #include "prun/fp8_squares.hpp"
 
 namespace prun {
@@ -33,8 +33,8 @@ class ParameterGathers {
   ParameterGathers(Program& program, std::vector<AxisId> copy_axes)
       : program_(program), copy_axes_(std::move(copy_axes)) {}
 
-  // Adds the values and ops that gather a bucket's parameters. The bucket is the program's last.
-  void add(Bucket& bucket, Gathered how);
+  // Adds the values and ops that gather a bucket's parameters. The bucket is the program's next.
+  void add(PackedBucket& bucket, Gathered how);
 
  private:
   // Names the first op of a function that exchanges, and the first behind all that do. A segment's exchanges
@@ -45,16 +45,20 @@ class ParameterGathers {
 
   // Returns those of the bucket's axes whose ranks have a copy among them.
   std::vector<AxisId> axes_with_copy(const Bucket& bucket) const;
-  void add_copy(Bucket& bucket);
-  void gather(const Bucket& bucket, Id own, Id all);
+  void add_copy(PackedBucket& bucket);
+  // Puts codes of a copy in its place.
+  void travel_as(PackedBucket& bucket, Id codes);
+  // Has the rank's own codes lie among those of all ranks, or in its part of the copy.
+  void lie_in_place(const PackedBucket& bucket, Id own, Id all);
+  void gather(const PackedBucket& bucket, Id own, Id all, bool made = false);
   void exchange(const Bucket& bucket, FunctionKind function, Id from, Id to,
                 std::span<const AttrValue> attrs);
-  void add_squares(Bucket& bucket);
-  void add_peaks(Bucket& bucket, std::span<const Fp8Squares> members);
-  void renew_squares(const Bucket& bucket, std::span<const Fp8Squares> members);
+  void add_squares(PackedBucket& bucket);
+  Id add_peaks(const Bucket& bucket, std::span<const Fp8Squares> members);
+  void renew_squares(const Bucket& bucket, std::span<const Fp8Squares> members, Id codes, Id peaks);
   Id add_codes_of_squares(const Bucket& bucket, Id like, const char* name, Role role);
   void encode(const Bucket& bucket, FunctionKind function, Id from, Id to);
-  void decode(const Bucket& bucket);
+  void decode(const Bucket& bucket, Id codes);
   Id add_codes(const Bucket& bucket, Id like, const char* name);
   std::int64_t bits() const { return program_.precision().gather_bits; }
 

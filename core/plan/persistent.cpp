@@ -51,7 +51,7 @@ class Lister {
   void list_parameter(Id id) {
     const Value& parameter = program_.value(parameter_ = id);
     const Bucket* bucket = bucket_of(parameter);
-    const bool in_parts = bucket && bucket->kept.parameters;
+    const bool in_parts = bucket && gathers_parameters(program_, *bucket);
     const bool copy = parameter.copy_of != none;
     const std::string name = of_parameter_ = full_name(program_, id, layer_);
     add(name, id, in_parts ? bucket->own_parameters : id, none, copy, false);

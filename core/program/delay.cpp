@@ -37,9 +37,9 @@ class Refusal {
 
 void check_lie_whole(const Program& program, const Refusal& refuse) {
   for (const Bucket& bucket : program.buckets()) {
-    if (bucket.kept.parameters)
+    if (gathers_parameters(program, bucket))
       refuse("ranks keep parameters in parts", "take stage = 1 of strategy zero, or another schedule");
-    if (bucket.kept.gradients)
+    if (keeps_summed_parts(program, bucket))
       refuse("gradients are summed over the ranks after each microbatch",
              "take stage = 1 of strategy zero, or another schedule");
   }
@@ -97,6 +97,7 @@ Id add_before(Program& program, Id parameter, std::int32_t age) {
   before.scales.clear();
   before.before.clear();
   before.bucket = -1;
+  before.view.reset();
   before.age = age;
   before.before_of = parameter;
   return program.add_value(std::move(before));

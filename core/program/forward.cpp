@@ -98,10 +98,9 @@ class ForwardOnly {
       value.scales.clear();
     }
     for (Bucket& bucket : program_.buckets()) {
-      bucket.all_gradients = bucket.own_gradients = bucket.own_sums = bucket.master = none;
+      bucket.all_gradients = bucket.own_gradients = bucket.master = none;
       bucket.states.clear();
       bucket.scales.clear();
-      bucket.padding.clear();
     }
     for (CarriedValue& carried : program_.carried()) carried.gradient = none;
     for (Id segment = 0; segment < program_.segment_count(); ++segment) {

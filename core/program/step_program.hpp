@@ -54,6 +54,24 @@ struct TensorPart {
   Dim whole;
 };
 
+// Says that a value lies in another one's memory: from an element on or, with an axis, as the rank's own part
+// of it along that.
+struct ViewOf {
+  Id whole = none;
+  std::int64_t first = 0;  // counted in elements
+  AxisId part = no_axis;
+
+  bool is_part() const { return part != no_axis; }
+};
+
+// Says how long memory is kept that values lie in side by side.
+enum class ValueLifetime : std::uint8_t {
+  step,          // from when a step clears it until its update has read it
+  persistent,    // from step to step
+  just_in_time,  // from when it is gathered until the use that it is gathered for
+  unreduced,     // until the ranks have summed a microbatch's gradients
+};
+
 struct Value {
   std::string name;  // "attention.qkv.weight"; unique within its segment for parameters
   Role role = Role::activation;
@@ -128,6 +146,11 @@ struct Value {
 
   std::int32_t bucket = -1;  // bucket of a parameter, its gradient or a view
 
+  // A value that has no memory of its own has this.
+  std::optional<ViewOf> view;
+  // A value that others lie in has this; for all else the role decides.
+  std::optional<ValueLifetime> lifetime;
+
   // A gradient's sum, or what backward reads of forward, has this set if its memory is the instance's until
   // it is complete and has left, or from when it has returned. A gradient that has a place as well is the
   // instance's from when it arrives there until the update has read it.
@@ -151,11 +174,10 @@ struct Value {
 
 // Packs parameters of one segment that are updated alike into a flat range that the ranks of an axis share
 // out: each owns an equal part of it. Every member begins at a multiple of bucket_grain elements, in all
-// types.
+// types. Where they lie, and how long, each value says itself (Value::view, Value::lifetime).
 struct Bucket {
   Id segment = none;
   AxisId axis = 0;
-  KeptInParts kept;    // what is kept in parts beside the optimizer state
   bool coded = false;  // whether parameters or gradients travel in codes, as Precision says
   // If gradients are never summed, but what the update makes of them is, this is the axis that sums that.
   std::optional<AxisId> summed_in_update = {};
@@ -166,30 +188,6 @@ struct Bucket {
   // whole is kept, otherwise values of their own.
   Id all_parameters = none, own_parameters = none;
   Id all_gradients = none, own_gradients = none;
-  // This is the own part of a microbatch's sum over the ranks: a view if it comes to lie in the microbatch's
-  // own gradients, which are spent; none if it lies elsewhere.
-  Id own_sums = none;
-  // These are what parameters travel in, if that is codes: for all of them, and for the own part in its place
-  // there.
-  Id all_codes = none, own_codes = none;
-  // Where all that reads the members are products in fp8, these are the codes of squares of each member, by
-  // rows, as they lie in all_codes (prun/fp8_squares.hpp), and the largest magnitude of each of all their
-  // squares. The members themselves are gathered nowhere.
-  std::vector<Id> squares;
-  Id peaks = none;
-  // This is what ranks of some of the axes have of all parameters, as these travel, if each use gathers them
-  // from there: parts from all ranks of the other axes, which `renew` brings.
-  Id copy = none;
-  AxisId copied_from = 0;  // those other axes
-  // This is the own part in its place among the gathered parameters, if it lies elsewhere until then.
-  Id own_fetched = none;
-  // Holds views of what lies between the gradients and behind the last one: it is zero, since ranks sum it
-  // with them.
-  struct Padding {
-    Id view = none;
-    std::int64_t offset = 0;  // counted in elements
-  };
-  std::vector<Padding> padding;
   Id master = none;
   std::vector<Id> states;
   std::vector<Id> scales;  // scales, as the members have them
@@ -388,6 +386,9 @@ class Program {
   // Counts erased ops too: an op that is added has this number.
   Id op_count() const { return static_cast<Id>(ops_.size()); }
   Numbered<Bucket>& buckets() { return buckets_; }
+  const Bucket& bucket_of(const Value& value) const {
+    return buckets_[static_cast<std::size_t>(value.bucket)];
+  }
   const Numbered<Bucket>& buckets() const { return buckets_; }
   // Forgets a value, for a pass that puts others in its place.
   void forget_value(Id id);
@@ -466,6 +467,16 @@ class Program {
   std::deque<SegmentData> segments_;
   std::set<Id> shares_;
 };
+
+// Says whether ranks keep their parts of a bucket's parameters alone, and gather all before each use.
+inline bool gathers_parameters(const Program& program, const Bucket& bucket) {
+  return program.value(bucket.own_parameters).role == Role::state;
+}
+// Says whether ranks sum a bucket's gradients into the parts that they keep, whose whole then makes room.
+inline bool keeps_summed_parts(const Program& program, const Bucket& bucket) {
+  return bucket.all_gradients != none &&
+         program.value(bucket.all_gradients).lifetime == ValueLifetime::unreduced;
+}
 
 // Returns an axis as an op's attribute: a number.
 inline AttrValue axis_attr(AxisId axis) { return {"axis", static_cast<double>(axis)}; }

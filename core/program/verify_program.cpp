@@ -152,8 +152,7 @@ class Verifier {
 
   // Says whether ops read codes of a parameter in its place, made of the part of it that a rank keeps.
   bool is_read_in_codes(const Value& value) const {
-    return value.role == Role::parameter && value.bucket >= 0 &&
-           !program_.buckets()[value.bucket].squares.empty();
+    return value.role == Role::parameter && value.bucket >= 0 && !value.view;
   }
 
   void check_uses() {

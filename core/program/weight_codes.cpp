@@ -47,7 +47,7 @@ class SegmentWeights {
                   "' of segment '", program_.segment(value.segment).name, "' ", why,
                   ", so that its codes would have to come anew as well; leave precision.weight_codes out");
     };
-    if (value.bucket >= 0 && program_.buckets()[static_cast<std::size_t>(value.bucket)].kept.parameters)
+    if (value.bucket >= 0 && gathers_parameters(program_, program_.bucket_of(value)))
       refuse("comes together in codes of precision.gather, for each use");
     if (value.place) refuse("comes from elsewhere for each use");
     if (value.segment != segment_) refuse("is another segment's");

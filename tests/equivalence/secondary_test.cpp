@@ -206,10 +206,15 @@ TEST(SecondaryMemory, IsThatOfARanksPartOfTheCopy) {
     const Assembly assembly(recipe_of(hosts + zero, sets, {"device.threads=1"}), plugins());
     const Memory& memory = assembly.plan().layout.memory;
     std::int64_t all = 0, copies = 0;
-    for (const Bucket& bucket : assembly.program().buckets()) {
-      const std::int64_t layers = assembly.program().segment(bucket.segment).repeat;
-      all += layers * assembly.program().local_bytes(bucket.all_parameters);
-      if (bucket.copy != none) copies += layers * assembly.program().local_bytes(bucket.copy);
+    const Program& program = assembly.program();
+    for (const Bucket& bucket : program.buckets()) {
+      const std::int64_t layers = program.segment(bucket.segment).repeat;
+      all += layers * program.local_bytes(bucket.all_parameters);
+      for (const Id id : program.segment(bucket.segment).values)
+        if (const Value& value = program.value(id);
+            value.role == Role::fetched && value.lifetime == ValueLifetime::persistent &&
+            value.bucket == program.value(bucket.own_parameters).bucket)
+          copies += layers * program.local_bytes(id);
     }
     const std::int64_t planned = memory.bytes[static_cast<std::size_t>(Region::parameter)];
     EXPECT_GE(planned, copies);

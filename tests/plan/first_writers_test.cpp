@@ -93,7 +93,7 @@ class Sums {
 
   void hand_over(const Call& call, const Value& view) {
     const Bucket& bucket = program_.buckets()[static_cast<std::size_t>(view.bucket)];
-    if (!bucket.kept.gradients) return;
+    if (!keeps_summed_parts(program_, bucket)) return;
     for (const Id parameter : bucket.parameters)
       std::erase_if(alive_, [&](const auto& sum) {
         return sum.first == program_.value(parameter).gradient && sum.second == call.instance;

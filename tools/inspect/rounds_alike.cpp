@@ -14,7 +14,9 @@ std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
   std::int64_t ranks = program.mesh().extent(bucket.summed_in_update.value_or(bucket.axis));
   for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce)) {
     const Op& op = program.op(id);
-    const bool parts = op.operands.front() == bucket.own_sums || op.operands.front() == bucket.own_gradients;
+    const std::optional<ViewOf>& view = program.value(op.operands.front()).view;
+    const bool parts = op.operands.front() == bucket.own_gradients ||
+                       (view && view->whole == bucket.all_gradients && view->is_part());
     if (op.exchanges_in_place() && parts) ranks *= program.mesh().extent(program.axis_of(id));
   }
   return ranks;
@@ -127,7 +129,8 @@ void check_rounds_alike(const Assembly& assembly) {
     if (!bucket.coded || bucket.all_gradients == none) continue;
     if (ranks_that_round(program, bucket) != batch.ranks)
       odd = "the ranks that sum a gradient are not those that share out the batch";
-    else if (batch.accumulate > 1 && (!bucket.kept.gradients || !rounds_each_microbatch(assembly, number)))
+    else if (batch.accumulate > 1 &&
+             (!keeps_summed_parts(program, bucket) || !rounds_each_microbatch(assembly, number)))
       odd = "a rank adds up several microbatches before it rounds";
     else if (batch.accumulate > 1 && is_shared_by_stages(assembly, number))
       odd = "two stages add up a table's gradients before they round";

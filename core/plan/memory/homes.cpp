@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <set>
 
-#include "plan/memory/bucket_homes.hpp"
 #include "plan/memory/home_room.hpp"
 #include "plan/memory/saved_values.hpp"
 
@@ -20,6 +19,15 @@ Region region_of(const Value& value) {
     case Role::input: return Region::input;
     case Role::fetched: return Region::gathered;
     default: return Region::scratch;
+  }
+}
+
+Region region_of(ValueLifetime lifetime) {
+  switch (lifetime) {
+    case ValueLifetime::step: return Region::gradient;
+    case ValueLifetime::persistent: return Region::parameter;
+    case ValueLifetime::just_in_time: return Region::gathered;
+    default: return Region::unreduced;
   }
 }
 
@@ -41,9 +49,8 @@ std::vector<Id> in_canonical_order(const Program& program, const std::vector<Id>
   std::vector<Id> ordered;
   for (Id id : values) {
     const Value& value = program.value(id);
-    const bool in_bucket = value.bucket >= 0;
-    if (value.role == Role::view || (value.role == Role::parameter && in_bucket)) continue;
-    if (value.role == Role::fetched && in_bucket) continue;  // a copy whose place its bucket decides
+    if (value.role == Role::view || value.view || value.lifetime) continue;
+    if (value.role == Role::parameter && value.bucket >= 0) continue;  // its codes come together in its place
     if (value.role != Role::activation && (value.role != Role::gradient || (value.in_turn && !value.place)))
       ordered.push_back(id);
     if (value.role == Role::parameter && value.gradient != none) ordered.push_back(value.gradient);
@@ -102,9 +109,10 @@ class HomePlanner {
   // Places persistent values, and activations that outlive the function that writes them.
   void place_values(Id segment_id) {
     const SegmentData& segment = program_.segment(segment_id);
-    for (const Bucket& bucket : program_.buckets())
-      if (bucket.segment == segment_id)
-        place_bucket(program_, bucket, first_instance_[segment_id], room_, homes_, around_);
+    for (Id id : segment.values)
+      if (program_.value(id).lifetime) place_around(id, segment_id);
+    for (Id id : segment.values)
+      if (program_.value(id).view) place_within(id);
     for (Id id : in_canonical_order(program_, segment.values)) place_lasting(id, segment_id);
     place_incoming(segment.incoming, Region::boundary);
     place_incoming(segment.incoming_gradient, Region::boundary_gradient);
@@ -115,6 +123,29 @@ class HomePlanner {
       if (program_.value(carried.value).segment == segment_id) place_carried(carried, segment_id);
     for (const auto& [id, writer] : saved_values(program_, segment, homes_))
       place(id, region_of_saved(program_.value(id), writer), segment_id);
+  }
+
+  // Places memory that other values lie in.
+  void place_around(Id id, Id segment) {
+    Address& address = place(id, region_of(*program_.value(id).lifetime), segment);
+    name_instance(address, segment);
+    around_[id] = address;
+  }
+
+  void place_within(Id id) {
+    const ViewOf& view = *program_.value(id).view;
+    const Address& whole = around_.at(view.whole);
+    Address& address = homes_[id] = around_[id] = whole;
+    address.bytes = program_.local_bytes(id);
+    address.part_axis = view.part;
+    address.offset += view.first * size_of(program_.value(view.whole).dtype);
+  }
+
+  // Values of unrepeated segments may be used by others (tied weights), so their instance is named.
+  void name_instance(Address& address, Id segment) const {
+    if (program_.segment(segment).repeat > 1) return;
+    address.whose = Whose::fixed;
+    address.instance = first_instance_[segment];
   }
 
   Address& place(Id value, Region region, Id segment) {
@@ -141,12 +172,7 @@ class HomePlanner {
       homes_[id] = homes_.at(program_.as_before(value.before_of, oldest));
       return;
     }
-    Address& address = place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment);
-    // Values of unrepeated segments may be used by others (tied weights), so their instance is named.
-    if (program_.segment(segment).repeat == 1) {
-      address.whose = Whose::fixed;
-      address.instance = first_instance_[segment];
-    }
+    name_instance(place(id, is_in_flight(id) ? Region::in_flight : region_of(value), segment), segment);
   }
 
   // Says whether a value is in flight: where steps overlap, functions touch it that may run while the step

@@ -9,6 +9,12 @@ bool is_backward(FunctionKind kind) {
   return kind == FunctionKind::backward || kind == FunctionKind::backward_weight;
 }
 
+// Says whether a value is all of a microbatch's gradients, or the own part of their sum.
+bool hands_over(const Program& program, const Bucket& bucket, Id id) {
+  const std::optional<ViewOf>& view = program.value(id).view;
+  return id == bucket.all_gradients || (view && view->whole == bucket.all_gradients && view->is_part());
+}
+
 // Marks sums of a microbatch as dead when they are handed to the sum over the ranks.
 void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) {
   PlannedStep* last = nullptr;
@@ -16,9 +22,7 @@ void mark_dead_blocks(const Program& program, const Bucket& bucket, Plan& plan) 
     if (function.segment == bucket.segment && function.kind == FunctionKind::reduce)
       for (PlannedStep& step : function.steps)
         for (const PlannedOperand& operand : step.operands)
-          if (operand.value == bucket.all_gradients ||
-              (operand.value != none && operand.value == bucket.own_sums))
-            last = &step;
+          if (operand.value != none && hands_over(program, bucket, operand.value)) last = &step;
   for (std::size_t m = 0; last && m < bucket.parameters.size(); ++m)
     last->dead_after.push_back(plan.home(program.value(bucket.parameters[m]).gradient));
 }
@@ -41,8 +45,8 @@ PlannedStep* first_of_step(Plan& plan) {
 bool is_sum_of_step(const Program& program, Id id) {
   const Value& value = program.value(id);
   if (value.bucket < 0) return value.role == Role::gradient && !value.in_turn;
-  const Bucket& bucket = program.buckets()[value.bucket];
-  return bucket.kept.gradients ? id == bucket.own_gradients : value.role == Role::gradient;
+  const Bucket& bucket = program.bucket_of(value);
+  return keeps_summed_parts(program, bucket) ? id == bucket.own_gradients : value.role == Role::gradient;
 }
 
 // Marks sums of the step before as dead when the next begins, since the host may read them in between; not
@@ -67,7 +71,7 @@ void mark_dead_sums_of_step(const Program& program, Plan& plan) {
 
 void mark_dead_sums(const Program& program, Plan& plan) {
   for (const Bucket& bucket : program.buckets())
-    if (bucket.all_gradients != none && bucket.kept.gradients) mark_dead_blocks(program, bucket, plan);
+    if (keeps_summed_parts(program, bucket)) mark_dead_blocks(program, bucket, plan);
   mark_dead_in_turn(program, plan);
   mark_dead_sums_of_step(program, plan);
 }

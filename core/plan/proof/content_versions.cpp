@@ -36,16 +36,23 @@ void ContentVersions::find_copies(const Op& op) {
   const Id copy = op.operands.back();
   const Role role = program_.value(copy).role;
   Id from = op.operands.front();
-  if (program_.value(from).role == Role::view)
-    from = program_.buckets()[static_cast<std::size_t>(program_.value(from).bucket)].own_parameters;
+  if (program_.value(from).role == Role::view) from = program_.bucket_of(program_.value(from)).own_parameters;
   if (role == Role::fetched || role == Role::activation) counts_[copy] = counts_[from];
 }
 
 void ContentVersions::find_members(const Bucket& bucket) {
   if (bucket.own_gradients != none) counts_[bucket.own_gradients] = Counts::steps;
   if (!counts_updates(bucket.own_parameters)) return;
-  for (const std::vector<Id>* const members : {&bucket.parameters, &bucket.squares})
-    for (const Id member : *members) counts_[member] = Counts::updates;
+  for (const Id member : bucket.parameters) counts_[member] = Counts::updates;
+  for (const Id id : program_.segment(bucket.segment).values)
+    if (is_codes_of_member(id)) counts_[id] = Counts::updates;
+}
+
+// Says whether these are codes that come together in the place of a parameter.
+bool ContentVersions::is_codes_of_member(Id id) const {
+  const Value& value = program_.value(id);
+  return value.role == Role::view && value.view && !value.view->is_part() &&
+         program_.value(value.view->whole).lifetime == ValueLifetime::just_in_time;
 }
 
 bool ContentVersions::carries_parameters(const Op& op) const {
@@ -59,8 +66,7 @@ bool ContentVersions::carries_parameters(const Op& op) const {
 bool ContentVersions::holds_updated(Id id) const {
   const Value& value = program_.value(id);
   if (value.role != Role::view) return counts_updates(id);
-  const Bucket& bucket = program_.buckets()[value.bucket];
-  return id == bucket.all_parameters || id == bucket.own_parameters || id == bucket.own_fetched;
+  return (value.view ? value.view->whole : id) == program_.bucket_of(value).all_parameters;
 }
 
 Versions ContentVersions::wanted(Id id, std::int64_t step, bool updates, bool carries,

@@ -32,6 +32,7 @@ class ContentVersions {
   void find_what_changes(const Op& op);
   void find_copies(const Op& op);
   void find_members(const Bucket& bucket);
+  bool is_codes_of_member(Id value) const;
   bool holds_updated(Id value) const;
 
   const Program& program_;

@@ -17,11 +17,14 @@ void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMem
     memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
 }
 
-void put_padding(const Bucket& bucket, const Plan& plan, ShadowMemory& memory) {
-  for (const Bucket::Padding& padding : bucket.padding)
-    for (std::size_t i = 0; i < plan.instances.size(); ++i)
-      if (plan.instances[i].segment == bucket.segment && !plan.instances[i].receive_stub)
-        put_padding_at(plan, padding.view, static_cast<std::int32_t>(i), memory);
+// Puts what lies between gradients that no step clears, and behind them.
+void put_padding(const Program& program, const Plan& plan, std::int32_t instance, ShadowMemory& memory) {
+  for (const Id id : program.segment(plan.instances[instance].segment).values) {
+    const Value& value = program.value(id);
+    if (value.role == Role::view && value.view && !value.view->is_part() &&
+        program.value(value.view->whole).lifetime == ValueLifetime::step)
+      put_padding_at(plan, id, instance, memory);
+  }
 }
 
 void put_lasting(const Program& program, const Plan& plan, const ContentVersions& versions,
@@ -41,11 +44,11 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
 
 void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
                          ShadowMemory& memory) {
-  for (const Bucket& bucket : program.buckets())
-    if (!bucket.kept.gradients) put_padding(bucket, plan, memory);
-  for (std::size_t i = 0; i < plan.instances.size(); ++i)
-    if (!plan.instances[i].receive_stub)
-      put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
+  for (std::size_t i = 0; i < plan.instances.size(); ++i) {
+    if (plan.instances[i].receive_stub) continue;
+    put_padding(program, plan, static_cast<std::int32_t>(i), memory);
+    put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
+  }
   // A step takes this over from the one before; the first step may find any content.
   for (Id id : program.segment(program.step_segment()).values)
     if (program.value(id).carried)

@@ -2,9 +2,9 @@
 // while steps are replayed.
 #pragma once
 
-#include "plan/proof/bucket_windows.hpp"
 #include "plan/proof/content_versions.hpp"
 #include "plan/proof/shadow_memory.hpp"
+#include "plan/proof/view_windows.hpp"
 
 namespace prun {
 
@@ -70,7 +70,7 @@ class OperandMemory {
   const Plan& plan_;
   const QueueClocks& clocks_;
   const ContentVersions versions_;
-  const BucketWindows windows_;
+  const ViewWindows windows_;
   ShadowMemory memory_;
   std::int64_t step_ = 0;
 };

@@ -71,8 +71,8 @@ void SumsOverRanks::exchange(FunctionKind kind, Access access, const Content& co
 // Follows gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared,
 // and before the step needs it.
 void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content& content) {
-  const std::int32_t bucket = program_.value(content.value).bucket;
-  if (bucket < 0 || !program_.buckets()[bucket].kept.gradients) return;
+  const std::optional<ViewOf>& view = program_.value(content.value).view;
+  if (!view || program_.value(view->whole).lifetime != ValueLifetime::unreduced) return;
   if (kind == FunctionKind::reduce && access == Access::read)
     unsummed_.erase({content.value, content.instance});
   else if (kind != FunctionKind::reduce && kind != FunctionKind::tie && access == Access::update)

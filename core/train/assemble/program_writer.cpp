@@ -250,7 +250,7 @@ void ProgramWriter::lay_out() {
 // averages take the places of parts between two programs, they must be gathered before their use.
 void ProgramWriter::gather_ahead() {
   for (const Bucket& bucket : program_->buckets()) {
-    if (bucket.kept.parameters) continue;
+    if (gathers_parameters(*program_, bucket)) continue;
     const std::vector<Id> updates = program_->segment(bucket.segment).ops(FunctionKind::update);
     for (const Id id : updates) {
       const std::vector<Id> operands = program_->op(id).operands;

@@ -22,8 +22,8 @@ class OutlineReader {
         ranks_of_host_(ranks_of_host),
         microbatches_(static_cast<double>(written.batch().accumulate)) {
     for (const Bucket& bucket : program_.buckets()) {
-      gathers_ |= bucket.kept.parameters;
-      reduces_ |= bucket.kept.gradients;
+      gathers_ |= gathers_parameters(program_, bucket);
+      reduces_ |= keeps_summed_parts(program_, bucket);
     }
     for (const Instance& instance : plan_.instances)
       if (!instance.receive_stub) ++instances_[instance.segment];
