@@ -233,7 +233,7 @@ Recipe reference_of(const Recipe& recipe, PluginHost& plugins, const VerifyOptio
     throw_error(ErrorCode::unsupported, "the ranks of axis '", join(stay, "+"),
                 "' keep state that varies, so that they are compared with as many threads, and device '",
                 assembly.device_info().name.view(),
-                "' wants a process for each rank; verify it with device.plugin = \"cpu\"");
+                "' wants a process for each rank; verify it on one whose ranks may be threads");
   const Delays& delays = assembly.program().delays();
   const std::int64_t micro = micro_of_one_rank(assembly);
   const Recipe one = one_rank_equivalent(recipe, micro, delays, stay);
