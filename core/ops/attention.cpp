@@ -12,6 +12,7 @@
 
 #include "ops/at_position.hpp"
 #include "ops/packed_heads.hpp"
+#include "ops/positions.hpp"
 
 namespace prun {
 namespace {
@@ -41,17 +42,12 @@ void set_lse(OpShape& s, const OperandShape& q, int lse) {
   s.output(lse, OpShape::statistics(q.dtype), dims, 4);
 }
 
-constexpr OperandDef documents_operand = {"documents", Access::read, true};
-
-// Checks the operand `documents` beside queries q. It grows along the sequence, and later keys are masked
-// anyway.
-void check_documents(const OpShape& s, const OperandShape& q, int documents) {
-  const OperandShape& starts = s.operand[documents];
-  if (!starts.present) return;
-  require(starts.rank == 2 && starts.dtype == DType::i32 && starts.dims[0] == q.dims[0] &&
-              starts.dims[1] == q.dims[1],
-          "attention takes i32 documents [batch, seq]");
-  require(s.attrs[0].i == 1, "attention keeps documents apart under a causal mask only");
+// Checks the operand `documents` beside queries in operand q. It grows along the sequence, and later keys are
+// masked anyway.
+void check_apart_documents(const OpShape& s, int q, int documents) {
+  check_documents(s, q, documents, "attention");
+  require(!s.operand[documents].present || s.attrs[0].i == 1,
+          "attention keeps documents apart under a causal mask only");
 }
 
 struct Attention {
@@ -67,7 +63,7 @@ struct Attention {
     check_mask(s, kind);
     s.like(3, 0);
     set_lse(s, s.operand[0], 4);
-    check_documents(s, s.operand[0], 5);
+    check_apart_documents(s, 0, 5);
     s.whole(0, 1, 2);
     s.whole(0, 4, 5);
   }
@@ -143,7 +139,7 @@ struct AttentionGrad {
   static void rule(OpShape& s) {
     check_apart(s, kind, 1);
     check_mask(s, kind);
-    check_documents(s, s.operand[1], 9);
+    check_apart_documents(s, 1, 9);
     for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
     s.whole(1, 1, 2);
     s.sum(1, 3, 4);
@@ -163,7 +159,7 @@ struct AttentionPacked {
     check_mask(s, kind);
     s.operand[1] = q;
     set_lse(s, q, 2);
-    check_documents(s, q, 3);
+    check_apart_documents(s, 0, 3);
     s.whole(0, 1, 2);
   }
   static void cost(const OpShape& s, OpCost& c) { c.flops = attention_flops(s.operand[1], s.attrs); }
@@ -176,7 +172,8 @@ struct AttentionPackedGrad {
                                             documents_operand};
   static constexpr const AttrDef (&attrs)[2] = mask_attrs;
   static void rule(OpShape& s) {
-    check_documents(s, queries_of(s, kind, 1), 5);
+    queries_of(s, kind, 1);
+    check_apart_documents(s, 1, 5);
     check_mask(s, kind);
     s.like(4, 1);
     s.whole(1, 1, 2);
@@ -269,7 +266,7 @@ struct AttentionAcross {
     check_across(s, kind, 0);
     s.like(3, 0);
     set_lse(s, s.operand[0], 4);
-    check_documents(s, s.operand[0], 5);
+    check_apart_documents(s, 0, 5);
   }
   static void gradient(const Gradient& g) {
     g.inputs(
@@ -303,7 +300,7 @@ struct AttentionAcrossGrad {
   static constexpr const AttrDef (&attrs)[6] = across_attrs;
   static void rule(OpShape& s) {
     check_across(s, kind, 1);
-    check_documents(s, s.operand[1], 9);
+    check_apart_documents(s, 1, 9);
     for (int i = 0; i < 3; ++i) s.like(6 + i, 1 + i);
     if (ahead_of(s.attrs) == 0) s.sum(1, 1, 2);
     s.sum(1, 3, 4);

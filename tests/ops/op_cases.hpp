@@ -89,6 +89,28 @@ inline std::vector<OpCase> op_cases() {
   const auto of_experts = [](const char* name, std::function<Id(const Segment&)> build) {
     return OpCase{name, std::move(build), 1, true, "case.losses", "one", "experts"};
   };
+  // A delta rule of two key heads with two values each, from what is in front of it. Documents end with
+  // token 4.
+  const auto delta = [=](double chunk, bool apart) {
+    return [=](const Segment& g) {
+      const Dim n = dim("heads", 1), q = dim("queries", 2), values = dim("values", 2);
+      const Id documents = apart ? g.op("document_starts", {g.tokens()}, {{"end", 4}}) : none;
+      const std::vector<Id> mixed = g.ops("split_mixed", {p(g, "x", {b, s, n, q, dim("mixed", 20)})}, 2,
+                                          {{"channels", 12}, {"values", 2}});
+      const std::vector<Id> made = g.ops(
+          "short_conv",
+          {mixed[0], p(g, "taps", {n, q, dim("channels", 12), dim("one", 1), dim("taps", 3)}), documents}, 2);
+      const std::vector<Id> heads =
+          g.ops("delta_heads", {made[0]}, 3, {{"key_dim", 2}, {"values", 2}, {"eps", 1e-6}});
+      const std::vector<Id> gates = g.ops("delta_gates",
+                                          {p(g, "shares", {b, s, n, q, dim("both", 4)}),
+                                           p(g, "rate", {n, q, values}), p(g, "bias", {n, q, values})},
+                                          2);
+      const Id y = g.ops("delta_rule", {heads[0], heads[1], heads[2], gates[0], gates[1], documents}, 2,
+                         {{"chunk", chunk}})[0];
+      return g.op("output_gate", {y, mixed[1]}, {{"silu", 1}});
+    };
+  };
   return {
       {"embedding",
        [=](const Segment& g) {
@@ -330,6 +352,17 @@ inline std::vector<OpCase> op_cases() {
                  [=](const Segment& g) {
                    return g.op("sigmoid_gate", {p(g, "x", {b, s, h}), p(g, "gate", {b, s, dim("one", 1)})});
                  }),
+      {"split_mixed_short_conv_delta_heads_delta_gates_delta_rule", delta(64, false), 1, false},
+      {"delta_rule_in_chunks", delta(2, false), 1, false},
+      {"delta_rule_one_by_one", delta(1, false), 1, false},
+      {"delta_rule_documents", delta(2, true), 1, false},
+      {"delta_rule_documents_in_one_chunk", delta(64, true), 1, false},
+      {"split_gate_output_gate",
+       [=](const Segment& g) {
+         const std::vector<Id> apart = g.ops("split_gate", {p(g, "x", {b, s, dim("queries", 4), h})}, 2);
+         return g.op("output_gate", {apart[0], apart[1]});
+       },
+       1, false},
       of_experts("router", scored),
       of_experts("route_softmax", routed({.choices = 3, .normalise = 0})),
       of_experts("route_normalised", routed({})),
