@@ -2,10 +2,11 @@
 // state, that maps keys to values. In every position the state decays, what it holds under the position's key
 // moves towards the position's value by the share beta, and the query reads it:
 //   S <- e^g S;  S <- S + k (beta (v - S^T k))^T;  o = S^T q / sqrt(key_dim)
-// delta_rule computes it in chunks of positions. Value heads come in groups that share a key head, as queries
-// of attention share a key; there may be several dimensions of key heads. `documents` (ops/documents.cpp)
-// keeps documents apart: the state begins anew with each. delta_rule_at is the same for some positions at a
-// time, where text is made; it goes on from `state`, which does not grow with the text.
+// delta_rule computes it in chunks of positions. Neighbouring value heads share a key head, as queries of
+// attention share a key: the last dimension of heads has so many times as many of values as of keys.
+// `documents` (ops/documents.cpp) keeps documents apart: the state begins anew with each. delta_rule_at is
+// the same for some positions at a time, where text is made; it goes on from `state`, which does not grow
+// with the text.
 //
 // Three ops stand around it. split_mixed takes a projection apart that has, of each key head, what passes the
 // short convolution and, behind it, the gate of what the head gives. delta_heads takes the former apart into
@@ -34,20 +35,28 @@ bool begins_alike(const OperandShape& a, const OperandShape& b, int dims) {
 
 // ------------------------------------------------------------------ the rule
 
+// Says whether two values have the same positions and heads, but for the last dimension of heads, of which
+// `more` has some times as many. `rank` is that of what has a number for each head.
+bool shares_heads(const OperandShape& few, const OperandShape& more, int rank) {
+  return rank >= 3 && begins_alike(few, more, rank - 1) &&
+         few.dims[rank - 1].name == more.dims[rank - 1].name &&
+         more.dims[rank - 1].extent % few.dims[rank - 1].extent == 0;
+}
+
 // Checks queries, keys, values, decays and shares in operands q to q + 4.
 void check_rule(const OpShape& s, int q, const char* op) {
   const OperandShape &query = s.operand[q], &key = s.operand[q + 1], &value = s.operand[q + 2];
   const int rank = query.rank;
-  bool fits = rank >= 4 && key.rank == rank && begins_alike(query, key, rank) && value.rank == rank + 1 &&
-              begins_alike(query, value, rank - 1) && s.attrs[0].i >= 1;
+  bool fits = key.rank == rank && begins_alike(query, key, rank) && value.rank == rank &&
+              shares_heads(query, value, rank - 1) && s.attrs[0].i >= 1;
   for (int i = q + 3; i <= q + 4; ++i)
-    fits = fits && s.operand[i].rank == rank && begins_alike(s.operand[i], value, rank) &&
+    fits = fits && s.operand[i].rank == rank - 1 && begins_alike(s.operand[i], value, rank - 1) &&
            s.operand[i].dtype == OpShape::statistics(query.dtype);
   require(
       fits, op,
-      " takes queries and keys [batch, seq, heads.., key_dim], values [batch, seq, heads.., values, "
-      "value_dim], decays and shares [batch, seq, heads.., values] in the type of statistics, and a chunk "
-      "of at least one position");
+      " takes queries and keys [batch, seq, heads.., key_dim], values [batch, seq, heads.., value_dim] of "
+      "as many heads or a multiple, decays and shares [batch, seq, heads..] of these in the type of "
+      "statistics, and a chunk of at least one position");
 }
 
 // Marks what is not split: a state is of a whole head, of all positions.
@@ -55,20 +64,20 @@ void mark_rule(OpShape& s, int q) {
   const int rank = s.operand[q].rank;
   s.whole(q, 1, 2);
   s.whole(q, rank - 1, rank);
-  s.whole(q + 2, rank - 1, rank + 1);
+  s.whole(q + 2, rank - 1, rank);
 }
 
 // Sets the shape of the state behind operands q to q + 2.
 void set_state(OpShape& s, int q, int state) {
   const OperandShape &query = s.operand[q], &value = s.operand[q + 2];
-  const int heads = query.rank - 3;
+  const int rank = query.rank;
   Dim dims[max_dims] = {query.dims[0]};
-  for (int d = 0; d < heads; ++d) dims[1 + d] = query.dims[2 + d];
-  const DeltaState of{query.dims[query.rank - 1].extent, value.dims[value.rank - 2].extent,
-                      value.dims[value.rank - 1].extent};
-  dims[1 + heads] = {"state", of.numbers()};
-  s.output(state, OpShape::statistics(query.dtype), dims, heads + 2);
-  s.whole(state, heads + 1, heads + 2);
+  for (int d = 2; d < rank - 1; ++d) dims[d - 1] = query.dims[d];
+  const DeltaState of{query.dims[rank - 1].extent, value.dims[rank - 2].extent / query.dims[rank - 2].extent,
+                      value.dims[rank - 1].extent};
+  dims[rank - 2] = {"state", of.numbers()};
+  s.output(state, OpShape::statistics(query.dtype), dims, rank - 1);
+  s.whole(state, rank - 2, rank - 1);
 }
 
 // Counts the products with states, of six numbers each, and those between positions of a chunk: keys with
@@ -171,18 +180,14 @@ struct DeltaRuleGrad {
 
 // ------------------------------------------------------------------ what stands in front of it
 
-// Sets operand `to` to `from` with other dimensions in place of its last one.
-void set_last(OpShape& s, int from, int to, std::initializer_list<Dim> last) {
+// Sets operand `to` to `from` with another last dimension and, of the heads, `times` as many.
+void set_last(OpShape& s, int from, int to, std::int64_t times, const Dim& last) {
   const OperandShape x = s.operand[from];
-  Dim dims[max_dims];
-  int rank = 0;
-  for (; rank < x.rank - 1; ++rank) dims[rank] = x.dims[rank];
-  require(rank + static_cast<int>(last.size()) <= max_dims, "the parts of a head have more than ", max_dims,
-          " dimensions");
-  for (const Dim& dim : last) dims[rank++] = dim;
-  s.output(to, x.dtype, dims, rank);
+  s.like(to, from);
+  s.operand[to].dims[x.rank - 2].extent *= times;
+  s.operand[to].dims[x.rank - 1] = last;
   s.whole(from, x.rank - 1, x.rank);
-  for (const Dim& dim : last) s.whole(dim.name);
+  s.whole(last.name);
 }
 
 void set_mixed_parts(OpShape& s, int x, int first, const char* op) {
@@ -191,8 +196,8 @@ void set_mixed_parts(OpShape& s, int x, int first, const char* op) {
                      rest = mixed.dims[mixed.rank - 1].extent - channels;
   require(mixed.rank >= 4 && channels >= 1 && values >= 1 && rest >= values && rest % values == 0, op,
           " takes [batch, seq, heads.., mixed], with `channels` of them first and gates of `values` behind");
-  set_last(s, x, first, {{"channels", channels}});
-  set_last(s, x, first + 1, {{"values", values}, {"value_dim", rest / values}});
+  set_last(s, x, first, 1, {"channels", channels});
+  set_last(s, x, first + 1, values, {"value_dim", rest / values});
 }
 
 struct SplitMixed {
@@ -214,12 +219,13 @@ struct JoinMixed {
   static constexpr OperandDef operands[] = {{"y"}, {"gate"}, {"x", Access::write}};
   static void rule(OpShape& s) {
     const OperandShape &y = s.operand[0], &gate = s.operand[1];
-    require(
-        y.rank >= 4 && gate.rank == y.rank + 1 && begins_alike(y, gate, y.rank - 1) && y.dtype == gate.dtype,
-        kind, " takes [batch, seq, heads.., channels] and [batch, seq, heads.., values, value_dim]");
-    const std::int64_t rest = gate.dims[y.rank - 1].extent * gate.dims[y.rank].extent;
-    s.whole(1, y.rank - 1, y.rank + 1);
-    set_last(s, 0, 2, {{"mixed", y.dims[y.rank - 1].extent + rest}});
+    const int rank = y.rank;
+    require(rank >= 4 && gate.rank == rank && shares_heads(y, gate, rank - 1) && y.dtype == gate.dtype, kind,
+            " takes [batch, seq, heads.., channels], and gates of as many heads or a multiple");
+    const std::int64_t rest =
+        gate.dims[rank - 2].extent / y.dims[rank - 2].extent * gate.dims[rank - 1].extent;
+    s.whole(1, rank - 1, rank);
+    set_last(s, 0, 2, 1, {"mixed", y.dims[rank - 1].extent + rest});
     s.pass_partial({0, 1});
   }
 };
@@ -230,9 +236,9 @@ void set_delta_heads(OpShape& s, int x, int q, const char* op) {
                      rest = from.dims[from.rank - 1].extent - 2 * key;
   require(from.rank >= 4 && key >= 1 && values >= 1 && rest >= values && rest % values == 0, op,
           " takes [batch, seq, heads.., channels]: a query, a key, and `values` values behind them");
-  set_last(s, x, q, {{"key_dim", key}});
+  set_last(s, x, q, 1, {"key_dim", key});
   s.like(q + 1, q);
-  set_last(s, x, q + 2, {{"values", values}, {"value_dim", rest / values}});
+  set_last(s, x, q + 2, values, {"value_dim", rest / values});
 }
 
 struct DeltaHeads {
@@ -266,20 +272,21 @@ struct DeltaHeadsGrad {
     s.like(4, 3);
     s.whole(3, s.operand[3].rank - 1, s.operand[3].rank);
     s.whole(0, s.operand[0].rank - 1, s.operand[0].rank);
-    s.whole(2, s.operand[2].rank - 2, s.operand[2].rank);
+    s.whole(2, s.operand[2].rank - 1, s.operand[2].rank);
   }
 };
 
-// Checks numbers [batch, seq, heads.., 2 values] in operand x, and the two vectors behind them.
+// Checks numbers [batch, seq, heads.., 2 n] in operand x, and the two vectors of n times as many heads
+// behind.
 void check_gates(const OpShape& s, int x, const char* op) {
   const OperandShape &of = s.operand[x], &rate = s.operand[x + 1], &bias = s.operand[x + 2];
-  bool fits = of.rank >= 4 && of.dims[of.rank - 1].extent % 2 == 0 && rate.rank == of.rank - 2 &&
-              bias.rank == rate.rank && rate.dtype == bias.dtype;
-  for (int d = 0; fits && d < rate.rank; ++d)
-    fits = rate.dims[d] == bias.dims[d] &&
-           (d + 1 < rate.rank ? rate.dims[d] == of.dims[d + 2]
-                              : 2 * rate.dims[d].extent == of.dims[of.rank - 1].extent);
-  require(fits, op, " takes [batch, seq, heads.., 2 values] and two vectors [heads.., values]");
+  const int heads = of.rank - 3;
+  bool fits = heads >= 1 && rate.rank == heads && bias.rank == heads && rate.dtype == bias.dtype;
+  for (int d = 0; fits && d < heads; ++d)
+    fits =
+        rate.dims[d] == bias.dims[d] && rate.dims[d].name == of.dims[2 + d].name &&
+        2 * rate.dims[d].extent == of.dims[2 + d].extent * (d + 1 < heads ? 2 : of.dims[of.rank - 1].extent);
+  require(fits, op, " takes [batch, seq, heads.., 2 n] and two vectors [heads..] of n times as many heads");
 }
 
 // Sets what a position has of each value head.
@@ -287,15 +294,13 @@ void set_gate(OpShape& s, int x, int to) {
   const OperandShape &of = s.operand[x], &rate = s.operand[x + 1];
   OperandShape gate = of;
   gate.dtype = OpShape::statistics(of.dtype);
-  gate.dims[of.rank - 1] = rate.dims[rate.rank - 1];
+  gate.rank = of.rank - 1;
+  gate.dims[gate.rank - 1] = rate.dims[rate.rank - 1];
   gate.present = true;
   s.operand[to] = gate;
 }
 
-void mark_gates(OpShape& s, int x) {
-  s.whole(x, s.operand[x].rank - 1, s.operand[x].rank);
-  s.whole(x + 1, s.operand[x + 1].rank - 1, s.operand[x + 1].rank);
-}
+void mark_gates(OpShape& s, int x) { s.whole(x, s.operand[x].rank - 1, s.operand[x].rank); }
 
 struct DeltaGates {
   static constexpr const char* kind = "delta_gates";

@@ -24,7 +24,7 @@ void for_rows(const KernelContext& context, const Tensor& x, const Body& body) {
 template <class T>
 void split_mixed(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const std::int64_t first = o[1].inner(1), rest = o[2].inner(2);
+  const std::int64_t first = o[1].inner(1), rest = o[0].inner(1) - first;
   for_rows(context, o[0], [=](std::int64_t row) {
     const T* x = o[0].as<const T>() + row * (first + rest);
     std::copy_n(x, first, o[1].as<T>() + row * first);
@@ -35,7 +35,7 @@ void split_mixed(const KernelArgs& args, const KernelContext& context) {
 template <class T>
 void join_mixed(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
-  const std::int64_t first = o[0].inner(1), rest = o[1].inner(2);
+  const std::int64_t first = o[0].inner(1), rest = o[2].inner(1) - first;
   for_rows(context, o[2], [=](std::int64_t row) {
     T* x = o[2].as<T>() + row * (first + rest);
     std::copy_n(o[0].as<const T>() + row * first, first, x);
@@ -98,7 +98,7 @@ C softplus(C x) {
 struct GateAt {
   std::int64_t share, decay, own;
 
-  // Returns that of element i of [rows, heads, values], of which `own` are in a row.
+  // Returns that of element i of [rows, heads * values], of which `in_row` are in a row.
   static GateAt of(std::int64_t i, std::int64_t values, std::int64_t in_row) {
     const std::int64_t head = i / values, value = i % values;
     return {head * 2 * values + value, (head * 2 + 1) * values + value, i % in_row};
@@ -109,7 +109,7 @@ template <class T>
 void delta_gates(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const std::int64_t values = o[3].inner(1), in_row = o[1].elements();
+  const std::int64_t values = o[0].inner(1) / 2, in_row = o[1].elements();
   const T *const x = o[0].as<const T>(), *const rate = o[1].as<const T>(), *const bias = o[2].as<const T>();
   parallel_ranges(*context.workers, o[3].elements(), 1024, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -124,7 +124,7 @@ template <class T>
 void delta_gates_input_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const std::int64_t values = o[0].inner(1), in_row = o[3].elements();
+  const std::int64_t values = o[2].inner(1) / 2, in_row = o[3].elements();
   const T *const x = o[2].as<const T>(), *const rate = o[3].as<const T>(), *const bias = o[4].as<const T>();
   parallel_ranges(*context.workers, o[0].elements(), 1024, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -141,7 +141,7 @@ template <class T, class Sum>
 void delta_gates_weight_grad(const KernelArgs& args, const KernelContext& context) {
   using C = Compute<T>;
   const Tensor* o = args.operands;
-  const std::int64_t values = o[0].inner(1);
+  const std::int64_t values = o[1].inner(1) / 2;
   const RowGroups shape = RowGroups::of(o[0], o[2].elements());
   const T *const x = o[1].as<const T>(), *const rate = o[2].as<const T>(), *const bias = o[3].as<const T>();
   const auto add_row = [&](SumTile<Sum> tile, std::int64_t row, std::int64_t column, std::int64_t n) {

@@ -18,8 +18,8 @@ using Index = std::int64_t;
 template <class T>
 using C_of = Compute<T>;
 
-// Describes queries and keys [batch, seq, heads, key], values [batch, seq, heads, values, value], and numbers
-// [batch, seq, heads, values] of decays and shares.
+// Describes queries and keys [batch, seq, heads, key], values [batch, seq, heads * values, value], and
+// numbers [batch, seq, heads * values] of decays and shares.
 struct Rule {
   Index batch, seq, heads, key, values, value;
   Index chunk = 0;                          // positions that are computed together
@@ -55,7 +55,8 @@ inline Index extent(const OperandShape& x, int d) { return x.dims[d].extent; }
 template <class Operand>
 Rule rule_of(const Operand& q, const Operand& v) {
   const int last = q.rank - 1;
-  Rule rule{extent(q, 0), extent(q, 1), 1, extent(q, last), extent(v, last), extent(v, last + 1)};
+  const Index values = extent(v, last - 1) / extent(q, last - 1);
+  Rule rule{extent(q, 0), extent(q, 1), 1, extent(q, last), values, extent(v, last)};
   for (int d = 2; d < last; ++d) rule.heads *= extent(q, d);
   return rule;
 }

@@ -31,10 +31,10 @@ struct Operands {
   Operands(const Case& c, DType type)
       : q(random_value(type, {c.batch, c.seq, c.heads, c.key}, 1)),
         k(random_value(type, {c.batch, c.seq, c.heads, c.key}, 2)),
-        v(random_value(type, {c.batch, c.seq, c.heads, c.values, c.value}, 3)),
-        g(random_value(OpShape::statistics(type), {c.batch, c.seq, c.heads, c.values}, 4)),
-        beta(random_value(OpShape::statistics(type), {c.batch, c.seq, c.heads, c.values}, 5)),
-        dy(random_value(type, {c.batch, c.seq, c.heads, c.values, c.value}, 6)) {
+        v(random_value(type, {c.batch, c.seq, c.heads * c.values, c.value}, 3)),
+        g(random_value(OpShape::statistics(type), {c.batch, c.seq, c.heads * c.values}, 4)),
+        beta(random_value(OpShape::statistics(type), {c.batch, c.seq, c.heads * c.values}, 5)),
+        dy(random_value(type, {c.batch, c.seq, c.heads * c.values, c.value}, 6)) {
     if (c.drawn == Drawn::repeated) repeat_keys(c);
     normalise(q, c.key);
     normalise(k, c.key);

@@ -93,7 +93,7 @@ inline std::vector<OpCase> op_cases() {
   // token 4.
   const auto delta = [=](double chunk, bool apart) {
     return [=](const Segment& g) {
-      const Dim n = dim("heads", 1), q = dim("queries", 2), values = dim("values", 2);
+      const Dim n = dim("heads", 1), q = dim("queries", 2), both = dim("queries", 4);
       const Id documents = apart ? g.op("document_starts", {g.tokens()}, {{"end", 4}}) : none;
       const std::vector<Id> mixed = g.ops("split_mixed", {p(g, "x", {b, s, n, q, dim("mixed", 20)})}, 2,
                                           {{"channels", 12}, {"values", 2}});
@@ -102,10 +102,10 @@ inline std::vector<OpCase> op_cases() {
           {mixed[0], p(g, "taps", {n, q, dim("channels", 12), dim("one", 1), dim("taps", 3)}), documents}, 2);
       const std::vector<Id> heads =
           g.ops("delta_heads", {made[0]}, 3, {{"key_dim", 2}, {"values", 2}, {"eps", 1e-6}});
-      const std::vector<Id> gates = g.ops("delta_gates",
-                                          {p(g, "shares", {b, s, n, q, dim("both", 4)}),
-                                           p(g, "rate", {n, q, values}), p(g, "bias", {n, q, values})},
-                                          2);
+      const std::vector<Id> gates = g.ops(
+          "delta_gates",
+          {p(g, "shares", {b, s, n, q, dim("both", 4)}), p(g, "rate", {n, both}), p(g, "bias", {n, both})},
+          2);
       const Id y = g.ops("delta_rule", {heads[0], heads[1], heads[2], gates[0], gates[1], documents}, 2,
                          {{"chunk", chunk}})[0];
       return g.op("output_gate", {y, mixed[1]}, {{"silu", 1}});

@@ -55,7 +55,7 @@ std::vector<OpExample> of_heads() {
 
 std::vector<OpExample> of_delta_rule() {
   using namespace dims;
-  const Dim mixed{"mixed", 24}, channels{"channels", 16}, values{"values", 2}, key{"key_dim", 4},
+  const Dim mixed{"mixed", 24}, channels{"channels", 16}, more{"heads", 4}, key{"key_dim", 4},
       value{"value_dim", 4}, both{"both", 4}, one{"one", 1}, taps{"taps", 4};
   return {
       OpExample("split_mixed")
@@ -69,17 +69,13 @@ std::vector<OpExample> of_delta_rule() {
           .attr("key_dim", 4)
           .attr("values", 2)
           .results({1, 2, 3}),
-      OpExample("delta_gates")
-          .values(0, {b, s, n, both})
-          .values(1, {n, values})
-          .values(2, {n, values})
-          .results({3, 4}),
+      OpExample("delta_gates").values(0, {b, s, n, both}).values(1, {more}).values(2, {more}).results({3, 4}),
       OpExample("delta_rule")
           .values(0, {b, s, n, key})
           .values(1, {b, s, n, key}, -0.5, 0.5)
-          .values(2, {b, s, n, values, value})
-          .statistics(3, {b, s, n, values}, -1, -0.125)
-          .statistics(4, {b, s, n, values}, 0.25, 0.75)
+          .values(2, {b, s, more, value})
+          .statistics(3, {b, s, more}, -1, -0.125)
+          .statistics(4, {b, s, more}, 0.25, 0.75)
           .attr("chunk", 2),
       OpExample("output_gate").values(0, {b, s, n, d}).values(1, {b, s, n, d}),
       OpExample("split_gate").values(0, {b, s, n, packed, d}).results({1, 2}),

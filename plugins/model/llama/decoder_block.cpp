@@ -9,11 +9,13 @@ DecoderBlock::DecoderBlock(const Family& family, const Options& options)
       rope(RopeConfig::of(family, options)),
       windows(WindowedLayers::of(options)),
       unturned(UnturnedLayers::of(options)),
+      delta(attention.groups.extent, options),
       mlp(options),
       experts(options) {
   attention.check(options);
   check_rope();
   experts.check(options.integer("layers"));
+  delta.check();
   latent.check(attention.heads, attention.groups.extent, attention.head_dim);
 }
 
@@ -54,6 +56,7 @@ Id DecoderBlock::build(const SegmentPart& s, LayerKind kind, std::int64_t seq, I
 }
 
 Id DecoderBlock::build_attention(const SegmentPart& s, LayerKind kind, Id x) const {
+  if (kind.delta) return delta.build(s, stream, x);
   const double window = kind.windowed ? static_cast<double>(windows.window) : 0;
   if (latent.present())
     return latent.build(s, stream.hidden, attention.groups, attention.head_dim, rope.rope, x, window);
@@ -63,7 +66,9 @@ Id DecoderBlock::build_attention(const SegmentPart& s, LayerKind kind, Id x) con
 
 void DecoderBlock::add_weights(LayerKind kind, const LayerWeights& weights) const {
   const Family& family = stream.family;
-  if (latent.present())
+  if (kind.delta)
+    delta.add_weights(family, weights);
+  else if (latent.present())
     latent.add_weights(weights);
   else
     attention.add_weights(family, weights);
@@ -72,7 +77,7 @@ void DecoderBlock::add_weights(LayerKind kind, const LayerWeights& weights) cons
   else
     GatedMlp::add_weights(family, weights);
   stream.add_norms(weights);
-  attention.add_head_norms(family, weights);
+  if (!kind.delta) attention.add_head_norms(family, weights);
 }
 
 }  // namespace prun

@@ -1,6 +1,7 @@
 // Builds a block of the decoder: attention, and an MLP or experts, each between the norms of its family.
 #pragma once
 
+#include "delta_rule.hpp"
 #include "experts.hpp"
 #include "gated_mlp.hpp"
 #include "grouped_attention.hpp"
@@ -17,6 +18,7 @@ struct LayerKind {
   bool windowed = false;
   bool unturned = false;  // says that its positions do not turn
   bool experts = false;   // says that they stand in the place of an MLP
+  bool delta = false;     // says that the gated delta rule stands in the place of attention
 
   bool operator==(const LayerKind&) const = default;
 };
@@ -28,6 +30,7 @@ struct DecoderBlock {
   RopeConfig rope;
   WindowedLayers windows;
   UnturnedLayers unturned;
+  DeltaRuleLayers delta;
   GatedMlp mlp;
   ExpertLayers experts;
 
@@ -35,6 +38,7 @@ struct DecoderBlock {
   DecoderBlock(const Family& family, const Options& options);
 
   LayerKind kind_of(std::int64_t layer) const {
+    if (delta.has(layer)) return {.experts = experts.has(layer), .delta = true};
     return {windows.has(layer), unturned.has(layer), experts.has(layer)};
   }
   // x is the residual stream: sequences of `seq` positions.

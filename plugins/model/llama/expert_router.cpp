@@ -59,6 +59,8 @@ void ExpertRouter::write_config(const Family& family, ConfigWriter& config) cons
   const bool minimax = family.experts == ExpertKeys::minimax;
   if (family.experts == ExpertKeys::mixtral || minimax || second) {
     if (normalise_ == second) throw_no_key(family, "router_normalise");
+  } else if (family.experts == ExpertKeys::qwen && family.all_sparse) {
+    if (!normalise_) throw_no_key(family, "router_normalise");
   } else {
     config.set("norm_topk_prob", normalise_);
   }

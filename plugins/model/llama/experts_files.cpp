@@ -102,11 +102,12 @@ void read_minimax(const Options& config, ConfigWriter& options) {
   options.set("router_bias", true);
 }
 
-void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
-  if (shared) {
+void read_qwen(const Options& config, const Family& family, ConfigWriter& options) {
+  if (family.shared_expert) {
     options.set("shared_ffn", config.integer("shared_expert_intermediate_size"));
     options.set("shared_gate", true);
   }
+  if (family.all_sparse) return;
   options.set("sparse_every", integer_or(config, "decoder_sparse_step", 1));
   std::vector<std::int64_t> dense;
   if (config.has("mlp_only_layers"))
@@ -118,7 +119,9 @@ void read_qwen(const Options& config, bool shared, ConfigWriter& options) {
 }  // namespace
 
 void ExpertLayers::read_config(const Options& config, const Family& family, ConfigWriter& options) {
-  if (family.experts == ExpertKeys::absent) return;
+  if (family.experts == ExpertKeys::absent ||
+      (family.some_without && integer_or(config, "num_experts", 512) == 0))
+    return;
   expect_absent(config, "clip_qkv", "queries, keys and values that are bounded");
   if (config.has("router_jitter_noise") && config.number("router_jitter_noise") != 0)
     throw_error(ErrorCode::bad_input, "'router_jitter_noise' is ", config.number("router_jitter_noise"),
@@ -132,7 +135,7 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
   const bool said = config.has("norm_topk_prob");
   options.set("router_normalise", always || (said ? config.flag("norm_topk_prob") : family.normalised));
   if (is_deepseek(family)) read_deepseek(config, family, width, options);
-  if (family.experts == ExpertKeys::qwen) read_qwen(config, family.shared_expert, options);
+  if (family.experts == ExpertKeys::qwen) read_qwen(config, family, options);
   if (family.experts == ExpertKeys::minimax) read_minimax(config, options);
 }
 
@@ -141,11 +144,12 @@ std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) co
 }
 
 void ExpertLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
-  if ((family.experts != ExpertKeys::absent) != any())
+  if ((family.experts != ExpertKeys::absent) != any() && !(family.some_without && !any()))
     throw_error(ErrorCode::unsupported, "a config.json of model_type '", std::string(family.model_type),
                 "' is of a model with",
                 any() ? "out experts; choose a model.family that has some"
                       : " experts; set model.experts, or choose another model.family");
+  if (!any() && family.some_without) config.set(count_key(family), std::int64_t{0});
   if (!any()) return;
   config.set(count_key(family), experts_);
   config.set("num_experts_per_tok", router_.choices());

@@ -40,6 +40,10 @@ enum class RopeKeys : std::uint8_t {
 // States how a config.json says what experts some layers have, and its files what they are called.
 enum class ExpertKeys : std::uint8_t { absent, mixtral, minimax, olmoe, qwen, deepseek2, deepseek, exaone };
 
+// States how files hold the projections of layers with the gated delta rule: one for all but what shares and
+// decays are made of, head by head, or one each.
+enum class DeltaKeys : std::uint8_t { absent, fused, apart };
+
 // Names the tensors of the norms behind both sub-layers of a block and, where there is one, that between
 // them.
 struct NormNames {
@@ -85,12 +89,16 @@ struct Family {
   bool growth_said = false;  // tables state how queries grow with the position (llama_4_scaling_beta)
   bool fused_qkv = false;    // queries, keys and values are one tensor in the files
   bool fused_up = false;     // both halves of `up` are
+  bool gated_attention = false;  // says that what each query gives has a gate
+  DeltaKeys delta = DeltaKeys::absent;
   ExpertKeys experts = ExpertKeys::absent;
+  bool some_without = false;   // files may be of a model without experts
   bool shared_expert = false;  // says that it has a gate of its own
   bool latent = false;         // says that keys and values come out of a latent vector
   bool pairs_said = false;     // says that files state which channels of a latent head make a pair
   bool mtp = false;            // says that files may have modules that predict further tokens
   bool mtp_left_out = false;   // files may have them, and they are not read
+  bool mtp_tensors = false;    // the same, where their names begin with "mtp."
   bool all_sparse = false;     // all layers have experts
   bool sparse_listed = false;  // mlp_layer_types lists which layers have experts
   bool normalised = false;     // the weights of chosen experts come to 1 where files do not say it

@@ -37,19 +37,22 @@ void GroupedAttention::check(const Options& options) const {
                 " is odd; rotary positions turn pairs");
 }
 
-// The projection is packed by key-value head: each has its queries, its key, its value.
+// The projection is packed by key-value head: each has its queries, perhaps with gates, its key, its value.
 Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream,
                            const std::optional<Rope>& rope, Id x, double window) const {
-  const Dim packed{"packed", queries().extent + 2};
+  const std::int64_t slots = query_slots(stream.family);
+  const Dim packed{"packed", slots + 2};
   const Id weight = s.matrix(s.weight("qkv.weight", {groups, packed, head_dim, stream.hidden}),
-                             {.batch = 1, .columns = 1, .cuts = {queries().extent, queries().extent + 1}});
+                             {.batch = 1, .columns = 1, .cuts = {slots, slots + 1}});
   const Id bias = stream.family.biases.qkv ? s.vector("qkv.bias", {groups, packed, head_dim}, zeros()) : none;
-  const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}));
+  Id gates = none;
+  const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}), gates);
   std::vector<Id> of = turned_heads(s, rope, projected);
   if (stream.family.head_norm == HeadNorm::turned) norm_apart(s, stream, of);
+  const Id seen = s.op("attention", {of[0], of[1], of[2]}, {{"window", window}});
   return s.op(
       "linear",
-      {s.op("attention", {of[0], of[1], of[2]}, {{"window", window}}),
+      {gates == none ? seen : s.op("output_gate", {seen, gates}),
        s.matrix(s.weight("proj.weight", {stream.hidden, groups, queries(), head_dim}), {.columns = 3}),
        stream.family.biases.out ? s.vector("proj.bias", {stream.hidden}, zeros()) : none},
       {{"in_dims", 3}});
@@ -66,12 +69,19 @@ std::vector<Id> GroupedAttention::turned_heads(const SegmentPart& s, const std::
   return apart;
 }
 
-// Queries and keys are normed head by head, or all heads of a position together.
-Id GroupedAttention::normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed) const {
+// Queries and keys are normed head by head, or all heads of a position together. Queries leave their gates.
+Id GroupedAttention::normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed,
+                                  Id& gates) const {
   const HeadNorm norm = stream.family.head_norm;
-  if (norm == HeadNorm::absent || norm == HeadNorm::turned) return packed;
+  const bool normed = norm == HeadNorm::each || norm == HeadNorm::all;
+  if (!normed && !stream.family.gated_attention) return packed;
   std::vector<Id> apart = s.ops("split_heads", {packed}, 3);
-  norm_apart(s, stream, apart);
+  if (stream.family.gated_attention) {
+    const std::vector<Id> of_queries = s.ops("split_gate", {apart[0]}, 2);
+    apart[0] = of_queries[0];
+    gates = of_queries[1];
+  }
+  if (normed) norm_apart(s, stream, apart);
   return s.op("join_heads", {apart[0], apart[1], apart[2]});
 }
 
@@ -108,7 +118,7 @@ void GroupedAttention::add_weights(const Family& family, const LayerWeights& wei
     if (family.biases.qkv)
       weights.add("qkv.bias", name + ".bias", "heads packed head_dim", "packed", begin, end);
   };
-  const std::int64_t of_group = queries().extent;
+  const std::int64_t of_group = query_slots(family);
   const bool fused = family.fused_qkv;
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.q_proj", 0, of_group);
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.k_proj", of_group, of_group + 1);

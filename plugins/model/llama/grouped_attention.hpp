@@ -33,7 +33,12 @@ struct GroupedAttention {
 
  private:
   Dim queries() const { return {"queries", heads / groups.extent}; }
-  Id normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed) const;
+  // Counts slots of queries of a group's projection, where each may have a gate behind it.
+  std::int64_t query_slots(const Family& family) const {
+    return (family.gated_attention ? 2 : 1) * queries().extent;
+  }
+  // Sets `gates` where queries have some.
+  Id normed_heads(const SegmentPart& s, const ResidualStream& stream, Id packed, Id& gates) const;
   // Norms queries and keys, the first two of three.
   void norm_apart(const SegmentPart& s, const ResidualStream& stream, std::vector<Id>& apart) const;
   std::vector<Id> turned_heads(const SegmentPart& s, const std::optional<Rope>& rope, Id packed) const;

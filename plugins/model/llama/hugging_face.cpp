@@ -40,6 +40,7 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   else if (logit_divisor_ != 1)
     throw_no_key(family_, "logit_divisor", "logits that are divided");
   block.windows.write_config(family_, layers_, config);
+  block.delta.write_config(family_, config);
   block.unturned.write_config(family_, block.windows, layers_, config);
   mtp_.write_config(family_, config);
   write_rope_config(block.rope, family_, config);
@@ -55,7 +56,7 @@ ForeignWeights Llama::foreign_weights() const {
   if (family_.mtp) mtp_.add_weights(block_, weights);
   if ((family_.latent || family_.mtp_left_out) && !mtp_.any())
     weights.ignored.push_back("model.layers." + std::to_string(layers_) + ".*");
-  if (family_.experts == ExpertKeys::exaone) weights.ignored.emplace_back("mtp.*");
+  if (family_.mtp_tensors) weights.ignored.emplace_back("mtp.*");
   for (const LayerRun& run : runs()) block_.add_weights(run.kind, {weights, run.segment, run.first});
   if (tied_)
     weights.ignored.emplace_back("lm_head.weight=model.embed_tokens.weight");

@@ -68,7 +68,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
   else
     options.set("head_dim", head_dim);
   // Where all layers have experts, files may lack the width of an MLP.
-  const bool sparse = is_deepseek(family) && !config.has("intermediate_size");
+  const bool sparse = (is_deepseek(family) || family.all_sparse) && !config.has("intermediate_size");
   options.set("ffn", config.integer(sparse ? "moe_intermediate_size" : "intermediate_size"));
   ExpertLayers::read_config(config, family, options);
   options.set("vocab", integer_or_said(config, "vocab_size", family.vocab));
@@ -90,6 +90,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
     const double scalar = config.has("query_pre_attn_scalar") ? config.number("query_pre_attn_scalar") : 256;
     if (scalar != static_cast<double>(head_dim)) options.set("query_scalar", scalar);
   }
+  DeltaRuleLayers::read_config(config, family, options);
   const WindowedLayers windows = WindowedLayers::read_config(config, family, layers);
   windows.write_options(options);
   UnturnedLayers::read_config(config, family, windows, layers).write_options(options);

@@ -16,7 +16,7 @@ bool SparseLayers::has(std::int64_t layer) const {
 }
 
 void SparseLayers::write_config(const Family& family, std::int64_t layers, ConfigWriter& config) const {
-  const bool qwen = family.experts == ExpertKeys::qwen;
+  const bool qwen = family.experts == ExpertKeys::qwen && !family.all_sparse;
   if (dense_first != 0 && !qwen && (!is_deepseek(family) || family.all_sparse))
     throw_no_key(family, "dense_first");
   if (every != 1 && !qwen) throw_no_key(family, "sparse_every");

@@ -5,47 +5,32 @@
 namespace prun {
 namespace {
 
-// Returns the layers by the shortest rule: each of such a number, or those that are listed.
-template <class Unturned>
-UnturnedLayers rule_of_unturned(std::int64_t layers, const Unturned& unturned) {
-  UnturnedLayers in_turn, listed;
-  for (std::int64_t layer = 0; layer < layers; ++layer)
-    if (unturned(layer)) listed.listed.push_back(layer);
-  if (listed.listed.empty()) return {};
-  in_turn.every = listed.listed.front() + 1;
-  std::int64_t like_it = 0;
-  while (like_it < layers && in_turn.has(like_it) == unturned(like_it)) ++like_it;
-  return like_it == layers ? in_turn : listed;
-}
-
 // A list has 0 for layers that do not turn.
 UnturnedLayers read_list(const Options& config, std::int64_t layers) {
   const std::vector<double> turned = config.numbers("no_rope_layers");
   if (static_cast<std::int64_t>(turned.size()) < layers)
     throw_error(ErrorCode::bad_input, "'no_rope_layers' lists ", turned.size(), " layers of ", layers);
-  return rule_of_unturned(layers, [&](std::int64_t i) { return turned[static_cast<std::size_t>(i)] == 0; });
+  return {LayersInTurn::rule_of(layers,
+                                [&](std::int64_t i) { return turned[static_cast<std::size_t>(i)] == 0; })};
 }
 
 }  // namespace
 
 UnturnedLayers UnturnedLayers::of(const Options& options) {
-  UnturnedLayers given{options.integer("unturned_every")};
-  for (const double layer : options.numbers("unturned_layers"))
-    given.listed.push_back(static_cast<std::int64_t>(layer));
-  return given;
+  return {LayersInTurn::of(options.integer("unturned_every"), options.numbers("unturned_layers"))};
 }
 
 UnturnedLayers UnturnedLayers::read_config(const Options& config, const Family& family,
                                            const WindowedLayers& windows, std::int64_t layers) {
   if (family.unturned == UnturnedKeys::full && config.has("sliding_window"))
-    return rule_of_unturned(layers, [&](std::int64_t i) { return !windows.has(i); });
+    return {rule_of(layers, [&](std::int64_t i) { return !windows.has(i); })};
   if (family.unturned != UnturnedKeys::listed) return {};
   if (config.has("no_rope_layers")) return read_list(config, layers);
   const std::int64_t every = integer_or(config, "no_rope_layer_interval", 4);
   if (every < 1)
     throw_error(ErrorCode::bad_input, "'no_rope_layer_interval' is ", every,
                 ", and it counts layers from 1 on");
-  return rule_of_unturned(layers, [=](std::int64_t i) { return (i + 1) % every == 0; });
+  return {rule_of(layers, [=](std::int64_t i) { return (i + 1) % every == 0; })};
 }
 
 void UnturnedLayers::write_config(const Family& family, const WindowedLayers& windows, std::int64_t layers,

@@ -46,7 +46,8 @@ WindowedLayers layers_with_windows(const Options& config, const Family& family, 
   if (config.has("layer_types")) {
     const std::vector<std::string> types = config.texts("layer_types");
     for (const std::string& type : types)
-      if (type != "full_attention" && (type != windowed_type || family.windows == WindowKeys::absent))
+      if (type != "full_attention" && (type != windowed_type || family.windows == WindowKeys::absent) &&
+          (type != "linear_attention" || family.delta == DeltaKeys::absent))
         throw_error(ErrorCode::bad_input, "'layer_types' has '", type,
                     "', and this model only computes full ",
                     family.windows == WindowKeys::absent ? "attention" : "and sliding attention");

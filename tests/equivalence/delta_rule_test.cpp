@@ -1,0 +1,97 @@
+// Layers with the gated delta rule between others that attend: every layout equals one rank, in fp64.
+#include <gtest/gtest.h>
+
+#include "inspect/verify.hpp"
+#include "support/assembly_fixture.hpp"
+#include "support/layouts.hpp"
+
+namespace prun::test::delta_rule_test {
+namespace {
+
+// Of three layers the second attends. Its two groups have four queries each; the others have four key heads.
+const std::vector<std::string> small = {"model.plugin=llama",
+                                        "model.family=qwen3_next",
+                                        "model.layers=3",
+                                        "model.hidden=16",
+                                        "model.heads=8",
+                                        "model.kv_heads=2",
+                                        "model.head_dim=4",
+                                        "model.ffn=16",
+                                        "model.seq=16",
+                                        "model.attends_every=2",
+                                        "model.delta_key_heads=4",
+                                        "model.delta_value_heads=8",
+                                        "model.delta_key_dim=4",
+                                        "model.delta_value_dim=3",
+                                        "device.threads=1",
+                                        "device.pin=false",
+                                        "batch.micro=1",
+                                        "batch.global=4",
+                                        "run.poison=true",
+                                        "precision.compute=fp64",
+                                        "precision.state=fp64"};
+const std::vector<std::string> apart = {"data.documents=apart", "data.end_of_text=7"};
+const std::vector<std::string> long_ones = {"model.seq=144"};  // are of three chunks, of which one is short
+const std::vector<std::string> with_experts = {"model.experts=4", "model.choices=2", "model.expert_ffn=8",
+                                               "model.shared_ffn=8", "model.shared_gate=true"};
+
+struct Case {
+  const char* name;
+  std::string layout;
+  std::vector<std::string> sets = {};
+  friend std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
+};
+
+std::string tensor(int ranks, bool sequence) {
+  return "[mesh]\ntp = " + std::to_string(ranks) +
+         "\n[[strategy]]\nplugin = 'tensor'\nsequence = " + (sequence ? "true\n" : "false\n");
+}
+
+std::string zero(int stage) {
+  return "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'zero'\nstage = " +
+         std::to_string(stage) + "\n";
+}
+
+std::string context(int ranks, const std::string& way) {
+  return "[mesh]\ncp = " + std::to_string(ranks) + "\n[[strategy]]\nplugin = 'context'\n" + way + "\n";
+}
+
+std::vector<Case> cases() {
+  const std::string pipeline = "[mesh]\npp = 3\n[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n";
+  const std::string recompute =
+      "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'recompute'\n";
+  return {{"tensor", tensor(2, false)},
+          {"tensor_sequence", tensor(2, true), with(apart, long_ones)},
+          {"tensor_beyond_groups", tensor(4, true)},
+          {"tensor_beyond_groups_experts", tensor(8, true), with_experts},
+          {"data", zero(1), long_ones},
+          {"zero_3", zero(3), with(with_experts, apart)},
+          {"pipeline", pipeline, apart},
+          {"recompute", recompute, apart},
+          {"offload",
+           "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'offload'\n"
+           "parameters = 'host'\ngradients = 'host'\nactivations = 'host'\n"},
+          {"context_in_order", context(2, "balance = 'none'"), apart},
+          {"ulysses", context(2, "method = 'ulysses'"), with(apart, long_ones)},
+          {"ulysses_beyond_groups", context(4, "method = 'ulysses'")},
+          {"tensor_and_pipeline",
+           "[mesh]\npp = 3\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n"
+           "[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n",
+           apart}};
+}
+
+class DeltaRule : public testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, DeltaRule, testing::ValuesIn(cases()),
+                         [](const auto& c) { return std::string(c.param.name); });
+
+TEST_P(DeltaRule, EqualsOneRank) {
+  const LayoutVerdict verdict =
+      verify_layout(tiny_recipe(with(small, GetParam().sets), GetParam().layout), plugins().places(), 3);
+  EXPECT_TRUE(verdict.exact_arithmetic);
+  EXPECT_TRUE(verdict.equal()) << to_text(verdict);
+  EXPECT_LT(verdict.loss.value, 1e-13) << to_text(verdict);
+  EXPECT_LT(verdict.parameter.value, 1e-9) << to_text(verdict);
+}
+
+}  // namespace
+}  // namespace prun::test::delta_rule_test
