@@ -1,8 +1,10 @@
 // Defines short_conv, a causal convolution of each channel along the sequence, and silu behind it:
 //   y_t = silu(sum_j weight_j x_(t - taps + 1 + j)), so the last tap is the position's own.
-// Channels may be several dimensions. `documents` (ops/documents.cpp) keeps documents apart: what lies before
-// a document counts as zero. `tail` has the last inputs, by their position modulo its length, with which
-// short_conv_at goes on where text is made; it does not grow with the text.
+// Channels may be several dimensions. Those of the weight may have other names, which no request to split x's
+// reaches: then ranks have all of it, and gradients of it are sums over ranks. `documents`
+// (ops/documents.cpp) keeps documents apart: what lies before a document counts as zero. `tail` has the last
+// inputs, by their position modulo its length, with which short_conv_at goes on where text is made; it does
+// not grow with the text.
 #include <vector>
 
 #include "base/require.hpp"
@@ -18,7 +20,9 @@ namespace {
 void check_conv(OpShape& s, int x, int weight, int documents, const char* op) {
   const OperandShape &of = s.operand[x], &w = s.operand[weight];
   bool fits = of.rank >= 3 && w.rank == of.rank && w.dims[w.rank - 2].extent == 1;
-  for (int d = 0; fits && d < of.rank - 2; ++d) fits = of.dims[2 + d] == w.dims[d];
+  for (int d = 0; fits && d < of.rank - 2; ++d)
+    fits = of.dims[2 + d] == w.dims[d] ||
+           (of.dims[2 + d].name != w.dims[d].name && w.dims[d].extent % of.dims[2 + d].extent == 0);
   require(fits, op, " takes x [batch, seq, channels..] and a weight [channels.., 1, taps]");
   if (documents >= 0) check_documents(s, x, documents, op);
   s.whole(x, 1, 2);
@@ -103,6 +107,9 @@ struct ShortConvWeightGrad {
   static void rule(OpShape& s) {
     check_conv(s, 1, 2, 3, kind);
     s.sum(1, 0, 1);
+    const OperandShape &x = s.operand[1], &w = s.operand[2];
+    for (int d = 2; d < x.rank; ++d)
+      if (x.dims[d].name != w.dims[d - 2].name) s.sum(1, d, d + 1);
   }
   static void cost(const OpShape& s, OpCost& c) {
     c.flops = 2 * conv_flops(s, 1, 2);

@@ -18,11 +18,12 @@ struct Lanes {
   alignas(64) C of[block_lanes] = {};
 };
 
-// Describes x [batch, seq, channels] and a weight [channels, taps].
+// Describes x [batch, seq, channels] and a weight [channels, taps], of which x may have a part.
 template <class T>
 struct Conv {
   using C = Compute<T>;
   Index batch, seq, channels, taps;
+  const Tensor *all_x, *all_weight;
   const T *x, *weight;
   const std::int32_t* documents;
 
@@ -31,6 +32,8 @@ struct Conv {
             x.dim[1],
             x.inner(x.rank - 2),
             weight.inner(1),
+            &x,
+            &weight,
             x.as<const T>(),
             weight.as<const T>(),
             documents.as<const std::int32_t>()};
@@ -58,12 +61,25 @@ struct Conv {
     const Index n = lanes(channel);
     for (Index l = 0; l < n; ++l) store(to[l], from.of[l]);
   }
+  // Returns a channel's row of the weight.
+  Index row(Index channel) const {
+    Index row = 0, width = 1;
+    for (int d = all_x->rank - 1; d >= 2; --d) {
+      const Index own = all_x->dim[d], all = all_weight->dim[d - 2];
+      row += (channel % own + all_x->start[d] - all_weight->start[d - 2]) * width;
+      channel /= own;
+      width *= all;
+    }
+    return row;
+  }
+  Index rows() const { return all_weight->outer(2); }
   // Fills the factors of inputs, by how many positions before they are.
   void load_taps(Index channel, Lanes<C>* to) const {
     const Index n = lanes(channel);
     for (Index before = 0; before < taps; ++before) {
       to[before] = {};
-      for (Index l = 0; l < n; ++l) to[before].of[l] = load(weight[(channel + l) * taps + taps - 1 - before]);
+      for (Index l = 0; l < n; ++l)
+        to[before].of[l] = load(weight[row(channel + l) * taps + taps - 1 - before]);
     }
   }
   // Says how many positions before a position its sum reaches.
@@ -211,6 +227,8 @@ template <class T, class Sum>
 void short_conv_weight_grad(const KernelArgs& args, const KernelContext& context) {
   const Tensor* o = args.operands;
   const Conv<T> conv = Conv<T>::of(o[1], o[2], o[3]);
+  const bool begins = args.begins(4);
+  if (begins && conv.rows() != conv.channels) std::fill_n(o[4].as<Sum>(), o[4].elements(), Sum(0.0f));
   for_blocks_of(conv, 1, args, context, [&](Index, Index channel, const Filter<Compute<T>>& filter) {
     for (Index sample = 0; sample < conv.batch; ++sample) {
       std::fill_n(filter.sums, conv.taps, Lanes<Compute<T>>{});
@@ -222,8 +240,8 @@ void short_conv_weight_grad(const KernelArgs& args, const KernelContext& context
       }
       for (Index l = 0; l < conv.lanes(channel); ++l)
         for (Index before = 0; before < conv.taps; ++before) {
-          Sum& to = o[4].as<Sum>()[(channel + l) * conv.taps + conv.taps - 1 - before];
-          if (args.begins(4) && sample == 0)
+          Sum& to = o[4].as<Sum>()[conv.row(channel + l) * conv.taps + conv.taps - 1 - before];
+          if (begins && sample == 0)
             store(to, filter.sums[before].of[l]);
           else
             add_to(to, filter.sums[before].of[l]);

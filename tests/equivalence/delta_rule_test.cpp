@@ -62,17 +62,18 @@ std::vector<Case> cases() {
       "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'recompute'\n";
   return {{"tensor", tensor(2, false)},
           {"tensor_sequence", tensor(2, true), with(apart, long_ones)},
-          {"tensor_beyond_groups", tensor(4, true)},
-          {"tensor_beyond_groups_experts", tensor(8, true), with_experts},
-          {"data", zero(1), long_ones},
+          {"tensor_experts", tensor(2, true), with_experts},
+          {"data", zero(1)},
           {"zero_3", zero(3), with(with_experts, apart)},
           {"pipeline", pipeline, apart},
           {"recompute", recompute, apart},
           {"offload",
            "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'offload'\n"
-           "parameters = 'host'\ngradients = 'host'\nactivations = 'host'\n"},
+           "parameters = 'host'\ngradients = 'host'\nactivations = 'host'\n",
+           {"batch.order=vertical"}},
           {"context_in_order", context(2, "balance = 'none'"), apart},
-          {"ulysses", context(2, "method = 'ulysses'"), with(apart, long_ones)},
+          {"ulysses", context(2, "method = 'ulysses'"), apart},
+          {"ulysses_of_chunks", context(2, "method = 'ulysses'"), with(apart, long_ones)},
           {"ulysses_beyond_groups", context(4, "method = 'ulysses'")},
           {"tensor_and_pipeline",
            "[mesh]\npp = 3\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n"

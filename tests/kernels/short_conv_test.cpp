@@ -117,6 +117,37 @@ TEST(ShortConv, GradientsMatchTheFormula) {
   });
 }
 
+// A part of the heads finds its rows of a weight that has all; a sum that begins there has zeros elsewhere.
+TEST(ShortConv, PartsOfHeadsFindTheirRows) {
+  const Case c{2, 9, 3, 5, 4};
+  for (const InstructionSet& set : all_kernels()) {
+    const Conv v(c, DType::f64);
+    const Value all = run(set, v.forward())[2],
+                sums = run(set, {"short_conv_weight_grad",
+                                 {v.dy, v.x, v.weight, Value(), Value(v.type, v.weight.dims())}})[4];
+    std::vector<double> added(sums.size());
+    for (std::int64_t head = 0; head < 3; ++head) {
+      const auto part = [&](const Value& x) {
+        Value own(v.type, {c.batch, c.seq, 1, c.channels});
+        for (std::size_t i = 0; i < own.size(); ++i)
+          own.set(i, x[(i / 5 * 3 + static_cast<std::size_t>(head)) * 5 + i % 5]);
+        return own;
+      };
+      Call forward{"short_conv",
+                   {part(v.x), v.weight, part(v.x), Value(v.type, {c.batch, 11, 1, c.channels})}};
+      forward.starts = {{0, 2, head}};
+      EXPECT_EQ(run(set, forward)[2].bytes(), part(all).bytes());
+      Call back{"short_conv_weight_grad",
+                {part(v.dy), part(v.x), v.weight, Value(), Value(v.type, v.weight.dims())}};
+      back.starts = {{0, 2, head}, {1, 2, head}};
+      expect_begins(set, back, {4});
+      const Value own = run(set, back)[4];
+      for (std::size_t i = 0; i < added.size(); ++i) added[i] += own[i];
+    }
+    EXPECT_EQ(added, sums.numbers());
+  }
+}
+
 // Of each call, the last positions may be none of the text.
 TEST(ShortConv, GoesOnFromItsTail) {
   const Case c{2, 23, 2, 9, 4};

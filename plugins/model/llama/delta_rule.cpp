@@ -29,7 +29,8 @@ void DeltaRuleLayers::check() const {
 }
 
 // One projection has of each key head its query, its key, its values and their gates; another one what shares
-// and decays are made of. Decays start from rates that differ from head to head.
+// and decays are made of. Decays start from rates that differ from head to head. Ranks have all of the
+// convolution's weight, whatever they split: it may be in parts of heads while parameters are whole.
 Id DeltaRuleLayers::build(const SegmentPart& s, const ResidualStream& stream, Id x) const {
   const auto n = static_cast<double>(of_head());
   const Dim wide{"channels", channels()}, one{"one", 1}, both{"both", 2 * of_head()};
@@ -39,8 +40,13 @@ Id DeltaRuleLayers::build(const SegmentPart& s, const ResidualStream& stream, Id
   const std::vector<Id> apart =
       s.insert_forward(none, "split_mixed", {s.op("linear", {x, mix, none})}, 2,
                        {{"channels", static_cast<double>(wide.extent)}, {"values", n}});
-  const Id convolved =
-      s.ops("short_conv", {apart[0], s.weight("conv.weight", {groups, keys(), wide, one, taps})}, 2)[0];
+  const Id convolved = s.ops("short_conv",
+                             {apart[0], s.weight("conv.weight", {{"conv_heads", groups.extent},
+                                                                 {"conv_keys", keys().extent},
+                                                                 {"conv_channels", wide.extent},
+                                                                 one,
+                                                                 taps})},
+                             2)[0];
   const std::vector<Id> heads =
       s.ops("delta_heads", {convolved}, 3, {{"key_dim", static_cast<double>(key)}, {"values", n}});
   const Id numbers =
@@ -109,8 +115,8 @@ void DeltaRuleLayers::add_weights(const Family& family, const LayerWeights& weig
   const char *const mix = "heads queries mixed, hidden", *const gates = "heads queries both, hidden";
   const bool apart = family.delta == DeltaKeys::apart;
   for (const auto& [begin, end] : {std::pair(std::int64_t{0}, key), {key, 2 * key}, {2 * key, channels()}}) {
-    weights.add("conv.weight", "linear_attn.conv1d.weight", "heads queries channels, one, taps", "channels",
-                begin, end);
+    weights.add("conv.weight", "linear_attn.conv1d.weight", "conv_heads conv_keys conv_channels, one, taps",
+                "conv_channels", begin, end);
     if (apart) weights.add("mix.weight", "linear_attn.in_proj_qkv.weight", mix, "mixed", begin, end);
   }
   if (apart) {
