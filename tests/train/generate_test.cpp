@@ -289,6 +289,54 @@ INSTANTIATE_TEST_SUITE_P(Queues, GenerateIn,
                                           testing::Values(on_async())),
                          name_of_tested);
 
+// Bytes of a program that stay from one position to the next: of attention they grow with the text.
+std::int64_t kept_bytes(const Recipe& recipe) {
+  const Assembly assembly(one_text(recipe, plugins()), plugins(), 0, Purpose::generation);
+  std::int64_t bytes = 0;
+  for (Id id = 0; id < assembly.program().value_count(); ++id) {
+    const Value& value = assembly.program().value(id);
+    if (value.name.starts_with("kept_")) bytes += assembly.program().local_bytes(id);
+  }
+  return bytes;
+}
+
+// A state cannot go back: texts that change or become shorter begin anew. It is as large for any text.
+TEST_F(Generate, ByStatesThatDoNotGrowIsAsWholeSequencesAre) {
+  const std::vector<std::string> sets = {"model.plugin=llama",      "model.family=qwen3_next",
+                                         "model.layers=3",          "model.seq=80",
+                                         "model.head_dim=8",        "model.kv_heads=2",
+                                         "model.attends_every=2",   "model.delta_key_heads=2",
+                                         "model.delta_key_dim=6",   "model.delta_value_heads=4",
+                                         "model.delta_value_dim=5", "precision.compute=fp64",
+                                         "precision.state=fp64"};
+  const TempFolder folder;
+  std::filesystem::path saved;
+  run_local_ranks(unpinned(tiny_recipe(with(sets, {"run.out=" + (folder / "run")}))), plugins().places(),
+                  [&](Trainer& trainer) {
+                    train_steps(trainer, 3);
+                    saved = trainer.save();
+                  });
+  Text full;
+  for (std::int32_t i = 0; i < 80; ++i) full.push_back(i * 37 % 64);
+  const auto first = [&](std::ptrdiff_t count) { return Text(full.begin(), full.begin() + count); };
+  Text other = first(50);
+  other[20] = 5;
+  Text last = other;
+  last[49] = 3;
+  const std::vector<Text> texts = {first(3), first(4),  first(45), other, last,
+                                   last,     first(50), first(1),  full};
+  const Recipe one = one_text(unpinned(tiny_recipe(sets)), plugins());
+  const Said whole = ask(one, saved, Purpose::windows, texts),
+             by = ask(one, saved, Purpose::generation, texts);
+  EXPECT_TRUE(by.by_position);
+  ASSERT_EQ(by.logits.size(), texts.size());
+  for (std::size_t text = 0; text < texts.size(); ++text)
+    for (std::size_t i = 0; i < whole.logits[text].size(); ++i)
+      EXPECT_NEAR(by.logits[text][i], whole.logits[text][i], 1e-11) << "text " << text;
+  const std::vector<std::string> recurrent = with(sets, {"model.attends_every=4"});
+  EXPECT_EQ(kept_bytes(tiny_recipe(recurrent)), kept_bytes(tiny_recipe(with(recurrent, {"model.seq=640"}))));
+}
+
 // Each of its microbatches is an update, and a text is one of them.
 TEST_F(Generate, AScheduleThatUpdatesEachMicrobatchTakesOneText) {
   const auto one = [](const std::string& schedule) {

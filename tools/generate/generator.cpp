@@ -14,12 +14,26 @@ bool writes(const Plan& plan, Id value) {
   return false;
 }
 
+// Says whether some op keeps a state of all positions together, which does not grow with the text: what it
+// was further back is not known any more.
+bool forgets(const Program& program) {
+  for (Id id = 0; id < program.value_count(); ++id) {
+    const Value& value = program.value(id);
+    const auto by_position = [](const Dim& dim) { return dim.name == Name("kept"); };
+    if (value.role == Role::state && value.carried && value.name.starts_with("kept_") &&
+        std::none_of(value.dims.begin(), value.dims.end(), by_position))
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Generator::Generator(const ForwardParts& parts)
     : assembly_(parts.assembly),
       program_(parts.program),
       has_head_(writes(parts.plan, staged_values(parts.program).logits)),
+      forgets_(forgets(parts.program)),
       executor_(parts.program, parts.plan, parts.assembly.devices(), options_of(parts), parts.comms,
                 parts.probes),
       staged_(staged_values(parts.program)) {}
@@ -35,7 +49,9 @@ std::vector<double> Generator::logits(std::span<const std::int32_t> tokens) {
     const auto most = static_cast<std::ptrdiff_t>(std::min(known_.size(), tokens.size() - 1));
     const auto differs = std::mismatch(tokens.begin(), tokens.begin() + most, known_.begin()).first;
     const auto few = static_cast<std::size_t>(batch_shape(assembly_, program_).positions);
-    for (auto at = static_cast<std::size_t>(differs - tokens.begin()); at < tokens.size(); at += few)
+    auto at = static_cast<std::size_t>(differs - tokens.begin());
+    if (forgets_ && at < last_) at = 0;
+    for (; at < tokens.size(); at += few)
       run(tokens.subspan(at, std::min(few, tokens.size() - at)), static_cast<std::int64_t>(at));
     known_.assign(tokens.begin(), tokens.end());
   }
@@ -44,6 +60,7 @@ std::vector<double> Generator::logits(std::span<const std::int32_t> tokens) {
 
 void Generator::run(std::span<const std::int32_t> tokens, std::int64_t position) {
   stage(tokens, position);
+  last_ = static_cast<std::size_t>(position);
   executor_.start_step();
   executor_.finish_step();
   ++steps_;

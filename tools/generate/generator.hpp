@@ -17,8 +17,8 @@ class Generator {
   const PlanMemory& memory() const { return executor_.memory(); }
   // Returns the logits of the token that follows. With whole sequences the last tokens count, as many as a
   // sequence has; position by position there may be no more than that, and the leading ones that the last
-  // call had too are not computed again. The result is empty on a rank that another stage comes after. Every
-  // rank must call it.
+  // call had too are not computed again, unless an op keeps a state that cannot go back to them. The result
+  // is empty on a rank that another stage comes after. Every rank must call it.
   std::vector<double> logits(std::span<const std::int32_t> tokens);
 
  private:
@@ -28,10 +28,11 @@ class Generator {
 
   const Assembly& assembly_;
   const Program& program_;
-  const bool has_head_;
+  const bool has_head_, forgets_;
   Executor executor_;
   const StagedValues staged_;
   std::int64_t steps_ = 0;           // counts those of this process, which alternate the staging sides
+  std::size_t last_ = 0;             // the first position of the last run
   std::vector<std::int32_t> known_;  // lists, position by position, the tokens that have been computed
 };
 
