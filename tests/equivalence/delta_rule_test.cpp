@@ -3,6 +3,7 @@
 
 #include "inspect/verify.hpp"
 #include "support/assembly_fixture.hpp"
+#include "support/hugging_face.hpp"
 #include "support/layouts.hpp"
 
 namespace prun::test::delta_rule_test {
@@ -92,6 +93,44 @@ TEST_P(DeltaRule, EqualsOneRank) {
   EXPECT_TRUE(verdict.equal()) << to_text(verdict);
   EXPECT_LT(verdict.loss.value, 1e-13) << to_text(verdict);
   EXPECT_LT(verdict.parameter.value, 1e-9) << to_text(verdict);
+}
+
+// Returns the loss of one sequence: all of these tokens but the last one, which is a target.
+double loss_of(const std::vector<std::int32_t>& tokens, const std::string& model) {
+  const std::string path = write_tokens(temporary_folder() / (model + ".documents"), tokens).string();
+  const Recipe recipe = recipe_from(hugging_face(model), model,
+                                    {"data.path=" + path, "model.seq=" + std::to_string(tokens.size() - 1),
+                                     "batch.global=1", "batch.micro=1", "precision.compute=fp64",
+                                     "precision.state=fp64", "data.documents=apart", "data.end_of_text=7"});
+  const Assembly assembly(recipe, plugins());
+  Trainer trainer(assembly, plugins());
+  return trainer.step().loss;
+}
+
+// State and convolution begin anew with each document, wherever chunks of positions begin: the first ends
+// within a chunk, the third one passes two of them.
+TEST(DeltaRule, DocumentsAreWhatTheyAreOneByOne) {
+  const std::vector<std::size_t> lengths = {3, 40, 100, 1, 17};
+  for (const char* model : {"qwen3_next", "qwen3_5"}) {
+    std::vector<std::int32_t> all;
+    for (const std::size_t length : lengths) {
+      for (std::size_t i = 1; i < length; ++i)
+        all.push_back(static_cast<std::int32_t>(8 + all.size() * 37 % 50));
+      all.push_back(7);
+    }
+    all.push_back(9);
+    // What follows a document's end is no target.
+    double apart = 0, targets = 0;
+    std::ptrdiff_t begin = 0;
+    for (const std::size_t length : lengths) {
+      const auto from = all.begin() + begin, end = from + static_cast<std::ptrdiff_t>(length);
+      const double own = static_cast<double>(length) - 1;
+      if (own > 0) apart += own * loss_of({from, end + 1}, model);
+      targets += own;
+      begin = end - all.begin();
+    }
+    EXPECT_NEAR(loss_of(all, model), apart / targets, 1e-12) << model;
+  }
 }
 
 }  // namespace
