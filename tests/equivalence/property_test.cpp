@@ -79,6 +79,11 @@ TEST(Property, ADecoderOfAnyFamilyTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_family);
 }
 
+// Of the gated delta rule, by heads and in pipelines, some of it beside attention.
+TEST(Property, AModelWithStatesTrainsLikeOneRank) {
+  draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_with_states);
+}
+
 // With exchanges and ops that few recipes have.
 TEST(Property, ARecipeWithOtherExchangesTrainsLikeOneRank) {
   const auto train = [&](unsigned seed, const std::string& text) {

@@ -503,6 +503,30 @@ std::string drawn_by_heads(unsigned seed, std::string text) {
   return text;
 }
 
+std::string drawn_with_states(unsigned seed, std::string text) {
+  const unsigned by = seed / 2;
+  if (seed % 2 == 1) text = drawn_by_heads(seed, std::move(text));
+  for (const char* key : {"plugin = 'gpt'", "plugin = 'llama'",
+                          "dropout = ", "qkv_bias = ", "head_dim = ", "compute = ", "state = "})
+    if (const std::size_t at = text.find(key); at != std::string::npos)
+      text.erase(at, text.find('\n', at) + 1 - at);
+  text.replace(text.find("[precision]\n"), 12, "[precision]\ncompute = 'fp64'\nstate = 'fp64'\n");
+  constexpr const char* layers[] = {"attends_every = 2\n", "attends_every = 1000\n",
+                                    "attends_layers = [1]\n"};
+  constexpr const char* heads[] = {"delta_key_heads = 4\ndelta_value_heads = 8\n",
+                                   "delta_key_heads = 2\ndelta_value_heads = 2\n",
+                                   "delta_key_heads = 8\ndelta_value_heads = 24\n"};
+  text.replace(
+      text.find("[model]\n"), 8,
+      std::string("[model]\nplugin = 'llama'\nfamily = 'qwen3_next'\nhead_dim = 6\ndelta_key_dim = 4\n"
+                  "delta_value_dim = 3\n") +
+          layers[by % 3] + heads[by / 3 % 3]);
+  if (text.find("plugin = 'sgd'") == std::string::npos) text.insert(text.find("lr = 1e-3\n"), "eps = 1e-3\n");
+  for (std::size_t at; (at = text.find("'attention'")) != std::string::npos;)  // which may be in no layer
+    text.replace(at, 11, "'delta_rule'");
+  return text;
+}
+
 std::vector<std::string> drawn_numbers(const std::string& text) {
   if (text.find("\nexperts = ") != std::string::npos && text.find("choices = ") != std::string::npos)
     return text.find("\ncapacity = ") == std::string::npos

@@ -36,6 +36,9 @@ std::string drawn_experts(unsigned seed, std::string text);
 std::string drawn_sent(unsigned seed, std::string text);
 // Does the same as for long sequences where attention has heads for sequences.
 std::string drawn_by_heads(unsigned seed, std::string text);
+// Returns the recipe for a decoder some of whose layers have the gated delta rule, perhaps with sequences in
+// parts that are exchanged for parts of heads, or documents apart.
+std::string drawn_with_states(unsigned seed, std::string text);
 // Names the values of such a recipe that verify_layout() compares exactly.
 std::vector<std::string> drawn_numbers(const std::string& text);
 
