@@ -120,16 +120,16 @@ TEST(DeltaRule, DocumentsAreWhatTheyAreOneByOne) {
     }
     all.push_back(9);
     // What follows a document's end is no target.
-    double apart = 0, targets = 0;
+    double sum = 0, targets = 0;
     std::ptrdiff_t begin = 0;
     for (const std::size_t length : lengths) {
       const auto from = all.begin() + begin, end = from + static_cast<std::ptrdiff_t>(length);
       const double own = static_cast<double>(length) - 1;
-      if (own > 0) apart += own * loss_of({from, end + 1}, model);
+      if (own > 0) sum += own * loss_of({from, end + 1}, model);
       targets += own;
       begin = end - all.begin();
     }
-    EXPECT_NEAR(loss_of(all, model), apart / targets, 1e-12) << model;
+    EXPECT_NEAR(loss_of(all, model), sum / targets, 1e-12) << model;
   }
 }
 

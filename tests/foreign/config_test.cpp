@@ -90,6 +90,19 @@ TEST(Config, GivesFamiliesAndWindows) {
   expect("glm4_moe_air", {{"head_norm", "false"}});
   expect("minimax_m2", {{"rope_channels", "8"}, {"router", "\"sigmoid\""}});
   expect("phi3_partial", {{"rope_channels", "6"}});
+  expect("qwen3_next", {{"family", "\"qwen3_next\""},
+                        {"attends_every", "2"},
+                        {"delta_key_heads", "2"},
+                        {"delta_value_heads", "4"},
+                        {"delta_key_dim", "8"},
+                        {"delta_value_dim", "6"},
+                        {"delta_taps", "4"},
+                        {"rope_channels", "4"},
+                        {"shared_gate", "true"},
+                        {"experts", "8"}});
+  expect("qwen3_next_dense", {{"attends_every", "2"}, {"experts", ""}});
+  expect("qwen3_5", {{"attends_every", "3"}, {"attends_layers", ""}, {"delta_value_heads", "6"}});
+  expect("qwen3_5_moe", {{"router_normalise", "true"}, {"sparse_every", ""}});
   expect("glm4_moe_lite", {{"dense_first", "1"}, {"router", "\"sigmoid\""}, {"turned_pairs", "true"}});
 }
 

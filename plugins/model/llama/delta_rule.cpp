@@ -25,7 +25,7 @@ DeltaRuleLayers::DeltaRuleLayers(std::int64_t groups_of_attention, const Options
 void DeltaRuleLayers::check() const {
   if (any() && value_heads % key_heads != 0)
     throw_error(ErrorCode::bad_input, "model.delta_value_heads = ", value_heads,
-                " is not a multiple of model.delta_key_heads = ", key_heads, ", each of which has as many");
+                " is not a multiple of model.delta_key_heads = ", key_heads, "; choose one");
 }
 
 // One projection has of each key head its query, its key, its values and their gates; another one what shares
