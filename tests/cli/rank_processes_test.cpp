@@ -165,6 +165,16 @@ TEST(RankProcesses, WhatNoRankCanIsSaidBeforeTheyStart) {
       "ranks, or device.plugin = \"cpu\"\n");
 }
 
+TEST(RankProcesses, NoneStartsOnADeviceThatIsNotHere) {
+  for (const std::string ranks : {"1", "2"}) {
+    const std::string recipe = recipe_on_async("absent", false, {"device.absent=true"});
+    const Result result = prun_with_test_plugins({recipe, "--set", "mesh.dp=" + ranks});
+    EXPECT_EQ(result.code, 2) << result.out;
+    EXPECT_EQ(result.out,
+              "prun: cannot train on cpu-async; set device.plugin = \"auto\", which takes what is here\n");
+  }
+}
+
 // Of a machine with two units: what is on record was loaded by a rank, and stays in its memory.
 TEST(RankProcesses, LoadNoDeviceThatTheLauncherHasNotChosen) {
   const fs::path out = temporary_folder() / "chosen", file = temporary_folder() / "chosen.toml";

@@ -61,6 +61,9 @@ void say_choice(const Opened& opened) {
 }
 
 void check_start(const Assembly& assembly, PluginHost& plugins) {
+  if (assembly.device_info().absent)
+    throw_error(ErrorCode::unsupported, "cannot train on ", assembly.device_info().name.view(),
+                "; set device.plugin = \"auto\", which takes what is here");
   const OpenedUnsaid trains_later;
   preflight(assembly, plugins);
   if (const std::string said = no_room_for_save(assembly); !said.empty())
