@@ -62,6 +62,16 @@ std::vector<std::string> candidates(const std::string& file, const std::vector<f
   return all;
 }
 
+// Names a file of another version among the listed folders, such as libcublasLt.so.11, or nothing.
+std::string other_version(const std::string& file, const std::vector<fs::path>& listed) {
+  const std::string stem = file.substr(0, file.find(".so.") + 4);
+  std::error_code none;
+  for (const fs::path& folder : listed)
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, none))
+      if (entry.path().filename().string().starts_with(stem)) return ", but " + entry.path().string();
+  return "";
+}
+
 }  // namespace
 
 Library::Library(const LibraryNames& names, const std::string& folders) : title_(names.title) {
@@ -80,8 +90,9 @@ Library::Library(const LibraryNames& names, const std::string& folders) : title_
     }
   }
   if (!broken.empty()) throw_error(ErrorCode::unsupported, title_, " cannot be loaded: ", broken);
-  throw_error(ErrorCode::unsupported, title_, " was not found (", looked_for, "): ", names.install,
-              ", or name its folder in ", environment);
+  throw_error(ErrorCode::unsupported, title_, " was not found (", looked_for, ")",
+              other_version(names.files.front(), listed), ": ", names.install, ", or name its folder in ",
+              environment);
 }
 
 void* Library::symbol(const char* name) const {

@@ -66,6 +66,15 @@ TEST(CudaLibrary, AMissingOneIsNamedWithWhatToInstall) {
       "folder in PRUN_CUDA_LIBRARIES");
 }
 
+TEST(CudaLibrary, OneOfAnotherVersionIsNamed) {
+  const Folder folder;
+  std::ofstream(folder.path() / "libprun-nothing.so.7") << "older";
+  const std::string message = refusal({"libprun-nothing.so.9"}, folder.path().string());
+  EXPECT_EQ(message,
+            "maths was not found (libprun-nothing.so.9), but " + folder.path().string() +
+                "/libprun-nothing.so.7: install the maths, or name its folder in PRUN_CUDA_LIBRARIES");
+}
+
 TEST(CudaLibrary, ADamagedOneIsNotCalledMissing) {
   const Folder folder;
   const fs::path damaged = folder.path() / "libprun-damaged.so";

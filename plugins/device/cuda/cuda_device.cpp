@@ -124,7 +124,7 @@ class CudaDevice final : public Device {
 
   std::string choices() override { return libraries_.choices(); }
   void prefer(std::string_view lines) override { libraries_.prefer(lines); }
-  std::string examine() override { return examine_gpus(); }
+  std::string examine() override { return gpu_.absent ? "" : examine_gpus() + libraries_.examine(); }
 
   std::int64_t memory_in_use() override {
     use();

@@ -27,7 +27,7 @@ std::string why_none(cudaError_t status) {
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
   };
   return "the driver here is for CUDA " + text(driver) + ", too old for " + text(CUDART_VERSION) +
-         "; install a newer driver";
+         "; install driver " + (CUDART_VERSION < 13000 ? "525" : "580") + " or newer";
 }
 
 std::string hex_of(const char (&bytes)[16]) {

@@ -149,4 +149,17 @@ std::string Libraries::versions() const {
          (open_cudnn(cudnn) ? cudnn->version() : "attention of our own");
 }
 
+std::string Libraries::examine() const {
+  const Gemm gemm(settings_.folders);
+  const std::string lines = "good|cuBLAS|" + gemm.version() + ", " + gemm.path() + "|\n";
+  if (settings_.attention == "own") return lines;
+  try {
+    const CudnnAttention cudnn(settings_.folders);
+    return lines + "good|cuDNN|" + cudnn.version() + ", " + cudnn.path() + "|\n";
+  } catch (const Error& error) {
+    return lines + "slow|cuDNN|" + error.what() +
+           "|until then attention takes prun's own kernels, slower in bf16\n";
+  }
+}
+
 }  // namespace prun::cuda

@@ -63,6 +63,8 @@ class Libraries {
   bool deterministic() const { return settings_.deterministic; }
   // Returns "cuBLASLt 13.1.0, cuDNN 9.19.0"; no device gets a context by it.
   std::string versions() const;
+  // Returns lines of Device::examine(): which library was opened and where it is, or why none was.
+  std::string examine() const;
 
  private:
   // Says whether cuDNN is to be used and is there.
