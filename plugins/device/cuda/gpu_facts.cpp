@@ -1,8 +1,10 @@
 #include "gpu_facts.hpp"
 
+#include <cuda_runtime_api.h>
+
 #include <utility>
 
-#include "cuda/launch.hpp"
+#include "cuda/check.hpp"
 #include "sharers.hpp"
 
 namespace prun::cuda {
