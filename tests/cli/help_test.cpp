@@ -4,6 +4,7 @@
 #include <fstream>
 #include <set>
 
+#include "base/text.hpp"
 #include "binary.hpp"
 #include "cli/command_table.hpp"
 #include "cli/manual.hpp"
@@ -21,6 +22,24 @@ std::string escaped(std::string_view option) {
   std::string out;
   for (const char c : option) out += c == '-' ? "\\-" : std::string(1, c);
   return out;
+}
+
+// Commands share names of options: with a value in one, without in another.
+TEST(Help, EveryOptionIsReadAsItsOwnCommandHasIt) {
+  for (const Command& command : commands())
+    for (const CommandOption& option : command.options) {
+      std::vector<std::string> words = {"prun"};
+      for (const std::string_view word : split(command.name, ' ')) words.emplace_back(word);
+      words.emplace_back(option.name);
+      if (!option.value.empty()) words.emplace_back("1");
+      words.emplace_back("--help");
+      std::vector<char*> argv;
+      for (std::string& word : words) argv.push_back(word.data());
+      const Arguments read = parse_arguments(static_cast<int>(argv.size()), argv.data());
+      const std::string name(option.name);
+      EXPECT_EQ(option.value.empty() ? read.has(name) : read.values.contains(name), true)
+          << command.name << " " << name;
+    }
 }
 
 TEST(Help, NamesEveryCommandAndOption) {

@@ -112,8 +112,8 @@ TEST(WhatFits, RanksOfAHostHaveRoomTogether) {
 
 // Where there is no time for all, the most that goes together is planned, and named where it fits.
 TEST(WhatFits, TheStrongestIsTriedInTheEnd) {
-  const Recipe recipe = tiny_recipe(
-      with(large, {"mesh.dp=4", "batch.micro=4", "strategy.0.plugin=data", "device.threads=1"}));
+  const Recipe recipe =
+      tiny_recipe(with(large, {"mesh.dp=4", "batch.micro=4", "strategy.0.plugin=data", "device.threads=1"}));
   const std::int64_t bytes = Assembly(recipe, plugins()).plan().layout.memory.total();
   const Recipe limited = recipe.with("device.memory", std::to_string(bytes * 7 / 10));
   const WhatFits found = what_fits(

@@ -100,9 +100,8 @@ std::vector<std::string> axes_of(const std::string& recipe) {
 // What is found runs, and computes what one rank does.
 TEST(TuneSpace, AnOrderThatIsTheWrongWayRoundIsTurnedWhereHostsDiffer) {
   const std::string strategies = "[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'tensor'\n";
-  const std::vector<std::string> sets =
-      open({"batch.global=4", "batch.micro=1", "precision.compute=fp64", "precision.state=fp64",
-            "device.threads=1"});
+  const std::vector<std::string> sets = open({"batch.global=4", "batch.micro=1", "precision.compute=fp64",
+                                              "precision.state=fp64", "device.threads=1"});
   const Recipe wrong = tiny_recipe(sets, "[mesh]\ntp = 2\ndp = 2\n" + strategies),
                right = tiny_recipe(sets, "[mesh]\ndp = 2\ntp = 2\n" + strategies);
   TuneRequest request = request_for(4);

@@ -22,13 +22,17 @@ std::string value_of(int argc, char** argv, int& i) {
 
 // Options may stand before the command: then whether a value follows is known by the option's name alone.
 const CommandOption* find_option(const std::string& name, const std::vector<std::string>& words) {
+  const auto is_named = [&](std::string_view command) {
+    return !words.empty() &&
+           (command == words[0] || (words.size() > 1 && command == words[0] + " " + words[1]));
+  };
   for (const CommandOption& option : common_options())
     if (option.name == name) return &option;
   const CommandOption* found = nullptr;
   for (const Command& command : commands())
     for (const CommandOption& option : command.options) {
       if (option.name != name) continue;
-      if (!words.empty() && command.name == words.front()) return &option;
+      if (is_named(command.name)) return &option;
       if (!found) found = &option;
     }
   return found;
