@@ -82,6 +82,33 @@ TEST(Attention, AWindowCostsThePairsThatItLeaves) {
   EXPECT_NEAR(attention_flops(65536, 1024) / attention_flops(32768, 1024), 2, 0.05);
 }
 
+// Two key heads with two values each, 8 and 16 wide, over 128 positions in chunks of 64: of each value head
+// and position three products with a state, and one and a half with others of the chunk; of each key head
+// two.
+TEST(DeltaRule, CountsItsProducts) {
+  const Attr attrs[] = {{.i = 64}};
+  const Dim b{"batch", 1}, s{"seq", 128};
+  const Dim q[] = {b, s, {"heads", 2}, {"key_dim", 8}}, v[] = {b, s, {"heads", 4}, {"value_dim", 16}};
+  constexpr double forward = 128 * (4 * (6 * 8 * 16 + 3 * 64 * 16) + 2 * 4 * 64 * 8);
+  const OpRegistry registry;
+  const auto cost_of = [&](const char* op, int query, int count) {
+    OpShape shape;
+    shape.count = count;
+    shape.attrs = attrs;
+    for (int i = 0; i < 2; ++i) shape.output(query + i, DType::f32, q, 4);
+    shape.output(query + 2, DType::f32, v, 4);
+    for (int i = 3; i < 5; ++i) shape.output(query + i, DType::f32, v, 3);
+    raise(registry.find(op).rule(&shape));
+    OpCost cost;
+    raise(registry.find(op).cost(&shape, &cost));
+    return cost;
+  };
+  EXPECT_EQ(cost_of("delta_rule", 0, 8).flops, forward);
+  const OpCost back = cost_of("delta_rule_grad", 1, 12);
+  EXPECT_EQ(back.flops - back.repeated, 2 * forward);
+  EXPECT_EQ(back.repeated, forward);
+}
+
 TEST(OpRegistry, KernelsHaveAllThatTheyAreFoundBy) {
   const auto refusal_of = [](const DeviceKernel& kernel) {
     try {
