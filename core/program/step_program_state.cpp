@@ -28,6 +28,15 @@ void check_described(const Value& state, const KeptState& described) {
     refuse("is to hold numbers that are not floating-point; take fp64, fp32 or bf16");
 }
 
+// Refuses a state beside a copy of a table that is no copy of the one beside the table.
+void check_alike(const Value& copy, const Value& original) {
+  if (copy.dims != original.dims || copy.dtype != original.dtype || copy.placement != original.placement ||
+      copy.compared != original.compared || copy.on_resize != original.on_resize)
+    throw_error(ErrorCode::bad_input, "state '", copy.name, "' is described otherwise than '", original.name,
+                "', and both belong to one table that two stages hold; describe them alike, and let both "
+                "hold the same, as what is computed behind `tie` is");
+}
+
 }  // namespace
 
 bool Value::is_apart() const {
@@ -76,6 +85,7 @@ Id Program::add_state(Id segment_id, const KeptState& described) {
   state.starts_anew = writer_ + ".plugin";
   state.copy_of = original_of(state, described.like);
   lay(state, described);
+  if (state.copy_of != none) check_alike(state, value(state.copy_of));
   check_described(state, described);
   return add_value(std::move(state));
 }

@@ -127,6 +127,17 @@ TEST(MeasuredNoise, IsThatOfTheDataParallelRanksWhateverElseIsSplit) {
                       noise(data));
 }
 
+// What is measured changes nothing that is trained, so one rank is what it is compared with.
+TEST(KeptState, ThatVariesIsComparedWithAsManyRanksUnlessItSaysOtherwise) {
+  EXPECT_EQ(verify_layout(noise(data_parallel(2)), plugins().places(), 2).reference, "one");
+  EXPECT_EQ(
+      verify_layout(
+          recipe_of(dp2tp2 + "[plugins]\nops = ['grid']\n[[strategy]]\nplugin = 'error-feedback'\n", {}),
+          plugins().places(), 2)
+          .reference,
+      "2 of axis dp");
+}
+
 TEST(MeasuredNoise, OfOneRankIsTheSquareOfItsNorm) {
   const Recipe recipe = noise(data_parallel(1));
   std::vector<double> norms;

@@ -14,10 +14,11 @@ std::int64_t ranks_that_round(const Program& program, const Bucket& bucket) {
   std::int64_t ranks = program.mesh().extent(bucket.summed_in_update.value_or(bucket.axis));
   for (const Id id : program.segment(bucket.segment).ops(FunctionKind::reduce)) {
     const Op& op = program.op(id);
+    if (!op.exchanges_in_place()) continue;
     const std::optional<ViewOf>& view = program.value(op.operands.front()).view;
     const bool parts = op.operands.front() == bucket.own_gradients ||
                        (view && view->whole == bucket.all_gradients && view->is_part());
-    if (op.exchanges_in_place() && parts) ranks *= program.mesh().extent(program.axis_of(id));
+    if (parts) ranks *= program.mesh().extent(program.axis_of(id));
   }
   return ranks;
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <utility>
 
 #include "base/json.hpp"
 #include "base/text.hpp"
@@ -133,8 +134,12 @@ class Comparison {
         trainer, gradients,
         [&](const std::string& name, const std::byte* data, DType type, std::int64_t whole,
             std::int64_t count) {
-          const std::vector<double>& right =
-              (gradients ? reference_.gradients : reference_.parameters).at(name);
+          const Tensors& tensors = gradients ? reference_.gradients : reference_.parameters;
+          const auto found = tensors.find(name);
+          if (found == tensors.end() || std::cmp_less(found->second.size(), whole + count))
+            throw_error(ErrorCode::bad_input, "the ranks that it is compared with have no '", name,
+                        "' of that size; declare it whatever the mesh is, or with compared = false");
+          const std::vector<double>& right = found->second;
           double largest = 0;
           for (std::int64_t i = 0; i < count; ++i)
             largest = std::max(largest, worse(std::abs(element_as_double(data, type, i) -
@@ -208,14 +213,17 @@ std::vector<std::string> axes_that_stay(const Assembly& assembly) {
   std::vector<bool> stays(mesh.size());
   for (Id id = 0; id < program.value_count(); ++id)
     for (AxisId axis = 0; axis < mesh.size(); ++axis)
-      if (program.value(id).declared && mesh.extent(axis) > 1 && program.value(id).on(axis).is_varying())
+      if (const Value& value = program.value(id);
+          value.declared && value.compared && mesh.extent(axis) > 1 && value.on(axis).is_varying())
         stays[axis] = true;
   bool batch = false;
   for (AxisId axis = mesh.size(); axis-- > 0;)
     if (mesh.extent(axis) > 1 && shares_batch(program, axis)) stays[axis] = batch |= stays[axis];
   std::vector<std::string> names;
-  for (AxisId axis = 0; axis < mesh.size(); ++axis)
-    if (stays[axis]) names.push_back(mesh.name(axis));
+  for (AxisId axis = 0; axis < mesh.size(); ++axis) {
+    const std::string name = mesh.name(axis).substr(0, mesh.name(axis).find('.'));  // as the recipe has it
+    if (stays[axis] && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
   return names;
 }
 
@@ -238,7 +246,13 @@ Recipe reference_of(const Recipe& recipe, PluginHost& plugins, const VerifyOptio
   const std::int64_t micro = micro_of_one_rank(assembly);
   const Recipe one = one_rank_equivalent(recipe, micro, delays, stay);
   const bool together = assembly.program().precision().reduce_bits == 0;
-  const std::int64_t ranks = together ? BatchArithmetic::of(one, plugins).ranks : 1;
+  const std::int64_t kept = BatchArithmetic::of(one, plugins).ranks, ranks = together ? kept : 1;
+  if (!together && kept > 1 && kept < assembly.batch().ranks)
+    throw_error(ErrorCode::bad_input,
+                "precision.reduce rounds on each rank, and of the ranks that share out the "
+                "batch only those of axis '",
+                join(stay, "+"),
+                "' stay, so that theirs would be other samples; verify it with precision.reduce = \"state\"");
   return in_device_memory(one.with("batch.micro", std::to_string(micro / ranks)), plugins);
 }
 

@@ -45,7 +45,8 @@ void ContentVersions::find_members(const Bucket& bucket) {
   if (!counts_updates(bucket.own_parameters)) return;
   for (const Id member : bucket.parameters) counts_[member] = Counts::updates;
   for (const Id id : program_.segment(bucket.segment).values)
-    if (is_codes_of_member(id)) counts_[id] = Counts::updates;
+    if (is_codes_of_member(id) && program_.value(id).bucket == program_.value(bucket.own_parameters).bucket)
+      counts_[id] = Counts::updates;
 }
 
 // Says whether these are codes that come together in the place of a parameter.

@@ -112,7 +112,7 @@ void Replicas::list_kept_states() {
     if (!program.value(id).compared) return;
     const bool tied = is_copied(program, id);
     const std::string group = group_along(tied ? "tied" : "", [&](AxisId axis) {
-      if (assembly_.pipeline() && assembly_.pipeline()->axis == axis) return tied;
+      if (assembly_.pipeline() && assembly_.pipeline()->axis == axis && !tied) return false;
       return program.value(id).on(axis).is_replicated();
     });
     if (!group.empty())
