@@ -28,7 +28,7 @@ class BucketValues {
 
  private:
   Id add_flat(const char* name, Role role, DType type, bool own);
-  // Adds the rank's own part of a value: of its own, or a view.
+  // Adds the rank's own part of a value: kept in memory of its own, or a view of the whole.
   Id add_own(const char* name, Id whole, bool kept);
   void lay_in_rows();
   Id add_scales(const Value& parameter, Id of_one);

@@ -1,4 +1,4 @@
-// What stands around the gated delta rule, as kernels/cpu/delta_heads.cpp has it.
+// Kernels for the ops around the gated delta rule. kernels/cpu/delta_heads.cpp has the same for the CPU.
 #include "cuda/delta_heads.hpp"
 
 #include "cuda/math.cuh"

@@ -21,7 +21,7 @@ template <class T>
 void delta_heads_grad(const T* dq, const T* dk, const T* dv, const T* x, T* dx, std::int64_t rows,
                       std::int64_t key, std::int64_t rest, double eps, Stream stream);
 
-// There are `count` decays and shares, of which a position has `in_row`, and a key head `values`.
+// Counts decays and shares: `count` in all, `in_row` of a position, `values` of a key head.
 struct GateSizes {
   std::int64_t count, in_row, values;
 };

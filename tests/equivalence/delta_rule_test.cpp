@@ -9,7 +9,7 @@
 namespace prun::test::delta_rule_test {
 namespace {
 
-// Of three layers the second attends. Its two groups have four queries each; the others have four key heads.
+// The second of three layers attends. Its two groups have four queries each; the others have four key heads.
 const std::vector<std::string> small = {"model.plugin=llama",
                                         "model.family=qwen3_next",
                                         "model.layers=3",
@@ -119,7 +119,7 @@ TEST(DeltaRule, DocumentsAreWhatTheyAreOneByOne) {
       all.push_back(7);
     }
     all.push_back(9);
-    // What follows a document's end is no target.
+    // The token behind a document's end is no target.
     double sum = 0, targets = 0;
     std::ptrdiff_t begin = 0;
     for (const std::size_t length : lengths) {

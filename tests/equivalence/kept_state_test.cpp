@@ -127,7 +127,7 @@ TEST(MeasuredNoise, IsThatOfTheDataParallelRanksWhateverElseIsSplit) {
                       noise(data));
 }
 
-// What is measured changes nothing that is trained, so one rank is what it is compared with.
+// State that only measures changes nothing that is trained, so one rank is the reference.
 TEST(KeptState, ThatVariesIsComparedWithAsManyRanksUnlessItSaysOtherwise) {
   EXPECT_EQ(verify_layout(noise(data_parallel(2)), plugins().places(), 2).reference, "one");
   EXPECT_EQ(

@@ -79,7 +79,7 @@ TEST(Property, ADecoderOfAnyFamilyTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_family);
 }
 
-// Of the gated delta rule, by heads and in pipelines, some of it beside attention.
+// Layers of the gated delta rule are drawn, over heads and pipelines, some of them beside attention.
 TEST(Property, AModelWithStatesTrainsLikeOneRank) {
   draw_until_trained(std::getenv("PRUN_LONG") ? 200 : 20, expect_one_ranks, drawn_with_states);
 }

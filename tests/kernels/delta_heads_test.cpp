@@ -1,4 +1,4 @@
-// What stands around the gated delta rule, and gates of outputs, against their formulas in double.
+// Ops around the gated delta rule, and gates of outputs, are compared with their formulas in double.
 #include "tests/support/kernel_harness.hpp"
 
 PRUN_TEST_KERNELS(all_kernels, delta_heads_test)

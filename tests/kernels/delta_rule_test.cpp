@@ -276,7 +276,7 @@ TEST(DeltaRule, GradientIsThatOfTheRecurrence) {
       });
 }
 
-// Of all that is drawn, chunks of any size give the same numbers, within 1e-12 of the largest.
+// Chunks of any size give the same numbers for each draw, within 1e-12 of the largest.
 TEST(DeltaRule, ChunksOfAnySizeAgree) {
   for (const InstructionSet& set : all_kernels())
     for (const Drawn drawn : {Drawn::plain, Drawn::repeated, Drawn::forgetful}) {
@@ -364,7 +364,8 @@ TEST(DeltaRule, GoesOnFromItsState) {
     }
 }
 
-// What is kept does not reach a position that is neither in the last call nor behind it: no number comes out.
+// The kept state does not reach a position that is neither in the last call nor behind it: no number comes
+// out.
 TEST(DeltaRule, GivesNoNumberBehindAGap) {
   const Case c{.batch = 1, .seq = 8};
   const Operands of(c, DType::f64);

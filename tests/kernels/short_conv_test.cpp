@@ -148,7 +148,7 @@ TEST(ShortConv, PartsOfHeadsFindTheirRows) {
   }
 }
 
-// Of each call, the last positions may be none of the text.
+// The last positions of a call need not belong to the text.
 TEST(ShortConv, GoesOnFromItsTail) {
   const Case c{2, 23, 2, 9, 4};
   for (const InstructionSet& set : all_kernels())
