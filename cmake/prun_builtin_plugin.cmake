@@ -1,6 +1,6 @@
 # prun_builtin_plugin([KIND kind NAME name] [ALWAYS] [SOURCES file...] [LIBRARIES target...] [ALONE file...]): a plugin of the
 # files beside that CMakeLists.txt and of these, with a name and a kind as its folder KIND/NAME has them, or as is said. ALWAYS:
-# recipes need not name it. ALONE: see prun_compile_together().
+# recipes need not name it. ALONE: see prun_compile_together(). A plugin that PRUN_WITHOUT names is left out.
 function(prun_builtin_plugin)
   cmake_parse_arguments(P "ALWAYS" "KIND;NAME" "SOURCES;LIBRARIES;ALONE" ${ARGN})
   set(folder ${CMAKE_CURRENT_SOURCE_DIR})
@@ -10,6 +10,10 @@ function(prun_builtin_plugin)
   if(P_KIND)
     set(kind ${P_KIND})
     set(name ${P_NAME})
+  endif()
+  if(name IN_LIST PRUN_WITHOUT)
+    set_property(GLOBAL APPEND PROPERTY PRUN_LEFT_OUT ${name})
+    return()
   endif()
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
   foreach(source ${P_SOURCES})

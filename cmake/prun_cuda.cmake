@@ -1,4 +1,4 @@
-# kernels/cuda as the static library prun_cuda_kernels. The build is whole without it.
+# kernels/cuda and kernels/*/cuda* as the static library prun_cuda_kernels. The build is whole without it.
 #   PRUN_CUDA=AUTO  where a GPU, its driver, nvcc and cuBLASLt's header are: for that GPU
 #   PRUN_CUDA=ON    for PRUN_CUDA_ARCHITECTURES; whoever has no GPU, or builds for other machines, asks for that
 #   PRUN_CUDA=OFF   never
@@ -53,12 +53,12 @@ endmacro()
 # Leaves in the list of sources what the build has headers for: attention through cuDNN, or a word that it is not there.
 # The library itself is opened when it is needed.
 macro(prun_choose_cudnn sources)
-  set(with_cudnn ${CMAKE_SOURCE_DIR}/kernels/cuda/attention_cudnn.cpp)
+  set(with_cudnn ${CMAKE_SOURCE_DIR}/kernels/attention/cuda_cudnn.cpp)
   find_path(PRUN_CUDNN_FRONTEND cudnn_frontend.h DOC "Folder of cudnn-frontend's headers")
   find_path(PRUN_CUDNN cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Folder of cuDNN's headers")
   if(PRUN_CUDNN_FRONTEND AND PRUN_CUDNN)
     message(STATUS "prun: cuDNN's headers found (${PRUN_CUDNN_FRONTEND}, ${PRUN_CUDNN}); attention uses it for bf16")
-    list(REMOVE_ITEM ${sources} ${CMAKE_SOURCE_DIR}/kernels/cuda/attention_no_cudnn.cpp)
+    list(REMOVE_ITEM ${sources} ${CMAKE_SOURCE_DIR}/kernels/attention/cuda_no_cudnn.cpp)
     # It builds a graph once a shape, and is cuDNN's headers for the most part: -O3 would take twice as long.
     set_source_files_properties(${with_cudnn} PROPERTIES
       COMPILE_DEFINITIONS "NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING;CUDNN_FRONTEND_SKIP_JSON_LIB"
@@ -84,8 +84,8 @@ macro(prun_add_cuda_kernels)
     if(PRUN_CCACHE)
       set(CMAKE_CUDA_COMPILER_LAUNCHER ${PRUN_CCACHE})
     endif()
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu
-         ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cpp)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cu ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cpp
+         ${CMAKE_SOURCE_DIR}/kernels/*/cuda*.cu ${CMAKE_SOURCE_DIR}/kernels/*/cuda*.cpp)
     prun_choose_cudnn(cuda_sources)
     add_library(prun_cuda_kernels STATIC ${cuda_sources})
     set_target_properties(prun_cuda_kernels PROPERTIES UNITY_BUILD OFF)
@@ -96,7 +96,11 @@ macro(prun_add_cuda_kernels)
         "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Werror>")
     endif()
     if("90a" IN_LIST prun_architectures OR "90a-real" IN_LIST prun_architectures)
-      set_source_files_properties(${CMAKE_SOURCE_DIR}/kernels/cuda/tensor_grouped.cu PROPERTIES COMPILE_DEFINITIONS PRUN_WARPGROUPS)
+      set(with_warpgroups ${CMAKE_SOURCE_DIR}/kernels/experts/cuda_grouped.cu)
+      if(NOT with_warpgroups IN_LIST cuda_sources)
+        message(FATAL_ERROR "prun: ${with_warpgroups} is not among the CUDA kernels; name its new place here")
+      endif()
+      set_source_files_properties(${with_warpgroups} PROPERTIES COMPILE_DEFINITIONS PRUN_WARPGROUPS)
     endif()
     target_include_directories(prun_cuda_kernels PUBLIC ${CMAKE_SOURCE_DIR}/kernels ${PRUN_SDK_INCLUDE})
     target_link_libraries(prun_cuda_kernels PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS})

@@ -1,19 +1,58 @@
 # Tables generated from file names, so that adding an op or a kernel touches only its own file.
 
-# core/ops/foo.cpp defines `std::vector<OpDef> foo_ops()`; the table calls them all.
-function(prun_generate_op_table folder output)
-  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.cpp)
-  list(REMOVE_ITEM files registry.cpp)
+# An op family is a folder, kernels/F. Suffixes say which target a file belongs to:
+#   F.hpp          definitions: what operands and attributes ops have, for users' ops and kernels too, as prun/ops/F.hpp
+#   F.cpp          rules, gradients and costs: the core; `std::vector<OpDef> F_ops()`
+#   cpu*.cpp       kernels of the CPU, one library an instruction set: `std::vector<KernelDef> F_kernels()`
+#   cuda*.cu, .cpp kernels of GPUs: the library prun_cuda_kernels
+#   bind*.cpp      their launches, the device plugin cuda: `std::vector<DeviceOp> F_ops(const OpChoices&)`
+#   example.cpp    operands that `prun explain` and the checks of ops use: `std::vector<OpExample> F_examples()`
+# A folder may have several files of a suffix. kernels/cpu, kernels/cuda and kernels/rules have what several families share.
+
+# The sources of all families that define ops.
+function(prun_op_sources result)
+  file(GLOB files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*/*.cpp)
+  list(FILTER files EXCLUDE REGEX "/(cpu|cuda|bind|test|example)[a-z0-9_]*[.]cpp$|/kernels/(cpu|cuda|random)/")
   list(SORT files)
-  set(declarations "")
-  set(calls "")
-  foreach(file ${files})
-    get_filename_component(name ${file} NAME_WE)
-    string(APPEND declarations "std::vector<OpDef> ${name}_ops();\n")
-    string(APPEND calls "  append(${name}_ops());\n")
+  set(${result} ${files} PARENT_SCOPE)
+endfunction()
+
+# The definitions of their ops, and what several of these share: headers of the SDK.
+function(prun_op_headers result)
+  prun_op_sources(sources)
+  set(found ${CMAKE_SOURCE_DIR}/kernels/rules/shared_operands.hpp)
+  foreach(source ${sources})
+    string(REGEX REPLACE "cpp$" "hpp" header ${source})
+    if(EXISTS ${header})
+      list(APPEND found ${header})
+    endif()
   endforeach()
+  set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
+# Which functions named NAME_<suffix> files define, each on a line that begins with `type`:
+# declarations of these, and calls append(NAME_<suffix>(arguments)).
+function(_prun_list_tables type suffix parameters arguments declarations calls)
+  set(all_declarations "")
+  set(all_calls "")
+  foreach(file ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+    file(STRINGS ${file} found REGEX "^std::vector<${type}> [a-z0-9_]+_${suffix}\\(.*{")
+    foreach(line ${found})
+      string(REGEX REPLACE "^[^ ]+ ([a-z0-9_]+)\\(.*" "\\1" name "${line}")
+      string(APPEND all_declarations "std::vector<${type}> ${name}(${parameters});\n")
+      string(APPEND all_calls "  append(${name}(${arguments}));\n")
+    endforeach()
+  endforeach()
+  set(${declarations} "${all_declarations}" PARENT_SCOPE)
+  set(${calls} "${all_calls}" PARENT_SCOPE)
+endfunction()
+
+# All ops that the files define.
+function(prun_generate_op_table output)
+  _prun_list_tables(OpDef ops "" "" declarations calls ${ARGN})
   file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
-// Generated from the files of core/ops.
+// Generated from the files kernels/F/F.cpp.
 #include "ops/registry.hpp"
 
 namespace prun {
@@ -27,23 +66,11 @@ std::vector<OpDef> builtin_ops() {
 ]])
 endfunction()
 
-# plugins/device/cuda/ops/foo.cpp defines `std::vector<DeviceOp> foo_ops(const OpChoices&)`; the table calls them all. Files without
-# that function do something for several.
-function(prun_generate_device_op_table folder output)
-  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.cpp)
-  list(SORT files)
-  set(declarations "")
-  set(calls "")
-  foreach(file ${files})
-    get_filename_component(name ${file} NAME_WE)
-    file(STRINGS ${folder}/${file} found REGEX "${name}_ops\\(const OpChoices&")
-    if(found)
-      string(APPEND declarations "std::vector<DeviceOp> ${name}_ops(const OpChoices& choices);\n")
-      string(APPEND calls "  append(${name}_ops(choices));\n")
-    endif()
-  endforeach()
+# All launches of GPUs' kernels that the files define.
+function(prun_generate_device_op_table output)
+  _prun_list_tables(DeviceOp ops "const OpChoices& choices" "choices" declarations calls ${ARGN})
   file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
-// Generated from the files of plugins/device/cuda/ops.
+// Generated from the files kernels/F/bind.cpp.
 #include "device_op.hpp"
 
 namespace prun::cuda {
@@ -57,23 +84,11 @@ std::vector<DeviceOp> all_device_ops(const OpChoices& choices) {
 ]])
 endfunction()
 
-# kernels/cpu/foo.cpp defines `std::vector<KernelDef> foo_kernels()` inside prun::cpu::<isa>. Files without that
-# function are support code.
-function(prun_generate_kernel_table folder output)
-  file(GLOB files CONFIGURE_DEPENDS RELATIVE ${folder} ${folder}/*.cpp)
-  list(SORT files)
-  set(declarations "")
-  set(calls "")
-  foreach(file ${files})
-    get_filename_component(name ${file} NAME_WE)
-    file(STRINGS ${folder}/${file} found REGEX "${name}_kernels\\(\\)")
-    if(found)
-      string(APPEND declarations "std::vector<KernelDef> ${name}_kernels();\n")
-      string(APPEND calls "  append(${name}_kernels());\n")
-    endif()
-  endforeach()
+# All kernels of the CPU that the files define inside prun::cpu::<isa>.
+function(prun_generate_kernel_table output)
+  _prun_list_tables(KernelDef kernels "" "" declarations calls ${ARGN})
   file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
-// Generated from the files of kernels/cpu; compiled once for each instruction set.
+// Generated from the files kernels/F/cpu.cpp; compiled once for each instruction set.
 #include <vector>
 
 #include "prun/kernel.hpp"
@@ -87,6 +102,24 @@ std::vector<KernelDef> all_kernels() {
 @calls@  return all;
 }
 }  // namespace prun::cpu::PRUN_ISA
+]])
+endfunction()
+
+# All examples that the files give.
+function(prun_generate_example_table output)
+  _prun_list_tables(OpExample examples "" "" declarations calls ${ARGN})
+  file(CONFIGURE OUTPUT ${output} @ONLY CONTENT [[
+// Generated from the files kernels/F/example.cpp.
+#include "explain/builtin_examples.hpp"
+
+namespace prun {
+@declarations@
+std::vector<OpExample> builtin_examples() {
+  std::vector<OpExample> all;
+  const auto append = [&](const std::vector<OpExample>& some) { all.insert(all.end(), some.begin(), some.end()); };
+@calls@  return all;
+}
+}  // namespace prun
 ]])
 endfunction()
 
@@ -114,13 +147,13 @@ function(prun_host_isa result)
   set(${result} ${best} PARENT_SCOPE)
 endfunction()
 
-# Compiles kernels/cpu once for each instruction set, or for this host's alone; `libraries` receives the object libraries'
+# Compiles the CPU's kernels once for each instruction set, or for this host's alone; `libraries` receives the object libraries'
 # names.
 function(prun_add_cpu_kernels libraries)
-  set(folder ${CMAKE_SOURCE_DIR}/kernels/cpu)
+  set(folder ${CMAKE_SOURCE_DIR}/kernels)
   set(table ${CMAKE_BINARY_DIR}/generated/cpu_kernels.cpp)
-  prun_generate_kernel_table(${folder} ${table})
-  file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cpp)
+  file(GLOB sources CONFIGURE_DEPENDS ${folder}/cpu/*.cpp ${folder}/*/cpu*.cpp)
+  prun_generate_kernel_table(${table} ${sources})
   set(isas generic)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND isas avx2 avx512)
@@ -138,7 +171,13 @@ function(prun_add_cpu_kernels libraries)
     set(optimize -O1)
   endif()
   # Updates and codes are fixed sequences of operations: see kernels/update_rule.hpp and kernels/number_codes.hpp.
-  set_source_files_properties(${folder}/optimizer.cpp ${folder}/gradient_norm.cpp ${folder}/coded.cpp ${folder}/summands.cpp PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
+  set(fixed ${folder}/optimizer/cpu.cpp ${folder}/optimizer/cpu_norm.cpp ${folder}/coded/cpu.cpp ${folder}/summands/cpu.cpp)
+  foreach(file ${fixed})
+    if(NOT file IN_LIST sources)
+      message(FATAL_ERROR "prun: ${file}, whose operations must not be fused, is not among the CPU's kernels; name its new place here")
+    endif()
+  endforeach()
+  set_source_files_properties(${fixed} PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
   set(names "")
   foreach(isa ${isas})
     set(name prun_cpu_kernels_${isa})
@@ -217,13 +256,12 @@ std::string_view left_out() { return "@left_out@"; }
 ]])
 endfunction()
 
-# The first of the files that speaks of the op `kind` by name, with its path from the root of the sources.
-function(_prun_file_with_op kind result)
+# The first of the files whose text matches the pattern, with its path from the root of the sources.
+function(_prun_file_with pattern result)
   set(found "")
   foreach(file ${ARGN})
     file(READ ${file} text)
-    string(FIND "${text}" "\"${kind}\"" at)
-    if(NOT at EQUAL -1)
+    if(text MATCHES "${pattern}")
       file(RELATIVE_PATH found ${CMAKE_SOURCE_DIR} ${file})
       break()
     endif()
@@ -233,33 +271,43 @@ endfunction()
 
 # One line an op: where its rule, its kernel for CPUs, its launch and kernels for GPUs and its example lie. `prun explain` says it.
 function(prun_generate_op_places output)
-  file(GLOB rules CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/core/ops/*.cpp)
-  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cpu/*.cpp)
-  file(GLOB launches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/device/cuda/ops/*.cpp)
-  list(FILTER launches EXCLUDE REGEX "fusions.cpp$")
+  prun_op_sources(rules)
+  file(GLOB kernels CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*/cpu*.cpp)
+  file(GLOB launches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*/bind*.cpp)
+  file(GLOB examples CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/*/example.cpp)
   set(lines "")
   foreach(rule ${rules})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${rule})
     file(RELATIVE_PATH rule_path ${CMAKE_SOURCE_DIR} ${rule})
-    file(STRINGS ${rule} kinds REGEX " kind = \"")
+    string(REGEX REPLACE "cpp$" "hpp" definition ${rule})
+    if(NOT EXISTS ${definition})
+      set(definition ${rule})
+    endif()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${definition})
+    file(STRINGS ${definition} kinds REGEX "^struct |^  static .* kind = \"")
+    set(type "")
     foreach(line ${kinds})
+      if(line MATCHES "^struct ([A-Za-z0-9]+)")
+        set(type ${CMAKE_MATCH_1})
+        continue()
+      endif()
       string(REGEX REPLACE ".*\"(.*)\".*" "\\1" kind "${line}")
       set(places "rule in ${rule_path}")
-      _prun_file_with_op(${kind} kernel ${kernels})
-      _prun_file_with_op(${kind} launch ${launches})
-      _prun_file_with_op(${kind} example ${CMAKE_SOURCE_DIR}/tools/explain/builtin_examples.cpp)
+      # A kind may be the name of another op's operand or attribute: what C++ calls the op is what kernels and launches name.
+      set(named "ops::${type}(::kind|>)|[ {]${type}::kind")
+      _prun_file_with("${named}" kernel ${kernels})
+      _prun_file_with("${named}" launch ${launches})
+      _prun_file_with("OpExample[(]\"${kind}\"[)]" example ${examples})
       if(kernel)
         string(APPEND places ", CPU kernel in ${kernel}")
       endif()
       if(launch)
         string(APPEND places ", CUDA launch in ${launch}")
-        foreach(alike ${kernel} ${launch})
-          get_filename_component(name ${alike} NAME_WE)
-          if(EXISTS ${CMAKE_SOURCE_DIR}/kernels/cuda/${name}.cu)
-            string(APPEND places " and its kernels in kernels/cuda/${name}.cu")
-            break()
-          endif()
-        endforeach()
+        get_filename_component(folder ${launch} DIRECTORY)
+        file(GLOB gpu_kernels CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${folder}/cuda*.cu)
+        if(gpu_kernels)
+          list(JOIN gpu_kernels " " gpu_kernels)
+          string(APPEND places " and its kernels in ${gpu_kernels}")
+        endif()
       endif()
       if(example)
         string(APPEND places ", example in ${example}")

@@ -1,4 +1,4 @@
-# prun_add_simt_kernels(TARGET file...): kernels/cuda once more, by the host's compiler, against tests/simt: launches
+# prun_add_simt_kernels(TARGET file...): kernels of GPUs once more, by the host's compiler, against tests/simt: launches
 # and dynamic shared memory, which C++ has no words for, are rewritten, and nothing else. Run as a script, with INPUT and
 # OUTPUT, it rewrites one file. Errors and findings name the lines of the original.
 if(CMAKE_SCRIPT_MODE_FILE)
@@ -30,15 +30,16 @@ function(prun_add_simt_kernels target)
   set(simt ${CMAKE_SOURCE_DIR}/tests/simt)
   set(headers "")
   set(sources "")
-  file(GLOB cuda_headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/cuda/*.cuh)
+  set(kernels ${CMAKE_SOURCE_DIR}/kernels)
+  file(GLOB cuda_headers CONFIGURE_DEPENDS RELATIVE ${kernels} ${kernels}/*/*.cuh)
   foreach(file ${cuda_headers})
-    get_filename_component(name ${file} NAME)
-    if(NOT EXISTS ${simt}/include/cuda/${name})
-      prun_rewrite_kernels(${file} ${folder}/cuda/${name} headers)
+    if(NOT EXISTS ${simt}/include/${file})
+      prun_rewrite_kernels(${kernels}/${file} ${folder}/${file} headers)
     endif()
   endforeach()
   foreach(file ${ARGN})
-    get_filename_component(name ${file} NAME_WE)
+    file(RELATIVE_PATH name ${kernels} ${file})
+    string(REGEX REPLACE "[./]+" "_" name ${name})
     prun_rewrite_kernels(${file} ${folder}/${name}.cpp sources)
   endforeach()
   add_library(${target} OBJECT ${sources} ${headers})

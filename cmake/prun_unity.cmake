@@ -1,5 +1,5 @@
 # prun_compile_together(TARGET [ALONE file...]): with PRUN_UNITY, the target's files are compiled by sixteens, those of
-# one folder together: most of a file's time goes into what it includes. Files of a folder that use a name for two things of
+# one folder together, and those of all op families: most of a file's time goes into what it includes. Files of a folder that use a name for two things of
 # their own are named in ALONE, by the end of their path.
 function(prun_compile_together target)
   cmake_parse_arguments(T "" "" "ALONE" ${ARGN})
@@ -19,6 +19,7 @@ function(prun_compile_together target)
   set(at_once 16)
   foreach(source ${sources})
     get_filename_component(folder ${source} DIRECTORY)
+    string(REGEX REPLACE "/kernels/[a-z0-9_]+$" "/kernels" folder ${folder})
     string(MAKE_C_IDENTIFIER "${folder}" key)
     math(EXPR count_${key} "0${count_${key}} + 1")
     math(EXPR part "(${count_${key}} - 1) / ${at_once}")

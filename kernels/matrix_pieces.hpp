@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "prun/op.hpp"
+#include "prun/named_operands.hpp"
 
 namespace prun {
 
@@ -29,17 +29,28 @@ inline std::int64_t extent(const Tensor& x, int d) { return x.dim[d]; }
 inline std::int64_t extent(const OperandShape& x, int d) { return x.dims[d].extent; }
 }  // namespace detail
 
-// Cuts by the first attributes of `orthogonalize`: how many dimensions number matrices and columns, and three
-// places to cut.
+// Says how many dimensions number matrices and columns, and up to three places to cut.
+struct MatrixCuts {
+  std::int64_t batch, columns, cuts[3];
+};
+
+// Returns those of `orthogonalize`, whose attributes `op` shows.
+template <class Op>
+MatrixCuts matrix_cuts(const Op& op) {
+  return {op.integer("batch"),
+          op.integer("columns"),
+          {op.integer("cut1"), op.integer("cut2"), op.integer("cut3")}};
+}
+
 template <class Operand>
-std::vector<MatrixPiece> matrix_pieces(const Operand& x, const Attr* attrs) {
-  const int first = static_cast<int>(attrs[0].i), last = x.rank - static_cast<int>(attrs[1].i);
+std::vector<MatrixPiece> matrix_pieces(const Operand& x, const MatrixCuts& by) {
+  const int first = static_cast<int>(by.batch), last = x.rank - static_cast<int>(by.columns);
   std::int64_t batch = 1, inner = 1, columns = 1;
   for (int d = 0; d < first; ++d) batch *= detail::extent(x, d);
   for (int d = first + 1; d < last; ++d) inner *= detail::extent(x, d);
   for (int d = last; d < x.rank; ++d) columns *= detail::extent(x, d);
   std::vector<std::int64_t> ends;
-  for (int cut = 0; cut < 3 && attrs[2 + cut].i > 0; ++cut) ends.push_back(attrs[2 + cut].i);
+  for (int cut = 0; cut < 3 && by.cuts[cut] > 0; ++cut) ends.push_back(by.cuts[cut]);
   ends.push_back(detail::extent(x, first));
   std::vector<MatrixPiece> pieces;
   std::int64_t offset = 0;
@@ -62,14 +73,14 @@ struct MatrixPieces {
 
 // Joins pieces of one size: all of them, or each number of the batch gives one piece to every run.
 template <class Operand>
-std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
-  const std::vector<MatrixPiece> pieces = matrix_pieces(x, attrs);
+std::vector<MatrixPieces> alike_pieces(const Operand& x, const MatrixCuts& by) {
+  const std::vector<MatrixPiece> pieces = matrix_pieces(x, by);
   const auto count = static_cast<std::int64_t>(pieces.size());
   const auto size = [](const MatrixPiece& piece) { return piece.rows * piece.columns; };
   if (std::all_of(pieces.begin(), pieces.end(), [&](const auto& p) { return p.rows == pieces[0].rows; }))
     return {{pieces[0], size(pieces[0]), count}};
   std::int64_t batch = 1, stride = 0;
-  for (int d = 0; d < static_cast<int>(attrs[0].i); ++d) batch *= detail::extent(x, d);
+  for (int d = 0; d < static_cast<int>(by.batch); ++d) batch *= detail::extent(x, d);
   const auto cuts = static_cast<std::size_t>(count / batch);
   for (std::size_t cut = 0; cut < cuts; ++cut) stride += size(pieces[cut]);
   std::vector<MatrixPieces> runs;
@@ -79,11 +90,12 @@ std::vector<MatrixPieces> alike_pieces(const Operand& x, const Attr* attrs) {
 
 // Says whether this rank has the matrices of this layer: where layers are dealt, one rank after the other
 // gets one. A rank's number follows from its part of a flat range.
-inline bool is_dealt_here(const KernelArgs& args) {
-  const std::int64_t first = args.attrs[12].i, ranks = args.attrs[13].i;
+template <class Op>
+bool is_dealt_here(const ArgsOf<Op>& op, std::int64_t layer) {
+  const std::int64_t first = op.integer("first"), ranks = op.integer("ranks");
   if (ranks == 0) return true;
-  const Tensor& part = args.operands[1];
-  return (first + args.layer) % ranks == part.start[0] / part.dim[0];
+  const Tensor& part = op["part"];
+  return (first + layer) % ranks == part.start[0] / part.dim[0];
 }
 
 // Says which part of a tensor that begins at element `offset` of a flat range lies in this part of the range.

@@ -1,5 +1,5 @@
-// Says what updates that ranks sum (core/ops/summands.cpp) do to an element, for kernels/cpu and kernels/cuda
-// alike: each operation is rounded by itself, so that every device gives the same bits.
+// Says what updates that ranks sum (kernels/summands/summands.cpp) do to an element, for kernels/cpu and
+// kernels/cuda alike: each operation is rounded by itself, so that every device gives the same bits.
 #pragma once
 
 #include <cmath>

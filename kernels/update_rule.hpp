@@ -1,6 +1,6 @@
 // Says what updates do to one element, for kernels/cpu and kernels/cuda alike: a fixed sequence of IEEE
 // operations, so that every build and every device gives the same bits. No compiler may contract it:
-// kernels/cpu/optimizer.cpp is built without that, and on a GPU each operation is an intrinsic.
+// kernels/optimizer/cpu.cpp is built without that, and on a GPU each operation is an intrinsic.
 #pragma once
 
 #include <cmath>

@@ -62,12 +62,12 @@ UpdateChoice<Choice> choose_states(const OperandShape& master, DType state, Choi
 
 }  // namespace detail
 
-// Returns choice.template operator()<UpdateTypes<...>>() for operands 0 to 2, a parameter, its master copy
-// and its gradient, and states of that type; a default result where these do not go together.
-template <class Choice>
-detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice choice) {
-  const OperandShape& master = s.operand[1];
-  const DType parameter = s.operand[0].dtype, gradient = s.operand[2].dtype;
+// Returns choice.template operator()<UpdateTypes<...>>() for a parameter, its master copy and its gradient,
+// and states of that type; a default result where these do not go together. Shape is the op's ShapeOf.
+template <class Shape, class Choice>
+detail::UpdateChoice<Choice> choose_update(const Shape& s, DType state, Choice choice) {
+  const OperandShape& master = s["master"];
+  const DType parameter = s["parameter"].dtype, gradient = s["gradient"].dtype;
   if (gradient == DType::f64 && state == DType::f64) {
     if (parameter == DType::f64) return detail::choose_wide_update<double>(master, choice);
     if (parameter == DType::f32) return detail::choose_wide_update<float>(master, choice);
@@ -84,11 +84,11 @@ detail::UpdateChoice<Choice> choose_update(const OpShape& s, DType state, Choice
   return {};
 }
 
-// Does the same for operands 0 to 2 of `average_weights`, a parameter, its master copy and their average.
-template <class Choice>
-detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
-  const OperandShape& master = s.operand[1];
-  const DType parameter = s.operand[0].dtype, average = s.operand[2].dtype;
+// Does the same for a parameter, its master copy and their average.
+template <class Shape, class Choice>
+detail::UpdateChoice<Choice> choose_average(const Shape& s, Choice choice) {
+  const OperandShape& master = s["master"];
+  const DType parameter = s["parameter"].dtype, average = s["average"].dtype;
   if (average == DType::f64) {
     if (parameter == DType::f64) return detail::choose_wide_update<double>(master, choice);
     if (parameter == DType::f32) return detail::choose_wide_update<float>(master, choice);
@@ -103,13 +103,13 @@ detail::UpdateChoice<Choice> choose_average(const OpShape& s, Choice choice) {
   return {};
 }
 
-// Does the same for operands 1 and 2 of `momentum`, a gradient and its state, with step and seed where it
-// rounds by chance. It has no parameter and no master copy.
-template <class Choice>
-detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
-  const DType gradient = s.operand[1].dtype, state = s.operand[2].dtype;
+// Does the same for a gradient and its state, with step and seed where it rounds by chance. What is chosen
+// has no parameter and no master copy.
+template <class Shape, class Choice>
+detail::UpdateChoice<Choice> choose_momentum(const Shape& s, Choice choice) {
+  const DType gradient = s["gradient"].dtype, state = s["m"].dtype;
   const auto is = [&](DType a, DType b) { return gradient == a && state == b; };
-  const bool chance = s.operand[6].present && s.operand[7].present;
+  const bool chance = s.has("step") && s.has("seed");
   if (is(DType::f64, DType::f64))
     return choice.template operator()<UpdateTypes<double, void, double, double>>();
   if (is(DType::f32, DType::f32)) return choice.template operator()<UpdateTypes<float, void, float, float>>();
@@ -122,8 +122,7 @@ detail::UpdateChoice<Choice> choose_momentum(const OpShape& s, Choice choice) {
 }
 
 // Says whether a state and its scales have the types of moments in 8 bits, no block of which is cut.
-inline bool in_eight_bits(const OpShape& s, int state, int scale) {
-  const OperandShape &codes = s.operand[state], &scales = s.operand[scale];
+inline bool in_eight_bits(const OperandShape& codes, const OperandShape& scales) {
   return codes.present && codes.dtype == DType::u8 && scales.present && scales.dtype == DType::f32 &&
          scales.elements() * eight_bit_block == codes.elements();
 }
@@ -131,14 +130,15 @@ inline bool in_eight_bits(const OpShape& s, int state, int scale) {
 // Returns the type in which an update without states would keep them.
 inline DType state_type(const OperandShape& gradient) { return OpShape::statistics(gradient.dtype); }
 
-// Says whether step and seed, scalars at these places, are there for an update that rounds by chance.
-inline bool has_chance(const OpShape& s, DType state, int step, int seed) {
-  const auto scalar = [&](int i) { return s.operand[i].present && s.operand[i].dtype == DType::f64; };
-  const bool chancy = state == DType::bf16 || (s.operand[0].dtype == DType::bf16 && !s.operand[1].present);
-  return !chancy || (scalar(step) && scalar(seed));
+// Says whether step and seed are there for an update that rounds by chance.
+template <class Shape>
+bool has_chance(const Shape& s, DType state) {
+  const auto is_scalar = [](const OperandShape& x) { return x.present && x.dtype == DType::f64; };
+  const bool chancy = state == DType::bf16 || (s["parameter"].dtype == DType::bf16 && !s.has("master"));
+  return !chancy || (is_scalar(s["step"]) && is_scalar(s["seed"]));
 }
 
-// Checks what is stated of operand 0 of an update that rounds by chance.
+// Checks what is stated of the parameter of an update that rounds by chance.
 inline void check_updates(const KernelArgs& args) {
   if (args.update_count < 0)
     throw_error(

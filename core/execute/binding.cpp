@@ -76,7 +76,7 @@ Launch Binding::bind_step(const Call& call, const PlannedStep& step, std::uint32
 }
 
 void Binding::pass_update_settings(KernelArgs& args, const Op& op) {
-  if (op.function != FunctionKind::update || op.operands.front() == none) return;
+  if (!is_update(op.function) || op.operands.front() == none) return;
   auto elements = updated_elements(program_, rank_, op.operands.front(), args.layer);
   if (!elements) return;
   updates_.push_back(std::move(*elements));

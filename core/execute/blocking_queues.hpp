@@ -6,13 +6,37 @@
 #include <thread>
 #include <vector>
 
-#include "execute/poison.hpp"
+#include "execute/binding.hpp"
 #include "execute/rank_queues.hpp"
 #include "execute/save_gate.hpp"
 #include "execute/steps.hpp"
 #include "execute/watchers.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ poison
+
+// Does what run.poison adds around each kernel: fences that must stay as they are, and NaN in bytes that are
+// not read again. The host must be able to write the device's memory.
+class Poison {
+ public:
+  // All of these must outlive it; the fences of the memory are filled.
+  Poison(const Program& program, const Plan& plan, const PlanMemory& memory);
+
+  // Fills the fences of a kernel. The plan's waits cover fences too, so nothing else touches them meanwhile.
+  void before(const BoundPiece& piece, std::size_t index) const;
+  // Returns an error if the kernel has written into one of its fences, or into the memory's.
+  Status after(const Call& call, const BoundPiece& piece, std::size_t index) const;
+  // Overwrites dead bytes of a launch or exchange.
+  static void spoil(const BoundPiece& piece, std::size_t index);
+
+ private:
+  Status trespass(const Call& call, std::size_t index, const Fence* fence) const;
+
+  const Program& program_;
+  const Plan& plan_;
+  const PlanMemory& memory_;
+};
 
 class BlockingQueues {
  public:

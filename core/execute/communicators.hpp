@@ -49,7 +49,7 @@ struct AxisLinks {
   std::string axis, plugin;
   std::string found, mend;  // "shared memory (sysv)"; what makes it faster, empty where nothing does
 
-  friend auto operator<=>(const AxisLinks&, const AxisLinks&) = default;
+  friend auto operator<=>(const AxisLinks&, const AxisLinks&) = default;  // NOLINT: no null in it
 };
 std::string to_text(const AxisLinks& links);
 

@@ -11,6 +11,7 @@
 #include "base/thread.hpp"
 #include "execute/rank_devices.hpp"
 #include "execute/side_queue.hpp"
+#include "ops/base_ops.hpp"
 #include "prun/checksum.hpp"
 
 namespace prun {
@@ -26,8 +27,6 @@ std::uint64_t sum_of(std::span<const std::byte> bytes, std::int64_t first) {
   }
   return sum;
 }
-
-constexpr std::string_view op_kind = "checksum";
 
 // Returns shapes as the op sees them: the elements that are summed, and the sums.
 OpShape shape_of(const OpDef& def, DType type, std::int64_t count) {
@@ -61,12 +60,13 @@ std::uint64_t checksum_of(std::int64_t element, std::span<const std::byte> bytes
 
 class DeviceChecksums::OfDevice {
  public:
-  OfDevice(DeviceInterface& device, const OpDef& def) : device_(device), def_(def), queue_(device, op_kind) {}
+  OfDevice(DeviceInterface& device, const OpDef& def)
+      : device_(device), def_(def), queue_(device, base_ops::checksum) {}
 
   void add(std::size_t number, DType type, std::int64_t count, std::byte* data) {
     const OpShape shape = shape_of(def_, type, count);
-    const KernelDef* const kernel = device_.kernel(op_kind);
-    launches_.push_back({kernel ? kernel->select(shape) : nullptr, {}, op_kind});
+    const KernelDef* const kernel = device_.kernel(base_ops::checksum);
+    launches_.push_back({kernel ? kernel->select(shape) : nullptr, {}, base_ops::checksum});
     if (!launches_.back().kernel) refuse();
     numbers_.push_back(number);
     operands_.push_back({tensor_of(shape.operand[0], data), tensor_of(shape.operand[1], nullptr)});
@@ -114,7 +114,7 @@ class DeviceChecksums::OfDevice {
   [[noreturn]] void refuse() const {
     DeviceInfo info;
     raise(device_.info(&info));
-    throw_error(ErrorCode::unsupported, "device '", info.name.view(), "' has no kernel '", op_kind,
+    throw_error(ErrorCode::unsupported, "device '", info.name.view(), "' has no kernel '", base_ops::checksum,
                 "', by which ranks compare what they hold alike; run.compare_every = 0 leaves that out");
   }
 
@@ -167,7 +167,7 @@ class DeviceChecksums::OfTier {
 DeviceChecksums::DeviceChecksums(const Program& program, const PlanMemory& memory, const Devices& devices,
                                  const std::vector<PersistentPart>& parts)
     : parts_(parts.size()) {
-  const OpDef& def = program.registry().find(op_kind);
+  const OpDef& def = program.registry().find(base_ops::checksum);
   std::map<std::int32_t, OfDevice*> by_number;
   std::map<std::int32_t, OfTier*> tiers;
   for (std::size_t i = 0; i < parts.size(); ++i) {

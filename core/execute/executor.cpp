@@ -2,11 +2,108 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "execute/rank_devices.hpp"
 #include "plugin/in_plugin.hpp"
 
 namespace prun {
+namespace {
+
+std::vector<CommOp> operations_of(const QueueRun& queue) {
+  std::vector<CommOp> ops;
+  for (const BoundCall& bound : queue.calls)
+    for (const BoundSide& side : bound.sides)
+      ops.insert(ops.end(), side.piece->exchanges.begin(), side.piece->exchanges.end());
+  return ops;
+}
+
+void prepare_exchanges(const QueueRun& queue, const Watchers& watchers) {
+  for (const BoundCall& bound : queue.calls)
+    for (const BoundSide& side : bound.sides)
+      watchers.for_exchanges(*side.piece, [&](std::span<const CommOp> ops) {
+        raise(queue.comm.comm->prepare(queue.comm.communicator, ops.data(),
+                                       static_cast<std::int64_t>(ops.size()), queue.stream));
+      });
+}
+
+}  // namespace
+
+void ExchangeMemory::attach(const RankQueues& queues, const PlanMemory& memory, bool known,
+                            const Watchers& watchers) {
+  for (const std::size_t q : by_name(queues.plan().queues)) {
+    QueueRun& queue = *queues.all()[q];
+    if (!queue.comm.comm) continue;
+    const std::vector<CommOp> ops = operations_of(queue);
+    if (queue.comm.staged)
+      attach_staging(queue, ops);
+    else if (known)
+      AttachedMemory::connect(queue.comm, ops, queue.stream);
+    else
+      attached_.attach(queue.comm, memory.of_device(), ops, queue.stream);
+    if (queue.asynchronous) prepare_exchanges(queue, watchers);
+  }
+}
+
+void ExchangeMemory::attach_staging(QueueRun& queue, const std::vector<CommOp>& ops) {
+  queue.staging = &stagings_.emplace_back(queue.device, queue.info.name, ops, queue.comm.members);
+  attached_.attach(queue.comm, queue.staging->memory(), queue.staging->operations(ops), nullptr);
+}
+
+namespace {
+
+// Says whether two queues note times by the same clock: the host's, or a device's.
+bool same_clock(const QueueRun& a, const QueueRun& b) {
+  return a.asynchronous == b.asynchronous && (!a.asynchronous || &a.device == &b.device);
+}
+
+}  // namespace
+
+// Returns the waits that a queue has noted of a step that is done, and forgets them.
+std::vector<HeldUp> ExposedTimes::take_waits(QueueRun& queue, std::int64_t step) const {
+  if (!watchers_.notes_waits(queue.info, step)) return {};
+  std::vector<HeldUp>& noted = queue.held_up_in(step);
+  std::vector<HeldUp> all = noted;
+  noted.clear();
+  for (const BoundCall& bound : queue.calls) {
+    HeldUp held;
+    auto stamp = bound.side(step).edges.begin();
+    for (std::size_t i = 0; i <= bound.waits.size() && !bound.side(step).edges.empty(); ++i) {
+      if (!is_edge(queues_.plan(), *bound.call, i)) continue;
+      raise(queue.device.read(*stamp++, &held.end));
+      if (held.by >= 0) all.push_back(held);
+      held = {counted_wait(queues_.plan(), *bound.call, i), held.end, 0};
+    }
+  }
+  return all;
+}
+
+// Waits of a queue with another clock than the computing queue count as communication: the two times cannot
+// be compared.
+double ExposedTimes::take(std::int64_t step) {
+  std::vector<HeldUp> computing;
+  Numbered<std::vector<HeldUp>> communicating(before_.size());
+  const QueueRun* computes = nullptr;
+  for (auto& queue : queues_.all()) {
+    std::vector<HeldUp> waits = take_waits(*queue, step);
+    if (queue->info.communicates()) {
+      communicating[queue->index] = std::move(waits);
+    } else if (!waits.empty()) {
+      computes = queue.get();
+      computing.insert(computing.end(), waits.begin(), waits.end());
+    }
+  }
+  std::swap(before_, communicating);
+  if (!computes) return 0;
+  for (auto& queue : queues_.all()) {
+    std::vector<HeldUp>& both = communicating[queue->index];
+    const std::vector<HeldUp>& now = before_[queue->index];
+    both.insert(both.end(), now.begin(), now.end());
+    if (!same_clock(*queue, *computes)) both.clear();
+  }
+  return exposed_communication(computing, communicating);
+}
+
 namespace {
 
 // Makes the host's wait for a device that runs its work later look like a call: a wait that gets no further

@@ -10,17 +10,56 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <vector>
 
 #include "execute/blocking_queues.hpp"
-#include "execute/exchange_memory.hpp"
-#include "execute/exposed_times.hpp"
 #include "execute/late_probes.hpp"
 #include "execute/queue_feeder.hpp"
 #include "execute/queue_works.hpp"
+#include "execute/rank_queues.hpp"
+#include "execute/watchers.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ exchange memory
+
+// Gives the comm plugins of a rank's queues its memory, and what they need of their own.
+class ExchangeMemory {
+ public:
+  // Attaches the memory; this is collective and comes before the first step, like all that may block the
+  // device. `known` says that the communicators know the memory already.
+  void attach(const RankQueues& queues, const PlanMemory& memory, bool known, const Watchers& watchers);
+
+ private:
+  void attach_staging(QueueRun& queue, const std::vector<CommOp>& ops);
+
+  std::deque<Staging> stagings_;
+  AttachedMemory attached_;
+};
+
+// ------------------------------------------------------------ exposed times
+
+// Sums the exposed communication of real steps (plan/proof/events.hpp) from what queues note of their waits.
+class ExposedTimes {
+ public:
+  // Both must outlive it.
+  ExposedTimes(const RankQueues& queues, const Watchers& watchers)
+      : queues_(queues), watchers_(watchers), before_(queues.plan().queues.size()) {}
+
+  // Returns the seconds of a step that is measured and done; of another it returns 0, and takes what
+  // communication waited for there: a step's first exchanges may be waited for in the next one. It is called
+  // for each step in turn.
+  double take(std::int64_t step);
+
+ private:
+  std::vector<HeldUp> take_waits(QueueRun& queue, std::int64_t step) const;
+
+  const RankQueues& queues_;
+  const Watchers& watchers_;
+  Numbered<std::vector<HeldUp>> before_;  // of the step before, by queue
+};
 
 struct ExecutorOptions {
   // If set, bytes are filled with NaN as soon as the plan says that they are not read again, and after every

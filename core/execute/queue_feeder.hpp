@@ -5,19 +5,52 @@
 // hold.
 #pragma once
 
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
-#include "execute/gates.hpp"
+#include "execute/counters.hpp"
 #include "execute/rank_queues.hpp"
 #include "execute/save_gate.hpp"
 #include "execute/steps.hpp"
 #include "execute/watchers.hpp"
-#include "simulate/feed_script.hpp"
+#include "plan/proof/feed_script.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ gates
+
+// Holds the works of a call back in their queue until all of them are there: then the times that a device
+// notes contain nothing of the host's time for the next launch.
+//
+// A device may not take all of a call while none of it runs: its queue has less room than it says, or a work
+// waits for those before it as it is given. So a gate that stays closed is opened all the same: that call's
+// times are less exact, and no queue waits for ever.
+class Gates {
+ public:
+  // Makes one gate for each queue.
+  Gates(DeviceInterface& device, std::size_t queues);
+
+  struct Closed {
+    const Counter* counter;
+    std::uint64_t opens_at;  // counter value that the queue waits for
+  };
+  // The queue's feeder calls this, and opens the gate before closing it again.
+  Closed close(std::size_t queue);
+  void open(std::size_t queue);
+
+ private:
+  void watch(const std::stop_token& stop);
+
+  Counters opened_;
+  std::vector<Counter> closed_;  // how often each queue's gate was closed
+  std::jthread watcher_;         // declared last, so that it ends first
+};
 
 class QueueFeeder {
  public:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "simulate/events.hpp"
+#include "plan/proof/events.hpp"
 
 namespace prun {
 

@@ -1,15 +1,114 @@
 // Holds the queues of a rank as they run.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "execute/binding.hpp"
 #include "execute/counters.hpp"
-#include "execute/queue_run.hpp"
+#include "execute/queue_comm.hpp"
+#include "execute/staging.hpp"
+#include "execute/ticket.hpp"
+#include "plan/proof/events.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ queue run
+
+// Holds a queue of a plan as it runs: its calls, bound to memory and to a device, and how far it has come.
+struct QueueRun;
+struct BoundCall;
+
+// Holds a wait as its queue carries it out: by an event, or by the other queue's ticket.
+struct BoundWait {
+  const Wait* wait = nullptr;
+  QueueRun* other = nullptr;
+  const BoundCall* event_of = nullptr;
+};
+
+// Holds what differs by the side of the step.
+struct BoundSide {
+  const BoundPiece* piece = nullptr;
+  const std::vector<BoundWork>* works = nullptr;  // one work of all launches, or one of each
+  bool is_done_later = false;                     // a call behind this one does its work
+  QueueEvent event = nullptr;                     // event, if an asynchronous queue waits for the call
+  // An asynchronous queue notes these: as QueueFeeder needs them, and at the edges of waits that are counted.
+  std::vector<Stamp> stamps, edges;
+};
+
+struct BoundCall {
+  const Call* call = nullptr;
+  std::vector<BoundSide> sides;
+  std::vector<BoundWait> waits;
+  bool signals = false;  // whether another thread or queue waits for its ticket
+
+  BoundSide& side(std::int64_t step) { return sides[static_cast<std::size_t>(step) % sides.size()]; }
+  const BoundSide& side(std::int64_t step) const {
+    return sides[static_cast<std::size_t>(step) % sides.size()];
+  }
+};
+
+struct QueueRun {
+  static constexpr std::int64_t never = std::numeric_limits<std::int64_t>::max();
+
+  QueueRun(DeviceInterface& its_device, const QueueInfo& queue, Counter& counter, bool is_asynchronous);
+  ~QueueRun();
+  QueueRun(const QueueRun&) = delete;
+  QueueRun& operator=(const QueueRun&) = delete;
+
+  const QueueInfo& info;
+  DeviceInterface& device;
+  const bool asynchronous;
+  const std::string device_text;  // text such as "device 'cuda: NVIDIA H200'"
+  const std::int64_t depth;       // queue_depth of DeviceInfo
+  std::int32_t index = 0;
+  Queue handle = nullptr;
+  void* stream = nullptr;
+  QueueComm comm;
+  Staging* staging = nullptr;  // set if the comm plugin needs it
+  Numbered<BoundCall> calls;
+  // These give the last call of a step, if that comes so many rounds after its own; position -1: it does not.
+  std::int32_t last_behind = -1, rounds_behind = 0;
+  // Works are kept by pieces, and by whether each launch is a work.
+  std::map<std::pair<std::vector<const BoundPiece*>, bool>, std::vector<BoundWork>> works;
+  Ticket ticket;
+  // This is what live probes have been told: calls that have ended, and whether the next one has begun.
+  std::int64_t ended = 0;
+  bool begun = false;
+  double told = 0;                             // last time told to timed probes
+  std::vector<std::vector<HeldUp>> held_up;    // counted waits of a blocking queue, by the side of the step
+  Status status;                               // readable by every thread that sees that the queue has failed
+  std::atomic<std::int64_t> failed_in{never};  // number of a step; set once
+
+  std::vector<HeldUp>& held_up_in(std::int64_t step) {
+    return held_up[static_cast<std::size_t>(step) % held_up.size()];
+  }
+  bool failed_by(std::int64_t step) const { return failed_in.load() <= step; }
+  bool has_failed() const { return failed_in.load() != never; }
+
+  std::uint64_t ticket_of(std::int64_t step, std::int32_t position) const {
+    return static_cast<std::uint64_t>(step * info.calls + position + 1);
+  }
+  // Returns the last ticket of a round, which its last call hands out; the queue has calls.
+  std::uint64_t last_ticket(std::int64_t round) const {
+    return ticket_of(round, calls.back().call->position);
+  }
+  // Returns the last ticket of the step that a round is of, which may end in a later round.
+  std::uint64_t last_ticket_of_step(std::int64_t round) const {
+    return last_behind >= 0 ? ticket_of(round + rounds_behind, last_behind) : last_ticket(round);
+  }
+  // Says whether the step is done, also if no thread waits for its tickets any more.
+  bool is_done(std::int64_t step) const {
+    return calls.empty() || ticket.counter().load() >= last_ticket_of_step(step);
+  }
+};
 
 class RankQueues {
  public:

@@ -24,6 +24,13 @@ bool AxisState::is_away(Id id) const {
          });
 }
 
+bool AxisState::reads_varying(const Op& op) const {
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (op.operands[i] != none && op.access(i) != Access::write && now(op.operands[i]).is_varying())
+      return true;
+  return false;
+}
+
 void AxisState::settle(Id id, const AxisPlacement& placement) {
   Value& value = program_.value(id);
   if (placement.is_sharded()) check_divides(value, placement.dim);
@@ -50,9 +57,10 @@ void AxisState::refuse_split_blocks(const Op& op) const {
 }
 
 void AxisState::refuse_blocks(const Value& scales) const {
-  throw_error(ErrorCode::unsupported, "axis '", name(), "' splits a dimension of '", scales.name,
-              "', moments in 8 bits, within their blocks of ", scales.block,
-              " elements; take another type, such as precision.moments = \"bf16\", or fewer ranks there");
+  throw_error(
+      ErrorCode::unsupported, "cannot keep moments in 8 bits: axis '", name(), "' splits a dimension of '",
+      scales.name, "' within blocks of ", scales.block,
+      " elements; take another type, such as precision.moments = \"bf16\", or fewer ranks on that axis");
 }
 
 // Refuses in the recipe's words if the recipe gave the extent.

@@ -30,6 +30,8 @@ class AxisState {
   }
   // Says whether the value is sharded in a way that only ops that want another dimension whole use.
   bool is_away(Id id) const;
+  // Says whether the op finds a value that varies: its results vary too, unless they are sharded or partial.
+  bool reads_varying(const Op& op) const;
   // Changes the placement from here on; memory stays laid out as it was.
   void change(Id id, const AxisPlacement& placement) { now_[id] = placement; }
   // Records the placement for good: memory is laid out by it.

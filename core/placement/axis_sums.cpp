@@ -1,8 +1,64 @@
 #include "placement/axis_sums.hpp"
 
-#include "placement/gradient_sums.hpp"
+#include "ops/base_ops.hpp"
+#include "placement/axis_state.hpp"
+#include "program/passes.hpp"
 
 namespace prun {
+namespace {
+
+// ------------------------------------------------------------ gradient sums
+
+// Sums gradients over the ranks of an axis, in functions of their own, which may run under backward.
+
+template <class Wanted>
+Id first_in_reduce(const Program& program, Id segment, Wanted&& wanted) {
+  for (Id op : program.segment(segment).ops(FunctionKind::reduce))
+    if (wanted(program.op(op))) return op;
+  return none;
+}
+
+// Sums a value over its axis, before that op; it takes the largest if it is a partial maximum.
+void add_sum(const AxisState& axis, Id segment, FunctionKind function, Id id, Id before) {
+  const AttrValue along = axis_attr(axis.axis());
+  const char* const kind =
+      axis.now(id).is_maximum() ? base_ops::all_reduce_max_update : base_ops::all_reduce_update;
+  axis.program().add_op(segment, function, Part::input, kind, {id}, std::span(&along, 1), before);
+}
+
+// Sums a gradient in `reduce`. If it travels in another type than it is kept in, all casts to that type come
+// first and all casts back last, so that it is one exchange.
+void sum_gradient(AxisState& axis, Id id) {
+  Program& program = axis.program();
+  const Id segment = program.value(id).segment;
+  const DType kept = program.value(id).dtype, travels = program.precision().reduce;
+  if (kept == travels) {
+    add_sum(axis, segment, FunctionKind::reduce, id, none);
+    return;
+  }
+  const auto casts_back = [&](const Op& op) {
+    return op.def->converts && program.value(op.operands.back()).role == Role::gradient;
+  };
+  const Id known = first_in_reduce(
+      program, segment, [&](const Op& op) { return op.def->converts && op.operands.front() == id; });
+  if (known != none) {
+    // The gradient has been summed over another axis: the sum of those sums is what is cast back.
+    const Id narrow = program.op(known).operands.back();
+    add_sum(axis, segment, FunctionKind::reduce, narrow, first_in_reduce(program, segment, casts_back));
+    axis.change(narrow, AxisPlacement::replicated());
+    return;
+  }
+  const Id exchange =
+      first_in_reduce(program, segment, [](const Op& op) { return op.exchange() != nullptr; });
+  const Id narrow = program.add_op_creating(segment, FunctionKind::reduce, Part::input, base_ops::cast,
+                                            std::span(&id, 1), cast_attrs(kept, travels), exchange)[0];
+  program.value(narrow).placement = program.value(id).placement;
+  add_sum(axis, segment, FunctionKind::reduce, narrow, first_in_reduce(program, segment, casts_back));
+  program.add_op(segment, FunctionKind::reduce, Part::input, base_ops::cast, {narrow, id},
+                 cast_attrs(travels, kept));
+}
+
+}  // namespace
 
 void AxisSums::sum_in_place(Id id, const Op& op, Id before) {
   if (program_.value(id).role == Role::gradient)
@@ -13,7 +69,8 @@ void AxisSums::sum_in_place(Id id, const Op& op, Id before) {
   axis_.change(id, AxisPlacement::replicated());
   if (const auto twin = twins_.find(id); twin != twins_.end()) {
     // Counts that all ranks had alike are added at the end.
-    program_.add_op(op.segment, op.function, Part::input, "accumulate", {twin->second, id}, {}, before);
+    program_.add_op(op.segment, op.function, Part::input, base_ops::accumulate, {twin->second, id}, {},
+                    before);
     twins_.erase(twin);
   }
 }
@@ -26,6 +83,11 @@ void AxisSums::produce(const Op& op, Id op_id, std::size_t i, const AxisPlacemen
     cleared_.insert(id);
   } else if (role == Role::activation) {
     axis_.settle(id, placement);
+  } else if (program_.value(id).on(axis_.axis()).is_varying() && role != Role::runtime) {
+    // A varying value stays each rank's own, whatever the rank adds.
+    if (placement.is_sharded() || placement.is_maximum())
+      axis_.refuse(op, "'", program_.value(id).name, "' is each rank's own but would be written ",
+                   to_text(placement));
   } else if (placement.is_sharded() || axis_.now(id).is_sharded()) {
     if (axis_.now(id) != placement)
       axis_.refuse(op, "'", program_.value(id).name, "' is ", to_text(axis_.now(id)),
@@ -35,9 +97,19 @@ void AxisSums::produce(const Op& op, Id op_id, std::size_t i, const AxisPlacemen
       fold(op, i, placement, folds);
     else
       accumulate(op, op_id, i, placement);
-  } else if (placement.is_incomplete()) {
+  } else if (placement.is_incomplete() || (placement.is_varying() && reads_varying_tensors(op))) {
     axis_.refuse(op, "'", program_.value(id).name, "' would become ", to_text(placement));
   }
+}
+
+// Says whether the op reads tensors that are each rank's own. Of numbers of the step, such as `keep`, it is
+// known later whether ranks agree on them.
+bool AxisSums::reads_varying_tensors(const Op& op) const {
+  for (std::size_t i = 0; i < op.operands.size(); ++i)
+    if (op.operands[i] != none && op.access(i) == Access::read &&
+        program_.value(op.operands[i]).role != Role::runtime && axis_.now(op.operands[i]).is_varying())
+      return true;
+  return false;
 }
 
 void AxisSums::accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement) {
@@ -47,7 +119,7 @@ void AxisSums::accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlace
     axis_.settle(id, placement);
     return;
   }
-  if (program_.value(id).role != Role::runtime)
+  if (program_.value(id).role != Role::runtime || placement.is_varying() || axis_.now(id).is_varying())
     axis_.refuse(op, "adds ", to_text(placement), " to '", program_.value(id).name, "', which is ",
                  to_text(axis_.now(id)), "; untie the parameter, or split other dimensions over this axis");
   if (placement.is_partial()) {
@@ -95,7 +167,7 @@ Id AxisSums::twin_of(Id id) {
   Value like = program_.value(id);
   like.name += "@" + axis_.name();
   const Id twin = program_.add_value(std::move(like));
-  program_.add_op(step, FunctionKind::begin, Part::input, "zero", {twin}, {});
+  program_.add_op(step, FunctionKind::begin, Part::input, base_ops::zero, {twin}, {});
   axis_.settle(twin, AxisPlacement::replicated());
   return twins_[id] = twin;
 }

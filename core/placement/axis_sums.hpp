@@ -31,6 +31,7 @@ class AxisSums {
 
  private:
   void accumulate(const Op& op, Id op_id, std::size_t i, const AxisPlacement& placement);
+  bool reads_varying_tensors(const Op& op) const;
   void check_joins(const Op& op, std::size_t i, const AxisPlacement& placement) const;
   void fold(const Op& op, std::size_t i, const AxisPlacement& placement, bool folds);
   Id twin_of(Id id);

@@ -1,12 +1,45 @@
 #include "placement/bucket_groups.hpp"
 
-#include "placement/coded_exchanges.hpp"
 #include "placement/pack_whole.hpp"
 #include "placement/single_ops.hpp"
 #include "placement/summand_exchanges.hpp"
 #include "program/gathered_codes.hpp"
+#include "prun/block_codes.hpp"
 
 namespace prun {
+namespace {
+
+// Checks that neighbours within a rank's part are neighbours in the tensor as far as the split dimension
+// goes.
+void check_keeps_blocks(const Program& program, Id parameter) {
+  const Value& value = program.value(parameter);
+  const std::string name = program.segment(value.segment).name + "." + value.name;
+  if (value.part)
+    throw_error(ErrorCode::unsupported, "cannot quantize parameter '", name,
+                "' (precision.gather, precision.reduce): it is a part of '", value.part->tensor,
+                "', whose blocks of ", code_block,
+                " elements are those of the whole tensor; let the axis divide the groups of "
+                "heads, or leave these keys out");
+  const std::vector<Dim> local = program.local_dims(parameter);
+  std::int64_t run = 1;
+  for (std::size_t d = local.size(); d-- > 0;) {
+    run *= local[d].extent;
+    if (local[d].extent != value.dims[d].extent && run % code_block != 0)
+      throw_error(ErrorCode::unsupported, "cannot quantize parameter '", name, "' in blocks of ", code_block,
+                  " elements (precision.gather, precision.reduce): ranks that split its dimension '",
+                  value.dims[d].name.view(), "' have runs of ", run,
+                  " elements; split it over fewer ranks, or leave these keys out");
+  }
+}
+
+}  // namespace
+
+bool comes_in_blocks(const Program& program, Id parameter) {
+  const std::int64_t elements = program.value(parameter).elements();
+  if (elements < code_least || elements % code_block != 0) return false;
+  check_keeps_blocks(program, parameter);
+  return true;
+}
 
 BucketMembers BucketGroups::of(Id segment) const {
   BucketMembers groups;
@@ -129,10 +162,8 @@ void BucketGroups::check_is_whole(const Value& parameter) const {
 void BucketGroups::check_one_stage_has(Id parameter) const {
   const Value& value = program_.value(parameter);
   if (is_tied(program_, value.gradient) || value.copy_of != none)
-    throw_error(ErrorCode::unsupported,
-                "precision.reduce = \"1bit\" sums what one stage makes of a gradient, "
-                "and two stages hold '",
-                value.name, "'; untie it, or take another type");
+    throw_error(ErrorCode::unsupported, "cannot reduce '", value.name,
+                "' in 1 bit (precision.reduce): two stages hold it; untie it, or take another type");
 }
 
 }  // namespace prun

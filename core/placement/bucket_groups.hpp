@@ -31,6 +31,10 @@ struct BucketKey {
 
 using BucketMembers = std::map<BucketKey, std::vector<Id>>;
 
+// Says whether a parameter and its gradient travel in codes if the recipe says so. Throws where a rank would
+// have a part of a block.
+bool comes_in_blocks(const Program& program, Id parameter);
+
 class BucketGroups {
  public:
   explicit BucketGroups(const Packing& packing) : packing_(packing), program_(packing.program) {}

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 
+#include "ops/base_ops.hpp"
 #include "placement/axis_state.hpp"
 #include "placement/op_choice.hpp"
 
@@ -22,18 +23,21 @@ namespace {
 constexpr FunctionKind before_forward[] = {FunctionKind::load, FunctionKind::begin, FunctionKind::zero,
                                            FunctionKind::gather, FunctionKind::clear};
 constexpr FunctionKind behind_backward[] = {
-    FunctionKind::tie,      FunctionKind::reduce, FunctionKind::norm,  FunctionKind::finish,
-    FunctionKind::diagnose, FunctionKind::update, FunctionKind::renew, FunctionKind::report};
+    FunctionKind::tie,      FunctionKind::reduce,   FunctionKind::norm,
+    FunctionKind::finish,   FunctionKind::diagnose, FunctionKind::update,
+    FunctionKind::periodic, FunctionKind::renew,    FunctionKind::report};
 
 // Walks a step along one axis of the mesh.
 class AxisWalk {
  public:
-  AxisWalk(Program& program, AxisId axis)
+  // `collectives` is as EditCheck::run() has it.
+  AxisWalk(Program& program, AxisId axis, bool collectives)
       : program_(program),
         axis_(program, axis),
         sums_(axis_),
         choice_(axis_, sums_),
-        edits_(program.edits()) {}
+        edits_(program.edits()),
+        collectives_(collectives) {}
 
   void run() {
     const Id end = program_.segment_count();
@@ -62,6 +66,7 @@ class AxisWalk {
       if (program_.shares().contains(id) && shares_out(op)) continue;
       const bool edited = edits_.ops.contains(id) || program_.shares().contains(id),
                  checked = edited || touches(op);
+      if (collectives_ && edited && follows_flat_values(op)) continue;
       if (op.exchange() && program_.axis_of(id) == axis_.axis())
         exchange(op, edited, checked);
       else if (checked && !op.exchanges_in_place() && !uses_flat_values(op))
@@ -149,7 +154,7 @@ class AxisWalk {
 
   // Says whether the op takes each coordinate's part of what all have alike.
   bool cuts(const Op& op, Id id) const {
-    return op.kind() == "slice" && program_.axis_of(id) == axis_.axis();
+    return op.is(base_ops::slice) && program_.axis_of(id) == axis_.axis();
   }
   void cut(const Op& op, Id id) {
     if (!axis_.now(op.operands[0]).is_replicated())
@@ -220,7 +225,7 @@ class AxisWalk {
   void share_out(const Op& op, Id op_id, std::size_t i) {
     const AttrValue share{"factor", 1.0 / static_cast<double>(axis_.extent())};
     const Id whole = op.operands[i], made = program_.op_count();
-    const Id summand = program_.add_op_creating(op.segment, op.function, op.part, "scale",
+    const Id summand = program_.add_op_creating(op.segment, op.function, op.part, base_ops::scale,
                                                 std::span(&whole, 1), std::span(&share, 1), op_id)[0];
     // Along other axes a gradient may be complete by now: the walks along those say so.
     std::vector<AxisPlacement>& placement = program_.value(summand).placement =
@@ -239,13 +244,17 @@ class AxisWalk {
     return passage.is_apart ? AxisPlacement::varying() : choice_.left_by(op, passage.rule, *passage.split);
   }
 
-  // Gives a new value its placement. A value that was there must have it already, with two exceptions: what
-  // all ranks write alike completes a sum, and each rank's own may be anything but a part.
+  // Gives a new value its placement, and one that is a step's alone its new one. Another value must have it
+  // already, with two exceptions: what all ranks write alike completes a sum, and each rank's own may be
+  // anything but a part.
   void set(const Op& op, std::size_t i, const AxisPlacement& placement) {
     const Id id = op.operands[i];
     const AxisPlacement lies = axis_.now(id);
     if (id >= edits_.first_value && op.access(i) == Access::write &&
         program_.value(id).role == Role::activation) {
+      axis_.settle(id, placement);
+    } else if (is_numbers_of_a_step(id) && op.access(i) == Access::write &&
+               (lies.is_varying() || placement.is_varying())) {
       axis_.settle(id, placement);
     } else if (lies.is_varying() && !placement.is_sharded()) {
       return;
@@ -258,6 +267,12 @@ class AxisWalk {
     }
   }
 
+  // Says whether each step makes the value anew, for itself or for the host.
+  bool is_numbers_of_a_step(Id id) const {
+    const Role role = program_.value(id).role;
+    return role == Role::runtime || role == Role::staging;
+  }
+
   bool reads(const Op& op, std::size_t i) const {
     return op.operands[i] != none && op.access(i) == Access::read;
   }
@@ -266,6 +281,17 @@ class AxisWalk {
   bool uses_flat_values(const Op& op) const {
     return std::any_of(op.operands.begin(), op.operands.end(),
                        [&](Id id) { return id != none && program_.value(id).bucket >= 0; });
+  }
+
+  // Says whether the op uses flat values, or what was made of them in this phase.
+  bool follows_flat_values(const Op& op) {
+    if (!uses_flat_values(op) && std::none_of(op.operands.begin(), op.operands.end(),
+                                              [&](Id id) { return made_of_flat_.contains(id); }))
+      return false;
+    for (std::size_t i = 0; i < op.operands.size(); ++i)
+      if (op.operands[i] != none && op.access(i) != Access::read && op.operands[i] >= edits_.first_value)
+        made_of_flat_.insert(op.operands[i]);
+    return true;
   }
 
   [[noreturn]] void refuse(const Op& op, std::size_t i, const char* why) const {
@@ -279,6 +305,8 @@ class AxisWalk {
   AxisSums sums_;
   OpChoice choice_;
   const Program::Edits& edits_;
+  const bool collectives_;
+  std::set<Id> made_of_flat_;
 };
 
 }  // namespace
@@ -287,21 +315,111 @@ class AxisWalk {
 void EditCheck::check_tallies() const {
   for (Id id = program_.edits().first_value; id < program_.value_count(); ++id)
     if (program_.value(id).tally)
-      throw_error(ErrorCode::bad_input, "tally '", program_.value(id).name,
-                  "' is declared after placement, which adds the sum over the ranks; declare it in phase "
+      throw_error(ErrorCode::bad_input, "cannot declare tally '", program_.value(id).name,
+                  "' after placement, which adds its sum over ranks; declare it in phase "
                   "model, shard or partition");
 }
 
-void EditCheck::run() const {
+void EditCheck::run(bool collectives) const {
   if (program_.mesh().world() > 1) check_tallies();
   if (!program_.edits().fresh) return;
   for (std::size_t shares = program_.shares().size();;) {
     for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
-      if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis).run();
+      if (program_.mesh().extent(axis) > 1) AxisWalk(program_, axis, collectives).run();
     if (program_.shares().size() == shares) break;
     shares = program_.shares().size();  // ops that a walk has added lie somewhere along axes before
   }
-  program_.end_edits();
+  // Later checks take the collectives as they take those of the core.
+  if (!collectives) program_.end_edits();
+}
+
+namespace {
+
+bool changes(const Program& program, Id segment, std::initializer_list<FunctionKind> functions, Id value) {
+  for (const FunctionKind function : functions)
+    for (const Id id : program.segment(segment).ops(function)) {
+      const Op& op = program.op(id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i)
+        if (op.operands[i] == value && op.access(i) != Access::read) return true;
+    }
+  return false;
+}
+
+// Checks the collectives of one flat parameter.
+class FlatCheck {
+ public:
+  FlatCheck(const Program& program, const FlatParameter& flat) : program_(program), flat_(flat) {}
+
+  void run() {
+    if (flat_.gradients != none) check_sums();
+    const Id together = flat_.codes != none ? flat_.codes : flat_.parameters;
+    if (!changes(program_, flat_.segment, {FunctionKind::gather, FunctionKind::update}, together))
+      refuse("it is updated in shards, and no op of function 'gather' or 'update' gathers them");
+  }
+
+ private:
+  // Follows what comes of the gradients through `reduce`. Codes are summed behind an all-to-all of them.
+  void check_sums() {
+    for (const Id id : {flat_.gradients, flat_.own_gradients, flat_.own_sum})
+      if (id != none) of_gradients_.insert(id);
+    for (const Id id : program_.segment(flat_.segment).ops(FunctionKind::reduce)) {
+      const Op& op = program_.op(id);
+      if (std::none_of(op.operands.begin(), op.operands.end(),
+                       [&](Id operand) { return of_gradients_.contains(operand); }))
+        continue;
+      follow(op);
+      if (op.exchange()) note_sum(program_.axis_of(id));
+    }
+    if (!kept_) refuse("no op of function 'reduce' gives a rank the sum of its gradient's shard");
+    check_is_summed(static_cast<AxisId>(flat_.ranks.number));
+    for (const AxisInfo& axis : flat_.summed) check_is_summed(static_cast<AxisId>(axis.number));
+  }
+
+  void follow(const Op& op) {
+    for (std::size_t i = 0; i < op.operands.size(); ++i) {
+      if (op.operands[i] == none || op.access(i) == Access::read) continue;
+      of_gradients_.insert(op.operands[i]);
+      if (op.operands[i] != flat_.own_gradients) continue;
+      kept_ = true;
+      if (flat_.shards_gradients && op.access(i) == Access::write)
+        refuse("a microbatch's sum takes the place of those before; accumulate it into own_gradients");
+    }
+  }
+
+  void note_sum(AxisId over) {
+    for (const AxisId axis : axes_of(over))
+      if (!summed_.insert(axis).second)
+        refuse("its gradient is summed twice over axis '", program_.mesh().name(axis), "'");
+  }
+
+  void check_is_summed(AxisId over) const {
+    for (const AxisId axis : axes_of(over))
+      if (!summed_.contains(axis))
+        refuse("its gradient is not summed over axis '", program_.mesh().name(axis),
+               "' in function 'reduce'");
+  }
+
+  template <class... Parts>
+  [[noreturn]] void refuse(const Parts&... lack) const {
+    throw_error(ErrorCode::bad_input, "segment '", program_.segment(flat_.segment).name, "', parameter '",
+                program_.value(*flat_.members.begin()).name, "': ", detail::concat(lack...), "; [",
+                program_.requests().shards->asked_by,
+                "] asked for shards, and writes their collectives in phase collectives");
+  }
+
+  const Program& program_;
+  const FlatParameter& flat_;
+  std::set<Id> of_gradients_;
+  std::set<AxisId> summed_;
+  bool kept_ = false;
+};
+
+}  // namespace
+
+void check_collectives(Program& program) {
+  for (const FlatParameter& flat : program.flat_parameters().list)
+    if (flat.ranks.extent > 1) FlatCheck(program, flat).run();
+  program.flat_parameters() = {};
 }
 
 }  // namespace prun

@@ -14,13 +14,19 @@ class EditCheck {
   explicit EditCheck(Program& program) : program_(program) { program_.begin_edits(); }
 
   // Derives the placement of all that ops write which have been added since. Throws an Error that names op,
-  // operand and axis where an op reads a value otherwise than its rule allows.
-  void run() const;
+  // operand and axis where an op reads a value otherwise than its rule allows. `collectives` says that they
+  // are those of flat parameters, which check_collectives() and the plan's proof check.
+  void run(bool collectives = false) const;
 
  private:
   void check_tallies() const;
 
   Program& program_;
 };
+
+// Refuses flat parameters whose gradients are not summed once over each axis that has summands of them, or
+// that nobody gathers, once phase `collectives` is over, and forgets the list of them. The plan's proof
+// checks what the collectives do to each byte.
+void check_collectives(Program& program);
 
 }  // namespace prun

@@ -1,5 +1,7 @@
 #include "placement/copies.hpp"
 
+#include "ops/base_ops.hpp"
+
 namespace prun {
 
 bool is_elsewhere(const Program& program, Id id) {
@@ -25,13 +27,13 @@ void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id t
     return program.value(id).place.value_or(MemoryPlace{}).space == Space::disk;
   };
   if (on_disk(from) || on_disk(to)) {
-    const Id passing =
-        program.add_op_creating(segment, function, Part::input, "copy", std::span(&from, 1), {}, before)[0];
+    const Id passing = program.add_op_creating(segment, function, Part::input, base_ops::copy,
+                                               std::span(&from, 1), {}, before)[0];
     program.value(passing).placement = program.value(to).placement;
     program.value(passing).place = MemoryPlace{0, Space::pinned};
     from = passing;
   }
-  program.add_op(segment, function, Part::input, "copy", {from, to}, {}, before);
+  program.add_op(segment, function, Part::input, base_ops::copy, {from, to}, {}, before);
 }
 
 void use_instead(Program& program, Id segment, FunctionKind function, Id old, Id fresh) {

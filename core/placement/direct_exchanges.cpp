@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ops/base_ops.hpp"
+
 namespace prun {
 namespace {
 
@@ -38,17 +40,19 @@ class Rewriter {
   std::vector<Swap> swaps_in_order(const Users& users) const {
     std::vector<Swap> swaps;
     for (const auto& [blocks, ops] : users) {
-      if (ops.size() != 2 || !is(ops[1], "all_to_all") || !copies_in_order(ops[0], "block", 0)) continue;
+      if (ops.size() != 2 || !is(ops[1], base_ops::all_to_all) ||
+          !copies_in_order(ops[0], base_ops::block, 0))
+        continue;
       const Id swapped = program_.op(ops[1]).operands[1];
       const std::vector<Id>& behind = users.at(swapped);
-      if (behind.size() != 2 || !copies_in_order(behind[1], "unblock", 1)) continue;
+      if (behind.size() != 2 || !copies_in_order(behind[1], base_ops::unblock, 1)) continue;
       if (program_.op(ops[0]).function == program_.op(behind[1]).function)
         swaps.push_back({ops[0], ops[1], behind[1], blocks, swapped});
     }
     return swaps;
   }
 
-  bool is(Id op, std::string_view kind) const { return program_.op(op).kind() == kind; }
+  bool is(Id op, std::string_view kind) const { return program_.op(op).is(kind); }
 
   // Says whether the op makes blocks, or a value of blocks, without moving a byte; operand `value` is the one
   // that is no blocks.
@@ -64,7 +68,7 @@ class Rewriter {
                                {"parts", program_.attr(swap.exchange, "parts")},
                                {"to", program_.attr(swap.exchange, "to")},
                                {"direct", 1}};
-    program_.add_op(from.segment, from.function, Part::input, "all_to_all",
+    program_.add_op(from.segment, from.function, Part::input, base_ops::all_to_all,
                     {from.operands[0], to.operands[1]}, attrs, swap.exchange);
     for (const Id op : {swap.block, swap.exchange, swap.unblock}) program_.erase_op(op);
     for (const Id between : {swap.blocks, swap.swapped}) program_.forget_value(between);
@@ -74,9 +78,9 @@ class Rewriter {
   bool is_between(const std::vector<Id>& ops) const {
     if (ops.size() != 2) return false;
     const Op &writer = program_.op(ops[0]), &reader = program_.op(ops[1]);
-    const bool gathers = writer.kind() == "all_gather" && reader.kind() == "unblock";
-    const bool scatters = writer.kind() == "block" &&
-                          (reader.kind() == "reduce_scatter" || reader.kind() == "reduce_scatter_max");
+    const bool gathers = writer.is(base_ops::all_gather) && reader.is(base_ops::unblock);
+    const bool scatters = writer.is(base_ops::block) &&
+                          (reader.is(base_ops::reduce_scatter) || reader.is(base_ops::reduce_scatter_max));
     if ((!gathers && !scatters) || writer.function != reader.function) return false;
     return lies_well(gathers ? writer.operands[0] : reader.operands[1],
                      static_cast<std::size_t>(program_.attr(ops[0], "dim")));

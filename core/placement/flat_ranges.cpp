@@ -1,14 +1,9 @@
 #include "placement/flat_ranges.hpp"
 
+#include "ops/base_ops.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
-
-std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis) {
-  std::vector<AxisPlacement> placement(program.mesh().size());
-  for (const AxisId one : axes_of(axis)) placement[one] = AxisPlacement::sharded("packed");
-  return placement;
-}
 
 Id FlatRanges::add(const char* kind, std::vector<Id> operands, std::span<const AttrValue> attrs) {
   return program_.add_op(bucket_.segment, FunctionKind::update, Part::input, kind, std::move(operands),
@@ -28,7 +23,7 @@ Id FlatRanges::add_range(const Value& like, const char* suffix, bool own) {
   value.placement.resize(program_.mesh().size());
   value.dims = {{"packed", bucket_.elements}};
   if (own)
-    value.placement = in_parts(program_, bucket_.axis);
+    value.placement = shards_over(program_, bucket_.axis);
   else
     value.dims = {{"parts", parts_}, {"packed", bucket_.elements / parts_}};
   return program_.add_value(std::move(value));
@@ -39,7 +34,7 @@ Id FlatRanges::gathered(Id own) {
   const auto [entry, fresh] = gathered_.try_emplace(own, none);
   if (!fresh) return entry->second;
   entry->second = add_range(Value(program_.value(own)), ".together", false);
-  exchange("all_gather", own, entry->second);
+  exchange(base_ops::all_gather, own, entry->second);
   part_ = own;
   return entry->second;
 }

@@ -8,10 +8,6 @@
 
 namespace prun {
 
-// Returns the placement of a flat range of which the ranks of an axis, or of several together, have a part
-// each.
-std::vector<AxisPlacement> in_parts(const Program& program, AxisId axis);
-
 class FlatRanges {
  public:
   FlatRanges(Program& program, const Bucket& bucket)

@@ -2,17 +2,307 @@
 
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
 #include "placement/copies.hpp"
-#include "placement/fetches.hpp"
+#include "placement/packing.hpp"
 #include "program/step.hpp"
+#include "program/step_program.hpp"
 
 namespace prun {
+
 namespace {
+
+// Turns a placement before the reduction into that behind it.
+void complete(std::vector<AxisPlacement>& placement) {
+  for (AxisPlacement& lies : placement)
+    if (lies.is_partial()) lies = AxisPlacement::replicated();
+}
+
+}  // namespace
+
+// Backward adds to memory that instances have in turn; the parameter's gradient is the copy that arrives.
+void LeavingGradients::take_away(Id parameter) {
+  const Id sum = program_.value(parameter).gradient;
+  if (stays(sum)) {
+    program_.value(sum).place.reset();
+    return keep_until_update(program_.value(parameter).segment, sum);
+  }
+  Value copy = program_.value(sum);
+  copy.name += ".arrived";
+  if (!meanwhile_) complete(copy.placement);
+  const Id arrived = program_.add_value(std::move(copy));
+  program_.value(sum).place.reset();
+  program_.value(sum).in_turn = true;
+  program_.value(parameter).gradient = arrived;
+  use_instead(program_, program_.value(parameter).segment, FunctionKind::update, sum, arrived);
+  leaving_[sum] = {sum, arrived};
+  if (meanwhile_) returning_.push_back({sum, arrived});
+}
+
+// The rank's part of the sum lies in the blocks that it is a sum of, or in a value of its own.
+bool LeavingGradients::take_part_away(Bucket& bucket, MemoryPlace place) {
+  if (stays(program_.value(bucket.parameters.front()).gradient)) {
+    keep_until_update(bucket.segment, bucket.own_gradients);
+    return false;
+  }
+  if (keeps_summed_parts(program_, bucket)) check_summed_once(bucket);
+  const Id before = bucket.own_gradients;
+  const Id sum = keeps_summed_parts(program_, bucket) ? sum_of_kept(bucket) : sum_of_whole(bucket);
+  program_.set_place(bucket.own_gradients, place);
+  leaving_[before] = {sum, bucket.own_gradients};
+  if (meanwhile_) returning_.push_back({bucket.all_gradients, whole_meanwhile(bucket, place)});
+  return true;
+}
+
+void LeavingGradients::make_room_behind_updates() {
+  for (const auto& [before, move] : leaving_) program_.value(move.arrived).in_turn = true;
+}
+
+Id LeavingGradients::sum_of_whole(Bucket& bucket) {
+  program_.value(bucket.all_gradients).lifetime = ValueLifetime::unreduced;
+  const Id sums = bucket.own_gradients;
+  Value part = program_.value(sums);
+  part.name += ".arrived";
+  part.role = Role::state;
+  part.view.reset();
+  bucket.own_gradients = program_.add_value(std::move(part));
+  use_instead(program_, bucket.segment, FunctionKind::update, sums, bucket.own_gradients);
+  for (const Id padding : paddings(program_, bucket))
+    program_.add_op(bucket.segment, FunctionKind::zero, Part::input, base_ops::zero, {padding}, {});
+  return sums;
+}
+
+// The only microbatch's sum is that of the step: nothing is added to what is kept.
+Id LeavingGradients::sum_of_kept(const Bucket& bucket) {
+  const Id kept = bucket.own_gradients;
+  Id sum = none;
+  for (FunctionKind kind : {FunctionKind::zero, FunctionKind::reduce}) {
+    const std::vector<Id> ops = program_.segment(bucket.segment).ops(kind);
+    for (Id id : ops) {
+      const Op op = program_.op(id);
+      if (op.operands.back() != kept) continue;
+      if (kind == FunctionKind::reduce) sum = in_kept_type(bucket, op.operands.front(), id);
+      program_.erase_op(id);
+    }
+  }
+  return sum;
+}
+
+Id LeavingGradients::in_kept_type(const Bucket& bucket, Id sum, Id before) {
+  const DType from = program_.value(sum).dtype, to = program_.value(bucket.own_gradients).dtype;
+  if (from == to) return sum;
+  const AttrValue attrs[] = {{"to", static_cast<double>(to)}, {"from", static_cast<double>(from)}};
+  const Id made = program_.add_op_creating(bucket.segment, FunctionKind::reduce, Part::input, base_ops::cast,
+                                           std::span(&sum, 1), attrs, before)[0];
+  program_.value(made).placement = program_.value(sum).placement;
+  return made;
+}
+
+// Says whether the sum is on the device until its update copies it.
+bool LeavingGradients::stays(Id gradient) {
+  if (rules_.parts != GradientParts::far_apart) return false;
+  if (!meanwhile_) meanwhile_ = choose();
+  if (*meanwhile_ == SumsMeanwhile::on_device) return true;
+  const SegmentData& segment = program_.segment(program_.value(gradient).segment);
+  const bool is_layer = segment.incoming != none && segment.outgoing != none;
+  if (*meanwhile_ == SumsMeanwhile::edges_on_device && !is_layer) return true;
+  check_may_come_and_go(gradient);
+  return false;
+}
+
+SumsMeanwhile LeavingGradients::choose() {
+  if (!rules_.keep_gradients)
+    throw_error(ErrorCode::unsupported,
+                "run.keep_gradients = false drops gradients behind their updates, and each microbatch of a "
+                "step adds to those of all layers before the next one does; set batch.order = \"vertical\", "
+                "or leave run.keep_gradients out");
+  return static_cast<SumsMeanwhile>(program_.requests().choose_sums_to_fit(
+      {"gradients: microbatches add to them on the device, and they leave it for their updates",
+       "gradients: those of layers leave the device behind each microbatch and come back for the next; "
+       "microbatches add to the others on the device, and they leave it for their updates",
+       "gradients: they leave the device behind each microbatch and come back for the next"}));
+}
+
+// Copies a sum to where its update runs, if that is not the device.
+void LeavingGradients::keep_until_update(Id segment, Id sum) {
+  if (program_.segment(segment).device_of(FunctionKind::update) == 0) return;
+  const std::vector<Id> ops = program_.segment(segment).ops(FunctionKind::update);
+  const auto reads = [&](Id op) {
+    const std::vector<Id>& operands = program_.op(op).operands;
+    return std::find(operands.begin(), operands.end(), sum) != operands.end();
+  };
+  const auto first = std::find_if(ops.begin(), ops.end(), reads);
+  if (first == ops.end()) return;
+  const Id copy = program_.add_op_creating(segment, FunctionKind::update, Part::input, base_ops::copy,
+                                           std::span(&sum, 1), {}, *first)[0];
+  program_.value(copy).placement = program_.value(sum).placement;
+  complete(program_.value(copy).placement);
+  program_.value(copy).place = MemoryPlace{0, Space::pinned};
+  for (const Id op : ops)
+    for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
+      if (program_.op(op).operands[i] == sum) program_.replace_operand(op, i, copy);
+}
+
+// Has sums of a segment leave behind a microbatch and come back for the next: the planner calls the copies of
+// either way apart.
+void LeavingGradients::come_and_go(Id segment) {
+  for (const Move& move : returning_)
+    if (program_.value(move.sum).segment == segment)
+      add_copy(program_, segment, FunctionKind::clear, move.sum, move.arrived);
+  for (const Move& move : returning_)
+    if (program_.value(move.sum).segment == segment)
+      add_copy(program_, segment, FunctionKind::clear, move.arrived, move.sum);
+}
+
+void LeavingGradients::check_may_come_and_go(Id gradient) const {
+  if (program_.requests().pipeline)
+    throw_error(ErrorCode::unsupported, "the gradient of ", described(program_, gradient),
+                " is to leave the device behind each microbatch, and in a pipeline others are under way by "
+                "then; take more stages, or leave the pipeline out");
+  if (!rules_.side_by_side) return;
+  throw_error(
+      ErrorCode::unsupported, "the gradient of ", described(program_, gradient),
+      " is to leave the device behind each microbatch, and batch.interleave has several go through a layer "
+      "at a time; leave batch.interleave out");
+}
+
+// Returns the buffer that holds a rank's unreduced gradients between two microbatches; the rank's shard of
+// the reduced ones leaves in the end.
+Id LeavingGradients::whole_meanwhile(const Bucket& bucket, MemoryPlace place) {
+  Value whole = program_.value(bucket.all_gradients);
+  whole.name += ".meanwhile";
+  whole.role = Role::state;
+  whole.view.reset();
+  whole.lifetime.reset();
+  const Id meanwhile = program_.add_value(std::move(whole));
+  program_.set_place(meanwhile, place);
+  return meanwhile;
+}
+
+void LeavingGradients::check_summed_once(const Bucket& bucket) const {
+  if (rules_.parts == GradientParts::one) return;
+  throw_error(
+      ErrorCode::unsupported, "the ranks of axis '", program_.mesh().name(bucket.axis),
+      "' sum the gradient of ", described(program_, bucket.parameters.front()),
+      " after each microbatch, and it is to leave the device once a step; sum it once (strategy zero, "
+      "stage = 3 with reduce = \"step\", or stage = 1)");
+}
+
+// Has gradients leave in the order in which they stood; gradients that stay are measured there too, since a
+// norm is a sum.
+void LeavingGradients::leave(Id segment) {
+  const std::vector<Id> norms = program_.segment(segment).ops(FunctionKind::norm),
+                        diagnoses = program_.segment(segment).ops(FunctionKind::diagnose);
+  for (Id op : norms)
+    if (reads_gradient(op)) move_op(op);
+  for (Id op : diagnoses)
+    if (reads_what_leaves(op)) move_op(op);
+  for (const auto& [before, move] : leaving_)
+    if (program_.value(before).segment == segment)
+      add_copy(program_, segment, FunctionKind::reduce, move.sum, move.arrived);
+  come_and_go(segment);
+}
+
+bool LeavingGradients::reads_gradient(Id op) const {
+  const std::vector<Id>& operands = program_.op(op).operands;
+  return std::any_of(operands.begin(), operands.end(), [&](Id id) {
+    return id != none && (program_.value(id).role == Role::gradient || program_.value(id).bucket >= 0);
+  });
+}
+
+bool LeavingGradients::reads_what_leaves(Id op) const {
+  const std::vector<Id>& operands = program_.op(op).operands;
+  return std::any_of(operands.begin(), operands.end(), [&](Id id) { return leaving_.count(id) != 0; });
+}
+
+// It is unknown yet whether the step will be kept: all gradients are searched, unless the step is masked
+// anyway.
+void LeavingGradients::move_op(Id id) {
+  const Id keep = program_.runtime("keep"), halt = program_.runtime("halt");
+  std::vector<Id> operands = program_.op(id).operands;
+  for (Id& operand : operands) {
+    if (const auto found = leaving_.find(operand); found != leaving_.end()) operand = found->second.sum;
+    if (operand == keep) operand = halt;
+  }
+  program_.add_copy(id, FunctionKind::reduce, std::move(operands), none);
+  program_.erase_op(id);
+}
+
+namespace {
+
+// ------------------------------------------------------------ fetches
+
+// Fetches parameters that lie elsewhere in the function `gather`, before each use, into memory that instances
+// have in turn; if ranks keep them in parts, each fetches its own part before they are gathered.
+
+// Returns the op before which everything is fetched that a segment's gather collects.
+Id first_exchange(const Program& program, Id segment) {
+  for (const Id op : program.segment(segment).ops(FunctionKind::gather))
+    if (program.op(op).exchange()) return op;
+  return none;
+}
+
+// Says whether ranks keep a copy of all parameters among them, which `renew` brings.
+bool has_copy(const Program& program, const Bucket& bucket) {
+  const std::vector<Id>& ops = program.segment(bucket.segment).ops(FunctionKind::renew);
+  return std::any_of(ops.begin(), ops.end(), [&](Id id) {
+    const Op& op = program.op(id);
+    return op.exchange() && !op.exchanges_in_place() &&
+           program.value(op.operands.front()).bucket == program.value(bucket.own_parameters).bucket;
+  });
+}
+
+// Fetches a parameter outside buckets, which lies elsewhere.
+void fetch_parameter(Program& program, Id parameter) {
+  Value copy = program.value(parameter);
+  copy.name += ".fetched";
+  copy.role = Role::fetched;
+  copy.gradient = copy.master = copy.copy_of = none;
+  copy.states.clear();
+  copy.place.reset();
+  const Id segment = copy.segment, fetched = program.add_value(std::move(copy));
+  for (Id user = 0; user < program.segment_count(); ++user)
+    for (FunctionKind kind : microbatch_functions) use_instead(program, user, kind, parameter, fetched);
+  add_copy(program, segment, FunctionKind::gather, parameter, fetched, first_exchange(program, segment));
+}
+
+// Fetches those of a bucket, whose parts are to lie at `place`. Throws an Error where each rank has all of
+// them.
+void fetch_part(Program& program, const Bucket& bucket, MemoryPlace place) {
+  const std::string& axis = program.mesh().name(bucket.axis);
+  if (!gathers_parameters(program, bucket))
+    throw_error(ErrorCode::unsupported, "cannot offload ", described(program, bucket.parameters.front()),
+                " to ", name_of(place.space), ": the ranks of axis '", axis,
+                "' shard its optimizer state, but each holds all of the parameter; let them keep the "
+                "parameters in parts too (strategy zero, stage = 3)");
+  if (has_copy(program, bucket))
+    throw_error(ErrorCode::unsupported, "cannot offload ", described(program, bucket.parameters.front()),
+                " to ", name_of(place.space),
+                ": ranks keep a secondary copy of it on the device; leave that out (strategy zero, "
+                "secondary), or keep "
+                "parameters on the device");
+  if (!program.value(bucket.parameters.front()).view)
+    throw_error(ErrorCode::unsupported, "cannot offload ", described(program, bucket.parameters.front()),
+                " to ", name_of(place.space),
+                ": precision.weight_codes = \"step\" quantizes it on the device; leave "
+                "precision.weight_codes out, or "
+                "keep parameters on the device");
+  Value part = program.value(bucket.own_parameters);
+  part.name += ".fetched";
+  part.role = Role::view;
+  part.view = {bucket.all_parameters, 0, bucket.axis};
+  const Id fetched = program.add_value(std::move(part));
+  program.set_place(bucket.own_parameters, place);
+  const std::vector<Id> ops = program.segment(bucket.segment).ops(FunctionKind::gather);
+  add_copy(program, bucket.segment, FunctionKind::gather, bucket.own_parameters, fetched, ops.front());
+  for (Id op : ops)
+    if (program.op(op).operands.front() == bucket.own_parameters) program.replace_operand(op, 0, fetched);
+}
 
 class Moves {
  public:
   Moves(Program& program, const MoveRules& rules)
-      : program_(program), rules_(rules), gradients_(program, rules.parts) {}
+      : program_(program), rules_(rules), gradients_(program, rules) {}
 
   void run() {
     for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
@@ -36,8 +326,8 @@ class Moves {
     if (!possible)
       throw_error(
           ErrorCode::unsupported,
-          "run.keep_gradients = false drops gradients behind their updates, and here those wait for the "
-          "norm of all, or gradients lie on the device; have all gradients lie elsewhere (strategy "
+          "cannot free gradients after their updates (run.keep_gradients = false): updates wait for the "
+          "gradient norm, or gradients are stored on the device; offload all gradients (strategy "
           "offload, gradients = \"host\"), and leave optimizer.clip, run.on_nonfinite = \"skip\" and "
           "loss scaling out, or leave run.keep_gradients out");
     gradients_.make_room_behind_updates();
@@ -65,8 +355,8 @@ class Moves {
         gradients.push_back(gradient);
     if (are_elsewhere(bucket.parameters))
       fetch_part(program_, bucket, place_taken(program_, bucket.parameters));
-    const bool leave = are_elsewhere(gradients);
-    if (leave) gradients_.take_part_away(bucket, place_taken(program_, gradients));
+    const bool leave =
+        are_elsewhere(gradients) && gradients_.take_part_away(bucket, place_taken(program_, gradients));
     stay_ |= !gradients.empty() && !leave;
   }
 

@@ -2,36 +2,208 @@
 
 #include <set>
 
+#include "ops/base_ops.hpp"
 #include "placement/bucket_groups.hpp"
-#include "placement/bucket_values.hpp"
-#include "placement/coded_exchanges.hpp"
-#include "placement/gradient_exchanges.hpp"
+#include "placement/gathered_squares.hpp"
 #include "placement/pack_whole.hpp"
-#include "placement/parameter_gathers.hpp"
+#include "placement/packing.hpp"
 #include "placement/single_ops.hpp"
 #include "placement/summand_exchanges.hpp"
+#include "program/gathered_codes.hpp"
 #include "prun/block_codes.hpp"
 
 namespace prun {
 namespace {
 
-// Groups the parameters of each segment into buckets, and puts a bucket's values, ops and exchanges in place
-// of those of its members.
+// ------------------------------------------------------------ bucket values
+
+// Adds the values of a bucket: its members one after another, the part of it that is a rank's own, and what
+// an update keeps of that part.
+class BucketValues {
+ public:
+  // The bucket is the program's next. `summands` counts what updates make: a rank's part each or a row each.
+  BucketValues(const Packing& packing, PackedBucket& bucket, std::int64_t summands)
+      : packing_(packing),
+        program_(packing.program),
+        bucket_(bucket),
+        number_(static_cast<std::int32_t>(packing.program.buckets().size())),
+        summands_(summands) {}
+
+  // Lays members one after another, each from a whole grain on; where they come together in squares of fp8,
+  // with room for an element's code in its place, and for scales behind each member's codes.
+  void lay_side_by_side(const std::vector<Id>& members, bool in_squares);
+
+  void add_parameters();
+  // Adds what an update needs beside the parameters.
+  void add_state();
+  // Forgets the members' own state, except state with a shape of its own.
+  void forget_single_state();
+
+ private:
+  Id add_flat(const char* name, Role role, DType type, bool own);
+  // Adds the rank's own part of a value: kept in memory of its own, or a view of the whole.
+  Id add_own(const char* name, Id whole, bool kept);
+  void lay_in_rows();
+  Id add_scales(const Value& parameter, Id of_one);
+  void add_padding();
+
+  const Packing& packing_;
+  Program& program_;
+  PackedBucket& bucket_;
+  const std::int32_t number_;
+  const std::int64_t summands_;
+};
+
+void BucketValues::lay_side_by_side(const std::vector<Id>& members, bool in_squares) {
+  const auto rounded = [](std::int64_t elements, std::int64_t grain) {
+    return (elements + grain - 1) / grain * grain;
+  };
+  for (const Id id : members) {
+    bucket_.parameters.push_back(id);
+    bucket_.offsets.push_back(bucket_.elements);
+    const std::int64_t room = in_squares ? gathered_squares_of(program_, id).value().bytes() : 0;
+    bucket_.elements += rounded(std::max(program_.local_elements(id), room), bucket_grain);
+  }
+  bucket_.elements = rounded(bucket_.elements, std::max(packing_.parts(bucket_), summands_) * bucket_grain);
+}
+
+Id BucketValues::add_flat(const char* name, Role role, DType type, bool own) {
+  const std::int64_t parts = packing_.parts(bucket_);
+  Value value;
+  value.name = detail::concat("bucket.", number_, ".", name);
+  value.role = role;
+  value.dtype = type;
+  value.segment = bucket_.segment;
+  value.bucket = number_;
+  value.dims = own || parts == 1 ? std::vector<Dim>{{"packed", bucket_.elements}}
+                                 : std::vector<Dim>{{"parts", parts}, {"packed", bucket_.elements / parts}};
+  value.placement =
+      own ? shards_over(program_, bucket_.axis) : std::vector<AxisPlacement>(program_.mesh().size());
+  return program_.add_value(std::move(value));
+}
+
+Id BucketValues::add_own(const char* name, Id whole, bool kept) {
+  const Id own = add_flat(name, kept ? Role::state : Role::view, program_.value(whole).dtype, true);
+  if (!kept) program_.value(own).view = {whole, 0, bucket_.axis};
+  return own;
+}
+
+void BucketValues::add_parameters() {
+  bucket_.all_parameters = add_flat("parameters", Role::view, program_.precision().compute, false);
+  program_.value(bucket_.all_parameters).lifetime =
+      bucket_.kept.parameters ? ValueLifetime::just_in_time : ValueLifetime::persistent;
+  if (bucket_.across) {  // each use gathers a stretch from each shard of the copy
+    const std::int64_t shards = program_.mesh().extent(*bucket_.across);
+    program_.value(bucket_.all_parameters).dims = {{"parts", shards}, {"packed", bucket_.elements / shards}};
+  }
+  for (std::size_t m = 0; m < bucket_.parameters.size(); ++m) {
+    Value& member = program_.value(bucket_.parameters[m]);
+    member.bucket = number_;
+    member.view = {bucket_.all_parameters, bucket_.offsets[m]};
+  }
+  bucket_.own_parameters = add_own("parameters.own", bucket_.all_parameters, bucket_.kept.parameters);
+}
+
+void BucketValues::add_state() {
+  const Precision& precision = program_.precision();
+  bucket_.all_gradients = add_flat("gradients", Role::view, precision.gradient, false);
+  program_.value(bucket_.all_gradients).lifetime =
+      bucket_.kept.gradients ? ValueLifetime::unreduced : ValueLifetime::step;
+  for (std::size_t m = 0; m < bucket_.parameters.size(); ++m) {
+    Value& gradient = program_.value(program_.value(bucket_.parameters[m]).gradient);
+    gradient.bucket = number_;
+    gradient.view = {bucket_.all_gradients, bucket_.offsets[m]};
+  }
+  bucket_.own_gradients = add_own("gradients.own", bucket_.all_gradients, bucket_.kept.gradients);
+  if (bucket_.summed_in_update) lay_in_rows();
+  if (packing_.kept.gradients && packing_.sums_as_they_are())
+    bucket_.own_sums = add_own("sums.own", bucket_.all_gradients, false);
+  add_padding();
+  if (precision.has_master()) bucket_.master = add_flat("master", Role::state, precision.kept_master(), true);
+  const Value first = program_.value(bucket_.parameters.front());
+  for (const Id id : first.states) {
+    const Value state = program_.value(id);
+    const std::string name = state.name.substr(first.name.size() + 1);
+    if (!state.own_shape) bucket_.states.push_back(add_flat(name.c_str(), Role::state, state.dtype, true));
+  }
+  for (const Id id : first.scales) bucket_.scales.push_back(id == none ? none : add_scales(first, id));
+}
+
+// Makes a row for each rank's part of the bucket or, on a rank alone, for each summand.
+void BucketValues::lay_in_rows() {
+  for (const Id id : bucket_.parameters)  // each rank has its own, which must not be summed
+    for (AxisPlacement& lies : program_.value(program_.value(id).gradient).placement)
+      if (lies.is_partial()) lies = AxisPlacement::replicated();
+  const bool alone = program_.mesh().extent(*bucket_.summed_in_update) == 1;
+  for (const Id id : {bucket_.all_gradients, bucket_.own_gradients}) {
+    if (alone && id == bucket_.all_gradients && bucket_.kept.gradients) continue;
+    program_.value(id).dims =
+        alone ? std::vector<Dim>{{"summands", summands_}, {"packed", bucket_.elements}}
+              : std::vector<Dim>{{"parts", summands_}, {"packed", bucket_.elements / summands_}};
+  }
+}
+
+// Adds one scale for each block of the bucket: parts and members begin with a block.
+Id BucketValues::add_scales(const Value& parameter, Id of_one) {
+  const Value one = program_.value(of_one);
+  const Id flat = add_flat(one.name.substr(parameter.name.size() + 1).c_str(), Role::state, one.dtype, true);
+  program_.value(flat).dims.front().extent /= one.block;
+  program_.value(flat).block = one.block;
+  return flat;
+}
+
+void BucketValues::add_padding() {
+  for (std::size_t m = 0; m < bucket_.parameters.size(); ++m) {
+    const std::int64_t begin = bucket_.offsets[m] + program_.local_elements(bucket_.parameters[m]);
+    const bool last = m + 1 == bucket_.parameters.size();
+    const std::int64_t end = last ? bucket_.elements : bucket_.offsets[m + 1];
+    if (begin == end) continue;
+    Value padding = program_.value(bucket_.all_gradients);
+    padding.name = detail::concat("bucket.", number_, ".padding.", m);
+    padding.dims = {{"packed", end - begin}};
+    padding.lifetime.reset();
+    padding.view = {bucket_.all_gradients, begin};
+    program_.add_value(std::move(padding));
+  }
+}
+
+void BucketValues::forget_single_state() {
+  const auto is_kept = [&](Id state) { return program_.value(state).own_shape; };
+  for (const Id id : bucket_.parameters) {
+    Value& parameter = program_.value(id);
+    if (parameter.master != none) program_.forget_value(parameter.master);
+    for (const Id state : parameter.states)
+      if (!is_kept(state)) program_.forget_value(state);
+    for (const Id scale : parameter.scales)
+      if (scale != none) program_.forget_value(scale);
+    parameter.master = none;
+    std::erase_if(parameter.states, [&](Id state) { return !is_kept(state); });
+  }
+}
+
+// ------------------------------------------------------------ packer
+
+AxisInfo shown(const Mesh& mesh, std::optional<AxisId> axis) {
+  return axis ? AxisInfo{static_cast<std::int64_t>(*axis), mesh.extent(*axis)} : AxisInfo{};
+}
+
+// Groups the parameters of each segment into buckets, and puts a bucket's values and ops in place of those of
+// its members. What ranks keep in parts, strategies are shown: they write its exchanges.
 class Packer {
  public:
   Packer(const Packing& packing, std::vector<AxisId> copy_axes)
-      : packing_(packing), program_(packing.program), gathers_(packing.program, std::move(copy_axes)) {}
+      : packing_(packing),
+        program_(packing.program),
+        copy_axes_(std::move(copy_axes)),
+        squares_(packing.program) {}
 
   void run() {
-    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment) {
-      std::vector<SummedBucket> summed;
+    for (Id segment = program_.step_segment() + 1; segment < program_.segment_count(); ++segment)
       for (const auto& [key, members] : BucketGroups(packing_).of(segment)) {
         PackedBucket bucket = begun_bucket(segment, key);
         const std::vector<AxisId> further = pack(bucket, members, key);
-        if (bucket.all_gradients != none) summed.push_back({std::move(bucket), further});
+        if (!packing_.sums_in_update()) show(bucket, further);
       }
-      if (!packing_.sums_in_update()) GradientExchanges(packing_).add(summed);
-    }
     if (packing_.is_alone() || packing_.sums_in_update()) return;
     check_shared_out();
     sum_over_parts(FunctionKind::finish, norms_);
@@ -54,7 +226,7 @@ class Packer {
     BucketValues values(packing_, bucket, summands_of(key.axis));
     values.lay_side_by_side(members, key.in_squares);
     values.add_parameters();
-    if (bucket.kept.parameters) gathers_.add(bucket, travels(bucket, key));
+    if (bucket.kept.parameters && key.in_squares) squares_.add(bucket);
     std::set<AxisId> further;
     if (program_.value(members.front()).gradient != none) {
       std::vector<Update> updates;
@@ -72,9 +244,31 @@ class Packer {
     return {further.begin(), further.end()};
   }
 
-  Gathered travels(const Bucket& bucket, const BucketKey& key) const {
-    if (key.in_squares) return Gathered::in_squares;
-    return bucket.coded && program_.precision().gather_bits > 0 ? Gathered::in_codes : Gathered::as_they_are;
+  void show(const PackedBucket& bucket, const std::vector<AxisId>& further) const {
+    FlatParameters& flat = program_.flat_parameters();
+    std::vector<AxisInfo>& summed = flat.summed.emplace_back();
+    for (const AxisId axis : further) summed.push_back(shown(program_.mesh(), axis));
+    std::vector<Text>& axes = flat.axes.emplace_back();
+    for (const AxisId axis : axes_of(bucket.axis)) axes.emplace_back(program_.mesh().axes()[axis].name);
+    const std::vector<Id>& members = program_.buckets().back().parameters;
+    flat.list.push_back({.segment = bucket.segment,
+                         .members = {members.data(), members.size()},
+                         .elements = bucket.elements,
+                         .axes = {axes.data(), axes.size()},
+                         .ranks = shown(program_.mesh(), bucket.axis),
+                         .within = shown(program_.mesh(), bucket.within),
+                         .across = shown(program_.mesh(), bucket.across),
+                         .parameters = bucket.all_parameters,
+                         .own_parameters = bucket.own_parameters,
+                         .gradients = bucket.all_gradients,
+                         .own_gradients = bucket.own_gradients,
+                         .own_sum = bucket.own_sums,
+                         .codes = bucket.codes,
+                         .own_codes = bucket.own_codes,
+                         .shards_gradients = bucket.kept.gradients,
+                         .shards_parameters = bucket.kept.parameters,
+                         .quantized = bucket.coded,
+                         .summed = {summed.data(), summed.size()}});
   }
 
   PackedBucket begun_bucket(Id segment, const BucketKey& key) const {
@@ -89,7 +283,20 @@ class Packer {
       bucket.kept.gradients = program_.mesh().extent(key.axis) == 1 && packing_.microbatches > 1;
     }
     bucket.kept.parameters &= !packing_.is_alone() || program_.precision().gather_bits > 0;
+    if (bucket.kept.parameters) find_copy(bucket);
     return bucket;
+  }
+
+  // If all ranks that have parts have a copy among them, their parts are the copy.
+  void find_copy(PackedBucket& bucket) const {
+    std::vector<AxisId> within, across;
+    for (const AxisId axis : axes_of(bucket.axis)) {
+      const bool copied = std::find(copy_axes_.begin(), copy_axes_.end(), axis) != copy_axes_.end();
+      (copied ? within : across).push_back(axis);
+    }
+    if (within.empty() || across.empty()) return;
+    bucket.within = folded(within);
+    bucket.across = folded(across);
   }
 
   // Returns how many results updates make: one of each rank or, on a rank alone, of each microbatch.
@@ -108,7 +315,8 @@ class Packer {
   void add_ops(const PackedBucket& bucket, const BucketKey& key, std::span<const Update> updates) {
     add_zeros(bucket);
     if (key.norm != none)
-      add(bucket, FunctionKind::norm, packing_.sums_in_update() ? "summand_squares" : "sum_squares",
+      add(bucket, FunctionKind::norm,
+          packing_.sums_in_update() ? base_ops::summand_squares : base_ops::sum_squares,
           {bucket.own_gradients, key.norm});
     redirect_diagnosis(bucket, summands_of(key.axis));
     if (packing_.optimizer_of(program_.value(bucket.parameters.front())).updates_whole())
@@ -124,7 +332,7 @@ class Packer {
     const auto number = static_cast<std::int32_t>(program_.buckets().size());
     SummandExchanges(program_, bucket, number, summands).insert();
     if (bucket.kept.gradients)
-      add(bucket, FunctionKind::reduce, "keep_summand", {bucket.all_gradients, bucket.own_gradients});
+      add(bucket, FunctionKind::reduce, base_ops::keep_summand, {bucket.all_gradients, bucket.own_gradients});
   }
 
   // Says that what the ops of an update hand to each other is as long as a rank's part.
@@ -144,7 +352,7 @@ class Packer {
       for (std::size_t m = 0; m < bucket.parameters.size(); ++m) {
         const Id gradient = program_.value(bucket.parameters[m]).gradient;
         if (touched_by(program_, id, {gradient}) == none) continue;
-        if (op.kind() != "count_non_finite") SingleOps(packing_).refuse(id, gradient);
+        if (!op.is(base_ops::count_non_finite)) SingleOps(packing_).refuse(id, gradient);
         program_.replace_operand(id, 0, bucket.own_gradients);
         program_.set_attr(id, "first", static_cast<double>(bucket.offsets[m]));
         program_.set_attr(id, "elements", static_cast<double>(program_.local_elements(bucket.parameters[m])));
@@ -169,10 +377,10 @@ class Packer {
   void add_zeros(const PackedBucket& bucket) {
     const bool kept = bucket.kept.gradients;
     const FunctionKind begins = kept ? FunctionKind::clear : FunctionKind::zero;
-    for (Id id : bucket.parameters) add(bucket, begins, "zero", {program_.value(id).gradient});
+    for (Id id : bucket.parameters) add(bucket, begins, base_ops::zero, {program_.value(id).gradient});
     if (!kept) return;
-    for (const Id padding : paddings(program_, bucket)) add(bucket, begins, "zero", {padding});
-    add(bucket, FunctionKind::zero, "zero", {bucket.own_gradients});
+    for (const Id padding : paddings(program_, bucket)) add(bucket, begins, base_ops::zero, {padding});
+    add(bucket, FunctionKind::zero, base_ops::zero, {bucket.own_gradients});
   }
 
   void add_update(const Bucket& bucket) {
@@ -196,31 +404,33 @@ class Packer {
       PRUN_CHECK(sum != before, "'", program_.value(sum).name, "' is a sum over different axes");
       before = sum;
       const AttrValue axis = axis_attr(over);
-      program_.add_op(program_.step_segment(), function, Part::input, "all_reduce_update", {sum},
+      program_.add_op(program_.step_segment(), function, Part::input, base_ops::all_reduce_update, {sum},
                       std::span(&axis, 1), ops.empty() ? none : ops.front());
     }
   }
 
   const Packing& packing_;
   Program& program_;
-  ParameterGathers gathers_;
+  const std::vector<AxisId> copy_axes_;
+  GatheredSquares squares_;
   DealtLoads loads_;
   Sums norms_, counts_;
 };
 
 }  // namespace
 
-void pack_state(Program& program, const Optimizers& optimizers, const PartsRequest& parts) {
+void pack_state(Program& program, const Optimizers& optimizers, const ShardRequest& parts) {
+  program.flat_parameters().shown = true;
   std::vector<AxisId> axes = parts.axes;
   std::erase_if(axes, [&](AxisId axis) { return program.mesh().extent(axis) == 1; });
   std::sort(axes.begin(), axes.end());
   const Precision& precision = program.precision();
-  if (axes.empty() && ((precision.gather_bits > 0 && parts.kept.parameters) || precision.reduce_bits > 0))
+  if (axes.empty() && ((precision.gather_bits > 0 && parts.parameters) || precision.reduce_bits > 0))
     axes = {parts.axes.front()};
   if (axes.empty()) return;
-  Packing packing{program, optimizers, std::move(axes), parts.kept};
+  Packing packing{program, optimizers, std::move(axes), {parts.gradients, parts.parameters}};
   packing.kept.gradients |= packing.is_alone() && precision.reduce_bits > 0;
-  Packer(packing, parts.copy_axes).run();
+  Packer(packing, parts.secondary).run();
 }
 
 namespace {

@@ -10,7 +10,7 @@ namespace prun {
 
 // Packs state, after place_on_mesh. An optimizer that treats elements alike writes the update of the parts.
 // For one that updates whole tensors, what it wrote for single ones is rewritten (placement/pack_whole.hpp).
-void pack_state(Program& program, const Optimizers& optimizers, const PartsRequest& parts);
+void pack_state(Program& program, const Optimizers& optimizers, const ShardRequest& parts);
 
 // Packs parameters of which ranks sum what the optimizer's update makes of their gradients, and not these
 // (placement/summand_exchanges.hpp), into flat buckets. Every rank has all of them. Where no axis sums, each

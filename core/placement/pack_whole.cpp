@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "ops/base_ops.hpp"
 #include "placement/flat_ranges.hpp"
 
 namespace prun {
@@ -150,7 +151,7 @@ class WholeUpdates {
       if (lies.is_partial()) lies = AxisPlacement::replicated();
     entry->second = program_.add_value(std::move(copy));
     const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
-    ranges_.add("unpack", {all, entry->second}, std::span(&offset, 1));
+    ranges_.add(base_ops::unpack, {all, entry->second}, std::span(&offset, 1));
     return entry->second;
   }
 
@@ -203,13 +204,13 @@ class WholeUpdates {
     const bool dealt = members_.front().dealt[operand_of(members_.front(), i)];
     const Id own = ranges_.add_range(like, ".own", true),
              into = dealt ? ranges_.add_range(like, ".dealt", false) : own;
-    ranges_.add("blank", {into});
+    ranges_.add(base_ops::blank, {into});
     for (Member& member : members_) {
       const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
-      ranges_.add("pack", {operand_of(member, i), into}, std::span(&offset, 1));
+      ranges_.add(base_ops::pack, {operand_of(member, i), into}, std::span(&offset, 1));
       member.flat[operand_of(member, i)] = own;
     }
-    if (dealt) ranges_.exchange("reduce_scatter", into, own);
+    if (dealt) ranges_.exchange(base_ops::reduce_scatter, into, own);
     return own;
   }
 

@@ -9,23 +9,28 @@
 
 namespace prun {
 
+// Says what is kept in parts beside the optimizer state.
+struct KeptParts {
+  bool gradients = false, parameters = false;
+};
+
 // Holds a bucket while it is packed.
 struct PackedBucket : Bucket {
-  KeptInParts kept;  // what is kept in parts beside the optimizer state
+  KeptParts kept;
   // This is the own part of a microbatch's sum over the ranks, if it lies in the microbatch's own gradients,
   // which are spent; none if it lies elsewhere.
   Id own_sums = none;
-  // This is what ranks of some of the axes have of all parameters, as these travel, if each use gathers them
-  // from there: parts from all ranks of the other axes, which `renew` brings.
-  Id copy = none;
-  AxisId copied_from = 0;  // those other axes
+  // Where ranks of some of the bucket's axes have a copy of all parameters, these are they, and the others.
+  std::optional<AxisId> within, across;
+  // These are what is gathered in place of the parameters, if products read their codes.
+  Id codes = none, own_codes = none;
 };
 
 struct Packing {
   Program& program;
   const Optimizers& optimizers;
   std::vector<AxisId> axes;  // axes of several ranks each
-  KeptInParts kept;
+  KeptParts kept;
   std::int64_t microbatches = 0;  // 0 if gradients are summed
 
   // Where no axis sums what updates make, each microbatch is taken for a rank's.
@@ -35,8 +40,10 @@ struct Packing {
   // as if each were another rank's, and has everything else as it would without parts.
   bool is_alone() const { return program.mesh().extent(folded(axes)) == 1; }
 
-  // Returns the type in which gradients that are not coded travel.
-  DType travels() const { return is_alone() ? program.precision().gradient : program.precision().reduce; }
+  // Says whether the ranks' sum of gradients that are not coded comes in the type of these.
+  bool sums_as_they_are() const {
+    return is_alone() || program.precision().reduce == program.precision().gradient;
+  }
 
   bool sums_codes(const Bucket& bucket) const {
     return bucket.coded && program.precision().reduce_bits > 0 && !sums_in_update();

@@ -1,19 +1,327 @@
 #include "placement/placement.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
+#include <vector>
 
-#include "placement/at_rest.hpp"
-#include "placement/axis_exchanges.hpp"
+#include "ops/base_ops.hpp"
+#include "placement/axis_state.hpp"
+#include "placement/axis_sums.hpp"
 #include "placement/direct_exchanges.hpp"
 #include "placement/op_choice.hpp"
 #include "placement/split_ops.hpp"
-#include "placement/standing_exchanges.hpp"
+#include "program/passes.hpp"
+#include "program/step.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ axis exchanges
+
+// Inserts the exchanges of placement: from a value's placement on an axis to the wanted one.
+class AxisExchanges {
+ public:
+  explicit AxisExchanges(AxisState& axis) : axis_(axis), program_(axis.program()) {}
+
+  // Forgets what has been exchanged in the function before, which is not there in this one.
+  void begin_function() { exchanged_.clear(); }
+  // Returns the same value with the wanted placement; it is exchanged once a function. A value sharded on
+  // another dimension is as large, so what forward has exchanged so is kept for backward.
+  Id converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function, Id before);
+
+ private:
+  using Exchanged = std::vector<std::pair<Id, Id>>;  // pairs of a value and its copy with another placement
+
+  Id exchange(Id id, const AxisPlacement& wanted);
+  Id reduced_in_parts(Id id, const AxisPlacement& wanted);
+  Id swapped(Id id, const AxisPlacement& wanted);
+  Id reduced(Id id);
+  Id counted_once(Id id);
+  Id along(Id id, const char* kind, const Name& dim, const AxisPlacement& result);
+  Id insert(Id id, const char* kind, std::span<const Id> operands, std::span<const AttrValue> attrs,
+            const AxisPlacement& result);
+  std::ptrdiff_t place_of(Id id, const Name& dim) const;
+
+  AxisState& axis_;
+  Program& program_;
+  struct {
+    Id segment = none;
+    FunctionKind function = FunctionKind::forward;
+    Id before = none;
+  } place_;                          // place where exchanges are inserted
+  Exchanged exchanged_;              // exchanged in this function
+  std::map<Id, Exchanged> swapped_;  // exchanged by a segment's forward, along another dimension
+};
+
+// Says whether a placement serves as the wanted one: what is the same everywhere is the largest that any rank
+// has, and a rank computes with what it has where values vary.
+bool serves(const AxisPlacement& have, const AxisPlacement& wanted) {
+  return have == wanted || (have.is_replicated() && wanted.is_maximum()) ||
+         (have.is_varying() && wanted.is_replicated());
+}
+
+Id AxisExchanges::converted(Id id, const AxisPlacement& wanted, Id segment, FunctionKind function,
+                            Id before) {
+  if (serves(axis_.now(id), wanted)) return id;
+  for (const Exchanged& list : {exchanged_, swapped_[segment]})
+    for (const auto& [from, to] : list)
+      if (from == id && axis_.now(to) == wanted) return to;
+  place_ = {segment, function, before};
+  const bool swaps = axis_.now(id).is_sharded() && wanted.is_sharded();
+  const Id result = exchange(id, wanted);
+  exchanged_.push_back({id, result});
+  if (swaps && function == FunctionKind::forward) swapped_[segment].push_back({id, result});
+  return result;
+}
+
+Id AxisExchanges::exchange(Id id, const AxisPlacement& wanted) {
+  const AxisPlacement have = axis_.now(id);
+  if (have.is_varying())
+    throw_error(ErrorCode::unsupported, "axis '", axis_.name(), "': '", program_.value(id).name,
+                "' is each rank's own, and is needed ", to_text(wanted),
+                "; parameters cannot vary along that axis in this model");
+  if (wanted.is_sharded()) axis_.check_divides(program_.value(id), wanted.dim);
+  if (serves(have, wanted)) return id;
+  if (have.is_incomplete() && wanted.is_sharded()) return reduced_in_parts(id, wanted);
+  if (have.is_sharded() && wanted.is_sharded()) return swapped(id, wanted);
+  if (have.is_sharded())
+    return exchange(along(along(id, base_ops::all_gather, have.dim, AxisPlacement::replicated()),
+                          base_ops::unblock, have.dim, AxisPlacement::replicated()),
+                    wanted);
+  if (have.is_incomplete()) return exchange(reduced(id), wanted);
+  if (wanted.is_sharded()) return along(id, base_ops::slice, wanted.dim, wanted);
+  return counted_once(id);
+}
+
+Id AxisExchanges::reduced_in_parts(Id id, const AxisPlacement& wanted) {
+  const char* const kind =
+      axis_.now(id).is_maximum() ? base_ops::reduce_scatter_max : base_ops::reduce_scatter;
+  return along(along(id, base_ops::block, wanted.dim, axis_.now(id)), kind, wanted.dim, wanted);
+}
+
+// Moves a value from the dimension on which it is sharded to another: each rank has blocks of the latter, one
+// for each rank, and gets blocks of the former.
+Id AxisExchanges::swapped(Id id, const AxisPlacement& wanted) {
+  const Name from = axis_.now(id).dim;
+  const Id blocks = along(id, base_ops::block, wanted.dim, axis_.now(id));
+  const auto number = [&](const Name& dim) { return static_cast<double>(place_of(id, dim)); };
+  const AttrValue attrs[] = {axis_attr(axis_.axis()),
+                             {"dim", number(from)},
+                             {"parts", static_cast<double>(axis_.extent())},
+                             {"to", number(wanted.dim)}};
+  return along(insert(blocks, base_ops::all_to_all, std::span(&blocks, 1), attrs, wanted), base_ops::unblock,
+               from, wanted);
+}
+
+// Inserts an op whose result has the stated placement on this axis, and its operand's placement on the
+// others.
+Id AxisExchanges::insert(Id id, const char* kind, std::span<const Id> operands,
+                         std::span<const AttrValue> attrs, const AxisPlacement& result) {
+  const Id made = program_.add_op_creating(place_.segment, place_.function, Part::input, kind, operands,
+                                           attrs, place_.before)[0];
+  program_.value(made).placement = program_.value(id).placement;
+  axis_.settle(made, result);
+  return made;
+}
+
+Id AxisExchanges::reduced(Id id) {
+  const AttrValue axis = axis_attr(axis_.axis());
+  return insert(id, axis_.now(id).is_maximum() ? base_ops::all_reduce_max : base_ops::all_reduce,
+                std::span(&id, 1), std::span(&axis, 1), AxisPlacement::replicated());
+}
+
+Id AxisExchanges::counted_once(Id id) {
+  const Id operands[] = {id, add_first_of_axis(program_, axis_.name())};
+  return insert(id, base_ops::gate, operands, {}, AxisPlacement::partial());
+}
+
+// Does the same for exchanges along a dimension; blocks have one dimension more, in front.
+Id AxisExchanges::along(Id id, const char* kind, const Name& dim, const AxisPlacement& result) {
+  const std::string_view from = kind;
+  const bool blocks = from == base_ops::unblock || from.starts_with(base_ops::reduce_scatter);
+  const AttrValue attrs[] = {axis_attr(axis_.axis()),
+                             {"dim", static_cast<double>(place_of(id, dim) - blocks)},
+                             {"parts", static_cast<double>(axis_.extent())}};
+  return insert(id, kind, std::span(&id, 1), attrs, result);
+}
+
+std::ptrdiff_t AxisExchanges::place_of(Id id, const Name& dim) const {
+  const std::vector<Dim>& dims = program_.value(id).dims;
+  const auto found = std::find_if(dims.begin(), dims.end(), [&](const Dim& d) { return d.name == dim; });
+  PRUN_CHECK(found != dims.end(), "'", program_.value(id).name, "' lacks '", dim.view(), "'");
+  return found - dims.begin();
+}
+
+// ------------------------------------------------------------ standing exchanges
+
+// Handles exchanges over an axis that the program has before placement comes to it: those of the model and of
+// strategies, and those over an axis before this one.
+class StandingExchanges {
+ public:
+  explicit StandingExchanges(AxisState& axis);
+
+  // Adds to what the op wants whole: an all-to-all over an axis before this one needs dimensions whole here.
+  // The blocks of a value are better made from whole values, and combined as they lie.
+  void want_whole(const Op& op, OpShape& shape) const;
+  // Places an exchange over this axis, which must find the placement that it changes.
+  void meet(const Op& op, const OpShape& shape, AxisSums& sums);
+
+ private:
+  AxisState& axis_;
+  std::map<Id, std::array<Name, 2>> swapped_blocks_;  // blocks of all-to-alls
+};
+
+StandingExchanges::StandingExchanges(AxisState& axis) : axis_(axis) {
+  const Program& program = axis.program();
+  for (Id segment = 0; segment < program.segment_count(); ++segment)
+    for (const std::vector<Id>& function : program.segment(segment).functions)
+      for (const Id id : function) {
+        const Op& op = program.op(id);
+        if (!op.exchange() || op.exchange()->kind != CommKind::all_to_all) continue;
+        OpShape shape = program.shape(op);
+        raise(op.def->rule(&shape));
+        for (const Id blocks : {op.operands.front(), op.operands.back()})
+          swapped_blocks_[blocks] = {shape.wholes[0], shape.wholes[1]};
+      }
+}
+
+void StandingExchanges::want_whole(const Op& op, OpShape& shape) const {
+  for (const Id blocks : {op.operands.front(), op.operands.back()})
+    if (const auto swap = swapped_blocks_.find(blocks); swap != swapped_blocks_.end())
+      for (const Name& dim : swap->second) shape.whole(dim);
+}
+
+void StandingExchanges::meet(const Op& op, const OpShape& shape, AxisSums& sums) {
+  const AxisPlacement whole = AxisPlacement::replicated(), parts = AxisPlacement::sharded(shape.wholes[0]);
+  const CommKind kind = op.exchange()->kind;
+  const Id before = op.operands.front(), after = op.operands.back();
+  const bool swaps = kind == CommKind::all_to_all, shifts = kind == CommKind::send,
+             largest = op.exchange()->reduction == Reduction::max;
+  if (swaps && shape.wholes[1].empty())
+    axis_.refuse(
+        op,
+        "its rule does not mark both the dimension that was in parts and the one that comes to be as "
+        "whole (s.whole)");
+  // An op may have called the largest that it found a sum, although it is none.
+  const AxisPlacement from = kind == CommKind::all_gather || swaps || shifts ? parts
+                             : largest && axis_.now(before).is_maximum()     ? AxisPlacement::maximum()
+                                                                             : AxisPlacement::partial();
+  const AxisPlacement to = swaps ? AxisPlacement::sharded(shape.wholes[1])
+                           : kind == CommKind::reduce_scatter || shifts ? parts
+                                                                        : whole;
+  const std::string& name = axis_.program().value(before).name;
+  if (axis_.now(before) != from)
+    axis_.refuse(op, "'", name, "' is ", to_text(axis_.now(before)), " but must be ", to_text(from),
+                 " to be exchanged");
+  if (sums.has_twin(before))
+    axis_.refuse(op, "what all ranks add alike to '", name,
+                 "' lies elsewhere; leave the exchange out, it follows from how the value lies");
+  if (before == after) {
+    axis_.change(after, to);
+    sums.note_summed(after);
+  } else {
+    axis_.settle(after, to);
+  }
+}
+
+// ------------------------------------------------------------ at rest
+
+// Places values on an axis that exist before a step: parameters, their gradients and states, inputs, runtime
+// values that count.
+
+// Returns what ops of forward would rather split than the first request: values that stay lie as these ops
+// use them.
+std::vector<Name> preferred_by_forward(const AxisState& axis) {
+  const Program& program = axis.program();
+  std::vector<Name> list;
+  for (Id segment = 0; axis.splits().size() > 1 && segment < program.segment_count(); ++segment)
+    for (const Id id : program.segment(segment).ops(FunctionKind::forward)) {
+      OpShape shape = program.shape(program.op(id));
+      raise(program.op(id).def->rule(&shape));
+      for (const Name& dim : shape.preferred)
+        if (!dim.empty()) list.push_back(dim);
+    }
+  return list;
+}
+
+// Returns the requested splits; those of dimensions that forward's ops prefer come first.
+std::vector<Split> by_preference(const AxisState& axis) {
+  std::vector<Split> order = axis.splits();
+  const std::vector<Name> first = preferred_by_forward(axis);
+  std::stable_partition(order.begin(), order.end(), [&](const Split& split) {
+    return std::find(first.begin(), first.end(), split.dim) != first.end();
+  });
+  return order;
+}
+
+// Returns a placement sharded on the first dimension of `order` that the value has. A microbatch's inputs
+// come in parts only if their dimension is the first that was requested everywhere: what needs weights in
+// parts may need inputs whole.
+AxisPlacement resting(const AxisState& axis, const Value& value, const std::vector<Split>& order) {
+  const bool input = value.role == Role::input || value.role == Role::staging;
+  for (const Split& split : input ? axis.splits() : order) {
+    if (split.scope == SplitScope::ops || (input && split.scope != SplitScope::everywhere)) continue;
+    if (has_dim(value, split.dim)) return AxisPlacement::sharded(split.dim);
+    if (input) break;
+  }
+  return AxisPlacement::replicated();
+}
+
+bool counts_over(const AxisState& axis, const Value& value) {
+  const auto first = std::find_if(axis.splits().begin(), axis.splits().end(),
+                                  [](const Split& split) { return split.scope == SplitScope::everywhere; });
+  return std::any_of(value.counted.begin(), value.counted.end(), [&](const Name& name) {
+    return name == Name("*") || (first != axis.splits().end() && first->dim == name);
+  });
+}
+
+// Returns the values that vary on the axis, as a strategy asks (ProgramApi::vary): trained parameters, their
+// gradients and what optimizers keep beside them.
+std::set<Id> varied_by(const AxisState& axis) {
+  const Program& program = axis.program();
+  const std::vector<AxisId>& asked = program.requests().varied;
+  std::set<Id> varied;
+  if (std::find(asked.begin(), asked.end(), axis.axis()) == asked.end()) return varied;
+  for (const Id id : program.parameters()) {
+    const Value& parameter = program.value(id);
+    if (parameter.gradient == none) continue;
+    varied.insert({id, parameter.gradient, parameter.master});
+    varied.insert(parameter.states.begin(), parameter.states.end());
+    varied.insert(parameter.scales.begin(), parameter.scales.end());
+  }
+  return varied;
+}
+
+// Shards these values on the first requested dimension; those that forward's ops prefer to split come first.
+// State of another shape than its parameter's is sharded only where the parameter is: it may lack those
+// dimensions.
+void place_what_stays(AxisState& axis) {
+  const Program& program = axis.program();
+  const std::vector<Split> order = by_preference(axis);
+  std::map<Id, Id> parameters;  // parameters of such state
+  for (Id id = 0; id < program.value_count(); ++id)
+    for (const Id state : program.value(id).states)
+      if (program.value(state).own_shape) parameters[state] = id;
+  const std::set<Id> varied = varied_by(axis);
+  for (Id id = 0; id < program.value_count(); ++id) {
+    const Value& value = program.value(id);
+    if (value.role == Role::activation || value.role == Role::runtime) continue;
+    if (varied.contains(id)) {
+      axis.settle(id, AxisPlacement::varying());
+      continue;
+    }
+    const auto parameter = parameters.find(id);
+    AxisPlacement placement =
+        resting(axis, parameter == parameters.end() ? value : program.value(parameter->second), order);
+    if (placement.is_sharded() && !has_dim(value, placement.dim)) placement = AxisPlacement::replicated();
+    if (counts_over(axis, value)) placement = AxisPlacement::partial();
+    axis.settle(id, placement);
+  }
+}
 
 // Checks that the gradients of a parameter that two stages hold are added up before either is summed over
 // this axis.
@@ -62,7 +370,7 @@ class AxisPass {
     for (FunctionKind kind : {FunctionKind::reduce, FunctionKind::norm})
       for (Id s = step + 1; s < end; ++s) visit(s, kind);
     visit(step, FunctionKind::finish);
-    for (FunctionKind kind : {FunctionKind::diagnose, FunctionKind::update})
+    for (FunctionKind kind : {FunctionKind::diagnose, FunctionKind::update, FunctionKind::periodic})
       for (Id s = step + 1; s < end; ++s) visit(s, kind);
     visit(step, FunctionKind::report);
   }
@@ -160,6 +468,7 @@ class AxisPass {
     AxisPlacement left = choice_.passed_on(op, shape);
     const std::optional<Name> split = left.is_incomplete() ? std::nullopt : choice_.split(op, shape);
     if (split) left = choice_.left_by(op, shape, *split);
+    if (left.is_replicated() && axis_.reads_varying(op)) left = AxisPlacement::varying();
     for (std::size_t i = 0; i < op.operands.size(); ++i) {
       if (op.operands[i] == none || op.access(i) != Access::read) continue;
       // A linear operand that is added to a partial sum must count once.

@@ -1,5 +1,7 @@
 #include "placement/single_ops.hpp"
 
+#include "ops/base_ops.hpp"
+
 namespace prun {
 namespace {
 
@@ -25,7 +27,7 @@ Id touched_by(const Program& program, Id op, const std::set<Id>& gradients) {
 std::set<AxisId> SingleOps::remove(const Bucket& bucket) const {
   remove_each(bucket, FunctionKind::zero, [](const Op& op) { return op.def->clears; });
   remove_each(bucket, FunctionKind::norm,
-              [](const Op& op) { return op.kind() == "sum_squares" || op.kind() == "summand_squares"; });
+              [](const Op& op) { return op.is(base_ops::sum_squares) || op.is(base_ops::summand_squares); });
   const std::set<Id> gradients = gradients_of(program_, bucket);
   std::vector<Id> sums = ops_of(program_, bucket, FunctionKind::reduce);
   for (const Id id : sums) check_sums_or_casts(id, gradients);

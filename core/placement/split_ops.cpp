@@ -101,11 +101,12 @@ void take_heads_apart(Program& program) {
 
 void split_ops(Program& program) {
   for (const Wish& wish : wishes_of(program))
-    for (Id segment = 0; segment < program.segment_count(); ++segment) {
-      const std::vector<Id> forward = program.segment(segment).ops(FunctionKind::forward);
-      for (Id op : forward)
-        if (program.op(op).def->split) OpSplitter(program, op).run(wish);
-    }
+    for (Id segment = 0; segment < program.segment_count(); ++segment)
+      for (int kind = 0; kind < function_kinds; ++kind) {
+        const std::vector<Id> ops = program.segment(segment).ops(static_cast<FunctionKind>(kind));
+        for (Id op : ops)
+          if (program.op(op).def->split) OpSplitter(program, op).run(wish);
+      }
 }
 
 }  // namespace prun

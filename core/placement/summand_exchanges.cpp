@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
 #include "placement/flat_ranges.hpp"
 #include "prun/block_codes.hpp"
 
@@ -31,24 +32,25 @@ Id SummandExchanges::sum_of(Id summand, Id before) {
   const AttrValue decoded[] = {signs, {"to", static_cast<double>(type)}}, axis[] = {axis_attr(axis_)};
   Id codes = encoded(summand, add_error("error", summand, true), before);
   if (!is_alone()) {
-    codes = add("swap_summands", {codes}, axis, before);
+    codes = add(base_ops::swap_summands, {codes}, axis, before);
     lay_in_parts(codes);
   }
-  const Id part = add("sum_decoded", {codes}, decoded, before);
+  const Id part = add(base_ops::sum_decoded, {codes}, decoded, before);
   if (!is_alone()) lay_in_parts(part);
   codes = encoded(part, add_error("sum_error", part, false), before);
   if (!is_alone()) {
     lay_in_parts(codes);
     const AttrValue along[] = {axis_attr(axis_), {"dim", 0}, {"parts", static_cast<double>(summands_)}};
-    codes = add("all_gather", {codes}, along, before);
+    codes = add(base_ops::all_gather, {codes}, along, before);
     program_.value(codes).placement.assign(program_.mesh().size(), {});
   }
-  return add("decode", {codes}, decoded, before);
+  return add(base_ops::decode, {codes}, decoded, before);
 }
 
 // Errors that codes leave in a step that is not kept are lost for good, as the step is.
 Id SummandExchanges::encoded(Id numbers, Id error, Id before) {
-  return add("encode_onward", {numbers, error, program_.runtime("keep")}, std::span(&signs, 1), before);
+  return add(base_ops::encode_onward, {numbers, error, program_.runtime("keep")}, std::span(&signs, 1),
+             before);
 }
 
 Id SummandExchanges::add(const char* kind, std::initializer_list<Id> inputs, std::span<const AttrValue> attrs,
@@ -74,6 +76,6 @@ Id SummandExchanges::add_error(const char* name, Id like, bool of_ranks) {
   return program_.add_value(std::move(error));
 }
 
-void SummandExchanges::lay_in_parts(Id id) { program_.value(id).placement = in_parts(program_, axis_); }
+void SummandExchanges::lay_in_parts(Id id) { program_.value(id).placement = shards_over(program_, axis_); }
 
 }  // namespace prun

@@ -1,14 +1,136 @@
 // Describes all of a plan's memory: one line of addresses, cut into ranges, and those into regions.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "base/numbered.hpp"
-#include "plan/region.hpp"
 #include "prun/types.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ region
+
+// Lists the parts of the arena by purpose, and the facts about each.
+
+enum class Region : std::uint8_t {
+  parameter,
+  gradient,
+  state,
+  runtime,
+  in_flight,          // runtime values of a step that begins before the one before it ends
+  input,              // tokens, targets, samples of a microbatch
+  boundary,           // output of an instance
+  slot,               // values that its forward keeps for its backward
+  leaving,            // such values that lie elsewhere meanwhile, until they have left
+  returned,           // such values once they are back
+  boundary_gradient,  // gradient of its output
+  scratch,            // memory shared by all calls of the compute queue
+  gathered,           // parameters kept in parts, while they are used
+  unreduced,          // gradients of one microbatch, until they are summed over the ranks
+  bucket,             // gradients on their way, where they travel in another type than they are kept in
+  update,             // copies that updates on another device work with
+  batch,              // staged microbatches of a step
+  scalars,            // staged runtime values
+  workspace,          // workspaces of kernels, if they lie apart from scratch
+  carried,            // values that segments carry for all behind them, and their gradients
+  arrived,            // gradients that lie elsewhere until their update, and no longer
+  others,             // memory of other programs over what lasts here: see BaseProgram
+};
+
+// Says which part of a call decides where bytes of a region are placed.
+enum class IndexedBy : std::uint8_t {
+  nothing,     // nothing: no call reaches the bytes
+  range,       // only the range: all calls share them
+  lane,        // the range, and the microbatch's lane, if several go side by side
+  instance,    // the instance; for gradients of steps that overlap, the step as well
+  turn,        // the instance, and which of two buffers the microbatch has
+  slot,        // the instance, and the microbatch's slot
+  input_slot,  // the microbatch, however many instances there are
+  carried,     // the instance, and the microbatch's slot of what is carried
+  microbatch,  // the microbatch, and the side of the staging area
+  side,        // that side alone
+  step,        // the one of two overlapping steps
+};
+
+struct RegionFacts {
+  Region region;
+  const char* name;
+  IndexedBy indexed_by;
+  bool lasts = false;       // values stay there from step to step
+  bool is_scratch = false;  // its layout depends on a rank's threads: ranks that do the same may differ there
+  bool may_be_placed = false;  // no exchange, neighbour in the chain or other instance's turn needs it
+  bool is_staged = false;      // the host writes it, in memory that both reach
+  bool is_handed_on = false;   // its values pass from one instance to the next, or back
+};
+
+// The table is in the order of the enumerators.
+inline constexpr RegionFacts region_table[] = {
+    {.region = Region::parameter,
+     .name = "parameters",
+     .indexed_by = IndexedBy::instance,
+     .lasts = true,
+     .may_be_placed = true},
+    {.region = Region::gradient,
+     .name = "gradients",
+     .indexed_by = IndexedBy::instance,
+     .lasts = true,
+     .may_be_placed = true},
+    {.region = Region::state,
+     .name = "optimizer state",
+     .indexed_by = IndexedBy::instance,
+     .lasts = true,
+     .may_be_placed = true},
+    {.region = Region::runtime, .name = "runtime", .indexed_by = IndexedBy::range, .may_be_placed = true},
+    {.region = Region::in_flight, .name = "runtime in flight", .indexed_by = IndexedBy::step},
+    {.region = Region::input, .name = "inputs", .indexed_by = IndexedBy::input_slot},
+    {.region = Region::boundary, .name = "boundaries", .indexed_by = IndexedBy::slot, .is_handed_on = true},
+    {.region = Region::slot, .name = "saved", .indexed_by = IndexedBy::slot, .may_be_placed = true},
+    {.region = Region::leaving, .name = "saved, leaving", .indexed_by = IndexedBy::turn},
+    {.region = Region::returned, .name = "saved, returned", .indexed_by = IndexedBy::turn},
+    {.region = Region::boundary_gradient,
+     .name = "boundary gradients",
+     .indexed_by = IndexedBy::slot,
+     .is_handed_on = true},
+    {.region = Region::scratch, .name = "scratch", .indexed_by = IndexedBy::lane, .is_scratch = true},
+    {.region = Region::gathered, .name = "gathered", .indexed_by = IndexedBy::instance},
+    {.region = Region::unreduced, .name = "unreduced gradients", .indexed_by = IndexedBy::instance},
+    {.region = Region::bucket, .name = "buckets", .indexed_by = IndexedBy::instance},
+    {.region = Region::update, .name = "updates", .indexed_by = IndexedBy::instance, .is_scratch = true},
+    {.region = Region::batch, .name = "batch", .indexed_by = IndexedBy::microbatch, .is_staged = true},
+    {.region = Region::scalars, .name = "scalars", .indexed_by = IndexedBy::side, .is_staged = true},
+    {.region = Region::workspace, .name = "workspaces", .indexed_by = IndexedBy::range, .is_scratch = true},
+    {.region = Region::carried, .name = "carried", .indexed_by = IndexedBy::carried},
+    {.region = Region::arrived,
+     .name = "arrived gradients",
+     .indexed_by = IndexedBy::instance,
+     .may_be_placed = true},
+    {.region = Region::others, .name = "other programs", .indexed_by = IndexedBy::nothing},
+};
+inline constexpr int regions = static_cast<int>(std::size(region_table));
+
+constexpr const RegionFacts& facts_of(Region region) { return region_table[static_cast<int>(region)]; }
+constexpr bool lists_regions_in_order() {
+  for (int i = 0; i < regions; ++i)
+    if (region_table[i].region != static_cast<Region>(i)) return false;
+  return region_table[regions - 1].region == Region::others;
+}
+static_assert(lists_regions_in_order());
+
+constexpr const char* name_of(Region region) { return facts_of(region).name; }
+constexpr bool lasts(Region region) { return facts_of(region).lasts; }
+constexpr bool is_scratch(Region region) { return facts_of(region).is_scratch; }
+
+// Holds one entry for each region; they are visited in the order of the regions' numbers.
+template <class T>
+struct ByRegion : std::array<T, regions> {
+  using std::array<T, regions>::operator[];
+  T& operator[](Region region) { return (*this)[static_cast<std::size_t>(region)]; }
+  const T& operator[](Region region) const { return (*this)[static_cast<std::size_t>(region)]; }
+};
 
 // Counts bytes by purpose; their sum is the arena.
 struct Memory {

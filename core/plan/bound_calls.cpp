@@ -19,7 +19,7 @@ std::int64_t bytes_of(const PlannedStep& step, FunctionKind kind) {
   }
   const auto operands = static_cast<std::int64_t>(step.operands.size());
   const std::int64_t elements =
-      kind == FunctionKind::update ? static_cast<std::int64_t>(sizeof(TensorElements)) + 3 * of_block : 0;
+      is_update(kind) ? static_cast<std::int64_t>(sizeof(TensorElements)) + 3 * of_block : 0;
   return launch_copies * static_cast<std::int64_t>(sizeof(Launch)) +
          operands * static_cast<std::int64_t>(sizeof(Tensor)) + 3 * of_block + elements;
 }

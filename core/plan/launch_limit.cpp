@@ -37,9 +37,9 @@ void check_launches(const Program& program, std::int64_t microbatches) {
   if (launches_of(program, microbatches) <= most_launches) return;
   const auto [each, once] = count(program);
   throw_error(
-      ErrorCode::bad_input, "a step of ", microbatches, " x ", each, " kernels by microbatch and ", once,
-      " besides launches more than the ", most_launches,
-      " that can be planned; take a larger batch.micro, a smaller batch.global or fewer model.layers");
+      ErrorCode::bad_input, "cannot plan a step of ", microbatches, " microbatches with ", each,
+      " kernels each and ", once, " further kernels: at most ", most_launches,
+      " launches can be planned; take a larger batch.micro, a smaller batch.global or fewer model.layers");
 }
 
 }  // namespace prun

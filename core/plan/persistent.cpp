@@ -41,7 +41,9 @@ class Lister {
             value.role == Role::state && value.bucket < 0 && !value.carried)
           if (!owned_.contains(id)) {
             parameter_ = none, of_parameter_.clear();
-            add(full_name(program_, id, layer_), id, id, none, value.copy_of != none, false);
+            const Id named = value.stands_for != none ? value.stands_for : id;
+            const bool copy = value.copy_of != none || program_.value(named).copy_of != none;
+            add(full_name(program_, named, layer_), id, id, none, copy, false);
           }
       owned_.clear();
     }
@@ -90,6 +92,7 @@ class Lister {
     return &program_.buckets()[parameter.bucket];
   }
   void add(std::string name, Id tensor, Id value, Id rounded, bool copy, bool moment) {
+    if (parameter_ != none && program_.value(parameter_).stand_in != none) name += trained_suffix;
     body_(Persistent{std::move(name), tensor, value, instance_, rounded, copy, moment, parameter_,
                      of_parameter_});
   }
@@ -116,8 +119,19 @@ Extents shape_of(const Program& program, const Value& value) {
   return shape;
 }
 
+// Returns a rank's part of a tensor: of a value that ranks have apart, it lies in the rank's row.
+Slice row_of(const Program& program, Id value, std::int64_t rank) {
+  const Value& of = program.value(value);
+  Slice slice = slice_of(program, value, rank);
+  if (!of.is_apart()) return slice;
+  slice.whole = shape_of(program, of);
+  slice.start.insert(slice.start.begin(), program.mesh().coordinate(rank, axes_apart(of)));
+  slice.extent.insert(slice.extent.begin(), 1);
+  return slice;
+}
+
 HeldSlice held_slice(const Program& program, std::int64_t rank, const Persistent& persistent) {
-  HeldSlice held{{persistent.name, type_of(program, persistent), slice_of(program, persistent.tensor, rank)},
+  HeldSlice held{{persistent.name, type_of(program, persistent), row_of(program, persistent.tensor, rank)},
                  persistent.value,
                  persistent.instance,
                  0,
@@ -200,13 +214,10 @@ AxisId axes_apart(const Value& value) {
 
 Slice slice_of(const Program& program, Id value, std::int64_t rank) {
   const Value& of = program.value(value);
-  Slice slice{shape_of(program, of), program.starts(value, rank), {}, 0, program.local_elements(value)};
+  Slice slice{{}, program.starts(value, rank), {}, 0, program.local_elements(value)};
+  for (const Dim& dim : of.tensor_dims()) slice.whole.push_back(dim.extent);
   for (const Dim& dim : program.local_dims(value)) slice.extent.push_back(dim.extent);
   if (of.part) slice.start[of.part->dim] += of.part->begin;
-  if (of.is_apart()) {
-    slice.start.insert(slice.start.begin(), program.mesh().coordinate(rank, axes_apart(of)));
-    slice.extent.insert(slice.extent.begin(), 1);
-  }
   return slice;
 }
 

@@ -12,11 +12,15 @@
 
 namespace prun {
 
-// Returns the axes, as one, along which ranks have a state apart (Value::is_apart): in a checkpoint it has a
+// Ends the names of the tensors of a parameter that a state stands for (Value::stand_in): that state has the
+// parameter's name.
+inline constexpr const char* trained_suffix = ".trained";
+
+// Returns the axes, as one, along which ranks have a value apart (Value::is_apart): in a checkpoint it has a
 // row for each of their coordinates.
 AxisId axes_apart(const Value& value);
 
-// Returns the box of a value that is a rank's part of it.
+// Returns the box of a value that is a rank's part of it; ranks that have it apart have the same box.
 Slice slice_of(const Program& program, Id value, std::int64_t rank);
 
 // Elements [first, first + count) of the rank's part of a packed parameter are elements [at, at + count) of

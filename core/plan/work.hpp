@@ -55,7 +55,10 @@ struct Work {
   Period period;  // empty if a step ends before the next one begins
   // So many microbatches go through the chain side by side: see order_side_by_side().
   std::int32_t lanes = 1;
+  // Says whether the step runs ops of `periodic`: once a period a step does.
+  bool periodic = true;
 
+  bool runs(FunctionKind kind) const { return periodic || kind != FunctionKind::periodic; }
   // Says whether others pass an instance between two passes of a microbatch.
   bool interleaves() const { return axis != no_axis || chunks.size() > 1; }
 };

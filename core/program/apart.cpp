@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/require.hpp"
+#include "ops/base_ops.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -128,7 +129,7 @@ class TakingApart {
 
   Id computed(Id id, const Name& packed, const Slots& part, const Op& user) {
     const Id writer = writer_of(id);
-    if (writer != none && program_.op(writer).kind() == "add_parts")
+    if (writer != none && program_.op(writer).is(base_ops::add_parts))
       if (const Id made = with_parts_added(writer, packed, part, user); made != none) return made;
     if (writer == none || !is_separable(program_.op(writer), packed))
       throw_error(
@@ -174,7 +175,7 @@ class TakingApart {
       const Name name = all ? part.dim.name : Name(detail::concat(packed.view(), "_", begin));
       const Id renamed = part_of(added, program_.value(added).dims[dim].name, {0, {name, end - begin}}, user);
       if (all) {
-        sum = add("add", {sum, renamed}, {});
+        sum = add(base_ops::add, {sum, renamed}, {});
         continue;
       }
       attrs.push_back({stretch_attrs[stretches.size()][0], static_cast<double>(begin)});
@@ -184,7 +185,7 @@ class TakingApart {
     if (stretches.empty()) return sum;
     stretches.insert(stretches.begin(), sum);
     stretches.resize(1 + std::size(stretch_attrs), none);
-    return add("add_parts", stretches, attrs);
+    return add(base_ops::add_parts, stretches, attrs);
   }
 
   Id writer_of(Id id) const {

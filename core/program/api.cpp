@@ -228,7 +228,7 @@ Status axis_info(void* p, Text name, AxisInfo* axis) {
     std::vector<AxisId> found = of(p).mesh().all_of(name.view());
     if (const AxisId part = of(p).mesh().find(name.view()); found.empty() && part != no_axis) found = {part};
     if (found.empty()) throw_error(ErrorCode::bad_input, "the mesh has no axis '", name.view(), "'");
-    axis->number = found.size() == 1 ? static_cast<std::int32_t>(found.front()) : -1;
+    axis->number = found.size() == 1 ? static_cast<std::int64_t>(found.front()) : -1;
     axis->extent = 1;
     for (const AxisId one : found) axis->extent *= of(p).mesh().extent(one);
   });
@@ -240,24 +240,33 @@ Status placement(void* p, Id value, Text axis, Lies* lies) {
 Status place_over(void* p, Id value, const Lies* lies) {
   return guard([&] { of(p).place_over(value, *lies); });
 }
+Status vary(void* p, Text axis) {
+  return guard([&] { of(p).vary(axis.view()); });
+}
+Status periodic(void* p, std::int64_t every) {
+  return guard([&] { of(p).run_periodically(every); });
+}
+Status evaluate_with(void* p, Id parameter, Id state) {
+  return guard([&] { of(p).evaluate_with(parameter, state); });
+}
+Status replace_value(void* p, Id value, Id by) {
+  return guard([&] { of(p).replace_value(value, by); });
+}
 Status step_context(void* p, StepContext* context) {
   return guard([&] { *context = of(p).step_context(); });
 }
 
-Status keep_in_parts(void* p, Array<Text> axes, KeptInParts kept) {
-  return guard([&] {
-    std::vector<std::string_view> names;
-    for (const Text& axis : axes) names.push_back(axis.view());
-    of(p).requests().keep_in_parts(of(p).mesh(), names, kept);
-  });
+Status shard_state(void* p, Array<Text> axes, Sharded what) {
+  return guard([&] { of(p).requests().shard_state(of(p).mesh(), axes, what, of(p).writer()); });
 }
-
-Status copy_within(void* p, Array<Text> axes) {
-  return guard([&] {
-    std::vector<std::string_view> names;
-    for (const Text& axis : axes) names.push_back(axis.view());
-    of(p).requests().copy_within(of(p).mesh(), names);
-  });
+Status flat_parameters(void* p, Array<FlatParameter>* list) {
+  return guard([&] { *list = of(p).shown_flat_parameters(); });
+}
+Status flat_buffer(void* p, const FlatBuffer* described, Id* value) {
+  return guard([&] { *value = of(p).add_flat_buffer(*described); });
+}
+Status lie_within(void* p, Id shard, Id whole, AxisInfo ranks) {
+  return guard([&] { of(p).lie_within(shard, whole, ranks); });
 }
 
 Status recompute_segment(void* p, Id segment, RecomputeMode mode, Array<Text> kinds) {
@@ -356,7 +365,7 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          ops,
                          values,
                          split,
-                         keep_in_parts,
+                         shard_state,
                          recompute_segment,
                          pipeline,
                          replace_op,
@@ -377,12 +386,18 @@ constexpr ProgramApi api{sizeof(ProgramApi),
                          share_sequence,
                          split_beyond,
                          carry,
-                         copy_within,
+                         flat_parameters,
+                         flat_buffer,
+                         lie_within,
                          placement,
                          place_over,
                          view,
                          axis_info,
-                         step_context};
+                         step_context,
+                         vary,
+                         periodic,
+                         evaluate_with,
+                         replace_value};
 
 }  // namespace
 

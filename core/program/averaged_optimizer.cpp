@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
+
 namespace prun {
 
 Status AveragedOptimizer::states(Array<Text>* names) noexcept {
@@ -36,7 +38,7 @@ Status AveragedOptimizer::update(const ProgramApi* api, void* program, Id segmen
     raise(optimizer_->update(api, program, segment, own));
     Segment(ProgramRef(api, program), segment)
         .insert(
-            FunctionKind::update, none, "average_weights",
+            FunctionKind::update, none, base_ops::average_weights,
             {context.parameter, context.master, context.states[own.states.size], context.step, context.keep},
             0, {{"decay", decay_}});
   });

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/require.hpp"
+#include "ops/base_ops.hpp"
 #include "program/passes.hpp"
 
 namespace prun {
@@ -67,8 +68,8 @@ class GradientSums {
     std::vector<Id>& parts = found->second;
     while (parts.size() > 1) {
       const Id pair[] = {parts[0], parts[1]};
-      const Id sum =
-          program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "add", pair, {}, none)[0];
+      const Id sum = program_.add_op_creating(segment_, FunctionKind::backward, Part::input, base_ops::add,
+                                              pair, {}, none)[0];
       parts.erase(parts.begin());
       parts[0] = sum;
     }
@@ -193,7 +194,7 @@ class SegmentBackward {
   void accumulate_plain_uses() {
     for (Id id : program_.parameters())
       if (const Id gradient = sums_.total(id); gradient != none)
-        program_.add_op(segment_, FunctionKind::backward, Part::weight, "accumulate",
+        program_.add_op(segment_, FunctionKind::backward, Part::weight, base_ops::accumulate,
                         {gradient, accumulator_of(program_, id)}, {});
   }
 
@@ -203,7 +204,7 @@ class SegmentBackward {
     const std::vector<CarriedValue> all = program_.carried();
     for (const CarriedValue& carried : all)
       if (program_.value(carried.value).segment < segment_ && sums_.has(carried.value))
-        program_.add_op(segment_, FunctionKind::backward, Part::input, "accumulate",
+        program_.add_op(segment_, FunctionKind::backward, Part::input, base_ops::accumulate,
                         {sums_.total(carried.value), carried.gradient}, {});
   }
 
@@ -218,7 +219,7 @@ class SegmentBackward {
       throw_error(ErrorCode::bad_input, "segment '", segment.name, "' takes a value in but never uses it");
     if (gradient == segment.outgoing_gradient) {
       const AttrValue once{"factor", 1.0};
-      gradient = program_.add_op_creating(segment_, FunctionKind::backward, Part::input, "scale",
+      gradient = program_.add_op_creating(segment_, FunctionKind::backward, Part::input, base_ops::scale,
                                           std::span(&gradient, 1), std::span(&once, 1), none)[0];
     }
     program_.segment(segment_).incoming_gradient = gradient;

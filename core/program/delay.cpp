@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "ops/base_ops.hpp"
 #include "program/passes.hpp"
 #include "program/step.hpp"
 
@@ -24,11 +25,11 @@ class Refusal {
   explicit Refusal(const Delays& delays) : delays_(delays) {}
 
   [[noreturn]] void operator()(const std::string& what, const char* instead) const {
-    const char* const why =
-        delays_.at_once ? "weights of as many updates before as stages come behind (a schedule with "
-                          "delay=stages) lie beside those of now and are updated microbatch by microbatch"
-                        : "weights of one update before (a schedule with delay=1) lie beside those of now";
-    throw_error(ErrorCode::unsupported, why, ", and here ", what, "; ", instead);
+    const char* const why = delays_.at_once
+                                ? "cannot train with weights that each stage updates after each microbatch "
+                                  "(a schedule with delay=stages): "
+                                : "cannot train with weights one update old (a schedule with delay=1): ";
+    throw_error(ErrorCode::unsupported, why, what, "; ", instead);
   }
 
  private:
@@ -38,15 +39,15 @@ class Refusal {
 void check_lie_whole(const Program& program, const Refusal& refuse) {
   for (const Bucket& bucket : program.buckets()) {
     if (gathers_parameters(program, bucket))
-      refuse("ranks keep parameters in parts", "take stage = 1 of strategy zero, or another schedule");
+      refuse("parameters are sharded", "take stage = 1 of strategy zero, or another schedule");
     if (keeps_summed_parts(program, bucket))
-      refuse("gradients are summed over the ranks after each microbatch",
+      refuse("gradients are reduced after each microbatch",
              "take stage = 1 of strategy zero, or another schedule");
   }
   if (!program.requests().more_devices.empty())
-    refuse("a strategy keeps values on another device", "leave it out, or take another schedule");
+    refuse("a strategy stores values on another device", "leave it out, or take another schedule");
   if (program.find_runtime("loss_scale") != none)
-    refuse("the next step's loss is scaled before one knows whether this one is kept",
+    refuse("the next step's loss is scaled before it is known whether this step is kept",
            "take precision.compute = \"bf16\", or another schedule");
 }
 
@@ -58,8 +59,8 @@ void check_is_not_tied(const Program& program, const Refusal& refuse) {
         for (const Id id : program.op(op).operands)
           if (id != none && program.value(id).role == Role::parameter &&
               (program.value(id).segment != segment || program.value(id).copy_of != none))
-            refuse("'" + full_name(program, id, 0) + "' is a table that two stages would update",
-                   "let one stage alone use it (model.tied = false, model.mtp_layers = 0), or take another "
+            refuse("'" + full_name(program, id, 0) + "' would be updated by two stages",
+                   "let only one stage use it (model.tied = false, model.mtp_layers = 0), or take another "
                    "schedule");
 }
 
@@ -74,14 +75,14 @@ void check_needs_nothing_of_all(const Program& program, const Refusal& refuse) {
     for (const Id op : program.segment(segment).ops(FunctionKind::update))
       for (const Id id : program.op(op).operands)
         if (id != none && late.contains(id))
-          refuse("updates read '" + program.value(id).name + "', which all stages have a part in",
+          refuse("updates read '" + program.value(id).name + "', which needs all stages",
                  "take another schedule");
 }
 
 void check_updates_alone(const Program& program, const Refusal& refuse) {
   check_is_not_tied(program, refuse);
   if (!program.buckets().empty())
-    refuse("a stage's ranks would put parameters together behind each microbatch",
+    refuse("a stage's ranks would gather parameters after each microbatch",
            "leave strategy zero out (stage = 0), or take another schedule");
   if (!program.carried().empty())
     refuse("a segment carries a value past several stages", "take another schedule");
@@ -117,7 +118,7 @@ void copy_first(Program& program, Id parameter) {
   const std::vector<Id>& updates = program.segment(segment).ops(FunctionKind::update);
   const Id first = updates.empty() ? none : updates.front();
   for (auto age = static_cast<std::int64_t>(program.value(parameter).before.size()); age > 0; --age)
-    program.add_op(segment, FunctionKind::update, Part::input, "copy",
+    program.add_op(segment, FunctionKind::update, Part::input, base_ops::copy,
                    {program.as_before(parameter, age - 1), program.as_before(parameter, age)}, {}, first);
 }
 

@@ -1,6 +1,8 @@
 // Keeps documents apart: every op that has an operand for it learns where each position's document begins.
 #include <string_view>
 
+#include "ops/base_ops.hpp"
+
 #include "program/passes.hpp"
 
 namespace prun {
@@ -26,8 +28,9 @@ void keep_documents_apart(Program& program, std::int64_t end_of_text) {
       if (operand == program.op(id).operands.size()) continue;
       if (starts == none) {
         const Id tokens = program.input(segment, "tokens");
-        starts = program.add_op_creating(segment, FunctionKind::forward, Part::input, "document_starts",
-                                         std::span(&tokens, 1), std::span(&end, 1), id)[0];
+        starts =
+            program.add_op_creating(segment, FunctionKind::forward, Part::input, base_ops::document_starts,
+                                    std::span(&tokens, 1), std::span(&end, 1), id)[0];
       }
       program.replace_operand(id, operand, starts);
       kept = true;

@@ -7,8 +7,6 @@
 
 namespace prun {
 
-inline constexpr const char* encode_squares_kind = "encode_fp8_squares";
-
 OperandShape shape_of_value(const Value& value);
 
 // Says whether an op takes these codes as that operand: it multiplies in fp8 in all layers, and reads what

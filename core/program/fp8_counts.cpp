@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ops/base_ops.hpp"
 #include "program/fp8_factors.hpp"
 #include "program/step.hpp"
 
@@ -10,7 +11,6 @@ namespace prun {
 namespace {
 
 constexpr const char *on_name = "fp8.counting", *counts_name = "fp8.counts", *peaks_name = "fp8.peaks";
-constexpr const char *count_kind = "count_fp8_codes", *peak_kind = "peak_fp8_scales";
 constexpr std::int64_t numbers_each = 3;
 
 // Adds the ops that count the factors of one segment.
@@ -32,7 +32,8 @@ class SegmentCounts {
     std::int64_t place = place_;
     for (const Found& found : found_) {
       const auto attrs = attrs_of(found, place);
-      for (const auto& [kind, into] : {std::pair(count_kind, counts), {peak_kind, peaks}})
+      for (const auto& [kind, into] :
+           {std::pair(base_ops::count_fp8_codes, counts), {base_ops::peak_fp8_scales, peaks}})
         program_.add_op(segment_, found.function, Part::input, kind, {found.factor.value, on, into}, attrs,
                         behind(found));
       place += program_.segment(segment_).repeat;
@@ -96,7 +97,7 @@ Id add_counts(Program& program, const char* name, std::int64_t places) {
   value.dims = {{"place", places}, {"number", numbers_each}};
   value.segment = program.step_segment();
   const Id counts = program.add_value(std::move(value));
-  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "zero", {counts}, {});
+  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, base_ops::zero, {counts}, {});
   return counts;
 }
 
@@ -113,8 +114,8 @@ void add_total(Program& program, Id counts, const char* exchange) {
   reported.name += ".reported";
   reported.role = Role::staging;
   const Id total = program.add_value(std::move(whole)), out = program.add_value(std::move(reported));
-  program.add_op(step, FunctionKind::finish, Part::input, "total", {counts, total}, {});
-  program.add_op(step, FunctionKind::report, Part::input, "copy", {total, out}, {});
+  program.add_op(step, FunctionKind::finish, Part::input, base_ops::total, {counts, total}, {});
+  program.add_op(step, FunctionKind::report, Part::input, base_ops::copy, {total, out}, {});
 }
 
 std::string_view without(std::string_view name, std::string_view end) {
@@ -161,8 +162,8 @@ void count_in_fp8(Program& program) {
   const Id on = add_staged_scalar(program, on_name, {}), counts = add_counts(program, counts_name, places),
            peaks = add_counts(program, peaks_name, places);
   for (SegmentCounts& segment : segments) segment.add(on, counts, peaks);
-  add_total(program, counts, "all_reduce_update");
-  add_total(program, peaks, "all_reduce_max_update");
+  add_total(program, counts, base_ops::all_reduce_update);
+  add_total(program, peaks, base_ops::all_reduce_max_update);
 }
 
 std::vector<CountedFactor> counted_factors(const Program& program) {
@@ -170,7 +171,7 @@ std::vector<CountedFactor> counted_factors(const Program& program) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
     for (const FunctionKind function : microbatch_functions)
       for (const Id id : program.segment(segment).ops(function))
-        if (program.op(id).kind() == count_kind)
+        if (program.op(id).is(base_ops::count_fp8_codes))
           factors.push_back({name_of_factor(program, id),
                              static_cast<std::int64_t>(program.attr(id, "place")),
                              program.segment(segment).repeat});

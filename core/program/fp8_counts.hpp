@@ -29,7 +29,7 @@ std::vector<CountedFactor> counted_factors(const Program& program);
 // Holds staging buffers; all are none in a program that does not count.
 struct StagedFp8Counts {
   Id on = none;                    // goes in: whether the step counts
-  Id counts = none, peaks = none;  // come out, [place, 3] each: see core/ops/fp8_counts.cpp
+  Id counts = none, peaks = none;  // come out, [place, 3] each: see kernels/fp8_counts/fp8_counts.cpp
 };
 StagedFp8Counts staged_fp8_counts(const Program& program);
 

@@ -19,10 +19,9 @@ void each_that_can(const Program& program, Body body) {
 }
 
 [[noreturn]] void refuse_cut(const Program& program, const Op& op, const std::string& why) {
-  throw_error(ErrorCode::unsupported, "precision.products is \"fp8\", in blocks of ", fp8_block,
-              " elements of the whole tensor, and op '", op.kind(), "' of segment '",
-              program.segment(op.segment).name, "' ", why,
-              "; let fewer ranks split it, or leave precision.products out");
+  throw_error(ErrorCode::unsupported, "cannot quantize op '", op.kind(), "' of segment '",
+              program.segment(op.segment).name, "' to fp8 (precision.products) in blocks of ", fp8_block,
+              " elements: it ", why, "; split it over fewer ranks, or leave precision.products out");
 }
 
 void check_keeps_blocks(const Program& program, const Op& op, const OpShape& whole) {
@@ -47,9 +46,9 @@ void check_keeps_blocks(const Program& program, const Op& op, const OpShape& who
 void check_order(const Program& program) {
   const SequenceOrder& order = program.requests().sequence_order;
   if (order.permutes() && order.chunk % fp8_block != 0)
-    throw_error(ErrorCode::unsupported, "precision.products is \"fp8\", in blocks of ", fp8_block,
-                " elements of the whole tensor, and ranks share out sequences in chunks of ", order.chunk,
-                " positions; let fewer ranks share them, or leave precision.products out");
+    throw_error(ErrorCode::unsupported, "cannot quantize to fp8 (precision.products) in blocks of ",
+                fp8_block, " elements: ranks split sequences into chunks of ", order.chunk,
+                " positions; split them over fewer ranks, or leave precision.products out");
 }
 
 std::vector<Id> ops_in_fp8(const Program& program, Id segment) {
@@ -113,10 +112,11 @@ void multiply_in_fp8(Program& program, LayersInCompute layers) {
     any = true;
   });
   if (!any)
-    throw_error(ErrorCode::bad_input,
-                "precision.products is \"fp8\", and no product of the model comes in blocks of ", fp8_block,
-                ": widths must be multiples of ", fp8_grain,
-                " and at least that, the length of a sequence a multiple of it; leave the key out");
+    throw_error(
+        ErrorCode::bad_input,
+        "cannot quantize to fp8 (precision.products): no product of the model divides into blocks of ",
+        fp8_block, ": widths must be multiples of ", fp8_grain, " and at least ", fp8_block,
+        ", the length of a sequence a multiple of ", fp8_block, "; leave the key out");
   if (layers.first > 0 || layers.last > 0) leave_layers(program, layers);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
 #include "program/factor_codes.hpp"
 
 namespace prun {
@@ -54,12 +55,11 @@ bool come_in_parts(const Program& program, Id weight, int in_dims) {
 [[noreturn]] void refuse(const Program& program, Id weight, const Op& reader) {
   const Value& value = program.value(weight);
   const bool counts = !reader.def->in_blocks && reader.has_attr("fp8");
-  throw_error(ErrorCode::unsupported, "precision.weight_codes is \"step\", and '", value.name,
-              "' of segment '", program.segment(value.segment).name,
-              "' comes together from the parts of ranks in codes for its products, while op '", reader.kind(),
-              "' of segment '", program.segment(reader.segment).name,
-              "' reads it as it is; leave precision.weight_codes out",
-              counts ? ", or precision.count_every" : "");
+  throw_error(ErrorCode::unsupported,
+              "cannot gather quantized weights (precision.weight_codes = \"step\"): '", value.name,
+              "' of segment '", program.segment(value.segment).name, "' is read unquantized by op '",
+              reader.kind(), "' of segment '", program.segment(reader.segment).name,
+              "'; leave precision.weight_codes out", counts ? ", or precision.count_every" : "");
 }
 
 // Changes what reads one weight.
@@ -91,7 +91,7 @@ class WeightReaders {
     const AttrValue along[] = {{"along_rows", static_cast<double>(in_dims)},
                                {"along_columns", static_cast<double>(out_dims)}};
     const Op& op = program_.op(reader.op);
-    program_.add_op(op.segment, op.function, Part::input, "turn_fp8_squares", {rows_, columns}, along,
+    program_.add_op(op.segment, op.function, Part::input, base_ops::turn_fp8_squares, {rows_, columns}, along,
                     place_for(reader.op));
     return columns;
   }

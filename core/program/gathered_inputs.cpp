@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ops/base_ops.hpp"
 #include "program/fp8_factors.hpp"
 #include "prun/block_codes.hpp"
 
@@ -51,7 +52,7 @@ class SegmentGathers {
     Gather gather{exchange, none, op.operands.front(), op.operands.back()};
     if (program_.attr(exchange, "direct") != 0) return gather;
     const std::vector<Id> readers = readers_of(gather.whole);
-    if (readers.size() != 1 || program_.op(readers[0]).kind() != "unblock" ||
+    if (readers.size() != 1 || !program_.op(readers[0]).is(base_ops::unblock) ||
         program_.op(readers[0]).function != op.function)
       return {};
     gather.unblock = readers[0];
@@ -113,13 +114,13 @@ class SegmentGathers {
     const Id last = gather.unblock == none ? gather.exchange : gather.unblock, before = behind(last);
     const Id own = add_codes(gather.part), arrived = add_codes(exchange.operands.back());
     program_.add_op(segment_, exchange.function, Part::input,
-                    blocks == Fp8Blocks::rows ? "encode_fp8" : "encode_fp8_square_rows", {gather.part, own},
-                    {}, gather.exchange);
+                    blocks == Fp8Blocks::rows ? base_ops::encode_fp8 : base_ops::encode_fp8_square_rows,
+                    {gather.part, own}, {}, gather.exchange);
     replace(gather.exchange, {own, arrived});
     const Id codes = gather.unblock == none ? arrived : add_codes(gather.whole);
     if (gather.unblock != none) replace(gather.unblock, {arrived, codes});
     const AttrValue to{"to", static_cast<double>(program_.value(gather.whole).dtype)};
-    program_.add_op(segment_, exchange.function, Part::input, "decode_fp8", {codes, gather.whole},
+    program_.add_op(segment_, exchange.function, Part::input, base_ops::decode_fp8, {codes, gather.whole},
                     std::span(&to, 1), before);
     if (gather.unblock != none) program_.forget_value(exchange.operands.back());
   }

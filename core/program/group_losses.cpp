@@ -1,11 +1,13 @@
 #include "program/group_losses.hpp"
 
+#include "ops/base_ops.hpp"
+
 namespace prun {
 namespace {
 
 // The op's operands are the largest logits, sums, hits, targets and the loss.
 bool is_loss_of_split_head(const Op& op) {
-  return op.kind() == "lm_head_loss" || op.kind() == "lm_head_regularized_loss";
+  return op.is(base_ops::lm_head_loss) || op.is(base_ops::lm_head_regularized_loss);
 }
 
 bool adds_to(const Op& op, Id sum) {
@@ -19,7 +21,7 @@ void add_sum(Program& program, Id loss) {
   std::vector<AttrValue> attrs;
   for (std::size_t i = 0; i < op.def->attr_count; ++i)
     attrs.push_back({op.def->attrs[i].name, program.attr(loss, op.def->attrs[i].name)});
-  program.add_op(op.segment, op.function, op.part, "lm_head_groups",
+  program.add_op(op.segment, op.function, op.part, base_ops::lm_head_groups,
                  {op.operands[0], op.operands[1], op.operands[2], op.operands[3],
                   program.input(op.segment, groups_input), program.find_runtime(group_sums)},
                  attrs, loss);

@@ -76,14 +76,18 @@ class FewPositions {
 
   void step(Id id) {
     const Op op = program_.op(id);
-    if (op.def->logits || op.kind() == op.def->at_position) return;
+    if (op.def->logits || op.is(op.def->at_position)) return;
     const OpDef& def = program_.registry().find(op.def->at_position);
     std::vector<Id> operands;
     for (std::size_t i = 0; i < def.operand_count; ++i)
       operands.push_back(operand_for(op, def.operands[i], id));
     std::vector<AttrValue> attrs;
-    for (std::size_t i = 0; i < op.def->attr_count; ++i)
-      attrs.push_back({op.def->attrs[i].name, program_.attr(id, op.def->attrs[i].name)});
+    for (std::size_t i = 0; i < op.def->attr_count; ++i) {
+      const char* const name = op.def->attrs[i].name;
+      const bool noise =
+          op.def->noise && std::string_view(op.def->noise) == name;  // none where nothing trains
+      attrs.push_back({name, noise ? 0 : program_.attr(id, name)});
+    }
     replaced_.push_back({id, def.kind, std::move(operands), std::move(attrs)});
   }
 

@@ -118,9 +118,9 @@ class Selection {
 
   // Says whether the op has that kind, also if ranks share out sequences and another op stands for it.
   bool is_meant(const Op& op, const std::string& kind) const {
-    if (op.kind() == kind) return true;
+    if (op.is(kind)) return true;
     const char* const across = program_.registry().find(kind).across;
-    return across && op.kind() == across;
+    return across && op.is(across);
   }
 
   // Cuts a graph in which each value is an edge that costs its bytes to cut. What an op that may not run

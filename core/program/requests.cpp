@@ -5,47 +5,54 @@
 #include "base/narrow.hpp"
 
 namespace prun {
+namespace {
 
-void Requests::keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked) {
-  PartsRequest request{{}, asked};
-  for (const std::string_view axis : axes) {
-    const std::vector<AxisId> found = mesh.all_of(axis);
+// Returns the axes whose ranks have a secondary copy of parameters among them.
+std::vector<AxisId> secondary_axes(const Mesh& mesh, const ShardRequest& request, Array<Text> named) {
+  if (!request.parameters)
+    throw_error(ErrorCode::bad_input, "cannot keep a secondary copy of parameters over axis '",
+                named.begin()->view(),
+                "': no parameters are sharded; shard them first "
+                "(strategy zero, stage = 3)");
+  std::vector<AxisId> axes;
+  for (const Text& axis : named) {
+    const std::vector<AxisId> found = mesh.all_of(axis.view());
+    if (found.empty() || std::count(request.axes.begin(), request.axes.end(), found.front()) == 0)
+      throw_error(ErrorCode::bad_input, "cannot keep a secondary copy of parameters over axis '", axis.view(),
+                  "': they are not sharded over it; name some "
+                  "of the axes that they are sharded over");
+    axes.insert(axes.end(), found.begin(), found.end());
+  }
+  // Ranks that have a copy have neighbouring shards of it.
+  for (const AxisId axis : request.axes)
+    for (const AxisId copied : axes)
+      if (axis > copied && std::count(axes.begin(), axes.end(), axis) == 0)
+        throw_error(ErrorCode::bad_input, "cannot keep a secondary copy of parameters over axis '",
+                    mesh.name(copied), "': axis '", mesh.name(axis),
+                    "', over which they are sharded too, is named after it in [mesh]; name the last of these "
+                    "axes, or put '",
+                    mesh.name(copied), "' last");
+  return axes;
+}
+
+}  // namespace
+
+void Requests::shard_state(const Mesh& mesh, Array<Text> axes, const Sharded& asked,
+                           const std::string& asked_by) {
+  ShardRequest request{{}, asked.gradients, asked.parameters, {}, asked_by};
+  for (const Text& axis : axes) {
+    const std::vector<AxisId> found = mesh.all_of(axis.view());
     if (found.empty())
-      throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to keep state in parts over");
-    if (std::find(request.axes.begin(), request.axes.end(), found.front()) != request.axes.end())
-      throw_error(ErrorCode::bad_input, "axis '", axis, "' is named twice to keep state in parts over");
+      throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis.view(), "' to shard state over");
+    if (std::count(request.axes.begin(), request.axes.end(), found.front()) != 0)
+      throw_error(ErrorCode::bad_input, "axis '", axis.view(), "' is named twice to shard state over");
     request.axes.insert(request.axes.end(), found.begin(), found.end());
   }
   if (request.axes.empty())
-    throw_error(ErrorCode::bad_input, "no axis is named to keep state in parts over; name one at least");
-  if (!parts.empty())
-    throw_error(ErrorCode::bad_input, "two strategies ask to keep state in parts; keep one of them");
-  parts.push_back(std::move(request));
-}
-
-void Requests::copy_within(const Mesh& mesh, const std::vector<std::string_view>& axes) {
-  if (parts.empty() || !parts.front().kept.parameters)
-    throw_error(ErrorCode::bad_input, "ranks of axis '", axes.empty() ? "" : axes.front(),
-                "' are to have a copy of parameters among them, and no parameters are kept in parts; keep "
-                "them so first (strategy zero, stage = 3)");
-  PartsRequest& request = parts.front();
-  for (const std::string_view axis : axes) {
-    const std::vector<AxisId> found = mesh.all_of(axis);
-    if (found.empty() || std::count(request.axes.begin(), request.axes.end(), found.front()) == 0)
-      throw_error(ErrorCode::bad_input, "ranks of axis '", axis,
-                  "' are to have a copy of parameters among them, and these are not kept in parts over it; "
-                  "name some of the axes that they are kept in parts over");
-    request.copy_axes.insert(request.copy_axes.end(), found.begin(), found.end());
-  }
-  // Ranks that have a copy have neighbouring parts of it.
-  for (const AxisId axis : request.axes)
-    for (const AxisId copied : request.copy_axes)
-      if (axis > copied && std::count(request.copy_axes.begin(), request.copy_axes.end(), axis) == 0)
-        throw_error(ErrorCode::bad_input, "ranks of axis '", mesh.name(copied),
-                    "' are to have a copy of parameters among them, and axis '", mesh.name(axis),
-                    "', over which these are kept in parts too, stands behind it in [mesh]; name the last of "
-                    "these axes, or put '",
-                    mesh.name(copied), "' last");
+    throw_error(ErrorCode::bad_input, "no axis is named to shard state over; name one at least");
+  if (shards) throw_error(ErrorCode::bad_input, "two strategies ask to shard state; keep one of them");
+  if (asked.secondary.size > 0) request.secondary = secondary_axes(mesh, request, asked.secondary);
+  shards = std::move(request);
 }
 
 void Requests::lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule,
@@ -80,8 +87,16 @@ Array<Text> Requests::tiers_of_recipe() {
 
 std::size_t Requests::choose_to_fit(const std::vector<std::string>& ways) {
   if (ways.empty()) throw_error(ErrorCode::bad_input, "there is no way to choose from");
-  const std::size_t chosen = std::min(way_to_fit, ways.size() - 1);
-  ways_to_fit = std::max(ways_to_fit, ways.size());
+  return chosen_of(ways, way_to_fit.strategies, ways_to_fit.strategies);
+}
+
+std::size_t Requests::choose_sums_to_fit(const std::vector<std::string>& ways) {
+  return chosen_of(ways, way_to_fit.sums, ways_to_fit.sums);
+}
+
+std::size_t Requests::chosen_of(const std::vector<std::string>& ways, std::size_t way, std::size_t& count) {
+  const std::size_t chosen = std::min(way, ways.size() - 1);
+  count = std::max(count, ways.size());
   said_to_fit.push_back(ways[chosen]);
   return chosen;
 }

@@ -21,13 +21,14 @@ struct RecomputeChoice {
   std::vector<std::string> op_kinds;  // kinds of ops, with Kind::ops
 };
 
-// Requests that the ranks of axes keep state, and what `kept` adds, in equal parts.
-struct PartsRequest {
+// Requests that optimizer state is sharded over axes.
+struct ShardRequest {
   std::vector<AxisId> axes;
-  KeptInParts kept;
-  // The ranks of these axes have a copy of parameters among them, by which each use gathers them; if it is
-  // empty, there is none.
-  std::vector<AxisId> copy_axes = {};
+  bool gradients = false, parameters = false;  // whether these are sharded too
+  // The ranks of these axes have a secondary copy of parameters among them, from which each use gathers; if
+  // it is empty, there is none.
+  std::vector<AxisId> secondary = {};
+  std::string asked_by = {};  // the section of the recipe whose strategy asks, and writes the collectives
 };
 
 // Requests that the chain is cut into stages that the ranks of an axis share out.
@@ -57,10 +58,21 @@ struct FactoredAxis {
   friend bool operator==(const FactoredAxis&, const FactoredAxis&) = default;
 };
 
+// Requests that ops of `periodic` run every `every` steps.
+struct PeriodicRequest {
+  std::int64_t every = 1;
+  std::string asked_by;  // the section of the recipe whose strategy asks
+};
+
+// Numbers a way of strategies to make a plan fit, and one of sums that microbatches add to; or how many there
+// are.
+struct WayToFit {
+  std::size_t strategies = 0, sums = 0;
+};
+
 struct Requests {
-  // Each of these three throws an Error where the request cannot be met.
-  void keep_in_parts(const Mesh& mesh, const std::vector<std::string_view>& axes, KeptInParts asked);
-  void copy_within(const Mesh& mesh, const std::vector<std::string_view>& axes);
+  // Each of these two throws an Error where the request cannot be met.
+  void shard_state(const Mesh& mesh, Array<Text> axes, const Sharded& asked, const std::string& asked_by);
   void lay_pipeline(const Mesh& mesh, std::string_view axis, std::string_view schedule, std::int32_t chunks,
                     std::vector<std::int64_t> layers);
   // Adds one more device of each rank, by its plugin; returns its number.
@@ -71,11 +83,16 @@ struct Requests {
   // Returns the number of the way to take, of those described in words; a number beyond the last means the
   // last.
   std::size_t choose_to_fit(const std::vector<std::string>& ways);
+  // Does so for sums of gradients that microbatches add to, for each way of the strategies anew.
+  std::size_t choose_sums_to_fit(const std::vector<std::string>& ways);
+  std::size_t chosen_of(const std::vector<std::string>& ways, std::size_t way, std::size_t& count);
 
   // Puts dimensions on axes: core/placement derives the rest. Earlier ones come first where a value has
   // several.
   std::vector<Split> splits;
-  std::vector<PartsRequest> parts;  // core/placement/pack makes them
+  std::optional<ShardRequest> shards;  // core/placement/pack.cpp makes them
+  std::vector<AxisId> varied;          // parameters vary along these axes (ProgramApi::vary)
+  std::optional<PeriodicRequest> periodic;
   // Names an axis that the mesh must have as two before the program is written.
   std::optional<FactoredAxis> factored;
   // These of `splits` stand for exchanges that a strategy wants: ops take another dimension for them
@@ -95,9 +112,9 @@ struct Requests {
   // These say what segments compute again that leave it to the planner, and which of the strategies' ways the
   // plan takes: they are set before strategies run.
   RecomputeChoice planned_recompute;
-  std::size_t way_to_fit = 0;
+  WayToFit way_to_fit;
   // These say how many ways there are to choose from, and which were chosen, in the words of the strategies.
-  std::size_t ways_to_fit = 1;
+  WayToFit ways_to_fit = {1, 1};
   std::vector<std::string> said_to_fit;
 };
 

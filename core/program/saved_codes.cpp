@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
 #include "program/factor_codes.hpp"
 
 namespace prun {
@@ -56,7 +57,7 @@ class SegmentCodes {
   Id encode(Id value, const OperandShape& shape, double in_dims) {
     const Id kept = add_codes(program_, value, shape, Role::activation, ".codes");
     const AttrValue in{"in_dims", in_dims};
-    program_.add_op(segment_, FunctionKind::forward, Part::input, encode_squares_kind, {value, kept},
+    program_.add_op(segment_, FunctionKind::forward, Part::input, base_ops::encode_fp8_squares, {value, kept},
                     std::span(&in, 1), behind_first_reader(value));
     return kept;
   }
@@ -84,7 +85,7 @@ void save_in_codes(Program& program) {
 SavedInCodes saved_in_codes(const Program& program, Id segment) {
   SavedInCodes saved;
   for (const Id id : program.segment(segment).ops(FunctionKind::forward))
-    if (const Op& op = program.op(id); op.kind() == encode_squares_kind) {
+    if (const Op& op = program.op(id); op.is(base_ops::encode_fp8_squares)) {
       ++saved.values;
       saved.bytes += program.local_bytes(op.operands[1]);
       saved.bytes_before += program.local_bytes(op.operands[0]);

@@ -1,19 +1,236 @@
 // Rewrites a program for sequences that ranks share out. An op that treats positions alike needs nothing; one
 // that reads all of them (OpDef::across) gets that operand whole, in a dimension of its own, and keeps its
-// part of the rest; if it reads no further back than some positions, it gets these alone (program/halo.hpp).
-// Backward gathers it once more: what is kept for backward lies in parts. Where parts are
-// not in order, ops that do something else at each position learn which one is where.
+// part of the rest; if it reads no further back than some positions, it gets these alone
+// (program/sequence.cpp). Backward gathers it once more: what is kept for backward lies in parts. Where parts
+// are not in order, ops that do something else at each position learn which one is where.
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
-#include "program/halo.hpp"
-#include "program/head_pieces.hpp"
+#include "base/require.hpp"
+#include "ops/base_ops.hpp"
 #include "program/passes.hpp"
+#include "program/step_program.hpp"
+#include "prun/sequence_order.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ halo
+
+// Has an op that reads only so many positions back get these in front of each chunk of a rank's part of the
+// sequence, its halo, instead of all positions: a rank gets the last positions of the chunks before its own
+// from those that have them, and no others.
+class Halo {
+ public:
+  // Ranks of the axis share out sequences of so many positions in chunks, two each if these lie in an order
+  // of their own.
+  Halo(Program& program, AxisId axis, SequenceOrder order, std::int64_t positions);
+
+  // Returns how many positions ahead of a chunk `across` takes in the op's place, or 0 if it takes all. It
+  // does with an attribute `ahead`, if the op's attribute `window`, which counts the position itself, says
+  // that a rank needs fewer of them than of all.
+  std::int64_t reach(Id op, const OpDef& across) const;
+  // Returns a value with `reach` positions ahead of each chunk, put together before `before`, an op.
+  Id joined(Id value, std::int64_t reach, Id before);
+  // Returns what has a result with `reach` positions ahead of each chunk; ops before `next` make `value` of
+  // it. They belong to the function of `op`.
+  Id given_back(Id value, std::int64_t reach, const Op& op, Id next);
+  // Says what the op in an op's place is told of its keys.
+  std::vector<AttrValue> attrs_across(std::int64_t reach) const;
+
+ private:
+  // Is what a halo has of the chunk `distance` before it, in front of which come so many rows.
+  struct Piece {
+    std::int64_t distance, reach, rows;
+  };
+  std::vector<Piece> pieces_of(std::int64_t reach) const;
+  std::vector<AttrValue> attrs(const Piece& piece, std::int64_t rows) const;
+  Id shifted(Id value, std::int64_t distance, const Op& like, Id before);
+  Id create(const Op& like, const char* kind, std::initializer_list<Id> inputs,
+            std::span<const AttrValue> attrs, Id before);
+
+  Program& program_;
+  const AxisId axis_;
+  const SequenceOrder order_;
+  const std::int64_t parts_, rows_;  // 0 rows: chunks are not equal, which is refused elsewhere
+};
+
+bool knows(const OpDef& def, std::string_view attr) {
+  return std::any_of(def.attrs, def.attrs + def.attr_count,
+                     [&](const AttrDef& one) { return std::string_view(one.name) == attr; });
+}
+
+std::int64_t parts_of(const Program& program, AxisId axis, SequenceOrder order) {
+  return order.permutes() ? order.chunks : program.mesh().extent(axis);
+}
+
+Halo::Halo(Program& program, AxisId axis, SequenceOrder order, std::int64_t positions)
+    : program_(program),
+      axis_(axis),
+      order_(order),
+      parts_(parts_of(program, axis, order)),
+      rows_(positions % parts_ == 0 ? positions / parts_ : 0) {}
+
+std::int64_t Halo::reach(Id op, const OpDef& across) const {
+  if (!knows(across, "ahead") || !knows(*program_.op(op).def, "window")) return 0;
+  const auto window = static_cast<std::int64_t>(program_.attr(op, "window"));
+  const std::int64_t reach = std::max<std::int64_t>(window - 1, 1),
+                     of_rank = parts_ / program_.mesh().extent(axis_);
+  return window > 0 && of_rank * (reach + rows_) < parts_ * rows_ ? reach : 0;
+}
+
+std::vector<Halo::Piece> Halo::pieces_of(std::int64_t reach) const {
+  std::vector<Piece> pieces;
+  for (std::int64_t rows = rows_; rows < rows_ + reach; rows += rows_)
+    pieces.push_back({rows / rows_, std::min(rows_, rows_ + reach - rows), rows});
+  return pieces;
+}
+
+Id Halo::joined(Id value, std::int64_t reach, Id before) {
+  const Op op = program_.op(before);
+  const Id own = value;
+  for (const Piece& piece : pieces_of(reach)) {
+    const std::vector<AttrValue> of_tails = attrs(piece, rows_);
+    const Id tails = create(op, base_ops::halo_tails, {own}, std::span(of_tails).first(2), before);
+    const Id halo = shifted(tails, piece.distance, op, before);
+    value = create(op, base_ops::join_halo, {value, halo}, attrs(piece, piece.rows), before);
+  }
+  return value;
+}
+
+Id Halo::given_back(Id value, std::int64_t reach, const Op& op, Id next) {
+  Value with_halo = program_.value(value);
+  with_halo.name += ".halo";
+  with_halo.dims[1].extent += parts_ * reach;
+  const Id made = program_.add_value(std::move(with_halo));
+  std::vector<Piece> pieces = pieces_of(reach);
+  std::vector<Id> halos;
+  Id rest = made;
+  for (std::size_t i = pieces.size(); i-- > 0;) {  // the furthest comes first
+    const std::vector<AttrValue> all = attrs(pieces[i], pieces[i].rows);
+    const std::vector<Id> apart =
+        program_.add_op_creating(op.segment, op.function, op.part, base_ops::part_halo, std::span(&rest, 1),
+                                 std::span(all).first(2), next);
+    rest = apart[0];
+    halos.insert(halos.begin(), apart[1]);
+  }
+  for (std::size_t i = pieces.size(); i-- > 0;) {
+    const Id tails = shifted(halos[i], -pieces[i].distance, op, next);
+    const std::vector<AttrValue> all = attrs(pieces[i], rows_);
+    if (i > 0)
+      rest = create(op, base_ops::add_tails, {rest, tails, halos[i]}, all, next);
+    else
+      program_.add_op(op.segment, op.function, op.part, base_ops::add_tails, {rest, tails, halos[i], value},
+                      all, next);
+  }
+  return made;
+}
+
+std::vector<AttrValue> Halo::attrs_across(std::int64_t reach) const {
+  if (reach == 0) return {};
+  return {{"ahead", static_cast<double>(reach)}, {"parts", static_cast<double>(parts_)}};
+}
+
+std::vector<AttrValue> Halo::attrs(const Piece& piece, std::int64_t rows) const {
+  return {{"rows", static_cast<double>(rows)},
+          {"reach", static_cast<double>(piece.reach)},
+          {"distance", static_cast<double>(piece.distance)},
+          {"parts", static_cast<double>(parts_)},
+          {"chunks", static_cast<double>(order_.chunks)}};
+}
+
+// Has parts of the sequence shift among the ranks.
+Id Halo::shifted(Id value, std::int64_t distance, const Op& like, Id before) {
+  const AttrValue attrs[] = {axis_attr(axis_),
+                             {"dim", 1},
+                             {"distance", static_cast<double>(distance)},
+                             {"chunks", static_cast<double>(order_.chunks)}};
+  return create(like, base_ops::shift, {value}, attrs, before);
+}
+
+Id Halo::create(const Op& like, const char* kind, std::initializer_list<Id> inputs,
+                std::span<const AttrValue> attrs, Id before) {
+  return program_.add_op_creating(like.segment, like.function, like.part, kind,
+                                  std::span(inputs.begin(), inputs.size()), attrs, before)[0];
+}
+
+// ------------------------------------------------------------ head pieces
+
+// Cuts values into pieces of their heads, so that each piece may travel while an op runs on the one before.
+class HeadPieces {
+ public:
+  HeadPieces(Program& program, std::int64_t count) : program_(program), count_(count) {}
+
+  std::int64_t count() const { return count_; }
+  // Forgets the pieces of the function before, which are not there in this one.
+  void begin_function() { taken_.clear(); }
+  // Returns a piece, cut out once in a function; a value without heads is its own piece.
+  Id taken(Id value, std::int64_t piece, Id before);
+  // Adds a value for a piece of this future value.
+  Id piece_like(Id value);
+  // Puts the pieces together, as `op` computes them, before `before`.
+  void join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before);
+
+ private:
+  Program& program_;
+  const std::int64_t count_;
+  std::map<std::pair<Id, std::int64_t>, Id> taken_;
+};
+
+constexpr std::size_t most_pieces = 8;  // the most that join_pieces takes
+
+std::optional<std::size_t> heads_of(const Program& program, Id value) {
+  const std::vector<Dim>& dims = program.value(value).dims;
+  for (std::size_t d = 0; d < dims.size(); ++d)
+    if (dims[d].name == Name("heads")) return d;
+  return {};
+}
+
+// Refuses a number of pieces that some value with heads cannot be cut into equally.
+void check_pieces(const Program& program, std::int64_t pieces) {
+  if (pieces < 1 || pieces > static_cast<std::int64_t>(most_pieces))
+    throw_error(ErrorCode::bad_input, "keys and values come in 1 to ", most_pieces, " pieces, not ", pieces);
+  for (Id id = 0; id < program.value_count(); ++id)
+    for (const Dim& dim : program.value(id).dims)
+      if (dim.name == Name("heads") && dim.extent % pieces != 0)
+        throw_error(ErrorCode::unsupported, dim.extent, " groups of heads cannot be cut into ", pieces,
+                    " equal pieces; choose a divisor of them");
+}
+
+Id HeadPieces::taken(Id value, std::int64_t piece, Id before) {
+  if (value == none || !heads_of(program_, value)) return value;
+  const auto key = std::pair(value, piece);
+  if (const auto known = taken_.find(key); known != taken_.end()) return known->second;
+  const Op& op = program_.op(before);
+  const AttrValue attrs[] = {{"dim", static_cast<double>(*heads_of(program_, value))},
+                             {"piece", static_cast<double>(piece)},
+                             {"pieces", static_cast<double>(count_)}};
+  return taken_[key] = program_.add_op_creating(op.segment, op.function, op.part, base_ops::take_piece,
+                                                std::span(&value, 1), attrs, before)[0];
+}
+
+Id HeadPieces::piece_like(Id value) {
+  Value piece = program_.value(value);
+  const std::optional<std::size_t> heads = heads_of(program_, value);
+  PRUN_CHECK(heads, "'", piece.name, "' has no heads to make pieces of");
+  piece.dims[*heads].extent /= count_;
+  piece.name += ".piece";
+  return program_.add_value(std::move(piece));
+}
+
+void HeadPieces::join(const std::vector<Id>& pieces, Id whole, const Op& op, Id before) {
+  std::vector<Id> operands = pieces;
+  operands.resize(most_pieces, none);
+  operands.push_back(whole);
+  const AttrValue dim{"dim", static_cast<double>(*heads_of(program_, whole))};
+  program_.add_op(op.segment, op.function, op.part, base_ops::join_pieces, std::move(operands),
+                  std::span(&dim, 1), before);
+}
 
 std::size_t operand_called(const OpDef& def, std::string_view name) {
   std::size_t i = 0;
@@ -61,11 +278,10 @@ class SharingOut {
     OpShape shape = program_.shape(op);
     raise(op.def->rule(&shape));
     if (std::find(std::begin(shape.wholes), std::end(shape.wholes), seq_) != std::end(shape.wholes))
-      throw_error(ErrorCode::unsupported, "segment '", program_.segment(op.segment).name, "', op '",
-                  op.kind(),
-                  "' looks at whole sequences, and has neither an operand 'positions' nor another "
-                  "op that looks across parts (OpDef::across), nor says that their order is all one "
-                  "(OpDef::any_order), so sequences must lie in order: balance = \"none\"");
+      throw_error(ErrorCode::unsupported, "cannot balance sequences: segment '",
+                  program_.segment(op.segment).name, "', op '", op.kind(),
+                  "' needs unsplit sequences in order: it has no operand 'positions', no op across ranks "
+                  "(OpDef::across) and not OpDef::any_order; set balance = \"none\"");
   }
 
   void look_across(Id id, Id next) {
@@ -104,6 +320,10 @@ class SharingOut {
   // Gathers all pieces first, so that each may travel while the op runs on the one before.
   void look_in_pieces(Id id, const OpDef& def, const std::vector<AttrValue>& attrs) {
     const Op op = program_.op(id);
+    if (op.def->noise && program_.attr(id, op.def->noise) != 0)
+      throw_error(ErrorCode::unsupported, "cannot gather heads of op '", op.kind(),
+                  "' in pieces: its dropout depends on the numbers of heads; leave `pieces` of strategy "
+                  "context at 1, or set the model's dropout to 0");
     std::vector<std::vector<Id>> parts(def.operand_count);  // values by operand and piece
     for (std::size_t i = 0; i < def.operand_count; ++i) {
       const Id value = operand_of(op, def.operands[i]);
@@ -157,12 +377,24 @@ class SharingOut {
   }
 
   Id context_of(Id value, Id before) {
+    check_is_shared_out(value, program_.op(before));
     const std::pair key(value, reach_);
     if (const auto known = contexts_.find(key); known != contexts_.end()) return known->second;
     if (reach_ > 0) return contexts_[key] = halo_.joined(value, reach_, before);
     const Op& op = program_.op(before);
-    return contexts_[key] = program_.add_op_creating(op.segment, op.function, op.part, "as_context",
+    return contexts_[key] = program_.add_op_creating(op.segment, op.function, op.part, base_ops::as_context,
                                                      std::span(&value, 1), order_attrs(), before)[0];
+  }
+
+  // A strategy may have layers read something shorter than sequences (ProgramApi::replace_value).
+  void check_is_shared_out(Id value, const Op& op) const {
+    const std::vector<Dim>& dims = program_.value(value).dims;
+    if (std::ranges::any_of(dims, [&](const Dim& dim) { return dim.name == seq_; })) return;
+    throw_error(
+        ErrorCode::unsupported, "cannot share out sequences over an axis: op '", op.kind(), "' of segment '",
+        program_.segment(op.segment).name, "' reads '", program_.value(value).name,
+        "', which has no dimension '", seq_.view(),
+        "'; leave out one of the strategies: that over the axis, or that which changes what the op reads");
   }
 
   // Returns the op's result for all positions it reads; an op behind it turns that into `value`.
@@ -173,7 +405,7 @@ class SharingOut {
     for (Dim& dim : whole.dims)
       if (dim.name == seq_) dim.name = "context";
     const Id made = program_.add_value(std::move(whole));
-    program_.add_op(op.segment, op.function, op.part, "as_seq", {made, value}, order_attrs(), next);
+    program_.add_op(op.segment, op.function, op.part, base_ops::as_seq, {made, value}, order_attrs(), next);
     return made;
   }
 
@@ -181,7 +413,7 @@ class SharingOut {
     const Id tokens = this->tokens();
     const Op& op = program_.op(before);
     if (positions_ == none)
-      positions_ = program_.add_op_creating(op.segment, op.function, Part::input, "positions",
+      positions_ = program_.add_op_creating(op.segment, op.function, Part::input, base_ops::positions,
                                             std::span(&tokens, 1), order_attrs(), before)[0];
     return positions_;
   }
@@ -208,10 +440,11 @@ class SharingOut {
 void share_out_sequence(Program& program, std::string_view axis, SequenceShares shares) {
   const AxisId found = program.mesh().find(axis);
   if (found == no_axis)
-    throw_error(ErrorCode::bad_input, "the mesh has no axis '", axis, "' to share sequences out over");
+    throw_error(ErrorCode::bad_input, "cannot split sequences over axis '", axis,
+                "': [mesh] does not have it; add it there, or name another");
   Requests& requests = program.requests();
   if (requests.sequence_axis)
-    throw_error(ErrorCode::bad_input, "two strategies share sequences out over ranks; keep one of them");
+    throw_error(ErrorCode::bad_input, "two strategies split sequences over ranks; keep one of them");
   requests.sequence_axis = found;
   const Dim seq = program.value(program.input(program.step_segment(), "tokens")).dims[1];
   program.split(seq.name.view(), axis);
@@ -237,9 +470,8 @@ void check_exchanged(const Program& program) {
     for (const Split& split : program.requests().splits) {
       if (split.dim != wish.dim || split.axis <= wish.axis || mesh.extent(split.axis) == 1) continue;
       const std::string other = mesh.name(split.axis), axis = mesh.name(wish.axis);
-      throw_error(ErrorCode::bad_input, "axis '", other, "' splits ", wish.dim.view(),
-                  " too and stands behind '", axis,
-                  "' in [mesh], which would have to gather what it exchanges; ",
+      throw_error(ErrorCode::bad_input, "cannot split ", wish.dim.view(), " over axis '", axis, "': axis '",
+                  other, "' splits them too and is named after it in [mesh]; ",
                   split.scope == SplitScope::ops ? "give the ranks of both to one of them"
                                                  : detail::concat("name '", other, "' first"));
     }
@@ -255,10 +487,9 @@ void check_sequence_axes(const Program& program) {
   const Name seq = program.value(program.inputs().front()).dims[1].name;  // dimension of the tokens
   for (const Split& split : requests.splits)
     if (split.dim == seq && split.axis < *requests.sequence_axis && mesh.extent(split.axis) > 1)
-      throw_error(ErrorCode::bad_input, "axis '", mesh.name(split.axis),
-                  "' splits sequences too and stands before '", mesh.name(*requests.sequence_axis),
-                  "' in [mesh], whose ranks would have to gather what it "
-                  "exchanges; name '",
+      throw_error(ErrorCode::bad_input, "cannot split sequences over axis '",
+                  mesh.name(*requests.sequence_axis), "': axis '", mesh.name(split.axis),
+                  "' splits them too and is named before it in [mesh]; name '",
                   mesh.name(*requests.sequence_axis), "' first");
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
 #include "program/group_losses.hpp"
 #include "program/passes.hpp"
 
@@ -42,26 +43,26 @@ Id add_staging(Program& program, Id device_value, const char* suffix) {
 }
 
 void add_copy(Program& program, FunctionKind function, Id from, Id to) {
-  program.add_op(program.step_segment(), function, Part::input, "copy", {from, to}, {});
+  program.add_op(program.step_segment(), function, Part::input, base_ops::copy, {from, to}, {});
 }
 
 // Masks a step that needed more than was planned for: what it computed lacks something.
 void mask_beyond(Program& program, Id total, Id before) {
-  program.add_op(program.step_segment(), FunctionKind::finish, Part::input, "halt_beyond",
+  program.add_op(program.step_segment(), FunctionKind::finish, Part::input, base_ops::halt_beyond,
                  {total, program.runtime("halt")}, {}, before);
 }
 
 // Sums what ops have counted over all ranks once the step is finished, and reports it to the host then.
 void add_tally(Program& program, Id tally) {
   const Id step = program.step_segment();
-  program.add_op(step, FunctionKind::begin, Part::input, "zero", {tally}, {});
+  program.add_op(step, FunctionKind::begin, Part::input, base_ops::zero, {tally}, {});
   Value whole = program.value(tally);
   whole.name += ".total";
   whole.tally = false;
   const bool bounds = is_bound(program.value(tally));
   const Id total = program.add_value(std::move(whole));
   const Id before = bounds ? program.segment(step).ops(FunctionKind::finish).front() : none;
-  program.add_op(step, FunctionKind::finish, Part::input, "total", {tally, total}, {}, before);
+  program.add_op(step, FunctionKind::finish, Part::input, base_ops::total, {tally, total}, {}, before);
   if (bounds) mask_beyond(program, total, before);
   Value reported = program.value(tally);
   reported.name += out;
@@ -73,7 +74,7 @@ void add_tally(Program& program, Id tally) {
 Id add_outcome(Program& program, const char* name) {
   const Id scalar = program.runtime(name), keep = program.runtime("keep");
   const Id kept = add_staging(program, scalar, in), masked = add_staging(program, scalar, in_masked);
-  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "choose",
+  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, base_ops::choose,
                  {keep, kept, masked, scalar}, {});
   return scalar;
 }
@@ -108,6 +109,18 @@ std::vector<Id> operands_of_logits(const Program& program, const Op& head) {
         list.back() = head.operands[of];
   }
   return list;
+}
+
+// Returns the head's attributes that the op of its logits knows as well: those that change logits.
+std::vector<AttrValue> attrs_of_logits(const Program& program, Id head) {
+  const OpDef& of = *program.op(head).def;
+  const OpDef& wanted = program.registry().find(of.logits);
+  std::vector<AttrValue> attrs;
+  for (std::size_t i = 0; i < of.attr_count; ++i)
+    for (std::size_t j = 0; j < wanted.attr_count; ++j)
+      if (std::string_view(of.attrs[i].name) == wanted.attrs[j].name)
+        attrs.push_back({of.attrs[i].name, program.attr(head, of.attrs[i].name)});
+  return attrs;
 }
 
 }  // namespace
@@ -155,7 +168,7 @@ void scale_gradients(Program& program, const char* name, Id loss_scale) {
   const Id number = program.find_runtime(name);
   if (number == none) return;
   const Id scaled = program.runtime(std::string(name) + ".scaled");
-  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, "multiply",
+  program.add_op(program.step_segment(), FunctionKind::begin, Part::input, base_ops::multiply,
                  {number, loss_scale, scaled}, {});
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
     for (FunctionKind kind : microbatch_functions)
@@ -175,15 +188,15 @@ void add_step(Program& program, const StepOptions& options) {
   if (program.find_runtime(sequences_in) != none) add_staged_scalar(program, sequences_in, {});
   program.value(program.runtime("keep")).carried = true;
   for (const char* name : outcomes_in) add_outcome(program, name);
-  program.add_op(step, FunctionKind::begin, Part::input, "reciprocal",
+  program.add_op(step, FunctionKind::begin, Part::input, base_ops::reciprocal,
                  {program.runtime("counted"), program.runtime("inv_targets")}, {});
   const Id loss_scale = options.scales_loss ? add_outcome(program, "loss_scale") : none;
   if (options.scales_loss)
     for (const char* name : {"inv_targets", sequences_in}) scale_gradients(program, name, loss_scale);
   for (Id sum : {program.runtime("loss_sum"), program.runtime("grad_squares"), non_finite_counts(program)})
-    program.add_op(step, FunctionKind::begin, Part::input, "zero", {sum}, {});
+    program.add_op(step, FunctionKind::begin, Part::input, base_ops::zero, {sum}, {});
   const AttrValue limit{"limit", options.clip};
-  program.add_op(step, FunctionKind::finish, Part::input, "clip_factor",
+  program.add_op(step, FunctionKind::finish, Part::input, base_ops::clip_factor,
                  {program.runtime("grad_squares"), program.runtime("loss_sum"), program.runtime("halt"),
                   program.runtime("grad_norm"), program.runtime("clip"), program.runtime("keep"), loss_scale},
                  std::span(&limit, 1));
@@ -206,15 +219,15 @@ void add_logits(Program& program) {
         " heads that add to its loss and say how their logits are had (OpDef::logits); text is made by "
         "a model with one");
   const Op head = program.op(heads.front());
-  const Id logits =
-      program.add_op_creating(head.segment, FunctionKind::forward, Part::input, head.def->logits,
-                              operands_of_logits(program, head), {}, heads.front())[0];
+  const Id logits = program.add_op_creating(head.segment, FunctionKind::forward, Part::input,
+                                            head.def->logits, operands_of_logits(program, head),
+                                            attrs_of_logits(program, heads.front()), heads.front())[0];
   Value staged = program.value(logits);
   staged.name = std::string("logits") + out;
   staged.role = Role::staging;
   staged.segment = program.step_segment();
   staged.dims.back().name = "logits";
-  program.add_op(head.segment, FunctionKind::forward, Part::input, "whole_logits",
+  program.add_op(head.segment, FunctionKind::forward, Part::input, base_ops::whole_logits,
                  {logits, program.add_value(std::move(staged))}, {}, heads.front());
 }
 
@@ -237,8 +250,8 @@ namespace {
 void stage_as_kept(Program& program, Id scalar) {
   for (const Id id : program.segment(program.step_segment()).ops(FunctionKind::begin)) {
     const Op& op = program.op(id);
-    if (op.kind() == "choose" && op.operands.back() == scalar) {
-      program.replace_op(id, "copy", {op.operands[1], scalar}, {});
+    if (op.is(base_ops::choose) && op.operands.back() == scalar) {
+      program.replace_op(id, base_ops::copy, {op.operands[1], scalar}, {});
       return;
     }
   }

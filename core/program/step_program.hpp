@@ -24,6 +24,10 @@ namespace prun {
 // The first functions run for each microbatch and read parameters; the second are those behind forward.
 inline constexpr FunctionKind microbatch_functions[] = {FunctionKind::forward, FunctionKind::backward,
                                                         FunctionKind::backward_weight};
+// Says whether a function changes what lasts from step to step.
+constexpr bool is_update(FunctionKind kind) {
+  return kind == FunctionKind::update || kind == FunctionKind::periodic;
+}
 inline constexpr FunctionKind backward_functions[] = {FunctionKind::backward, FunctionKind::backward_weight};
 
 // Holds what the recipe's [precision] says.
@@ -92,6 +96,7 @@ struct Value {
   std::vector<Id> states;  // in the optimizer's order; for a parameter in a bucket, those outside it
 
   std::vector<Id> scales;  // scales of each state's blocks, or none for a state that is not kept in 8 bits
+  Id stand_in = none;      // state that stands for it in evaluations and checkpoints
 
   // For a state, this says that its shape is its own, not its parameter's.
   bool own_shape = false;
@@ -126,10 +131,12 @@ struct Value {
   std::int32_t age = 0;
   Id before_of = none;
 
-  // A strategy's own state (ProgramApi::state) has this set, and the next two.
+  // A strategy's own state (ProgramApi::state) has this set, and the next four.
   bool declared = false;
   bool compared = false;
   OnResize on_resize = OnResize::refuse;
+  Id starts_as = none;   // parameter whose numbers it starts as
+  Id stands_for = none;  // parameter that has this one as its stand_in
   // A parameter has this set if no gradient trains it, ops of `update` may change it, and every rank has all
   // of it.
   bool untrained = false;
@@ -204,6 +211,7 @@ struct Op {
   bool again = false;        // computes in backward what forward has computed already
 
   std::string_view kind() const { return def->kind; }
+  bool is(std::string_view kind) const { return def->kind == kind; }
   bool has_attr(std::string_view name) const;
   Access access(std::size_t i) const { return def->operands[i].access; }
   const OpExchange* exchange() const { return def->exchange; }
@@ -269,6 +277,14 @@ struct ShownProgram {
   std::vector<Lies> lies;
 };
 
+// Holds what strategies are shown in phase `collectives`, with the arrays behind it.
+struct FlatParameters {
+  bool shown = false;  // from when they are made until that phase is over
+  std::vector<FlatParameter> list;
+  std::deque<std::vector<AxisInfo>> summed;
+  std::deque<std::vector<Text>> axes;
+};
+
 class Program {
  public:
   Program(std::shared_ptr<const OpRegistry> registry, Precision precision, ModelContext context);
@@ -279,6 +295,7 @@ class Program {
   void set_recipe_sizes(std::vector<RecipeSize> sizes) { recipe_sizes_ = std::move(sizes); }
   // Sets the recipe's section whose plugin writes from now on; empty means the model's.
   void set_writer(std::string section) { writer_ = std::move(section); }
+  const std::string& writer() const { return writer_; }
   // Begins to note what a plugin edits in a placed program: EditCheck checks it.
   void begin_edits();
   void end_edits() { checked_edits_ = edits_; }
@@ -337,6 +354,10 @@ class Program {
   Id add_state(Id segment, const KeptState& state);
   // Cuts a state that lies alike on an axis.
   void place_over(Id state, const Lies& lies);
+  // These three are ProgramApi's.
+  void vary(std::string_view axis);
+  void run_periodically(std::int64_t every);
+  void evaluate_with(Id parameter, Id state);
   Id add_tally(Id segment, std::string_view name, std::span<const Dim> dims);
   Id use_parameter(Id segment, Id parameter);
   Id input(Id segment, std::string_view name);
@@ -358,6 +379,11 @@ class Program {
   std::vector<Id> add_op_creating(Id segment, FunctionKind function, Part part, std::string_view kind,
                                   std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
   void replace_operand(Id op, std::size_t index, Id value);
+  // Has the ops of forward behind the one that writes `by` read it in place of `value`: see ProgramApi.
+  void replace_value(Id value, Id by);
+  // Ends phase `model`: throws if what a segment hands on has another shape or type than what comes in behind
+  // it, or an op of forward has one that its rule does not give. Shapes are final from then on.
+  void settle_shapes();
   // Puts another op in an op's place, with every operand given. In a placed program, EditCheck checks that
   // they lie as it needs them.
   void replace_op(Id op, std::string_view kind, std::vector<Id> operands, std::span<const AttrValue> attrs);
@@ -407,6 +433,12 @@ class Program {
   Lies placement(Id value, std::string_view axis) const;
   // The interface of plugins fills it (program/api.cpp).
   ShownProgram& shown_program() { return shown_program_; }
+  // The packer fills it (placement/pack.cpp), and it is empty again when the phase is over.
+  FlatParameters& flat_parameters() { return flat_parameters_; }
+  // These three are ProgramApi's, for the strategy that has asked for shards.
+  Array<FlatParameter> shown_flat_parameters() const;
+  Id add_flat_buffer(const FlatBuffer& described);
+  void lie_within(Id shard, Id whole, AxisInfo ranks);
   // Returns operand shapes and attributes as a rule sees them, outputs included: whole tensors, or one rank's
   // part.
   OpShape shape(const Op& op) const;
@@ -434,6 +466,8 @@ class Program {
   std::int64_t ranks_that_split(std::string_view dim) const;
   void check_operands(const Op& op) const;
   void check_shapes(const Op& op) const;
+  void reshape_results(const Op& op);
+  bool hands_on_alike(Id segment, Id incoming) const;
   OpShape infer(const Op& op) const;
   void bind_attrs(Op& op, std::span<const AttrValue> attrs) const;
   Id place(Op op, Id before);
@@ -456,8 +490,10 @@ class Program {
   std::string writer_;
   Edits edits_, checked_edits_;
   bool placed_ = false;
+  bool shapes_are_settled_ = false;
   StepContext step_context_;
   ShownProgram shown_program_;
+  FlatParameters flat_parameters_;
   Delays delays_;
   Numbered<Bucket> buckets_;
   std::vector<CarriedValue> carried_;
@@ -477,6 +513,10 @@ inline bool keeps_summed_parts(const Program& program, const Bucket& bucket) {
   return bucket.all_gradients != none &&
          program.value(bucket.all_gradients).lifetime == ValueLifetime::unreduced;
 }
+
+// Returns the placement of a flat buffer of which the ranks of an axis, or of several together, have a shard
+// each.
+std::vector<AxisPlacement> shards_over(const Program& program, AxisId axis);
 
 // Returns an axis as an op's attribute: a number.
 inline AttrValue axis_attr(AxisId axis) { return {"axis", static_cast<double>(axis)}; }

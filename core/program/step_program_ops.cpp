@@ -205,6 +205,73 @@ void Program::replace_operand(Id id, std::size_t index, Id value_id) {
   }
 }
 
+// Gives what an op writes the shapes that its rule gives, and checks all else that it has.
+void Program::reshape_results(const Op& op) {
+  check_operands(op);
+  const OpShape right = infer(op);
+  for (std::size_t i = 0; i < op.operands.size(); ++i) {
+    if (op.operands[i] == none || op.access(i) != Access::write) continue;
+    const OperandShape& shape = right.operand[i];
+    value(op.operands[i]).dtype = shape.dtype;
+    value(op.operands[i]).dims.assign(shape.dims, shape.dims + shape.rank);
+  }
+  check_shapes(op);
+}
+
+void Program::replace_value(Id old, Id by) {
+  const std::string name = value(old).name;
+  const Id home = value(by).segment;
+  if (shapes_are_settled_)
+    throw_error(ErrorCode::bad_input, "cannot replace '", name,
+                "': shapes are final behind phase model; call replace_value in that phase");
+  const std::vector<Id>& forward = segment(home).ops(FunctionKind::forward);
+  const auto writes = [&](Id id) {
+    for (std::size_t i = 0; i < op(id).operands.size(); ++i)
+      if (op(id).operands[i] == by && op(id).access(i) == Access::write) return true;
+    return false;
+  };
+  auto at = std::find_if(forward.begin(), forward.end(), writes);
+  if (at == forward.end())
+    throw_error(ErrorCode::bad_input, "cannot replace '", name, "' by '", value(by).name,
+                "': no op of a segment's forward writes that");
+  bool read = segment(home).outgoing == old;
+  if (read) segment(home).outgoing = by;
+  while (++at != forward.end()) {
+    Op& reader = op(*at);
+    for (std::size_t i = 0; i < reader.operands.size(); ++i) {
+      if (reader.operands[i] != old) continue;
+      if (reader.access(i) != Access::read)
+        throw_error(ErrorCode::bad_input, "cannot replace '", name, "': op '", reader.kind(),
+                    "' changes it in place");
+      reader.operands[i] = by;
+      read = true;
+    }
+    reshape_results(reader);
+  }
+  if (!read)
+    throw_error(ErrorCode::bad_input, "cannot replace '", name, "': no op behind the one that writes '",
+                value(by).name, "' reads it");
+}
+
+bool Program::hands_on_alike(Id id, Id incoming) const {
+  if (incoming == none || segment(id).outgoing == none) return true;
+  const Value &in = value(incoming), &out = value(segment(id).outgoing);
+  return in.dims == out.dims && in.dtype == out.dtype;
+}
+
+void Program::settle_shapes() {
+  for (Id id = step_segment() + 1; id < segment_count(); ++id) {
+    const SegmentData& from = segment(id);
+    const Id next = id + 1 < segment_count() ? segment(id + 1).incoming : none;
+    if (!hands_on_alike(id, next) || (from.repeat > 1 && !hands_on_alike(id, from.incoming)))
+      throw_error(ErrorCode::bad_input, "segment '", from.name, "' hands on '", value(from.outgoing).name,
+                  "', whose shape or type is not that of what comes in behind it; hand on what is like the "
+                  "value that it handed on before replace_value");
+    for (const Id op : from.ops(FunctionKind::forward)) check_shapes(this->op(op));
+  }
+  shapes_are_settled_ = true;
+}
+
 void Program::replace_op(Id id, std::string_view kind, std::vector<Id> operands,
                          std::span<const AttrValue> attrs) {
   const Op& old = op(id);

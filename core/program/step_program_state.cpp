@@ -20,12 +20,22 @@ void check_described(const Value& state, const KeptState& described) {
   };
   const bool partial = std::any_of(state.placement.begin(), state.placement.end(),
                                    [](const AxisPlacement& lies) { return lies.is_partial(); });
-  if (state.is_apart() && !is_zero(described.init))
+  if (described.starts_as != none && !is_zero(described.init))
+    refuse("is to start as a parameter does, and as other numbers; leave out one of them");
+  if (state.is_apart() && (!is_zero(described.init) || described.starts_as != none))
     refuse("is to start as other numbers than zeros, and is not alike on all ranks; start from zeros");
   if (described.on_resize == OnResize::sum && !partial)
     refuse("is to be summed where the mesh changes, and is no partial sum; take OnResize::refuse or ::anew");
   if (!is_float(state.dtype))
     refuse("is to hold numbers that are not floating-point; take fp64, fp32 or bf16");
+}
+
+// Refuses a state that is to start as a parameter of another shape, or of another segment.
+void check_starts_as(const Value& state, const Value& parameter) {
+  if (parameter.role != Role::parameter || parameter.segment != state.segment ||
+      parameter.dims != state.dims || parameter.part)
+    throw_error(ErrorCode::bad_input, "state '", state.name, "' is to start as '", parameter.name,
+                "', which is no parameter of its segment with its dimensions");
 }
 
 // Refuses a state beside a copy of a table that is no copy of the one beside the table.
@@ -40,7 +50,7 @@ void check_alike(const Value& copy, const Value& original) {
 }  // namespace
 
 bool Value::is_apart() const {
-  return role == Role::state &&
+  return (role == Role::state || role == Role::parameter) &&
          std::any_of(placement.begin(), placement.end(),
                      [](const AxisPlacement& lies) { return lies.is_partial() || lies.is_varying(); });
 }
@@ -57,7 +67,7 @@ Id Program::add_state(Id segment_id, const KeptState& described) {
     throw_error(ErrorCode::bad_input, "state '", described.name.view(),
                 "' is to be the step's; each belongs to a segment of the model");
   if (!placed_) {
-    if (described.lies.size > 0 || described.typed || described.like != none)
+    if (described.lies.size > 0 || described.typed || described.like != none || described.starts_as != none)
       throw_error(ErrorCode::bad_input, "state '", described.name.view(),
                   "' is part of the model in phase model, where every rank has all of it, in the type of "
                   "statistics; declare it in phase placed to say more");
@@ -81,12 +91,14 @@ Id Program::add_state(Id segment_id, const KeptState& described) {
   state.declared = true;
   state.compared = described.compared;
   state.on_resize = described.on_resize;
+  state.starts_as = described.starts_as;
   state.added_by = writer_;
-  state.starts_anew = writer_ + ".plugin";
+  if (described.starts_as == none) state.starts_anew = writer_ + ".plugin";
   state.copy_of = original_of(state, described.like);
   lay(state, described);
   if (state.copy_of != none) check_alike(state, value(state.copy_of));
   check_described(state, described);
+  if (state.starts_as != none) check_starts_as(state, value(state.starts_as));
   return add_value(std::move(state));
 }
 
@@ -162,7 +174,9 @@ void Program::place_over(Id id, const Lies& lies) {
                 "': ", why...);
   };
   if (!placed_) refuse("nothing lies anywhere before phase placed; call it in phase state");
-  if (state.role != Role::state || state.bucket >= 0)
+  const bool made = flat_parameters_.shown && state.role == Role::activation && state.bucket < 0 &&
+                    id >= edits_.first_value;
+  if (!made && (state.role != Role::state || state.bucket >= 0))
     refuse("it is no state of a parameter's or strategy's own");
   if (lies.kind != PlacementKind::sharded) refuse("a state that is alike can be cut into parts, and no more");
   if (!state.on(axis).is_replicated())
@@ -172,6 +186,44 @@ void Program::place_over(Id id, const Lies& lies) {
   value(id).placement.resize(mesh_.size());
   value(id).placement[axis] = wanted;
   if (mesh_.extent(axis) > 1) note_touched(id);
+}
+
+void Program::vary(std::string_view name) {
+  if (placed_)
+    throw_error(ErrorCode::bad_input, "cannot let parameters vary along axis '", name,
+                "' after placement, which decides what is summed over it; call vary in phase shard");
+  const AxisId axis = placed_axis(name);
+  if (std::count(requests_.varied.begin(), requests_.varied.end(), axis) != 0)
+    throw_error(ErrorCode::bad_input, "cannot let parameters vary along axis '", name,
+                "' twice; call vary once");
+  requests_.varied.push_back(axis);
+}
+
+void Program::run_periodically(std::int64_t every) {
+  if (every < 1) throw_error(ErrorCode::bad_input, "ops are to run every ", every, " steps; take 1 or more");
+  if (requests_.periodic && requests_.periodic->every != every)
+    throw_error(ErrorCode::unsupported, "[", requests_.periodic->asked_by, "] has ops run every ",
+                requests_.periodic->every, " steps, and this strategy every ", every,
+                "; let both have one period");
+  if (!requests_.periodic) requests_.periodic = {every, writer_};
+}
+
+void Program::evaluate_with(Id parameter_id, Id state_id) {
+  const Value &parameter = value(parameter_id), &state = value(state_id);
+  const auto refuse = [&](const char* why) {
+    throw_error(ErrorCode::bad_input, "'", state.name, "' cannot stand for '", parameter.name, "': ", why);
+  };
+  if (parameter.role != Role::parameter || parameter.gradient == none)
+    refuse("that is no parameter that is trained");
+  if (!state.declared || state.is_apart() || state.segment != parameter.segment)
+    refuse("it is no state that ranks have alike, which the strategy keeps in the same segment");
+  for (AxisId axis = 0; axis < mesh_.size(); ++axis)
+    if (!parameter.on(axis).is_varying() && state.on(axis) != parameter.on(axis))
+      refuse("it lies otherwise on an axis where the parameter does not vary");
+  if (state.dims != parameter.dims || parameter.part) refuse("it has other dimensions");
+  if (parameter.stand_in != none) refuse("another state does already");
+  value(parameter_id).stand_in = state_id;
+  value(state_id).stands_for = parameter_id;
 }
 
 void Program::begin_edits() {
@@ -197,12 +249,12 @@ void Program::note_touched(Id id) {
 Lies Program::placement(Id id, std::string_view axis) const {
   const AxisId number = placed_axis(axis);
   if (!placed_)
-    throw_error(ErrorCode::bad_input, "'", value(id).name,
-                "' lies nowhere before phase placed; ask for its placement there or later");
+    throw_error(ErrorCode::bad_input, "cannot return the placement of '", value(id).name,
+                "' before phase placed; ask for it there or later");
   if (id >= edits_.first_value && value(id).role == Role::activation)
-    throw_error(ErrorCode::bad_input, "'", value(id).name,
-                "' has been added in this phase, and its placement follows from all edits, when the phase is "
-                "over; ask for that of the operands");
+    throw_error(
+        ErrorCode::bad_input, "cannot return the placement of '", value(id).name,
+        "': it was added in this phase and is placed when the phase is over; ask for that of its operands");
   const AxisPlacement lies = value(id).on(number);
   return {mesh_.axes()[number].name, lies.kind, lies.dim};
 }

@@ -2,6 +2,7 @@
 // elements, and the optimizer's ops are added for each parameter.
 #include <algorithm>
 
+#include "ops/base_ops.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
 #include "prun/block_codes.hpp"
@@ -51,7 +52,7 @@ void add_diagnosis(Program& program, Id parameter, Id gradient) {
   const Id segment = program.value(parameter).segment;
   const double first = place_of(0), stride = program.segment(segment).repeat > 1 ? place_of(1) - first : 0;
   const AttrValue attrs[] = {{"index", first}, {"stride", stride}};
-  program.add_op(segment, FunctionKind::diagnose, Part::input, "count_non_finite",
+  program.add_op(segment, FunctionKind::diagnose, Part::input, base_ops::count_non_finite,
                  {gradient, program.runtime("keep"), non_finite_counts(program)}, attrs);
 }
 
@@ -129,9 +130,10 @@ void add_optimizer_state(Program& program, Id parameter, WantedState wanted) {
 void check_is_matrix(const Program& program, Id parameter, const NamedOptimizer& optimizer) {
   const Value& value = program.value(parameter);
   if (optimizer.unit != UpdateUnit::matrix || value.matrices.columns > 0) return;
-  throw_error(ErrorCode::bad_input, "optimizer plugin '", optimizer.name, "' updates matrices, and '",
-              program.segment(value.segment).name, ".", value.name,
-              "' is none, as its model says; have another optimizer update what is no matrix: "
+  throw_error(ErrorCode::bad_input, "cannot update '", program.segment(value.segment).name, ".", value.name,
+              "' with optimizer plugin '", optimizer.name,
+              "', which updates matrices: its model does not declare it as one; use another optimizer for "
+              "such parameters: "
               "[[optimizer.group]] match = \"*\", of = \"others\", and a plugin that treats elements alike");
 }
 
@@ -167,11 +169,12 @@ void add_parameter_update(Program& program, Id parameter, const Optimizers& opti
       optimizers.at(static_cast<std::size_t>(program.value(parameter).optimizer));
   check_is_matrix(program, parameter, optimizer);
   const Id gradient = program.value(parameter).gradient, segment = program.value(parameter).segment;
-  program.add_op(segment, FunctionKind::zero, Part::input, "zero", {gradient}, {});
+  program.add_op(segment, FunctionKind::zero, Part::input, base_ops::zero, {gradient}, {});
   if (program.value(parameter).copy_of == none) {
-    program.add_op(segment, FunctionKind::norm, Part::input,
-                   sums_in_update(program, parameter, optimizer) ? "summand_squares" : "sum_squares",
-                   {gradient, program.runtime("grad_squares")}, {});
+    program.add_op(
+        segment, FunctionKind::norm, Part::input,
+        sums_in_update(program, parameter, optimizer) ? base_ops::summand_squares : base_ops::sum_squares,
+        {gradient, program.runtime("grad_squares")}, {});
     add_diagnosis(program, parameter, gradient);
   }
   const Precision& precision = program.precision();
@@ -274,8 +277,8 @@ void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizer
   carry_edits(program, parameter, edited, update_of(program, copy));
   const AttrValue attr = axis_attr(axis);
   for (Id summand : {gradient, other})
-    program.add_op(program.value(summand).segment, FunctionKind::tie, Part::input, "all_reduce_update",
-                   {summand}, std::span(&attr, 1));
+    program.add_op(program.value(summand).segment, FunctionKind::tie, Part::input,
+                   base_ops::all_reduce_update, {summand}, std::span(&attr, 1));
 }
 
 bool is_tied(const Program& program, Id gradient) {

@@ -19,14 +19,15 @@ class Verifier {
       for (FunctionKind kind : {FunctionKind::forward, FunctionKind::put_away, FunctionKind::bring_back,
                                 FunctionKind::backward, FunctionKind::backward_weight})
         check_function(kind);
-      for (FunctionKind kind :
-           {FunctionKind::load, FunctionKind::begin, FunctionKind::zero, FunctionKind::norm,
-            FunctionKind::finish, FunctionKind::diagnose, FunctionKind::update, FunctionKind::report})
+      for (FunctionKind kind : {FunctionKind::load, FunctionKind::begin, FunctionKind::zero,
+                                FunctionKind::norm, FunctionKind::finish, FunctionKind::diagnose,
+                                FunctionKind::update, FunctionKind::periodic, FunctionKind::report})
         check_function(kind);
       check_chain();
     }
     check_uses();
     check_copies();
+    check_varying();
   }
 
  private:
@@ -188,6 +189,26 @@ class Verifier {
            program_.segment(original.segment).name, ".", original.name,
            "' on another stage of the pipeline, and a strategy has edited the update of one "
            "of them; edit both alike, or before there are two, in phase 'shard'");
+    }
+  }
+
+  // Checks what must not vary: what the host reads of a step, and what stands for a parameter elsewhere.
+  void check_varying() {
+    for (const Id id : program_.segment(program_.step_segment()).values) {
+      segment_ = program_.step_segment();
+      for (AxisId axis = 0; axis < program_.mesh().size(); ++axis)
+        if (const Value& value = program_.value(id);
+            value.role == Role::staging && value.on(axis).is_varying())
+          fail("cannot report '", value.name, "': it varies along axis '", program_.mesh().name(axis),
+               "'; the strategy that lets parameters vary there must make ranks agree on it in phase placed");
+    }
+    for (const Id id : program_.parameters()) {
+      const Value& parameter = program_.value(id);
+      segment_ = parameter.segment;
+      if (parameter.gradient != none && parameter.is_apart() && parameter.stand_in == none)
+        fail("parameter '", parameter.name,
+             "' varies, and no state stands for it where the run evaluates and in checkpoints; the strategy "
+             "that lets it vary names one (evaluate_with)");
     }
   }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "ops/base_ops.hpp"
 #include "program/factor_codes.hpp"
 
 namespace prun {
@@ -43,13 +44,14 @@ class SegmentWeights {
   void check_is_there(Id weight) const {
     const Value& value = program_.value(weight);
     const auto refuse = [&](const char* why) {
-      throw_error(ErrorCode::unsupported, "precision.weight_codes is \"step\", and '", value.name,
+      throw_error(ErrorCode::unsupported,
+                  "cannot cache quantized weights (precision.weight_codes = \"step\"): '", value.name,
                   "' of segment '", program_.segment(value.segment).name, "' ", why,
-                  ", so that its codes would have to come anew as well; leave precision.weight_codes out");
+                  "; leave precision.weight_codes out");
     };
     if (value.bucket >= 0 && gathers_parameters(program_, program_.bucket_of(value)))
-      refuse("comes together in codes of precision.gather, for each use");
-    if (value.place) refuse("comes from elsewhere for each use");
+      refuse("is gathered for each use, quantized by precision.gather");
+    if (value.place) refuse("is offloaded and fetched for each use");
     if (value.segment != segment_) refuse("is another segment's");
   }
 
@@ -58,8 +60,8 @@ class SegmentWeights {
     if (!fresh) return known->second;
     known->second = add_codes(program_, weight, shape, Role::fetched, by_rows ? ".rows" : ".columns");
     const AttrValue attrs[] = {{"in_dims", static_cast<double>(in_dims)}, {"by_rows", by_rows ? 1.0 : 0.0}};
-    program_.add_op(segment_, FunctionKind::gather, Part::input, encode_squares_kind, {weight, known->second},
-                    attrs);
+    program_.add_op(segment_, FunctionKind::gather, Part::input, base_ops::encode_fp8_squares,
+                    {weight, known->second}, attrs);
     return known->second;
   }
 
@@ -77,7 +79,7 @@ bool is_kept(const Program& program, Id id) {
 // Returns, for codes that an op before has turned, what they were; else the same value.
 Id before_turning(const Program& program, const Op& reader, Id codes) {
   for (const Id id : program.segment(reader.segment).ops(reader.function))
-    if (const Op& op = program.op(id); op.kind() == "turn_fp8_squares" && op.operands[1] == codes)
+    if (const Op& op = program.op(id); op.is(base_ops::turn_fp8_squares) && op.operands[1] == codes)
       return op.operands[0];
   return codes;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/hub_name.hpp"
 #include "base/text.hpp"
 
 namespace prun::recipe {
@@ -58,6 +59,17 @@ const Entry* named_first(const RecipeSection& section, std::string_view message)
   return found;
 }
 
+// Returns the key that a user wrote whose path the message has in quotes.
+const Entry* named_by_path(const RecipeSection& section, std::string_view message) {
+  for (const Entry& entry : section.entries()) {
+    const auto* const text = entry.value ? std::get_if<std::string>(&*entry.value) : nullptr;
+    if (text && !text->empty() && is_written(entry.at) && entry.key != "plugin" &&
+        message.find(in_quotes(*text)) != message.npos)
+      return &entry;
+  }
+  return nullptr;
+}
+
 // Says where the path that is missing was searched for, since people expect it beside the recipe.
 std::string start_of_paths(const Entry& entry) {
   const auto* const text = entry.value ? std::get_if<std::string>(&*entry.value) : nullptr;
@@ -68,7 +80,10 @@ std::string start_of_paths(const Entry& entry) {
   std::string said = "; paths start from the folder that prun is started in, " +
                      printable(fs::current_path(ignored).string(), 200);
   const bool in_file = entry.at.source->kind == Source::Kind::file;
-  if (in_file && fs::exists(beside, ignored)) said += "; " + in_quotes(beside.string()) + " is there";
+  if (in_file && fs::exists(beside, ignored))
+    said += "; " + in_quotes(beside.string()) + " is there";
+  else if (!fetch_advice(path).empty())
+    said += "; prun loads nothing from a hub";
   return said;
 }
 
@@ -78,6 +93,7 @@ bool is_the_users(const Error& error) { return exit_code(error.code()) == exit_c
 
 void throw_placed(const RecipeSection& section, std::string_view key, const Error& error) {
   const Entry* entry = named_first(section, without_name(error.what()));
+  if (!entry && error.code() == ErrorCode::not_found) entry = named_by_path(section, error.what());
   if (!entry) entry = section.find(key);
   const bool at_entry = entry && is_written(entry->at);
   const Location& at = at_entry ? entry->at : section.place();

@@ -5,7 +5,7 @@
 #include <initializer_list>
 
 #include "cpu/values.hpp"
-#include "prun/op.hpp"
+#include "prun/named_operands.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 
@@ -14,6 +14,15 @@ inline bool same_type(const OpShape& shape, std::initializer_list<int> operands)
   const DType type = shape.operand[*operands.begin()].dtype;
   for (int i : operands)
     if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
+  return true;
+}
+
+template <class Op>
+bool same_type(const ShapeOf<Op>& shape, OperandsOf<Op> operands) {
+  const OpShape& s = shape;
+  const DType type = s.operand[operands.begin()->index].dtype;
+  for (const OperandOf<Op> i : operands)
+    if (s.operand[i.index].present && s.operand[i.index].dtype != type) return false;
   return true;
 }
 

@@ -56,6 +56,25 @@ void exp_row(T* row, std::int64_t n, T shift) {
   for (std::int64_t j = 0; j < size; ++j) row[j] = exp_of(row[j] - shift);
 }
 
+// Sets row = cap * tanh(row / cap), and `slopes`, unless it is null, to this function's slopes there.
+template <class T>
+void cap_row(T* row, std::int64_t n, T cap, T* slopes = nullptr) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) row[j] = tanh_of(row[j] / cap);
+  if (slopes) {
+#pragma omp simd
+    for (std::int64_t j = 0; j < n; ++j) slopes[j] = (T(1) - row[j]) * (T(1) + row[j]);
+  }
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) row[j] *= cap;
+}
+
+template <class T>
+void multiply_row(T* row, std::int64_t n, const T* by) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < n; ++j) row[j] *= by[j];
+}
+
 // Returns the sum of a row's whole vectors, the padding included: short stretches are summed in T, and their
 // sums in double.
 template <class T>

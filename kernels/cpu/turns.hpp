@@ -17,7 +17,7 @@ struct TimeSlots {
   double* frequency;
   C* cosine;
   C* sine;
-  C query_scale = 1, key_scale = 1;
+  C query_scale = 1, key_scale = 1, turned_scale = 1;
 
   static TimeSlots take(Scratch& scratch, std::int64_t pairs) {
     return {scratch.take<double>(pairs), scratch.take<C>(pairs), scratch.take<C>(pairs)};
@@ -27,6 +27,7 @@ struct TimeSlots {
 template <class C>
 void set_frequencies(TimeSlots<C>& turns, std::int64_t pairs, const RopeTurn& turn) {
   turns.query_scale = static_cast<C>(turn.query_scale), turns.key_scale = static_cast<C>(turn.key_scale);
+  turns.turned_scale = static_cast<C>(turn.turned_scale);
   for (std::int64_t i = 0; i < pairs; ++i) turns.frequency[i] = rope_frequency(turn, i, pairs);
 }
 

@@ -1,5 +1,5 @@
-// Computes exp_of, sigmoid and sine with cosine without branches, so that loops over them become vector code.
-// For double, exp_of is the library's.
+// Computes exp_of, tanh_of, sigmoid and sine with cosine without branches, so that loops over them become
+// vector code. For double, exp_of and tanh_of are the library's.
 #pragma once
 
 #include <bit>
@@ -32,6 +32,21 @@ inline float exp_of(float x) {
 }
 
 inline double exp_of(double x) { return std::exp(x); }
+
+// The result is within 2 ulp. NaN stays NaN.
+inline float tanh_of(float x) {
+  const float size = std::abs(x), z = x * x;
+  float q = -5.70498640e-3f;
+  q = q * z + 2.06390861e-2f;
+  q = q * z - 5.37397154e-2f;
+  q = q * z + 0.133314416f;
+  q = q * z - 0.333332807f;
+  const float near = x + x * (z * q);
+  const float far = std::copysign(1.0f - 2.0f / (exp_of(2.0f * size) + 1.0f), x);
+  return size < 0.625f ? near : far;
+}
+
+inline double tanh_of(double x) { return std::tanh(x); }
 
 // Holds 1 / (1 + e^-x), and its difference to 1, each to full relative precision.
 template <class T>

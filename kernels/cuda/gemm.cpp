@@ -12,7 +12,7 @@
 #include <sstream>
 #include <vector>
 
-#include "cuda/bias.hpp"
+#include "bias/cuda.hpp"
 #include "cuda/library.hpp"
 #include "cuda/stopwatch.hpp"
 

@@ -81,6 +81,18 @@ Status add(void* values, Text key, T value) {
   return guard([&] { static_cast<ConfigValues*>(values)->emplace_back(key.view(), std::move(value)); });
 }
 
+// A number of "KEY[]" is one more of a list of numbers.
+Status add_number(void* values, Text key, double value) {
+  constexpr std::string_view element = "[]";
+  if (!key.view().ends_with(element)) return add(values, key, value);
+  return guard([&] {
+    auto& all = *static_cast<ConfigValues*>(values);
+    const std::string_view list = key.view().substr(0, key.view().size() - element.size());
+    if (all.empty() || all.back().first != list) all.emplace_back(list, std::vector<double>());
+    std::get<std::vector<double>>(all.back().second).push_back(value);
+  });
+}
+
 Status add_text(void* values, Text key, Text value) { return add(values, key, std::string(value.view())); }
 
 Status add_texts(void* values, Text key, Array<Text> list) {
@@ -105,7 +117,12 @@ void write(JsonWriter& json, const recipe::Value& value) {
       json.value(one);
     } else {
       json.begin_array();
-      for (const auto& item : one) json.value(item);
+      for (const auto& item : one) {
+        if constexpr (std::is_same_v<decltype(item), const double&>)
+          json.real(item);
+        else
+          json.value(item);
+      }
       json.end_array();
     }
   };
@@ -153,7 +170,7 @@ ConfigWriterApi writer_to(ConfigValues& values) {
   return {sizeof(ConfigWriterApi),
           &values,
           add<std::int64_t>,
-          add<double>,
+          add_number,
           add<bool>,
           add_text,
           add_texts,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <optional>
 #include <set>
 
 #include "base/text.hpp"
@@ -33,6 +35,43 @@ Gather gather_of(SafetensorsType type) {
   }
 }
 
+// Gives elements of a tensor that is there as codes of MXFP4, by their numbers in [n, in, out].
+class Mxfp4 {
+ public:
+  static constexpr std::int64_t block = 32;  // elements, along `in`
+
+  Mxfp4(std::span<const std::byte> codes, std::span<const std::byte> scales, const Extents& shape)
+      : codes_(codes), scales_(scales), in_(shape[1]), out_(shape[2]) {}
+
+  void gather(std::int64_t first, std::int64_t stride, std::span<float> to) const {
+    for (float& x : to) {
+      x = at(first);
+      first += stride;
+    }
+  }
+  // Returns the bytes of codes before those of the matrix that this element is in.
+  std::int64_t bytes_before(std::int64_t element) const { return element / (in_ * out_) * (in_ * out_ / 2); }
+  std::int64_t bytes_of_matrix() const { return in_ * out_ / 2; }
+
+ private:
+  // The first of two codes has the low bits. A scale of all ones is no number.
+  float at(std::int64_t element) const {
+    constexpr float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    const std::int64_t out = element % out_, in = element / out_ % in_, matrix = element / out_ / in_;
+    const std::int64_t number = (matrix * out_ + out) * (in_ / block) + in / block;
+    const auto pair =
+        std::to_integer<unsigned>(codes_[static_cast<std::size_t>(number * (block / 2) + in % block / 2)]);
+    const unsigned code = in % 2 == 0 ? pair & 15 : pair >> 4;
+    const auto scale = std::to_integer<int>(scales_[static_cast<std::size_t>(number)]);
+    if (scale == 255) return std::numeric_limits<float>::quiet_NaN();
+    const float value = std::ldexp(values[code & 7], scale - 127);
+    return code & 8 ? -value : value;
+  }
+
+  std::span<const std::byte> codes_, scales_;
+  std::int64_t in_, out_;
+};
+
 bool holds(const ForeignPiece& piece, const Extents& index) {
   for (std::size_t d = 0; d < index.size(); ++d)
     if (index[d] < piece.start[d] || index[d] >= piece.start[d] + piece.extent[d]) return false;
@@ -47,6 +86,7 @@ struct Opened {
   Gather gather;
   std::int64_t size;
   Extents strides;
+  std::optional<Mxfp4> codes = {};
   std::int64_t first = INT64_MAX, end = 0;  // range of the elements that were read
 
   std::int64_t offset(const Extents& index) const {
@@ -58,9 +98,19 @@ struct Opened {
     first = std::min(first, offset);
     end = std::max(end, offset + (count - 1) * strides.back() + 1);
   }
+  void read(std::int64_t offset, std::span<float> to) const {
+    if (codes)
+      codes->gather(offset, strides.back(), to);
+    else
+      gather(bytes.data() + offset * size, strides.back(), to);
+  }
   // Frees pages, which count as the process's while they are mapped in.
   void let_go() const {
-    if (first < end)
+    if (first < end && codes)
+      tensor->file->let_go(
+          *tensor->entry, static_cast<std::uint64_t>(codes->bytes_before(first)),
+          static_cast<std::uint64_t>(codes->bytes_before(end - 1) + codes->bytes_of_matrix()));
+    else if (first < end)
       tensor->file->let_go(*tensor->entry, static_cast<std::uint64_t>(first * size),
                            static_cast<std::uint64_t>(end * size));
   }
@@ -105,7 +155,9 @@ ForeignReader::ForeignReader(const Program& program, const ForeignMap& map, cons
          map.has(parameter) && layer < program.segment(program.value(parameter).segment).repeat; ++layer)
       for (const ForeignPiece& piece : map.pieces(parameter)) {
         check(piece, layer);
-        used.insert(tensor(piece, layer).entry);
+        const Source found = source(piece, layer);
+        used.insert(found.tensor->entry);
+        if (found.scales) used.insert(found.scales->entry);
       }
   for (const auto& [name, other] : directory.tensors())
     if (!used.contains(other.entry) && !map.ignores(name))
@@ -132,15 +184,36 @@ const ForeignDirectory::Tensor* ForeignReader::find(const std::string& name) con
   return nullptr;
 }
 
-const ForeignDirectory::Tensor& ForeignReader::tensor(const ForeignPiece& piece, std::int64_t layer) const {
+ForeignReader::Source ForeignReader::source(const ForeignPiece& piece, std::int64_t layer) const {
   const std::string name = piece.name_of(layer);
-  if (const ForeignDirectory::Tensor* const found = find(name)) return *found;
+  if (const ForeignDirectory::Tensor* const found = find(name)) return {found};
+  const ForeignDirectory::Tensor *const codes = find(name + "_blocks"), *const scales =
+                                                                            find(name + "_scales");
+  if (codes && scales) return {codes, scales};
   throw_error(ErrorCode::bad_input, directory_.folder().string(), " has no tensor ", in_quotes(name),
               ", which the model needs");
 }
 
+void ForeignReader::check_codes(const ForeignPiece& piece, const Source& found) const {
+  const Extents& shape = piece.shape;
+  const auto is = [](const ForeignDirectory::Tensor& there, const Extents& wanted) {
+    return there.entry->type == SafetensorsType::u8 && there.entry->shape == wanted;
+  };
+  const bool whole = shape.size() == 3 && shape[1] % Mxfp4::block == 0 && piece.row == 0;
+  const std::int64_t blocks = whole ? shape[1] / Mxfp4::block : 0;
+  if (!whole || !is(*found.tensor, {shape[0], shape[2], blocks, Mxfp4::block / 2}) ||
+      !is(*found.scales, {shape[0], shape[2], blocks}))
+    throw_error(ErrorCode::bad_input, found.tensor->file->path().string(), ": tensors ",
+                in_quotes(found.tensor->entry->name), " and ", in_quotes(found.scales->entry->name), " are ",
+                name_of(found.tensor->entry->type), shape_text(found.tensor->entry->shape), " and ",
+                name_of(found.scales->entry->type), shape_text(found.scales->entry->shape),
+                ", which are no codes of MXFP4 for ", shape_text(shape));
+}
+
 void ForeignReader::check(const ForeignPiece& piece, std::int64_t layer) const {
-  const ForeignDirectory::Tensor& found = tensor(piece, layer);
+  const Source there = source(piece, layer);
+  if (there.scales) return check_codes(piece, there);
+  const ForeignDirectory::Tensor& found = *there.tensor;
   const auto fail = [&](const auto&... parts) {
     throw_error(ErrorCode::bad_input, found.file->path().string(), ": tensor ", in_quotes(found.entry->name),
                 " is ", name_of(found.entry->type), shape_text(found.entry->shape), parts...);
@@ -151,7 +224,10 @@ void ForeignReader::check(const ForeignPiece& piece, std::int64_t layer) const {
 
 DType ForeignReader::type_of(Id parameter, std::int64_t layer) const {
   std::set<SafetensorsType> types;
-  for (const ForeignPiece& piece : map_.pieces(parameter)) types.insert(tensor(piece, layer).entry->type);
+  for (const ForeignPiece& piece : map_.pieces(parameter)) {
+    const Source found = source(piece, layer);
+    types.insert(found.scales ? SafetensorsType::bf16 : found.tensor->entry->type);
+  }
   // Runs keep fp16 only if they compute in it: fp32 holds all of it.
   const DType common = types.size() == 1 ? to_dtype(*types.begin()).value_or(DType::f32) : DType::f32;
   return common == DType::f16 ? DType::f32 : common;
@@ -160,9 +236,12 @@ DType ForeignReader::type_of(Id parameter, std::int64_t layer) const {
 void ForeignReader::read(Id parameter, std::int64_t layer, std::int64_t first, std::span<float> to) const {
   std::vector<Opened> pieces;
   for (const ForeignPiece& piece : map_.pieces(parameter)) {
-    const ForeignDirectory::Tensor& found = tensor(piece, layer);
+    const Source source_of = source(piece, layer);
+    const ForeignDirectory::Tensor& found = *source_of.tensor;
     pieces.push_back({&piece, &found, found.file->bytes(*found.entry), gather_of(found.entry->type),
                       bits_of(found.entry->type) / 8, piece.strides()});
+    if (const ForeignDirectory::Tensor* const scales = source_of.scales)
+      pieces.back().codes.emplace(pieces.back().bytes, scales->file->bytes(*scales->entry), piece.shape);
   }
   Extents box;
   for (const Dim& dim : program_.value(parameter).tensor_dims()) box.push_back(dim.extent);
@@ -174,7 +253,7 @@ void ForeignReader::read(Id parameter, std::int64_t layer, std::int64_t first, s
       const std::int64_t left = from.piece->start.back() + from.piece->extent.back() - index.back(),
                          run = std::min(count, left), offset = from.offset(index);
       const std::span<float> part(next, static_cast<std::size_t>(run));
-      from.gather(from.bytes.data() + offset * from.size, from.strides.back(), part);
+      from.read(offset, part);
       from.note(offset, run);
       check_finite(from, offset, part);
       next += run;

@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "base/limits.hpp"
+#include "launch/limits.hpp"
 #include "launch/stop_signals.hpp"
 #include "prun/error.hpp"
 

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-#include "base/limits.hpp"
+#include "launch/limits.hpp"
 
 namespace prun {
 

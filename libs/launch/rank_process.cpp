@@ -11,8 +11,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "base/limits.hpp"
 #include "base/text.hpp"
+#include "launch/limits.hpp"
 #include "prun/error.hpp"
 
 namespace prun {

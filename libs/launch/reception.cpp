@@ -7,7 +7,7 @@
 #include <array>
 #include <cerrno>
 
-#include "base/limits.hpp"
+#include "launch/limits.hpp"
 #include "launch/socket.hpp"
 #include "prun/error.hpp"
 

@@ -10,8 +10,8 @@
 #include <chrono>
 #include <utility>
 
-#include "base/limits.hpp"
 #include "base/text.hpp"
+#include "launch/limits.hpp"
 #include "launch/socket.hpp"
 
 namespace prun {

@@ -24,9 +24,9 @@
 #include <ctime>
 #include <filesystem>
 
-#include "base/limits.hpp"
 #include "base/signals_blocked.hpp"
 #include "base/thread.hpp"
+#include "launch/limits.hpp"
 #include "prun/error.hpp"
 
 namespace prun {

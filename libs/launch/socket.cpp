@@ -13,8 +13,8 @@
 #include <cstring>
 #include <memory>
 
-#include "base/limits.hpp"
 #include "base/text.hpp"
+#include "launch/limits.hpp"
 #include "prun/error.hpp"
 
 namespace prun {

@@ -129,7 +129,8 @@ class Offload final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(
-    strategy, prun::Offload, "offload", "0.1.0", "Keeps in the host's memory what a device has no room for",
+    strategy, prun::Offload, "offload", "0.1.0",
+    "Moves what does not fit on the device to host memory or drives",
     "phase=memory; tune=exact; varies=mode:each|auto, update:host|device, "
     "optimizer:host|(device:75, host:25)|(device:50, host:50)|(device:25, host:75), "
     "activations:device|(device:50, host:50)|host, gradients:device|(device:50, host:50)|host, "

@@ -5,19 +5,24 @@
 #include "shares.hpp"
 
 #define PRUN_OFFLOAD_OPTIONS                                                                                 \
-  "mode        | choice | each | each,auto | each: as said below; auto: what the plan has no room for "      \
-  "goes to the next place, what costs least first\n"                                                         \
-  "optimizer   | string | host | | Where master copies and moments lie: device, host, the name of a tier's " \
-  "plugin such as nvme, auto, or per cent in several, such as host:70, nvme:30\n"                            \
-  "update      | choice | host | host,device,auto | What updates state in the host's memory: its cores, or " \
-  "the device, to which it comes in turn; auto: what is predicted to take less time\n"                       \
-  "tile        | choice | auto | auto,layer,tensor | How much of what updates need comes to memory at a "    \
-  "time: three layers, or three times a layer's largest tensor; auto: tensors where layers do not fit\n"     \
-  "gradients   | string | device | | Where gradients lie once a step's are complete: as optimizer\n"         \
-  "parameters  | string | device | | Where parameters lie while nobody computes with them: as optimizer\n"   \
-  "frozen      | string | none   | | Where parameters that are not trained lie while nobody computes with "  \
-  "them, wherever the optimizer is: as optimizer, but auto; otherwise as parameters\n"                       \
-  "activations | string | device | | Where what backward reads of forward lies in between: as optimizer\n"
+  "mode        | choice | each | each,auto | each: store each kind of state where the keys below say; "      \
+  "auto: move what does not fit to the next place, what costs least first\n"                                 \
+  "optimizer   | string | host | | Where to store master weights and moments: device, host, a tier such as " \
+  "nvme, auto, or percentages of several, such as host:70, nvme:30\n"                                        \
+  "update      | choice | host | host,device,auto | Where to update optimizer state that is in host "        \
+  "memory: host: on its cores; device: copied there piece by piece; auto: whichever is predicted to be "     \
+  "faster\n"                                                                                                 \
+  "tile        | choice | auto | auto,layer,tensor | Granularity in which updates fetch state: layer: "      \
+  "buffers of three layers; tensor: of three times a layer's largest tensor; auto: tensor where layers do "  \
+  "not fit\n"                                                                                                \
+  "gradients   | string | device | | Where to store gradients that leave the device, at the latest for "     \
+  "their updates; values as for optimizer\n"                                                                 \
+  "parameters  | string | device | | Where to store parameters while they are not in use; values as for "    \
+  "optimizer\n"                                                                                              \
+  "frozen      | string | none   | | Where to store frozen parameters while they are not in use, whatever "  \
+  "optimizer says; values as for optimizer, except auto; default: as parameters\n"                           \
+  "activations | string | device | | Where to store activations saved for backward; values as for "          \
+  "optimizer\n"
 
 namespace prun {
 

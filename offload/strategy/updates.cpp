@@ -105,10 +105,9 @@ class UpdatesElsewhere {
     if (device_ == own_device) return;
     const auto first = std::find_if(ops.begin(), ops.end(), [&](Id op) { return exchanges(op); });
     if (std::all_of(first, ops.end(), [&](Id op) { return exchanges(op); })) return;
-    throw_error(
-        ErrorCode::unsupported, "updates of segment '", segment.info().name.view(),
-        "' bring tensors together between ranks before they are done, which the host's cores cannot; let "
-        "state come to the device in turn (strategy offload, update = \"device\")");
+    throw_error(ErrorCode::unsupported, "cannot update segment '", segment.info().name.view(),
+                "' on the host: its updates need collectives midway, which only the recipe's device runs; "
+                "update there (strategy offload, update = \"device\")");
   }
 
   // Returns the home of a parameter or a gradient, whole or in parts.

@@ -61,8 +61,10 @@ class AttentionFusion {
   }
 
   bool fits(Id reader, const Ids& apart) const {
+    if (!is(reader, "attention") && !is(reader, "attention_grad")) return false;
+    if (program_.attr(reader, "p") != 0) return false;  // packed attention drops nothing
     if (is(reader, "attention")) return lists(operands(reader), 0, apart);
-    return is(reader, "attention_grad") && lists(operands(reader), 1, apart) && join_of(reader) != none;
+    return lists(operands(reader), 1, apart) && join_of(reader) != none;
   }
 
   void fuse(Id split) const {
@@ -77,14 +79,16 @@ class AttentionFusion {
   void rewrite(Id reader, Id x) const {
     const Ids from = operands(reader);
     const AttrValue causal{"causal", program_.attr(reader, "causal")},
-        window{"window", program_.attr(reader, "window")};
+        window{"window", program_.attr(reader, "window")},
+        softcap{"softcap", program_.attr(reader, "softcap")};
     if (is(reader, "attention")) {
-      program_.replace_op(reader, "attention_packed", {x, from[3], from[4], from[5]}, {causal, window});
+      program_.replace_op(reader, "attention_packed", {x, from[3], from[4], from[5], from[6]},
+                          {causal, window, softcap});
       return;
     }
     const Id join = join_of(reader), dx = operands(join).back();
     program_.replace_op(join, "attention_packed_grad", {from[0], x, from[4], from[5], dx, from[9]},
-                        {causal, window});
+                        {causal, window, softcap});
     program_.erase(reader);
   }
 

@@ -37,14 +37,37 @@ struct PositionTable {
   }
 };
 
-// Applies dropout; `stream` tells the places of a layer apart.
+// Returns the attribute `stream` of ops that drop: `place` tells the places of a layer apart, and what stands
+// above its 16 bits the layers of segments, each of which numbers its own from 0.
+inline AttrValue drop_stream(const Segment& s, int place) {
+  std::int64_t before = 0;
+  for (const Segment& other : s.program().segments())
+    if (other.id() > 0 && other.id() < s.id()) before += other.info().repeat;
+  return {"stream", static_cast<double>((before << 16) + place)};
+}
+
+// Applies dropout; `place` tells the places of a layer apart.
 struct Dropout {
   double probability;
 
-  Id of(const Segment& s, Id x, int stream) const {
+  Id of(const Segment& s, Id x, int place) const {
     if (probability == 0) return x;
-    return s.op("dropout", {x, s.samples(), s.runtime("seed")},
-                {{"p", probability}, {"stream", static_cast<double>(stream)}});
+    return s.op("dropout", {x, s.samples(), s.runtime("seed")}, {{"p", probability}, drop_stream(s, place)});
+  }
+};
+
+// Drops weights of attention, whose heads have streams from 256 on.
+struct AttentionDropout {
+  double probability;
+
+  // Returns attention of queries, keys and values, and of sinks if there are any.
+  Id of(const Segment& s, const std::vector<Id>& apart, std::vector<AttrValue> attrs, Id sinks = none) const {
+    if (probability == 0)
+      return s.insert_forward(none, "attention", {apart[0], apart[1], apart[2], none, sinks}, 1, attrs)[0];
+    attrs.insert(attrs.end(), {{"p", probability}, drop_stream(s, 256)});
+    return s.insert_forward(none, "attention",
+                            {apart[0], apart[1], apart[2], none, sinks, s.samples(), s.runtime("seed")}, 1,
+                            attrs)[0];
   }
 };
 
@@ -62,6 +85,7 @@ struct LayerNorm {
 struct BiasedSublayers {
   const Widths& widths;
   Init inner, residual;
+  AttentionDropout dropout;
 
   // One weight gives queries, keys and values, grouped by head, so that sharding `heads` shards all three.
   Id attention(const Segment& s, Id x, bool causal) const {
@@ -71,7 +95,7 @@ struct BiasedSublayers {
                                {.batch = 1, .columns = 1, .cuts = {1, 2}});
     const Id qkv = s.op("linear", {x, weight, s.vector("qkv.bias", {heads, packed, head_dim}, zeros())});
     const std::vector<Id> of = s.ops("split_heads", {qkv}, 3);
-    const Id seen = s.op("attention", {of[0], of[1], of[2]}, {{"causal", causal ? 1.0 : 0.0}});
+    const Id seen = dropout.of(s, of, {{"causal", causal ? 1.0 : 0.0}});
     return s.op(
         "linear",
         {seen,

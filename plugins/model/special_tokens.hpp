@@ -8,13 +8,13 @@
 #include "prun/foreign.hpp"
 
 // Declares the options, with the defaults of two of them.
-#define PRUN_SPECIAL_TOKENS_OPTIONS(ends, padding)                                                   \
-  "bos_token | int | -1 | -1..2147483647 | Token that begins a text, for exports; -1: none\n"        \
-  "eos_tokens | ints | " ends                                                                        \
-  " | 0..2147483647 | Tokens that end a text, for exports\n"                                         \
-  "pad_token | int | " padding                                                                       \
-  " | -1..2147483647 | Token that fills up sequences, for exports. In bert and llama looking it up " \
-  "gives its row no gradient, as in transformers; -1: none\n"
+#define PRUN_SPECIAL_TOKENS_OPTIONS(ends, padding)                                                           \
+  "bos_token | int | -1 | -1..2147483647 | Beginning-of-text token, for exports; -1: none\n"                 \
+  "eos_tokens | ints | " ends                                                                                \
+  " | 0..2147483647 | End-of-text tokens, for exports\n"                                                     \
+  "pad_token | int | " padding                                                                               \
+  " | -1..2147483647 | Padding token, for exports; in bert, modernbert and llama its embedding row gets no " \
+  "gradient, as in transformers; -1: none\n"
 
 namespace prun {
 

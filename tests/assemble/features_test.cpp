@@ -267,8 +267,9 @@ TEST(Features, StepsThatOverlapHaveOneSize) {
   const Sets other = {"batch.micro=2", "batch.ramp.start=4", "batch.ramp.increment=4",
                       "batch.ramp.samples=20"},
              padded = {"batch.micro=4", "batch.pad=true", "batch.ramp.sizes=[7]", "batch.ramp.until=[2]"};
-  EXPECT_NE(refusal(joined({pipeline("2bw"), {other}})).find("batch.ramp makes steps of several sizes"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(joined({pipeline("2bw"), {other}})).find("cannot take steps of several sizes (batch.ramp)"),
+      std::string::npos);
   EXPECT_EQ(refusal(joined({pipeline("2bw"), {padded}})), "");
 }
 

@@ -1,10 +1,10 @@
 // Ranks on the cores of several hosts.
 #include <gtest/gtest.h>
 
+#include "estimate/forecast.hpp"
 #include "inspect/assumed.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/assemble/forecast.hpp"
 #include "train/assemble/one_host.hpp"
 
 namespace prun::test::hosts_test {

@@ -105,6 +105,14 @@ TEST(Chat, InstructionsAndNamesOfOtherFilesAreConversations) {
       {R"({"system":"s","instruction":"q","output":"a","history":[["x","y"]]})",
        R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"x"},{"role":"assistant","content":"y"},)"
        R"({"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"},
+      {R"({"system":"","instruction":"q","output":"a","history":[]})",
+       R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"},
+      {R"({"system":"","conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})",
+       R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"},
+      {R"({"system":"s","messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})",
+       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"},
+      {R"({"system":"s","conversations":[{"from":"system","value":"s"},{"from":"human","value":"q"},{"from":"gpt","value":"a"}]})",
+       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":"q"},{"role":"assistant","content":"a"}]})"},
       {R"({"conversations":[{"from":"user","content":"q"},{"from":"chatgpt","value":"a"},{"from":"observation","value":"o"},)"
        R"({"from":"bard","value":"b"}]})",
        R"({"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a"},{"role":"tool","content":"o"},)"
@@ -254,6 +262,12 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
       {R"({"messages":[{"role":"user","content":[{"type":"text"}]}]})",
        "messages.0 has no text under 'text'"},
       {R"({"messages":[{"role":"user","content":"a"}],"tools":{}})", "'tools' is not a list"},
+      {R"({"messages":[{"role":"user","content":"a"}],"tools":"{}"})", "'tools' is not a list"},
+      {R"({"messages":[{"role":"user","content":"a"}],"tools":"[{"})", "it:1: 'tools'"},
+      {R"({"messages":[{"role":"system","content":"a"}],"system":"b"})",
+       "has another text under 'system' than in its first message"},
+      {R"({"prompt":"a","completion":"b","system":"c"})",
+       "has a text under 'system' beside texts that are used as they are"},
       {R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[]})",
        "'chat_template_kwargs' is not an object"},
       {R"({"messages":[{"role":"user","content":"a","n":18446744073709551615}]})", "beyond 64 bits"},
@@ -293,6 +307,10 @@ TEST(Chat, TemplatesSeeWhatThoseOfTransformersSee) {
       seen_by(rest, R"({"messages":[{"role":"user","content":"a"}],"tools":[],"documents":[{"text":"t"}],)"
                     R"("chat_template_kwargs":{"enable_thinking":false}})"),
       "[] [{\"text\": \"t\"}] False");
+  for (const auto& [tools, seen] : {std::pair(R"("[{\"n\":1.0}]")", "[{'n': 1.0}]"), {R"("")", "None"}})
+    EXPECT_EQ(seen_by("{{ tools }}",
+                      std::string(R"({"messages":[{"role":"user","content":"a"}],"tools":)") + tools + "}"),
+              seen);
 }
 
 TEST(Chat, TheDayIsTheRecipes) {

@@ -346,6 +346,20 @@ TEST(BenchIo, APredictionSaysWhatOfTheDrivesTimeNothingHides) {
   EXPECT_GT(plan.at("prediction").at("step_seconds").as_double(), exposed);
 }
 
+TEST(BenchIo, PrintsTheRatesOfEachFolderForARecipe) {
+  const TempFolder folder;
+  const Result result = prun({"bench", "io", folder.path(), folder.path(), "--stripe", "1024", "--depth",
+                              "16", "--file-size", "64MiB", "--out", folder / "costs.json"});
+  ASSERT_EQ(result.code, 0) << result.out;
+  const std::size_t lines = result.out.find("[tier.nvme]\npaths = [");
+  ASSERT_NE(lines, std::string::npos) << result.out;
+  std::string table = result.out.substr(lines);
+  table.resize(table.find("]\n", table.find("write_rate = [")) + 2);
+  const Recipe recipe = tiny_recipe({}, offloaded(false, false, false, "nvme") + table);
+  EXPECT_EQ(recipe.section("tier.nvme").numbers("read_rate").size(), 2u);
+  EXPECT_EQ(recipe.section("tier.nvme").numbers("write_rate").size(), 2u);
+}
+
 TEST(BenchIo, TiersAreThoseThatSayIt) {
   const TempFolder folder;
   const Result result = prun({"bench", "io", folder.path(), "--tier", "cpu"});

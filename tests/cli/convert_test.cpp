@@ -1244,5 +1244,117 @@ TEST(Convert, WhatIsNoConfigurationIsRefused) {
   EXPECT_NE(none.out.find("neither a DeepSpeed JSON"), std::string::npos) << none.out;
 }
 
+// ------------------------------------------------------------------- axolotl
+
+const std::string chat_fixtures = PRUN_TEST_FIXTURES "/chat";
+const Words between = sets({"data.between=703", "data.end_of_text=703", "data.too_long=drop"});
+
+std::string axolotl_of_chats(const std::string& more) {
+  return "base_model: " + chat_fixtures + "/chatml  # the folder\ndatasets:\n  - path: " + chat_fixtures +
+         "/chats.jsonl\n    type: chat_template\nsequence_len: 320\nmicro_batch_size: 2\n"
+         "gradient_accumulation_steps: 4\nlearning_rate: 0.0002\n" +
+         more;
+}
+
+TEST(ConvertAxolotl, ConversationsAndAdaptersAreCarriedOver) {
+  expect_converted(
+      {"lora.yml",
+       axolotl_of_chats("num_epochs: 3\nadapter: lora\nlora_r: 4\nlora_alpha: 8\nlora_dropout: 0.05\n"
+                        "lora_target_modules:\n- q_proj\n- v_proj\nlr_scheduler: cosine\n"
+                        "warmup_steps: 10\nbf16: auto\ngradient_checkpointing: true\n"
+                        "val_set_size: 0.05\nsave_steps: 50\nsaves_per_epoch: 1\nwandb_project:\n"
+                        "special_tokens:\n  pad_token: \"<|end|>\"\nflash_attention: true\n"
+                        "chat_template: chatml\nsample_packing: true\nwarmness: 3\n"),
+       with({"--ranks", "2"}, between),
+       {"init = \"" + chat_fixtures + "/chatml\"",
+        "plugin = \"chat\"",
+        "template = \"chatml\"",
+        "pack = true",
+        "seq = 320",
+        "micro = 2",
+        "global = 16",
+        "epochs = 3",
+        "lr = 0.0002",
+        "rank = 4",
+        "alpha = 8",
+        "dropout = 0.05",
+        "targets = [\"q_proj\", \"v_proj\"]",
+        "schedule.warmup = 10",
+        "compute = \"bf16\"",
+        "mode = \"full\"",
+        "validation = 0.05",
+        "save_every = 50",
+        "betas = [0.9, 0.999]",
+        "clip = 1",
+        "dp = 2"},
+       {"saves_per_epoch", "special_tokens.pad_token"},
+       {"warmness"}});
+}
+
+TEST(ConvertAxolotl, WhatItIsNotHereIsNamed) {
+  expect_converted(
+      {"full.yaml",
+       axolotl_of_chats("max_steps: 100\nwarmup_ratio: 0.1\nnum_epochs: 1\nadapter: qlora\n"
+                        "load_in_4bit: true\noptimizer: adamw_torch\nfsdp: [full_shard, auto_wrap]\n"
+                        "deepspeed: ds.json\nbf16: false\n"),
+       with({"--ranks", "2"}, between),
+       {"steps = 100", "schedule.warmup = 10", "stage = 3"},
+       {"adapter", "load_in_4bit", "deepspeed"},
+       {}});
+}
+
+// QLoRA keeps its adapters: without them the run would train all weights.
+TEST(ConvertAxolotl, EightBitsOfMomentsAndAdaptersBesideFewBitsAreCarriedOver) {
+  for (const char* optimizer : {"adamw_bnb_8bit", "adamw_8bit", "adamw_torch_8bit", "paged_adamw_8bit"})
+    expect_converted(
+        {"qlora.yml",
+         axolotl_of_chats(std::string("max_steps: 10\nwarmup_steps: 1\nadapter: qlora\nlora_r: 4\n"
+                                      "load_in_4bit: true\nbf16: false\noptimizer: ") +
+                          optimizer + "\n"),
+         with({"--ranks", "1"}, between),
+         {"moments = \"8bit\"", "plugin = \"adamw\"", "plugin = \"lora\"", "rank = 4"},
+         {"adapter", "load_in_4bit"},
+         {}});
+  expect_converted({"paged.yml",
+                    axolotl_of_chats("max_steps: 20\nwarmup_steps: 0.1\noptimizer: paged_adamw_32bit\n"),
+                    with({"--ranks", "1"}, between),
+                    {"plugin = \"adamw\"", "schedule.warmup = 2"},
+                    {},
+                    {}});
+  expect_converted({"share.yml",
+                    axolotl_of_chats("num_epochs: 2\nwarmup_steps: 0.1\n"),
+                    with({"--ranks", "1"}, between),
+                    {"epochs = 2"},
+                    {"warmup_steps"},
+                    {}});
+}
+
+TEST(ConvertAxolotl, WhatIsOnAHubIsAskedFor) {
+  const Result asked =
+      prun({"convert", file_of("hub.yml",
+                               "base_model: Qwen/Qwen2.5-0.5B\ndatasets:\n  - path: "
+                               "some/chats\n    type: chat_template\nlearning_rate: 1e-4\n")});
+  EXPECT_EQ(asked.code, 2);
+  for (const char* flag : {"--set model.init=FOLDER", "--set data.path=FILE", "--set data.tokenizer=FOLDER",
+                           "--set data.between=ID", "--ranks N", "--set model.seq=N"})
+    EXPECT_NE(asked.out.find(flag), std::string::npos) << flag << "\n" << asked.out;
+}
+
+TEST(ConvertAxolotl, OtherFormsOfYamlAreRefusedByTheirLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"a: 1\n\tb: 2\n", "line 2 is indented by a tab"},
+      {"a: |\n  text\n", "line 1 has a form of YAML that is not read"},
+      {"a: {b: 1}\n", "line 1 has a form of YAML that is not read"},
+      {"a: 1\n   b: 2\n", "line 2 is indented otherwise"},
+      {"a\n", "line 1 is neither a key with a value nor an item"},
+      {"a: [1, 2\n", "line 1 begins a list that does not end on it"},
+      {"a:\n  -\n    b: 1\n", "line 2 begins an item on a line of its own"}};
+  for (const auto& [yaml, reason] : cases) {
+    const Result refused = prun({"convert", file_of("other.yml", yaml)});
+    EXPECT_EQ(refused.code, 2) << yaml;
+    EXPECT_NE(refused.out.find(reason), std::string::npos) << yaml << refused.out;
+  }
+}
+
 }  // namespace
 }  // namespace prun::test

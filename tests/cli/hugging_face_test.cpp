@@ -52,6 +52,20 @@ TEST(HuggingFaceCommands, GreedyTextIsThatOfTransformers) {
   }
 }
 
+// transformers decides by the length of what it has which list pairs turn by, token for token.
+TEST(HuggingFaceCommands, ATextThatGrowsPastASwitchOfListsIsRefused) {
+  const TempFolder folder;
+  expect(prun({"import", hugging_face("phi3_long").string(), "--out", folder / "here"}), 0, "tensors");
+  const auto generate = [&](const char* tokens, const char* most) {
+    return prun({"generate", folder / "here", "--tokens", tokens, "--max-tokens", most, "--set",
+                 "device.plugin=cpu"});
+  };
+  expect(generate("5,6,7,8,9,10,11,12", "8"), 2,
+         "model.rope_switch = 14 positions otherwise, and texts that grow past that are not computed anew; "
+         "make --max-tokens 7 at most");
+  expect(generate("5,6,7,8,9,10,11,12", "7"), 0, ",");
+}
+
 // Its encoder sees the prompt, and its decoder writes.
 TEST(HuggingFaceCommands, WhatT5WritesIsThatOfTransformers) {
   const TempFolder folder;

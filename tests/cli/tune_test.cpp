@@ -6,7 +6,7 @@
 
 #include "base/json.hpp"
 #include "binary.hpp"
-#include "simulate/costs_file.hpp"
+#include "estimate/costs_file.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
 

@@ -8,8 +8,8 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "binary.hpp"
+#include "search/what_fits.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/assemble/what_fits.hpp"
 
 namespace prun::test {
 namespace {

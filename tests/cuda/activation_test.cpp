@@ -1,6 +1,6 @@
-#include "cuda/activation.hpp"
+#include "activation/cuda.hpp"
 
-#include "cuda/bias.hpp"
+#include "bias/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test::activation_test {
@@ -84,6 +84,20 @@ TEST_F(Activations, Geglu) {
     expect_close(y.value(), cpu("geglu", {x, Value(type, {rows, width})})[1].numbers(), tolerance(type), "y");
     cuda::geglu_grad(dy.as<T>(), in.as<T>(), dx.as<T>(), rows, width, nullptr);
     expect_close(dx.value(), cpu("geglu_grad", {d, x, Value(type, {rows, 2, width})})[2].numbers(),
+                 tolerance(type), "dx");
+  });
+}
+
+TEST_F(Activations, GegluOfErf) {
+  for_rows([]<class T>(std::int64_t rows, std::int64_t width, std::int64_t offset) {
+    const DType type = dtype_of<T>();
+    const Value x = random_value(type, {rows, 2, width}, 1, 6), d = random_value(type, {rows, width}, 2);
+    OnDevice in(x, offset), dy(d, offset), y(type, {rows, width}, offset), dx(type, {rows, 2, width}, offset);
+    cuda::geglu_erf(in.as<T>(), y.as<T>(), rows, width, nullptr);
+    expect_close(y.value(), cpu("geglu_erf", {x, Value(type, {rows, width})})[1].numbers(), tolerance(type),
+                 "y");
+    cuda::geglu_erf_grad(dy.as<T>(), in.as<T>(), dx.as<T>(), rows, width, nullptr);
+    expect_close(dx.value(), cpu("geglu_erf_grad", {d, x, Value(type, {rows, 2, width})})[2].numbers(),
                  tolerance(type), "dx");
   });
 }

@@ -1,4 +1,4 @@
-#include "cuda/attention_at.hpp"
+#include "attention/cuda_at.hpp"
 
 #include "tests/cuda/device_value.hpp"
 
@@ -9,6 +9,7 @@ using AttentionAt = CudaTest;
 
 struct Shape {
   std::int64_t batch, seq, kept, heads, queries, width, window = 0;
+  double softcap = 0;
 };
 
 TEST_F(AttentionAt, KeepsKeysAndValuesAndSeesThemAsTheCpu) {
@@ -21,7 +22,8 @@ TEST_F(AttentionAt, KeepsKeysAndValuesAndSeesThemAsTheCpu) {
                            {1, 2, 9, 2, 1, 256},
                            {2, 5, 150, 2, 2, 32, 1},
                            {1, 8, 300, 1, 2, 64, 70},
-                           {1, 3, 40, 2, 1, 24, 60}})
+                           {1, 3, 40, 2, 1, 24, 60},
+                           {2, 3, 90, 1, 2, 64, 7, 0.5}})
       for (const std::int64_t position : {std::int64_t{0}, s.kept / 2, s.kept - s.seq}) {
         SCOPED_TRACE("width " + std::to_string(s.width) + " position " + std::to_string(position));
         const std::vector<std::int64_t> queries = {s.batch, s.seq, s.heads, s.queries, s.width},
@@ -39,12 +41,12 @@ TEST_F(AttentionAt, KeepsKeysAndValuesAndSeesThemAsTheCpu) {
         const Value lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq});
         const std::vector<Value> want =
             cpu("attention_at", {q, k, v, at, kept_k, kept_v, Value(type, queries), lse},
-                {{.i = 1}, {.i = s.window}});
+                {{.i = 1}, {.i = s.window}, {.f = s.softcap}});
         OnDevice dq(q, offset), dk(k, offset), dv(v, offset), where(at), keys(kept_k, offset),
             values(kept_v, offset), y(type, queries, offset), sums(sum_type<T>(), lse.dims());
         cuda::attention_at<T>({s.batch, s.seq, s.kept, s.heads, s.queries, s.width, dq.as<T>(), dk.as<T>(),
                                dv.as<T>(), where.as<double>(), keys.as<T>(), values.as<T>(), y.as<T>(),
-                               sums.as<cuda::Compute<T>>(), s.window},
+                               sums.as<cuda::Compute<T>>(), s.window, s.softcap},
                               nullptr);
         EXPECT_EQ(keys.value().bytes(), want[4].bytes());
         EXPECT_EQ(values.value().bytes(), want[5].bytes());

@@ -1,6 +1,6 @@
 // attention_biased on the device against the CPU's: every type, both directions and a causal mask, lengths
 // around the tiles, groups of queries, and buckets that hold one distance, many, or none.
-#include "cuda/attention_biased.hpp"
+#include "attention/cuda_biased.hpp"
 
 #include "tests/cuda/attention_case.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <optional>
 
-#include "cuda/attention.hpp"
+#include "attention/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test {
@@ -157,7 +157,7 @@ AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude
                              const Value& documents = {}) {
   AttentionReference<T> r(shape, amplitude);
   r.documents = documents;
-  const std::vector<Attr> causal = {{.i = shape.causal}, {.i = shape.window}};
+  const std::vector<Attr> causal = {{.i = shape.causal}, {.i = shape.window}, {.f = shape.softcap}};
   const Value q = r.queries(r.x), k = r.keys(r.x), v = r.values(r.x);
   const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse, documents}, causal);
   r.y = forward[3], r.lse = forward[4];

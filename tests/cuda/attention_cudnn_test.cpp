@@ -1,4 +1,4 @@
-#include "cuda/attention_cudnn.hpp"
+#include "attention/cuda_cudnn.hpp"
 
 #include <cuda.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <future>
 
-#include "cuda/attention_pieces.hpp"
+#include "attention/cuda_pieces.hpp"
 #include "tests/cuda/attention_case.hpp"
 
 namespace prun::test::attention_cudnn_test {

@@ -47,7 +47,15 @@ std::vector<Case> cases() {
                            {{2, 97, 1, 2, 24, true, 9}},
                            {{1, 200, 1, 1, 64, true, 64}},
                            {{1, 70, 1, 2, 32, true, 500}},
-                           {{2, 140, 1, 1, 16, true, 30}, 1, 50}};
+                           {{2, 140, 1, 1, 16, true, 30}, 1, 50},
+                           {{1, 130, 2, 2, 16, false, 1}},
+                           {{2, 97, 1, 2, 64, false, 9}},
+                           {{1, 140, 1, 1, 24, false, 40}}};
+  for (Case bounded :
+       {Case{{2, 65, 1, 2, 17, true}, 3}, {{1, 97, 1, 1, 64, false}, 2}, {{2, 70, 1, 1, 128, true, 9}, 2}}) {
+    bounded.shape.softcap = 1.5;
+    all.push_back(bounded);
+  }
   std::mt19937 generator(5);
   for (int i = 0; i < 4; ++i) {
     const auto draw = [&](unsigned most) { return static_cast<std::int64_t>(1 + generator() % most); };

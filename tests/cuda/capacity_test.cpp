@@ -1,4 +1,4 @@
-#include "cuda/capacity.hpp"
+#include "capacity/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

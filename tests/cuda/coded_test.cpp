@@ -1,4 +1,4 @@
-#include "cuda/coded.hpp"
+#include "coded/cuda.hpp"
 
 #include <cmath>
 

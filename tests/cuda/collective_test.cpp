@@ -1,4 +1,4 @@
-#include "cuda/collective.hpp"
+#include "collective/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

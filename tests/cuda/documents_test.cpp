@@ -1,4 +1,4 @@
-#include "cuda/documents.hpp"
+#include "documents/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

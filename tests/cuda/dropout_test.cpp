@@ -1,4 +1,4 @@
-#include "cuda/dropout.hpp"
+#include "dropout/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

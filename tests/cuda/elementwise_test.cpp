@@ -1,6 +1,6 @@
-#include "cuda/elementwise.hpp"
+#include "elementwise/cuda.hpp"
 
-#include "cuda/memory.hpp"
+#include "memory/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test::elementwise_test {

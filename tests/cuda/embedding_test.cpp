@@ -1,4 +1,4 @@
-#include "cuda/embedding.hpp"
+#include "embedding/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

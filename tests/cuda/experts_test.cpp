@@ -1,6 +1,6 @@
-#include "cuda/experts.hpp"
+#include "experts/cuda.hpp"
 
-#include "cuda/router.hpp"
+#include "router/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test::experts_test {

@@ -1,8 +1,8 @@
-#include "cuda/fp8_activation.hpp"
+#include "activation/cuda_fp8.hpp"
 
 #include <limits>
 
-#include "cuda/activation.hpp"
+#include "activation/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 #include "tests/support/fp8_oracle.hpp"
 

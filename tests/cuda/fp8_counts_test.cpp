@@ -1,4 +1,4 @@
-#include "cuda/fp8_counts.hpp"
+#include "fp8_counts/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 #include "tests/support/fp8_oracle.hpp"

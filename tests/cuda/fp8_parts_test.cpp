@@ -1,4 +1,4 @@
-#include "cuda/fp8_parts.hpp"
+#include "fp8_parts/cuda.hpp"
 
 #include "cuda/fp8_blocks.hpp"
 #include "tests/cuda/device_value.hpp"

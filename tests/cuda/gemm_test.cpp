@@ -1,6 +1,6 @@
 #include "cuda/gemm.hpp"
 
-#include "cuda/bias.hpp"
+#include "bias/cuda.hpp"
 #include "tests/cuda/gemm_fixture.hpp"
 
 namespace prun::test::gemm_test {

@@ -1,4 +1,4 @@
-#include "cuda/heads.hpp"
+#include "heads/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

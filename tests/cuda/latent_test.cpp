@@ -1,4 +1,4 @@
-#include "cuda/latent.hpp"
+#include "latent/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

@@ -1,4 +1,4 @@
-#include "cuda/linear.hpp"
+#include "linear/cuda.hpp"
 
 #include "tests/cuda/gemm_fixture.hpp"
 

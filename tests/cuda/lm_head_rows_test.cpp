@@ -1,4 +1,4 @@
-#include "cuda/lm_head_rows.hpp"
+#include "lm_head/cuda_rows.hpp"
 
 #include "tests/cuda/gemm_fixture.hpp"
 

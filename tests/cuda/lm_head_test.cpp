@@ -1,8 +1,8 @@
-#include "cuda/lm_head.hpp"
+#include "lm_head/cuda.hpp"
 
 #include <tuple>
 
-#include "cuda/bias.hpp"
+#include "bias/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test::lm_head_test {
@@ -130,6 +130,32 @@ TEST_F(LmHead, PartsWithZLossAndSmoothing) {
   });
 }
 
+// Logits are rounded to their type once more where they are bounded.
+TEST_F(LmHead, BoundedLogits) {
+  for_cases([]<class T>(const Case<T>& c, std::int64_t stride, std::int64_t offset) {
+    const double softcap = 1.5;
+    const std::vector<Value> want = cpu("lm_head_regularized",
+                                        {c.logits, c.weight, c.targets, number(0.125), number(1.5), Value(),
+                                         Value(dtype_of<T>(), {1, c.rows, c.vocab})},
+                                        {{.f = 0.03}, {.f = 0.2}, {.f = softcap}});
+    OnDevice logits(strided<T>(c.logits, c.rows, c.vocab, stride), offset), targets(c.targets);
+    OnDevice scales(number(0.125)), loss(number(1.5));
+    cuda::HeadRegular by = regular(c.vocab);
+    by.softcap = softcap;
+    {
+      const DeviceWorkspace workspace(8 * c.rows);
+      const cuda::Logits<T> rows = {logits.as<T>(), c.rows, c.vocab, stride, targets.as<std::int32_t>()};
+      cuda::bound_logits(rows, softcap, nullptr);
+      cuda::cross_entropy<T>(rows, scales.as<double>(), loss.as<double>(), workspace.data(), nullptr, by);
+    }
+    const bool narrow = sizeof(T) == 2;
+    expect_rows<T>(logits.value(), want[6], c.rows, c.vocab, stride,
+                   (narrow ? 2 : 1) * tolerance(dtype_of<T>()));
+    const double rounded = narrow ? 1e-2 : 2e-6;
+    expect_close(loss.value(), want[4].numbers(), std::is_same_v<T, double> ? 1e-12 : rounded, "loss");
+  });
+}
+
 // Rows that fit into shared memory twice, once and not at all.
 TEST_F(LmHead, LongRows) {
   for (const auto& [vocab, stride] :
@@ -184,9 +210,10 @@ TEST_F(LmHead, LogitsOfThePositionAskedFor) {
       const Value bias = random_value(type, {vocab}, 3);
       OnDevice on_bias(bias, offset);
       cuda::lm_head_logits<T>(on_x.as<T>(), on_weight.as<T>(), ids.as<std::int32_t>(),
-                              logits.as<cuda::Compute<T>>(), {3, seq, width, vocab}, nullptr,
+                              logits.as<cuda::Compute<T>>(), {3, seq, width, vocab, 0.4}, nullptr,
                               on_bias.as<T>());
-      expect_close(logits.value(), cpu("lm_head_logits", {x, weight, targets, none, bias})[3].numbers(),
+      expect_close(logits.value(),
+                   cpu("lm_head_logits", {x, weight, targets, none, bias}, {{.f = 0.4}})[3].numbers(),
                    tolerance(OpShape::statistics(type)), "logits with a bias");
     }
   });

@@ -1,4 +1,4 @@
-#include "cuda/memory.hpp"
+#include "memory/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 #include "tests/support/checksum_total.hpp"

@@ -1,4 +1,4 @@
-#include "cuda/norm.hpp"
+#include "norm/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

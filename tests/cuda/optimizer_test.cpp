@@ -1,4 +1,4 @@
-#include "cuda/optimizer.hpp"
+#include "optimizer/cuda.hpp"
 
 #include <limits>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "cuda/parts.hpp"
+#include "parts/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

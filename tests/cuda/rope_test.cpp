@@ -1,4 +1,4 @@
-#include "cuda/rope.hpp"
+#include "rope/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 
@@ -8,10 +8,11 @@ namespace {
 using Rope = CudaTest;
 
 std::vector<Attr> attrs_of(const RopeTurn& turn, std::int64_t turned = 0, bool interleaved = false) {
-  return {{.f = turn.base},           {.f = turn.factor},      {.f = turn.low},
-          {.f = turn.high},           {.f = turn.original},    {.i = static_cast<std::int64_t>(turn.scaling)},
-          {.f = turn.query_scale},    {.f = turn.key_scale},   {.i = turned},
-          {.i = interleaved ? 1 : 0}, {.f = turn.query_growth}};
+  return {
+      {.f = turn.base},           {.f = turn.factor},       {.f = turn.low},
+      {.f = turn.high},           {.f = turn.original},     {.i = static_cast<std::int64_t>(turn.scaling)},
+      {.f = turn.query_scale},    {.f = turn.key_scale},    {.i = turned},
+      {.i = interleaved ? 1 : 0}, {.f = turn.query_growth}, {.f = turn.turned_scale}};
 }
 
 TEST_F(Rope, TurnsQueriesAndKeysThereAndBackAsTheCpu) {
@@ -60,8 +61,14 @@ TEST_F(Rope, TurnsSomeChannelsInPairsOfEitherKindAsTheCpu) {
     for (const std::int64_t turned : turned_of_80)
       for (const bool interleaved : {false, true}) {
         SCOPED_TRACE(std::to_string(turned) + (interleaved ? " neighbours" : ""));
-        const RopeTurn turn{.original = 3, .query_scale = 1.5, .key_scale = 0.75, .query_growth = 0.3};
-        const std::vector<Attr> attrs = attrs_of(turn, turned, interleaved);
+        RopeTurn turn{
+            .original = 3, .query_scale = 1.5, .key_scale = 0.75, .query_growth = 0.3, .turned_scale = 1.4};
+        std::vector<Attr> attrs = attrs_of(turn, turned, interleaved);
+        if (turned == 16) {  // each pair slower by a number of its own
+          attrs[5].i = static_cast<std::int64_t>(turn.scaling = RopeScaling::by_list);
+          for (std::int64_t i = 0; i < 64; ++i) attrs.push_back({.f = 1.1 + 0.3 * static_cast<double>(i)});
+          turn.slower = attrs.data() + 12;
+        }
         const Value x = random_value(type, d, 1);
         const std::vector<Value> want =
             cpu("rope", {x, Value(type, queries), Value(type, keys), Value(type, keys)}, attrs);

@@ -1,7 +1,7 @@
-#include "cuda/route.hpp"
+#include "route/cuda.hpp"
 
-#include "cuda/balance.hpp"
-#include "cuda/gate.hpp"
+#include "balance/cuda.hpp"
+#include "gate/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test::route_test {

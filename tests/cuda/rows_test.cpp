@@ -1,6 +1,6 @@
-#include "cuda/rows.hpp"
+#include "rows/cuda.hpp"
 
-#include "cuda/bound.hpp"
+#include "bound/cuda.hpp"
 #include "tests/cuda/device_value.hpp"
 
 namespace prun::test::rows_test {

@@ -1,11 +1,11 @@
 // What reorders sequences, and attention of a part of the queries: as on the CPU.
-#include "cuda/sequence.hpp"
+#include "sequence/cuda.hpp"
 
-#include "cuda/attention.hpp"
-#include "cuda/attention_chunks.hpp"
-#include "cuda/collective.hpp"
-#include "cuda/halo.hpp"
-#include "cuda/tensor_attention.hpp"
+#include "attention/cuda.hpp"
+#include "attention/cuda_chunks.hpp"
+#include "attention/cuda_tensor.hpp"
+#include "collective/cuda.hpp"
+#include "halo/cuda.hpp"
 #include "prun/sequence_order.hpp"
 #include "tests/cuda/attention_case.hpp"
 
@@ -98,6 +98,10 @@ std::vector<Share> shares() {
     share.shape.window = window;
     return share;
   };
+  const auto bounded = [](Share share, double softcap) {
+    share.shape.softcap = softcap;
+    return share;
+  };
   // Of an encoder and a decoder: queries see all keys, of which there are more or fewer.
   const auto full = [&](std::int64_t seq, std::int64_t keys) {
     Share share = part(seq, keys, 0, 0, 0);
@@ -111,6 +115,7 @@ std::vector<Share> shares() {
           part(6, 12, 6, 3, 4),
           windowed(part(36, 72, 36, 18, 4, true), 20),
           windowed(part(40, 80, 40, 0, 0), 70),
+          bounded(part(36, 72, 36, 18, 4, true), 0.5),
           full(30, 70),
           full(70, 9)};
 }
@@ -134,8 +139,8 @@ void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
               k = random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2),
               v = random_value(type, k.dims(), 3), dy = random_value(type, q.dims(), 4),
               lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}), documents = starts_of(part);
-  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},
-                                   {.i = s.chunks}, {.i = s.ahead},  {.i = 0}};
+  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},  {.i = s.chunks},
+                                   {.i = s.ahead},  {.i = 0},        {.f = s.softcap}};
   const auto want = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
   const auto back =
       cpu("attention_across_grad", {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents},

@@ -1,4 +1,4 @@
-#include "cuda/summands.hpp"
+#include "summands/cuda.hpp"
 
 #include "tests/cuda/device_value.hpp"
 

@@ -1,4 +1,4 @@
-#include "cuda/tensor_attention.hpp"
+#include "attention/cuda_tensor.hpp"
 
 #include "tests/cuda/attention_case.hpp"
 

@@ -1,4 +1,4 @@
-#include "cuda/tensor_grouped.hpp"
+#include "experts/cuda_grouped.hpp"
 
 #include <numeric>
 

@@ -1,6 +1,6 @@
-#include "cuda/whole_update.hpp"
+#include "whole_update/cuda.hpp"
 
-#include "cuda/optimizer.hpp"
+#include "optimizer/cuda.hpp"
 #include "prun/eight_bits.hpp"
 #include "prun/split_master.hpp"
 #include "tests/cuda/device_value.hpp"

@@ -61,25 +61,39 @@ std::vector<Case> cases() {
   const std::string pipeline = "[mesh]\npp = 3\n[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n";
   const std::string recompute =
       "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'recompute'\n";
-  return {{"tensor", tensor(2, false)},
-          {"tensor_sequence", tensor(2, true), with(apart, long_ones)},
-          {"tensor_experts", tensor(2, true), with_experts},
-          {"data", zero(1)},
-          {"zero_3", zero(3), with(with_experts, apart)},
-          {"pipeline", pipeline, apart},
-          {"recompute", recompute, apart},
-          {"offload",
-           "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'offload'\n"
-           "parameters = 'host'\ngradients = 'host'\nactivations = 'host'\n",
-           {"batch.order=vertical"}},
-          {"context_in_order", context(2, "balance = 'none'"), apart},
-          {"ulysses", context(2, "method = 'ulysses'"), apart},
-          {"ulysses_of_chunks", context(2, "method = 'ulysses'"), with(apart, long_ones)},
-          {"ulysses_beyond_groups", context(4, "method = 'ulysses'")},
-          {"tensor_and_pipeline",
-           "[mesh]\npp = 3\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n"
-           "[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n",
-           apart}};
+  return {
+      {"tensor", tensor(2, false)},
+      {"tensor_sequence", tensor(2, true), with(apart, long_ones)},
+      {"tensor_experts", tensor(2, true), with_experts},
+      {"data", zero(1)},
+      {"zero_3", zero(3), with(with_experts, apart)},
+      {"pipeline", pipeline, apart},
+      {"recompute", recompute, apart},
+      {"offload",
+       "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'data'\n[[strategy]]\nplugin = 'offload'\n"
+       "parameters = 'host'\ngradients = 'host'\nactivations = 'host'\n",
+       {"batch.order=vertical"}},
+      {"context", context(2, "")},
+      {"context_apart", context(2, ""), apart},
+      {"context_of_chunks", context(4, ""), with(apart, long_ones)},
+      {"context_in_order", context(2, "balance = 'none'"), apart},
+      {"context_in_order_of_chunks", context(3, "balance = 'none'"), with(apart, long_ones)},
+      {"context_in_pieces", context(2, "pieces = 2"), apart},
+      {"context_beside_tensor",
+       "[mesh]\ncp = 2\ntp = 2\n[[strategy]]\nplugin = 'context'\n[[strategy]]\nplugin = 'tensor'\n"
+       "sequence = true\n",
+       apart},
+      {"context_beside_recompute", context(2, "") + "[[strategy]]\nplugin = 'recompute'\n", apart},
+      {"context_beside_chosen_ops",
+       context(2, "") +
+           "[[strategy]]\nplugin = 'recompute'\nmode = 'selective'\nops = ['delta_rule', 'short_conv']\n"},
+      {"ulysses", context(2, "method = 'ulysses'"), apart},
+      {"ulysses_of_chunks", context(2, "method = 'ulysses'"), with(apart, long_ones)},
+      {"ulysses_beyond_groups", context(4, "method = 'ulysses'")},
+      {"tensor_and_pipeline",
+       "[mesh]\npp = 3\ntp = 2\n[[strategy]]\nplugin = 'tensor'\nsequence = true\n"
+       "[[strategy]]\nplugin = 'pipeline'\nschedule = '1f1b'\n",
+       apart}};
 }
 
 class DeltaRule : public testing::TestWithParam<Case> {};

@@ -160,7 +160,7 @@ TEST(Fp8Counts, WithoutProductsInFp8AreRefused) {
     run_ranks(recipe_of("", {"precision.products=compute"}), 1);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("precision.count_every counts what products in fp8 round"),
+    EXPECT_NE(std::string(error.what()).find("cannot apply precision.count_every: no products are in fp8"),
               std::string::npos)
         << error.what();
   }

@@ -131,10 +131,10 @@ TEST(GatheredInputCodesBytes, AreOneAndAScaleForEachBlock) {
 
 TEST(GatheredInputCodesRefusals, SayWhatWhereAndWhatToDo) {
   expect_refused(refusal(recipe_of(tensor(2), {codes, "precision.products=compute"})),
-                 "gathers codes for products in fp8, and there are none");
+                 "cannot apply precision.gathered_inputs = \"fp8\": no products are in fp8");
   for (const char* key : {"precision.first_in_compute", "precision.count_every"})
     expect_refused(refusal(recipe_of(tensor(2), {codes, std::string(key) + "=1"})),
-                   std::string(key) + " reads what products multiply as it is");
+                   "cannot combine " + std::string(key) + " with precision.gathered_inputs");
 }
 
 }  // namespace

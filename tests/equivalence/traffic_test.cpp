@@ -3,10 +3,10 @@
 
 #include <sstream>
 
+#include "estimate/forecast.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/planned_traffic.hpp"
 #include "support/traffic_formulas.hpp"
-#include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::traffic_test {

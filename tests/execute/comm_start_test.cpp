@@ -2,9 +2,9 @@
 // attached, operations announced, units of a device taken by one rank each.
 #include <gtest/gtest.h>
 
+#include "estimate/forecast.hpp"
 #include "inspect/report.hpp"
 #include "support/assembly_fixture.hpp"
-#include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::comm_start_test {

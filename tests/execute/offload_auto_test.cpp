@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/text.hpp"
+#include "estimate/predict.hpp"
 #include "inspect/report.hpp"
-#include "simulate/predict.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "train/loop/agreement.hpp"
@@ -120,9 +120,9 @@ TEST(OffloadAuto, WhatAllRanksOfAHostNeedDecides) {
   EXPECT_EQ(said("1", data_parallel(2), ""), on_host);
 }
 
-// Gradients of several microbatches in the usual order stay on the device: such ways are passed over.
+// Gradients of microbatches that go side by side cannot leave between them: such ways are passed over.
 TEST(OffloadAuto, WhatTheRecipeCannotDoIsPassedOver) {
-  const std::vector<std::string> several = with(one_microbatch, {"batch.micro=1"});
+  const std::vector<std::string> several = with(one_microbatch, {"batch.micro=1", "batch.interleave=2"});
   const std::int64_t budget = device_bytes(several, offloaded(false, false, true));
   ASSERT_LT(budget, device_bytes(several, offloaded()));
   const Assembly chosen(tiny_recipe(within(budget, several), automatic_offload), plugins());

@@ -11,15 +11,15 @@
 #include "base/format.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "estimate/costs_file.hpp"
+#include "estimate/links.hpp"
+#include "estimate/moved_bytes.hpp"
+#include "estimate/predict.hpp"
+#include "estimate/simulate.hpp"
+#include "estimate/table_prices.hpp"
 #include "inspect/offload_report.hpp"
 #include "inspect/report.hpp"
-#include "plan/moved_bytes.hpp"
 #include "program/step.hpp"
-#include "simulate/costs_file.hpp"
-#include "simulate/links.hpp"
-#include "simulate/predict.hpp"
-#include "simulate/simulate.hpp"
-#include "simulate/table_prices.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "train/loop/local_ranks.hpp"
@@ -867,7 +867,8 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
   const auto holds = [](const std::string& text, const char* part) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };
-  holds(message({"batch.micro=2"}, offloaded(false, true)), "set batch.order = \"vertical\"");
+  // Several microbatches add up on the device, or elsewhere in between: see offload_sums_test.cpp.
+  EXPECT_EQ(message({"batch.micro=2"}, offloaded(false, true)), "");
   holds(message({"batch.micro=1"}, data_and_zero + offloaded(true, false)), "(strategy zero, stage = 3)");
   holds(message({"batch.micro=1", "batch.order=vertical"}, data_and_zero + offloaded(false, true)),
         "after each microbatch, and it is to leave the device once a step");
@@ -895,8 +896,7 @@ TEST(Offload, WhatCannotLieThereIsRefusedWithAReason) {
         "in parts; let all parameters lie in one place, or leave strategy zero out");
   holds(message({"batch.micro=2"}, zero3 + offloaded() + "gradients = 'device:40, host:60'\n"),
         "in parts; let all gradients lie in one place, or leave strategy zero out");
-  holds(message({"batch.micro=2"}, offloaded() + "gradients = 'device:90, host:10'\n"),
-        "set batch.order = \"vertical\"");
+  EXPECT_EQ(message({"batch.micro=2"}, offloaded() + "gradients = 'device:90, host:10'\n"), "");
   holds(message({}, updated_here + "gradients = 'device:40, host:60'\n"), "or leave update out");
   holds(message({},
                 "[[strategy]]\nplugin = 'offload'\noptimizer = 'device'\ngradients = 'device:9, host:91'\n"),

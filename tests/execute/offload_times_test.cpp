@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "simulate/simulate.hpp"
+#include "estimate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 

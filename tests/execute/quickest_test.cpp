@@ -1,17 +1,17 @@
 // What a recipe leaves open by `auto` and predicted times settle: where updates run, in which order
 // microbatches pass the layers.
-#include "train/assemble/quickest.hpp"
+#include "search/quickest.hpp"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "base/format.hpp"
-#include "simulate/costs_file.hpp"
+#include "estimate/costs_file.hpp"
+#include "estimate/forecast.hpp"
+#include "search/resumed_settings.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
-#include "train/assemble/forecast.hpp"
-#include "train/checkpoint/resumed_settings.hpp"
 
 namespace prun::test::quickest_test {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <set>
 
-#include "simulate/simulate.hpp"
+#include "estimate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 

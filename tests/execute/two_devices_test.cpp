@@ -8,11 +8,11 @@
 
 #include "base/safetensors.hpp"
 #include "base/text.hpp"
+#include "estimate/predict.hpp"
 #include "inspect/report.hpp"
 #include "measure/kernel_bench.hpp"
 #include "plan/make/make_plan.hpp"
 #include "plan/proof/check_plan.hpp"
-#include "simulate/predict.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/lowering.hpp"

@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "estimate/costs_file.hpp"
 #include "runs.hpp"
-#include "simulate/costs_file.hpp"
 #include "support/temp_folder.hpp"
 
 namespace prun::test::hosts_test {

@@ -68,6 +68,18 @@ TEST(Config, GivesFamiliesAndWindows) {
                     {"rope_factor", "8.0"},
                     {"query_scalar", "12.0"},
                     {"tied", "true"}});
+  expect("gemma2", {{"window", "5"},
+                    {"full_every", "2"},
+                    {"query_scalar", "12.0"},
+                    {"score_softcap", "1.5"},
+                    {"logit_softcap", "2.0"}});
+  expect("vaultgemma", {{"window_from", "1"}, {"query_scalar", ""}, {"logit_softcap", "1.0"}});
+  expect("gpt_oss", {{"window", "5"},
+                     {"full_every", "2"},
+                     {"out_bias", "true"},
+                     {"rope_truncate", "false"},
+                     {"expert_limit", "0.6"},
+                     {"expert_alpha", "1.702"}});
   expect("olmo2", {{"family", "\"olmo2\""},
                    {"rope_scaling", "\"yarn\""},
                    {"rope_low", "1.0"},
@@ -90,6 +102,11 @@ TEST(Config, GivesFamiliesAndWindows) {
   expect("glm4_moe_air", {{"head_norm", "false"}});
   expect("minimax_m2", {{"rope_channels", "8"}, {"router", "\"sigmoid\""}});
   expect("phi3_partial", {{"rope_channels", "6"}});
+  expect("phi3_long", {{"rope_switch", "14"},
+                       {"rope_short", "[1.0, 1.1, 1.4, 2.5]"},
+                       {"rope_long", "[1.2, 3.0, 5.5, 9.0]"},
+                       {"rope_factor", "1.0"}});
+  expect("phi3_short", {{"rope_channels", "6"}, {"rope_switch", "48"}, {"rope_attention", "1.5"}});
   expect("qwen3_next", {{"family", "\"qwen3_next\""},
                         {"attends_every", "2"},
                         {"delta_key_heads", "2"},
@@ -365,11 +382,22 @@ TEST(Config, RefusesByNameWhatTheModelDoesNotCompute) {
        "'rope_parameters.rope_type' is 'longrope'"},
       {"phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\", \"factor\": 2.0",
        "'rope_parameters.rope_type' is 'yarn'"},
-      {"olmo2", "\"beta_slow\"", "\"truncate\": false, \"beta_slow\"", "'rope_parameters.truncate' is false"},
-      {"gemma3", "\"final_logit_softcapping\": null", "\"final_logit_softcapping\": 30.0",
+      {"phi3_short", "\"original_max_position_embeddings\": 48,\n  \"pad", "\"pad",
+       "'original_max_position_embeddings' is missing, which means 4096"},
+      {"gpt_oss", "\"swiglu_limit\": 0.6", "\"swiglu_limit\": 0", "'swiglu_limit' is 0"},
+      {"gpt_oss", "\"sliding_window\": 5", "\"sliding_window\": null", "'sliding_window' is missing or null"},
+      {"gpt_oss", "\"hidden_act\"", "\"quantization_config\": {\"quant_method\": \"awq\"}, \"hidden_act\"",
+       "'quantization_config.quant_method' is 'awq'"},
+      {"gemma", "\"head_dim\"", "\"final_logit_softcapping\": 30.0, \"head_dim\"",
        "'final_logit_softcapping' asks for logits that are bounded"},
+      {"gemma", "\"head_dim\"", "\"attn_logit_softcapping\": 50.0, \"head_dim\"",
+       "'attn_logit_softcapping' asks for scores that are bounded"},
+      {"gemma2", "\"final_logit_softcapping\": 2.0", "\"final_logit_softcapping\": null",
+       "'final_logit_softcapping' is missing or null"},
+      {"gemma2", "\"attn_logit_softcapping\": 1.5", "\"attn_logit_softcapping\": 0",
+       "'attn_logit_softcapping' is 0"},
       {"gemma3", "\"attn_logit_softcapping\": null", "\"attn_logit_softcapping\": 50.0",
-       "'attn_logit_softcapping'"},
+       "'attn_logit_softcapping' asks for scores that are bounded"},
       {"gemma3", "\"use_bidirectional_attention\": false", "\"use_bidirectional_attention\": true",
        "'use_bidirectional_attention' is true"},
       {"gemma3", "\"gelu_pytorch_tanh\"", "\"gelu\"", "'hidden_activation' is 'gelu'"},
@@ -446,7 +474,12 @@ TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
                {"qwen3", "residual_scale=0.5", "(model.residual_scale)"},
                {"llama", "embedding_scale=2", "(model.embedding_scale)"},
                {"mistral", "logit_divisor=2", "(model.logit_divisor)"},
-               {"phi3", "rope_factor=4", "(model.rope_factor)"}};
+               {"mistral", "logit_softcap=2", "no key for model.logit_softcap"},
+               {"gemma2", "score_softcap=0", "no key for model.score_softcap"},
+               {"gemma3", "score_softcap=50", "no key for model.score_softcap"},
+               {"phi3", "rope_factor=4", "(model.rope_factor)"},
+               {"llama", "rope_switch=4", "(model.rope_switch)"},
+               {"olmo3", "rope_switch=4", "(model.rope_switch)"}};
   for (const auto& c : cases) {
     std::vector<std::string> sets = {"model.seq=8",
                                      "model.plugin=llama",
@@ -460,6 +493,8 @@ TEST(Config, WhatAFamilysFileCannotSayIsRefused) {
     if (std::string(c.option).find("window") != std::string::npos ||
         std::string(c.option).starts_with("full"))
       sets.emplace_back("model.window=8");
+    if (std::string(c.option).starts_with("rope_switch"))
+      sets.insert(sets.end(), {"model.rope_short=[1.0, 1.5]", "model.rope_long=[2.0, 3.0]"});
     const ModelProgram model = write_model(model_recipe(plugins(), sets), plugins());
     try {
       written_config(*model.model, model.context);
@@ -496,6 +531,18 @@ TEST(Config, ARecipesProblemsNameFileAndKey) {
       << problem(folder.write());
   EXPECT_NE(problem("nowhere").find("cannot read 'nowhere': there is no such file"), std::string::npos)
       << problem("nowhere");
+  const std::string fetch =
+      "prun loads nothing from a hub: fetch it first, as by `hf download meta-llama/Llama-3-8B --local-dir "
+      "FOLDER`";
+  EXPECT_NE(problem("meta-llama/Llama-3-8B").find(fetch), std::string::npos);
+  try {
+    model_recipe(plugins(), {"model.seq=8", "model.init=meta-llama/Llama-3-8B"});
+    ADD_FAILURE() << "a folder that is not there gave a model";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("there is no folder 'meta-llama/Llama-3-8B'; " + fetch),
+              std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <random>
 
 #include "hugging_face/hugging_face.hpp"
 #include "huggingface/directory.hpp"
@@ -75,6 +76,103 @@ TEST_P(ForeignModel, StartsAlikeOnEveryLayout) {
       EXPECT_EQ(master == tensors.end() ? tensors.at(name) : master->second, bytes) << name;
     }
   }
+}
+
+// A folder with codes is a folder with the numbers that they stand for.
+class Mxfp4Folders {
+ public:
+  // Widens experts to so many channels, of which rows of `down` have a block of codes for 32 each.
+  explicit Mxfp4Folders(std::string which = "model.layers.0.mlp.experts.gate_up_proj", std::int64_t ffn = 8)
+      : name(std::move(which)) {
+    if (ffn != 8) {
+      widen(plain, ffn);
+      widen(coded, ffn);
+    }
+    ForeignFolder::Tensor& numbers = plain.tensors.at(name);
+    const std::int64_t matrices = numbers.shape[0], in = numbers.shape[1], out = numbers.shape[2];
+    std::mt19937 generator(7);
+    std::vector<std::byte> codes(static_cast<std::size_t>(matrices * out * in / 2)),
+        scales(static_cast<std::size_t>(matrices * out * in / 32));
+    for (std::byte& pair : codes) pair = static_cast<std::byte>(generator() & 255);
+    for (std::byte& scale : scales) scale = static_cast<std::byte>(122 + generator() % 6);
+    constexpr float values[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    std::vector<float> all(static_cast<std::size_t>(matrices * in * out));
+    for (std::int64_t m = 0; m < matrices; ++m)
+      for (std::int64_t o = 0; o < out; ++o)
+        for (std::int64_t i = 0; i < in; ++i) {
+          const std::int64_t block = (m * out + o) * (in / 32) + i / 32;
+          const auto pair =
+              std::to_integer<unsigned>(codes[static_cast<std::size_t>(block * 16 + i % 32 / 2)]);
+          const unsigned code = i % 2 == 0 ? pair % 16 : pair / 16;
+          const float size = std::ldexp(values[code % 8],
+                                        std::to_integer<int>(scales[static_cast<std::size_t>(block)]) - 127);
+          all[static_cast<std::size_t>((m * in + i) * out + o)] = code < 8 ? size : -size;
+        }
+    const auto bytes = std::as_bytes(std::span(all));
+    numbers.bytes.assign(bytes.begin(), bytes.end());
+    coded.tensors.erase(name);
+    coded.tensors[name + "_blocks"] = {DType::u8, {matrices, out, in / 32, 16}, codes};
+    coded.tensors[name + "_scales"] = {DType::u8, {matrices, out, in / 32}, scales};
+    coded.configure("\"hidden_act\"",
+                    "\"quantization_config\": {\"quant_method\": \"mxfp4\"}, \"hidden_act\"");
+  }
+
+  const std::string name;
+  ForeignFolder plain{"gpt_oss"}, coded{"gpt_oss"};
+
+ private:
+  static void widen(ForeignFolder& folder, std::int64_t ffn) {
+    folder.configure("\"intermediate_size\": 8", "\"intermediate_size\": " + std::to_string(ffn));
+    for (auto& [tensor, held] : folder.tensors) {
+      const bool up = tensor.find("gate_up_proj") != std::string::npos, down = tensor.ends_with("down_proj");
+      if (!up && !down) continue;
+      held.shape[up ? held.shape.size() - 1 : 1] = up ? 2 * ffn : ffn;
+      held.bytes.assign(element_count(held.shape) * 4, std::byte{0});
+    }
+  }
+  static std::size_t element_count(const std::vector<std::int64_t>& shape) {
+    std::size_t count = 1;
+    for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+    return count;
+  }
+};
+
+void expect_codes_are_numbers(const Mxfp4Folders& folders) {
+  const TempFolder folder;
+  const auto exported = [&](const ForeignFolder& from, const std::string& to) {
+    import_directory(plugins(), {from.write(), folder / (to + "-in"), DType::f32, {}, {}});
+    export_checkpoint(plugins(), {folder / (to + "-in"), folder / to, {}, 1 << 30, {}});
+    return SafetensorsFile(fs::path(folder / to) / "model.safetensors");
+  };
+  const SafetensorsFile plain = exported(folders.plain, "plain"), coded = exported(folders.coded, "coded");
+  for (const SafetensorsEntry& entry : plain.entries())
+    EXPECT_EQ(numbers_of<float>(coded, entry.name), numbers_of<float>(plain, entry.name)) << entry.name;
+}
+
+// A row of `down` has two and three blocks.
+TEST(ForeignWeights, CodesOfMxfp4AreNumbers) {
+  const std::string experts = "model.layers.0.mlp.experts.";
+  expect_codes_are_numbers(Mxfp4Folders());
+  expect_codes_are_numbers(Mxfp4Folders(experts + "down_proj", 64));
+  expect_codes_are_numbers(Mxfp4Folders(experts + "down_proj", 96));
+  expect_codes_are_numbers(Mxfp4Folders(experts + "gate_up_proj", 64));
+}
+
+TEST(ForeignWeights, CodesOfMxfp4OfAnotherShapeAreRefused) {
+  Mxfp4Folders folders;
+  folders.coded.tensors.at(folders.name + "_scales").bytes[3] = std::byte{255};
+  const TempFolder folder;
+  const auto said = [&] {
+    try {
+      import_directory(plugins(), {folders.coded.write(), folder / "in", {}, {}, {}});
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(said().find("holds nan"), std::string::npos) << said();
+  folders.coded.tensors.at(folders.name + "_blocks").shape = {6, 16, 2, 8};
+  EXPECT_NE(said().find("which are no codes of MXFP4 for [6,32,16]"), std::string::npos) << said();
 }
 
 // Names without the prefix, buffers that older releases wrote, a head beside the table that it shares.

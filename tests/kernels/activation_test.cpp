@@ -96,7 +96,14 @@ struct GatedUnit {
   double (*value)(double);
   double (*derivative)(double);
 };
-constexpr GatedUnit gated_units[] = {{"swiglu", silu, silu_derivative}, {"geglu", gelu, gelu_derivative}};
+double gelu_erf(double x) { return 0.5 * x * std::erfc(-x / std::numbers::sqrt2); }
+double gelu_erf_derivative(double x) {
+  return 0.5 * std::erfc(-x / std::numbers::sqrt2) +
+         x * std::exp(-0.5 * x * x) / std::sqrt(2 * std::numbers::pi);
+}
+constexpr GatedUnit gated_units[] = {{"swiglu", silu, silu_derivative},
+                                     {"geglu", gelu, gelu_derivative},
+                                     {"geglu_erf", gelu_erf, gelu_erf_derivative}};
 
 template <class Body>
 void for_gated(Body body) {

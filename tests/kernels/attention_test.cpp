@@ -20,7 +20,8 @@ struct Case {
   bool causal;
   double amplitude = 1;
   std::int64_t document = 0;  // about how many positions one has; 0: they are not kept apart
-  std::int64_t window = 0;    // positions that one sees at most; 0: all
+  std::int64_t window = 0;    // positions that one sees at most in a direction; 0: all
+  double softcap = 0;         // bounds scores
 
   std::int64_t queries() const { return packed - 2; }
 };
@@ -49,6 +50,13 @@ const std::vector<Case> cases = {
     {1, 700, 1, 4, 8, true, 1, 0, 257},
     {1, 130, 1, 3, 8, true, 1, 0, 500},
     {2, 300, 1, 3, 8, true, 1, 100, 40},
+    {2, 7, 2, 4, 5, true, 3, 0, 0, 2},
+    {2, 7, 2, 4, 5, false, 1, 0, 1},
+    {1, 130, 1, 4, 17, false, 8, 0, 9},
+    {1, 700, 2, 3, 8, false, 1, 0, 257},
+    {2, 300, 1, 4, 8, false, 2, 0, 40, 1.5},
+    {1, 129, 1, 4, 31, false, 2, 0, 0, 0.5},
+    {2, 300, 1, 3, 16, true, 4, 100, 40, 1.5},
 };
 
 DType statistics(DType type) { return type == DType::f64 ? DType::f64 : DType::f32; }
@@ -76,7 +84,7 @@ struct Problem {
   Problem(const Case& which, DType t)
       : c(which),
         type(t),
-        attrs{Attr{.i = which.causal}, Attr{.i = which.window}},
+        attrs{Attr{.i = which.causal}, Attr{.i = which.window}, Attr{.f = which.softcap}},
         x(Value::random(t, {c.batch, c.seq, c.heads, c.packed, c.width}, 1)),
         dy(Value::random(t, {c.batch, c.seq, c.heads, c.queries(), c.width}, 2)) {
     for (std::size_t i = 0; i < x.size(); ++i) x.set(i, x[i] * c.amplitude);
@@ -170,9 +178,16 @@ void add_query(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t q,
   const double scale = 1 / std::sqrt(static_cast<double>(c.width));
   const std::size_t at_q = p.packed_at(b, row, h, q), at_y = p.query_at(b, row, h, q);
   const std::size_t first = p.first_key(b, row);
-  std::vector<double> weights(static_cast<std::size_t>(c.causal ? row + 1 : c.seq), -1e300);
+  const std::int64_t last = c.causal ? row + 1 : c.window > 0 ? std::min(c.seq, row + c.window) : c.seq;
+  std::vector<double> weights(static_cast<std::size_t>(last), -1e300);
   for (std::size_t j = first; j < weights.size(); ++j)
     weights[j] = scale * dot(p.x, at_q, p.x, p.packed_at(b, std::int64_t(j), h, c.packed - 2), c.width);
+  std::vector<double> slopes(weights.size(), 1);
+  if (c.softcap > 0)
+    for (std::size_t j = first; j < weights.size(); ++j) {
+      const double t = std::tanh(weights[j] / c.softcap);
+      weights[j] = c.softcap * t, slopes[j] = 1 - t * t;
+    }
   r.lse[static_cast<std::size_t>(((b * c.heads + h) * c.queries() + q) * c.seq + row)] = softmax(weights);
   double delta = 0;
   for (std::size_t j = 0; j < weights.size(); ++j) {
@@ -186,7 +201,7 @@ void add_query(const Problem& p, std::int64_t b, std::int64_t h, std::int64_t q,
   for (std::size_t j = 0; j < weights.size(); ++j) {
     const std::size_t at_k = p.packed_at(b, std::int64_t(j), h, c.packed - 2);
     const double dweight = dot(p.dy, at_y, p.x, p.packed_at(b, std::int64_t(j), h, c.packed - 1), c.width);
-    const double dscore = weights[j] * (dweight - delta) * scale;
+    const double dscore = weights[j] * (dweight - delta) * slopes[j] * scale;
     for (std::size_t d = 0; d < width; ++d) {
       r.dx[at_q + d] += dscore * p.x[at_k + d];
       r.dx[at_k + d] += dscore * p.x[at_q + d];
@@ -308,7 +323,7 @@ struct Operands {
 };
 
 TEST(Attention, WorkspaceDoesNotGrowWithHeadsOrSquareOfLength) {
-  const Attr causal[] = {{.i = 1}, {.i = 0}};
+  const Attr causal[] = {{.i = 1}, {.i = 0}, {.f = 0}};
   Operands o(DType::f32, DType::f32, 4, 1024, 16, 64);
   for (const InstructionSet& set : all_kernels()) {
     const auto forward =
@@ -321,8 +336,21 @@ TEST(Attention, WorkspaceDoesNotGrowWithHeadsOrSquareOfLength) {
   }
 }
 
+// Threads have a row of slopes each where scores are bounded.
+TEST(Attention, WorkspaceHasRoomForSlopesOfBoundedScores) {
+  const Attr plain[] = {{.i = 1}, {.i = 0}, {.f = 0}}, bounded[] = {{.i = 1}, {.i = 0}, {.f = 30}};
+  Operands o(DType::f32, DType::f32, 1, 256, 2, 16);
+  for (const InstructionSet& set : all_kernels()) {
+    const auto bytes = [&](const Attr* attrs) {
+      return find_kernel(set, "attention_grad")
+          .workspace(shape_of({&o.y, &o.q, &o.k, &o.v, &o.y, &o.lse, &o.q, &o.k, &o.v}, attrs), 2);
+    };
+    EXPECT_GE(bytes(bounded) - bytes(plain), 2 * 1024) << set.name;
+  }
+}
+
 TEST(Attention, MixedTypesAreRefused) {
-  const Attr causal[] = {{.i = 1}, {.i = 0}};
+  const Attr causal[] = {{.i = 1}, {.i = 0}, {.f = 0}};
   Operands o(DType::f32, DType::bf16, 1, 4, 1, 8);
   for (const InstructionSet& set : all_kernels())
     EXPECT_EQ(find_kernel(set, "attention").select(shape_of({&o.q, &o.k, &o.v, &o.y, &o.lse}, causal)),

@@ -379,5 +379,109 @@ TEST(DeltaRule, GivesNoNumberBehindAGap) {
   }
 }
 
+// Computes what ranks that have runs of positions do together; exchanges are copies here.
+class RuleInRuns {
+ public:
+  RuleInRuns(const InstructionSet& set, const Case& c, const Operands& of, const SharedRuns& runs,
+             std::int64_t chunk)
+      : set_(set), c_(c), of_(of), documents_(documents_of(c)), runs_(runs) {
+    attrs_ = {{.i = chunk}, {.i = runs.rows()}, {.i = runs.chunks()}};
+  }
+
+  // Expects what the whole rule gives.
+  void expect(double bound) const {
+    const Value maps = all_maps(), starts = states(maps, false), ends = states(maps, true);
+    const std::vector<Value> want = run(set_, forward_of(c_, of_, attrs_[0].i)),
+                             back = run(set_, backward_of(c_, of_, attrs_[0].i));
+    std::vector<std::vector<double>> got = {std::vector<double>(of_.v.size())};
+    for (const std::size_t i : {7, 8, 9, 10, 11}) got.emplace_back(back[i].size());
+    for (std::int64_t rank = 0; rank < runs_.ranks; ++rank) {
+      const Value q = part(of_.q, rank), k = part(of_.k, rank), v = part(of_.v, rank), g = part(of_.g, rank),
+                  beta = part(of_.beta, rank), dy = part(of_.dy, rank), documents = part(documents_, rank);
+      const std::int64_t first = rank * runs_.own();
+      runs_.add(run(set_, {"delta_rule_runs",
+                           {q, k, v, g, beta, starts, documents, like(v)},
+                           attrs_,
+                           {{0, 1, first}}})[7],
+                rank, 0, got[0]);
+      const std::vector<Value> grads = run(set_, {"delta_rule_runs_grad",
+                                                  {dy, q, k, v, g, beta, starts, ends, documents, like(q),
+                                                   like(k), like(v), like(g), like(beta)},
+                                                  attrs_,
+                                                  {{1, 1, first}}});
+      for (std::size_t i = 0; i < 5; ++i) runs_.add(grads[9 + i], rank, 0, got[1 + i]);
+    }
+    expect_near(got[0], want[5].numbers(), bound, "y");
+    for (std::size_t i = 0; i < 5; ++i)
+      expect_near(got[1 + i], back[7 + i].numbers(), bound, "gradient " + std::to_string(i));
+  }
+
+ private:
+  Value part(const Value& whole, std::int64_t rank) const {
+    return whole.shape().present ? runs_.part(whole, rank) : Value();
+  }
+  // Returns those of all runs, in their order.
+  Value all_maps() const {
+    const std::int64_t width = c_.key * (c_.key + 2 * c_.value), here = runs_.own() / runs_.rows();
+    Value all(of_.g.dtype(), {c_.batch, runs_.runs(), c_.heads * c_.values, width});
+    for (std::int64_t rank = 0; rank < runs_.ranks; ++rank) {
+      const Value own =
+          run(set_, {"delta_maps",
+                     {part(of_.k, rank), part(of_.v, rank), part(of_.g, rank), part(of_.beta, rank),
+                      part(of_.q, rank), part(of_.dy, rank), part(documents_, rank),
+                      Value(of_.g.dtype(), {c_.batch, here, c_.heads * c_.values, width})},
+                     attrs_,
+                     {{0, 1, rank * runs_.own()}}})[7];
+      const std::int64_t numbers = c_.heads * c_.values * width;
+      for (std::int64_t b = 0; b < c_.batch; ++b)
+        for (std::int64_t i = 0; i < here; ++i)
+          for (std::int64_t e = 0; e < numbers; ++e) {
+            const std::int64_t run =
+                runs_.order().position(rank * runs_.own() + i * runs_.rows()) / runs_.rows();
+            all.set(static_cast<std::size_t>((b * runs_.runs() + run) * numbers + e),
+                    own[static_cast<std::size_t>((b * here + i) * numbers + e)]);
+          }
+    }
+    return all;
+  }
+  Value states(const Value& maps, bool back) const {
+    return run(
+        set_, {"delta_starts",
+               {maps, Value(maps.dtype(), {c_.batch, runs_.runs(), c_.heads * c_.values, c_.key * c_.value})},
+               {{.i = c_.key}, {.i = c_.value}, {.i = back}}})[1];
+  }
+
+  const InstructionSet& set_;
+  const Case& c_;
+  const Operands& of_;
+  const Value documents_;
+  SharedRuns runs_;
+  std::vector<Attr> attrs_;
+};
+
+// Documents begin within runs, where a run does, and pass over several.
+TEST(DeltaRule, RunsGiveWhatWholeSequencesDo) {
+  std::vector<std::int64_t> starts;
+  for (const std::vector<std::int64_t>& begins : {std::vector<std::int64_t>{0, 3, 4, 18, 30}, {0, 36}})
+    for (std::int64_t i = 0, start = 0; i < 48; ++i) {
+      if (std::find(begins.begin(), begins.end(), i) != begins.end()) start = i;
+      starts.push_back(start);
+    }
+  const std::vector<Case> all = {{.batch = 2, .seq = 48, .key = 5, .value = 3},
+                                 {.batch = 1, .seq = 48, .key = 4, .value = 6, .drawn = Drawn::repeated},
+                                 {.batch = 1, .seq = 48, .drawn = Drawn::forgetful},
+                                 {.batch = 2, .seq = 48, .documents = starts}};
+  for (const InstructionSet& set : all_kernels())
+    for (const DType type : {DType::f64, DType::f32, DType::bf16})
+      for (const Case& c : all)
+        for (const SharedRuns runs : {SharedRuns{48, 2, true}, {48, 4, true}, {48, 4, false}, {48, 3, false}})
+          for (const std::int64_t chunk : {5, 64}) {
+            if (type != DType::f64 && chunk != 64) continue;
+            SCOPED_TRACE(std::string(set.name) + " " + name_of(type) + ", " + std::to_string(runs.ranks) +
+                         (runs.zigzag ? " ranks in zigzag" : " ranks"));
+            RuleInRuns(set, c, Operands(c, type), runs, chunk).expect(bound_of(type));
+          }
+}
+
 }  // namespace
 }  // namespace prun::test::delta_rule_test

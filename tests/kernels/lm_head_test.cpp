@@ -16,10 +16,11 @@ using prun::test::Value;
 
 struct Case {
   std::int64_t batch, seq, vocab, width;
+  double softcap = 0;  // bounds logits
 };
 
-const std::vector<Case> cases = {
-    {1, 1, 7, 3}, {2, 3, 11, 5}, {1, 70, 100, 33}, {3, 40, 1003, 16}, {4, 9, 64, 130}};
+const std::vector<Case> cases = {{1, 1, 7, 3},      {2, 3, 11, 5},   {1, 70, 100, 33},
+                                 {3, 40, 1003, 16}, {4, 9, 64, 130}, {3, 40, 1003, 16, 0.7}};
 const Case in_chunks = {2, 35, 270001, 3};  // 70 rows of more than 1 MB each: two chunks
 
 constexpr double scale = 0.75, loss_before = 2.5;
@@ -45,7 +46,8 @@ struct Problem {
   void run(const InstructionSet& set, int threads, bool with_dweight = true) {
     Value absent;
     launch(find_kernel(set, "lm_head"),
-           {&x, &weight, &targets, &factor, &loss, with_dweight ? &dweight : &absent, &dx}, {}, threads);
+           {&x, &weight, &targets, &factor, &loss, with_dweight ? &dweight : &absent, &dx},
+           {{.f = c.softcap}}, threads);
   }
 };
 
@@ -61,11 +63,17 @@ std::vector<double> row_gradient(const Problem& p, std::size_t row, double& loss
   std::vector<double> logits(vocab);
   for (std::size_t j = 0; j < vocab; ++j)
     for (std::size_t d = 0; d < width; ++d) logits[j] += p.x[row * width + d] * p.weight[j * width + d];
+  std::vector<double> slopes(vocab, 1);
+  for (std::size_t j = 0; j < vocab && p.c.softcap > 0; ++j) {
+    const double t = std::tanh(logits[j] / p.c.softcap);
+    logits[j] = p.c.softcap * t, slopes[j] = 1 - t * t;
+  }
   double sum = 0;
   for (const double logit : logits) sum += std::exp(logit);
   loss += std::log(sum) - logits[target];
   for (double& logit : logits) logit = std::exp(logit) / sum * scale;
   logits[target] -= scale;
+  for (std::size_t j = 0; j < vocab; ++j) logits[j] *= slopes[j];
   return logits;
 }
 
@@ -185,6 +193,7 @@ TEST(LmHead, NonFiniteInputMakesTheLossNonFinite) {
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double poison : {std::nan(""), infinity, -infinity})
     for_all([=](const InstructionSet& set, const Problem& p) {
+      if (p.c.softcap > 0) return;  // it bounds them
       Problem in_x = p, in_weight = p;
       in_x.x.set(0, poison);
       in_x.run(set, 2);
@@ -206,7 +215,8 @@ TEST(LmHead, TargetBeyondTheVocabularyMakesTheLossNaN) {
 TEST(LmHead, WorkspaceHoldsOneChunkOfLogits) {
   Problem p({2, 512, 50304, 64}, DType::f32);
   Value absent;
-  const auto shape = shape_of({&p.x, &p.weight, &p.targets, &p.factor, &p.loss, &absent, &p.dx}, nullptr);
+  const std::vector<Attr> none(1);
+  const auto shape = shape_of({&p.x, &p.weight, &p.targets, &p.factor, &p.loss, &absent, &p.dx}, none.data());
   for (const InstructionSet& set : all_kernels()) {
     const auto bytes = find_kernel(set, "lm_head").workspace(shape, 2);
     EXPECT_GE(bytes, 64 * 50304 * 4) << set.name;

@@ -18,11 +18,17 @@ const std::vector<Extents> shapes = {{1, 1, 1, 3, 2}, {2, 5, 3, 4, 6}, {3, 9, 2,
 std::vector<Attr> attrs_of(double factor, double high, double original, std::int64_t scaling,
                            double query_scale = 1, double key_scale = 1) {
   return {{.f = 10000.0},     {.f = factor},    {.f = 1.0}, {.f = high}, {.f = original}, {.i = scaling},
-          {.f = query_scale}, {.f = key_scale}, {.i = 0},   {.i = 0},    {.f = 0.0}};
+          {.f = query_scale}, {.f = key_scale}, {.i = 0},   {.i = 0},    {.f = 0.0},      {.f = 1.0}};
+}
+// Each pair is slower by a number of its own.
+std::vector<Attr> listed() {
+  std::vector<Attr> attrs = attrs_of(1, 4, 8192, 4);
+  for (int pair = 0; pair < 65; ++pair) attrs.push_back({.f = 1 + 0.37 * pair});
+  return attrs;
 }
 const std::vector<std::vector<Attr>> turns = {attrs_of(1, 4, 8192, 0), attrs_of(8, 4, 512, 0),
                                               attrs_of(8, 4, 512, 1, 0.75),
-                                              attrs_of(8, 32, 512, 2, 1.5, 1.25)};
+                                              attrs_of(8, 32, 512, 2, 1.5, 1.25), listed()};
 
 // As transformers has YaRN, of heads `width` wide.
 double by_pairs(const std::vector<Attr>& turn, double exponent, double width) {
@@ -40,6 +46,9 @@ double by_pairs(const std::vector<Attr>& turn, double exponent, double width) {
 double frequency(const std::vector<Attr>& turn, double exponent, double width) {
   if (turn[5].i == 1) return std::pow(turn[0].f, exponent) / turn[1].f;
   if (turn[5].i == 2) return by_pairs(turn, exponent, width);
+  if (turn[5].i == 4)
+    return std::pow(turn[0].f, exponent) /
+           turn[12 + static_cast<std::size_t>(std::lround(-exponent * width / 2))].f;
   const double plain = std::pow(turn[0].f, exponent), length = 2 * std::numbers::pi / plain;
   if (turn[1].f == 1.0 || length < turn[4].f / turn[3].f) return plain;
   if (length > turn[4].f / turn[2].f) return plain / turn[1].f;

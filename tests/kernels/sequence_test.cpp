@@ -184,8 +184,8 @@ TEST(Sequence, OpsAreToldWhichPositionIsWhere) {
     const std::vector<Attr> p = {{.f = 0.5}, {.i = 1}};
     EXPECT_EQ(run(set, {"dropout", {part(x), samples, number(7), cleared(x), positions}, p})[3].numbers(),
               part(run(set, {"dropout", {x, samples, number(7), cleared(x)}, p})[3]).numbers());
-    const std::vector<Attr> turn = {{.f = 100},  {.f = 1}, {.f = 1}, {.f = 4},
-                                    {.f = 8192}, {.i = 0}, {.f = 1}, {.f = 1}};
+    const std::vector<Attr> turn = {{.f = 100}, {.f = 1}, {.f = 1}, {.f = 4}, {.f = 8192}, {.i = 0},
+                                    {.f = 1},   {.f = 1}, {.i = 0}, {.i = 0}, {.f = 0},    {.f = 1}};
     const Value q(DType::f32, {2, seq, 2, 2, 6}), k(DType::f32, {2, seq, 2, 6});
     EXPECT_EQ(run(set, {"rope", {part(packed), q, k, k, positions}, turn})[1].numbers(),
               part(run(set, {"rope", {packed, q, k, k}, turn})[1]).numbers());

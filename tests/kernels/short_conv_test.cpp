@@ -117,6 +117,46 @@ TEST(ShortConv, GradientsMatchTheFormula) {
   });
 }
 
+// Ranks that have runs of positions, each behind those that it reaches, give what one gives: the bits of
+// results, and sums of gradients.
+TEST(ShortConv, RunsGiveWhatWholeSequencesDo) {
+  std::vector<std::int64_t> starts;
+  for (std::int64_t i = 0; i < 48; ++i) starts.push_back(i % 24 < 5 ? 0 : i % 24 < 14 ? 5 : 14);
+  for (const InstructionSet& set : all_kernels())
+    for (const SharedRuns runs : {SharedRuns{24, 2, true}, {24, 2, false}, {24, 4, true}, {24, 3, false}})
+      for (const bool apart : {false, true}) {
+        const Case c{2, 24, 2, 5, 4, apart ? starts : std::vector<std::int64_t>{}};
+        const Conv v(c, DType::f64);
+        const std::vector<Attr> attrs = {{.i = runs.rows()}, {.i = runs.chunks()}};
+        const Value y = run(set, v.forward())[2],
+                    dx = run(set,
+                             {"short_conv_input_grad", {v.dy, v.x, v.weight, v.documents, v.like_x()}})[4];
+        Value dweight = Value(v.type, v.weight.dims()), sums = dweight;
+        dweight = run(set, {"short_conv_weight_grad", {v.dy, v.x, v.weight, v.documents, dweight}})[4];
+        std::vector<double> all_y(y.size()), all_dx(y.size());
+        for (std::int64_t rank = 0; rank < runs.ranks; ++rank) {
+          const Value x = runs.part(v.x, rank, 3), dy = runs.part(v.dy, rank),
+                      documents = apart ? runs.part(v.documents, rank) : Value();
+          const std::int64_t first = rank * runs.own();
+          const auto cleared = [](const Value& like) { return Value(like.dtype(), like.dims()); };
+          runs.add(
+              run(set, {"short_conv_runs", {x, v.weight, cleared(dy), documents}, attrs, {{2, 1, first}}})[2],
+              rank, 0, all_y);
+          runs.add(run(set, {"short_conv_runs_input_grad",
+                             {dy, x, v.weight, documents, cleared(x)},
+                             attrs,
+                             {{0, 1, first}}})[4],
+                   rank, 3, all_dx);
+          sums = run(
+              set,
+              {"short_conv_runs_weight_grad", {dy, x, v.weight, documents, sums}, attrs, {{0, 1, first}}})[4];
+        }
+        EXPECT_EQ(all_y, y.numbers());
+        expect_close(Value(v.type, dx.dims(), all_dx), dx.numbers(), 1e-14, "dx");
+        expect_close(sums, dweight.numbers(), 1e-13, "dweight");
+      }
+}
+
 // A part of the heads finds its rows of a weight that has all; a sum that begins there has zeros elsewhere.
 TEST(ShortConv, PartsOfHeadsFindTheirRows) {
   const Case c{2, 9, 3, 5, 4};

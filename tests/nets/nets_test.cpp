@@ -1,6 +1,6 @@
 // Plans recipes/*.toml for each purpose, and trains some of them: both are as on record in *.golden. A change
 // that moves code alone leaves all of this as it is; one that plans otherwise on purpose shows the difference
-// (tools/same-programs) and rewrites the record.
+// (tools/maintainer/same-programs) and rewrites the record.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 #include <fstream>
 #include <map>
 
+#include "base/machine.hpp"
 #include "base/sha256.hpp"
 #include "nets/planned_text.hpp"
-#include "simulate/machine.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test::nets_test {
@@ -46,9 +46,9 @@ class Record {
       std::ofstream file(path_);
       for (const auto& [name, value] : digests_) file << name << ": " << value << '\n';
     } else {
-      EXPECT_EQ(digest, digests_[what])
-          << what << " is not as on record in " << path_
-          << "; tools/same-programs shows the difference to a commit, and records it if it is meant";
+      EXPECT_EQ(digest, digests_[what]) << what << " is not as on record in " << path_
+                                        << "; tools/maintainer/same-programs shows the difference to a "
+                                           "commit, and records it if it is meant";
     }
   }
 

@@ -56,7 +56,7 @@ std::string planned_text(const Assembly& assembly) {
   std::ostringstream out;
   out << numbered_by_appearance(to_text(assembly.program()));
   write_plans(out, "plan", assembly.program(), assembly.plans());
-  for (const RampPlans& ramp : assembly.ramp())
+  for (const StepPlans& ramp : assembly.other_steps())
     write_plans(out, "plan of a smaller step", assembly.program(), ramp.plans);
   if (const Program* evaluation = assembly.evaluation()) {
     out << "evaluation\n" << numbered_by_appearance(to_text(*evaluation));

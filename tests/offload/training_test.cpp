@@ -9,13 +9,13 @@
 #include "base/format.hpp"
 #include "base/text.hpp"
 #include "cli/binary.hpp"
-#include "plan/moved_bytes.hpp"
-#include "simulate/simulate.hpp"
+#include "estimate/forecast.hpp"
+#include "estimate/moved_bytes.hpp"
+#include "estimate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/built_plugins.hpp"
 #include "support/layouts.hpp"
 #include "support/temp_folder.hpp"
-#include "train/assemble/forecast.hpp"
 #include "train/loop/local_ranks.hpp"
 
 namespace prun::test::training_test {

@@ -75,6 +75,17 @@ inline std::vector<OpCase> op_cases() {
                   {{"experts", 8.0}});
     };
   };
+  const auto biased = [=](double limit, double alpha) {
+    return [=](const Segment& g) {
+      const Dim e = dim("experts", 8), f = dim("ffn", 4), gate = dim("gate", 2);
+      const std::vector<Id> to = chosen(g, scored(g), {});
+      const Id y = g.op("biased_experts",
+                        {p(g, "values", {b, s, h}), to[0], to[1], p(g, "up", {e, gate, f, h}),
+                         p(g, "down", {e, h, f}), p(g, "up_bias", {e, gate, f})},
+                        {{"experts", 8.0}, {"limit", limit}, {"alpha", alpha}});
+      return g.op("add", {y, g.op("expert_biases", {to[0], to[1], p(g, "down_bias", {e, h})})});
+    };
+  };
   const auto balanced = [=](double sigmoid) {
     return [=](const Segment& g) {
       const Id logits = scored(g);
@@ -232,10 +243,101 @@ inline std::vector<OpCase> op_cases() {
                                  {"query_growth", 0.7}}));
        },
        1, false},
+      {"rope_listed",
+       [=](const Segment& g) {
+         return joined(g, g.ops("rope", {packed(g, 5, 2, 8)}, 3,
+                                {{"base", 100.0},
+                                 {"scaling", 4},
+                                 {"turned", 4},
+                                 {"query_scale", 0.8},
+                                 {"turned_scale", 1.4},
+                                 {"slower_00", 1.5},
+                                 {"slower_01", 0.7}}));
+       },
+       1, false},
       {"attention_causal", attention(2, 4, 1)},
       {"attention_full", attention(3, 3, 0)},
       {"attention_window", attention(2, 4, 1, 4)},
       {"attention_wide_window", attention(2, 4, 1, 20), 1, false},
+      {"attention_sink",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), q = dim("queries", 3), d = dim("head_dim", 4);
+         return g.op("attention",
+                     {p(g, "q", {b, s, n, q, d}), p(g, "k", {b, s, n, d}), p(g, "v", {b, s, n, d}), none,
+                      p(g, "sink", {n, q})},
+                     {{"window", 3}});
+       },
+       1, false},
+      {"attention_across_sink",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), q = dim("queries", 3), d = dim("head_dim", 4),
+                   all = dim("context", 5);
+         return g.op("attention_across", {p(g, "q", {b, s, n, q, d}), p(g, "k", {b, all, n, d}),
+                                          p(g, "v", {b, all, n, d}), none, p(g, "sink", {n, q})});
+       },
+       1, false},
+      {"router_bias",
+       [=](const Segment& g) {
+         const Dim routes = dim("routes", 8);
+         const Id logits =
+             g.op("router", {p(g, "x", {b, s, h}), p(g, "weight", {routes, h}), p(g, "bias", {routes})});
+         return chosen(g, logits, {})[1];
+       },
+       1, false},
+      {"expert_biases",
+       [=](const Segment& g) {
+         const std::vector<Id> to = chosen(g, scored(g), {});
+         return g.op("expert_biases", {to[0], to[1], p(g, "bias", {dim("experts", 8), h})});
+       },
+       1, false},
+      {"biased_experts", biased(0, 1), 1, false},
+      {"biased_experts_bounded", biased(0.4, 1.7), 1, false},
+      {"attention_softcap",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         return g.op(
+             "attention",
+             {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, s, n, d}), p(g, "v", {b, s, n, d})},
+             {{"softcap", 0.8}});
+       },
+       2, false},
+      {"attention_across_softcap",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4), all = dim("context", 5);
+         return g.op("attention_across",
+                     {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, all, n, d}),
+                      p(g, "v", {b, all, n, d})},
+                     {{"softcap", 0.8}});
+       },
+       2, false},
+      {"attention_dropped",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         return g.op(
+             "attention",
+             {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, s, n, d}), p(g, "v", {b, s, n, d}),
+              none, p(g, "sink", {n, dim("queries", 3)}), g.samples(), g.runtime("seed")},
+             {{"softcap", 0.8}, {"p", 0.4}, {"stream", 7}});
+       },
+       2, false},
+      {"attention_near_dropped",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4);
+         return g.op("attention",
+                     {p(g, "q", {b, s, n, dim("queries", 2), d}), p(g, "k", {b, s, n, d}),
+                      p(g, "v", {b, s, n, d}), none, none, g.samples(), g.runtime("seed")},
+                     {{"causal", 0}, {"window", 3}, {"p", 0.3}});
+       },
+       1, false},
+      {"attention_across_dropped",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), d = dim("head_dim", 4), all = dim("context", 5);
+         return g.op("attention_across",
+                     {p(g, "q", {b, s, n, dim("queries", 3), d}), p(g, "k", {b, all, n, d}),
+                      p(g, "v", {b, all, n, d}), none, none, g.samples(), g.runtime("seed")},
+                     {{"p", 0.4}, {"stream", 7}});
+       },
+       1, false},
       {"attention_apart",
        [=](const Segment& g) {
          const Dim n = dim("heads", 2), d = dim("head_dim", 4);
@@ -343,6 +445,19 @@ inline std::vector<OpCase> op_cases() {
          return g.op("swiglu", {p(g, "x", {b, s, dim("gate", 2), h})});
        },
        2},
+      {"geglu_erf",
+       [=](const Segment& g) {
+         return g.op("geglu_erf", {p(g, "x", {b, s, dim("gate", 2), h})});
+       },
+       2, false},
+      {"attention_near",
+       [=](const Segment& g) {
+         const Dim n = dim("heads", 2), q = dim("queries", 2), d = dim("head_dim", 4);
+         return g.op("attention",
+                     {p(g, "q", {b, s, n, q, d}), p(g, "k", {b, s, n, d}), p(g, "v", {b, s, n, d})},
+                     {{"causal", 0}, {"window", 2}});
+       },
+       1, false},
       {"geglu",
        [=](const Segment& g) {
          return g.op("geglu", {p(g, "x", {b, s, dim("gate", 2), h})});
@@ -440,6 +555,24 @@ inline std::vector<OpCase> op_cases() {
               {p(g, "x", {b, s, h}), p(g, "weight", {v, h}), g.targets(), g.runtime("inv_targets"),
                g.runtime("loss_sum")},
               {{"z", 0.05}, {"smoothing", 0.2}});
+         return none;
+       },
+       1, false},
+      {"lm_head_softcap",
+       [=](const Segment& g) {
+         g.op("lm_head",
+              {p(g, "x", {b, s, h}), p(g, "weight", {v, h}), g.targets(), g.runtime("inv_targets"),
+               g.runtime("loss_sum")},
+              {{"softcap", 0.9}});
+         return none;
+       },
+       1, false},
+      {"lm_head_regularized_softcap",
+       [=](const Segment& g) {
+         g.op("lm_head_regularized",
+              {p(g, "x", {b, s, h}), p(g, "weight", {v, h}), g.targets(), g.runtime("inv_targets"),
+               g.runtime("loss_sum")},
+              {{"z", 0.05}, {"smoothing", 0.2}, {"softcap", 0.9}});
          return none;
        },
        1, false},

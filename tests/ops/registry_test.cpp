@@ -53,10 +53,10 @@ TEST(OpRegistry, ExchangesAreOfAKindThatCanBePlanned) {
 }
 
 // Of forward, of one head of queries.
-double attention_flops(std::int64_t seq, std::int64_t window) {
-  const Attr attrs[] = {{.i = 1}, {.i = window}};
+double attention_flops(std::int64_t seq, std::int64_t window, bool causal = true) {
+  const Attr attrs[] = {{.i = causal ? 1 : 0}, {.i = window}, {.f = 0}, {.f = 0}, {.i = 0}};
   OpShape shape;
-  shape.count = 6;
+  shape.count = 7;
   shape.attrs = attrs;
   const Dim q[] = {{"batch", 1}, {"seq", seq}, {"heads", 1}, {"queries", 1}, {"head_dim", 16}},
             k[] = {q[0], q[1], q[2], q[4]};
@@ -76,6 +76,8 @@ TEST(Attention, AWindowCostsThePairsThatItLeaves) {
       double pairs = 0;
       for (std::int64_t i = 0; i < seq; ++i) pairs += static_cast<double>(std::min(i + 1, window));
       EXPECT_NEAR(attention_flops(seq, window) / (4 * 16 * pairs), 1, 0.01) << seq << ", " << window;
+      const double both = 2 * pairs - static_cast<double>(seq);  // in both directions, the own once
+      EXPECT_NEAR(attention_flops(seq, window, false) / (4 * 16 * both), 1, 0.01) << seq << ", " << window;
     }
   EXPECT_EQ(attention_flops(512, 512), attention_flops(512, 0));
   EXPECT_EQ(attention_flops(512, 9999), attention_flops(512, 0));
@@ -107,6 +109,33 @@ TEST(DeltaRule, CountsItsProducts) {
   const OpCost back = cost_of("delta_rule_grad", 1, 12);
   EXPECT_EQ(back.flops - back.repeated, 2 * forward);
   EXPECT_EQ(back.repeated, forward);
+}
+
+// Runs of 32 positions, shorter than a chunk: of each value head and position two products with a state of 24
+// columns and half of one with others of the chunk, and of each key head one. None of it is the model's.
+TEST(DeltaRule, CountsWhatRunsAdd) {
+  const Attr attrs[] = {{.i = 64}, {.i = 32}, {.i = 0}};
+  const Dim b{"batch", 1}, s{"seq", 128};
+  const Dim k[] = {b, s, {"heads", 2}, {"key_dim", 8}}, v[] = {b, s, {"heads", 4}, {"value_dim", 16}};
+  const OpRegistry registry;
+  const auto cost_of = [&](bool back) {
+    OpShape shape;
+    shape.count = 8;
+    shape.attrs = attrs;
+    shape.output(0, DType::f32, k, 4);
+    shape.output(1, DType::f32, v, 4);
+    for (int i = 2; i < 4; ++i) shape.output(i, DType::f32, v, 3);
+    if (back) shape.like(4, 0), shape.like(5, 1);
+    raise(registry.find("delta_maps").rule(&shape));
+    EXPECT_EQ(shape.operand[7].elements(), 4 * 4 * 8 * (8 + (back ? 2 : 1) * 16));
+    OpCost cost;
+    raise(registry.find("delta_maps").cost(&shape, &cost));
+    EXPECT_EQ(cost.flops, cost.repeated);
+    return cost.flops;
+  };
+  constexpr double keys = 128 * 2 * 2 * 32 * 8, forward = 128 * 4 * 24 * (4 * 8 + 32) + keys;
+  EXPECT_EQ(cost_of(false), forward);
+  EXPECT_EQ(cost_of(true), forward + 128 * 4 * 16 * (6 * 8 + 3 * 32) + keys);
 }
 
 TEST(OpRegistry, KernelsHaveAllThatTheyAreFoundBy) {

@@ -115,7 +115,7 @@ TEST(OwnOps, AConversionGoesWithTheSumItIsFor) {
       own.replace_op(op, "convert", own.op(op).operands, attrs);
     }
   EXPECT_NE(to_text(own), to_text(theirs));
-  for (Program* program : {&own, &theirs}) pack_state(*program, one_optimizer(*optimizer), {{0}, {}});
+  for (Program* program : {&own, &theirs}) pack_state(*program, one_optimizer(*optimizer), {{0}});
   EXPECT_EQ(to_text(own), to_text(theirs));
 }
 

@@ -5,6 +5,7 @@
 
 #include "placement/placement.hpp"
 #include "program/step.hpp"
+#include "prun/strategy.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test::pack_test {
@@ -26,9 +27,14 @@ class Packing : public testing::Test {
     program->split("batch", "dp");
   }
 
-  void pack(KeptInParts kept = {}) {
+  void pack(const std::string& stage = "1") {
     place_on_mesh(*program);
-    pack_state(*program, one_optimizer(*optimizer), {{0}, kept});
+    const Recipe zeros =
+        tiny_recipe({}, "[mesh]\ndp = 2\n[[strategy]]\nplugin = 'zero'\nstage = " + stage + "\n");
+    const auto zero = plugins().create<StrategyInterface>("strategy", zeros.strategies().front());
+    raise(zero->apply(Phase::state, &program_api(), program.get()));
+    pack_state(*program, one_optimizer(*optimizer), *program->requests().shards);
+    raise(zero->apply(Phase::collectives, &program_api(), program.get()));
     verify(*program);
   }
 
@@ -76,7 +82,7 @@ TEST_F(Packing, UpdatesOfASegmentComeBeforeAllItsGathers) {
 }
 
 TEST_F(Packing, PartsAddUpBehindAllSumsOfASegment) {
-  pack({.gradients = true});
+  pack("2");
   EXPECT_EQ(kinds(FunctionKind::reduce), "reduce_scatter;reduce_scatter;accumulate;accumulate;");
 }
 
@@ -136,7 +142,7 @@ TEST_F(Packing, AnotherOpAfterAGradientIsSummedIsRefused) {
   const Id made = block.insert(FunctionKind::reduce, none, "scale", {gradient()}, 1, {{"factor", 0.5}})[0];
   EXPECT_NE(made, none);
   try {
-    pack_state(*program, one_optimizer(*optimizer), {{0}, {}});
+    pack_state(*program, one_optimizer(*optimizer), {{0}});
     FAIL() << "nothing was raised";
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("reduce, op 'scale': a strategy lets it work on"),

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include "estimate/simulate.hpp"
 #include "plan/pipeline/stages.hpp"
-#include "simulate/simulate.hpp"
 #include "support/assembly_fixture.hpp"
 
 namespace prun::test::limits_test {

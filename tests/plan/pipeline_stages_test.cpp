@@ -68,7 +68,7 @@ TEST(Stages, NoStageIsEmpty) {
 
 TEST(Stages, FewerLayersThanStagesAreRefused) {
   const std::vector<double> costs = {1, 1, 1};
-  EXPECT_NE(refusal([&] { cut_evenly(costs, 4); }).find("has 3 layers"), std::string::npos);
+  EXPECT_NE(refusal([&] { cut_evenly(costs, 4); }).find("cannot split 3 layers"), std::string::npos);
 }
 
 TEST(Stages, AListIsTakenAsItIs) {

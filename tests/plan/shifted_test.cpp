@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "simulate/costs.hpp"
+#include "estimate/costs.hpp"
 
 namespace prun::test::shifted_test {
 namespace {

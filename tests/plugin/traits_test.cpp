@@ -66,7 +66,8 @@ TEST(Traits, UnknownOnesAreNamedWithTheNearest) {
 
 TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
   EXPECT_EQ(problem_of("strategy", {{"phase", "shards"}}),
-            "its trait phase is 'shards'; it may list model, shard, partition, placed, state, memory, order");
+            "its trait phase is 'shards'; it may list model, shard, partition, placed, state, collectives, "
+            "memory, order");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"splits", "batch,heads"}}),
             "its trait splits is 'batch,heads'; it may list batch, model, sequence");
   EXPECT_EQ(problem_of("strategy", {{"phase", "shard"}, {"frees", "stage:1, stage:2"}}), "");
@@ -87,9 +88,9 @@ TEST(Traits, WrongValuesAreNamedWithThoseAllowed) {
 }
 
 TEST(Traits, RequiredOnesMustBeThere) {
-  EXPECT_EQ(
-      problem_of("strategy", {}),
-      "it lacks the trait phase, which must be one of model, shard, partition, placed, state, memory, order");
+  EXPECT_EQ(problem_of("strategy", {}),
+            "it lacks the trait phase, which must be one of model, shard, partition, placed, state, "
+            "collectives, memory, order");
   EXPECT_EQ(problem_of("schedule", {}), "it lacks the trait backward, which must be one of whole, split");
 }
 

@@ -1,6 +1,11 @@
 // Writing, rewriting and verifying programs.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
 #include "placement/check_edits.hpp"
 #include "program/passes.hpp"
 #include "program/update_form.hpp"
@@ -111,6 +116,60 @@ TEST(Program, CarriesWhatASegmentMakesOnceForThoseBehindIt) {
   });
   refuses("no op of a segment behind it gives it a gradient",
           [&](const Segment& a, const Segment&, const Segment&) { a.carry(named(a)); });
+}
+
+// Three segments in a chain, of which the second repeats; `write` has the last say in it.
+std::string replaced_refusal(const std::function<void(const Segment& second, Id x, Id y)>& write) {
+  const auto program = empty_program();
+  const ProgramRef ref(&program_api(), program.get());
+  const Segment a = ref.segment("a"), b = ref.segment("b", 2), c = ref.segment("c");
+  a.outgoing(a.op("gelu", {a.vector("x", {{"rows", 3}, {"hidden", 6}}, ones())}));
+  const Id y = b.op("gelu", {b.incoming()});
+  b.outgoing(b.op("add", {y, b.vector("y", {{"rows", 3}, {"hidden", 6}}, ones())}));
+  c.outgoing(c.op("gelu", {c.incoming()}));
+  return message_of([&] {
+    write(b, b.incoming(), y);
+    program->settle_shapes();
+    verify(*program);
+    add_backward(*program);
+  });
+}
+
+TEST(Program, GivesWhatReadsAReplacedValueTheShapesThatFollow) {
+  const auto wide = [](const Segment& s, Id before, Id x) {
+    const Id weight = s.weight("wide", {{"wide", 4}, {"hidden", 6}}, ones());
+    return s.insert(FunctionKind::forward, before, "linear", {x, weight}, 1)[0];
+  };
+  EXPECT_EQ(replaced_refusal([&](const Segment& s, Id x, Id y) {
+              const std::vector<Id> ops = s.operations(FunctionKind::forward);
+              const Id gain = s.program().op(ops.back()).operands[1];
+              s.program().erase(ops.back());
+              s.program().replace_value(x, wide(s, ops.front(), x));
+              EXPECT_EQ(s.program().value(y).dims[1].extent, 4);
+              const Id back = s.op("linear", {y, s.weight("back", {{"hidden", 6}, {"wide", 4}}, ones())});
+              s.outgoing(s.op("add", {back, gain}));
+            }),
+            "");
+  const auto refuses = [&](const char* why, const auto& write) {
+    const std::string said = replaced_refusal(write);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+  };
+  refuses("op 'add'", [&](const Segment& s, Id x, Id) {
+    s.program().replace_value(x, wide(s, s.operations(FunctionKind::forward).front(), x));
+  });
+  refuses("no op behind the one that writes",
+          [&](const Segment& s, Id x, Id) { s.program().replace_value(x, s.op("gelu", {x})); });
+  refuses("no op of a segment's forward writes that",
+          [&](const Segment& s, Id x, Id) { s.program().replace_value(x, x); });
+  refuses("whose shape or type is not that", [](const Segment& s, Id, Id) {
+    const Id out = s.info().outgoing;
+    s.program().replace_value(out, s.op("cast", {out}, {{"from", 1}, {"to", 2}}));
+  });
+  refuses("no value", [](const Segment& s, Id x, Id) { s.program().replace_value(none, s.op("gelu", {x})); });
+  refuses("whose shape or type is not that", [&](const Segment& s, Id, Id) {
+    const Id out = s.info().outgoing;
+    s.program().replace_value(out, wide(s, none, out));
+  });
 }
 
 TEST(Program, VerifyFindsBrokenPrograms) {
@@ -348,6 +407,35 @@ TEST(Program, FrozenParametersHaveNoGradient) {
     const bool frozen = value.name.rfind("qkv.", 0) == 0;
     EXPECT_EQ(value.frozen, frozen) << value.name;
     EXPECT_EQ(value.gradient == none, frozen) << value.name;
+  }
+}
+
+// ---------------------------------------------------------------- ops of the core's own passes
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(BaseOps, AreDefinedAndNamedOnce) {
+  const std::filesystem::path core = std::filesystem::path(PRUN_SOURCE_DIR) / "core";
+  const std::string names = text_of(core / "ops" / "base_ops.hpp");
+  const OpRegistry registry;
+  int found = 0;
+  const std::regex name("const char\\* (\\w+) = \"(\\w+)\";");
+  for (std::sregex_iterator at(names.begin(), names.end(), name), end; at != end; ++at, ++found) {
+    EXPECT_EQ((*at)[1], (*at)[2]);
+    EXPECT_TRUE(registry.contains((*at)[2].str())) << (*at)[2];
+  }
+  EXPECT_GE(found, 40);
+  const std::regex literal("(Part::\\w+|op\\.part),\\s*\"|kind\\(\\)\\s*[!=]=\\s*\"|\\.is\\(\"");
+  EXPECT_TRUE(std::regex_search("add_op(segment, kind, Part::input, \"copy\", {})", literal));
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(core)) {
+    const std::string file = entry.path().generic_string();
+    if (!file.ends_with("pp") || file.find("/core/include/") != std::string::npos) continue;
+    EXPECT_FALSE(std::regex_search(text_of(entry.path()), literal))
+        << file << " names an op: ops/base_ops.hpp";
   }
 }
 

@@ -29,9 +29,8 @@ TEST(Explain, TellsMeaningTypeDefaultRangeAndDeclarer) {
             "  declared by model plugin 'gpt'\n");
   EXPECT_EQ(explain("optimizer.schedule.kind", catalog()),
             "optimizer.schedule.kind\n"
-            "  Shape of the learning rate after warm-up; wsd: at its peak until schedule.decay steps before "
-            "the end; "
-            "steps and points: as schedule.at and schedule.factors say\n"
+            "  Learning rate schedule after warmup; wsd: constant until schedule.decay steps before the end; "
+            "steps, points: custom, set by schedule.at and schedule.factors\n"
             "  choice, default \"constant\", one of constant, linear, cosine, wsd, inverse-sqrt, polynomial, "
             "steps, "
             "points\n"
@@ -42,16 +41,17 @@ TEST(Explain, NamesEveryPluginThatDeclaresIt) {
   const std::string text = explain("strategy.0.axis", catalog());
   EXPECT_NE(text.find("declared by strategy plugin 'data'"), std::string::npos);
   EXPECT_NE(text.find("declared by strategy plugin 'zero'"), std::string::npos);
-  EXPECT_NE(explain("mesh.dp", catalog()).find("mesh.dp\n  Extent of this axis"), std::string::npos);
+  EXPECT_NE(explain("mesh.dp", catalog()).find("mesh.dp\n  Size of this axis"), std::string::npos);
 }
 
 TEST(Explain, ListsSectionsAndTables) {
-  EXPECT_EQ(explain("batch", catalog()).find("[batch]\n  How many sequences a step takes.\nbatch.global\n"),
+  EXPECT_EQ(explain("batch", catalog())
+                .find("[batch]\n  Batch size, and how it is divided into microbatches.\nbatch.global\n"),
             0u);
   const std::string schedule = explain("optimizer.schedule", catalog());
   EXPECT_NE(schedule.find("optimizer.schedule.warmup"), std::string::npos);
   EXPECT_EQ(schedule.find("optimizer.lr"), std::string::npos);
-  EXPECT_NE(explain("optimizer.group.match", catalog()).find("Glob over"), std::string::npos);
+  EXPECT_NE(explain("optimizer.group.match", catalog()).find("Glob pattern"), std::string::npos);
 }
 
 TEST(Explain, AnswersForAPluginByItsNameWhateverItsKind) {

@@ -31,15 +31,15 @@ constexpr const char* permitted[] = {
     "sums no gradient",              // an axis along which everything is in parts
     "name that axis too",            // experts that are summed over an axis that does not keep state in parts
     "more than 6 dimensions",        // blocks of blocks
-    "bring tensors together",        // whole matrices, updated on the host's cores
-    "is none, as its model says",    // adapters, by an optimizer of matrices alone
+    "need collectives midway",       // whole matrices, updated on the host's cores
+    "does not declare it as one",    // adapters, by an optimizer of matrices alone
     "does not treat elements alike",   // nor a projection that lies in two
     "edit both alike",                 // a state of a whole table that two stages hold
     "cannot be cut into",              // chunks of sequences
     "both have more ranks than",       // two axes beyond the groups of heads
     "let the axis divide the groups",  // an op that cannot be computed in parts, with such an axis
     "leave the setting out",           // positions sent over two axes, or one that splits no batch
-    "is of whole sequences",           // or where sequences are shared out
+    "which splits sequences",          // or where sequences are shared out
 };
 
 class Drawing {
@@ -301,6 +301,7 @@ std::string drawn_family(unsigned seed, std::string text) {
   } else if (by % 2 == 1) {
     model += "query_scalar = 5\n";
   }
+  if (by % 4 == 2) model += "score_softcap = 2\nlogit_softcap = 3\n";
   text.replace(text.find("[model]\n"), 8, model);
   // Gains of queries may have gradients of rounding alone, along which AdamW would step as far as elsewhere.
   if (text.find("plugin = 'sgd'") == std::string::npos) text.insert(text.find("lr = 1e-3\n"), "eps = 1e-3\n");

@@ -1,5 +1,5 @@
 // Implements, for a GPU, the op that the strategy `spoil` inserts: instead of spoiling a gradient its kernel
-// never ends, on the rank that has the sample. tools/gpu-faults has a run meet it.
+// never ends, on the rank that has the sample. tools/maintainer/gpu-faults has a run meet it.
 #include "prun/plugin.hpp"
 #include "tests/support/endless.hpp"
 

@@ -63,9 +63,15 @@ inline const std::vector<std::string> text_models = {"gpt2",
                                                      "qwen3_next",
                                                      "qwen3_next_dense",
                                                      "qwen3_5",
-                                                     "qwen3_5_moe"};
+                                                     "qwen3_5_moe",
+                                                     "gemma2",
+                                                     "vaultgemma",
+                                                     "gpt_oss",
+                                                     "phi3_long",
+                                                     "phi3_short",
+                                                     "glm_yarn"};
 // These models predict masked tokens.
-inline const std::vector<std::string> masked_models = {"bert", "bert_tanh"};
+inline const std::vector<std::string> masked_models = {"bert", "bert_tanh", "modernbert"};
 inline const std::vector<std::string> hugging_face_models = [] {
   std::vector<std::string> all = text_models;
   all.insert(all.end(), masked_models.begin(), masked_models.end());
@@ -80,6 +86,7 @@ inline const std::vector<std::string> trained_models(hugging_face_models.begin()
 inline std::vector<std::string> data_of(const std::string& model) {
   if (model == "t5") return {"data.spans=0.3", "data.span_length=2", "data.span_token=63", "model.inputs=15"};
   if (std::find(masked_models.begin(), masked_models.end(), model) == masked_models.end()) return {};
+  if (model == "modernbert") return {"data.mask=0.4", "data.mask_token=63", "data.mask_never=[0, 1]"};
   return {"data.mask=0.4", "data.mask_token=63", "data.mask_never=[0, 1]", "model.separator=1"};
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "prun/sequence_order.hpp"
 #include "tests/support/kernel_call.hpp"
 
 namespace prun::test {
@@ -64,6 +65,54 @@ inline Value random_value(DType type, std::vector<std::int64_t> dims, unsigned s
   for (std::size_t i = 0; i < value.size(); ++i) value.set(i, factor * value[i]);
   return value;
 }
+
+// Ranks share out sequences of `seq` positions: each has a run of them, or two that lie in zigzag.
+struct SharedRuns {
+  std::int64_t seq, ranks;
+  bool zigzag;
+
+  std::int64_t runs() const { return zigzag ? 2 * ranks : ranks; }
+  std::int64_t rows() const { return seq / runs(); }  // of a run
+  std::int64_t own() const { return seq / ranks; }    // of a rank
+  std::int64_t chunks() const { return zigzag ? runs() : 0; }
+  SequenceOrder order() const { return zigzag ? SequenceOrder{rows(), runs()} : SequenceOrder{}; }
+
+  // Returns a rank's rows of [batch, seq, ...], each run behind `ahead` more, which are zeros where there are
+  // none.
+  Value part(const Value& whole, std::int64_t rank, std::int64_t ahead = 0) const {
+    std::vector<std::int64_t> dims = whole.dims();
+    dims[1] = own() / rows() * (rows() + ahead);
+    Value part(whole.dtype(), dims);
+    each(whole.size(), dims[0], rank, ahead, [&](std::size_t of_all, std::size_t of_part) {
+      if (whole.dtype() == DType::i32)
+        part.tensor().as<std::int32_t>()[of_part] = Value(whole).tensor().as<std::int32_t>()[of_all];
+      else
+        part.set(of_part, whole[of_all]);
+    });
+    return part;
+  }
+  // Adds such rows of a rank to those of all.
+  void add(const Value& part, std::int64_t rank, std::int64_t ahead, std::vector<double>& all) const {
+    each(all.size(), part.dims()[0], rank, ahead,
+         [&](std::size_t of_all, std::size_t of_part) { all[of_all] += part[of_part]; });
+  }
+
+ private:
+  template <class Body>
+  void each(std::size_t elements, std::int64_t batch, std::int64_t rank, std::int64_t ahead,
+            const Body& body) const {
+    const std::int64_t width = static_cast<std::int64_t>(elements) / (batch * seq), with = rows() + ahead,
+                       here = own() / rows() * with;
+    for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t i = 0; i < here; ++i) {
+        const std::int64_t begin = order().position(rank * own() + i / with * rows()),
+                           position = begin + i % with - ahead;
+        for (std::int64_t e = 0; e < width && position >= 0; ++e)
+          body(static_cast<std::size_t>((b * seq + position) * width + e),
+               static_cast<std::size_t>((b * here + i) * width + e));
+      }
+  }
+};
 
 inline Kernel select_kernel(const InstructionSet& set, Call& call) {
   std::vector<Value*> operands;

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "simulate/simulate.hpp"
+#include "estimate/simulate.hpp"
 
 namespace prun::test {
 

@@ -186,7 +186,8 @@ std::string with_members(const std::string& file, const JsonValue& others) {
   return out.end_object().take();
 }
 
-// The fixture has ways of cutting with GPT-2's vocabulary; tools/tokenizer-check --fixture writes it.
+// The fixture has ways of cutting with GPT-2's vocabulary; tools/maintainer/tokenizer-check --fixture writes
+// it.
 TEST(Tokenizer, TextsAreCutAsThePackageCutsThem) {
   std::vector<std::string> all = texts();
   for (char32_t first = 0; first < 0x20000; first += 64)

@@ -6,12 +6,12 @@
 #include <cmath>
 #include <fstream>
 
+#include "cli/preflight.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "train/checkpoint/best_checkpoint.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
 #include "train/loop/local_ranks.hpp"
-#include "train/loop/preflight.hpp"
 #include "train/loop/training_run.hpp"
 
 namespace prun::test::evaluate_test {
@@ -258,6 +258,19 @@ TEST(Evaluate, ARunKeepsItsBestCheckpointAndEndsOnceNoneIsBetter) {
   EXPECT_EQ(read_manifest(folder / "best").progress.step, step);
   // It and the last one alone are left.
   EXPECT_EQ(checkpoints_in(folder).size(), 2u);
+}
+
+// The last evaluation comes behind the last step, of whatever number.
+TEST(Evaluate, TheBestCheckpointMayBeThatOfTheLastEvaluation) {
+  const Recipe recipe = recipe_with({"run.out=" + (temporary_folder() / "best_at_end").string(),
+                                     "eval.every=3", "eval.batches=2", "eval.keep_best=true", "run.steps=4",
+                                     "run.save_at_end=false", "optimizer.lr=1e-3"});
+  const Assembly assembly(recipe, plugins());
+  ASSERT_EQ(prun::train(assembly, plugins(), ""), 0);
+  const std::vector<double> losses = evaluated_losses(recipe);
+  ASSERT_EQ(losses.size(), 2u);
+  ASSERT_LT(losses[1], losses[0]);
+  EXPECT_EQ(read_manifest(std::filesystem::path(recipe.text("run.out")) / "best").progress.step, 4);
 }
 
 TEST(Evaluate, WhatStandsInTheWayOfTheBestCheckpointIsRefusedAtTheStart) {

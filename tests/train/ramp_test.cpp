@@ -6,13 +6,13 @@
 #include <fstream>
 
 #include "plan/proof/check_plan.hpp"
+#include "search/run_length.hpp"
 #include "support/assembly_fixture.hpp"
 #include "support/layouts.hpp"
 #include "support/saved.hpp"
 #include "support/temp_folder.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/loop/local_ranks.hpp"
-#include "train/loop/run_length.hpp"
 #include "train/loop/training_run.hpp"
 
 namespace prun::test::ramp_test {
@@ -268,8 +268,8 @@ TEST_P(Ramp, ASaveGoesOnOverTheEndOfASize) {
 
 TEST_P(Ramp, PlansAreProven) {
   const Assembly assembly(recipe(out("plan"), with(grows, {"run.save_every=3"})), plugins());
-  ASSERT_EQ(assembly.ramp().size(), 2u);
-  for (const RampPlans& ramp : assembly.ramp()) {
+  ASSERT_EQ(assembly.other_steps().size(), 2u);
+  for (const StepPlans& ramp : assembly.other_steps()) {
     for (std::size_t i = 0; i < ramp.plans.size(); ++i) {
       const BaseProgram full{assembly.program(), assembly.plans()[i]};
       check_over(assembly.program(), ramp.plans[i], full);
@@ -319,7 +319,7 @@ TEST(RampAlone, PadsSizesThatDoNotDivide) {
   const Sets more = with(exact, {"batch.global=8", "batch.micro=4", "batch.pad=true"});
   const Sets ramp = {"batch.ramp.sizes=[5, 7]", "batch.ramp.until=[2, 4]"};
   const Assembly assembly(tiny_recipe(with(more, ramp)), plugins());
-  EXPECT_TRUE(assembly.ramp().empty());
+  EXPECT_TRUE(assembly.other_steps().empty());
   Trainer trainer(assembly, plugins());
   const Assembly other(tiny_recipe(with(with(more, ramp), {"batch.micro=1"})), plugins());
   Trainer one_by_one(other, plugins());
@@ -357,8 +357,8 @@ TEST(RampAlone, GoesOnInAnotherLayout) {
 TEST(RampAlone, ARecipeWithoutOneHasThePlansItHad) {
   const Assembly plain(tiny_recipe({"batch.micro=1"}), plugins()),
       grown(tiny_recipe(with(even(1, 1, 10), {"batch.micro=1"})), plugins());
-  EXPECT_TRUE(plain.ramp().empty());
-  EXPECT_EQ(grown.ramp().size(), 3u);
+  EXPECT_TRUE(plain.other_steps().empty());
+  EXPECT_EQ(grown.other_steps().size(), 3u);
   EXPECT_TRUE(grown.fingerprint().starts_with(plain.fingerprint()));
   EXPECT_NE(grown.fingerprint(), plain.fingerprint());
 }

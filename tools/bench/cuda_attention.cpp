@@ -9,9 +9,9 @@
 #include <chrono>
 #include <memory>
 
-#include "cuda/attention_cudnn.hpp"
+#include "attention/cuda_cudnn.hpp"
+#include "attention/cuda_tensor.hpp"
 #include "cuda/graph.hpp"
-#include "cuda/tensor_attention.hpp"
 #include "tools/bench/cuda_bench.hpp"
 
 namespace {

@@ -7,9 +7,9 @@
 #include <map>
 #include <numeric>
 
-#include "cuda/experts.hpp"
-#include "cuda/linear.hpp"
-#include "cuda/tensor_grouped.hpp"
+#include "experts/cuda.hpp"
+#include "experts/cuda_grouped.hpp"
+#include "linear/cuda.hpp"
 #include "tools/bench/cuda_bench.hpp"
 
 namespace {

@@ -4,11 +4,11 @@
 // device was.
 //
 //   build/bin/cuda_gemm [PART OF A NAME [FILE FOR JSON]]
-#include "cuda/activation.hpp"
-#include "cuda/bias.hpp"
-#include "cuda/elementwise.hpp"
-#include "cuda/linear.hpp"
-#include "cuda/lm_head_rows.hpp"
+#include "activation/cuda.hpp"
+#include "bias/cuda.hpp"
+#include "elementwise/cuda.hpp"
+#include "linear/cuda.hpp"
+#include "lm_head/cuda_rows.hpp"
 #include "tools/bench/cuda_bench.hpp"
 #include "tools/bench/cuda_models.hpp"
 

@@ -1,18 +1,21 @@
-// Times the memory-bound CUDA kernels on large shapes and prints a table: bytes moved (every operand read or
-// written once), time, bandwidth, and its share of the bandwidth that a copy has in the same run.
+// Times CUDA kernels, most of them bound by memory, on large shapes and prints a table: bytes moved (every
+// operand read or written once), time, bandwidth, and its share of the bandwidth that a copy has in the same
+// run.
 //
 //   build/bin/cuda_kernels [PART OF A NAME [FILE FOR JSON]]
-#include "cuda/activation.hpp"
-#include "cuda/bias.hpp"
-#include "cuda/dropout.hpp"
-#include "cuda/elementwise.hpp"
-#include "cuda/embedding.hpp"
-#include "cuda/heads.hpp"
-#include "cuda/lm_head.hpp"
-#include "cuda/memory.hpp"
-#include "cuda/norm.hpp"
-#include "cuda/optimizer.hpp"
-#include "cuda/rope.hpp"
+#include "activation/cuda.hpp"
+#include "bias/cuda.hpp"
+#include "delta_rule/cuda.hpp"
+#include "dropout/cuda.hpp"
+#include "elementwise/cuda.hpp"
+#include "embedding/cuda.hpp"
+#include "heads/cuda.hpp"
+#include "lm_head/cuda.hpp"
+#include "memory/cuda.hpp"
+#include "norm/cuda.hpp"
+#include "optimizer/cuda.hpp"
+#include "rope/cuda.hpp"
+#include "short_conv/cuda.hpp"
 #include "tools/bench/cuda_bench.hpp"
 
 namespace {
@@ -315,6 +318,68 @@ void heads(Table& table, std::int64_t rows, std::int64_t vocab) {
   });
 }
 
+// Decays and shares are such that no state grows: keys here are longer than 1.
+void delta_rule(Table& table, std::int64_t seq, std::int64_t heads, std::int64_t values) {
+  const cuda::DeltaRuleSizes sizes{1, seq, heads, 128, values, 128, 64, SequenceRuns::whole(seq)};
+  const std::int64_t keys = seq * heads * 128, all = keys * values, gates = seq * heads * values;
+  const auto numbers = [=](Pool& p, float x) {
+    return p.take(std::vector<float>(static_cast<std::size_t>(gates), x));
+  };
+  const std::string shape = by(seq, heads) + "×" + std::to_string(values) + " heads of 128";
+  table.add("delta rule", shape, "bf16", 4 * (keys + all) + 8 * gates, [=](Pool& p) {
+    const cuda::DeltaRuleForward<bf16> call{sizes,
+                                            p.take<bf16>(keys),
+                                            p.take<bf16>(keys),
+                                            p.take<bf16>(all),
+                                            numbers(p, -0.05f),
+                                            numbers(p, 0.01f),
+                                            p.take<bf16>(all),
+                                            p.take<float>(heads * sizes.state().numbers()),
+                                            p.take<char>(cuda::delta_rule_workspace<bf16>(sizes))};
+    return [=] { cuda::delta_rule(call, nullptr); };
+  });
+  table.add("delta rule backward", shape, "bf16", 8 * keys + 6 * all + 16 * gates, [=](Pool& p) {
+    const cuda::DeltaRuleBackward<bf16> call{sizes,
+                                             p.take<bf16>(all),
+                                             p.take<bf16>(keys),
+                                             p.take<bf16>(keys),
+                                             p.take<bf16>(all),
+                                             numbers(p, -0.05f),
+                                             numbers(p, 0.01f),
+                                             p.take<bf16>(keys),
+                                             p.take<bf16>(keys),
+                                             p.take<bf16>(all),
+                                             p.take<float>(gates),
+                                             p.take<float>(gates),
+                                             p.take<char>(cuda::delta_rule_backward_workspace<bf16>(sizes))};
+    return [=] { cuda::delta_rule_backward(call, nullptr); };
+  });
+}
+
+void short_convolution(Table& table, std::int64_t seq, std::int64_t channels) {
+  cuda::ShortConvSizes sizes{1, seq, channels, 4, channels};
+  sizes.dims = 1;
+  sizes.own[0] = sizes.all[0] = channels;
+  sizes.runs = SequenceRuns::whole(seq);
+  const std::int64_t n = seq * channels, kept = 11;
+  table.add("short convolution", by(seq, channels), "bf16", 4 * n, [=](Pool& p) {
+    return [=, x = p.take<bf16>(n), weight = p.take<bf16>(4 * channels), y = p.take<bf16>(n),
+            tail = p.take<bf16>(kept * channels)] {
+      cuda::short_conv(sizes, x, weight, y, tail, kept, nullptr);
+    };
+  });
+  table.add("short convolution, input gradient", by(seq, channels), "bf16", 6 * n, [=](Pool& p) {
+    return [=, dy = p.take<bf16>(n), x = p.take<bf16>(n), weight = p.take<bf16>(4 * channels),
+            dx = p.take<bf16>(n)] { cuda::short_conv_input_grad(sizes, dy, x, weight, dx, nullptr); };
+  });
+  table.add("short convolution, weight gradient", by(seq, channels), "bf16", 4 * n, [=](Pool& p) {
+    return [=, dy = p.take<bf16>(n), x = p.take<bf16>(n), weight = p.take<bf16>(4 * channels),
+            dweight = p.take<float>(4 * channels)] {
+      cuda::short_conv_weight_grad(sizes, dy, x, weight, cuda::Sum(dweight), nullptr);
+    };
+  });
+}
+
 void time_all(const std::string& filter, Results& results) {
   Pool pool(12LL << 30);
   Table table(filter, pool, results);
@@ -339,6 +404,8 @@ void time_all(const std::string& filter, Results& results) {
   heads<bf16>(table, 16384, 50304);
   heads<bf16>(table, 8192, 128256);
   heads<float>(table, 4096, 50304);
+  delta_rule(table, 8192, 16, 2);
+  short_convolution(table, 8192, 8192);
   table.finish();
 }
 

@@ -6,7 +6,7 @@
 #include <chrono>
 #include <memory>
 
-#include "cuda/linear.hpp"
+#include "linear/cuda.hpp"
 #include "plugins/device/cuda/power_meter.hpp"
 #include "tools/bench/cuda_bench.hpp"
 #include "tools/bench/cuda_models.hpp"

@@ -1,9 +1,9 @@
 // Implements prun completion: it writes the table of commands for a shell.
 #include <cstdio>
 
+#include "cli/benched.hpp"
 #include "cli/command_table.hpp"
 #include "cli/completion.hpp"
-#include "plugin/benched.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

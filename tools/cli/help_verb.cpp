@@ -3,10 +3,10 @@
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "cli/benched.hpp"
 #include "cli/command_table.hpp"
 #include "cli/manual.hpp"
 #include "cli/output.hpp"
-#include "plugin/benched.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

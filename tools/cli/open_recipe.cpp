@@ -3,20 +3,20 @@
 #include <cstdio>
 
 #include "base/text.hpp"
+#include "cli/checkpoint_recipe.hpp"
 #include "cli/open_unsettled.hpp"
+#include "cli/plugin_watch.hpp"
+#include "search/laid_out.hpp"
+#include "search/settled_recipe.hpp"
+#include "search/what_fits.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/tiers.hpp"
-#include "train/assemble/what_fits.hpp"
 #include "train/checkpoint/checkpoint_folder.hpp"
-#include "train/checkpoint/checkpoint_recipe.hpp"
 #include "train/checkpoint/manifest.hpp"
-#include "train/loop/laid_out.hpp"
 #include "train/loop/local_ranks.hpp"
-#include "train/loop/plugin_watch.hpp"
 #include "train/loop/rank.hpp"
-#include "train/loop/settled_recipe.hpp"
 
 namespace prun {
 namespace {

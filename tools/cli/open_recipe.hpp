@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "cli/arguments.hpp"
+#include "cli/overdue_watch.hpp"
 #include "launch/flight.hpp"
 #include "launch/identity.hpp"
-#include "plugin/overdue_watch.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/plugin_host.hpp"
 

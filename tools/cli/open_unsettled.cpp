@@ -1,7 +1,7 @@
 #include "cli/open_unsettled.hpp"
 
+#include "cli/plugin_watch.hpp"
 #include "train/assemble/automatic.hpp"
-#include "train/loop/plugin_watch.hpp"
 
 namespace prun {
 

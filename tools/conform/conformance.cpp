@@ -13,7 +13,7 @@
 #include "plugin/loader.hpp"
 #include "plugin/traits.hpp"
 #include "plugin/trust.hpp"
-#include "train/tune/variables.hpp"
+#include "search/variables.hpp"
 
 namespace prun {
 namespace {

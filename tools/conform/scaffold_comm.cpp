@@ -311,7 +311,7 @@ class @CLASS@ final : public prun::Comm {
 }  // namespace
 
 PRUN_PLUGIN(comm, @CLASS@, "@NAME@", "0.1.0", "Sockets between the ranks of one host", "",
-            "most_ranks | int | 16 | 2..1024 | Ranks of a group, each of which takes an open file\n");
+            "most_ranks | int | 16 | 2..1024 | Maximum number of ranks in a group; each takes an open file\n");
 )~";
 }
 

@@ -128,7 +128,7 @@ class @CLASS@ final : public prun::Device {
 }  // namespace
 
 PRUN_PLUGIN(device, @CLASS@, "@NAME@", "0.1.0", "Computes on the host", "",
-            "memory_gib | float | 1 | 0.001..1048576 | GiB of memory that plans count on\n");
+            "memory_gib | float | 1 | 0.001..1048576 | Device memory that plans may use, in GiB\n");
 )~";
 }
 

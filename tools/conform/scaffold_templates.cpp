@@ -84,8 +84,8 @@ class @CLASS@ final : public prun::Model {
 
 PRUN_PLUGIN(model, @CLASS@, "@NAME@", "0.1.0", "Residual MLP blocks", "",
             "layers | int | 4   | 1..1000    | Number of blocks\n"
-            "hidden | int | 128 | 1..65536   | Width of the residual stream\n"
-            "vocab  | int | 256 | 2..1048576 | Rows of the token table\n");
+            "hidden | int | 128 | 1..65536   | Hidden size, the width of the residual stream\n"
+            "vocab  | int | 256 | 2..1048576 | Vocabulary size\n");
 )~";
 
 constexpr std::string_view strategy = R"~(
@@ -121,7 +121,7 @@ class @CLASS@ final : public prun::Strategy {
 
 // phase=model: it runs on the forward program, before gradients are derived.
 PRUN_PLUGIN(strategy, @CLASS@, "@NAME@", "0.1.0", "Freezes parameters by name", "phase=model",
-            "prefix | string | token | | How the names of the parameters to freeze begin\n");
+            "prefix | string | token | | Prefix of the names of parameters to freeze\n");
 )~";
 
 constexpr std::string_view optimizer = R"~(
@@ -152,8 +152,8 @@ class @CLASS@ final : public prun::Optimizer {
 }  // namespace
 
 PRUN_PLUGIN(optimizer, @CLASS@, "@NAME@", "0.1.0", "Gradient descent with momentum", "",
-            "momentum     | float | 0.9 | 0..0.999999 | Decay of the running gradient\n"
-            "weight_decay | float | 0   | 0..10       | Decoupled, on matrices\n");
+            "momentum     | float | 0.9 | 0..0.999999 | Decay rate of the momentum\n"
+            "weight_decay | float | 0   | 0..10       | Decoupled weight decay, on matrices only\n");
 )~";
 
 constexpr std::string_view data = R"~(
@@ -188,7 +188,7 @@ class @CLASS@ final : public prun::Data {
 
 PRUN_PLUGIN(data, @CLASS@, "@NAME@", "0.1.0", "Tokens that count upwards", "",
             "samples | int | 65536 | 1..         | Number of sequences\n"
-            "vocab   | int | 256   | 2..16777216 | Tokens lie below this\n");
+            "vocab   | int | 256   | 2..16777216 | Vocabulary size; tokens are below it\n");
 )~";
 
 constexpr std::string_view observer = R"~(
@@ -217,7 +217,7 @@ class @CLASS@ final : public prun::Observer {
 }  // namespace
 
 PRUN_PLUGIN(observer, @CLASS@, "@NAME@", "0.1.0", "Prints the loss", "",
-            "every | int | 10 | 1..1000000 | Steps from one line to the next\n");
+            "every | int | 10 | 1..1000000 | Steps between lines\n");
 )~";
 
 constexpr std::string_view op = R"~(
@@ -344,7 +344,7 @@ class @CLASS@ final : public prun::Schedule {
 
 // backward=whole: it says Pass::backward; backward=split: backward_input and backward_weight.
 PRUN_PLUGIN(schedule, @CLASS@, "@NAME@", "0.1.0", "Waves of microbatches", "backward=whole",
-            "wave | int | 2 | 1..1000000 | Microbatches that go forward before any comes back\n");
+            "wave | int | 2 | 1..1000000 | Microbatches that go forward before any goes backward\n");
 )~";
 
 constexpr std::pair<std::string_view, std::string_view> sources[] = {

@@ -205,7 +205,7 @@ class @CLASS@ final : public prun::Device {
 }  // namespace
 
 PRUN_PLUGIN(device, @CLASS@, "@NAME@", "0.1.0", "Keeps bytes in files of a folder", "",
-            "folder | string | /tmp | | Where its files lie; they have no names and go with the run\n");
+            "folder | string | /tmp | | Folder for its files; they are unnamed and end with the run\n");
 )~";
 }
 

@@ -52,7 +52,7 @@ std::string layout_of(const PluginNote& note, const std::string& given, bool wit
 // Says whether the plugin itself, or its traits, refuse a layout; with any other error the plugin is wrong.
 bool is_refusal(const Error& error, const PluginNote& note) {
   const std::string_view said = error.what();
-  return said.find(describe(note) + ": ") != said.npos || said.find("' does not go with '") != said.npos;
+  return said.find(describe(note) + ": ") != said.npos || said.find("cannot combine strategy '") != said.npos;
 }
 
 void check_equal(const LayoutVerdict& verdict, const std::string& what) {

@@ -35,16 +35,15 @@ int convert_command(const Arguments& arguments) {
 }  // namespace
 
 std::vector<Command> convert_verb() {
-  return {
-      {"convert",
-       "FILE",
-       "a recipe from a DeepSpeed JSON, the arguments of Megatron-LM (a script, or a text) or a torchtitan "
-       "TOML; "
-       "every setting is carried over, refused or listed",
-       {{"--out", "RECIPE", "where to; standard output"},
-        {"--model", "CONFIG", "the model, as a config.json of Hugging Face"},
-        {"--ranks", "N", "how many ranks there are"}},
-       convert_command}};
+  return {{"convert",
+           "FILE",
+           "a recipe from a DeepSpeed JSON, the arguments of Megatron-LM (a script, or a text), a torchtitan "
+           "TOML "
+           "or a YAML of axolotl; every setting is carried over, refused or listed",
+           {{"--out", "RECIPE", "where to; standard output"},
+            {"--model", "CONFIG", "the model, as a config.json of Hugging Face"},
+            {"--ranks", "N", "how many ranks there are"}},
+           convert_command}};
 }
 
 }  // namespace prun

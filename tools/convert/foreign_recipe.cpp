@@ -69,10 +69,16 @@ Transfer converted_source(const fs::path& file, const std::string& text, const G
     convert_torchtitan(transfer, *root);
     return transfer;
   }
+  if (file.extension() == ".yaml" || file.extension() == ".yml") {
+    Transfer transfer("axolotl", given);
+    convert_axolotl(transfer, text);
+    return transfer;
+  }
   const ShellCommand command = read_shell(text, file.string());
   if (command.arguments.empty())
     throw_error(ErrorCode::bad_input, file.string(),
-                ": neither a DeepSpeed JSON, a torchtitan TOML, nor a script or a text with the arguments of "
+                ": neither a DeepSpeed JSON, a torchtitan TOML, a YAML of axolotl, nor a script or a text "
+                "with the arguments of "
                 "Megatron-LM");
   Transfer transfer("Megatron-LM", given);
   convert_megatron(transfer, command);
@@ -93,7 +99,8 @@ Transfer read_source(const fs::path& file, const Given& given) {
 
 void ask_for_missing(Transfer& transfer) {
   for (const Needed& each : needed)
-    if (!transfer.knows(each.key) && !(each.of_shape && !transfer.given().model.empty()))
+    if (!transfer.knows(each.key) &&
+        !(each.of_shape && (!transfer.given().model.empty() || transfer.knows("model.init"))))
       transfer.ask(each.flag, each.what);
 }
 

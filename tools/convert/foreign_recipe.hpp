@@ -1,5 +1,6 @@
-// Converts a configuration of DeepSpeed, Megatron-LM or torchtitan to a recipe. Every setting of its file is
-// listed by name with what becomes of it; settings that a recipe needs and it leaves out are asked for.
+// Converts a configuration of DeepSpeed, Megatron-LM, torchtitan or axolotl to a recipe. Every setting of its
+// file is listed by name with what becomes of it; settings that a recipe needs and it leaves out are asked
+// for.
 #pragma once
 
 #include <filesystem>
@@ -17,9 +18,9 @@ struct Converted {
   std::vector<std::string> account;  // is line by line
 };
 
-// The contents show which framework wrote the file: JSON, TOML, or else the text of a shell. Throws bad_input
-// where it is none of them, cannot be what prun trains, or lacks settings that `given` does not have: all of
-// them at once.
+// The contents show which framework wrote the file: JSON, TOML, YAML by its name, or else the text of a
+// shell. Throws bad_input where it is none of them, cannot be what prun trains, or lacks settings that
+// `given` does not have: all of them at once.
 Converted convert_file(const std::filesystem::path& file, const Given& given,
                        const recipe::PluginCatalog& catalog);
 

@@ -15,4 +15,7 @@ void convert_megatron(Transfer& transfer, const ShellCommand& command);
 // Converts a train_config of torchtitan.
 void convert_torchtitan(Transfer& transfer, const recipe::Node& root);
 
+// Converts a configuration of axolotl.
+void convert_axolotl(Transfer& transfer, std::string_view yaml);
+
 }  // namespace prun::convert

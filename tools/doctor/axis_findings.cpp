@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "execute/rank_threads.hpp"
+#include "ranks/rank_threads.hpp"
 #include "train/assemble/comm_needs.hpp"
 
 namespace prun {

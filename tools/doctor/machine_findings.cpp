@@ -12,9 +12,9 @@
 #include <limits>
 
 #include "base/durable_file.hpp"
+#include "base/machine.hpp"
 #include "base/text.hpp"
 #include "prun/error.hpp"
-#include "simulate/machine.hpp"
 #include "train/assemble/host_limits.hpp"
 
 namespace prun {

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "cli/preflight.hpp"
 #include "doctor/axis_findings.hpp"
 #include "doctor/drive.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/recipe_checks.hpp"
 #include "train/checkpoint/run_folder.hpp"
-#include "train/loop/preflight.hpp"
 
 namespace prun {
 namespace {

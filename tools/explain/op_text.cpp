@@ -44,11 +44,28 @@ std::string operands_text(const OpDef& op, const OpExample* example) {
   return text;
 }
 
+// Returns the last of the attributes from `first` on that are one list, such as slower_00 and so on.
+std::size_t last_of_list(const OpDef& op, std::size_t first) {
+  const auto stem = [](std::string_view name) {
+    return name.substr(0, name.find_last_not_of("0123456789") + 1);
+  };
+  const std::string_view own = op.attrs[first].name;
+  std::size_t last = first;
+  while (stem(own) != own && last + 1 < op.attr_count && stem(op.attrs[last + 1].name) == stem(own) &&
+         op.attrs[last + 1].name != stem(own))
+    ++last;
+  return last;
+}
+
 std::string attributes_text(const OpDef& op) {
   std::string text;
   for (std::size_t i = 0; i < op.attr_count; ++i) {
     const AttrDef& attr = op.attrs[i];
     std::string line = detail::concat("    ", attr.name);
+    if (const std::size_t last = last_of_list(op, i); last > i) {
+      line += detail::concat(" to ", op.attrs[last].name);
+      i = last;
+    }
     line.resize(std::max<std::size_t>(line.size() + 1, 18), ' ');
     text += line +
             (attr.real ? detail::concat("number, ", attr.fallback.f)

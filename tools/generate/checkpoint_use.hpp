@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "generate/sampling.hpp"
+#include "ranks/rank_answers.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
-#include "train/loop/rank_answers.hpp"
 
 namespace prun {
 

@@ -155,6 +155,25 @@ Recipe of_that_length(const Recipe& recipe, const TextQuestion& question) {
   return recipe.with("model.seq", std::to_string(read));
 }
 
+// A model may compute sequences of more positions than an option says otherwise, all of them (trait
+// `switches`). Then a sequence must be no longer than the text, and the text grow past that at no point.
+Recipe on_one_side(const Recipe& recipe, PluginHost& plugins, const TextQuestion& question) {
+  const PluginNote& note = plugins.note("model", recipe.section("model").plugin());
+  const std::string option(trait_of(note, "switches"));
+  if (option.empty()) return recipe;
+  const std::int64_t last = recipe.integer("model." + option),
+                     given = static_cast<std::int64_t>(question.tokens.size()),
+                     read = given + question.most - 1;
+  if (last == 0) return recipe;
+  if (given <= last && read > last)
+    throw_error(
+        ErrorCode::unsupported, "cannot add ", question.most, " tokens to ", given,
+        ": this model computes sequences of more than model.", option, " = ", last,
+        " positions otherwise, and texts that grow past that are not computed anew; make --max-tokens ",
+        last - given + 1, " at most");
+  return of_that_length(recipe, question);
+}
+
 int generate_command(const Arguments& arguments) {
   const auto given = arguments.values.find("--tokens");
   const bool by_tokens = given != arguments.values.end();
@@ -183,6 +202,7 @@ int generate_command(const Arguments& arguments) {
     recipe = between_encoder_and_decoder(recipe, encoders, !by_tokens && !format, question);
   else if (opened.lacks_length())
     recipe = of_that_length(recipe, question);
+  recipe = on_one_side(recipe, *opened.plugins, question);
   if (is_asked()) return answer_text(recipe, opened.plugins->places(), question);
   const std::vector<std::int32_t> added =
       text_of_checkpoint(recipe, *opened.plugins, question, arguments.all);

@@ -4,12 +4,12 @@
 #include <filesystem>
 
 #include "base/text.hpp"
+#include "estimate/known_costs.hpp"
 #include "init/recipe_trial.hpp"
 #include "prun/device.hpp"
 #include "recipe/toml_writer.hpp"
+#include "search/tune.hpp"
 #include "train/assemble/automatic.hpp"
-#include "train/assemble/known_costs.hpp"
-#include "train/tune/tune.hpp"
 
 namespace prun {
 namespace {

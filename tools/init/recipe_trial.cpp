@@ -1,10 +1,10 @@
 #include "init/recipe_trial.hpp"
 
+#include "cli/preflight.hpp"
 #include "prun/device.hpp"
 #include "train/assemble/assembly.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/one_host.hpp"
-#include "train/loop/preflight.hpp"
 
 namespace prun {
 

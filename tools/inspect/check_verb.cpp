@@ -7,11 +7,11 @@
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "cli/preflight.hpp"
 #include "inspect/assumed.hpp"
 #include "train/assemble/one_host.hpp"
 #include "train/assemble/recipe_checks.hpp"
 #include "train/checkpoint/run_folder.hpp"
-#include "train/loop/preflight.hpp"
 #include "train/loop/run_report.hpp"
 
 namespace prun {

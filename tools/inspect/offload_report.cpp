@@ -7,8 +7,8 @@
 
 #include "base/format.hpp"
 #include "base/text.hpp"
-#include "plan/moved_bytes.hpp"
-#include "simulate/links.hpp"
+#include "estimate/links.hpp"
+#include "estimate/moved_bytes.hpp"
 
 namespace prun {
 namespace {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/json.hpp"
-#include "train/assemble/forecast.hpp"
+#include "estimate/forecast.hpp"
 
 namespace prun {
 

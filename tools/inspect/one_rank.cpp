@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "plugin/traits.hpp"
+#include "search/recipe_text.hpp"
 #include "train/assemble/loss_scale.hpp"
 #include "train/loop/local_ranks.hpp"
-#include "train/tune/recipe_text.hpp"
 
 namespace prun {
 namespace {
@@ -105,17 +105,21 @@ Recipe in_device_memory(const Recipe& recipe, PluginHost& plugins) {
   return recipe;
 }
 
+std::string name_where_varying(const Assembly& assembly, std::string name, Id value) {
+  const Mesh& mesh = assembly.mesh();
+  for (AxisId axis = 0; axis < mesh.size(); ++axis)
+    if (mesh.extent(axis) > 1 && assembly.program().value(value).on(axis).is_varying())
+      name += detail::concat(" of ", mesh.name(axis), " ", mesh.coordinate(assembly.rank(), axis));
+  return name;
+}
+
 std::optional<std::string> compared_name(const Assembly& assembly, Id state, std::int32_t instance) {
   const Value& value = assembly.program().value(state);
   if (!value.compared) return {};
-  std::string name = assembly.full_name(state, instance);
   const Mesh& mesh = assembly.mesh();
-  for (AxisId axis = 0; axis < mesh.size(); ++axis) {
+  for (AxisId axis = 0; axis < mesh.size(); ++axis)
     if (mesh.extent(axis) > 1 && value.on(axis).is_partial()) return {};
-    if (mesh.extent(axis) > 1 && value.on(axis).is_varying())
-      name += detail::concat(" of ", mesh.name(axis), " ", mesh.coordinate(assembly.rank(), axis));
-  }
-  return name;
+  return name_where_varying(assembly, assembly.full_name(state, instance), state);
 }
 
 Reference train_reference(const Recipe& recipe, PluginHost& plugins, std::int64_t steps,

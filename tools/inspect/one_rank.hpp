@@ -34,6 +34,9 @@ double element_as_double(const std::byte* data, DType type, std::int64_t i);
 // size.
 std::optional<std::string> compared_name(const Assembly& assembly, Id state, std::int32_t instance);
 
+// Returns a value's name with the rank's coordinates on the axes along which the value varies.
+std::string name_where_varying(const Assembly& assembly, std::string name, Id value);
+
 // Calls body(name, data, type, whole, count) for each run of elements that a rank holds, of gradients, or of
 // parameters and what strategies keep (KeptState::compared).
 template <class Body>
@@ -41,7 +44,7 @@ void each_compared_run(Trainer& trainer, bool gradients, Body&& body) {
   const Assembly& assembly = trainer.assembly();
   assembly.each_parameter([&](Id parameter, std::int32_t instance) {
     if (gradients && assembly.program().value(parameter).gradient == none) return;
-    const std::string name = assembly.full_name(parameter, instance);
+    const std::string name = name_where_varying(assembly, assembly.full_name(parameter, instance), parameter);
     each_held(assembly.program(), assembly.rank(), parameter, instance,
               gradients ? Kept::gradient : Kept::parameter, [&](const HeldRun& run) {
                 body(name, run.read(trainer.memory()).data(), run.type, run.whole, run.count);

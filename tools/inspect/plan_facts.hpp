@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "estimate/forecast.hpp"
 #include "program/flops.hpp"
-#include "train/assemble/forecast.hpp"
 
 namespace prun {
 

@@ -3,9 +3,9 @@
 
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "estimate/forecast.hpp"
 #include "inspect/report.hpp"
 #include "program/passes.hpp"
-#include "train/assemble/forecast.hpp"
 
 namespace prun {
 namespace {

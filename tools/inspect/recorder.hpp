@@ -2,7 +2,7 @@
 #pragma once
 
 #include "execute/executor.hpp"
-#include "simulate/events.hpp"
+#include "plan/proof/events.hpp"
 
 namespace prun {
 

@@ -1,7 +1,10 @@
 // Reports the plan to people.
 #include "inspect/report.hpp"
 
+#include <numeric>
+
 #include "base/format.hpp"
+#include "base/narrow.hpp"
 #include "base/text.hpp"
 #include "inspect/assumed.hpp"
 #include "inspect/dealt_report.hpp"
@@ -218,6 +221,23 @@ std::string ramp_text(const Assembly& assembly, const Forecast& forecast) {
   return text;
 }
 
+// Says how steps between two that run ops of `periodic` differ from those, which all else here is of.
+std::string period_text(const Assembly& assembly, const Forecast& forecast) {
+  if (!forecast.period) return "";
+  const PeriodForecast& period = *forecast.period;
+  const std::uint64_t full = std::accumulate(forecast.sent.begin(), forecast.sent.end(), std::uint64_t{0});
+  std::string text = detail::concat("periodic    ", period.period == 1 ? "every step" : "one step in ",
+                                    period.period == 1 ? "" : std::to_string(period.period), ", by [",
+                                    assembly.program().requests().periodic->asked_by, "]");
+  if (period.period == 1) return text + "\n";
+  text += "; it sends " + size_text(narrow<std::int64_t>(full)) + ", the others " +
+          size_text(narrow<std::int64_t>(period.sent));
+  if (period.between)
+    text += format(" in %.1f ms; %.1f ms on average, %.0f tokens/s", *period.between * 1e3,
+                   *period.mean * 1e3, static_cast<double>(assembly.batch().tokens()) / *period.mean);
+  return text + "\n";
+}
+
 std::string forecast_text(const Assembly& assembly, const Forecast& forecast) {
   if (!forecast.prediction) return "prediction  none: " + forecast.missing + "\n";
   const Simulation& simulation = forecast.prediction->simulation;
@@ -286,7 +306,7 @@ std::string plan_text(const Assembly& assembly, const Forecast& forecast) {
   text += dealt_text(assembly.program());
   text += stages_text(assembly) + traffic_text(assembly, forecast) + offload_text(assembly, forecast) +
           pipeline_text(assembly);
-  return text + forecast_text(assembly, forecast);
+  return text + forecast_text(assembly, forecast) + period_text(assembly, forecast);
 }
 
 }  // namespace prun

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "train/assemble/forecast.hpp"
+#include "estimate/forecast.hpp"
 
 namespace prun {
 

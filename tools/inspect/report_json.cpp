@@ -50,6 +50,16 @@ void write_ramp(JsonWriter& json, const Assembly& assembly, const Forecast& fore
   json.end_array();
 }
 
+void write_period(JsonWriter& json, const Forecast& forecast) {
+  if (!forecast.period) return;
+  json.name("periodic").begin_object().member("every", forecast.period->period);
+  json.member("sent_bytes_between", forecast.period->sent);
+  if (forecast.period->between)
+    json.member("step_seconds_between", *forecast.period->between)
+        .member("mean_step_seconds", *forecast.period->mean);
+  json.end_object();
+}
+
 void write_grid(JsonWriter& json, const Assembly& assembly, const Forecast& forecast) {
   json.name("mesh").begin_object();
   for (const Axis& axis : assembly.mesh().axes()) json.member(axis.name, axis.extent);
@@ -104,6 +114,7 @@ std::string plan_json(const Assembly& assembly, const Forecast& forecast, const 
   json.begin_object().member("auto", chosen);
   write_batch(json, assembly.batch());
   write_ramp(json, assembly, forecast);
+  write_period(json, forecast);
   json.member("parameters", assembly.parameters());
   json.member("functions", plan.functions.size()).member("calls", plan.calls.size());
   json.member("fingerprint", sha256_hex(assembly.fingerprint()));

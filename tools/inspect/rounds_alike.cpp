@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "placement/coded_exchanges.hpp"
+#include "placement/bucket_groups.hpp"
 
 namespace prun {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "estimate/trace.hpp"
 #include "plan/pipeline/timing.hpp"
-#include "simulate/trace.hpp"
 
 namespace prun {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/assemble/forecast.hpp"
+#include "estimate/forecast.hpp"
 
 namespace prun {
 

@@ -11,10 +11,10 @@
 #include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "estimate/forecast.hpp"
+#include "estimate/trace.hpp"
 #include "inspect/recorder.hpp"
-#include "simulate/trace.hpp"
-#include "train/assemble/forecast.hpp"
-#include "train/loop/rank_answers.hpp"
+#include "ranks/rank_answers.hpp"
 
 namespace prun {
 namespace {

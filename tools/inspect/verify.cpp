@@ -204,9 +204,9 @@ bool shares_batch(const Program& program, AxisId axis) {
   return input.on(axis) == AxisPlacement::sharded(input.dims.front().name);
 }
 
-// Returns the axes along which a strategy's state varies: what ranks compute there depends on how many they
-// are. An axis in front of one that shares out the batch stays with it, if it does so as well: otherwise the
-// samples of a rank would be others.
+// Returns the axes along which parameters or a strategy's state vary: what ranks compute there depends on how
+// many they are. An axis in front of one that shares out the batch stays with it, if it does so as well:
+// otherwise the samples of a rank would be others.
 std::vector<std::string> axes_that_stay(const Assembly& assembly) {
   const Program& program = assembly.program();
   const Mesh& mesh = program.mesh();
@@ -214,7 +214,8 @@ std::vector<std::string> axes_that_stay(const Assembly& assembly) {
   for (Id id = 0; id < program.value_count(); ++id)
     for (AxisId axis = 0; axis < mesh.size(); ++axis)
       if (const Value& value = program.value(id);
-          value.declared && value.compared && mesh.extent(axis) > 1 && value.on(axis).is_varying())
+          (value.declared ? value.compared : value.role == Role::parameter) && mesh.extent(axis) > 1 &&
+          value.on(axis).is_varying())
         stays[axis] = true;
   bool batch = false;
   for (AxisId axis = mesh.size(); axis-- > 0;)
@@ -236,12 +237,13 @@ Recipe reference_of(const Recipe& recipe, PluginHost& plugins, const VerifyOptio
   if (!stay.empty() && !options.exact.empty())
     throw_error(ErrorCode::bad_input,
                 "whole numbers are compared with those of one rank, and the ranks of axis '", join(stay, "+"),
-                "' keep state that varies; leave --exact out");
+                "' keep parameters or state that vary; leave --exact out");
   if (!stay.empty() && assembly.device_info().one_process_each)
-    throw_error(ErrorCode::unsupported, "the ranks of axis '", join(stay, "+"),
-                "' keep state that varies, so that they are compared with as many threads, and device '",
-                assembly.device_info().name.view(),
-                "' wants a process for each rank; verify it on one whose ranks may be threads");
+    throw_error(
+        ErrorCode::unsupported, "the ranks of axis '", join(stay, "+"),
+        "' keep parameters or state that vary, so that they are compared with as many threads, and device '",
+        assembly.device_info().name.view(),
+        "' wants a process for each rank; verify it on one whose ranks may be threads");
   const Delays& delays = assembly.program().delays();
   const std::int64_t micro = micro_of_one_rank(assembly);
   const Recipe one = one_rank_equivalent(recipe, micro, delays, stay);

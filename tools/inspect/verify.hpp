@@ -5,7 +5,7 @@
 #include <cmath>
 #include <optional>
 
-#include "train/loop/rank_answers.hpp"
+#include "ranks/rank_answers.hpp"
 
 namespace prun {
 

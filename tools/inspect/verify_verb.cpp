@@ -4,8 +4,8 @@
 #include "base/text.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "cli/preflight.hpp"
 #include "inspect/verify.hpp"
-#include "train/loop/preflight.hpp"
 
 namespace prun {
 namespace {

@@ -10,6 +10,7 @@
 #include "cli/clean_end.hpp"
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
+#include "estimate/costs_file.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/io_bench.hpp"
 #include "measure/kernel_bench.hpp"
@@ -17,8 +18,7 @@
 #include "measure/recipes_bench.hpp"
 #include "measure/setting_bench.hpp"
 #include "prun/plugin.hpp"
-#include "simulate/costs_file.hpp"
-#include "train/assemble/timed_settings.hpp"
+#include "search/timed_settings.hpp"
 
 namespace prun {
 namespace {
@@ -207,6 +207,10 @@ int io(const Arguments& arguments) {
     if (one == IoCase{}) add_drives(asked, plugins, rates, table);
   }
   if (!text) std::printf("%s\n", io_json(asked, results).c_str());
+  const auto usual = std::find_if(results.begin(), results.end(),
+                                  [](const auto& result) { return result.first == IoCase{}; });
+  const auto& [one, rates] = usual == results.end() ? results.front() : *usual;
+  if (text) std::fputs(io_recipe(plugins, asked, one, rates).c_str(), stdout);
   merge_costs(target(arguments), table);
   if (text) std::printf("wrote %s: %s\n", target(arguments).c_str(), to_text(table.machine).c_str());
   return 0;

@@ -7,13 +7,13 @@
 #include "base/json.hpp"
 #include "execute/communicators.hpp"
 #include "execute/device_memory.hpp"
-#include "execute/rank_threads.hpp"
 #include "execute/side_queue.hpp"
 #include "execute/staging.hpp"
+#include "ranks/rank_answers.hpp"
+#include "ranks/rank_threads.hpp"
 #include "train/assemble/base_recipes.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/host_limits.hpp"
-#include "train/loop/rank_answers.hpp"
 
 namespace prun {
 namespace {

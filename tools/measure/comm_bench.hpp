@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "simulate/costs.hpp"
+#include "estimate/costs.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {

@@ -103,9 +103,11 @@ std::vector<TierPlugin> tier_plugins(std::span<const SearchPlace> places) {
   for (const PluginNote& note : usable_notes(places, "device")) {
     const std::string_view paths = trait_of(note, "tier");
     if (paths.empty()) continue;
-    TierPlugin tier{note.name, std::string(paths), "", ""};
+    TierPlugin tier{note.name, std::string(paths), "", "", "", ""};
     const std::vector<std::string_view> cases = split(trait_of(note, "transfers"), ',');
     if (cases.size() == 2) tier.kib = trim(cases[0]), tier.depth = trim(cases[1]);
+    const std::vector<std::string_view> rates = split(trait_of(note, "rates"), ',');
+    if (rates.size() == 2) tier.read_rate = trim(rates[0]), tier.write_rate = trim(rates[1]);
     tiers.push_back(std::move(tier));
   }
   return tiers;
@@ -157,6 +159,24 @@ void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates,
   const KernelFit fit{0, 0, 1 / rates.mix()};
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::f16, DType::u16})
     table.kernels[{"copy", type, std::string(info.name.view())}] = fit;
+}
+
+std::string io_recipe(PluginHost& plugins, const IoAsked& asked, const IoCase& one, const IoRates& together) {
+  if (asked.tier.read_rate.empty()) return "";
+  std::string paths, reads, writes;
+  for (const std::filesystem::path& folder : asked.folders) {
+    IoAsked alone = asked;
+    alone.folders = {folder};
+    const IoRates rates = asked.folders.size() == 1 ? together : time_drives(plugins, alone, one);
+    const char* const comma = paths.empty() ? "" : ", ";
+    paths += comma + recipe::to_toml(std::filesystem::absolute(folder).string());
+    reads += format("%s%.2f", comma, std::max(rates.read / 1e9, 0.01));
+    writes += format("%s%.2f", comma, std::max(rates.write / 1e9, 0.01));
+  }
+  const TierPlugin& tier = asked.tier;
+  return detail::concat("for a recipe, GB/s of each folder alone:\n[tier.", tier.name, "]\n", tier.paths,
+                        " = [", paths, "]\n", tier.read_rate, " = [", reads, "]\n", tier.write_rate, " = [",
+                        writes, "]\n");
 }
 
 std::string io_header() {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "simulate/costs.hpp"
+#include "estimate/costs.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
@@ -21,7 +21,8 @@ struct IoCase {
 // Names a device plugin whose note says that it is a tier, and its options: for folders, and for cases.
 struct TierPlugin {
   std::string name, paths;
-  std::string kib, depth;  // empty: it has none, and there is one case
+  std::string kib, depth;             // empty: it has none, and there is one case
+  std::string read_rate, write_rate;  // empty: it has none
 };
 std::vector<TierPlugin> tier_plugins(std::span<const SearchPlace> places);
 
@@ -45,6 +46,10 @@ IoRates time_drives(PluginHost& plugins, const IoAsked& asked, const IoCase& one
 
 // Adds what a copy to or from drives takes while others go the other way, as in training.
 void add_drives(const IoAsked& asked, PluginHost& plugins, const IoRates& rates, CostTable& table);
+
+// Times each folder alone, and returns the lines by which a recipe states the rates; nothing if the tier has
+// no such options.
+std::string io_recipe(PluginHost& plugins, const IoAsked& asked, const IoCase& one, const IoRates& together);
 
 std::string io_header();
 std::string io_line(const IoCase& one, const IoRates& rates);

@@ -205,6 +205,7 @@ std::vector<KernelTime> time_kernels(const Recipe& recipe, PluginHost& plugins, 
   KernelTimer timer(assembly.plan(), steps);
   Membership membership;
   membership.alone = true;
+  membership.full_steps = true;
   membership.probes = [&](const Assembly&, const Communicators*) { return std::vector<Probe*>{&timer}; };
   Trainer trainer(assembly, plugins, membership);
   trainer.step();

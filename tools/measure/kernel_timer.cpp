@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "plan/moved_bytes.hpp"
+#include "estimate/moved_bytes.hpp"
 
 namespace prun {
 

@@ -5,8 +5,8 @@
 
 #include <map>
 
+#include "estimate/costs.hpp"
 #include "execute/executor.hpp"
-#include "simulate/costs.hpp"
 #include "train/assemble/assembly.hpp"
 
 namespace prun {

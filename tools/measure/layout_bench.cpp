@@ -5,8 +5,8 @@
 #include <mutex>
 
 #include "base/json.hpp"
+#include "estimate/moved_bytes.hpp"
 #include "measure/kernel_bench.hpp"
-#include "plan/moved_bytes.hpp"
 
 namespace prun {
 namespace {

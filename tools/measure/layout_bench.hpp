@@ -1,9 +1,9 @@
 // Measures a recipe's kernels and exchanges where they are: within steps of all its ranks.
 #pragma once
 
+#include "estimate/costs.hpp"
 #include "measure/kernel_timer.hpp"
-#include "simulate/costs.hpp"
-#include "train/loop/rank_answers.hpp"
+#include "ranks/rank_answers.hpp"
 
 namespace prun {
 

@@ -6,8 +6,8 @@
 #include <limits>
 #include <memory>
 
+#include "base/machine.hpp"
 #include "base/thread.hpp"
-#include "simulate/machine.hpp"
 
 namespace prun {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/json.hpp"
 #include "base/median.hpp"
 #include "base/text.hpp"
-#include "plan/moved_bytes.hpp"
+#include "estimate/moved_bytes.hpp"
 #include "plugin/traits.hpp"
 
 namespace prun {

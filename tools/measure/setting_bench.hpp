@@ -9,8 +9,8 @@
 
 #include "base/json.hpp"
 #include "base/output_file.hpp"
-#include "plugin/benched.hpp"
-#include "train/loop/rank_answers.hpp"
+#include "cli/benched.hpp"
+#include "ranks/rank_answers.hpp"
 
 namespace prun {
 

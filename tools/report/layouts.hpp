@@ -2,7 +2,7 @@
 #pragma once
 
 #include "report/html.hpp"
-#include "train/tune/tune.hpp"
+#include "search/tune.hpp"
 
 namespace prun {
 

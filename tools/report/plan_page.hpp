@@ -4,9 +4,9 @@
 
 #include <optional>
 
+#include "estimate/forecast.hpp"
 #include "report/html.hpp"
 #include "runs/log.hpp"
-#include "train/assemble/forecast.hpp"
 
 namespace prun {
 

@@ -7,11 +7,11 @@
 #include "cli/command_table.hpp"
 #include "cli/open_recipe.hpp"
 #include "cli/open_unsettled.hpp"
+#include "estimate/known_costs.hpp"
 #include "report/page.hpp"
 #include "report/plan_page.hpp"
 #include "report/run_page.hpp"
-#include "train/assemble/known_costs.hpp"
-#include "train/loop/laid_out.hpp"
+#include "search/laid_out.hpp"
 
 namespace prun {
 namespace {

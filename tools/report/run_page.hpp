@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "estimate/forecast.hpp"
 #include "report/html.hpp"
 #include "report/layouts.hpp"
 #include "runs/log.hpp"
-#include "train/assemble/forecast.hpp"
 
 namespace prun {
 

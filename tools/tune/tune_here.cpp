@@ -8,12 +8,12 @@
 #include <set>
 
 #include "base/format.hpp"
+#include "estimate/costs_file.hpp"
+#include "estimate/known_costs.hpp"
 #include "measure/comm_bench.hpp"
 #include "measure/kernel_bench.hpp"
 #include "measure/setting_bench.hpp"
-#include "simulate/costs_file.hpp"
-#include "train/assemble/known_costs.hpp"
-#include "train/tune/unmeasured.hpp"
+#include "search/unmeasured.hpp"
 
 namespace prun {
 namespace {

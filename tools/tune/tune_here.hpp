@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "train/tune/tune.hpp"
+#include "search/tune.hpp"
 
 namespace prun {
 

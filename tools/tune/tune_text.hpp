@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "train/tune/tune.hpp"
+#include "search/tune.hpp"
 
 namespace prun {
 

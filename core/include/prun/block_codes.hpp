@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers in codes of 8, 4 or 1 bit: blocks of neighbouring elements of the whole tensor. A block is its
-// scale, in fp32, and behind it the codes, two's complement, the first element's in the lowest bits. The
-// largest code stands for the block's largest magnitude, each code for itself times the scale; a code is
-// rounded to nearest, so that an element is at most half a scale off. A code of one bit is a sign, set where
-// the number is below 0, of a scale that is the root of the block's mean square. A block that has a number
-// which is not finite is NaN throughout.
+// Quantized data of 8, 4 or 1 bit per element, in blocks of neighbouring elements of the whole tensor. A
+// block is an fp32 scale followed by codes in two's complement, the first element's in the lowest bits. An
+// element is its code times the scale, and the largest code stands for the block's largest magnitude; codes
+// are rounded to nearest, so that an element is at most half a scale off. A code of one bit is a sign, set
+// for numbers below 0, and its scale is the block's root mean square. A block with a non-finite number is NaN
+// throughout.
 //
-// A code may also be a number in e4m3 (prun/fp8_blocks.hpp): 8 bits, 3 of them behind the point, of a scale
-// that is the smallest power of two by which the block's largest magnitude is at most 448. An element is off
-// by a sixteenth of itself at most or, of the smallest, by a 1024th of the scale.
+// A code may also be an e4m3 number (prun/fp8_blocks.hpp): 8 bits, 3 of them mantissa, with the smallest
+// power of two as its scale by which the block's largest magnitude is at most 448. An element is off by at
+// most a sixteenth of itself or, if it is very small, by a 1024th of the scale.
 #pragma once
 
 #include <cstdint>
 
 namespace prun {
 
-// Parts of ranks begin and end at multiples of the block. Tensors of other lengths, or of fewer elements than
-// the least, travel as they are.
+// Shards begin and end at multiples of the block. Tensors of other lengths, or with fewer elements than
+// code_least, are sent unquantized.
 inline constexpr std::int64_t code_block = 128, code_least = 4096;
 
 enum class Codes : std::uint8_t { int8, int4, sign, e4m3 };

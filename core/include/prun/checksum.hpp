@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Defines what an element adds to the op `checksum`, whose sums are the same on every device. The sums are
-// integers, so that the order of additions changes nothing; no two contents of an element add the same, so
-// that one which changes is found for certain.
+// integers, so that the order of additions does not matter; different contents of an element add different
+// terms, so that a change of one element is always detected.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `comm`: moves bytes between the ranks of a group. It computes nothing but the sum of a
-// reduction and decides nothing: which ranks, which operation, in which order stands in the plan.
+// Plugin kind `comm`: moves bytes between the ranks of a group. It computes nothing but reductions and
+// decides nothing: the plan says which ranks run which operations, and in which order.
 //
-// One communicator belongs to one queue of the plan: start() and finish() are called by the thread that
-// feeds that queue, and by no other. Every member of a group starts the same operations in the same order.
+// One communicator belongs to one queue of the plan: only the thread that submits to that queue calls start()
+// and finish(). Every member of a group starts the same operations in the same order.
 //
-// What takes all members is done before the first step, by all of them in the same order: create(), then,
-// once the plan's memory stands, attach_memory() and connect(). Each returns when what it made can be used:
-// a plugin whose library works behind its back looks after it in there until it is done.
+// Collective setup is done before the first step, by all members in the same order: create(), then, once the
+// plan's memory is allocated, attach_memory() and connect(). Each returns when its result can be used: a
+// plugin whose library sets up asynchronously waits for it there.
 #pragma once
 
 #include "prun/exchange.hpp"
@@ -42,12 +42,12 @@ struct CommGroup {
   std::int32_t rank = 0;  // rank of this process within the group
   std::int32_t size = 1;
   const ExchangeApi* exchange = nullptr;  // exchange among the members; valid during create() only
-  // This counts the plugin's groups with exchanges that a rank is in: it is the largest count of any rank, so
-  // that it is the same everywhere.
+  // Number of this plugin's groups in which a rank communicates: the largest number of any rank, so that all
+  // ranks get the same.
   std::int32_t groups = 1;
-  // A plugin that splits gets its communicator of all ranks here, or null while that one is made, and the
-  // number of this group among those made from it by the same call; a rank in none of them gets -1, and rank
-  // -1.
+  // A plugin that splits gets its communicator of all ranks here (null while that one is created) and, as
+  // `color`, the number of this group among those split from it by the same call; a rank in none of them gets
+  // color -1 and rank -1.
   Communicator parent = nullptr;
   std::int32_t color = -1;
 };
@@ -61,25 +61,25 @@ struct CommInfo {
   // The plugin makes its groups from one communicator of all ranks, which is created first. All ranks then
   // call create() for every name of a group; those that are in no group of that name get null.
   bool splits = false;
-  // A rank of a plugin that enqueues can have this many of start()'s pieces under way at a time over all
-  // communicators, including those that wait for a peer; 0 means any number. On a rank with more
-  // communicators than that, each begins once the one started before it, by any communicator, has begun.
+  // For a plugin that enqueues: number of pieces of work from start() that a rank can have in flight over all
+  // communicators, including those that wait for a peer; 0: any number. On a rank with more communicators
+  // than that, each piece begins only once the piece started before it, on any communicator, has begun.
   std::int64_t resident = 0;
-  // The plugin itself takes this much host memory: once for the process, and for each communicator beside
+  // Host memory that the plugin itself takes: once for the process, and for each communicator in addition to
   // what its operations need.
   std::int64_t process_bytes = 0;
   std::int64_t communicator_bytes = 0;
-  // It takes this much of the device's memory, which counts with the plan's.
+  // Device memory that it takes, which counts toward the plan's memory.
   std::int64_t process_device_bytes = 0;
   std::int64_t communicator_device_bytes = 0;
-  // The system limits these: threads of the process, files that a communicator has open, and memory that it
-  // takes of what a host shares (/dev/shm).
+  // Resources that the system limits: threads of the process and, for each communicator, open files and
+  // memory that a host shares (/dev/shm).
   std::int64_t threads = 0;
   std::int64_t communicator_descriptors = 0;
   std::int64_t communicator_shared_bytes = 0;
 };
 
-// States what an operation takes of a member.
+// States what an operation needs on a member.
 struct CommNeeds {
   std::uint64_t bytes_sent = 0;   // payload, as the plugin's counters will count it
   std::int64_t memory_bytes = 0;  // host memory that the plugin takes while the operation is under way
@@ -101,26 +101,26 @@ class Comm {
   virtual Communicator create(const CommGroup& group) = 0;
   // Ends a communicator. This is local; nothing started may be pending, unless it was aborted.
   virtual void destroy(Communicator communicator) = 0;
-  // Gives the communicator the plan's memory that operations will use, once for each program of a run; where
-  // operations are staged, that is host memory. It is collective. Members may give different numbers of
-  // bytes. abort() ends it.
+  // Gives the communicator the memory of the plan that operations will use, once for each program of a run;
+  // if operations are staged, this is host memory. It is collective; members may give different sizes.
+  // abort() interrupts it.
   virtual void attach_memory(Communicator, void* /*base*/, std::int64_t /*bytes*/) {}
-  // Takes that memory back before any of it is released. This is local; nothing started may be pending,
+  // Takes this memory back before any of it is released. This is local; nothing started may be pending,
   // unless it was aborted.
   virtual void detach_memory(Communicator) {}
-  // Shows what start() will be given: one operation of each kind, type, size and peer. This is collective,
-  // once for each program of a run. It makes all connections, plans and buffers needed: no operation makes
-  // one later. A plugin that enqueues may overwrite their memory. `stream` is as for start(). abort() ends
-  // it.
+  // Announces what start() will be given: one operation of each kind, type, size and peer. It is collective,
+  // once for each program of a run, and creates all connections, plans and buffers, so that no operation
+  // creates one later. A plugin that enqueues may overwrite the operations' memory. `stream` is as for
+  // start(). abort() interrupts it.
   virtual void connect(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
-  // Shows one list of operations that start() will be given, again and again, at this address, so that they
-  // can be made ready once. This is collective. It comes after connect(), in the order of the first step.
-  // abort() ends it.
+  // Announces one list of operations that start() will be given repeatedly, at this address, so that it can
+  // be prepared once. It is collective and comes after connect(), in the order of the first step. abort()
+  // interrupts it.
   virtual void prepare(Communicator, const CommOp* /*ops*/, std::int64_t /*count*/, void* /*stream*/) {}
-  // Begins these operations; those of one call may proceed at the same time, and so may those of later calls
-  // as far as they do not touch the same memory. It neither allocates nor locks once every kind and size has
-  // been seen. `stream` is the queue's, for devices that have one; a plugin that enqueues gets all operations
-  // of a piece at once.
+  // Begins these operations. Operations of one call may run concurrently, and so may those of later calls if
+  // they do not touch the same memory. It neither allocates nor locks once every kind and size has been seen.
+  // `stream` is the queue's, for devices that have one; a plugin that enqueues gets all operations of a piece
+  // of work at once.
   virtual void start(Communicator communicator, const CommOp* ops, std::int64_t count, void* stream) = 0;
   // Blocks the calling thread until everything started is done; it does not spin for long but sleeps. It
   // throws comm_failed when a peer is gone or the communicator was aborted.
@@ -129,13 +129,13 @@ class Comm {
   // Any thread may call it.
   virtual void abort(Communicator communicator) = 0;
   virtual CommCounters counters(Communicator communicator) = 0;
-  // Throws what has gone wrong with enqueued operations, if anything has. Any thread may call it; only
-  // plugins that enqueue need it.
+  // Throws the error of an enqueued operation, if there was one. Any thread may call it; only plugins that
+  // enqueue need it.
   virtual void check(Communicator) {}
   // Returns the needs of member `rank` of a group of that size. It reads the kind, type, count and peer of
   // `op`, and whether in and out are the same.
   virtual CommNeeds needs(const CommOp& op, std::int32_t rank, std::int32_t size) = 0;
-  // Reports as Device::examine() does; of communicators, by the group's name, how each reaches its members.
+  // Returns findings as Device::examine() does, with how each communicator reaches its members.
   virtual std::string examine() { return {}; }
 };
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plugin kind `device`: memory, queues and kernels. The executor feeds it; it decides nothing.
 //
-// A tier is a device that computes nothing: it keeps bytes outside memory, and recipes name it by its plugin.
-// It serves Space::disk and no other space, and the kernel `copy` and no other: the only work of its queues
-// is copies between there and memory of the host, which others allocate. What it allocates are addresses that
-// stand for those bytes; where they hold none, whoever reads or writes there should fail at once.
+// A tier is a device that computes nothing: it stores bytes outside memory, and recipes name it by its
+// plugin. It serves only Space::disk and only the kernel `copy`: its queues do nothing but copy between this
+// storage and host memory, which others allocate. The addresses that it allocates only stand for stored
+// bytes; reading or writing memory there should fail at once, where that is possible.
 //
-// A device is blocking or asynchronous. The queues of a blocking one run what is launched on the thread that
-// launches it, and each has a thread of its own. Those of an asynchronous one take work and run it later, in
-// order; one thread feeds all of them, in the order of the plan. They meet each other by events, and all
-// other queues by counters: 64-bit numbers in pinned memory that grow.
+// A device is blocking or asynchronous. A queue of a blocking device runs work on the thread that launches
+// it, and has a thread to itself. Queues of an asynchronous device take work and run it later, in order; one
+// thread submits to all of them, in the order of the plan. They wait for each other by events, and for all
+// other queues by counters: growing 64-bit numbers in pinned memory.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,13 @@ namespace prun {
 struct DeviceInfo {
   Text name;  // "cpu: 2 threads, avx512"
   Text kind;  // name that op plugins give for their kernels: "cpu", "cuda"
-  // This option affects the bits of results; it is stated with its value as in a recipe: `isa = "avx512"`.
-  // All ranks must have the same. When it is empty, nothing about the device changes the bits.
+  // Names the option that affects the bits of results, with its value as in a recipe: `isa = "avx512"`. All
+  // ranks must have the same. Empty: nothing about the device changes the bits.
   Text arithmetic;
   std::int32_t threads = 1;  // number of threads that KernelDef::workspace gets
   std::int64_t memory_bytes = 0;
-  // These state in advance what a rank's process needs for the device beside its allocations there: memory of
-  // the host, and of the device (a driver's context, libraries).
+  // Estimate what a rank's process needs for the device in addition to its allocations there: host memory,
+  // and device memory (a driver's context, libraries).
   std::int64_t process_bytes = 0;
   std::int64_t process_device_bytes = 0;
   double peak_flops = 0;  // 0: unknown
@@ -40,20 +40,20 @@ struct DeviceInfo {
   bool absent = false;
   bool host_memory = false;   // whether the host may read and write Space::device itself
   bool asynchronous = false;  // whether its queues take work and run it later
-  // Such a queue takes this many pieces of work before it blocks its feeder: a wait, a record, a counter to
-  // write, a stamp and each start() of a comm plugin count as one, a run() as many as it was bound from. 0
-  // means any number.
+  // Number of items that such a queue takes before it blocks the submitting thread: a wait, a record, a
+  // counter write, a stamp and each start() of a comm plugin count as one, a run() as its number of launches.
+  // 0: any number.
   std::int64_t queue_depth = 0;
-  // The device is a tier: memory_bytes is what this rank may put there; kind, threads and host_memory mean
-  // nothing.
+  // The device is a tier: memory_bytes is what this rank may store there; kind, threads and host_memory are
+  // ignored.
   bool tier = false;
-  // Ranks must be processes: one cannot be a thread beside another.
+  // Ranks must be separate processes, not threads of one process.
   bool one_process_each = false;
-  // No other rank may use this unit. Its name differs from those of all other hosts: "GPU-4f21b0". When it is
-  // empty, any rank may share the device.
+  // Names the unit, such as a GPU, that no other rank may use; unique over all hosts: "GPU-4f21b0". Empty:
+  // any rank may share the device.
   Text unit;
-  // This process can see so many units, and a rank takes one of them. 0 means that any number of ranks may
-  // share the device.
+  // Number of units that this process can see, of which a rank takes one. 0: any number of ranks may share
+  // the device.
   std::int32_t units = 0;
 };
 
@@ -63,7 +63,7 @@ struct Launch {
   Text op = {};
 };
 
-// Reports what a device draws, as means over about the last second. 0 means unknown.
+// Reports a device's power and clock, as means over about the last second. 0: unknown.
 struct DeviceMeter {
   double watts = 0;      // power of this rank's part of the device
   double clock_mhz = 0;  // clock of its computing units
@@ -75,11 +75,11 @@ using QueueEvent = void*;
 using Stamp = void*;
 using Counter = std::atomic<std::uint64_t>;
 
-// A device says what an op needs before there is memory: its kernel and the most workspace that it takes
-// (kernel()); it needs no driver for that. A call's launches are then bound to memory, once, into a piece of
-// work that the device may prepare as it likes; the training loop runs that piece.  run, record, wait, stamp
-// and the calls on counters come from the one thread that feeds the queue. None of them allocates or locks;
-// of an asynchronous device, they may block that thread while the queue is full.
+// kernel() returns, before there is memory and without a driver, the kernel of an op and the most workspace
+// that it needs. bind() then binds a call's launches to memory, once, into a piece of work that the device
+// may prepare as it likes; the training loop runs that piece. run, record, wait, stamp and the calls on
+// counters come from the one thread that submits to the queue. None of them allocates or locks; on an
+// asynchronous device, they may block that thread while the queue is full.
 class Device {
  public:
   virtual ~Device() = default;
@@ -87,8 +87,8 @@ class Device {
   // Returns zeroed, resident memory aligned to 4096 bytes. Throws for a space that the device does not serve.
   virtual void* allocate(Space space, std::int64_t bytes) = 0;
   virtual void release(Space space, void* memory, std::int64_t bytes) = 0;
-  // Copies between the host and Space::device, or Space::disk of a tier, as does the next function: any bytes
-  // of what was allocated, while no queue uses them. Any thread may call them.
+  // Copies from the host to Space::device (of a tier, Space::disk); download() copies back. Both take any
+  // bytes of an allocation that no queue uses meanwhile. Any thread may call them.
   virtual void upload(void* device, const void* host, std::int64_t bytes) = 0;
   virtual void download(void* host, const void* device, std::int64_t bytes) = 0;
   // Zeroes bytes there, under the same conditions.
@@ -109,32 +109,32 @@ class Device {
   virtual void destroy_queue(Queue queue) = 0;
   // Makes this the driver's current device, for a thread on which comm plugins are to make their groups.
   virtual void make_current() {}
-  // Tells the queue that the calling thread feeds it from now on.
+  // Tells the queue that the calling thread submits to it from now on.
   virtual void attach(Queue queue) = 0;
-  // Prepares launches that the queue is to run in this order, again and again: it may merge them, try which
-  // way is the fastest, keep plans. The launches, their operands and attributes outlive the work, which ends
-  // with the queue. It is called while no step runs; an asynchronous device may overwrite the memory.
+  // Prepares launches that the queue will run in this order, repeatedly: it may merge them, time
+  // alternatives, cache plans. The launches, their operands and attributes outlive the work, which ends with
+  // the queue. It is called while no step runs; an asynchronous device may overwrite the memory.
   virtual BoundWork bind(Queue queue, const Launch* launches, std::int64_t count) = 0;
   virtual void run(Queue queue, BoundWork work) = 0;
-  // Returns as lines what bind() has chosen by measuring and bits depend on, for prefer() of another run.
+  // Returns, as lines, measured choices of bind() that bits depend on, for prefer() of another run.
   virtual std::string choices() { return {}; }
   // Takes such lines of another run, before anything is bound: bind() makes the same choices again where it
   // can, whatever it would measure today.
   virtual void prefer(std::string_view) {}
 
-  // Announces, before queues are made, that queues of this rank wait for what this device does not provide by
-  // itself: another rank, another device, a drive. From then on, work that waits in one queue must not keep
-  // work of another queue from running, since the first may wait for just that work. `copied_by_threads` says
-  // that threads of the host carry what is exchanged, by upload() and download() while queues work; nothing
-  // may delay these either.
+  // Announces, before queues are created, that this rank's queues will wait for things outside this device:
+  // another rank, another device, a drive. From then on, work that waits in one queue must not keep work of
+  // another queue from running, since it may wait for exactly that work. `copied_by_threads` says that host
+  // threads carry communication by upload() and download() while queues work; nothing may delay these
+  // either.
   virtual void waits_for_others(bool copied_by_threads) { static_cast<void>(copied_by_threads); }
-  // Returns what was sampled beside the work: this call asks no driver and delays no queue. Any thread may
-  // call it.
+  // Returns the latest samples: this call asks no driver and delays no queue. Any thread may call
+  // it.
   virtual DeviceMeter meter() { return {}; }
 
-  // Returns what it finds of this machine beyond its name, for `prun doctor`: a line each,
-  // `good|what|found|mend`, or slow or broken in place of good; `mend` may be empty. It throws where a run
-  // would.
+  // Returns findings about this machine for `prun doctor`, one per line:
+  // `good|what|found|mend`, with slow or broken in place of good; `mend` may be empty. It
+  // throws if a run would.
   virtual std::string examine() { return {}; }
 
   // The functions below are for asynchronous devices only.
@@ -143,7 +143,7 @@ class Device {
   virtual void* stream(Queue) { return nullptr; }
   virtual QueueEvent create_event() { refuse(); }
   virtual void destroy_event(QueueEvent) { refuse(); }
-  // Makes the event stand for everything that the queue was given up to now.
+  // Records the event after everything that the queue was given so far.
   virtual void record(Queue, QueueEvent) { refuse(); }
   // Makes the queue wait until the event as last recorded has been reached. It never waits for a later
   // record.
@@ -154,12 +154,12 @@ class Device {
   virtual void wait_counter(Queue, const Counter*, std::uint64_t) { refuse(); }
   virtual Stamp create_stamp() { refuse(); }
   virtual void destroy_stamp(Stamp) { refuse(); }
-  // Makes the queue note the time once it has done everything given to it up to now.
+  // Makes the queue record the time once it has done everything given to it up to now.
   virtual void stamp(Queue, Stamp) { refuse(); }
   // Returns the last time noted, in seconds of a clock that all stamps of the device share. Any thread may
   // call it once the queue has passed the stamp.
   virtual double read(Stamp) { refuse(); }
-  // Throws what has gone wrong with work that the queue has taken, if anything has. Any thread may call it.
+  // Throws the error of work that the queue has taken, if there was one. Any thread may call it.
   virtual void check(Queue) { refuse(); }
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// This is the one error type. Core and plugins throw it on their own side of the border; it never crosses
+// This is the only error type. Core and plugins throw it on their own side of the ABI; it never crosses it
 // (plugin.hpp turns it into a Status). The message is a sentence for the user: what, where, what to do.
 #pragma once
 
@@ -21,7 +21,7 @@ enum class ErrorCode : std::int32_t {
   rank_died,    // a process of the run ended before its time
   hang,         // a rank did not reach a collective within the limit
   comm_failed,  // a peer or a link is gone
-  internal,     // broken promise of prun itself
+  internal,     // a broken invariant of prun itself
 };
 
 inline int exit_code(ErrorCode code) {
@@ -72,7 +72,7 @@ template <class... Parts>
 
 }  // namespace prun
 
-// Checks a promise inside prun or a plugin. When it breaks, the message names the expression and its place.
+// Checks an invariant of prun or a plugin. If it fails, the message names the expression and its place.
 #define PRUN_CHECK(expression, ...)                                                                    \
   do {                                                                                                 \
     if (!(expression)) [[unlikely]]                                                                    \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names what ranks exchange: ops request it, plans hold it, comm plugins do it.
+// Names the kinds of communication: ops request them, plans list them, comm plugins run them.
 #pragma once
 
 #include <cstdint>

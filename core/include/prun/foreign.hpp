@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model describes weights that others wrote through this: a directory as Hugging Face's libraries keep it,
-// of a config.json and safetensors files. A model plugin that reads such directories
+// Lets a model describe Hugging Face folders: a config.json and safetensors files. A model plugin that reads
+// such folders
 //   - names their kinds in its trait `reads`: values of model_type, as in "reads=llama,qwen2";
 //   - turns a config.json into its own options, and its options into a config.json;
 //   - lists, for each of its parameters, the tensors there and how they are laid out.
-// Files, types, slices of ranks and checks are the core's.
+// The core handles files, types, shards and checks.
 //
 //   struct Mine : Model {
 //     static void read_config(const Options& config, ConfigWriter& options);
@@ -22,7 +22,7 @@
 
 namespace prun {
 
-// This is the core's half of ConfigWriter.
+// Holds the core's functions behind ConfigWriter.
 struct ConfigWriterApi {
   std::uint64_t struct_size;
   void* values;
@@ -35,8 +35,8 @@ struct ConfigWriterApi {
   Status (*null)(void* values, Text key);
 };
 
-// Takes what a model writes: options of its own, or members of a config.json, where "rope_scaling.factor" is
-// a member of a member, and so on.
+// Receives what a model writes: its own options, or members of a config.json, where "rope_scaling.factor" is
+// a nested member.
 class ConfigWriter {
  public:
   explicit ConfigWriter(const ConfigWriterApi& api) : api_(api) {}
@@ -65,8 +65,8 @@ class ConfigWriter {
   ConfigWriterApi api_;
 };
 
-// A config.json is read as options are: Options::has() says whether a member is there and not null. These
-// functions refuse, by name, what the model does not compute; an absent member is accepted.
+// A config.json is read like options: Options::has() says whether a member is there and not null. These
+// refuse values that the model does not support, by the member's name; an absent member is accepted.
 inline void expect_flag(const Options& config, std::string_view key, bool value) {
   if (config.has(key) && config.flag(key) != value)
     throw_error(ErrorCode::bad_input, "'", key, "' is ", value ? "false" : "true",
@@ -87,19 +87,19 @@ inline void expect_absent(const Options& config, std::string_view key, std::stri
                 ", which this model does not compute");
 }
 
-// Describes a tensor of such a directory: one of the model's parameters, or some rows of it, with its
-// dimensions in another order or put together. Several entries of one parameter that have one name are one
-// tensor there: they follow each other along its first dimension.
+// Describes a tensor of such a folder: one of the model's parameters, or some rows of it, with its dimensions
+// reordered or merged. Several entries of one parameter with the same name are one tensor there, concatenated
+// along its first dimension.
 struct ForeignTensor {
   std::string parameter;  // segment and name: "block.qkv.weight"
   std::string name;       // "model.layers.*.self_attn.q_proj.weight", where * is the layer
-  // Names the parameter's dimensions as they are stored here, the slowest first, with a comma between this
-  // tensor's: "heads packed head_dim, hidden". When empty, they are as in the parameter.
+  // Names the parameter's dimensions as they are stored here, the slowest first; commas separate this
+  // tensor's dimensions: "heads packed head_dim, hidden". Empty: as in the parameter.
   std::string dims = {};
   // The tensor has only elements [begin, end) of this dimension; when this is empty, it has all.
   std::string part = {};
   std::int64_t begin = 0, end = 0;
-  std::int64_t first_layer = 0;  // number of the segment's first layer in the directory
+  std::int64_t first_layer = 0;  // number of the segment's first layer in the folder
   // Restricts one more dimension, as `part` does.
   struct Part {
     std::string dim = {};
@@ -110,13 +110,13 @@ struct ForeignTensor {
 struct ForeignWeights {
   // Names may begin with any of these instead of the first: {"transformer.", ""}.
   std::vector<std::string> prefixes = {};
-  // Together these have every element of every parameter once.
+  // Together these contain every element of every parameter exactly once.
   std::vector<ForeignTensor> tensors = {};
-  // Names that match these may be there as well and are ignored. "a=b": a must have the numbers of b.
+  // Names that match these may be there as well and are ignored. "a=b": a must equal b.
   std::vector<std::string> ignored = {};
 };
 
-// These hold the same values as they cross the plugin border.
+// Hold the same values in the form that crosses the plugin ABI.
 struct ForeignTensorView {
   Text parameter, name, dims, part;
   std::int64_t begin, end, first_layer;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A factor of products in fp8 that comes in squares of 128 x 128 (prun/fp8_blocks.hpp), as the codes of
-// these: what op `encode_fp8_squares` writes, and an op with an attribute `fp8` may read in place of that
-// factor where that attribute is 2. Whether it does, its rule says, and the core asks it: has forward keep
-// codes instead of a value where every op that reads it in backward takes them, and each step make codes of a
-// weight once. Its attribute `in_dims` says how many of the factor's last dimensions are a row of the matrix
-// that it is multiplied as.
+// A factor of fp8 products in quantized form, in squares of 128 x 128 (prun/fp8_blocks.hpp): op
+// `encode_fp8_squares` writes it, and an op whose attribute `fp8` is 2 reads it in place of that
+// factor. An op's rule says whether it can, and the core asks it: if every op that reads a value in
+// backward can, forward saves the quantized form; weights can be quantized once a step. The attribute
+// `in_dims` says how many of the factor's last dimensions are a row of the matrix that it is multiplied
+// as.
 //
-// A matrix as it lies on a rank has rows and columns in multiples of 16. The codes of its columns come first,
-// one column behind the other. Behind them each 128 columns, or what is left of them, have as many bytes as
-// there are rows. All of these bytes together are the scales in fp32: those of 128 columns side by side, as
-// many as there are squares, rounded up to a multiple of four. Nobody reads the rest. Codes by rows are those
-// of the matrix transposed.
+// A rank's matrix has rows and columns in multiples of 16. The codes of its columns come first, one column
+// after the other. After them each group of 128 columns (the last may be smaller) has as many bytes as
+// there are rows. Together these bytes hold the scales in fp32: for each group one per square, their
+// number rounded up to a multiple of four. The rest is unused. Codes by rows are those of the transposed
+// matrix.
 #pragma once
 
 #include "prun/fp8_blocks.hpp"
@@ -23,7 +23,7 @@ struct Fp8Squares {
   constexpr std::int64_t across() const { return (columns + fp8_block - 1) / fp8_block; }
   constexpr std::int64_t down() const { return (rows + fp8_block - 1) / fp8_block; }
   constexpr std::int64_t bytes() const { return rows * (columns + across()); }
-  // Returns how many scales lie from one group of 128 columns to the next.
+  // Returns the distance in scales from one group of 128 columns to the next.
   constexpr std::int64_t stride() const { return ((rows + fp8_block - 1) / fp8_block + 3) / 4 * 4; }
   std::uint8_t* codes(const Tensor& tensor) const { return tensor.as<std::uint8_t>(); }
   float* scales(const Tensor& tensor) const {
@@ -61,7 +61,7 @@ inline OperandShape fp8_squares_of(const OperandShape& x, int in_dims, bool by_r
   return codes;
 }
 
-// Says whether codes have a dimension of that name.
+// Returns whether codes have a dimension of that name.
 inline bool has_dim(const OperandShape& codes, const Name& name) {
   for (int d = 0; d < codes.rank; ++d)
     if (codes.dims[d].name == name) return true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernel border: what a kernel is given when it runs, and how a device or an op plugin offers one.
+// The kernel ABI: what a kernel is given when it runs, and how a device or an op plugin offers one.
 #pragma once
 
 #include "prun/types.hpp"
@@ -39,12 +39,12 @@ struct Tensor {
   }
 };
 
-// Describes neighbouring elements of an operand that belong to one tensor of the model, and their numbers in
-// that whole tensor: randomness is keyed by these numbers, however the tensor is split or packed with others.
+// Describes neighbouring elements of an operand that belong to one tensor of the model, and their indices in
+// that whole tensor: randomness is keyed by these indices, however the tensor is split or packed.
 struct TensorElements {
   std::uint64_t name = 0;             // hash of the tensor's name and layer
   std::int64_t begin = 0, count = 0;  // range of the operand's elements
-  // The numbers go up one by one in runs, of which each begins `stride` after the one before.
+  // The indices are consecutive within runs, each of which begins `stride` after the one before.
   std::int64_t base = 0;  // where the first run begins
   std::int64_t run = 0, stride = 0;
   std::int64_t skipped = 0;  // elements of the runs before the first one listed
@@ -62,8 +62,8 @@ struct KernelArgs {
   void* workspace = nullptr;         // memory of as many bytes as the kernel's workspace() returned
   std::int64_t layer = 0;            // number of the segment's repetition that runs
   std::int32_t operand_count = 0;
-  // Bit i says that the sum in operand i begins here. Its bytes hold nothing yet: write them all, read none.
-  // It is never set for what KernelDef::writes_first does not name.
+  // Bit i: this launch is the first contribution to the sum in operand i, whose bytes are uninitialized:
+  // write them all, read none. It is set only for operands in KernelDef::writes_first.
   std::uint32_t first = 0;
   // For an op of `update`, this describes operand 0, if that is a parameter or a part of several packed
   // together, where elements that are not listed are padding; -1 means that it is neither.
@@ -76,7 +76,7 @@ struct KernelArgs {
   bool changed(int i) const { return (changes >> i & 1) != 0; }
 };
 
-// Holds what the device lends for one launch.
+// Holds the resources that the device provides for one launch.
 struct KernelContext {
   const Workers* workers = nullptr;  // set by CPU devices
   void* stream = nullptr;            // set by CUDA devices
@@ -112,8 +112,8 @@ struct KernelDef {
   Kernel (*select)(const OpShape& shape) = nullptr;
   // Returns the bytes of workspace that one launch needs with `threads` workers; null means none.
   std::int64_t (*workspace)(const OpShape& shape, std::int32_t threads) = nullptr;
-  // Bit i says that the kernel can write the first contribution to operand i, which is updated, as
-  // KernelArgs::first asks. All other sums are cleared before they are added to.
+  // Bit i: the kernel can write the first contribution to operand i, which is updated, as KernelArgs::first
+  // asks. All other sums are cleared before they are added to.
   std::uint32_t writes_first = 0;
 };
 

@@ -20,7 +20,7 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual void build(const ModelContext& context, ProgramRef program) = 0;
-  // Models that read directories of others override this; see prun/foreign.hpp.
+  // Models that read Hugging Face folders override this; see prun/foreign.hpp.
   virtual void write_config(const ModelContext&, ConfigWriter&) const {
     throw_error(ErrorCode::unsupported, "this model says nothing of a config.json");
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plugin kind `observer`: sees a run's facts, its steps and what happens to it. It cannot change a run.
+// Plugin kind `observer`: receives the facts, the steps and the events of a run. It cannot change a run.
 #pragma once
 
 #include "prun/options.hpp"
@@ -11,13 +11,13 @@ struct RunInfo {
   std::int64_t steps = 0;       // last step of the run
   std::int64_t first_step = 1;  // > 1 after a resume
   std::int64_t parameters = 0;
-  std::int64_t tokens_per_step = 0;  // samples of a step once the batch is full, where it grows
+  std::int64_t tokens_per_step = 0;  // tokens of a step once the batch has its full size, where it grows
   double flops_per_token = 0;        // causal model FLOPs: 6 N + 6 layers heads head_dim seq
   double peak_flops = 0;             // sum over all devices; 0: unknown, so that there is no MFU
   std::int64_t plan_bytes = 0;
 };
 
-// Holds what ops have counted in a step (ProgramApi::tally): the same number of counts for each layer of a
+// Holds a metric of a step (ProgramApi::tally), with the same number of values for each layer of a
 // segment.
 struct TallyInfo {
   Text name;  // "block.choices"
@@ -25,7 +25,7 @@ struct TallyInfo {
   Array<double> numbers;  // layer by layer
 };
 
-// Holds the loss of some of the targets by themselves.
+// Holds the loss of a subset of the targets.
 struct EvaluatedLoss {
   Text name;        // name of a set: "validation.0"
   double loss = 0;  // mean over the targets that count
@@ -41,13 +41,13 @@ struct StepInfo {
   std::int64_t targets = 0;
   double seconds = 0;
   double elapsed = 0;  // time since the first step of this process began
-  // Communication made the first rank's computing wait for so long; negative: not measured in this step.
+  // Exposed communication: how long compute on the first rank waited for it; negative: not measured.
   double exposed_seconds = -1;
-  // Training paused for so long since the step before, apart from evaluations: to copy what a save writes,
-  // and to compare replicas.
+  // Pauses of training since the previous step, other than evaluations: to copy data for a checkpoint, and to
+  // compare replicas.
   double save_seconds = 0, compare_seconds = 0;
-  // These are the power and clock of the first rank's device over about the last second, and the energy that
-  // the devices of all ranks took for this step if all are like that one. 0 means unknown.
+  // Power and clock of the first rank's device, averaged over about the last second, and the energy that the
+  // devices of all ranks used for this step if all are like that one. 0: unknown.
   double watts = 0, clock_mhz = 0, joules = 0;
   Array<TallyInfo> tallies;
   double loss_scale = 0;  // factor of this step's gradients; 0: the recipe scales none
@@ -57,7 +57,7 @@ struct StepInfo {
   Array<EvaluatedLoss> losses = {};  // losses of this step by set and role, if the recipe asks for them
 };
 
-// Holds the loss on data that is not trained on, with the parameters as they are after a step.
+// Holds the validation loss, with the parameters as they are after a step.
 struct EvaluationInfo {
   std::int64_t step = 0;
   double loss = 0;  // mean over the targets that count
@@ -72,10 +72,10 @@ struct EvaluationInfo {
 struct RankMemory {
   std::int64_t plan_bytes = 0;     // bytes of its arena
   std::int64_t process_bytes = 0;  // estimate, made in advance, of what the rest needs
-  std::int64_t peak_bytes = 0;     // largest resident size; 0: the system does not say
+  std::int64_t peak_bytes = 0;     // largest resident size; 0: not reported by the system
   std::int64_t device_plan_bytes = 0;
   std::int64_t device_process_bytes = 0;
-  std::int64_t device_bytes = 0;  // bytes in use at the end by all processes; 0: the driver does not say
+  std::int64_t device_bytes = 0;  // bytes in use at the end by all processes; 0: not reported
 };
 
 struct FinishInfo {

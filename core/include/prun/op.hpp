@@ -8,14 +8,14 @@
 //   d in sums         as above, and outputs without d become partial sums over the axis
 //   d in maxes        likewise partial maxima: each rank has what it found largest
 //   d in wholes       operands must have d whole: the program gathers them first
-// An operand marked linear passes a partial sum through to the outputs, one marked monotone a partial
-// maximum. One marked own is for ranks' ops to hand to each other on the same rank alone: each rank's is
-// whatever its op has made of it, and is never exchanged. Where several dimensions could be sharded on the
-// axis, the op takes the first by which an operand is sharded already; one in `preferred` comes before those,
-// whether an operand is sharded by it or not.
-//
-// What else the core asks of an op is a trait of its definition (OpDef), never its name: an op of yours that
-// has the traits of a built-in one is treated as that one is.
+// An operand marked linear passes a partial sum through to the outputs, one marked
+// monotone a partial maximum. One marked own differs from rank to rank: ops pass it to
+// each other on the same rank, and it is never communicated. If several dimensions
+// could be sharded on the axis, the op takes the first by which an operand is sharded
+// already; one in `preferred` comes before those, whether or not an operand is sharded
+// by it.
+// Everything else that the core needs to know of an op is a trait of its definition (OpDef), never its name:
+// an op of yours with the traits of a built-in one is treated like it.
 #pragma once
 
 #include <array>
@@ -38,16 +38,16 @@ struct OperandDef {
   Access access = Access::read;
   // An optional result is left out until a gradient asks for it (Gradient::keep).
   bool optional = false;
-  // The numbers in this operand select rows (the first dimension) of that table; -1 means none. If those
-  // numbers are tokens or targets, data must have no token beyond the table.
+  // The numbers in this operand select rows (the first dimension) of the operand with this index; -1: they do
+  // not. If they are tokens or targets, data must have no token beyond that table.
   std::int32_t rows_by = -1;
 };
 
 struct AttrDef {
   const char* name;
   bool real;  // whether it is a double, rather than a std::int64_t
-  // The op had kernels and plans before it had this attribute: at its fallback value the attribute has no
-  // effect, and a plan's fingerprint leaves it out.
+  // The attribute was added after the op had kernels and plans: at its fallback value it has no effect, and a
+  // plan's fingerprint omits it.
   bool later = false;
   Attr fallback;  // its value when the program gives none
 
@@ -74,10 +74,10 @@ enum class Effect : std::uint8_t {
   update,
 };
 
-// Describes what the ranks of a mesh axis do together in place of a kernel: a comm plugin does it. The axis
-// is the op's attribute `axis`. The op reads one operand and writes one, or an all_reduce updates its only
-// one. The op's rule marks as whole the dimensions that it runs along: of an all_to_all, first the one that
-// was in parts, then the one that becomes so. By `send`, parts of dimension `dim` shift by `distance` places.
+// Describes a collective that a comm plugin runs in place of a kernel, over the mesh axis in the op's
+// attribute `axis`. The op reads one operand and writes one; an all_reduce updates its only one. The op's
+// rule marks the dimensions that it runs along as whole: for an all_to_all, first the one that was sharded,
+// then the one that becomes sharded. A `send` shifts parts of dimension `dim` by `distance` places.
 struct OpExchange {
   CommKind kind = CommKind::all_reduce;  // or all_gather, reduce_scatter, all_to_all, send
   Reduction reduction = Reduction::sum;
@@ -86,7 +86,7 @@ struct OpExchange {
 struct OpCost {
   double flops = 0;
   double bytes = 0;  // bytes moved: operands read and written once unless the op says otherwise
-  // Another op does and counts these flops as well: they are no model FLOPs.
+  // Flops that repeat those of another op, which counts them: they are no model FLOPs.
   double repeated = 0;
 };
 
@@ -101,7 +101,7 @@ struct OpShape {
   Name maxes[max_marks] = {};
   Name preferred[max_marks] = {};
   std::uint32_t monotone = 0;  // bit i: operand i passes partial maxima through
-  std::uint32_t own = 0;       // bit i: each rank has an operand i of its own
+  std::uint32_t own = 0;       // bit i: operand i differs from rank to rank
 
   void output(int i, DType dtype, const Dim* dims, int rank) {
     operand[i].present = true;
@@ -157,10 +157,10 @@ struct AttrValue {
   double value;
 };
 
-// Says which part of backward an op belongs to: a schedule may move them apart.
+// Says which part of backward an op belongs to: a schedule may run them at different times.
 enum class Part : std::uint8_t { input, weight };
 
-// This is the host's side of a gradient: out-of-line calls on a handle.
+// Holds the core's functions behind Gradient: out-of-line calls on a handle.
 struct GradientApi {
   std::uint64_t struct_size;
   void* context;
@@ -172,18 +172,18 @@ struct GradientApi {
   // Returns, for a parameter, the accumulator that its gradient is added to.
   Id (*accumulator)(void* context, std::int32_t index);
   Status (*emit)(void* context, Part part, Text kind, Array<Id> operands, Array<AttrValue> attrs);
-  // Makes a value for the next emit() to write: all values made since the last one are its last operands, in
-  // order.
+  // Makes a value for the next emit() to write: all values made since the last emit() are its last operands,
+  // in order.
   Id (*fresh)(void* context, Text name);
   Status (*contribute)(void* context, std::int32_t index, Id gradient);
   // Fills an operand that the forward op left out.
   Status (*bind)(void* context, std::int32_t index, Id value);
   double (*attr)(void* context, Text name);
-  // Has the forward op write a result that it leaves out otherwise.
+  // Makes the forward op write a result that is otherwise left out.
   Status (*keep)(void* context, std::int32_t index, Id* result);
 };
 
-// This is the host's side of split(): out-of-line calls on a handle.
+// Holds the core's functions behind OpSplit: out-of-line calls on a handle.
 struct SplitApi {
   std::uint64_t struct_size;
   void* context;
@@ -207,55 +207,55 @@ struct OpDef {
   std::uint64_t attr_count = 0;
   Effect effect = Effect::pure;
   bool clears = false;  // whether what it writes becomes zero: sums begin there
-  // The result holds the same numbers in another type: a pass may leave the op out, or put `cast` in its
-  // place.
+  // The result holds the same numbers in another type: a pass may remove the op, or replace it by
+  // `cast`.
   bool converts = false;
-  // The result holds the same bytes elsewhere: a device that reaches both sides does it, whichever device
-  // computes.
+  // The result holds the same bytes in another place: the op runs on a device that reaches both, whichever
+  // device computes.
   bool copies = false;
   // Its results include gradients, and its cost is that of all three passes.
   bool gradient_in_forward = false;
-  // This attribute is 0 where nothing is trained, such as a dropout's probability; null: the op has none.
+  // Names an attribute that is 0 outside training, such as a dropout's probability; null: the op has none.
   const char* noise = nullptr;
-  // For a head, this names the op that gives the logits themselves, from its first three operands (values,
-  // table, targets) and those that both ops name alike, at the position of each row whose target counts;
-  // null: there is none.
+  // For a head, names the op that returns the logits, from its first three operands (values, table, targets)
+  // and those with the same name in both ops, at the position of each row whose target counts; null: there is
+  // none.
   const char* logits = nullptr;
-  // This names the op that does the same for some positions of a sequence, some of which may come after it:
-  // its operands have the names of this one's, beside `position`, the first one's number, and what it keeps:
-  // `kept_x`, updated, is x of all positions up to them. It is this op's own kind where the op does the same
-  // at every position. null: none is known, and text is generated from whole sequences.
+  // Names the op that does the same for some positions of a sequence (text generation), the last of which may
+  // be beyond the text: it has this op's operands by name, and `position`, the first one's number, and
+  // caches: `kept_x`, updated, is x of all positions up to them. It is this op's own kind if the op treats
+  // all positions alike. null: none is known, and text is generated from whole sequences.
   const char* at_position = nullptr;
   const OpExchange* exchange = nullptr;  // null if a kernel runs the op
-  // Where ranks have the same, one may compute it for all: operand 1, `part`, may be left out, and where its
-  // attribute `ranks` is not 0, its results are zero except on one rank in that many, chosen by the place
-  // that part has (Tensor::start) and by (first + KernelArgs::layer) % ranks.
+  // If ranks hold the same data, one may compute the result for all: operand 1, `part`, may be left out, and
+  // if the attribute `ranks` is not 0, results are zero on all ranks but one, which is chosen by the place
+  // of `part` (Tensor::start) and by (first + KernelArgs::layer) % ranks.
   bool dealt = false;
   Status (*rule)(OpShape* shape) noexcept = nullptr;
   Status (*gradient)(const GradientApi* api) noexcept = nullptr;  // null if it is not differentiable
   Status (*cost)(const OpShape* shape, OpCost* cost) noexcept = nullptr;
-  // Null means that there is no other way to compute it.
+  // Null means that the op cannot be written in other ops.
   Status (*split)(const SplitApi* api) noexcept = nullptr;
-  // This names the op that does the same where ranks share out the sequence: operands and attributes have the
-  // names of this one's; `all_x` is x of all positions, in order, whose sequence has the dimension `context`.
-  // If sequences have another order, its attributes `chunk` and `chunks` say which. null: the op gets
-  // sequences whole.
+  // Names the op that does the same on sequences split over ranks: operands and attributes are named like
+  // those of this op; `all_x` is x of all positions, in order, with the sequence dimension `context`. If
+  // sequences have another order, its attributes `chunk` and `chunks` describe it. null: the op gets unsplit
+  // sequences.
   const char* across = nullptr;
-  // For an op that wants a dimension of its operand `x` whole, this names the op that does the same where its
-  // slots come in two values, those before the last two as `x_first` and these as `x_last`, so that one may
+  // For an op that needs a dimension of its operand `x` unsharded, names the op that does the same with that
+  // dimension's slots in two values, the last two as `x_last` and those before as `x_first`, so that one can
   // be split without the other. null: there is none.
   const char* apart = nullptr;
-  // An op that wants a sequence whole sets this if its positions count alike, so that operands whose
-  // positions all have another order give the same results, in that order. It need not know the order.
+  // Set by an op that needs unsplit sequences but treats all positions alike, so that operands with their
+  // positions in another order give the same results, in that order. The op need not know the order.
   bool any_order = false;
-  // Says, for an op with an attribute `fp8`, which multiplies in blocks of fp8 (prun/fp8_blocks.hpp) where
-  // that is 1, whether no block crosses the bounds of a rank's part. With the whole as its own part, it says
-  // whether the op comes in blocks at all: if it does not, the op is left as it is. null: its products are
+  // For an op with an attribute `fp8`, which multiplies in fp8 blocks (prun/fp8_blocks.hpp) if that is 1:
+  // returns whether no block crosses the bounds of a rank's shard. If the part is the whole, it returns
+  // whether the op can be divided into blocks at all: if not, the op is not quantized. null: its products are
   // never in fp8.
   bool (*in_blocks)(const OpShape* part, const OpShape* whole) noexcept = nullptr;
 };
 
-// Shows a forward op in reverse, to the author of gradient().
+// Gives the author of gradient() a forward op and the gradients of its results.
 class Gradient {
  public:
   explicit Gradient(const GradientApi& api) : api_(api) {}
@@ -285,9 +285,9 @@ class Gradient {
   }
   // Fills an operand that the forward op left out, for an op that computes a gradient in forward already.
   void bind(int i, Id value) const { raise(api_.bind(api_.context, i, value)); }
-  // Returns result i, which the forward op leaves out unless it is kept: what it has computed, for this
-  // gradient alone, as an operand that is optional there too. Where memory is scarce, it is left out after
-  // all, and the op that reads it computes it again.
+  // Returns the optional result i of the forward op, which is then written: it saves what forward has
+  // computed for this gradient alone, as an operand that is optional there too. If memory is scarce, it is
+  // left out after all, and the op that reads it recomputes it.
   Id keep(int i) const {
     Id result = none;
     raise(api_.keep(api_.context, i, &result));
@@ -324,9 +324,9 @@ class Gradient {
   const GradientApi& api_;
 };
 
-// Shows an op that wants dimension `dim` whole, while the mesh axes `axes` are to split it, to the author of
-// split(), who writes the same in ops that can be split. An op that cannot be split along this dimension
-// emits nothing, and stays.
+// Gives the author of split() an op that needs dimension `dim` unsharded although the mesh axes `axes` are to
+// split it. split() writes the same computation in ops that can be split; if it emits nothing, the op stays
+// as it is.
 class OpSplit {
  public:
   explicit OpSplit(const SplitApi& api) : api_(api) {}
@@ -345,7 +345,7 @@ class OpSplit {
                     made.data(), results));
     return made;
   }
-  // Emits an op on values that exist, all its operands listed: this writes the results of the op that is
+  // Emits an op on existing values, with all its operands listed: it writes the results of the op that is
   // split.
   void emit(const char* kind, std::initializer_list<Id> operands,
             std::initializer_list<AttrValue> attrs = {}) const {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin of kind `optimizer` states what a parameter needs beside itself and writes the ops that update it.
+// A plugin of kind `optimizer` declares the state that a parameter needs and writes the ops that update it.
 //
-// One whose note says `elementwise=yes` treats all elements alike: where ranks keep state in parts, the core
-// has it write the update of a flat range of many parameters. One that says `whole=tensors`, or
-// `whole=matrices`, writes ops of whole parameters; what they need whole comes together for them, as their
-// rules say (prun/op.hpp), and of ops that are alike for all elements the core makes ones of flat ranges.
+// With the trait `elementwise=yes` it treats all elements alike: if state is sharded, the core has it write
+// the update of a flat range of many parameters. With `whole=tensors` or `whole=matrices` it writes ops on
+// whole parameters: operands that an op's rule needs unsharded (prun/op.hpp) are gathered for it, and ops
+// that treat all elements alike are merged by the core into ops on flat ranges.
 #pragma once
 
 #include <optional>
@@ -17,23 +17,23 @@ namespace prun {
 // Describes one parameter's update. Runtime values are scalars in fp64.
 struct UpdateContext {
   Id parameter = none;
-  // This is the copy in precision.master, or none where the parameter itself has that type. A u16 holds the
-  // low half of the float whose rounding the parameter is in bf16 (prun/split_master.hpp).
+  // Master weights in precision.master, or none if the parameter itself has that type. A u16 holds the low
+  // half of the float whose bf16 rounding the parameter is (prun/split_master.hpp).
   Id master = none;
-  // This is the sum over the step's targets, divided by their number. Where the recipe scales the loss, the
-  // sum is scaled too: it becomes the gradient once it is multiplied by `clip`, and by nothing else.
+  // The mean over the step's targets. If the recipe scales the loss, it is scaled too: multiplied by `clip`,
+  // and by nothing else, it becomes the gradient.
   Id gradient = none;
   Array<Id> states;  // states in the order of states()
   Id lr = none;
   Id step = none;  // number of this update: 1, 2, ...
-  Id clip = none;  // factor for the gradient: what clipping leaves of it, over the scale of the loss
-  Id keep = none;  // 0 if everything must stay as it is
+  Id clip = none;  // factor for the gradient: that of clipping, divided by the loss scale
+  Id keep = none;  // 0 if the update must be skipped
   double lr_scale = 1;
   double weight_decay = -1;  // decay of the parameter's group; negative: the optimizer's own
   bool decay = false;        // whether weight decay applies to this parameter
   Id seed = none;            // seed of stochastic rounding; none where nothing is kept in bf16
-  // Each state that is kept in 8 bits has its scales here, by blocks of eight_bit_block elements
-  // (prun/eight_bits.hpp); others have none.
+  // Scales of each state that is kept in 8 bits, by blocks of eight_bit_block elements (prun/eight_bits.hpp);
+  // none for other states.
   Array<Id> scales;
 };
 
@@ -55,8 +55,8 @@ struct StateSpec {
 
 struct State {
   std::string name;
-  // These are the state's own dimensions; those named as the parameter's are sharded as they are. Without
-  // them the state has the parameter's dimensions.
+  // The state's dimensions; those that the parameter has too are sharded as in the parameter. Without them
+  // the state has the parameter's dimensions.
   std::optional<std::vector<Dim>> dims;
   std::optional<DType> dtype;  // without one: precision.moments
 };
@@ -66,7 +66,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   // Names the tensors that it keeps for each parameter, shaped like it, in precision.moments.
   virtual std::vector<std::string> states() { return {}; }
-  // Lists the states of one parameter, with shapes and types of their own: this is for rules of whole
+  // Lists the states of one parameter with their shapes and types, for optimizers that update whole
   // tensors.
   virtual std::vector<State> states_of(const ParameterShape&) {
     std::vector<State> list;

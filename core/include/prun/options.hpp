@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin's own section of the recipe, already checked against the schema it declared. Valid while the
-// plugin's constructor runs: read what you need there.
+// A plugin's section of the recipe, already checked against the schema that it declared. It is valid while
+// the plugin's constructor runs: read what you need there.
 #pragma once
 
 #include <string>
@@ -44,9 +44,9 @@ class Options {
   std::vector<std::string> texts(std::string_view key) const {
     return list<std::string, Text>(key, api_.list_text, [](Text t) { return std::string(t.view()); });
   }
-  // These say which of this host's ranks the process is, and how many ranks the host has, however they were
-  // started: if a host has several units of a device, a rank takes the one of its number among those it can
-  // see. They are 0 and 1 where no launcher has started any.
+  // Return this rank's index on its host, and how many ranks the host has, however they were started: if a
+  // host has several units of a device, a rank takes the visible one with its index. Without a launcher they
+  // are 0 and 1.
   std::int32_t local_rank() const { return api_.local_rank; }
   std::int32_t local_ranks() const { return api_.local_ranks; }
 

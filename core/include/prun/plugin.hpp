@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the plugin border: what a plugin library exports, and the macro that makes it.
+// Defines the plugin ABI: what a plugin library exports, and the macro that makes it.
 //
 //   PRUN_PLUGIN(model, Gpt, "gpt", "0.1.0", "GPT-2 family of decoders", "",
 //               "layers | int | 12 | 1..4096 | Number of transformer blocks\n"
@@ -26,7 +26,7 @@
 
 namespace prun {
 
-// The epoch grows with every change of an interface in these headers.
+// The epoch is the ABI version: it grows with every change of an interface in these headers.
 inline constexpr std::uint32_t plugin_epoch = 10;
 inline constexpr std::string_view sdk_version = "0.2.0";
 
@@ -37,7 +37,7 @@ inline constexpr std::string_view sdk_version = "0.2.0";
 #else
 #error "prun runs on x86_64 and aarch64"
 #endif
-// This is the family, not the compiler's version: libraries of one family can be mixed.
+// Names the ABI family, not the compiler's version: libraries of one family can be mixed.
 #if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
 inline constexpr std::string_view abi_tag = "linux-" PRUN_ARCHITECTURE "-itanium-libstdcxx11";
 #else
@@ -86,12 +86,12 @@ struct HostApi {
 inline constexpr std::uint64_t layout_hash = detail::hash_layout<
     Status, Text, Array<Id>, Name, Dim, Attr, Tensor, TensorElements, KernelArgs, KernelContext, Workers,
     OperandShape, OpShape, KernelDef, OperandDef, AttrDef, OpCost, AttrValue, GradientApi, OpExchange,
-    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, KeptInParts, SavedShare, ParameterSpec, Lies, KeptState,
-    AxisInfo, ProgramView, ProgramView::Value, ProgramView::Op, StepContext, ProgramApi, OptionsApi,
-    ModelContext, UpdateContext, Matrices, ParameterShape, StateSpec, DataInfo, RunInfo, StepInfo, DeviceInfo,
-    DeviceMeter, Launch, DeviceKernel, OpExample, ScheduleCall, ScheduleShape, CommOp, ExchangeApi, CommGroup,
-    CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo, HostApi, ConfigWriterApi, ForeignTensorView,
-    ForeignWeightsView>(detail::hash_text(detail::interface_methods));
+    SplitApi, OpDef, ValueInfo, OpInfo, SegmentInfo, Sharded, FlatParameter, FlatBuffer, SavedShare,
+    ParameterSpec, Lies, KeptState, AxisInfo, ProgramView, ProgramView::Value, ProgramView::Op, StepContext,
+    ProgramApi, OptionsApi, ModelContext, UpdateContext, Matrices, ParameterShape, StateSpec, DataInfo,
+    RunInfo, StepInfo, DeviceInfo, DeviceMeter, Launch, DeviceKernel, OpExample, ScheduleCall, ScheduleShape,
+    CommOp, ExchangeApi, CommGroup, CommInfo, CommNeeds, CommCounters, RankMemory, FinishInfo, HostApi,
+    ConfigWriterApi, ForeignTensorView, ForeignWeightsView>(detail::hash_text(detail::interface_methods));
 
 // The entry returns this; it is static and never freed. It grows at the end only.
 struct PluginDescriptor {

@@ -20,27 +20,28 @@ enum class FunctionKind : std::uint8_t {
   load,    // step segment: loads a microbatch's tokens
   begin,   // step segment: resets what a step accumulates
   zero,    // clears gradient accumulators
-  gather,  // gathers parameters that the ranks keep in parts
-  clear,   // clears gradients that are summed over the ranks more than once a step, before each time
+  gather,  // all-gathers sharded parameters
+  clear,   // clears gradients that ranks reduce several times a step, before each time
   forward,
   backward,          // input gradients; weight gradients too unless the program splits backward
   backward_weight,   // weight gradients, if the program splits backward
-  reduce,            // sums gradients over the ranks that hold summands
+  reduce,            // sums partial gradients over the ranks
   norm,              // sums the squares of the gradients
   finish,            // step segment: computes global norm, clip factor, keep
-  diagnose,          // finds, where keep is 0, the parameters whose gradients are not finite
+  diagnose,          // if keep is 0: finds the parameters whose gradients are not finite
   update,            // optimizer
   report,            // step segment: copies losses and norms to the host
-  tie,               // sums gradients of a parameter that two stages of a pipeline hold, over the two
-  send,              // made by the planner, between ranks' stages: sends what an instance hands on,
+  tie,               // sums the gradients of a parameter that two pipeline stages share
+  send,              // made by the planner between pipeline stages: sends a layer's output,
   receive,           // receives it,
-  send_gradient,     // sends the gradient of what came in back to the stage before,
+  send_gradient,     // sends the gradient of the input back to the previous stage,
   receive_gradient,  // and receives that
-  put_away,          // made by the planner: moves what backward reads of forward off the device meanwhile,
-  bring_back,        // and moves it back
-  renew              // makes anew the copies of parameters that few ranks gather from (copy_within)
+  put_away,          // made by the planner: offloads activations that backward reads,
+  bring_back,        // and prefetches them
+  renew,             // refreshes the secondary copies of parameters (Sharded::secondary)
+  periodic           // runs after `update`, once per period (ProgramApi::periodic)
 };
-inline constexpr int function_kinds = 22;
+inline constexpr int function_kinds = 23;
 
 constexpr const char* name_of(FunctionKind kind) {
   constexpr const char* names[] = {"load",
@@ -64,7 +65,8 @@ constexpr const char* name_of(FunctionKind kind) {
                                    "receive_gradient",
                                    "put_away",
                                    "bring_back",
-                                   "renew"};
+                                   "renew",
+                                   "periodic"};
   return names[static_cast<int>(kind)];
 }
 
@@ -75,9 +77,9 @@ enum class Role : std::uint8_t {
   state,     // optimizer state: master copy, moments
   input,     // tokens, targets, sample numbers of one microbatch
   runtime,   // scalar that changes from step to step: learning rate, norm, keep, ...
-  staging,   // memory of the host for `load` and `report`
+  staging,   // host memory for `load` and `report`
   view,      // several parameters or gradients, one after another, as one flat value
-  fetched,   // copy of a parameter that lies elsewhere, in the device's memory for as long as it is used
+  fetched,   // copy of an offloaded parameter, in device memory while it is used
 };
 
 struct ValueInfo {
@@ -117,24 +119,28 @@ struct ProgramView {
   Array<Op> ops;
 };
 
-// Says what the step is that the program computes.
+// Describes the step that the program computes.
 struct StepContext {
-  bool training = true;  // otherwise it evaluates, or makes text
+  bool training = true;  // otherwise it evaluates or generates text
   std::int64_t microbatches = 1;
   DType compute = DType::f32, master = DType::f32, moments = DType::f32, gradient = DType::f32,
         reduce = DType::f32;  // as [precision] says
+  // Hold the bits per element of quantized data (prun/block_codes.hpp) if parameters are gathered, or
+  // gradients are reduced, quantized; 0: they are not.
+  std::int64_t gather_bits = 0, reduce_bits = 0;
+  bool gather_fp8 = false;  // whether parameters are gathered in fp8
 };
 
 struct SegmentInfo {
   Text name;
   std::int64_t repeat = 1;
-  // These are what the segment before hands over and what this one hands on, and their gradients, which go
-  // the other way; none: there is none, or not yet.
+  // Hold the segment's input from the previous segment and its output to the next one, and their gradients,
+  // which flow the other way; none: it does not exist, or not yet.
   Id incoming = none, outgoing = none;
   Id incoming_gradient = none, outgoing_gradient = none;
 };
 
-// Says what a segment's backward computes again instead of keeping it from forward.
+// Says what a segment's backward recomputes instead of saving it in forward.
 enum class RecomputeMode : std::uint8_t {
   nothing,
   full,    // everything that follows from the segment's input
@@ -144,40 +150,86 @@ enum class RecomputeMode : std::uint8_t {
 
 // Says which part of each sequence a rank has.
 enum class SequenceBalance : std::uint8_t {
-  in_order,  // the part behind that of the rank before
+  in_order,  // contiguous parts, in the order of ranks
   zigzag,    // a chunk from the front and one from the back, which is equal work for all under a causal mask
 };
 
-// Says how the ranks of an axis share out sequences.
+// Says how sequences are split over the ranks of an axis.
 struct SequenceShares {
   SequenceBalance balance = SequenceBalance::zigzag;
-  // Ops that read all positions get them gathered in so many pieces along `heads`, each piece while they run
-  // on the one before.
+  // Number of pieces along `heads` in which ops that read all positions get them gathered: one piece is
+  // gathered while they compute on the one before.
   std::int64_t pieces = 1;
 };
 
-// Says what the ranks of an axis keep in parts beside optimizer state, rather than each rank whole.
-struct KeptInParts {
-  // If set, gradients are summed over the ranks as soon as no microbatch has given only some of its
-  // contributions, otherwise once a step.
+// Says what is sharded in addition to optimizer state.
+struct Sharded {
+  // If set, gradients are reduced whenever no microbatch has contributed only a part to them, otherwise once
+  // a step.
   bool gradients = false;
   bool parameters = false;  // if set, they are gathered before each use
+  // Names the last of the axes that parameters are sharded over: their ranks hold a secondary copy of the
+  // parameters, sharded among them, from which each use gathers. Empty: there is none.
+  Array<Text> secondary = {};
 };
 
-// Gives one place a share of what a segment's backward reads of its forward, in per cent of the bytes.
+// Describes a flat parameter: parameters of a segment with the same update rule, concatenated in one buffer.
+// Each rank has an equal shard of its optimizer state and, if requested, of its gradients and parameters. The
+// full buffer and a rank's shard are [ranks, elements / ranks] and [elements]; where the full buffer is kept,
+// the shard is a part of it.
+struct FlatParameter {
+  Id segment = none;
+  Array<Id> members;
+  std::int64_t elements = 0;  // those of all ranks, padding included
+  Array<Text> axes;           // each of their ranks has a shard
+  AxisInfo ranks;             // the same, as one axis
+  // With a secondary copy, the ranks of `within` hold one among them, refreshed over the ranks of `across`;
+  // `parameters` is then [across, elements / across]. Without one, the number of both is -1.
+  AxisInfo within, across;
+  Id parameters = none, own_parameters = none;
+  Id gradients = none, own_gradients = none;  // none: the parameters are frozen
+  // The rank's shard within `gradients`, if gradients are sharded and reduced in their own type.
+  Id own_sum = none;
+  // If products read quantized parameters, `codes` are gathered instead; `renew` quantizes a rank's own.
+  Id codes = none, own_codes = none;
+  bool shards_gradients = false, shards_parameters = false;
+  bool quantized =
+      false;  // whether parameters or gradients travel in codes, where StepContext says that any do
+  // Lists axes whose all-reduces of the gradients were removed: the shard has yet to be summed over them.
+  Array<AxisInfo> summed;
+};
+
+// Says how long a flat buffer is kept.
+enum class BufferLifetime : std::uint8_t {
+  function,  // until the last op of its function that uses it
+  use,       // until the use that its parameters are gathered for
+  run,       // from step to step
+};
+
+// Describes an additional buffer of a flat parameter: a copy that some ranks hold, or quantized data.
+struct FlatBuffer {
+  Text name;       // unique among the buffers of the flat parameter
+  Id like = none;  // the flat parameter's buffer whose dimensions it has, but for the elements
+  DType dtype = DType::u8;
+  std::int64_t elements = 0;
+  AxisInfo ranks = {};  // each of them has a shard; number -1: as `like`
+  BufferLifetime lifetime = BufferLifetime::function;
+};
+
+// Assigns to a place a share, in percent of the bytes, of the activations that a segment saves for backward.
 struct SavedShare {
   MemoryPlace place;
   std::int32_t percent = 100;
 };
 
-// Says where a dimension that is requested to lie on an axis does so.
+// Says where a requested split of a dimension over an axis applies.
 enum class SplitScope : std::uint8_t {
   everywhere,
-  // The axis splits the dimension in parameters and ops, as one choice among several: a microbatch's inputs,
-  // and what is counted over them, follow the first request with another scope.
+  // The axis splits the dimension in parameters and ops, as one choice among several; the inputs of a
+  // microbatch, and counts over them, follow the first request with another scope.
   weights,
-  // The axis splits the dimension in ops alone: parameters stay whole. An op takes it where it wants another
-  // dimension whole on which an operand lies, and the next op that can goes back to that one.
+  // The axis splits the dimension in ops only; parameters stay unsharded. An op uses it if it needs another
+  // dimension unsharded on which an operand is sharded, and the next op that can returns to that one.
   ops,
 };
 
@@ -188,31 +240,31 @@ struct ParameterSpec {
   bool decay = false;  // whether weight decay applies (matrices)
 };
 
-// Says how a parameter is made of matrices, for optimizers that update each of them whole. Its dimensions
-// are, in this order, those that number matrices, those that number rows, and those that number columns.
+// Describes a parameter as a batch of matrices, for optimizers that update each matrix as a unit. Its
+// dimensions are, in this order, those that index matrices, rows, and columns.
 struct Matrices {
-  std::int32_t batch = 0;    // number of leading dimensions that number matrices
-  std::int32_t columns = 0;  // number of trailing dimensions that number columns; 0: it is no matrix
-  // The first dimension of rows is cut here: each piece has matrices of its own. 0: no more cuts.
+  std::int32_t batch = 0;    // number of leading dimensions that index matrices
+  std::int32_t columns = 0;  // number of trailing dimensions that index columns; 0: it is no matrix
+  // Cuts the first row dimension at these indices into separate matrices. 0: no more cuts.
   std::int64_t cuts[3] = {};
 };
 
-// Describes two small matrices that are trained in place of a frozen weight, whose ops a strategy has
-// written: the model computes as if the weight were weight + factor * up * down. Saves, exports and foreign
-// weights go by this.
+// Describes a low-rank adapter: two small matrices trained in place of a frozen weight. The strategy writes
+// their ops, so that the model computes as if the weight were weight + factor * up * down. Checkpoints,
+// exports and Hugging Face weights rely on this.
 struct LowRank {
   Id weight = none;
   Id down = none;  // [rank, the dimensions that the weight sums over: its last ones]
   Id up = none;    // [the weight's other dimensions, rank]
-  // `up` has, of the weight's other dimensions, elements [begin, end) of this one only; if it is empty, `up`
-  // has all.
+  // `up` covers only elements [begin, end) of this one of the weight's other dimensions; if it is empty, `up`
+  // covers all.
   Text part;
   std::int64_t begin = 0, end = 0;
   double factor = 1;
   double dropout = 0;  // probability that training drops an element of the input of `down`
 };
 
-// This is the core's half: every call is checked and says what was wrong.
+// Holds the core's functions behind ProgramRef: every call is checked and reports what was wrong.
 struct ProgramApi {
   std::uint64_t struct_size;
   Status (*segment)(void* program, Text name, std::int64_t repeat, Id* result);
@@ -240,94 +292,116 @@ struct ProgramApi {
   // program is shown no functions that another device runs.
   Status (*ops)(void* program, Id segment, FunctionKind function, Array<Id>* result);
   Status (*values)(void* program, Id segment, Array<Id>* result);
-  // Phase `shard`: puts dimension `dim` on a mesh axis wherever the ops allow it; the core derives the
-  // placement of every value and what has to be exchanged. Of several dimensions requested for one axis, each
-  // op and parameter takes the first that it can; a microbatch's inputs know only the very first. Of several
-  // requests for the same, the widest scope counts.
+  // Phase `shard`: splits dimension `dim` over a mesh axis wherever the ops allow it; the core derives the
+  // placement of every value and the collectives needed. If several dimensions are requested for one axis,
+  // each op and parameter takes the first that it can, and a microbatch's inputs only the very first. If the
+  // same is requested several times, the widest scope counts.
   Status (*split)(void* program, Text dim, Text axis, SplitScope scope);
-  // Phase `state`: has the ranks of axes together keep optimizer state, and what `kept` adds, in equal parts
-  // of flat buckets: parameters that are updated alike are kept in parts over those of the axes that sum
-  // their gradients, and the others must have them in parts already.
-  Status (*keep_in_parts)(void* program, Array<Text> axes, KeptInParts kept);
-  // Phase `memory`: says what backward computes again from the rest instead of keeping it. `kinds` is for
-  // mode `ops` only.
+  // Phase `state`: shards optimizer state, and what `what` adds, over these axes together. At the end of the
+  // phase, parameters with the same update rule form flat parameters, sharded over those of the axes that sum
+  // their gradients; over the others they must be sharded already. The strategy that calls this writes the
+  // collectives of all flat parameters in phase `collectives`.
+  Status (*shard_state)(void* program, Array<Text> axes, Sharded what);
+  // Phase `memory`: says what backward recomputes instead of saving it in forward. `kinds` is for mode `ops`
+  // only.
   Status (*recompute)(void* program, Id segment, RecomputeMode mode, Array<Text> kinds);
-  // Phase `partition`: cuts the chain of instances into stages, `chunks` for each rank of an axis, which run
-  // in the order that a schedule plugin gives. `layers` counts the instances of each stage, first to last; if
-  // it is empty, the cut makes the costliest stage cost least.
+  // Phase `partition`: splits the layer sequence into pipeline stages, `chunks` for each rank of an axis,
+  // which run in the order of a schedule plugin. `layers` gives the number of layers of each stage, first to
+  // last; if it is empty, the split minimizes the cost of the costliest stage.
   Status (*pipeline)(void* program, Text axis, Text schedule, std::int32_t chunks,
                      Array<std::int64_t> layers);
-  // Puts another op in an op's place, on values that exist: `operands` are all, in the order of its
-  // definition. No op may read any more what the old one wrote and the new one does not.
+  // Replaces an op by another one on existing values: `operands` are all, in the order of its definition. No
+  // op may still read results of the old op that the new one does not write.
   Status (*replace_op)(void* program, Id op, Text kind, Array<Id> operands, Array<AttrValue> attrs);
-  // Phase `memory`: gives each rank one more device, beside the recipe's, which is number 0. Values lie in
-  // spaces of devices, and each function of a segment runs on one: an op's operands must lie where the device
-  // that runs its function reaches them; a `copy` is done by a device that reaches both its sides. Exchanges
-  // are device 0's. What segments hand on lies in its own memory. A parameter that lies elsewhere is fetched
-  // before each use, and a gradient leaves as soon as it is complete: the core adds the moves when the phase
-  // is over. If ranks keep a value in parts, its place is that of each rank's part.
+  // Phase `memory`: gives each rank one more device in addition to the recipe's, which is number 0. Values
+  // are stored in spaces of devices. Each function of a segment runs on one device, which must reach all
+  // operands of its ops; a `copy` runs on a device that reaches both places. Device 0 runs collectives, and
+  // its own memory holds what segments pass to each other. A parameter stored elsewhere is fetched before
+  // each use, and a gradient leaves as soon as it is complete: the core adds these moves at the end of the
+  // phase. The place of a sharded value is the place of each rank's shard.
   Status (*device)(void* program, Text plugin, std::int32_t* number);
   Status (*place)(void* program, Id value, MemoryPlace place);
   Status (*run_on)(void* program, Id segment, FunctionKind function, std::int32_t device);
   // Says whether an op that is not shown reads or writes the value.
   Status (*used_elsewhere)(void* program, Id value, bool* used);
-  // Chooses one of several ways, described in words, cheapest first: the first with which the plan fits all
-  // memory. The planner writes the program anew for each, and passes over those that are refused. If several
-  // strategies call this, they take the next way together.
+  // Chooses one of several options, described in words, cheapest first: the first one with which the plan
+  // fits in memory. The planner rewrites the program for each and skips those that are refused. If several
+  // strategies call this, they advance to the next option together.
   Status (*choose_to_fit)(void* program, Array<Text> ways, std::uint64_t* chosen);
-  // Phase `memory`: says where that lies in between which backward reads of the segment's forward and does
-  // not compute again. It leaves as forward goes on and returns before its backward. The per cent of several
-  // places come to 100: whole values, the largest first, each where most is missing. The share of the
-  // recipe's device's own memory stays there.
+  // Phase `memory`: says where activations saved for the segment's backward are stored in between. They are
+  // offloaded as forward proceeds and prefetched before their backward. The percentages of the places add up
+  // to 100. Whole values are assigned, the largest first, each to the place that lacks most. The share of the
+  // recipe's device stays in its own memory.
   Status (*share_saved)(void* program, Id segment, Array<SavedShare> shares);
-  // Does as device, for a tier by its plugin's name (DeviceInfo::tier): any other device is refused.
+  // Adds a device as `device` does, but only a tier (DeviceInfo::tier), by its plugin's name.
   Status (*tier)(void* program, Text plugin, std::int32_t* number);
   // Lists the plugins of the tiers that the recipe has tables for, [tier.NAME], in its order; the array is
-  // valid until the next edit. A strategy that calls this may use any of them: the recipe's tables are not
-  // idle then.
+  // valid until the next edit. A strategy that calls this may use any of them, so that all of these tables
+  // count as used.
   Status (*tiers)(void* program, Array<Text>* plugins);
-  // Phase `model`: says what matrices a parameter is made of. Without this call it is no matrix.
+  // Phase `model`: declares a parameter as a batch of matrices. Without this call it is no matrix.
   Status (*set_matrices)(void* program, Id parameter, const Matrices* matrices);
   Status (*matrices)(void* program, Id parameter, Matrices* matrices);
-  // Adds what lasts from step to step and no optimizer moves. In phase `model` it is part of the model, as a
-  // parameter that no gradient trains is: ops of `update` may change it, and every rank has all of it. From
-  // phase `placed` on it is the strategy's own, lies as the description says, and any op may change it.
+  // Adds state that persists between steps and that no optimizer updates. In phase `model` it is part of the
+  // model, like a parameter without a gradient: ops of `update` may change it, and every rank has all of it.
+  // From phase `placed` on it belongs to the strategy, is placed as described, and any op may change it.
   Status (*state)(void* program, Id segment, const KeptState* state, Id* result);
-  // Adds a sum in fp64 that ops of a segment's forward add to, with a row for each layer of the segment in
-  // front. It is zero as a step begins, is summed over all ranks from `finish` on, and observers get it as
+  // Adds a metric: an fp64 sum that ops of a segment's forward add to, with the segment's layers as its first
+  // dimension. It is zero when a step begins and summed over all ranks from `finish` on; observers get it as
   // "segment.name".
   Status (*tally)(void* program, Id segment, Text name, Array<Dim> dims, Id* result);
-  // Phase `model`: says that the parameters `down` and `up`, which the strategy has added, stand for a change
-  // of a weight that it has frozen.
+  // Phase `model`: declares the parameters `down` and `up`, which the strategy has added, as an adapter of a
+  // weight that it has frozen.
   Status (*low_rank)(void* program, const LowRank* change);
-  // Returns how the model maps foreign weights, so that those can be named as their libraries name them; it
-  // lives as long as the program.
+  // Returns the model's mapping of Hugging Face weights, so that weights can be named as that library names
+  // them; it lives as long as the program.
   Status (*foreign_weights)(void* program, ForeignWeightsView* weights);
-  // Phase `shard`: has the ranks of an axis share out sequences. Ops that read all of a sequence do so across
-  // ranks (OpDef::across); if parts are not in order, ops with an operand `positions`, i32 [seq], learn which
-  // position lies where, and batches come in that order.
+  // Phase `shard`: splits sequences over the ranks of an axis. Ops that read all of a sequence do so across
+  // ranks (OpDef::across); if parts are not in order, ops with an operand `positions`, i32 [seq], get the
+  // position of each element, and batches come in that order.
   Status (*share_sequence)(void* program, Text axis, SequenceShares shares);
-  // Splits as split does, over an axis that may have more ranks than the dimension has parts: beyond
-  // those, ranks split dimension `within` of values that have both, and have values with the first alone
-  // alike.
+  // Splits as `split` does, over an axis that may have more ranks than the dimension has parts: the further
+  // ranks split dimension `within` of values that have both dimensions, and replicate values without
+  // `within`.
   Status (*split_beyond)(void* program, Text dim, Text within, Text axis, SplitScope scope);
-  // Phase `model`: makes a result of a segment that does not repeat one that ops of all segments behind it
-  // may read, beside what each segment hands on to the next: see Segment::carry.
+  // Phase `model`: lets ops of all later segments read a result of a segment that does not repeat, in
+  // addition to what each segment passes to the next: see Segment::carry.
   Status (*carry)(void* program, Id segment, Id value);
-  // Phase `state`, behind keep_in_parts: has the ranks of these axes, the last of those over which
-  // parameters lie in parts, keep a copy of the parameters among them. It is made anew once a step, and an op
-  // that uses a parameter gathers it from the copy, over these axes alone.
-  Status (*copy_within)(void* program, Array<Text> axes);
-  // From phase `placed` on: says how a value lies on an axis. An accumulator of a gradient lies as
-  // contributions arrive, before `reduce` sums them. What was added in this phase lies nowhere yet.
+  // Phase `collectives`: lists the flat parameters made by shard_state, segment by segment; the array is
+  // valid until the phase is over.
+  Status (*flat_parameters)(void* program, Array<FlatParameter>* list);
+  // Phase `collectives`: adds a buffer to those of a flat parameter.
+  Status (*flat_buffer)(void* program, const FlatBuffer* described, Id* value);
+  // Phase `collectives`: makes a buffer a part of another one: the shard of that one which the rank has among
+  // these ranks.
+  Status (*lie_within)(void* program, Id shard, Id whole, AxisInfo ranks);
+  // From phase `placed` on: returns the placement of a value on an axis. For a gradient's accumulator it is
+  // the placement before `reduce` sums it. Values added in this phase have none yet.
   Status (*placement)(void* program, Id value, Text axis, Lies* lies);
-  // Phase `state`: has each coordinate of an axis keep only its part of one dimension of a state, which lay
-  // there alike. Ops that read it are the strategy's to change. A request without effect is refused.
+  // Phase `state`: shards one dimension of a state, which was replicated on an axis, over this axis. The
+  // strategy has to change the ops that read it. A request without effect is refused. In phase `collectives`
+  // it does the same for results of ops that were added there.
   Status (*place_over)(void* program, Id value, const Lies* lies);
   // Shows all of the program at once; the arrays are valid until the next edit.
   Status (*view)(void* program, ProgramView* view);
   Status (*axis)(void* program, Text name, AxisInfo* axis);
   Status (*step_context)(void* program, StepContext* context);
+  // Phase `shard`: lets parameters vary along an axis: each coordinate trains its own replica. All start
+  // identical; then gradients and optimizer state are separate: no gradient is summed over the axis, and
+  // `grad_squares` and what follows from it vary. What the host reads of a step must not vary: make ranks
+  // agree on it in phase `placed`. Frozen parameters stay identical.
+  Status (*vary)(void* program, Text axis);
+  // From phase `placed` on: has the ops of `periodic` run in every step whose number, counted from 1, is a
+  // multiple of `every`, whether that step's update is kept or not.
+  Status (*periodic)(void* program, std::int64_t every);
+  // From phase `placed` on: names the strategy's state that replaces a trained parameter in evaluation and in
+  // checkpoints, under the parameter's name. It has the parameter's dimensions and placement, but is
+  // replicated where that varies; every parameter that varies needs one.
+  Status (*evaluate_with)(void* program, Id parameter, Id state);
+  // Phase `model`: has the ops behind the one of forward that writes `by` read `by` in place of `value`, and
+  // gives what they write the shapes that follow. What the segment hands on, or carries, must have its old
+  // shape again when the phase is over.
+  Status (*replace_value)(void* program, Id value, Id by);
 };
 
 class Segment;
@@ -362,7 +436,7 @@ class ProgramRef {
   void replace_operand(Id op, int index, Id value) const {
     raise(api_->replace_operand(program_, op, index, value));
   }
-  // Puts another op in an op's place, on the same operands, with the attributes that it has by default.
+  // Replaces an op by one of another kind on the same operands, with that kind's default attributes.
   void replace_kind(Id id, std::string_view kind) const {
     const Array<Id> operands = op(id).operands;
     raise(api_->replace_op(program_, id, kind, operands, {}));
@@ -395,6 +469,10 @@ class ProgramRef {
     return lies;
   }
   void place_over(Id value, const Lies& lies) const { raise(api_->place_over(program_, value, &lies)); }
+  void vary(std::string_view axis) const { raise(api_->vary(program_, axis)); }
+  void periodic(std::int64_t every) const { raise(api_->periodic(program_, every)); }
+  void evaluate_with(Id parameter, Id state) const { raise(api_->evaluate_with(program_, parameter, state)); }
+  void replace_value(Id value, Id by) const { raise(api_->replace_value(program_, value, by)); }
   ProgramView view() const {
     ProgramView view;
     raise(api_->view(program_, &view));
@@ -405,13 +483,22 @@ class ProgramRef {
     raise(api_->step_context(program_, &context));
     return context;
   }
-  void keep_in_parts(const std::vector<std::string>& axes, KeptInParts kept) const {
+  void shard_state(const std::vector<std::string>& axes, Sharded what) const {
     const std::vector<Text> texts(axes.begin(), axes.end());
-    raise(api_->keep_in_parts(program_, {texts.data(), texts.size()}, kept));
+    raise(api_->shard_state(program_, {texts.data(), texts.size()}, what));
   }
-  void copy_within(const std::vector<std::string>& axes) const {
-    const std::vector<Text> texts(axes.begin(), axes.end());
-    raise(api_->copy_within(program_, {texts.data(), texts.size()}));
+  Array<FlatParameter> flat_parameters() const {
+    Array<FlatParameter> list;
+    raise(api_->flat_parameters(program_, &list));
+    return list;
+  }
+  Id flat_buffer(const FlatBuffer& described) const {
+    Id value = none;
+    raise(api_->flat_buffer(program_, &described, &value));
+    return value;
+  }
+  void lie_within(Id shard, Id whole, AxisInfo ranks) const {
+    raise(api_->lie_within(program_, shard, whole, ranks));
   }
   void pipeline(std::string_view axis, std::string_view schedule, std::int32_t chunks,
                 const std::vector<std::int64_t>& layers) const {
@@ -491,7 +578,7 @@ class Segment {
   Id weight(std::string_view name, const std::vector<Dim>& dims, Init init) const {
     return parameter(name, {dims.data(), dims.size()}, init, true);
   }
-  // Says what matrices a weight is made of, for optimizers that update whole matrices; returns the weight.
+  // Declares a weight as a batch of matrices, for optimizers that update whole matrices; returns it.
   Id matrix(Id weight, const Matrices& made) const {
     raise(api().set_matrices(handle(), weight, &made));
     return weight;
@@ -500,11 +587,11 @@ class Segment {
   Id vector(std::string_view name, std::initializer_list<Dim> dims, Init init) const {
     return parameter(name, {dims.begin(), dims.size()}, init, false);
   }
-  // Adds what lasts from step to step: see ProgramApi::state.
+  // Adds state that persists between steps: see ProgramApi::state.
   Id state(const KeptState& state) const {
     return call([&](Id* r) { return api().state(handle(), id_, &state, r); });
   }
-  // Adds a sum of each step, [layer, dims...]: see ProgramApi::tally.
+  // Adds a metric of each step, [layer, dims...]: see ProgramApi::tally.
   Id tally(std::string_view name, std::initializer_list<Dim> dims) const {
     return call([&](Id* r) { return api().tally(handle(), id_, name, {dims.begin(), dims.size()}, r); });
   }
@@ -531,16 +618,16 @@ class Segment {
     raise(api().share_saved(handle(), id_, {shares.data(), shares.size()}));
   }
 
-  // Returns what the previous segment hands over; the next function sets what this one hands on.
+  // Returns the previous segment's output; the next function sets this segment's output.
   Id incoming() const {
     return call([&](Id* r) { return api().incoming(handle(), id_, r); });
   }
   void outgoing(Id value) const { raise(api().outgoing(handle(), id_, value)); }
 
-  // Lets ops of all segments behind this one, which does not repeat, read a result of it, by the same id,
-  // whatever its shape. A rank has it once a microbatch, however many layers read it; stages of a pipeline
-  // pass it on. The gradients that its readers give are summed in the order of backward, the last reader's
-  // first, and come back to this segment. Returns the value.
+  // Lets ops of all later segments read a result of this one, which must not repeat, by the same id, whatever
+  // its shape. A rank stores it once per microbatch, however many layers read it; pipeline stages pass it on.
+  // The gradients of its readers are summed in the order of backward, the last reader's first, and flow back
+  // to this segment. Returns the value.
   Id carry(Id value) const {
     raise(api().carry(handle(), id_, value));
     return value;
@@ -557,7 +644,7 @@ class Segment {
         std::initializer_list<AttrValue> attrs = {}) const {
     return ops(kind, inputs, 1, attrs)[0];
   }
-  // Does as insert, in forward, with any number of operands and attributes.
+  // Inserts an op as `insert` does, in forward, with any number of operands and attributes.
   std::vector<Id> insert_forward(Id before, std::string_view kind, const std::vector<Id>& inputs, int outputs,
                                  const std::vector<AttrValue>& attrs = {}) const {
     std::vector<Id> results(static_cast<std::size_t>(outputs), none);
@@ -574,7 +661,7 @@ class Segment {
                    {attrs.begin(), attrs.size()}, results.data(), results.size()));
     return results;
   }
-  // Does so on values that exist: `operands` are all, in the order of the op's definition.
+  // Inserts an op on existing values: `operands` are all, in the order of the op's definition.
   void insert_on(FunctionKind function, Id before, std::string_view kind, std::initializer_list<Id> operands,
                  std::initializer_list<AttrValue> attrs = {}) const {
     raise(api().op(handle(), id_, function, before, kind, {operands.begin(), operands.size()},

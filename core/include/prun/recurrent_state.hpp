@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Says what ops keep between positions of a text that is made, where that does not grow with the text. Some
-// positions are computed at a time, of which the last ones may be no part of the text: the next call begins
-// behind those that are. So a state is that in front of the last call, beside what this was given: the next
-// call takes from it what counts.
+// Describes the state that ops keep between positions in text generation if it does not grow with the text.
+// Several positions are computed per call, the last of which may not become part of the text: the next call
+// begins after those that do. So a state is kept as it was before the last call, together with the inputs of
+// that call: the next call applies those that count.
 #pragma once
 
 #include <cstdint>
 
 namespace prun {
 
-// Counts the positions that are computed at a time, at most.
+// The maximum number of positions computed per call.
 inline constexpr std::int64_t recent_positions = 8;
 
-// Lays out the state of a key head under the gated delta rule: of each of its `values` a matrix [key,
-// value]; of each recent position its key and of each of its values the value, the decay and the share; and
-// the number of the first of these positions.
+// Lays out a key head's state under the gated delta rule: for each of its `values` a matrix [key, value]; for
+// each recent position the key and, for each of its values, the value, the decay and the share; and the
+// number of the first of these positions.
 struct DeltaState {
   std::int64_t key, values, value;  // widths of a key and a value, and how many values there are
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// T5's buckets of relative positions, which attention_biased goes by: small distances have a bucket each,
-// larger ones share buckets that grow with their logarithm. Without a causal mask the second half is of keys
-// behind the query. Logarithms are in float, as PyTorch counts them, and always taken on the host: devices
-// differ in the last digit, and a distance at a bound would be of another bucket.
+// Defines T5's relative position buckets, used by attention_biased: small distances have a bucket each,
+// larger ones share buckets of logarithmic size. Without a causal mask the second half is for keys after the
+// query. Logarithms are in float, as in PyTorch, and always computed on the host: devices differ in the last
+// digit, which would move a distance at a bound to another bucket.
 #pragma once
 
 #include <algorithm>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plugin of kind `schedule` says in which order each rank of a pipeline runs the pieces of a step. It is a
-// pure function of (ranks, microbatches, chunks): it sees neither the model nor the mesh, and returns the
-// same for the same arguments on every rank.
+// A plugin of kind `schedule` defines the order in which each rank of a pipeline runs the passes of a step.
+// It is a pure function of (ranks, microbatches, chunks): it sees neither the model nor the mesh, and returns
+// the same for the same arguments on every rank.
 //
-// The chain of segments is cut into ranks * chunks stages. stage() says which of them is chunk c of a rank;
+// The layer sequence is split into ranks * chunks stages. stage() says which of them is chunk c of a rank;
 // order() lists a rank's calls. Sends, receives and their overlap follow from it, and so does the proof that
-// it ends: a forward needs the forward of the stage before, a backward that of the stage after.
+// it cannot deadlock: a forward needs the forward of the stage before, a backward that of the stage after.
 //
 // Traits of its PRUN_PLUGIN line: "backward=whole" (Pass::backward only) or "backward=split"
 // (backward_input and backward_weight only, so that the latter may run later).
@@ -41,8 +41,8 @@ struct ScheduleShape {
   std::int32_t chunks = 1;  // stages that a rank holds
 };
 
-// States the idle share of a step, over all ranks together, where forward, input gradients and weight
-// gradients take one unit each and transfers none.
+// States the bubble: the idle fraction of a step, over all ranks together, if forward, input gradients and
+// weight gradients take one unit each and transfers none.
 struct Bubble {
   std::string formula;  // formula in p ranks, m microbatches, v chunks: "(p-1)/(m+p-1)"
   double share = 0;
@@ -59,7 +59,7 @@ class Schedule {
   // Says why this shape cannot be scheduled, in a sentence that says what to change; the text is empty if it
   // can.
   virtual std::string problem(const ScheduleShape&) { return {}; }
-  // Returns which of the ranks * chunks stages of the chain is `chunk` of `rank`. Every stage has one place.
+  // Returns which of the ranks * chunks stages is `chunk` of `rank`. Every stage has one place.
   virtual std::int32_t stage(const ScheduleShape& shape, std::int32_t rank, std::int32_t chunk) {
     return chunk * shape.ranks + rank;
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps a float as a bf16 and its low 16 bits: weights are stored so with precision.master = "split". The
-// bf16 is the float rounded by (bits + 0x8000) >> 16; where that went up, the top bit of the lower half says
-// so. So both together give every bit back, which rounding ties to even would not allow. A master copy that
-// is kept whole is rounded alike.
+// Stores a float as a bf16 and its low 16 bits, as precision.master = "split" does for weights. The bf16 is
+// the float rounded by (bits + 0x8000) >> 16; the top bit of the low half tells whether that rounded up. So
+// both together restore every bit, which rounding ties to even would not allow. Master weights that are not
+// split are rounded alike.
 #pragma once
 
 #include "prun/types.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every call across the plugin border returns this. It is trivially copyable, owns nothing and throws
+// Every call across the plugin ABI returns this. It is trivially copyable, owns nothing and throws
 // nothing.
 #pragma once
 
@@ -29,7 +29,7 @@ struct Status {
 };
 static_assert(sizeof(Status) == 512 && std::is_trivially_copyable_v<Status>);
 
-// These are the two halves of the border: guard() turns exceptions into a Status before they leave a library,
+// These are the two sides of the ABI: guard() turns exceptions into a Status before they leave a library,
 // raise() turns a Status back into an exception on the caller's side.
 template <class Body>
 Status guard(Body&& body) noexcept {
@@ -52,7 +52,7 @@ inline void raise(const Status& status) {
     throw Error(status.code, status.message);
 }
 
-// Text and arrays that cross the border are borrowed, and valid for the call unless stated otherwise.
+// Text and arrays that cross the ABI are borrowed, and valid for the call unless stated otherwise.
 struct Text {
   const char* data = "";
   std::uint64_t size = 0;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plugin kind `strategy`: rewrites the program, in one phase or in several. It knows nothing of the model.
 //
-// What must be known before any of its code runs stands in the traits of its PRUN_PLUGIN line:
+// The traits of a strategy's PRUN_PLUGIN line say what the core must know before it runs the code:
 //   phase=shard,state   when it works: see Phase
 //   conflicts=tensor    strategies that it cannot be combined with: names with commas between; * stands for
 //                       any text, ? for any character
 //   splits=batch        so batch.global counts for that many ranks; also model, and frees: docs/plugins.md
-// Its axis is the mesh axis that its string option `axis` names: the recipe is refused where [mesh] lacks it,
-// and an axis of several ranks must be some strategy's.
+// A strategy works along the mesh axis that its option `axis` names: a recipe whose [mesh] lacks it is
+// refused, and so is an axis of several ranks that no strategy uses.
 #pragma once
 
 #include "prun/options.hpp"
@@ -17,18 +17,20 @@ namespace prun {
 
 // Says when strategies work, in this order.
 enum class Phase : std::uint8_t {
-  model,      // the forward program as the model wrote it, before gradients are derived
-  shard,      // with backward and update: dimensions are requested for axes of the mesh
-  partition,  // the chain of segments is cut into stages
-  placed,     // every value has its placement, and the exchanges that follow are there
-  state,      // optimizer state and what else lasts from step to step
-  memory,     // where values lie and functions run, and what is computed again
-  order,      // everything else is there
+  model,        // the forward program as the model wrote it, before gradients are derived
+  shard,        // with backward and update: dimensions are requested for axes of the mesh
+  partition,    // the layer sequence is split into pipeline stages
+  placed,       // every value has its placement, and the collectives that follow from it
+  state,        // optimizer state and what else lasts from step to step
+  collectives,  // sharded state is flat (ProgramApi::shard_state): its strategy writes the collectives
+  memory,       // where values are stored, where functions run, and what is recomputed
+  order,        // everything else exists
 };
-inline constexpr int phase_count = 7;
+inline constexpr int phase_count = 8;
 
 constexpr const char* name_of(Phase phase) {
-  constexpr const char* names[] = {"model", "shard", "partition", "placed", "state", "memory", "order"};
+  constexpr const char* names[] = {"model", "shard",       "partition", "placed",
+                                   "state", "collectives", "memory",    "order"};
   return names[static_cast<int>(phase)];
 }
 
@@ -58,7 +60,7 @@ class Strategy {
   // Edits the program. It is called once for each phase that the trait `phase` names. The core may write a
   // program several times, and makes a new object each time: keep in members what a later phase needs.
   virtual void apply(Phase phase, ProgramRef program) = 0;
-  // Adds what cannot work, before any program is written. `recipe` returns any value of the recipe by its
+  // Reports what cannot work, before any program is written. `recipe` returns any value of the recipe by its
   // path: recipe.integer("batch.micro").
   virtual void check(const Options& /*recipe*/, Problems /*problems*/) {}
 };

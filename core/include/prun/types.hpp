@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, names and dimensions: the small values that cross the plugin border by copy.
+// Element types, names and dimensions: the small values that cross the plugin ABI by copy.
 #pragma once
 
 #include <bit>
@@ -112,7 +112,7 @@ constexpr DType dtype_of() {
     return DType::i64;
 }
 
-// Says where a plan keeps bytes: in memory of one of a rank's devices, or beside it.
+// Says where a plan keeps bytes: in memory of one of a rank's devices, or outside it.
 enum class Space : std::uint8_t {
   device,  // the device's own memory: its kernels and copies reach it
   pinned,  // host memory that the kernels and copies of all devices of that kind reach, and those of the host
@@ -133,7 +133,7 @@ struct MemoryPlace {
 };
 
 // Holds a short name by value: of a dimension, an axis, a value's role. Longer text is an error and is never
-// cut.
+// truncated.
 struct Name {
   char text[24] = {};
 

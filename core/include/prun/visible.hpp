@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text of others on its way to people: what would move a terminal's cursor, show nothing or turn other
-// letters round is written out, as \x1b, \u202e or, of a byte that is no UTF-8, \xff. Letters of all
+// Makes untrusted text safe to print: what would move a terminal's cursor, be invisible or reverse the
+// direction of text is escaped, as \x1b, \u202e or, for a byte that is not UTF-8, \xff. Letters of all
 // languages stay.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread waits for another so: it spins a little, then sleeps on a futex. It needs no mutex and no memory.
+// How a thread waits for another: it spins briefly, then sleeps on a futex, without mutex or memory.
 #pragma once
 
 #include <linux/futex.h>
@@ -23,9 +23,9 @@ inline void pause_core() {
 #endif
 }
 
-// Spins before a sleep, for one waiting thread. A thread that spins on a core that others need is put off it
-// for a whole time slice, and delays what it waits for; a thread that sleeps is put back at once. So a
-// spinner that finds its core contended does not spin for its next waits.
+// Spins before a sleep, for one waiting thread. A thread that spins on a core that others need is preempted
+// for a whole time slice, and delays what it waits for; a sleeping thread is scheduled at once. So a spinner
+// that finds its core contended does not spin for its next waits.
 class Spinner {
  public:
   explicit Spinner(std::chrono::microseconds limit) : limit_(limit) {}

@@ -7,13 +7,13 @@
 
 namespace prun {
 
-// The layout is frozen: it is part of the plugin border.
+// The layout is frozen: it is part of the plugin ABI.
 struct Workers {
   void* pool;
   std::int32_t count;  // threads, the caller included; at least 1
-  // Runs body(context, index) for every index in [0, tasks) and returns when all are done. Indices are dealt
-  // statically (index i runs on thread i % count), so that what each thread does never depends on timing. It
-  // neither allocates nor locks and is not reentrant. `body` must not throw.
+  // Runs body(context, index) for every index in [0, tasks) and returns when all are done. Indices are
+  // assigned statically (index i runs on thread i % count), so that what each thread does never depends on
+  // timing. It neither allocates nor locks and is not reentrant. `body` must not throw.
   void (*run)(void* pool, std::int64_t tasks, void (*body)(void* context, std::int64_t index), void* context);
 };
 

@@ -1,24 +1,378 @@
 #include "plan/function/plan_function.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <vector>
 
 #include "base/narrow.hpp"
-#include "plan/function/exchange_steps.hpp"
 #include "plan/function/function_order.hpp"
-#include "plan/function/function_queues.hpp"
-#include "plan/function/function_scratch.hpp"
-#include "plan/function/kernel_choice.hpp"
 #include "plan/function/reach.hpp"
+#include "plan/nominal_time.hpp"
+#include "plan/offsets.hpp"
 #include "plan/older_parameters.hpp"
+#include "plan/op_refusal.hpp"
+#include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
+#include "program/passes.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ exchange steps
+
+// Makes steps of a function in which ranks exchange.
+
+std::int64_t ranks_of(const Program& program, const Op& op, Id id) {
+  const double axis = program.attr(id, "axis");
+  if (axis < 0 || !program.mesh().has(static_cast<AxisId>(axis)))
+    refuse_op(program, op, "the mesh has no axis ", axis, " to exchange over");
+  const std::int64_t ranks = program.mesh().extent(static_cast<AxisId>(axis));
+  if (ranks == 1) refuse_op(program, op, "axis ", axis, " of the mesh has one rank; leave the exchange out");
+  return ranks;
+}
+
+// Checks the sizes: a comm plugin reads and writes as much as the kind says.
+void check_sizes(const Program& program, const Op& op, std::int64_t ranks, const OperandShape& in,
+                 const OperandShape& out) {
+  const CommKind kind = op.exchange()->kind;
+  const std::int64_t given = in.elements() * (kind == CommKind::all_gather ? ranks : 1);
+  const std::int64_t wanted = out.elements() * (kind == CommKind::reduce_scatter ? ranks : 1);
+  if (in.dtype != out.dtype || given != wanted)
+    refuse_op(program, op, name_of(kind), " over ", ranks, " ranks does not make ", out.elements(),
+              " elements in ", name_of(out.dtype), " of ", in.elements(), " in ", name_of(in.dtype),
+              "; exchange a value that lies as it needs");
+}
+
+// Returns the number of pieces: a value that is exchanged as it lies, along a dimension, has as many as there
+// are places before that dimension. Of an all-to-all, what goes to a rank is always one piece; of what
+// shifts, each of a rank's parts of a place is one.
+std::int64_t pieces_of(const Program& program, const Op& op, Id id, const OperandShape& in) {
+  std::int64_t pieces = 1;
+  const bool shifts = op.exchange()->kind == CommKind::send,
+             direct = op.has_attr("direct") && program.attr(id, "direct") != 0;
+  if (shifts || (direct && op.exchange()->kind != CommKind::all_to_all))
+    for (auto dim = static_cast<std::int64_t>(program.attr(id, "dim")); dim-- > 0;)
+      pieces *= in.dims[dim].extent;
+  return shifts ? pieces * (program.attr(id, "chunks") > 0 ? 2 : 1) : pieces;
+}
+
+bool sums_in_place(const Program& program, const PlannedStep& step) {
+  return program.op(step.op).exchanges_in_place() && step.exchange->reduction == Reduction::sum;
+}
+
+bool holds_sums(Region region) {
+  return region == Region::gradient || region == Region::unreduced || region == Region::bucket;
+}
+
+// Says whether step b exchanges, in the same way, the bytes right after those of step a.
+bool follows(const Program& program, const PlannedStep& a, const PlannedStep& b, std::int64_t fence) {
+  if (!a.exchange || !b.exchange || program.axis_of(a.op) != program.axis_of(b.op)) return false;
+  if (!sums_in_place(program, a) || !sums_in_place(program, b)) return false;
+  // A value that two stages hold must be summed in the same order on both, which depends on the place within
+  // an exchange.
+  if (is_tied(program, a.operands.back().value) || is_tied(program, b.operands.front().value)) return false;
+  const Address &x = a.exchange->in, &y = b.exchange->in;
+  return a.exchange->dtype == b.exchange->dtype && x.region == y.region && holds_sums(x.region) &&
+         x.whose == y.whose && x.instance == y.instance && x.range == y.range &&
+         align(x.offset + x.bytes) + 2 * fence == y.offset;
+}
+
+// Returns what a comm plugin has to do to run an op, or nothing if the op is no exchange. Throws an Error
+// where ranks or sizes do not fit. The caller fills in addresses.
+std::optional<PlannedExchange> exchange_of(const Program& program, Id id, const OpShape& shape) {
+  const Op& op = program.op(id);
+  const OpExchange* exchange = op.exchange();
+  if (!exchange) return std::nullopt;
+  const OperandShape &in = shape.operand[0], &out = shape.operand[shape.count - 1];
+  check_sizes(program, op, ranks_of(program, op, id), in, out);
+  // A reduce-scatter counts its output, an all-to-all what goes to each rank, the others their input.
+  const OperandShape& counted = exchange->kind == CommKind::reduce_scatter ? out : in;
+  const std::int64_t parts = exchange->kind == CommKind::all_to_all ? ranks_of(program, op, id) : 1;
+  PlannedExchange planned{.kind = exchange->kind,
+                          .reduction = exchange->reduction,
+                          .dtype = counted.dtype,
+                          .count = counted.elements() / parts,
+                          .in = {},
+                          .out = {},
+                          .pieces = pieces_of(program, op, id, in)};
+  if (exchange->kind == CommKind::send) {
+    planned.distance = static_cast<std::int64_t>(program.attr(id, "distance"));
+    planned.chunks = static_cast<std::int64_t>(program.attr(id, "chunks"));
+  }
+  return planned;
+}
+
+// Merges exchanges of gradients that lie side by side, so that they travel together: the padding between them
+// is zero on every rank. `fence` counts the bytes kept free around each.
+std::vector<PlannedStep> merge_exchanges(const Program& program, std::vector<PlannedStep> steps,
+                                         std::int64_t fence) {
+  std::vector<PlannedStep> merged;
+  for (PlannedStep& step : steps) {
+    if (merged.empty() || !follows(program, merged.back(), step, fence)) {
+      merged.push_back(std::move(step));
+      continue;
+    }
+    PlannedExchange& bucket = *merged.back().exchange;
+    const Address& next = step.exchange->in;
+    bucket.in.bytes = bucket.out.bytes = next.offset + next.bytes - bucket.in.offset;
+    bucket.count = bucket.in.bytes / size_of(bucket.dtype);
+    merged.back().also.push_back(step.op);
+    merged.back().operands.push_back(step.operands[0]);
+  }
+  return merged;
+}
+
+// ------------------------------------------------------------ function queues
+
+// Decides which queues a function's steps run in.
+
+// Returns the queue of that name, which is added if there is none.
+std::int32_t queue_like(QueueInfo queue, std::vector<QueueInfo>& queues) {
+  const auto found = std::find_if(queues.begin(), queues.end(), [&](const QueueInfo& other) {
+    return other.name == queue.name && other.axis == queue.axis;
+  });
+  const auto at = narrow<std::int32_t>(found - queues.begin());
+  if (found == queues.end()) queues.push_back(std::move(queue));
+  return at;
+}
+
+// Returns the purpose of a communicator: exchanges that should not wait for each other have communicators of
+// their own.
+const char* purpose_of(FunctionKind kind) {
+  if (kind == FunctionKind::reduce) return ".reduce";
+  if (kind == FunctionKind::tie) return ".tie";
+  if (kind == FunctionKind::gather || is_update(kind) || kind == FunctionKind::renew) return ".gather";
+  return "";
+}
+
+// Says whether a step copies a value that is fetched, leaves, or is updated elsewhere.
+bool moves(const Program& program, const Reach& reach, FunctionKind kind, const PlannedStep& step) {
+  const Op& op = program.op(step.op);
+  return op.def->copies && (kind == FunctionKind::gather || kind == FunctionKind::reduce ||
+                            kind == FunctionKind::put_away || kind == FunctionKind::bring_back ||
+                            kind == FunctionKind::clear || (is_update(kind) && reach.crosses(op)));
+}
+
+// Returns the queue of a kernel. Copies that a device does for another's function, and copies of what is
+// fetched or leaves, have a queue each way: a link carries both at once, and neither may delay what is
+// loaded.
+QueueInfo queue_of_kernel(const Program& program, const Reach& reach, FunctionKind kind,
+                          const PlannedStep& step) {
+  const bool own = step.device == reach.device() && !moves(program, reach, kind, step),
+             workers = own && kind != FunctionKind::load;
+  std::string name = workers ? "compute" : "copy";
+  if (step.device > 0) name += detail::concat(".", step.device);
+  if (!own) {
+    const MemoryPlace to = reach.place_of(step.operands.back().value);
+    const Space its_own = reach.device_at(step.device).tier ? Space::disk : Space::device;
+    name += to == MemoryPlace{step.device, its_own} ? ".in" : ".out";
+  }
+  return {std::move(name), workers, no_axis, 0, -1, step.device};
+}
+
+QueueInfo queue_of_exchange(const Program& program, FunctionKind kind, const PlannedStep& step) {
+  const AxisId axis = program.axis_of(step.op);
+  return {program.mesh().name(axis) + purpose_of(kind), false, axis, 0, -1, 0};
+}
+
+// Returns the time of a step that ends a piece: such a step takes at least so long.
+double much_of(const Program& program, const PlannedFunction& function) {
+  constexpr double part = 1.0 / 16;
+  double all = 0;
+  for (const PlannedStep& step : function.steps)
+    if (!step.exchange) all += nominal_seconds(program, step);
+  return part * all;
+}
+
+// Cuts the steps where the queue changes, and `finely` also behind each step that takes a good part of the
+// function's time, so that calls of others can stand in between. Adds to `queues` those that are not there
+// yet.
+std::vector<Piece> divide_by_queue(const Program& program, const Reach& reach,
+                                   const PlannedFunction& function, bool finely,
+                                   std::vector<QueueInfo>& queues) {
+  std::vector<Piece> pieces;
+  const double much = finely ? much_of(program, function) : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < function.steps.size(); ++i) {
+    const PlannedStep& step = function.steps[i];
+    const std::int32_t queue =
+        queue_like(step.exchange ? queue_of_exchange(program, function.kind, step)
+                                 : queue_of_kernel(program, reach, function.kind, step),
+                   queues);
+    const auto at = static_cast<std::int32_t>(i);
+    // An op that reads across ranks right behind an exchange does not need that one's result: the exchange is
+    // for later ops, which wait for it themselves.
+    const bool apart = (pieces.size() > 1 && looks_across(program, function.steps[pieces.back().first].op)) ||
+                       (i > 0 && nominal_seconds(program, function.steps[i - 1]) >= much);
+    if (pieces.empty() || pieces.back().queue != queue || apart) pieces.push_back({at, at, queue});
+    pieces.back().last = at + 1;
+  }
+  return pieces;
+}
+
+// ------------------------------------------------------------ function scratch
+
+// Assigns the memory that a function has to itself: values that nothing reads after it, and workspaces.
+
+// Assigns this memory; bytes that are not needed by the same steps may share it.
+class FunctionScratch {
+ public:
+  // `fence` counts the bytes kept free around each. `workspaces` says where workspaces lie, which may be
+  // apart from values.
+  FunctionScratch(Region region, Region workspaces, std::int64_t fence, Layout& layout)
+      : region_(region), workspaces_in_(workspaces), fence_(fence), layout_(layout) {}
+
+  // Notes that step `at` uses a value, which lies in that place and has so many bytes.
+  void use(Id value, MemoryPlace place, std::int64_t bytes, std::int32_t at);
+  void add_workspace(MemoryPlace place, std::int64_t bytes, std::int32_t at);
+
+  // Assigns offsets once all steps are known. `side_by_side` places values in the recipe's device's own
+  // memory in the order of their first uses. Returns the bytes needed, by range.
+  std::vector<std::int64_t> assign(bool side_by_side);
+
+  // Returns the bytes of workspaces that are placed apart, by range.
+  const std::vector<std::int64_t>& workspace_bytes() const { return apart_; }
+
+  // Gives, after assign(), a step's operands without a home and its workspace their addresses, and says which
+  // bytes the step is the last to use.
+  void place(PlannedStep& step, std::int32_t at, const Homes& homes) const;
+
+ private:
+  // Names one of a range's lifetimes.
+  struct Scratch {
+    std::size_t range = 0, index = 0;
+  };
+
+  Scratch add_lifetime(MemoryPlace place, std::int64_t bytes, std::int32_t at);
+  const Lifetime& lifetime_of(const Scratch& scratch) const {
+    return lifetimes_[scratch.range][scratch.index];
+  }
+  Address address_of(const Scratch& scratch) const;
+
+  const Region region_, workspaces_in_;
+  const std::int64_t fence_;
+  Layout& layout_;
+  std::vector<std::vector<Lifetime>> lifetimes_;  // lifetimes by range
+  std::map<Id, Scratch> values_;
+  std::map<std::int32_t, Address> workspaces_;  // workspaces that lie apart, by step
+  std::map<std::int32_t, Scratch> among_;       // other workspaces, by step
+  std::vector<std::int64_t> apart_;
+};
+
+void FunctionScratch::use(Id value, MemoryPlace place, std::int64_t bytes, std::int32_t at) {
+  const auto [entry, fresh] = values_.try_emplace(value);
+  if (fresh) entry->second = add_lifetime(place, bytes, at);
+  lifetimes_[entry->second.range][entry->second.index].last = at;
+}
+
+void FunctionScratch::add_workspace(MemoryPlace place, std::int64_t bytes, std::int32_t at) {
+  if (workspaces_in_ == region_) {
+    among_[at] = add_lifetime(place, bytes, at);
+    return;
+  }
+  // Workspaces share these bytes: no two are in use at once.
+  const std::int32_t range = range_of(layout_, place);
+  const auto number = static_cast<std::size_t>(range);
+  if (apart_.size() <= number) apart_.resize(number + 1);
+  apart_[number] = std::max(apart_[number], align(bytes + 2 * fence_));
+  workspaces_[at] = {workspaces_in_, Whose::own, -1, fence_, bytes, no_axis, range};
+}
+
+FunctionScratch::Scratch FunctionScratch::add_lifetime(MemoryPlace place, std::int64_t bytes,
+                                                       std::int32_t at) {
+  const auto range = static_cast<std::size_t>(range_of(layout_, place));
+  if (lifetimes_.size() <= range) lifetimes_.resize(range + 1);
+  lifetimes_[range].push_back({bytes + 2 * fence_, at, at, -1});
+  return {range, lifetimes_[range].size() - 1};
+}
+
+std::vector<std::int64_t> FunctionScratch::assign(bool side_by_side) {
+  std::vector<std::int64_t> bytes;
+  for (std::size_t range = 0; range < lifetimes_.size(); ++range)
+    bytes.push_back(side_by_side && range == 0
+                        ? assign_offsets_in_order(lifetimes_[range])
+                        : assign_offsets(lifetimes_[range], layout_.alignment_in(layout_.ranges[range])));
+  return bytes;
+}
+
+Address FunctionScratch::address_of(const Scratch& scratch) const {
+  const Lifetime& lifetime = lifetime_of(scratch);
+  return {region_,
+          Whose::own,
+          -1,
+          lifetime.offset + fence_,
+          lifetime.bytes - 2 * fence_,
+          no_axis,
+          static_cast<std::int32_t>(scratch.range)};
+}
+
+void FunctionScratch::place(PlannedStep& step, std::int32_t at, const Homes& homes) const {
+  for (PlannedOperand& operand : step.operands) {
+    if (operand.value == none || homes.contains(operand.value)) continue;
+    const Scratch& scratch = values_.at(operand.value);
+    operand.address = address_of(scratch);
+    if (lifetime_of(scratch).last == at) step.dead_after.push_back(operand.address);
+  }
+  if (const auto found = among_.find(at); found != among_.end()) step.workspace = address_of(found->second);
+  if (const auto found = workspaces_.find(at); found != workspaces_.end()) step.workspace = found->second;
+  if (step.workspace.bytes > 0) step.dead_after.push_back(step.workspace);
+}
+
+// ------------------------------------------------------------ kernel choice
+
+// Chooses the kernel of a device that runs an op on the parts that a rank has.
+
+[[noreturn]] void refuse_kernel(const Op& op, const OpShape& shape, const PlanDevice& device, bool offered) {
+  std::ostringstream types;
+  for (int i = 0; i < shape.count; ++i)
+    if (shape.operand[i].present) types << (i ? ", " : "") << name_of(shape.operand[i].dtype);
+  throw_error(ErrorCode::unsupported, "device '", device.name, "' has no kernel for op '", op.kind(),
+              "' on (", types.str(), ")",
+              offered ? "; choose another precision" : "; load a plugin that brings one");
+}
+
+std::int64_t workspace_of(const Op& op, const OpShape& shape, const PlanDevice& device,
+                          const OfferedKernel& offered) {
+  constexpr std::int64_t most = std::int64_t{1} << 40;
+  const std::int64_t bytes = offered.def->workspace(shape, device.threads);
+  if (bytes < 0 || bytes > most)
+    throw_error(ErrorCode::bad_input, offered.by, ": the kernel of op '", op.kind(), "' asks for ", bytes,
+                " bytes of workspace; its workspace() must give 0 to ", most);
+  return bytes;
+}
+
+// Checks the parts: a kernel takes the extents of one operand for those of others, so what the rule says of
+// whole values must hold for the parts that a rank has, unless it depends on numbers that belong to the
+// whole. Throws an Error where it does not hold.
+void check_parts_agree(const Program& program, const Op& op, const OpShape& parts) {
+  const std::span attrs(op.def->attrs, op.def->attr_count);
+  if (!std::all_of(attrs.begin(), attrs.end(), [](const auto& attr) { return attr.real; })) return;
+  OpShape told = parts;
+  const Status status = op.def->rule(&told);
+  if (!status.ok()) refuse_op(program, op, "of the parts that a rank has: ", status.message);
+  for (std::int32_t i = 0; i < parts.count; ++i)
+    if (parts.operand[i].present && told.operand[i].elements() != parts.operand[i].elements())
+      refuse_op(program, op, "operand '", op.def->operands[i].name, "' has ", parts.operand[i].elements(),
+                " elements on a rank, where the others make ", told.operand[i].elements());
+}
+
+// Sets the step's kernel; returns the bytes of its workspace. Throws an Error if the device has none.
+std::int64_t choose_kernel(const Op& op, const OpShape& shape, const PlanDevice& device, PlannedStep& step) {
+  const OfferedKernel offered = device.kernel(op.kind());
+  if (offered.def) step.kernel = offered.def->select(shape);
+  if (offered.def) step.writes_first = offered.def->writes_first;
+  if (!step.kernel) refuse_kernel(op, shape, device, offered.def != nullptr);
+  return offered.def->workspace ? workspace_of(op, shape, device, offered) : 0;
+}
 
 // Returns the region of a function's scratch. A reduction runs beside other functions, and so does an update
 // on another device, or the copies for one: they share no scratch with them.
 Region scratch_region(const Program& program, const Reach& reach, Id segment, FunctionKind kind) {
   if (kind == FunctionKind::reduce) return Region::bucket;
-  if (kind != FunctionKind::update) return Region::scratch;
+  if (!is_update(kind)) return Region::scratch;
   const std::vector<Id>& ops = program.segment(segment).ops(kind);
   const bool moves =
       std::any_of(ops.begin(), ops.end(), [&](Id id) { return reach.crosses(program.op(id)); });

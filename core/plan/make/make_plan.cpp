@@ -7,17 +7,9 @@
 #include "plan/function/plan_function.hpp"
 #include "plan/instances.hpp"
 #include "plan/launch_limit.hpp"
-#include "plan/memory/homes.hpp"
-#include "plan/memory/last_uses.hpp"
-#include "plan/memory/place_regions.hpp"
-#include "plan/memory/transfers.hpp"
-#include "plan/order/carried_sums.hpp"
-#include "plan/order/first_writers.hpp"
-#include "plan/order/order_calls.hpp"
+#include "plan/memory/memory.hpp"
+#include "plan/order/order.hpp"
 #include "plan/order/overlap.hpp"
-#include "plan/order/save_reads.hpp"
-#include "plan/order/side_by_side.hpp"
-#include "plan/order/waits.hpp"
 #include "plan/proof/check_plan.hpp"
 
 namespace prun {
@@ -74,12 +66,21 @@ std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id
   return {delays.begin(), delays.end()};
 }
 
+// Says whether a step has calls of a function: where one microbatch adds to gradients, they leave once.
+bool is_called(const Program& program, const Work& work, Id segment, FunctionKind kind,
+               std::int64_t microbatches) {
+  const std::vector<Id>& ops = program.segment(segment).ops(kind);
+  if (ops.empty() || !work.runs(kind)) return false;
+  return microbatches > 1 || kind != FunctionKind::clear || !program.op(ops.front()).def->copies;
+}
+
 // Plans the functions of each segment, except for segments of which other ranks hold all instances.
-void plan_functions(const Program& program, const Lowering& lowering, const Homes& around,
+void plan_functions(const Program& program, const Work& work, const Lowering& lowering, const Homes& around,
                     std::span<const std::int32_t> first_instance, Plan& plan) {
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (int k = 0; first_instance[segment] >= 0 && k < function_kinds; ++k)
-      if (const auto kind = static_cast<FunctionKind>(k); !program.segment(segment).ops(kind).empty())
+      if (const auto kind = static_cast<FunctionKind>(k);
+          is_called(program, work, segment, kind, plan.microbatches))
         for (const std::int32_t delay : delays_in(program, plan, segment, kind))
           plan.functions.push_back(plan_function(program, lowering, around, segment, kind, delay, plan));
   forget_older_versions(program, plan);
@@ -110,7 +111,7 @@ PlanOutline outline_plan(const Program& program, const Lowering& lowering, std::
   const std::vector<std::int32_t> first_instance = make_instances(program, work, plan);
   PlacedHomes placed = place_homes(program, lowering, nullptr, first_instance, plan);
   add_tie_queue(program, work, plan);
-  plan_functions(program, lowering, placed.around, first_instance, plan);
+  plan_functions(program, work, lowering, placed.around, first_instance, plan);
   outline.sizes = std::move(placed.sizes);
   return outline;
 }
@@ -124,7 +125,7 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
   const std::vector<std::int32_t> first_instance = make_instances(program, work, plan);
   const auto [around, sizes] = place_homes(program, lowering, base_program, first_instance, plan);
   add_tie_queue(program, work, plan);
-  plan_functions(program, lowering, around, first_instance, plan);
+  plan_functions(program, work, lowering, around, first_instance, plan);
   plan_transfers(program, work, plan);
   mark_dead_sums(program, plan);
   check_can_be_counted(plan, sizes);

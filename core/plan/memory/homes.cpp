@@ -1,13 +1,113 @@
-#include "plan/memory/homes.hpp"
+#include "plan/memory/memory.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <set>
+#include <vector>
 
-#include "plan/memory/home_room.hpp"
-#include "plan/memory/saved_values.hpp"
+#include "plan/base_program.hpp"
+#include "plan/memory/region_bytes.hpp"
+#include "plan/offsets.hpp"
+#include "plan/plan.hpp"
+#include "plan/plan_devices.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ home room
+
+// Gives values room in their regions, one behind the other.
+class HomeRoom {
+ public:
+  // `base_program` says where values that last lie already; null: nowhere.
+  HomeRoom(const Program& program, const Lowering& lowering, const BaseProgram* base_program, Layout& layout)
+      : program_(program),
+        lowering_(lowering),
+        base_program_(base_program),
+        layout_(layout),
+        sizes_(program.segment_count()) {}
+
+  // Takes room for one repetition of the segment that the address belongs to.
+  Address take(Id value, Region region, Id segment);
+
+  // Returns the bytes taken so far, by segment.
+  std::vector<RegionBytes> sizes() && { return std::move(sizes_); }
+
+ private:
+  Address home_beneath(Id value) const;
+  std::int32_t range_for(Id value, Region region);
+
+  const Program& program_;
+  const Lowering& lowering_;
+  const BaseProgram* const base_program_;
+  Layout& layout_;
+  std::vector<RegionBytes> sizes_;
+};
+
+Address HomeRoom::take(Id value, Region region, Id segment) {
+  if (base_program_ && lasts(region)) return home_beneath(value);
+  const std::int32_t range = range_for(value, region);
+  const std::int64_t bytes = program_.local_bytes(value);
+  const Space space = layout_.ranges[range].place.space;
+  const std::int64_t fence = lowering_.fence_in(space);
+  std::int64_t& used = sizes_[segment].of(region, range);
+  const std::int64_t offset = used + fence;
+  used += align(bytes + 2 * fence, space == Space::disk ? drive_alignment : alignment);
+  return {region, Whose::own, -1, offset, bytes, no_axis, range};
+}
+
+// Returns the home of the value of the same name in the host plan.
+Address HomeRoom::home_beneath(Id id) const {
+  if (base_program_->is_of(program_)) return base_program_->plan.home(id);
+  const Value& value = program_.value(id);
+  const Program& other = base_program_->program;
+  for (Id candidate : other.segment(value.segment).values)
+    if (other.value(candidate).name == value.name && other.value(candidate).dtype == value.dtype)
+      if (const auto home = base_program_->plan.homes.find(candidate);
+          home != base_program_->plan.homes.end() && home->second.bytes == program_.local_bytes(id))
+        return home->second;
+  throw_error(ErrorCode::internal, "segment '", program_.segment(value.segment).name, "', value '",
+              value.name, "' of ", program_.local_bytes(id), " bytes is not in the plan beneath");
+}
+
+std::int32_t HomeRoom::range_for(Id value, Region region) {
+  const RegionFacts& facts = facts_of(region);
+  const MemoryPlace usual{0, facts.is_staged ? Space::pinned : Space::device};
+  return range_of(layout_, facts.may_be_placed ? program_.value(value).place.value_or(usual) : usual);
+}
+
+// ------------------------------------------------------------ saved values
+
+// Finds what one of a microbatch's functions keeps for a later one.
+struct SavedValue {
+  Id value = none;
+  FunctionKind writer = FunctionKind::forward;
+};
+
+// Returns a segment's activations that have no home yet, in the order of their first reads.
+std::vector<SavedValue> saved_values(const Program& program, const SegmentData& segment, const Homes& homes) {
+  std::vector<SavedValue> saved;
+  std::map<Id, FunctionKind> writer;
+  const auto is_saved = [&](Id id) {
+    return std::any_of(saved.begin(), saved.end(), [&](const SavedValue& one) { return one.value == id; });
+  };
+  for (FunctionKind kind : {FunctionKind::forward, FunctionKind::put_away, FunctionKind::bring_back,
+                            FunctionKind::backward, FunctionKind::backward_weight})
+    for (Id op_id : segment.ops(kind)) {
+      const Op& op = program.op(op_id);
+      for (std::size_t i = 0; i < op.operands.size(); ++i) {
+        const Id value = op.operands[i];
+        if (value == none || program.value(value).role != Role::activation || homes.count(value) != 0)
+          continue;
+        if (op.access(i) == Access::write)
+          writer[value] = kind;
+        else if (writer.at(value) != kind && !is_saved(value))
+          saved.push_back({value, writer.at(value)});
+      }
+    }
+  return saved;
+}
 
 Region region_of(const Value& value) {
   if (value.in_turn) return value.place ? Region::arrived : Region::unreduced;
@@ -76,7 +176,7 @@ void check_places(const Program& program, const Plan& plan) {
 // before those of the other begin.
 bool ends_step(const Program& program, FunctionKind kind) {
   return kind == FunctionKind::finish || kind == FunctionKind::diagnose || kind == FunctionKind::report ||
-         (kind == FunctionKind::update && !program.delays().at_once);
+         (is_update(kind) && !program.delays().at_once);
 }
 
 // Returns how many updates old the oldest parameters are that passes of a segment's instances here read.

@@ -1,4 +1,4 @@
-#include "plan/memory/last_uses.hpp"
+#include "plan/memory/memory.hpp"
 
 #include <map>
 

@@ -1,12 +1,134 @@
-#include "plan/memory/place_regions.hpp"
+#include "plan/memory/memory.hpp"
 
 #include <algorithm>
 
 #include "base/saturated.hpp"
-#include "plan/memory/region_needs.hpp"
+#include "plan/memory/region_bytes.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ region needs
+
+// Computes how much of each region a plan's instances and functions need, and for how many microbatches at
+// once.
+class RegionNeeds {
+ public:
+  // `sizes` are by segment. It needs plan.chunks and plan.functions.
+  RegionNeeds(const Program& program, const Work& work, std::span<const RegionBytes> sizes, const Plan& plan)
+      : program_(program), work_(work), sizes_(sizes), plan_(plan) {}
+
+  // Returns the bytes of each instance in that range of the layout; the next function returns the most of
+  // any.
+  std::vector<std::int64_t> bytes_of(Region region, std::int32_t range) const {
+    return bytes_by_instance(plan_, sizes_, region, range);
+  }
+  std::int64_t most_of(Region region, std::int32_t range) const;
+  // Returns the bytes of what belongs to no instance of the chain.
+  std::int64_t step_bytes(Region region, std::int32_t range) const {
+    return sizes_[program_.step_segment()].of(region, range);
+  }
+
+  // Returns the most scratch of functions: what each has at once that no other reads after it, and workspaces
+  // of kernels.
+  std::int64_t most_scratch(std::int32_t range) const;
+  std::int64_t most_workspace(std::int32_t range) const;
+  // Returns, for each instance, the scratch of a function that others run beside.
+  std::vector<std::int64_t> scratch_by_instance(Region region, std::int32_t range) const;
+
+  std::int64_t slots_of(std::size_t instance) const;
+  // Returns how many microbatches one instance does before the next one begins.
+  std::int64_t slots_at_once() const;
+
+  // Says whether boundaries pass on: if backward reads what has returned, an instance's output is needed only
+  // by the next one's forward and by the copy that takes it away; while that goes on, two more instances can
+  // compute.
+  bool boundaries_pass_on() const;
+  // Says whether the gradient of an instance's output must outlast the backward pass that makes it: it is for
+  // or from another stage, or weight gradients are made of it later.
+  bool boundary_gradient_lasts(std::size_t instance) const;
+
+ private:
+  const Chunk* chunk_of(std::size_t instance) const;
+
+  const Program& program_;
+  const Work& work_;
+  std::span<const RegionBytes> sizes_;
+  const Plan& plan_;
+};
+
+std::int64_t in_range(const std::vector<std::int64_t>& by_range, std::int32_t range) {
+  const auto index = static_cast<std::size_t>(range);
+  return index < by_range.size() ? by_range[index] : 0;
+}
+
+std::int64_t RegionNeeds::most_of(Region region, std::int32_t range) const {
+  const std::vector<std::int64_t> bytes = bytes_of(region, range);
+  return bytes.empty() ? 0 : *std::max_element(bytes.begin(), bytes.end());
+}
+
+std::int64_t RegionNeeds::most_scratch(std::int32_t range) const {
+  std::int64_t most = 0;
+  for (const PlannedFunction& function : plan_.functions)
+    if (function.scratch == Region::scratch) most = std::max(most, in_range(function.scratch_bytes, range));
+  return most;
+}
+
+std::int64_t RegionNeeds::most_workspace(std::int32_t range) const {
+  std::int64_t most = 0;
+  for (const PlannedFunction& function : plan_.functions)
+    most = std::max(most, in_range(function.workspace_bytes, range));
+  return most;
+}
+
+std::vector<std::int64_t> RegionNeeds::scratch_by_instance(Region region, std::int32_t range) const {
+  std::vector<std::int64_t> bytes(plan_.instances.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    for (const PlannedFunction& function : plan_.functions)
+      if (function.scratch == region && function.segment == plan_.instances[i].segment &&
+          !plan_.instances[i].receive_stub)
+        bytes[i] = in_range(function.scratch_bytes, range);
+  return bytes;
+}
+
+const Chunk* RegionNeeds::chunk_of(std::size_t instance) const {
+  const auto at = static_cast<std::int32_t>(instance);
+  for (const Chunk& chunk : plan_.chunks)
+    if (at == chunk.stub || (chunk.first <= at && at < chunk.last)) return &chunk;
+  return nullptr;
+}
+
+std::int64_t RegionNeeds::slots_of(std::size_t instance) const {
+  const Chunk* chunk = chunk_of(instance);
+  if (!chunk) return 1;
+  if (!plan_.instances[instance].receive_stub) return chunk->slots * plan_.slot_sides;
+  return plan_.stub_sides > 1 ? plan_.stub_sides : chunk->slots + 1;
+}
+
+std::int64_t RegionNeeds::slots_at_once() const {
+  if (plan_.lanes > 1) return plan_.lanes;
+  return work_.axis == no_axis && work_.interleaves() ? plan_.microbatches : 1;
+}
+
+bool RegionNeeds::boundaries_pass_on() const {
+  bool away = false, passes = work_.axis == no_axis;
+  for (const PlannedFunction& function : plan_.functions) {
+    away |= function.kind == FunctionKind::put_away;
+    const bool forward = function.kind == FunctionKind::forward || function.kind == FunctionKind::put_away;
+    for (const PlannedStep& step : function.steps)
+      for (const PlannedOperand& operand : step.operands)
+        passes &= forward || operand.value == none || operand.address.region != Region::boundary;
+  }
+  return away && passes;
+}
+
+bool RegionNeeds::boundary_gradient_lasts(std::size_t instance) const {
+  const Chunk* chunk = chunk_of(instance);
+  return chunk && work_.axis != no_axis &&
+         (work_.split || plan_.instances[instance].receive_stub ||
+          static_cast<std::int32_t>(instance) + 1 == chunk->last);
+}
 
 // Multiplies; a product beyond all addresses stays the largest number, and is refused when it is placed.
 std::int64_t times(std::int64_t count, std::int64_t bytes) {

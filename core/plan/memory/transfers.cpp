@@ -1,4 +1,4 @@
-#include "plan/memory/transfers.hpp"
+#include "plan/memory/memory.hpp"
 
 #include "base/narrow.hpp"
 #include "plan/carried_spans.hpp"

@@ -1,4 +1,4 @@
-#include "plan/order/carried_sums.hpp"
+#include "plan/order/order.hpp"
 
 #include <set>
 

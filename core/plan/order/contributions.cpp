@@ -6,7 +6,8 @@
 namespace prun {
 
 std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance) {
-  if (const std::int32_t clear = plan.find(FunctionKind::clear, instance); clear >= 0) return clear;
+  const std::int32_t clear = plan.find(FunctionKind::clear, instance);
+  if (clear >= 0 && sum_moves(plan, instance).function < 0) return clear;
   const std::int32_t zero = plan.find(FunctionKind::zero, instance);
   if (zero < 0) return -1;
   const std::vector<PlannedStep>& steps = plan.functions[zero].steps;
@@ -16,20 +17,34 @@ std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance) {
   return in_turn ? zero : -1;
 }
 
+SumMoves sum_moves(const Plan& plan, std::int32_t instance) {
+  const std::int32_t clear = plan.find(FunctionKind::clear, instance);
+  if (clear < 0) return {};
+  const PlannedFunction& function = plan.functions[clear];
+  const auto from = [&](const Piece& piece) { return function.steps[piece.first].operands.front().address; };
+  for (std::size_t piece = 0; piece < function.pieces.size(); ++piece)
+    if (function.steps[function.pieces[piece].first].operands.size() == 2 &&
+        lasts(from(function.pieces[piece]).region))
+      return {clear, static_cast<std::int32_t>(piece)};
+  return {};
+}
+
 Contributions::Contributions(const Plan& plan, const Work& work)
     : touched_(plan, {Region::gradient, Region::unreduced}),
       progress_(plan.instances.size()),
       lanes_(work.lanes) {
   for (std::size_t i = 0; i < progress_.size(); ++i) {
-    progress_[i].each = plan.find(FunctionKind::clear, static_cast<std::int32_t>(i)) >= 0;
-    progress_[i].in_turn = clearing_in_turn(plan, static_cast<std::int32_t>(i)) >= 0;
-    progress_[i].tied = plan.find(FunctionKind::tie, static_cast<std::int32_t>(i)) >= 0;
+    const auto instance = static_cast<std::int32_t>(i);
+    progress_[i].moves = sum_moves(plan, instance).function >= 0;
+    progress_[i].each = !progress_[i].moves && plan.find(FunctionKind::clear, instance) >= 0;
+    progress_[i].in_turn = clearing_in_turn(plan, instance) >= 0;
+    progress_[i].tied = plan.find(FunctionKind::tie, instance) >= 0;
   }
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass))
       for (const std::int32_t i : touched_.by(call)) {
         Progress& progress = progress_[i];
-        ++progress.left;
+        progress.left = ++progress.all;
         Microbatch& microbatch = progress.microbatches[pass.microbatch / lanes_];
         microbatch.left = ++microbatch.all;
       }
@@ -57,6 +72,26 @@ std::vector<std::int32_t> Contributions::completed_by(const PassCall& call, std:
     return !done;
   });
   return complete;
+}
+
+std::vector<std::int32_t> Contributions::returning_for(const PassCall& call) {
+  std::vector<std::int32_t> returning = touched_.by(call);
+  std::erase_if(returning, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    return !progress.moves || !has_sums(i) || std::exchange(progress.begun, true);
+  });
+  return returning;
+}
+
+std::vector<std::int32_t> Contributions::set_aside_by(const PassCall& call) {
+  std::vector<std::int32_t> aside = touched_.by(call);
+  std::erase_if(aside, [&](std::int32_t i) {
+    Progress& progress = progress_[i];
+    const bool leaves = progress.moves && progress.begun && progress.partial == 0 && progress.left > 0;
+    progress.begun &= !leaves;
+    return !leaves;
+  });
+  return aside;
 }
 
 }  // namespace prun

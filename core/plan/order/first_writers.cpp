@@ -1,4 +1,4 @@
-#include "plan/order/first_writers.hpp"
+#include "plan/order/order.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,21 +1,410 @@
-#include "plan/order/order_calls.hpp"
+#include "plan/order/order.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
 #include <span>
+#include <utility>
+#include <vector>
 
+#include "plan/carried_spans.hpp"
 #include "plan/instances.hpp"
-#include "plan/order/begin_calls.hpp"
 #include "plan/order/call_list.hpp"
-#include "plan/order/carried_slots.hpp"
-#include "plan/order/gather_calls.hpp"
-#include "plan/order/gradient_calls.hpp"
+#include "plan/order/contributions.hpp"
 #include "plan/order/overlap.hpp"
 #include "plan/order/pass_calls.hpp"
-#include "plan/order/saved_calls.hpp"
 #include "plan/order/slots.hpp"
+#include "plan/order/time_slots.hpp"
 #include "plan/order/update_calls.hpp"
+#include "plan/plan.hpp"
+#include "plan/work.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ begin calls
+
+// Adds the calls that a step begins with.
+
+// Puts off what comes behind the exchange of `begin` until a pass touches the same values: no pass waits for
+// it before.
+class BeginCalls {
+ public:
+  BeginCalls(const Plan& plan, CallList& calls) : plan_(plan), calls_(calls) {}
+
+  void begin();
+  // Adds what this call needs; it is called before a call of a pass.
+  void finish_for(const PassCall& call);
+  void finish();
+
+ private:
+  bool is_needed_by(const PassCall& call) const;
+
+  const Plan& plan_;
+  CallList& calls_;
+  std::vector<InstancePiece> put_off_;
+  std::set<Id> values_;  // values that the delayed ops touch
+};
+
+void BeginCalls::begin() {
+  constexpr std::int32_t step_instance = 0;
+  const std::int32_t function = plan_.find(FunctionKind::begin, step_instance);
+  if (function < 0) return;
+  const std::int32_t behind = exchanges_of(plan_, function).last;
+  for (std::int32_t piece = 0; piece < behind; ++piece) calls_.add_piece({function, piece, step_instance});
+  for (std::int32_t piece = behind; piece < piece_count(plan_, function); ++piece) {
+    put_off_.push_back({function, piece, step_instance});
+    each_value(plan_, function, piece, [&](Id value) { values_.insert(value); });
+  }
+}
+
+void BeginCalls::finish_for(const PassCall& call) {
+  if (!put_off_.empty() && is_needed_by(call)) finish();
+}
+
+void BeginCalls::finish() {
+  for (const InstancePiece& piece : std::exchange(put_off_, {})) calls_.add_piece(piece);
+}
+
+bool BeginCalls::is_needed_by(const PassCall& call) const {
+  bool needed = false;
+  for (std::int32_t piece = 0; piece < piece_count(plan_, call.function); ++piece)
+    each_value(plan_, call.function, piece, [&](Id value) { needed |= values_.contains(value); });
+  return needed;
+}
+
+// ------------------------------------------------------------ carried slots
+
+// Assigns slots of carried values to microbatches.
+
+// A rank keeps what is carried once a microbatch, from its first pass through a chunk that uses any of it to
+// its last, whichever chunks these are. Where some arrives from another rank there is one slot more: while
+// the oldest microbatch is still at work, the next one can arrive.
+class CarriedSlots {
+ public:
+  // Sets plan.carried_slots.
+  CarriedSlots(Plan& plan, const Work& work, std::span<const CarriedSpan> spans);
+
+  // Returns the slot of a call's microbatch, 0 if it has none; the next function is called once the call is
+  // done. Both are called for each call of the work in order.
+  std::int32_t of(const ScheduleCall& call);
+  void done(const ScheduleCall& call);
+
+ private:
+  bool meets(const ScheduleCall& call) const { return meets_[call.chunk]; }
+  std::int32_t alive_at_once(const Work& work) const;
+
+  Numbered<bool> meets_;                       // whether a chunk meets a carried value, by chunk
+  std::map<std::int32_t, std::int32_t> left_;  // passes that are still to come, by microbatch
+  std::map<std::int32_t, std::int32_t> held_;
+  std::deque<std::int32_t> free_;  // free slots, longest free first
+};
+
+CarriedSlots::CarriedSlots(Plan& plan, const Work& work, std::span<const CarriedSpan> spans) {
+  bool arrives = false;
+  for (const ChunkWork& chunk : work.chunks) {
+    meets_.push_back(std::any_of(spans.begin(), spans.end(), [&](const CarriedSpan& span) {
+      return span.meets(chunk.first, chunk.last);
+    }));
+    arrives |= std::any_of(spans.begin(), spans.end(),
+                           [&](const CarriedSpan& span) { return span.arrives(work, chunk); });
+  }
+  for (const ScheduleCall& call : work.calls)
+    if (meets(call)) ++left_[call.microbatch];
+  plan.carried_slots = alive_at_once(work) + (arrives ? 1 : 0);
+  for (std::int32_t slot = 0; slot < plan.carried_slots; ++slot) free_.push_back(slot);
+}
+
+std::int32_t CarriedSlots::alive_at_once(const Work& work) const {
+  std::map<std::int32_t, std::int32_t> left = left_;
+  std::int32_t now = 0, most = 0;
+  for (const ScheduleCall& call : work.calls) {
+    if (!meets(call)) continue;
+    if (left[call.microbatch] == left_.at(call.microbatch)) most = std::max(most, ++now);
+    if (--left[call.microbatch] == 0) --now;
+  }
+  return most;
+}
+
+std::int32_t CarriedSlots::of(const ScheduleCall& call) {
+  if (!meets(call)) return 0;
+  const auto [entry, fresh] = held_.try_emplace(call.microbatch, 0);
+  if (fresh) {
+    entry->second = free_.front();
+    free_.pop_front();
+  }
+  return entry->second;
+}
+
+void CarriedSlots::done(const ScheduleCall& call) {
+  if (!meets(call) || --left_.at(call.microbatch) > 0) return;
+  const auto entry = held_.find(call.microbatch);
+  free_.push_back(entry->second);
+  held_.erase(entry);
+}
+
+// ------------------------------------------------------------ gather calls
+
+// Adds calls that gather parameters kept in parts, one use ahead.
+class GatherCalls {
+ public:
+  GatherCalls(const Plan& plan, const GatheredUses& uses, std::span<const Bundle> renewed,
+              const TimeSlots& time_slots, CallList& calls)
+      : uses_(uses), renewed_(renewed), time_slots_(time_slots), calls_(calls), touched_(plan) {}
+
+  // Gathers what this call uses, and ahead of it what the next use does.
+  void gather_for(const PassCall& call);
+
+ private:
+  void renew();
+  void gather(Bundle bundle);
+  void finish(Bundle bundle);
+
+  const GatheredUses& uses_;
+  const std::span<const Bundle> renewed_;
+  const TimeSlots& time_slots_;
+  CallList& calls_;
+  const TouchedGathered touched_;
+  std::size_t used_ = 0;           // number of uses before the one at hand
+  std::int64_t calls_of_use_ = 0;  // calls of the one at hand
+  std::set<std::int32_t> holds_;   // instances whose parameters are gathered
+  std::set<std::int32_t> coming_;  // instances whose gathers are not finished
+};
+
+void GatherCalls::gather_for(const PassCall& call) {
+  if (touched_.by(call).empty()) return;
+  if (used_ == 0 && calls_of_use_ == 0) renew();
+  if (calls_of_use_ == 0) {
+    gather(uses_[used_].instances);
+    if (used_ + 1 < uses_.size()) gather(uses_[used_ + 1].instances);
+    finish(uses_[used_].instances);
+  }
+  if (++calls_of_use_ < uses_[used_].calls) return;
+  ++used_;
+  calls_of_use_ = 0;
+}
+
+// Copies have memory of their own, so all are under way as a step begins, in the order in which they are
+// used.
+void GatherCalls::renew() {
+  for (const Bundle& bundle : renewed_) {
+    for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::renew, i);
+    calls_.add_exchanges(FunctionKind::renew, bundle);
+    calls_.add_behind_exchanges(FunctionKind::renew, bundle);
+  }
+}
+
+// Gathers only what has been overwritten since the last gather.
+void GatherCalls::gather(Bundle bundle) {
+  std::erase_if(bundle, [&](std::int32_t i) { return !holds_.insert(i).second; });
+  for (const std::int32_t i : bundle) calls_.add_before_exchanges(FunctionKind::gather, i);
+  calls_.add_exchanges(FunctionKind::gather, bundle);
+  for (const std::int32_t i : bundle)
+    std::erase_if(holds_, [&](std::int32_t other) { return other != i && time_slots_.overlap(other, i); });
+  coming_.insert(bundle.begin(), bundle.end());
+}
+
+// The ops behind an exchange would delay what is computed meanwhile, so they are left until their use.
+void GatherCalls::finish(Bundle bundle) {
+  std::erase_if(bundle, [&](std::int32_t i) { return coming_.erase(i) == 0; });
+  calls_.add_behind_exchanges(FunctionKind::gather, bundle);
+}
+
+// ------------------------------------------------------------ gradient calls
+
+// Adds calls that sum gradients over the ranks and take their norm, as they are complete.
+class GradientCalls {
+ public:
+  // `bundles` has instances whose gradients are summed together, in the order in which they are complete.
+  GradientCalls(const Plan& plan, const Work& work, std::span<const Bundle> bundles, CallList& calls,
+                UpdateCalls& updates);
+
+  // Empties, when the step begins, the gradients that are not emptied later.
+  void clear();
+  // These frame each call of a pass.
+  void before(const PassCall& call, Pass pass);
+  // Brings back, while another call runs, what the one behind it adds to.
+  void bring_back_for(const PassCall& call);
+  void behind(const PassCall& call, std::int32_t microbatch);
+
+  // Sums tied gradients after all passes. Two ranks exchange them, each after its own last pass: at the end,
+  // where neither delays the other.
+  void sum_tied();
+  // Completes tied gradients; it is called after sum_tied().
+  void complete_tied();
+  // Measures the gradients that were summed first first: they do not wait for the last.
+  void measure();
+
+ private:
+  void complete(std::int32_t instance);
+  void finish_pending();
+  void bring_back(std::int32_t instance);
+  void put_away(std::int32_t instance);
+
+  const Plan& plan_;
+  std::span<const Bundle> bundles_;
+  CallList& calls_;
+  UpdateCalls& updates_;
+  Contributions contributions_;
+  std::vector<std::int32_t> summed_;  // summed instances; later ones are further behind
+  std::size_t next_ = 0;              // number of the next bundle
+  Bundle pending_;                    // bundle whose reduction is not finished
+};
+
+GradientCalls::GradientCalls(const Plan& plan, const Work& work, std::span<const Bundle> bundles,
+                             CallList& calls, UpdateCalls& updates)
+    : plan_(plan),
+      bundles_(bundles),
+      calls_(calls),
+      updates_(updates),
+      contributions_(plan, work),
+      summed_(held_instances(plan)) {}
+
+void GradientCalls::clear() {
+  for (const std::int32_t i : held_instances(plan_))
+    if (plan_.find(FunctionKind::zero, i) != clearing_in_turn(plan_, i)) calls_.add(FunctionKind::zero, i);
+}
+
+void GradientCalls::before(const PassCall& call, Pass pass) {
+  for (const std::int32_t i : contributions_.begun_by(call)) {
+    const bool is_pending = std::find(pending_.begin(), pending_.end(), i) != pending_.end();
+    if (pass == Pass::forward || is_pending) finish_pending();
+    if (contributions_.has_sums(i) && sum_moves(plan_, i).function >= 0)
+      bring_back(i);
+    else
+      calls_.add_function(clearing_in_turn(plan_, i), i, -1);
+  }
+}
+
+void GradientCalls::bring_back_for(const PassCall& call) {
+  for (const std::int32_t i : contributions_.returning_for(call)) bring_back(i);
+}
+
+void GradientCalls::bring_back(std::int32_t instance) {
+  const SumMoves moves = sum_moves(plan_, instance);
+  for (std::int32_t piece = moves.back; piece < piece_count(plan_, moves.function); ++piece)
+    calls_.add_piece({moves.function, piece, instance});
+}
+
+void GradientCalls::put_away(std::int32_t instance) {
+  const SumMoves moves = sum_moves(plan_, instance);
+  for (std::int32_t piece = 0; piece < moves.back; ++piece)
+    calls_.add_piece({moves.function, piece, instance});
+}
+
+void GradientCalls::behind(const PassCall& call, std::int32_t microbatch) {
+  for (const std::int32_t i : contributions_.completed_by(call, microbatch)) complete(i);
+  for (const std::int32_t i : contributions_.set_aside_by(call)) put_away(i);
+}
+
+void GradientCalls::sum_tied() {
+  for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::tie, i);
+}
+
+void GradientCalls::complete_tied() {
+  for (const std::int32_t i : held_instances(plan_))
+    if (plan_.find(FunctionKind::tie, i) >= 0) complete(i);
+}
+
+// The ops behind the exchange on the compute queue would delay what comes next. They are put off until the
+// next instance is complete, or these begin anew, or another one does in the next forward pass.
+void GradientCalls::complete(std::int32_t instance) {
+  std::erase(summed_, instance);
+  summed_.push_back(instance);
+  if (plan_.find(FunctionKind::reduce, instance) < 0) {
+    updates_.complete({instance});
+    return;
+  }
+  finish_pending();
+  calls_.add_before_exchanges(FunctionKind::reduce, instance);
+  const Bundle& bundle = bundles_[next_];
+  if (instance != bundle.back()) return;
+  calls_.add_exchanges(FunctionKind::reduce, bundle);
+  pending_ = bundle;
+  ++next_;
+}
+
+void GradientCalls::finish_pending() {
+  const Bundle bundle = std::exchange(pending_, {});
+  calls_.add_behind_exchanges(FunctionKind::reduce, bundle);
+  updates_.complete(bundle);
+}
+
+void GradientCalls::measure() {
+  for (const std::int32_t i : summed_) {
+    if (!pending_.empty() && i == pending_.front()) finish_pending();
+    calls_.add(FunctionKind::norm, i);
+  }
+}
+
+// ------------------------------------------------------------ saved calls
+
+// Adds calls for what forward saves elsewhere: it leaves as forward goes on, and returns before its backward.
+class SavedCalls {
+ public:
+  SavedCalls(const Work& work, const Plan& plan, Slots& slots, CallList& calls)
+      : work_(work), plan_(plan), slots_(slots), calls_(calls) {}
+
+  // Offloads what an instance's forward has saved, if anything; it is called after that forward.
+  void put_away(std::int32_t instance, std::int32_t microbatch);
+  // Brings back, before the first of a backward pass's calls that are left, what that one reads and, unless
+  // it has the same memory, what the next instance's does, which may be another pass's.
+  void bring_back_for(std::size_t pass, std::span<const PassCall> left);
+
+ private:
+  using Saved = std::pair<std::int32_t, std::int32_t>;  // instance and microbatch
+
+  void bring_back_ahead(std::int32_t instance, const ScheduleCall& call, std::int64_t taken);
+  std::int64_t bring_back(std::int32_t instance, const ScheduleCall& call);
+
+  const Work& work_;
+  const Plan& plan_;
+  Slots& slots_;
+  CallList& calls_;
+  std::set<Saved> away_;
+  std::array<std::optional<Saved>, 2> returned_;  // returned values by buffer
+};
+
+void SavedCalls::put_away(std::int32_t instance, std::int32_t microbatch) {
+  if (plan_.find(FunctionKind::put_away, instance) < 0) return;
+  calls_.add(FunctionKind::put_away, instance, microbatch);
+  away_.insert({instance, microbatch});
+  returned_[static_cast<std::size_t>(plan_.turn_of(instance, calls_.held().slot))] = {};
+}
+
+void SavedCalls::bring_back_for(std::size_t pass, std::span<const PassCall> left) {
+  const std::int32_t now = left.front().instance;
+  const std::int64_t turn = bring_back(now, work_.calls[pass]);
+  for (const PassCall& next : left)
+    if (next.instance != now) return bring_back_ahead(next.instance, work_.calls[pass], turn);
+  if (pass + 1 == work_.calls.size() || work_.calls[pass + 1].pass == Pass::forward) return;
+  const std::vector<PassCall> behind = functions_of(plan_, work_.calls[pass + 1]);
+  if (!behind.empty()) bring_back_ahead(behind.front().instance, work_.calls[pass + 1], turn);
+}
+
+void SavedCalls::bring_back_ahead(std::int32_t instance, const ScheduleCall& call, std::int64_t taken) {
+  if (!away_.contains({instance, call.microbatch})) return;
+  const Slots::Taken held = calls_.held();
+  calls_.hold(slots_.of(call));
+  if (plan_.turn_of(instance, calls_.held().slot) != taken) bring_back(instance, call);
+  calls_.hold(held);
+}
+
+// Returns which of the two buffers the value is in.
+std::int64_t SavedCalls::bring_back(std::int32_t instance, const ScheduleCall& call) {
+  const std::int64_t turn = plan_.turn_of(instance, calls_.held().slot);
+  const Saved saved{instance, call.microbatch};
+  std::optional<Saved>& there = returned_[static_cast<std::size_t>(turn)];
+  if (away_.contains(saved) && there != saved) {
+    calls_.add(FunctionKind::bring_back, instance, call.microbatch);
+    there = saved;
+  }
+  return turn;
+}
 
 class CallOrder {
  public:
@@ -57,6 +446,7 @@ class CallOrder {
     add_behind(FunctionKind::finish, CallGroup::updated);
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
     if (!updates_at_once()) updates_.update_the_rest();
+    for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::periodic, i);
     add_behind(FunctionKind::report, CallGroup::reported);
     if (plan_.overlaps) overlap_steps(work_, groups_, plan_);
   }
@@ -109,6 +499,7 @@ class CallOrder {
       gathers_.gather_for(next);
       begin_.finish_for(next);
       gradients_.before(next, call.pass);
+      if (at + 1 < functions.size()) gradients_.bring_back_for(functions[at + 1]);
       calls_.add_function(next.function, next.instance, call.microbatch);
       if (forward) saved_.put_away(next.instance, call.microbatch);
       gradients_.behind(next, call.microbatch);

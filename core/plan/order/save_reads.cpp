@@ -1,4 +1,4 @@
-#include "plan/order/save_reads.hpp"
+#include "plan/order/order.hpp"
 
 #include <algorithm>
 #include <limits>

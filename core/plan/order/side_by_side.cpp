@@ -1,4 +1,4 @@
-#include "plan/order/side_by_side.hpp"
+#include "plan/order/order.hpp"
 
 #include <algorithm>
 #include <limits>

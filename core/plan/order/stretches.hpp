@@ -4,10 +4,28 @@
 #include <cstdint>
 #include <map>
 #include <utility>
+#include <vector>
 
-#include "plan/order/call_uses.hpp"
+#include "plan/plan.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ call uses
+
+// Finds which bytes of the arena a call touches.
+struct ByteUse {
+  std::int64_t begin = 0, end = 0;
+  bool writes = false;
+};
+
+// Finds what a call reads and writes; adjacent uses are merged, and writes come first. `side` is the step's
+// parity. The host's side of the staging area is left out: a step is started after the host has written it
+// and read after the step is done. For all ranks, workspaces are left out, whose bytes depend on a rank's
+// threads and which steps of one queue use one after the other, and all parts of a flat range are taken
+// instead of the rank's own.
+enum class UsesOf : std::uint8_t { this_rank, all_ranks };
+void find_uses(const Program& program, const Plan& plan, const Call& call, int side, UsesOf whose,
+               std::vector<ByteUse>& uses);
 
 // Stretches are keyed by where they begin; `Users` states as `end` where its stretch ends. No two overlap.
 template <class Users>

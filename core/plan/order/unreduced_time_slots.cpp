@@ -39,15 +39,18 @@ class UnreducedTogether {
         bytes_(std::move(bytes)) {}
 
   void follow(const ScheduleCall& pass) {
-    for (const PassCall& call : functions_of(plan_, pass)) {
+    const std::vector<PassCall> calls = functions_of(plan_, pass);
+    for (std::size_t at = 0; at < calls.size(); ++at) {
+      const PassCall& call = calls[at];
       begin(contributions_.begun_by(call), pass.pass);
+      if (at + 1 < calls.size()) begin(contributions_.returning_for(calls[at + 1]), pass.pass);
       for (const Bundle* const here : {&open_, &travelling_})
         together_.add(*here, {scratch_of(call.function)});
       for (const std::int32_t complete : contributions_.completed_by(call, pass.microbatch)) {
         if (next_ == end_ || next_->back() != complete) continue;
-        travelling_ = *next_++;
-        for (const std::int32_t i : travelling_) std::erase(open_, i);
+        travel(*next_++);
       }
+      if (const Bundle aside = contributions_.set_aside_by(call); !aside.empty()) travel(aside);
     }
   }
 
@@ -62,6 +65,11 @@ class UnreducedTogether {
  private:
   std::int32_t scratch_of(std::int32_t function) const {
     return static_cast<std::int32_t>(instances_) + function;
+  }
+
+  void travel(const Bundle& leaving) {
+    travelling_ = leaving;
+    for (const std::int32_t i : travelling_) std::erase(open_, i);
   }
 
   void begin(const Bundle& all_begun, Pass pass) {

@@ -1,4 +1,4 @@
-#include "plan/order/waits.hpp"
+#include "plan/order/order.hpp"
 
 #include <algorithm>
 #include <span>

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "ops/base_ops.hpp"
 #include "plan/instances.hpp"
 #include "plan/launch_limit.hpp"
 #include "program/passes.hpp"
@@ -13,9 +14,8 @@ void check_axis(const Program& program, const PipelineRequest& asked) {
   const std::string& name = program.mesh().name(asked.axis);
   for (const Split& split : program.requests().splits)
     if (split.axis == asked.axis)
-      throw_error(ErrorCode::bad_input, "axis '", name,
-                  "' has the stages of a pipeline and is asked to split '", split.dim.view(),
-                  "' too; give each strategy an axis of its own");
+      throw_error(ErrorCode::bad_input, "cannot split '", split.dim.view(), "' over axis '", name,
+                  "': it holds the stages of a pipeline; give each strategy a separate axis");
 }
 
 // Returns the segments whose ops use a parameter, its own included.
@@ -77,7 +77,8 @@ class StageSums {
   // function.
   void add(Id sum, FunctionKind function) {
     const AttrValue attr = axis_attr(axis_);
-    const char* const kind = largest_.count(sum) != 0 ? "all_reduce_max_update" : "all_reduce_update";
+    const char* const kind =
+        largest_.count(sum) != 0 ? base_ops::all_reduce_max_update : base_ops::all_reduce_update;
     program_.add_op(program_.step_segment(), function, Part::input, kind, {sum}, std::span(&attr, 1),
                     first_use(function, sum));
     done_.insert(sum);
@@ -192,11 +193,10 @@ std::optional<PipelineLayout> lay_out_pipeline(Program& program, const AskSchedu
 }
 
 void check_parts(const Program& program, const PipelineLayout& layout) {
-  for (const PartsRequest& parts : program.requests().parts)
-    if (std::find(parts.axes.begin(), parts.axes.end(), layout.axis) != parts.axes.end())
-      throw_error(ErrorCode::bad_input, "axis '", program.mesh().name(layout.axis),
-                  "' has the stages of a pipeline: its ranks have no state in common to keep in parts; name "
-                  "the axis of strategy data");
+  if (const std::optional<ShardRequest>& shards = program.requests().shards)
+    if (std::find(shards->axes.begin(), shards->axes.end(), layout.axis) != shards->axes.end())
+      throw_error(ErrorCode::bad_input, "cannot shard state over axis '", program.mesh().name(layout.axis),
+                  "': its ranks hold different stages of a pipeline; name the axis of strategy data");
 }
 
 void sum_over_stages(Program& program, AxisId axis) {

@@ -37,8 +37,8 @@ struct Cut {
 Numbered<Stage> cut_evenly(std::span<const double> costs, std::int64_t stages) {
   const auto count = narrow<std::int32_t>(costs.size());
   if (count < stages)
-    throw_error(ErrorCode::bad_input, "the model has ", count, " layers, embedding and head counted, and ",
-                stages, " stages need at least one each; take fewer ranks or chunks, or more layers");
+    throw_error(ErrorCode::bad_input, "cannot split ", count, " layers, embedding and head counted, into ",
+                stages, " stages: these need at least one each; take fewer ranks or chunks, or more layers");
   std::vector<double> sums(costs.size() + 1, 0);
   std::partial_sum(costs.begin(), costs.end(), sums.begin() + 1);
   const auto none_yet = Cut{std::numeric_limits<double>::infinity(), 0, -1};
@@ -74,9 +74,8 @@ std::vector<Stage> cut_as_requested(std::span<const std::int64_t> counts, std::i
     throw_error(ErrorCode::bad_input, "layers lists ", counts.size(), " stages, there are ", stages,
                 " (ranks x chunks); list one number for each");
   if (sum != instances || std::any_of(counts.begin(), counts.end(), [](auto n) { return n < 1; }))
-    throw_error(
-        ErrorCode::bad_input, "layers adds up to ", sum, ", the model has ", instances,
-        " layers, embedding and head counted; give every stage at least one, and all of them together");
+    throw_error(ErrorCode::bad_input, "layers adds up to ", sum, ", the model has ", instances,
+                " layers, embedding and head counted; give each stage at least one, and all layers in total");
   std::vector<Stage> cuts;
   std::int32_t at = 0;
   for (const std::int64_t n : counts) {

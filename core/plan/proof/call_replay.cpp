@@ -1,11 +1,224 @@
 #include "plan/proof/call_replay.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/narrow.hpp"
+#include "plan/plan.hpp"
 #include "plan/proof/check_failure.hpp"
+#include "plan/proof/content_versions.hpp"
+#include "plan/proof/shadow_memory.hpp"
 
 namespace prun {
+namespace {
+
+// ------------------------------------------------------------ initial content
+
+// Puts into memory what it holds before the first step.
+
+void put_content(const Plan& plan, Id value, const Address& home, std::int32_t instance, ShadowMemory& memory,
+                 std::int64_t version = 0) {
+  memory.put(plan.resolve(instance, home), home.bytes, {value, instance, -1, version});
+}
+
+// Puts padding on all sides of gradients of steps that overlap.
+void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMemory& memory) {
+  Call call;
+  call.instance = instance;
+  const Address& home = plan.home(value);
+  for (int side = 0; side < plan.gradient_sides; ++side)
+    memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
+}
+
+// Puts what lies between gradients that no step clears, and behind them.
+void put_padding(const Program& program, const Plan& plan, std::int32_t instance, ShadowMemory& memory) {
+  for (const Id id : program.segment(plan.instances[instance].segment).values) {
+    const Value& value = program.value(id);
+    if (value.role == Role::view && value.view && !value.view->is_part() &&
+        program.value(value.view->whole).lifetime == ValueLifetime::step)
+      put_padding_at(plan, id, instance, memory);
+  }
+}
+
+void put_lasting(const Program& program, const Plan& plan, const ContentVersions& versions,
+                 std::int32_t instance, ShadowMemory& memory) {
+  for (Id id : program.segment(plan.instances[instance].segment).values) {
+    const auto home = plan.homes.find(id);
+    if (home == plan.homes.end() || program.value(id).role == Role::view) continue;
+    if (program.value(id).role == Role::fetched) continue;                 // each step makes it anew
+    if (program.value(id).age > plan.instances[instance].delay) continue;  // no instance keeps it
+    const Region region = home->second.region;
+    if (versions.of(id) != Counts::steps && (region == Region::parameter || region == Region::state))
+      put_content(plan, id, home->second, instance, memory, -versions.delay_of(id));
+  }
+}
+
+// Puts this content: parameters and optimizer state exist before step one, and memory that has not been
+// written is zero, as padding must be; both sides of the staging area are the host's.
+void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
+                         ShadowMemory& memory) {
+  for (std::size_t i = 0; i < plan.instances.size(); ++i) {
+    if (plan.instances[i].receive_stub) continue;
+    put_padding(program, plan, static_cast<std::int32_t>(i), memory);
+    put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
+  }
+  // A step takes this over from the one before; the first step may find any content.
+  for (Id id : program.segment(program.step_segment()).values)
+    if (program.value(id).carried)
+      memory.put(plan.resolve(Call{}, plan.home(id), 0), plan.home(id).bytes, {id, 0, -1, -1});
+}
+
+void append_when(const When& when, const QueueClocks& clocks, ProofState& state) {
+  state.insert(state.end(), {when.queue, when.ticket < 0 ? std::numeric_limits<std::int64_t>::min()
+                                                         : when.ticket - clocks.first_ticket(when.queue)});
+}
+
+// Appends what a stretch of memory means for the step after this one, relative to it.
+void append_stretch(std::int64_t at, const ShadowMemory::Stretch& stretch, const QueueClocks& clocks,
+                    std::int64_t version, ProofState& state) {
+  const Content& content = stretch.content;
+  state.insert(state.end(), {at, stretch.end, content.value, content.instance, content.microbatch, version});
+  append_when(stretch.written, clocks, state);
+  std::vector<When> reads = stretch.reads;
+  std::sort(reads.begin(), reads.end(), [](const When& a, const When& b) { return a.queue < b.queue; });
+  state.push_back(static_cast<std::int64_t>(reads.size()));
+  for (const When& read : reads) append_when(read, clocks, state);
+}
+
+}  // namespace
+
+OperandMemory::OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks)
+    : program_(program),
+      plan_(plan),
+      clocks_(clocks),
+      versions_(program),
+      windows_(program, plan),
+      memory_(plan.layout, clocks,
+              [&program](const Content& content) { return describe(program, content); }) {
+  put_initial_content(program, plan, versions_, memory_);
+}
+
+void OperandMemory::check_begins(const Window& window, std::string_view op) {
+  Content sum = window.content;
+  sum.version = step_;
+  memory_.check_begins(window.at, window.bytes, sum, op);
+}
+
+Content OperandMemory::passed_on(const Call& call, const PlannedOperand& operand) const {
+  return versions_.written(content_of(call, operand.value, operand.address), step_, step_);
+}
+
+void OperandMemory::send(const Call& call, const PlannedOperand& operand) {
+  const Content content = passed_on(call, operand);
+  read({content, plan_.resolve(call, operand.address, side_of(call)), operand.address.bytes},
+       {step_, step_, versions_.of(content.value)}, "send");
+}
+
+void OperandMemory::receive(const Call& call, const PlannedOperand& operand) {
+  memory_.write(plan_.resolve(call, operand.address, side_of(call)), operand.address.bytes,
+                passed_on(call, operand), "recv");
+}
+
+void OperandMemory::spoil(const Call& call, const Address& address, const Content& by, std::string_view op) {
+  memory_.write(plan_.resolve(call, address, side_of(call)), address.bytes, by, op);
+}
+
+ProofState OperandMemory::state() const {
+  ProofState state;
+  for (const auto& [at, stretch] : memory_.stretches()) {
+    const Content& content = stretch.content;
+    if (content.value != none && is_hosts(content.value)) continue;
+    const bool counts = content.value != none && versions_.of(content.value) != Counts::nothing;
+    append_stretch(at, stretch, clocks_, counts ? content.version - step_ : 0, state);
+  }
+  return state;
+}
+
+void SumsOverRanks::touch(FunctionKind kind, const Op& op, std::size_t i, bool first,
+                          const Content& content) {
+  if (program_.value(content.value).role != Role::gradient) return;
+  if (op.def->clears || first) begin(op, first, content);
+  if (op.def->clears) return;
+  follow_parts(kind, op.access(i), content);
+  if (kind == FunctionKind::reduce && op.access(i) == Access::write)  // the sum, cast back to its own type
+    summed_.insert({content.value, content.instance});
+  else
+    check_use(kind, op, op.access(i), content);
+}
+
+void SumsOverRanks::begin(const Op& op, bool first, const Content& content) {
+  if (unsummed_.count({content.value, content.instance}) != 0)
+    fail_check("op '", op.kind(), "' ", first ? "begins " : "clears ", describe(program_, content),
+               " again before it is summed over the ranks");
+  summed_.erase({content.value, content.instance});
+}
+
+// Says whether ranks exchange the op's result.
+bool SumsOverRanks::is_sent(const Op& op) const {
+  const std::vector<Id>& ops = program_.segment(op.segment).ops(op.function);
+  return std::any_of(ops.begin(), ops.end(), [&](Id id) {
+    return program_.op(id).exchange() && program_.op(id).operands.front() == op.operands.back();
+  });
+}
+
+// Says whether all that the op writes is a summand of each rank too, or its own: then it may read summands.
+bool SumsOverRanks::keeps_apart(const Op& op, Id gradient) const {
+  const std::vector<AxisPlacement>& placement = program_.value(gradient).placement;
+  for (AxisId axis = 0; axis < placement.size(); ++axis)
+    for (std::size_t i = 0; placement[axis].is_partial() && i < op.operands.size(); ++i) {
+      if (op.operands[i] == none || op.access(i) == Access::read) continue;
+      const AxisPlacement lies = program_.value(op.operands[i]).on(axis);
+      if (!lies.is_partial() && !lies.is_varying()) return false;
+    }
+  return true;
+}
+
+// Checks a gradient that is a partial sum of each rank: it is summed once, after its last contribution.
+void SumsOverRanks::check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const {
+  const bool summed = summed_.count({content.value, content.instance}) != 0;
+  if (access == Access::update && summed)
+    fail_check("op '", op.kind(), "' adds to ", describe(program_, content),
+               " after it was summed over the ranks");
+  const std::vector<AxisPlacement>& placement = program_.value(content.value).placement;
+  const bool partial =
+      std::any_of(placement.begin(), placement.end(), [](const AxisPlacement& p) { return p.is_partial(); });
+  const bool leaves =
+      kind == FunctionKind::reduce && !op.def->converts && !is_sent(op) && !keeps_apart(op, content.value);
+  if (partial && !summed && (leaves || kind == FunctionKind::norm || is_update(kind)))
+    fail_check("op '", op.kind(), "' reads ", describe(program_, content),
+               " before it is summed over the ranks");
+}
+
+void SumsOverRanks::exchange(FunctionKind kind, Access access, const Content& content) {
+  if (program_.value(content.value).role != Role::gradient) return;
+  // Tied copies are summed before the ranks that hold summands of each.
+  if (kind != FunctionKind::tie) summed_.insert({content.value, content.instance});
+  follow_parts(kind, access, content);
+}
+
+// Follows gradients kept in parts: all that was added to the whole is handed to the sum before it is cleared,
+// and before the step needs it.
+void SumsOverRanks::follow_parts(FunctionKind kind, Access access, const Content& content) {
+  const std::optional<ViewOf>& view = program_.value(content.value).view;
+  if (!view || program_.value(view->whole).lifetime != ValueLifetime::unreduced) return;
+  if (kind == FunctionKind::reduce && access == Access::read)
+    unsummed_.erase({content.value, content.instance});
+  else if (kind != FunctionKind::reduce && kind != FunctionKind::tie && access == Access::update)
+    unsummed_.insert({content.value, content.instance});
+}
+
+void SumsOverRanks::check_complete(std::optional<std::int32_t> of) const {
+  for (const auto& [value, instance] : unsummed_)
+    if (!of || *of == instance)
+      fail_check(describe(program_, {value, instance, -1}),
+                 " is not summed over the ranks when its norm is taken");
+}
+
+void SumsOverRanks::append_state(std::vector<std::int64_t>& state) const {
+  for (const auto* sums : {&summed_, &unsummed_})
+    for (const auto& [value, instance] : *sums) state.insert(state.end(), {value, instance});
+}
+
 namespace {
 
 // Returns the calls of each queue; the saver's queue comes behind those of the plan.
@@ -27,6 +240,9 @@ bool is_pass(FunctionKind kind) {
   return kind == FunctionKind::forward || kind == FunctionKind::backward ||
          kind == FunctionKind::backward_weight;
 }
+
+// Says whether ops of that kind find what the step's update has left.
+bool behind_update(FunctionKind kind) { return kind == FunctionKind::periodic; }
 
 // Replays a transfer from another rank, or to it. That both mean the same is checked by plan/check_ranks.
 void replay_transfer(OperandMemory& memory, const Call& call, const PlannedStep& step) {
@@ -108,15 +324,16 @@ void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
   const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
   // This is the version of what it carries; if a rank's part is padding alone, nothing there states a
   // version.
-  std::int64_t version = updates ? now() + 1 : now();
+  std::int64_t version = is_update(kind) ? now() + 1 : now();
   for (std::size_t i = 0; i < step.operands.size(); ++i) {
     const PlannedOperand& operand = step.operands[i];
     const Access access = i < op.operands.size() ? op.access(i) : Access::update;
     memory_.each_window(call, operand.value, operand.address, [&](const Window& window) {
       const Id value = window.content.value;
       if (access != Access::write) {
-        const std::int64_t found =
-            memory_.read(window, versions().wanted(value, now(), updates, carries), op.kind());
+        const std::int64_t found = memory_.read(
+            window, versions().wanted(value, now(), updates, carries, behind_update(kind) ? -1 : 0),
+            op.kind());
         if (versions().counts_updates(value)) version = std::min(version, found);
       }
       if (access != Access::read) memory_.write(window, version, op.kind());
@@ -129,7 +346,7 @@ void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
 void CallReplay::replay_kernel(const Call& call, const PlannedStep& step, std::uint32_t first) {
   const Op& op = program_.op(step.op);
   check_can_begin(op, step, first);
-  const bool updates = kind_of(call) == FunctionKind::update;
+  const bool updates = is_update(kind_of(call));
   std::int64_t version = read_operands(call, step, first);
   // Memory that a step clears to make copies of parameters in becomes as old as they are.
   if (op.def->clears && !updates) version = now();
@@ -143,12 +360,19 @@ void CallReplay::replay_kernel(const Call& call, const PlannedStep& step, std::u
   if (step.workspace.bytes > 0) memory_.spoil(call, step.workspace, {none, -2, -2}, "workspace");
 }
 
+// Returns how many updates before the step's own the version is that a call finds of what counts updates:
+// ops of `periodic` stand behind the update.
+std::int64_t CallReplay::delay_of(const Call& call) const {
+  const FunctionKind kind = kind_of(call);
+  return is_pass(kind) ? plan_.instances[call.instance].delay : behind_update(kind) ? -1 : 0;
+}
+
 // Returns the version of parameters that are copies of what the step read.
 std::int64_t CallReplay::read_operands(const Call& call, const PlannedStep& step, std::uint32_t first) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);
   const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
-  const std::int64_t delay = is_pass(kind) ? plan_.instances[call.instance].delay : 0;
+  const std::int64_t delay = delay_of(call);
   std::int64_t version = now() + 1;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {
     if (op.operands[i] == none) continue;

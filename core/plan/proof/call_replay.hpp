@@ -1,12 +1,171 @@
 // Replays the calls of a plan, one by one, over shadow memory.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "plan/plan.hpp"
 #include "plan/proof/check_effects.hpp"
-#include "plan/proof/operand_memory.hpp"
+#include "plan/proof/content.hpp"
+#include "plan/proof/content_versions.hpp"
 #include "plan/proof/queue_clocks.hpp"
-#include "plan/proof/sums_over_ranks.hpp"
+#include "plan/proof/shadow_memory.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ view windows
+
+// Finds what a value's bytes show: of a range that others lie in, and of a rank's part of it, what these
+// hold.
+
+// Describes bytes that hold one content.
+struct Window {
+  Content content;
+  std::int64_t at = 0, bytes = 0;
+};
+
+class ViewWindows {
+ public:
+  ViewWindows(const Program& program, const Plan& plan) : program_(program), plan_(plan) {
+    for (Id id = 0; id < program.value_count(); ++id)
+      if (const std::optional<ViewOf>& view = program.value(id).view; view && !view->is_part())
+        members_[view->whole].push_back(id);
+  }
+
+  // Calls `body` with each window into the bytes of `content`, which are at `at`.
+  template <class Body>
+  void each(const Content& content, const Address& address, std::int64_t at, Body&& body) const {
+    const Value& value = program_.value(content.value);
+    const bool range = value.role == Role::view && (!value.view || value.view->is_part());
+    const auto members =
+        range ? members_.find(value.view ? value.view->whole : content.value) : members_.end();
+    if (members == members_.end()) {
+      body(Window{content, at, address.bytes});
+      return;
+    }
+    const std::int64_t part = plan_.part_of(address) * address.bytes;
+    for (const Id member : members->second) {
+      const std::int64_t first = program_.value(member).view->first * size_of(value.dtype) - part;
+      const std::int64_t begin = std::max<std::int64_t>(first, 0),
+                         end = std::min(first + program_.local_bytes(member), address.bytes);
+      if (begin < end) body(Window{{member, content.instance, -1}, at + begin, end - begin});
+    }
+  }
+
+ private:
+  const Program& program_;
+  const Plan& plan_;
+  std::map<Id, std::vector<Id>> members_;  // what lies in each range
+};
+
+// ------------------------------------------------------------ operand memory
+
+// Holds all that a step's replay depends on, relative to the step.
+using ProofState = std::vector<std::int64_t>;
+
+// Tracks what the operands of a plan's steps find in memory and leave there, by windows of one content each,
+// while steps are replayed.
+class OperandMemory {
+ public:
+  // Begins with what is there before the first step. The reader or writer is the call at hand of `clocks`.
+  OperandMemory(const Program& program, const Plan& plan, const QueueClocks& clocks);
+
+  const ContentVersions& versions() const { return versions_; }
+  // Sets the step that the next calls are of.
+  void begin_step(std::int64_t step) { step_ = step; }
+  std::int64_t step() const { return step_; }
+  // Forgets what the layout does not keep from step to step: others may have overwritten it.
+  void forget_what_is_not_kept() { memory_.forget_what_is_not_kept(); }
+
+  template <class Body>
+  void each_window(const Call& call, Id value, const Address& address, Body&& body) const {
+    const std::int64_t at = plan_.resolve(call, address, side_of(call));
+    windows_.each(content_of(call, value, address), address, at, body);
+  }
+
+  // Returns the oldest version found.
+  std::int64_t read(const Window& window, const Versions& versions, std::string_view op) {
+    if (is_hosts(window.content.value)) return versions.newest;
+    return memory_.read(window.at, window.bytes, window.content, versions, op);
+  }
+  void write(const Window& window, std::int64_t updates, std::string_view op) {
+    memory_.write(window.at, window.bytes, versions_.written(window.content, step_, updates), op);
+  }
+  // Checks that an op that begins a sum finds none there.
+  void check_begins(const Window& window, std::string_view op);
+  // Replays a transfer to another rank, and from it.
+  void send(const Call& call, const PlannedOperand& operand);
+  void receive(const Call& call, const PlannedOperand& operand);
+  // Says that these bytes must not be read from here on.
+  void spoil(const Call& call, const Address& address, const Content& by, std::string_view op);
+
+  // Returns the state of memory without staging, whose sides take turns.
+  ProofState state() const;
+
+ private:
+  Content content_of(const Call& call, Id id, const Address& address) const {
+    const Value& value = program_.value(id);
+    std::int32_t instance = call.instance;
+    if (address.whose == Whose::fixed) instance = address.instance;
+    if (address.whose == Whose::previous) {
+      instance = call.instance - 1;
+      const SegmentData& before = program_.segment(plan_.instances[instance].segment);
+      id = address.region == Region::boundary ? before.outgoing : before.outgoing_gradient;
+    }
+    const bool of_microbatch = value.role == Role::activation || value.role == Role::input;
+    return {id, instance, of_microbatch ? call.microbatch : -1};
+  }
+  // Returns the side of the step that the round is of.
+  int side_of(const Call& call) const { return plan_.side_of(step_ + call.behind); }
+  Content passed_on(const Call& call, const PlannedOperand& operand) const;
+  bool is_hosts(Id value) const { return program_.value(value).role == Role::staging; }
+
+  const Program& program_;
+  const Plan& plan_;
+  const QueueClocks& clocks_;
+  const ContentVersions versions_;
+  const ViewWindows windows_;
+  ShadowMemory memory_;
+  std::int64_t step_ = 0;
+};
+
+// ------------------------------------------------------------ sums over ranks
+
+// Checks whether each gradient that ranks have summands of is summed over them once, when it is complete.
+class SumsOverRanks {
+ public:
+  explicit SumsOverRanks(const Program& program) : program_(program) {}
+
+  // Notes that an op of a function of that kind touches what operand `i` shows; `first` says that it begins
+  // the sum there.
+  void touch(FunctionKind kind, const Op& op, std::size_t i, bool first, const Content& content);
+  // Notes that ranks exchange the content.
+  void exchange(FunctionKind kind, Access access, const Content& content);
+  // Checks that ranks have summed what that instance, or any, has to sum: before its norm is taken, and
+  // before all norms together are used.
+  void check_complete(std::optional<std::int32_t> instance) const;
+
+  // Appends all that the next step depends on.
+  void append_state(std::vector<std::int64_t>& state) const;
+
+ private:
+  using Sum = std::pair<Id, std::int32_t>;  // gradient and instance
+
+  bool is_sent(const Op& op) const;
+  bool keeps_apart(const Op& op, Id gradient) const;
+  void begin(const Op& op, bool first, const Content& content);
+  void check_use(FunctionKind kind, const Op& op, Access access, const Content& content) const;
+  void follow_parts(FunctionKind kind, Access access, const Content& content);
+
+  const Program& program_;
+  std::set<Sum> summed_;
+  std::set<Sum> unsummed_;  // sums of gradients kept in parts
+};
 
 class CallReplay {
  public:
@@ -37,6 +196,7 @@ class CallReplay {
   void replay_exchange(const Call& call, const PlannedStep& step);
   void replay_kernel(const Call& call, const PlannedStep& step, std::uint32_t first);
   std::int64_t read_operands(const Call& call, const PlannedStep& step, std::uint32_t first);
+  std::int64_t delay_of(const Call& call) const;
 
   const Program& program_;
   const Plan& plan_;

@@ -30,46 +30,65 @@ class FittingSearch {
   const NotFitting& tried() const { return tried_; }
 
  private:
-  bool fits_everywhere(std::size_t way);
-  bool fits_ranks(std::size_t way);
+  bool fits_in_turn(std::size_t way);
+  bool fits_everywhere(WayToFit way);
+  bool fits_ranks(WayToFit way);
   bool fits(const PlannedChoice& choice);
   void make_with_room(const PlannedChoice& choice);
-  std::size_t ways() const { return made_->unlowered().requests().ways_to_fit; }
+  WayToFit ways() const { return made_->unlowered().requests().ways_to_fit; }
+  template <class Try>
+  bool tried_out(const Try& fits);
 
   PlanMaker& maker_;
-  std::optional<Assembly> made_;        // assembly of the last try
-  bool far_ahead_ = true;               // choice of the last try
-  NotFitting tried_;                    // findings while no plan fitted
-  std::optional<std::size_t> crowded_;  // first way that fits each rank, though not all ranks of a host
+  std::optional<Assembly> made_;     // assembly of the last try
+  bool far_ahead_ = true;            // choice of the last try
+  NotFitting tried_;                 // findings while no plan fitted
+  std::optional<WayToFit> crowded_;  // first way that fits each rank, though not all ranks of a host
 };
 
 // Tries the ways in turn, and passes over those that cannot be combined with the rest of the recipe. If no
 // way leaves hosts with room for all their ranks, it takes the first that fits each rank: the launcher knows
 // how many ranks a host has.
 Assembly FittingSearch::run() {
-  if (fits_everywhere(0)) return std::move(*made_);
-  for (std::size_t way = 1; way < ways(); ++way) {
-    try {
-      if (fits_everywhere(way)) return std::move(*made_);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
-      if (tried_.refused.empty()) tried_.refused = error.what();
-    }
-  }
+  if (fits_in_turn(0)) return std::move(*made_);
+  const std::size_t all = ways().strategies;
+  for (std::size_t way = 1; way < all; ++way)
+    if (tried_out([&] { return fits_in_turn(way); })) return std::move(*made_);
   if (!crowded_ || !fits_ranks(*crowded_)) refuse_memory(*made_, tried_);
   return std::move(*made_);
 }
 
-bool FittingSearch::fits_everywhere(std::size_t way) {
+// Says whether something fits; what is refused does not.
+template <class Try>
+bool FittingSearch::tried_out(const Try& fits) {
+  try {
+    return fits();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::bad_input && error.code() != ErrorCode::unsupported) throw;
+    if (tried_.refused.empty()) tried_.refused = error.what();
+    return false;
+  }
+}
+
+// Tries a way of the strategies with each way of what the core leaves open beside it.
+bool FittingSearch::fits_in_turn(std::size_t way) {
+  if (fits_everywhere({way, 0})) return true;
+  const std::size_t all = ways().sums;
+  for (std::size_t sums = 1; sums < all; ++sums)
+    if (tried_out([&] { return fits_everywhere({way, sums}); })) return true;
+  return false;
+}
+
+bool FittingSearch::fits_everywhere(WayToFit way) {
   if (!fits_ranks(way)) return false;
-  if (ways() <= 1 || hosts_have_room(*made_)) return true;
+  if ((ways().strategies <= 1 && ways().sums <= 1) || hosts_have_room(*made_)) return true;
   if (!crowded_) crowded_ = way;
   return false;
 }
 
 // Says whether a way fits. If the program leaves it to the planner what backward computes again, the least
 // that suffices is taken; each try starts from a fresh program: strategies after that see the choice.
-bool FittingSearch::fits_ranks(std::size_t way) {
+bool FittingSearch::fits_ranks(WayToFit way) {
   if (fits({{}, way})) return true;
   if (!chooses_recompute(made_->unlowered())) return false;
   const std::vector<RecomputeChoice> choices = recompute_choices(made_->unlowered());
@@ -97,11 +116,11 @@ void FittingSearch::make_with_room(const PlannedChoice& choice) {
   if (!far_ahead_) maker_.make(choice, false, made_);
 }
 
-// Adds the ramp. Steps of fewer microbatches hardly ever need more memory than the full one, so the plan is
-// found without them.
-void add_ramp(PlanMaker& maker, const FittingSearch& search, Assembly& assembly) {
-  maker.plan_ramp(assembly, search.far_ahead());
-  if (assembly.ramp().empty()) return;
+// Adds the other kinds of steps. They do less than the full one and hardly ever need more memory, so the plan
+// is found without them.
+void add_other_steps(PlanMaker& maker, const FittingSearch& search, Assembly& assembly) {
+  maker.plan_other_steps(assembly, search.far_ahead());
+  if (assembly.other_steps().empty()) return;
   NotFitting tried = search.tried();
   tried.needed = tried.least = bytes_needed(assembly);
   tried.further = missing_further_memory(assembly);
@@ -114,7 +133,7 @@ Assembly assemble(Recipe recipe, PluginHost& plugins, std::int64_t rank, Purpose
   PlanMaker maker(std::make_shared<PlannedRecipe>(std::move(recipe), plugins, rank, purpose));
   FittingSearch search(maker);
   Assembly assembly = search.run();
-  add_ramp(maker, search, assembly);
+  add_other_steps(maker, search, assembly);
   maker.prove(assembly);
   maker.leave_rest_to_saves(assembly);
   assembly.check_steps_end(false);

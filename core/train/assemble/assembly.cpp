@@ -4,9 +4,9 @@
 #include <map>
 
 #include "plan/proof/check_ranks.hpp"
+#include "plan/proof/ends.hpp"
 #include "plugin/traits.hpp"
 #include "program/passes.hpp"
-#include "simulate/ends.hpp"
 #include "train/assemble/assemble.hpp"
 #include "train/assemble/comm_needs.hpp"
 #include "train/assemble/recipe_checks.hpp"
@@ -146,12 +146,14 @@ void Assembly::check_steps_end(const Program& program, const std::vector<Plan>& 
   prun::check_steps_end(all_ranks(program, plan_of), {limits, stamps});
 }
 
-const Plan& Assembly::plan_for(std::int64_t accumulate) const {
-  if (accumulate == batch().accumulate) return plan();
-  const auto planned = std::find_if(ramp_.begin(), ramp_.end(),
-                                    [&](const RampPlans& ramp) { return ramp.accumulate == accumulate; });
-  PRUN_CHECK(planned != ramp_.end(), "no plan has ", accumulate, " microbatches");
-  return plan_of(*planned, rank());
+std::int64_t Assembly::period() const {
+  const auto runs = [](const Plan& plan) {
+    return std::any_of(plan.functions.begin(), plan.functions.end(), [](const PlannedFunction& function) {
+      return function.kind == FunctionKind::periodic;
+    });
+  };
+  const std::optional<PeriodicRequest>& asked = program_->requests().periodic;
+  return asked && std::any_of(plans_.begin(), plans_.end(), runs) ? asked->every : 0;
 }
 
 std::int64_t Assembly::parameters() const {

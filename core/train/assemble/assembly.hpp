@@ -31,10 +31,17 @@ struct PlannedRecipe {
   ProgramWriter writer, evaluation_writer;  // writers whose ops programs point to
 };
 
-// Holds the plans for a step of the same program with other microbatches, if the batch grows: over the plans
-// of the full step.
-struct RampPlans {
+// Tells apart the steps of a run that have different plans: by their microbatches, and by whether they run
+// ops of `periodic`.
+struct StepKind {
   std::int64_t accumulate = 1;
+  bool periodic = false;
+  friend auto operator<=>(const StepKind&, const StepKind&) = default;  // NOLINT: no null in it
+};
+
+// Holds the plans of steps of the same program that differ from the full one: over the plans of that.
+struct StepPlans {
+  StepKind kind;
   std::vector<Plan> plans;  // plans by the pipeline's coordinate
 };
 
@@ -64,12 +71,14 @@ class Assembly {
   std::vector<HeldSlice> saved_slices() const;
   const std::vector<Plan>& plans() const { return plans_; }
   const std::optional<PipelineLayout>& pipeline() const { return pipeline_; }
-  // Returns, if the batch grows, the numbers of microbatches that a step has before it has all; it has none
-  // for a size that differs from the full one in padding alone.
-  const std::vector<RampPlans>& ramp() const { return ramp_; }
-  const Plan& plan_of(const RampPlans& ramp, std::int64_t rank) const { return ramp.plans[stage_of(rank)]; }
-  // Returns this rank's plan of a step that is made of `accumulate` microbatches.
-  const Plan& plan_for(std::int64_t accumulate) const;
+  // Returns the kind of the full step, whose plans plans() are: it runs ops of `periodic`, if there are any.
+  StepKind full_step() const { return {batch().accumulate, period() > 0}; }
+  // Returns in one of how many steps ops of `periodic` run; 0: there are none.
+  std::int64_t period() const;
+  // Returns the other kinds of steps that the run has: of fewer microbatches, if the batch grows and not in
+  // padding alone, and those between two that run ops of `periodic`.
+  const std::vector<StepPlans>& other_steps() const { return other_steps_; }
+  const Plan& plan_of(const StepPlans& step, std::int64_t rank) const { return step.plans[stage_of(rank)]; }
   // Returns, if training evaluates now and then, the program for that; the next function returns this rank's
   // plan of it, which is over plan(). Null: training does not evaluate.
   const Program* evaluation() const { return evaluation_.get(); }
@@ -141,9 +150,9 @@ class Assembly {
   Numbered<DeviceInfo> device_infos_;
   std::shared_ptr<const Program> unlowered_, program_, evaluation_;
   std::optional<PipelineLayout> pipeline_;
-  std::vector<Plan> plans_;                 // plans by the pipeline's coordinate
-  std::vector<Plan> evaluation_plans_;      // plans likewise
-  std::vector<RampPlans> ramp_;             // plans by accumulate
+  std::vector<Plan> plans_;             // plans by the pipeline's coordinate
+  std::vector<Plan> evaluation_plans_;  // plans likewise
+  std::vector<StepPlans> other_steps_;
   std::vector<ProcessNeed> process_needs_;  // needs by the pipeline's coordinate
 };
 
@@ -151,7 +160,7 @@ template <class Body>
 void Assembly::each_planned(Body&& body) const {
   body(*program_, plans_, false);
   if (evaluation_) body(*evaluation_, evaluation_plans_, true);
-  for (const RampPlans& ramp : ramp_) body(*program_, ramp.plans, true);
+  for (const StepPlans& step : other_steps_) body(*program_, step.plans, true);
 }
 
 template <class Body>

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "program/mesh.hpp"
+#include "program/step_program.hpp"
 #include "train/assemble/plugin_host.hpp"
 
 namespace prun {
@@ -37,5 +37,10 @@ struct BatchArithmetic {
   // Returns a text such as "32 sequences = 4 micro x 8 accumulate x 1 rank = 8192 tokens a step".
   std::string text() const;
 };
+
+// Throws if a rank's part of a microbatch differs from what was counted for the batch.
+void check_rows(const Program& program, const BatchArithmetic& batch);
+// Throws if the layout does not allow the recipe's order of microbatches.
+void check_order(const BatchArithmetic& batch, bool in_pipeline);
 
 }  // namespace prun

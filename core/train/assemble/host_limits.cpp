@@ -48,7 +48,7 @@ HostShare needs_of_rank(const Assembly& assembly, PluginHost& plugins, int rank)
   const Plan& plan = assembly.plan_of(rank);
   HostShare needs;
   std::size_t queues = plan.queues.size();
-  for (const RampPlans& ramp : assembly.ramp()) queues += assembly.plan_of(ramp, rank).queues.size();
+  for (const StepPlans& step : assembly.other_steps()) queues += assembly.plan_of(step, rank).queues.size();
   // These make initial values; later one thread writes a save that others read.
   const std::int64_t makers = std::max<std::int64_t>(1, assembly.device_info().threads),
                      savers = 1 + save_readers(plan, assembly.device_info(), assembly.mesh().world());

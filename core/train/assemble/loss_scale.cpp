@@ -107,22 +107,21 @@ void check_loss_scale(const Recipe& recipe, Diagnostics& problems) {
   }
   if (!is_power_of_two(initial))
     wrong("loss_scale.initial",
-          detail::concat("loss_scale.initial is ", initial,
-                         ", no power of two: it would round what it multiplies; the next are ",
-                         std::exp2(std::floor(std::log2(initial))), " and ",
+          detail::concat("loss_scale.initial = ", initial,
+                         " is not a power of two and would round what it multiplies; set ",
+                         std::exp2(std::floor(std::log2(initial))), " or ",
                          std::exp2(std::ceil(std::log2(initial)))));
   if (!is_power_of_two(least))
-    wrong("loss_scale.least",
-          detail::concat("loss_scale.least is ", least, ", no power of two; the next are ",
-                         std::exp2(std::floor(std::log2(least))), " and ",
-                         std::exp2(std::ceil(std::log2(least)))));
+    wrong("loss_scale.least", detail::concat("loss_scale.least = ", least, " is not a power of two; set ",
+                                             std::exp2(std::floor(std::log2(least))), " or ",
+                                             std::exp2(std::ceil(std::log2(least)))));
   if (rule.moves && least > initial)
-    wrong("loss_scale.least",
-          detail::concat("loss_scale.least is ", least, ", above the scale to begin with, ", initial,
-                         "; give it less, or loss_scale.initial more"));
+    wrong("loss_scale.least", detail::concat("loss_scale.least = ", least, " is above the initial scale, ",
+                                             initial, "; lower it, or raise loss_scale.initial"));
   if (rule.moves && !skips_non_finite(recipe))
     wrong("run.on_nonfinite",
-          "run.on_nonfinite = \"stop\" ends the run where a scale finds its way down; leave it out, or take "
+          "cannot lower the loss scale with run.on_nonfinite = \"stop\", which ends the run at a non-finite "
+          "gradient; leave it out, or set "
           "loss_scale.rule = \"static\"");
 }
 

@@ -1,18 +1,51 @@
 #include "train/assemble/memory_fit.hpp"
-#include "train/assemble/recipe_checks.hpp"
 
 #include <algorithm>
 
 #include "base/text.hpp"
 #include "plan/bound_calls.hpp"
 #include "plan/persistent.hpp"
+#include "plugin/plugin_lines.hpp"
+#include "plugin/traits.hpp"
 #include "program/passes.hpp"
-#include "train/assemble/data_memory.hpp"
+#include "prun/data.hpp"
 #include "train/assemble/does_not_fit.hpp"
 #include "train/assemble/one_host.hpp"
+#include "train/assemble/plugin_host.hpp"
+#include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ data memory
+
+// Counts what data plugins hold in memory, beside what a rank's process has in any case.
+
+std::int64_t held_by(const RecipeSection& section, PluginHost& plugins, std::int64_t seq) {
+  const std::string_view each = trait_of(plugins.note("data", section.plugin()), "token_bytes");
+  if (each.empty()) return 0;
+  DataInfo info;
+  const OpenedUnsaid to_measure;
+  try {
+    raise(plugins.create<DataInterface>("data", section)->open(seq, &info));
+  } catch (const Error&) {
+    return 0;
+  }
+  return info.tokens * std::stoll(std::string(each));
+}
+
+// Counts the bytes of what a rank of this recipe opens. Plugins that hold something for each token (trait
+// token_bytes) are opened to find how many tokens they have; data that cannot be opened count as nothing
+// here, and are refused when they are opened to be read.
+std::int64_t data_bytes(const Recipe& recipe, PluginHost& plugins, std::int64_t seq, bool trains,
+                        bool evaluates) {
+  std::int64_t own = held_by(recipe.section("data"), plugins, seq), apart = 0;
+  for (const RecipeSection& section : recipe.sections("data.blend")) own += held_by(section, plugins, seq);
+  for (const RecipeSection& section : recipe.sections("validation"))
+    if (evaluates) apart += held_by(section, plugins, seq);
+  const bool keeps_a_part = recipe.sections("validation").empty();
+  return (trains ? own : 0) + (evaluates ? keeps_a_part ? own : apart : 0);
+}
 
 std::int64_t most_needed(const Assembly& assembly, std::int64_t ProcessNeed::*need) {
   std::int64_t most = 0;
@@ -91,8 +124,8 @@ std::vector<ProcessNeed> process_needs_of(const Assembly& assembly, PluginHost& 
                                     std::span(assembly.device_infos()).subspan(1));
     need.call_bytes = bound_bytes(assembly.plan_of(rank));
     if (assembly.evaluation()) need.call_bytes += bound_bytes(assembly.evaluation_plan_of(rank));
-    for (const RampPlans& ramp : assembly.ramp())
-      need.call_bytes += bound_bytes(assembly.plan_of(ramp, rank));
+    for (const StepPlans& step : assembly.other_steps())
+      need.call_bytes += bound_bytes(assembly.plan_of(step, rank));
     need.bytes += data_bytes + need.call_bytes;
     if (assembly.purpose() == Purpose::training)
       add_saves(assembly, rank, static_cast<std::int64_t>(ranks.size()), need);
@@ -143,9 +176,9 @@ void refuse_memory(const Assembly& last, const NotFitting& tried) {
   const std::int64_t limit = memory_limit(last);
   const auto size = [](std::int64_t bytes) { return size_text(bytes); };
   const std::int64_t own = most_needed(last, &ProcessNeed::device_bytes);
-  const char* const with = last.unlowered().requests().ways_to_fit > 1
-                               ? " with all that strategies may change"
-                               : " with full recompute";
+  const WayToFit ways = last.unlowered().requests().ways_to_fit;
+  const char* const with =
+      ways.strategies > 1 || ways.sums > 1 ? " with all that strategies may change" : " with full recompute";
   const std::string least = tried.least == tried.needed ? "" : detail::concat(", ", size(tried.least), with);
   const std::string beside = own == 0 ? "" : detail::concat(" beside ", size(own), " of the process");
   const std::string rest =

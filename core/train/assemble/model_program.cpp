@@ -46,6 +46,7 @@ ModelProgram write_model(const Recipe& recipe, PluginHost& plugins) {
   raise(written.model->build(written.context, &program_api(), written.program.get()));
   written.program->set_foreign_weights(foreign_weights_of(*written.model));
   apply_strategies(recipe, plugins, *written.program);
+  written.program->settle_shapes();
   return written;
 }
 

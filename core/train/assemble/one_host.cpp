@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/machine.hpp"
 #include "base/text.hpp"
 #include "plugin/traits.hpp"
-#include "simulate/machine.hpp"
 #include "train/assemble/does_not_fit.hpp"
 
 namespace prun {

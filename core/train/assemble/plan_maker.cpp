@@ -18,6 +18,47 @@
 #include "train/assemble/recipe_checks.hpp"
 
 namespace prun {
+
+Lowering KernelOffers::lowering(const Assembly& next, bool far_ahead) const {
+  Lowering lowering;
+  for (std::size_t number = 0; number < next.device_infos().size(); ++number)
+    lowering.devices.push_back(plan_device(next, number));
+  lowering.bundle = of_.recipe.section("run").bytes("bundle");
+  lowering.far_ahead = far_ahead;
+  lowering.saves_beside =
+      of_.purpose == Purpose::training && saves_between_steps(of_.recipe) && !save_memory(of_.recipe).all;
+  if (of_.recipe.flag("run.poison")) lowering.fence = fence_bytes;
+  return lowering;
+}
+
+PlanDevice KernelOffers::plan_device(const Assembly& next, std::size_t number) const {
+  const DeviceInfo& info = next.device_infos()[number];
+  std::string kind(info.kind.view());
+  const std::string plugin = number == 0 ? of_.recipe.section("device").plugin()
+                                         : next.program().requests().more_devices[number - 1];
+  const auto offer = [this, device = next.devices()[number], kind, plugin](std::string_view op) {
+    return offered(*device, kind, plugin, op);
+  };
+  return {offer,           info.threads,     std::string(info.name.view()),
+          std::move(kind), info.host_memory, info.asynchronous,
+          info.tier};
+}
+
+// Returns the device's own kernel, or else an op plugin's for its kind.
+OfferedKernel KernelOffers::offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
+                                    std::string_view op) const {
+  const std::scoped_lock one_asks(asking_);
+  if (const KernelDef* own = device.kernel(op)) return {own, detail::concat("device plugin '", plugin, "'")};
+  for (std::size_t i = 0; i < of_.ops.plugins.size(); ++i) {
+    Array<DeviceKernel> kernels;
+    raise(of_.ops.plugins[i]->kernels(&kernels));
+    for (const DeviceKernel& kernel : kernels)
+      if (kernel.device == kind && kernel.kernel.op == op)
+        return {&kernel.kernel, detail::concat("op plugin '", of_.recipe.texts("plugins.ops")[i], "'")};
+  }
+  return {};
+}
+
 namespace {
 
 constexpr std::int64_t launches_of_a_short_step = 200'000;
@@ -81,7 +122,7 @@ void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<
   Assembly next = with_devices(std::move(written));
   next.plans_ = plans_of(next, *next.program_, of_->purpose, full_step(next), far_ahead);
   if (of_->purpose == Purpose::training && of_->recipe.integer("eval.every") > 0)
-    plan_evaluation(next, choice.way_to_fit, far_ahead);
+    plan_evaluation(next, choice.way_to_fit.strategies, far_ahead);
   if (!data_bytes_) data_bytes_ = data_bytes_of(next, of_->plugins);
   next.process_needs_ = process_needs_of(next, of_->plugins, *data_bytes_);
   made.reset();
@@ -142,13 +183,13 @@ Work PlanMaker::work_of_stage(const Program& program, Purpose purpose, const Mic
   const BatchArithmetic& batch = of_->batch;
   const std::int64_t count = microbatches.count;
   const bool trains = purpose == Purpose::training;
-  if (microbatches.pipeline) {
-    Work work = work_of(program, *microbatches.pipeline, static_cast<std::int64_t>(stage));
-    return trains ? work : forward_work(std::move(work));
-  }
-  if (!trains) return forward_work(whole_work(program, count));
-  if (batch.vertical) return vertical_work(program, count);
-  return batch.lanes > 1 ? side_by_side_work(program, count, batch.lanes) : whole_work(program, count);
+  Work work = microbatches.pipeline
+                  ? work_of(program, *microbatches.pipeline, static_cast<std::int64_t>(stage))
+              : trains && batch.vertical  ? vertical_work(program, count)
+              : trains && batch.lanes > 1 ? side_by_side_work(program, count, batch.lanes)
+                                          : whole_work(program, count);
+  work.periodic = microbatches.periodic;
+  return trains ? work : forward_work(std::move(work));
 }
 
 std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
@@ -177,35 +218,52 @@ std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& progr
   return plans;
 }
 
-void PlanMaker::plan_ramp(Assembly& taken, bool far_ahead) const {
+// Makes the plans for each number of microbatches, with and without ops of `periodic`. While steps overlap,
+// all have one plan.
+void PlanMaker::plan_other_steps(Assembly& taken, bool far_ahead) const {
   if (of_->purpose != Purpose::training) return;
-  std::set<std::int64_t> known = {of_->batch.accumulate};
+  const bool periodic = taken.period() > 0;
+  if (periodic) check_steps_may_differ(taken);
   const BatchRamp sizes = BatchRamp::of(of_->recipe);
-  for (const BatchRamp::Rung& rung : sizes.rungs()) {
-    const BatchArithmetic batch = of_->batch.with_global(rung.global);
-    if (!known.insert(batch.accumulate).second) continue;
-    if (taken.pipeline_ && taken.pipeline_->order.overlap)
-      throw_error(
-          ErrorCode::unsupported, "batch.ramp makes steps of several sizes, and with schedule '",
-          taken.program_->requests().pipeline->schedule,
-          "' a step begins before the one before it ends; leave the ramp out, or take another schedule");
-    taken.ramp_.push_back(ramp_plans(taken, batch, far_ahead));
-  }
-  for (const RampPlans& ramp : taken.ramp_)
-    for (std::size_t i = 0; i < ramp.plans.size(); ++i) make_room(taken.plans_[i], ramp.plans[i]);
-  if (!taken.ramp_.empty()) taken.process_needs_ = process_needs_of(taken, of_->plugins, *data_bytes_);
+  std::vector<std::int64_t> globals = {of_->batch.global};
+  for (const BatchRamp::Rung& rung : sizes.rungs()) globals.push_back(rung.global);
+  std::set<StepKind> known = {taken.full_step()};
+  for (const std::int64_t global : globals)
+    for (const bool runs_periodic : {periodic, false}) {
+      const StepKind kind{of_->batch.with_global(global).accumulate, runs_periodic};
+      if ((taken.period() == 1 && !runs_periodic) || !known.insert(kind).second) continue;
+      check_steps_may_differ(taken);
+      try {
+        taken.other_steps_.push_back({kind, plans_of_kind(taken, kind, far_ahead)});
+      } catch (const Error& error) {  // a schedule may not work with so few microbatches
+        if (global == of_->batch.global) throw;
+        throw_error(error.code(), "batch.ramp comes to steps of ", global, " sequences: ", error.what());
+      }
+    }
+  for (const StepPlans& step : taken.other_steps_)
+    for (std::size_t i = 0; i < step.plans.size(); ++i) make_room(taken.plans_[i], step.plans[i]);
+  if (!taken.other_steps_.empty()) taken.process_needs_ = process_needs_of(taken, of_->plugins, *data_bytes_);
 }
 
-// Plans a ramp's size: a schedule may not work with so few microbatches.
-RampPlans PlanMaker::ramp_plans(const Assembly& taken, const BatchArithmetic& batch, bool far_ahead) const {
-  try {
-    std::optional<PipelineLayout> pipeline = taken.pipeline_;
-    if (pipeline) pipeline->order = of_->writer.order_of(*taken.program_, batch.accumulate);
-    return {batch.accumulate,
-            plans_of(taken, *taken.program_, Purpose::training, {batch.accumulate, pipeline}, far_ahead)};
-  } catch (const Error& error) {
-    throw_error(error.code(), "batch.ramp comes to steps of ", batch.global, " sequences: ", error.what());
-  }
+void PlanMaker::check_steps_may_differ(const Assembly& taken) const {
+  if (!taken.pipeline_ || !taken.pipeline_->order.overlap) return;
+  const std::optional<PeriodicRequest>& periodic = taken.program_->requests().periodic;
+  throw_error(ErrorCode::unsupported,
+              taken.period() > 0 ? detail::concat("cannot run ops of [", periodic->asked_by,
+                                                  "] in one step of ", periodic->every)
+                                 : "cannot take steps of several sizes (batch.ramp)",
+              " with schedule '", taken.program_->requests().pipeline->schedule,
+              "', whose steps overlap and must be identical; leave ",
+              taken.period() > 0 ? "the strategy" : "the ramp", " out, or take another schedule");
+}
+
+std::vector<Plan> PlanMaker::plans_of_kind(const Assembly& taken, const StepKind& kind,
+                                           bool far_ahead) const {
+  std::optional<PipelineLayout> pipeline = taken.pipeline_;
+  if (pipeline && kind.accumulate != of_->batch.accumulate)
+    pipeline->order = of_->writer.order_of(*taken.program_, kind.accumulate);
+  return plans_of(taken, *taken.program_, Purpose::training, {kind.accumulate, pipeline, kind.periodic},
+                  far_ahead);
 }
 
 void PlanMaker::prove(const Assembly& taken) const {
@@ -224,7 +282,7 @@ void PlanMaker::prove(const Assembly& taken) const {
 
 void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead) {
   if (!evaluation_ || evaluation_way_ != way) {
-    evaluation_ = lowered(next, *of_->evaluation_writer.write({{}, way}).program);
+    evaluation_ = lowered(next, *of_->evaluation_writer.write({{}, {way, 0}}).program);
     evaluation_way_ = way;
   }
   next.evaluation_ = evaluation_;

@@ -2,13 +2,35 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "plan/make/make_plan.hpp"
-#include "train/assemble/kernel_offers.hpp"
+#include "train/assemble/assembly.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ kernel offers
+
+// Tells a plan what each device of a rank is, and which kernels it and op plugins offer for it.
+class KernelOffers {
+ public:
+  explicit KernelOffers(const PlannedRecipe& of) : of_(of) {}
+
+  // Describes the devices to plans of a written program, which must outlive them. Lowering explains
+  // `far_ahead`.
+  Lowering lowering(const Assembly& next, bool far_ahead) const;
+
+ private:
+  PlanDevice plan_device(const Assembly& next, std::size_t number) const;
+  OfferedKernel offered(DeviceInterface& device, std::string_view kind, const std::string& plugin,
+                        std::string_view op) const;
+
+  const PlannedRecipe& of_;
+  mutable std::mutex asking_;  // only one thread at a time may call plugins
+};
 
 class PlanMaker {
  public:
@@ -24,9 +46,10 @@ class PlanMaker {
   // Returns the outlines of the plans of stages that differ most: the first, one in the middle and the last;
   // without a pipeline, that of the one plan.
   std::vector<PlanOutline> outlines(const Assembly& written) const;
-  // Plans, for the assembly that is taken, steps before the batch is full, if it grows (batch.ramp), and the
-  // memory that they need beyond the others'.
-  void plan_ramp(Assembly& taken, bool far_ahead) const;
+  // Plans, for the assembly that is taken, its other kinds of steps, and the memory that they need beyond the
+  // full one's: steps before the batch is full, if it grows (batch.ramp), and those without ops of
+  // `periodic`.
+  void plan_other_steps(Assembly& taken, bool far_ahead) const;
   // Throws if a plan is wrong, or ranks expect what others do not send. It takes longer than planning does,
   // so only what fits is proven, once.
   void prove(const Assembly& taken) const;
@@ -38,6 +61,7 @@ class PlanMaker {
   struct Microbatches {
     std::int64_t count = 1;
     const std::optional<PipelineLayout>& pipeline;
+    bool periodic = true;  // whether ops of `periodic` run
   };
 
   Work work_of_stage(const Program& program, Purpose purpose, const Microbatches& microbatches,
@@ -49,7 +73,8 @@ class PlanMaker {
   std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
                              const Microbatches& microbatches, bool far_ahead) const;
   Microbatches full_step(const Assembly& next) const { return {of_->batch.accumulate, next.pipeline_}; }
-  RampPlans ramp_plans(const Assembly& taken, const BatchArithmetic& batch, bool far_ahead) const;
+  void check_steps_may_differ(const Assembly& taken) const;
+  std::vector<Plan> plans_of_kind(const Assembly& taken, const StepKind& kind, bool far_ahead) const;
   void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
 
   const std::shared_ptr<PlannedRecipe> of_;

@@ -1,32 +1,197 @@
 #include "train/assemble/program_writer.hpp"
 
+#include <optional>
+
+#include "base/narrow.hpp"
 #include "placement/check_edits.hpp"
+#include "placement/pack.hpp"
 #include "placement/placement.hpp"
 #include "placement/split_ops.hpp"
+#include "plan/instances.hpp"
+#include "plan/pipeline/lay_out_pipeline.hpp"
 #include "plugin/traits.hpp"
+#include "program/averaged_optimizer.hpp"
+#include "program/delays.hpp"
 #include "program/fp8_counts.hpp"
 #include "program/fp8_products.hpp"
 #include "program/gathered_inputs.hpp"
 #include "program/group_losses.hpp"
+#include "program/optimizers.hpp"
 #include "program/passes.hpp"
 #include "program/saved_codes.hpp"
 #include "program/step.hpp"
 #include "program/update_form.hpp"
 #include "program/weight_codes.hpp"
 #include "prun/strategy.hpp"
-#include "train/assemble/delays_of.hpp"
+#include "recipe/recipe.hpp"
+#include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/loss_groups.hpp"
 #include "train/assemble/loss_scale.hpp"
 #include "train/assemble/model_program.hpp"
-#include "train/assemble/optimizers_of.hpp"
-#include "train/assemble/order_checks.hpp"
-#include "train/assemble/pack_requested.hpp"
 #include "train/assemble/parameter_groups.hpp"
+#include "train/assemble/plugin_host.hpp"
+#include "train/assemble/purpose.hpp"
 #include "train/assemble/recipe_checks.hpp"
 #include "train/assemble/tiers.hpp"
 #include "train/assemble/trait_settings.hpp"
 
 namespace prun {
+namespace {
+
+// ------------------------------------------------------------ optimizers of
+
+// Makes the optimizers of a recipe: that of [optimizer], and those of its groups.
+
+NamedOptimizer optimizer_of(const Recipe& recipe, PluginHost& plugins, const RecipeSection& section) {
+  const PluginNote& note = plugins.note("optimizer", section.plugin());
+  const std::string_view whole = trait_of(note, "whole");
+  const UpdateUnit unit = whole == "matrices"                      ? UpdateUnit::matrix
+                          : whole == "tensors"                     ? UpdateUnit::tensor
+                          : trait_of(note, "elementwise") == "yes" ? UpdateUnit::element
+                                                                   : UpdateUnit::unknown;
+  std::shared_ptr<OptimizerInterface> optimizer = plugins.create<OptimizerInterface>("optimizer", section);
+  if (const double decay = recipe.number("optimizer.average"); decay > 0)
+    optimizer = std::make_shared<AveragedOptimizer>(std::move(optimizer), decay);
+  return {section.plugin(), unit, std::move(optimizer), trait_of(note, "sums") == "update"};
+}
+
+// Returns them in the order in which parameters number them (parameter_groups.hpp).
+Optimizers optimizers_of(const Recipe& recipe, PluginHost& plugins) {
+  Optimizers optimizers = {optimizer_of(recipe, plugins, recipe.section("optimizer"))};
+  for (const RecipeSection& group : groups_with_optimizers(recipe))
+    optimizers.push_back(optimizer_of(recipe, plugins, group));
+  return optimizers;
+}
+
+// ------------------------------------------------------------ delays of
+
+// Finds how old the weights are that each layer trains with, by the recipe's schedule and stages.
+
+void check_told(const std::vector<std::int64_t>& told, std::size_t instances, bool in_stages, Delay delay) {
+  if (delay != Delay::stages || in_stages)
+    throw_error(ErrorCode::bad_input, "cannot use optimizer.delays: ",
+                in_stages ? "the delays of several stages follow from their schedule"
+                          : "no strategy of the recipe asks for a schedule with delay=stages",
+                "; leave it out");
+  if (told.size() != instances)
+    throw_error(ErrorCode::bad_input, "optimizer.delays lists ", told.size(), " layers, the model has ",
+                instances, ", embedding and head counted; list one number for each");
+}
+
+// Refuses what updates cannot do before other stages have measured theirs.
+void check_updates_at_once(const std::string& schedule, const Recipe& recipe, const BatchArithmetic& batch) {
+  const std::string why =
+      detail::concat(" with schedule '", schedule, "', which updates a stage after each microbatch");
+  if (recipe.number("optimizer.clip") > 0)
+    throw_error(ErrorCode::unsupported, "cannot clip gradients", why,
+                ", before their global norm is known; set "
+                "optimizer.clip = 0, or take another schedule");
+  if (skips_non_finite(recipe))
+    throw_error(ErrorCode::unsupported, "cannot skip steps that are not finite", why,
+                ", before that is known; set "
+                "run.on_nonfinite = \"stop\", or take another schedule");
+  if (batch.accumulate != 1)
+    throw_error(ErrorCode::bad_input, "cannot take steps of ", batch.accumulate, " microbatches", why,
+                "; make batch.global ", batch.micro * batch.ranks, ", or take another schedule");
+}
+
+// Returns the delays; `pipeline` has the stages; without it, one rank has them all, and optimizer.delays
+// gives the delays. Throws if the recipe needs something that is impossible with such weights.
+Delays delays_of(const Program& program, const std::optional<PipelineLayout>& pipeline, Delay delay,
+                 const Recipe& recipe, const BatchArithmetic& batch) {
+  const std::size_t instances = chain_of(program).size();
+  const std::vector<std::int64_t>& told = recipe.integers("optimizer.delays");
+  if (!told.empty()) check_told(told, instances, pipeline.has_value(), delay);
+  if (delay == Delay::nothing) return {};
+  if (delay == Delay::one) return {std::vector<std::int32_t>(instances, 1), false};
+  check_updates_at_once(program.requests().pipeline->schedule, recipe, batch);
+  Delays delays{std::vector<std::int32_t>(instances, 0), true};
+  for (std::size_t i = 0; i < instances; ++i)
+    if (pipeline)
+      delays.of[i] =
+          narrow<std::int32_t>(pipeline->stages.size()) - 1 - pipeline->stage_of(narrow<std::int32_t>(i));
+    else if (!told.empty())
+      delays.of[i] = narrow<std::int32_t>(told[i]);
+  return delays;
+}
+
+// ------------------------------------------------------------ pack requested
+
+// Packs into flat buckets what strategies request to be kept in parts, and what ranks sum in codes.
+
+void check_sums_in_update(PluginHost& plugins, const Optimizers& optimizers) {
+  for (const NamedOptimizer& optimizer : optimizers)
+    if (optimizer.sums_in_update) return;
+  std::string known;
+  for (const PluginNote& note : plugins.notes_with("optimizer", "sums", "update"))
+    known += (known.empty() ? "" : ", ") + note.name;
+  throw_error(ErrorCode::unsupported, "cannot reduce in 1 bit (precision.reduce) with optimizer '",
+              optimizers.front().name,
+              "': it needs reduced gradients; take an optimizer that reduces its update instead (", known,
+              "), or another type, such as \"bf16\"");
+}
+
+// Checks codes: only what ranks keep in parts travels in codes.
+void check_codes(const Program& program, const Recipe& recipe, PluginHost& plugins,
+                 const Optimizers& optimizers) {
+  const Precision& precision = program.precision();
+  const std::optional<ShardRequest>& shards = program.requests().shards;
+  if (precision.gather_bits > 0 && !(shards && shards->parameters))
+    throw_error(ErrorCode::unsupported, "cannot gather in ", recipe.text("precision.gather"),
+                " (precision.gather): no strategy shards parameters; add strategy zero with "
+                "stage = 3, or leave the key out");
+  if (precision.reduce_bits == 1 && shards)
+    throw_error(ErrorCode::unsupported,
+                "cannot reduce in 1 bit (precision.reduce): every rank needs all of the optimizer's state "
+                "and its local gradient, "
+                "and a strategy shards them; leave out strategy zero (stage = 0), or choose "
+                "\"int8\" or \"int4\"");
+  if (precision.reduce_bits == 1) check_sums_in_update(plugins, optimizers);
+  if (precision.reduce_bits > 1 && !shards)
+    throw_error(ErrorCode::unsupported, "cannot reduce in ", recipe.text("precision.reduce"),
+                " (precision.reduce): no strategy shards optimizer state; add strategy zero "
+                "with stage = 1, 2 or 3, or choose another type, such as \"bf16\"");
+}
+
+// Returns the strategy whose request this is.
+std::optional<RecipeSection> keeper_of(const Program& program, const Recipe& recipe, PluginHost& plugins,
+                                       const ShardRequest& parts) {
+  std::vector<std::string> names;
+  for (const AxisId axis : parts.axes)
+    if (const std::string name = program.mesh().name(axis); name.find('.') == std::string::npos)
+      names.push_back(name);
+  for (const RecipeSection& section : recipe.strategies())
+    if (works_in(Phase::state, plugins.note("strategy", section.plugin())) && axes_named(section) == names)
+      return section;
+  return {};
+}
+
+// Throws if the recipe's formats, its optimizers or its stages do not go with that.
+void pack_requested(Program& program, const Recipe& recipe, PluginHost& plugins, const Optimizers& optimizers,
+                    const std::optional<PipelineLayout>& pipeline, std::int64_t accumulate, Purpose purpose) {
+  if (purpose == Purpose::training) check_codes(program, recipe, plugins, optimizers);
+  if (purpose == Purpose::training && program.precision().reduce_bits == 1)
+    pack_summands(program, optimizers, accumulate);
+  if (pipeline) check_parts(program, *pipeline);
+  const std::optional<ShardRequest>& shards = program.requests().shards;
+  if (!shards) return;
+  if (const std::optional<PeriodicRequest>& periodic = program.requests().periodic)
+    throw_error(ErrorCode::unsupported, "[", periodic->asked_by, "] has ops run in one step of ",
+                periodic->every, ", and [", shards->asked_by,
+                "] shards the state that they read into flat buffers; leave one of them out");
+  for (const NamedOptimizer& optimizer : optimizers)
+    if (optimizer.unit == UpdateUnit::unknown)
+      throw_error(
+          ErrorCode::unsupported, "optimizer plugin '", optimizer.name,
+          "' does not say that it treats elements alike (trait elementwise=yes), or updates whole tensors "
+          "(trait whole=tensors), so its state cannot be kept in parts; leave out the strategy that keeps "
+          "it so, or choose an optimizer that says it");
+  const std::optional<RecipeSection> keeper = keeper_of(program, recipe, plugins, *shards);
+  if (keeper) check_parts_axes(recipe, *keeper);
+  pack_state(program, optimizers, *shards);
+}
+
+}  // namespace
 
 ScheduleTraits schedule_traits(const PluginNote& note) {
   const std::string_view delay = trait_of(note, "delay");
@@ -88,6 +253,7 @@ const ProgramWriter::Work ProgramWriter::works[] = {
     Phase::placed,
     Phase::state,
     &ProgramWriter::pack,
+    Phase::collectives,
     Phase::memory,
     &ProgramWriter::keep_codes,
     &ProgramWriter::move_values,
@@ -115,8 +281,9 @@ bool ProgramWriter::must_factor_axis() const {
   return asked.has_value();
 }
 
-// Gives parameters what the recipe's groups say, those of strategies too.
+// Gives parameters what the recipe's groups say, those of strategies too; forward is written by now.
 void ProgramWriter::settle_parameters() {
+  program_->settle_shapes();
   groups_->apply(*program_);
   groups_->check_used();
   if (factored_ && factored_->weights) {
@@ -174,7 +341,8 @@ void ProgramWriter::write_model() {
   program_->set_recipe_sizes(sizes_in(recipe_));
   const Precision& precision = program_->precision();
   program_->set_step_context({purpose_ == Purpose::training, batch_.accumulate, precision.compute,
-                              precision.master, precision.moments, precision.gradient, precision.reduce});
+                              precision.master, precision.moments, precision.gradient, precision.reduce,
+                              precision.gather_bits, precision.reduce_bits, precision.gather_fp8});
   program_->requests().planned_recompute = choice_.recompute;
   program_->requests().way_to_fit = choice_.way_to_fit;
   program_->requests().known_tiers = known_tiers(recipe_, plugins_);
@@ -241,9 +409,19 @@ void ProgramWriter::lay_out() {
   if (makes_text(purpose_)) add_logits(*program_);
   if (purpose_ == Purpose::generation) step_by_positions(*program_);
   check_sequence_axes(*program_);
+  check_averages();
   place_on_mesh(*program_);
   check_rows(*program_, batch_);
   if (pipeline_) sum_over_stages(*program_, pipeline_->axis);
+}
+
+// Refuses averages of weights that vary: each rank would have a different one.
+void ProgramWriter::check_averages() const {
+  const std::vector<AxisId>& varied = program_->requests().varied;
+  if (varied.empty() || recipe_.number("optimizer.average") == 0) return;
+  throw_error(ErrorCode::unsupported,
+              "cannot keep optimizer.average: a strategy lets weights vary along axis '",
+              program_->mesh().name(varied.front()), "'; leave it out");
 }
 
 // Gathers ahead. Parameters that ranks hold whole and update in parts are gathered behind an update. Where
@@ -252,11 +430,17 @@ void ProgramWriter::gather_ahead() {
   for (const Bucket& bucket : program_->buckets()) {
     if (gathers_parameters(*program_, bucket)) continue;
     const std::vector<Id> updates = program_->segment(bucket.segment).ops(FunctionKind::update);
+    bool gathered = false;
     for (const Id id : updates) {
       const std::vector<Id> operands = program_->op(id).operands;
-      if (operands == std::vector<Id>{bucket.own_parameters, bucket.all_parameters})
-        program_->add_copy(id, FunctionKind::gather, operands, none);
+      if (operands != std::vector<Id>{bucket.own_parameters, bucket.all_parameters}) continue;
+      program_->add_copy(id, FunctionKind::gather, operands, none);
+      gathered = true;
     }
+    if (!gathered && program_->mesh().extent(bucket.axis) > 1)
+      throw_error(ErrorCode::unsupported, "eval.average evaluates averages of shards, and those of '",
+                  program_->value(bucket.parameters.front()).name,
+                  "' are gathered by more than one op; leave eval.average out");
   }
 }
 
@@ -275,7 +459,7 @@ bool ProgramWriter::updates_are_free() const {
 
 MoveRules ProgramWriter::move_rules() const {
   const bool keep = purpose_ != Purpose::training || recipe_.flag("run.keep_gradients");
-  return {gradient_parts(), updates_are_free(), keep};
+  return {gradient_parts(), updates_are_free(), keep, batch_.lanes > 1};
 }
 
 GradientParts ProgramWriter::gradient_parts() const {
@@ -296,10 +480,11 @@ void ProgramWriter::apply_strategies(Phase phase) {
       const std::optional<EditCheck> edits =
           phase >= Phase::placed ? std::make_optional<EditCheck>(*program_) : std::nullopt;
       raise(strategy->apply(phase, &program_api(), program_.get()));
-      if (edits) edits->run();
+      if (edits) edits->run(phase == Phase::collectives);
     });
   }
   program_->set_writer("");
+  if (phase == Phase::collectives) check_collectives(*program_);
 }
 
 }  // namespace prun

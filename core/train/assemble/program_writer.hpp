@@ -28,7 +28,7 @@ ScheduleTraits schedule_traits(const PluginNote& note);
 // Holds what strategies leave to the planner.
 struct PlannedChoice {
   RecomputeChoice recompute;
-  std::size_t way_to_fit = 0;
+  WayToFit way_to_fit;
 };
 
 struct WrittenProgram {
@@ -78,6 +78,7 @@ class ProgramWriter {
   MoveRules move_rules() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
+  void check_averages() const;
   void gather_ahead();
   void leave_training_out();
 

@@ -117,9 +117,9 @@ void check_strategies(const Recipe& recipe, PluginHost& plugins, Diagnostics& pr
     const std::string_view conflicts = trait_of(plugins.note("strategy", section.plugin()), "conflicts");
     for (const RecipeSection& other : recipe.strategies())
       if (any_matches(conflicts, other.plugin()))
-        problems.add(recipe.problem(
-            section.path() + ".plugin",
-            detail::concat("strategy '", section.plugin(), "' does not go with '", other.plugin(), "'")));
+        problems.add(recipe.problem(section.path() + ".plugin",
+                                    detail::concat("cannot combine strategy '", section.plugin(), "' with '",
+                                                   other.plugin(), "'; leave one of them out")));
     check_over_batch(recipe, plugins, section, problems);
   }
 }
@@ -135,10 +135,10 @@ bool keeps_wide_beside_fp16(const Recipe& recipe, const Precision& precision, Di
   if (precision.compute != DType::f16) return true;
   const auto refuse = [&](const char* key, DType type) {
     if (type == DType::f32 || type == DType::f64) return true;
-    problems.add(
-        recipe.problem("precision." + blamed(recipe, key),
-                       detail::concat("precision.", key, " is ", name_of(type),
-                                      ", and with precision.compute = \"fp16\" it is fp32 or fp64")));
+    problems.add(recipe.problem(
+        "precision." + blamed(recipe, key),
+        detail::concat("cannot use precision.", key, " = \"", name_of(type),
+                       "\" with precision.compute = \"fp16\"; set it to \"fp32\" or \"fp64\"")));
     return false;
   };
   return refuse("master", precision.master) && refuse("gradient", precision.gradient);
@@ -151,37 +151,34 @@ void check_fp8(const Recipe& recipe, Diagnostics& problems) {
              any = recipe.text("precision.products") == "fp8";
   if (saves && !any)
     problems.add(recipe.problem("precision.saved",
-                                "precision.saved = \"fp8\" keeps codes for products in fp8, and there are "
-                                "none; set precision.products = \"fp8\", or leave it out"));
+                                "cannot apply precision.saved = \"fp8\": no products are in fp8; "
+                                "set precision.products = \"fp8\", or leave it out"));
   const bool keeps = recipe.text("precision.weight_codes") == "step";
   if (keeps && !any)
-    problems.add(
-        recipe.problem("precision.weight_codes",
-                       "precision.weight_codes = \"step\" keeps codes for products in fp8, and there "
-                       "are none; set precision.products = \"fp8\", or leave it out"));
+    problems.add(recipe.problem("precision.weight_codes",
+                                "cannot apply precision.weight_codes = \"step\": no products are in fp8; "
+                                "set precision.products = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && keeps && any)
       problems.add(recipe.problem(
-          key, detail::concat(key,
-                              " has layers multiply weights as they are, of which precision.weight_codes = "
-                              "\"step\" keeps codes; leave one of the two out")));
+          key, detail::concat("cannot combine ", key,
+                              " with precision.weight_codes = \"step\", "
+                              "which quantizes the weights of all layers; leave one of the two out")));
   if (recipe.integer("precision.count_every") > 0 && !any)
-    problems.add(
-        recipe.problem("precision.count_every",
-                       "precision.count_every counts what products in fp8 round, and there are none; "
-                       "set precision.products = \"fp8\", or leave it out"));
+    problems.add(recipe.problem("precision.count_every",
+                                "cannot apply precision.count_every: no products are in fp8; "
+                                "set precision.products = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && saves && any)
       problems.add(recipe.problem(
-          key, detail::concat(key,
-                              " has layers multiply as without fp8, from values that precision.saved = "
-                              "\"fp8\" keeps in codes; leave one of the two out")));
+          key, detail::concat("cannot combine ", key,
+                              " with precision.saved = \"fp8\", "
+                              "which quantizes what all layers save; leave one of the two out")));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute"})
     if (recipe.integer(key) > 0 && !any)
-      problems.add(
-          recipe.problem(key, detail::concat(key,
-                                             " says which layers do not multiply in fp8, and none does; set "
-                                             "precision.products = \"fp8\", or leave it out")));
+      problems.add(recipe.problem(key, detail::concat("cannot apply ", key,
+                                                      ": no products are in fp8; set "
+                                                      "precision.products = \"fp8\", or leave it out")));
 }
 
 // Checks what is gathered for products in fp8: these alone may read it, in all layers.
@@ -189,25 +186,24 @@ void check_gathered_inputs(const Recipe& recipe, Diagnostics& problems) {
   if (recipe.text("precision.gathered_inputs") != "fp8") return;
   if (recipe.text("precision.products") != "fp8")
     problems.add(recipe.problem("precision.gathered_inputs",
-                                "precision.gathered_inputs = \"fp8\" gathers codes for products in fp8, and "
-                                "there are none; set precision.products = \"fp8\", or leave it out"));
+                                "cannot apply precision.gathered_inputs = \"fp8\": no products are in fp8; "
+                                "set precision.products = \"fp8\", or leave it out"));
   for (const char* key : {"precision.first_in_compute", "precision.last_in_compute", "precision.count_every"})
     if (recipe.integer(key) > 0)
-      problems.add(recipe.problem(
-          key, detail::concat(key,
-                              " reads what products multiply as it is, of which precision.gathered_inputs = "
-                              "\"fp8\" gathers codes; leave one of the two out")));
+      problems.add(
+          recipe.problem(key, detail::concat("cannot combine ", key,
+                                             " with precision.gathered_inputs = \"fp8\", "
+                                             "which gathers inputs quantized; leave one of the two out")));
 }
 
 void check_precision(const Recipe& recipe, Diagnostics& problems) {
   const Precision precision = precision_of(recipe);
   const std::string compute = name_of(precision.compute);
   if (precision.split && precision.compute != DType::bf16) {
-    problems.add(
-        recipe.problem("precision.master",
-                       "precision.master = \"split\" keeps the low halves of weights beside parameters in "
-                       "bf16, and precision.compute is " +
-                           compute + "; compute = \"bf16\" fits, or master = \"fp32\""));
+    problems.add(recipe.problem(
+        "precision.master", "cannot use precision.master = \"split\" with precision.compute = \"" + compute +
+                                "\": it stores the low halves of weights whose parameters are bf16; set "
+                                "compute = \"bf16\", or master = \"fp32\""));
     return;
   }
   if (!keeps_wide_beside_fp16(recipe, precision, problems)) return;
@@ -218,9 +214,9 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
     if (const std::string name = blamed(recipe, key);
         size_of(type) < size_of(precision.compute) && name != narrow) {
       narrow = name;
-      problems.add(recipe.problem("precision." + name,
-                                  detail::concat("precision.", name, " is narrower than precision.compute; ",
-                                                 name, " = \"", compute, "\" fits")));
+      problems.add(recipe.problem(
+          "precision." + name, detail::concat("precision.", name, " is narrower than precision.compute; set ",
+                                              name, " = \"", compute, "\"")));
     }
   const auto wide = [](const auto& entry) { return entry.second == DType::f64; };
   const auto count = std::count_if(std::begin(kept), std::end(kept), wide);
@@ -228,8 +224,9 @@ void check_precision(const Recipe& recipe, Diagnostics& problems) {
   const auto* const other = std::find_if_not(std::begin(kept), std::end(kept), wide);
   problems.add(recipe.problem(
       "precision." + blamed(recipe, other->first),
-      detail::concat("precision.", blamed(recipe, other->first), " is ", name_of(other->second),
-                     ", and others of master, moments and gradient are fp64; all of them are, or none")));
+      detail::concat(
+          "cannot mix precision.", blamed(recipe, other->first), " = \"", name_of(other->second),
+          "\" with fp64 in others of master, moments and gradient; set all of them to fp64, or none")));
 }
 
 // Checks the token between documents: some data have one of their own.

@@ -33,18 +33,17 @@ std::string problem_over_batch(const Recipe& recipe, PluginHost& plugins, const 
                                const std::string& setting) {
   const std::vector<std::string> axes = axes_named(section);
   if (axes.size() != 1)
-    return setting + " goes over one axis, over which the batch is split, and axis names " +
-           join(axes, ", ") + "; name one, or leave the setting out";
+    return "cannot use " + setting + " over several axes (" + join(axes, ", ") +
+           "); name one over which the batch is split, or leave the setting out";
   const Mesh mesh = mesh_of(recipe);
   const AxisId axis = mesh.find(axes.front());
   if (axis == no_axis || mesh.extent(axis) == 1) return "";
   if (strategy_that_splits(recipe, plugins, "batch", axes.front()).empty())
-    return setting +
-           " is between ranks that have different sequences, and no strategy splits the batch over '" +
-           axes.front() + "'; name an axis of strategy data, or leave the setting out";
+    return "cannot use " + setting + " over axis '" + axes.front() +
+           "': no strategy splits the batch over it; name an axis of strategy data, or leave the setting out";
   if (const std::string other = strategy_that_splits(recipe, plugins, "sequence"); !other.empty())
-    return setting + " is of whole sequences, and strategy '" + other +
-           "' splits them; leave one of the two out";
+    return "cannot use " + setting + " with strategy '" + other +
+           "', which splits sequences; leave one of the two out";
   return "";
 }
 

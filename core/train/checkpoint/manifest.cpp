@@ -1,6 +1,9 @@
 #include "train/checkpoint/manifest.hpp"
 
+#include <sys/random.h>
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 
@@ -14,17 +17,101 @@ namespace prun {
 namespace {
 
 namespace fs = std::filesystem;
+constexpr const char* file_name = "run.id";
+constexpr std::string_view parent_mark = " from ";
+constexpr std::size_t id_digits = 32;
+
+std::string new_id() {
+  std::array<unsigned char, id_digits / 2> bytes;
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
+    throw_storage_error("read", "/dev/urandom", errno);
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string id;
+  for (const unsigned char byte : bytes) {
+    id += digits[byte >> 4];
+    id += digits[byte & 15];
+  }
+  return id;
+}
+
+void write_owner(const fs::path& run_folder, const RunIdentity& run) {
+  const std::string parent = run.parent.empty() ? "" : std::string(parent_mark) + run.parent;
+  put_text_file(run_folder / file_name, sealed_line(run.id + parent));
+}
+
+bool holds_checkpoints(const fs::path& run_folder) {
+  std::error_code ignored;
+  return fs::exists(fs::symlink_status(run_folder / "latest", ignored));
+}
+
+bool lies_in(const fs::path& run_folder, const Origin& origin) {
+  std::error_code ignored;
+  return fs::equivalent(origin.run_folder, run_folder, ignored);
+}
+
+RunIdentity successor(const std::optional<Origin>& origin) {
+  RunIdentity run = fresh_run();
+  if (origin) run.parent = detail::concat(origin->run.id, " at step ", origin->step);
+  return run;
+}
+
+}  // namespace
+
+RunIdentity fresh_run() { return {new_id(), {}}; }
+
+bool is_run_id(const std::string& text) {
+  return text.size() == id_digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+std::optional<RunIdentity> owner_of(const fs::path& run_folder) {
+  const fs::path path = run_folder / file_name;
+  const std::optional<std::string> line = read_short_file(path);
+  if (!line) return std::nullopt;
+  const std::string text = unsealed(*line).value_or("");
+  RunIdentity run{text.substr(0, id_digits), {}};
+  if (text.size() > id_digits + parent_mark.size()) run.parent = text.substr(id_digits + parent_mark.size());
+  if (!is_run_id(run.id))
+    throw_error(ErrorCode::bad_input, "'", path.string(),
+                "', which says whose folder it is, is damaged; remove it, and a run that goes on from here "
+                "writes it anew");
+  return run;
+}
+
+RunIdentity claim_folder(const fs::path& run_folder, const std::optional<Origin>& origin) {
+  const std::optional<RunIdentity> owner = owner_of(run_folder);
+  if (owner && origin && owner->id == origin->run.id) return *owner;
+  const bool lost = !owner && origin && lies_in(run_folder, *origin);
+  if (!lost && holds_checkpoints(run_folder))
+    throw_error(ErrorCode::bad_input, run_folder.string(), " holds the checkpoints of another run",
+                owner ? " (" + owner->id + ")" : "", "; go on with it by run.resume = \"",
+                run_folder.string(), "\", or give run.out another folder");
+  RunIdentity run = lost ? origin->run : successor(origin);
+  write_owner(run_folder, run);
+  return run;
+}
+
+void keep_claim(const fs::path& run_folder, const RunIdentity& run) {
+  const std::optional<RunIdentity> owner = owner_of(run_folder);
+  if (!owner) return write_owner(run_folder, run);
+  if (owner->id != run.id)
+    throw_error(ErrorCode::bad_input, run_folder.string(), " belongs to another run by now (", owner->id,
+                "); nothing was saved there");
+}
+
+namespace {
+
+namespace fs = std::filesystem;
 constexpr std::int64_t format_version = 3;
 // A double holds so much exactly, as steps are staged; sums of such numbers do not overflow.
 constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 constexpr std::string_view seal_start = "\"crc32c\":\"", seal_end = "\"}\n";
 constexpr std::size_t checksum_digits = 8;
 
-std::string checksum_of(std::string_view text) { return crc32c_text(crc32c(std::as_bytes(std::span(text)))); }
+std::string seal_of(std::string_view text) { return crc32c_text(crc32c(std::as_bytes(std::span(text)))); }
 
 std::string seal(std::string open) {
   open += "," + std::string(seal_start);
-  return open + checksum_of(open) + std::string(seal_end);
+  return open + seal_of(open) + std::string(seal_end);
 }
 
 // Says whether every byte is as it was written.
@@ -32,7 +119,7 @@ bool is_sealed(std::string_view text) {
   if (text.size() < seal_start.size() + checksum_digits + seal_end.size() || !text.ends_with(seal_end))
     return false;
   const std::string_view before = text.substr(0, text.size() - seal_end.size() - checksum_digits);
-  return before.ends_with(seal_start) && text.substr(before.size(), checksum_digits) == checksum_of(before);
+  return before.ends_with(seal_start) && text.substr(before.size(), checksum_digits) == seal_of(before);
 }
 
 std::string text_of(const fs::path& path) {

@@ -1,13 +1,164 @@
-#include "train/checkpoint/streamed_state.hpp"
-
+// Writes the state piece by piece, from its memory through a bounded buffer into the file. Threads read ahead
+// of the one that writes, in the order in which the next step overwrites what they read; a call that
+// overwrites waits at the gate.
 #include <algorithm>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "base/thread.hpp"
+#include "execute/device_checksums.hpp"
+#include "execute/device_memory.hpp"
 #include "train/checkpoint/checkpoint_files.hpp"
-#include "train/checkpoint/copied_state.hpp"
+#include "train/checkpoint/piece_ring.hpp"
+#include "train/checkpoint/saved_pieces.hpp"
+#include "train/checkpoint/saved_state.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ streamed sums
+
+// Compares checksums of what is written with those from the last comparison of ranks: what changed in between
+// is not saved.
+class StreamedSums {
+ public:
+  StreamedSums() = default;
+  StreamedSums(const SavedSums& wanted, const std::vector<HeldSlice>& slices);
+
+  // Adds a piece; pieces of a slice come in any order, each once. With the last of them, it throws diverged
+  // if the sum differs.
+  void add(const HeldSlice& slice, const SavedPiece& piece, std::span<const std::byte> bytes);
+
+ private:
+  struct Sum {
+    std::uint64_t sum = 0;
+    std::int64_t left = 0;  // number of elements
+  };
+  SavedSums wanted_;
+  std::vector<Sum> sums_;
+};
+
+class StreamedState final : public SavedState {
+ public:
+  StreamedState(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate);
+
+  void make_room() override;
+  void begin(const SavedSums& sums) override;
+  bool write(const std::filesystem::path& file, const std::stop_token& stop,
+             const std::function<void()>& wrote) override;
+  void await_go_on() override;
+
+ private:
+  void write_pieces(const std::filesystem::path& file, const std::stop_token& stop,
+                    const std::function<void()>& wrote);
+  void write_piece(const SavedPiece& piece, std::span<const std::byte> bytes, SlicesWriter& file);
+  void read_pieces();
+  void report_read(std::size_t pieces);
+
+  const Assembly& assembly_;
+  const PlanMemory& memory_;
+  SaveGate& gate_;
+  const std::vector<HeldSlice> slices_;
+  const std::vector<SavedPiece> pieces_;
+  std::optional<Pinned> buffer_;
+  std::vector<float> joined_;
+
+  // This belongs to the save that was begun last.
+  std::optional<PieceRing> ring_;
+  StreamedSums sums_;
+  std::mutex mutex_;
+  std::exception_ptr trouble_;  // error of a thread that reads
+};
+
+StreamedSums::StreamedSums(const SavedSums& wanted, const std::vector<HeldSlice>& slices) : wanted_(wanted) {
+  if (wanted_.empty()) return;
+  for (const HeldSlice& slice : slices) sums_.push_back({0, slice.slice.count});
+}
+
+// Adds a piece: of two halves, the upper one is a tensor of its own.
+void StreamedSums::add(const HeldSlice& slice, const SavedPiece& piece, std::span<const std::byte> bytes) {
+  if (wanted_.empty() || !wanted_[piece.slice]) return;
+  const bool halves = slice.rounded != none;
+  if (halves) bytes = bytes.subspan(bytes.size() / 2);
+  Sum& own = sums_[piece.slice];
+  own.sum += checksum_of(size_of(halves ? DType::u16 : slice.type), bytes, piece.first);
+  own.left -= piece.count;
+  if (own.left == 0 && own.sum != *wanted_[piece.slice])
+    throw_error(ErrorCode::diverged, "what was read of '", slice.tensor,
+                "' to be saved is not what all ranks had alike right before; a processor, a memory or a link "
+                "has given a wrong number. Go on from the newest checkpoint, without the hardware that is at "
+                "fault");
+}
+
+// ------------------------------------------------------------ copied state
+
+// Copies the whole state into host memory: this is the simplest way, which the other one is compared with.
+class CopiedState final : public SavedState {
+ public:
+  CopiedState(const Assembly& assembly, const PlanMemory& memory);
+
+  void make_room() override;
+  void begin(const SavedSums& sums) override;
+  bool write(const std::filesystem::path& file, const std::stop_token& stop,
+             const std::function<void()>& wrote) override;
+
+ private:
+  const Assembly& assembly_;
+  const PlanMemory& memory_;
+  const std::vector<HeldSlice> slices_;
+  std::int64_t bytes_ = 0;
+  std::optional<Pinned> copy_;
+};
+
+void write_joined(std::span<const std::byte> halves, const WriteBytes& write) {
+  constexpr std::size_t at_a_time = std::size_t{1} << 18;
+  const std::size_t count = halves.size() / sizeof(float);
+  std::vector<float> joined;
+  for (std::size_t first = 0; first < count; first += joined.size()) {
+    joined.resize(std::min(at_a_time, count - first));
+    join_halves(halves, first, joined);
+    write(std::as_bytes(std::span(joined)));
+  }
+}
+
+CopiedState::CopiedState(const Assembly& assembly, const PlanMemory& memory)
+    : assembly_(assembly), memory_(memory), slices_(assembly.saved_slices()) {
+  for (const HeldSlice& held : slices_) bytes_ += held.bytes();
+}
+
+void CopiedState::make_room() {
+  if (!copy_) copy_.emplace(*assembly_.devices().front(), std::max<std::int64_t>(bytes_, 1));
+}
+
+void CopiedState::begin(const SavedSums&) {
+  make_room();
+  std::byte* to = copy_->data();
+  for (const HeldSlice& held : slices_) {
+    const std::span<std::byte> bytes(to, static_cast<std::size_t>(held.bytes()));
+    read_piece(held, {0, 0, 0, held.slice.count, held.bytes(), 0}, memory_, bytes);
+    to += held.bytes();
+  }
+}
+
+bool CopiedState::write(const std::filesystem::path& file, const std::stop_token&,
+                        const std::function<void()>& wrote) {
+  std::vector<std::span<const std::byte>> bytes;
+  const std::byte* from = copy_->data();
+  for (const HeldSlice& held : slices_) {
+    bytes.emplace_back(from, static_cast<std::size_t>(held.bytes()));
+    from += held.bytes();
+  }
+  write_slices(file, {slices_.begin(), slices_.end()}, [&](std::size_t number, const WriteBytes& give) {
+    if (slices_[number].rounded != none)
+      write_joined(bytes[number], give);
+    else
+      give(bytes[number]);
+    wrote();
+  });
+  return true;
+}
 
 std::vector<std::int64_t> sizes_of(const std::vector<SavedPiece>& pieces) {
   std::vector<std::int64_t> sizes;
@@ -25,8 +176,6 @@ std::int64_t buffer_bytes(const Assembly& assembly, const std::vector<SavedPiece
   }
   return std::max({std::min(all, assembly.process_need().save_bytes), largest, std::int64_t{1}});
 }
-
-}  // namespace
 
 StreamedState::StreamedState(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate)
     : assembly_(assembly),
@@ -119,6 +268,8 @@ void StreamedState::read_pieces() {
     ring_->give_up();
   }
 }
+
+}  // namespace
 
 std::unique_ptr<SavedState> saved_state(const Assembly& assembly, const PlanMemory& memory, SaveGate& gate) {
   if (save_memory(assembly.recipe()).all) return std::make_unique<CopiedState>(assembly, memory);

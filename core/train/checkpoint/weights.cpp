@@ -43,12 +43,14 @@ void list_states(const Assembly& assembly, std::int64_t most, std::vector<Fillin
   const Program& program = assembly.program();
   assembly.each_kept_state([&](Id id, std::int32_t instance) {
     const Value& state = program.value(id);
-    if (state.init.kind == Init::Kind::constant && state.init.value == 0) return;
+    const bool zeros = state.init.kind == Init::Kind::constant && state.init.value == 0;
+    if (zeros && state.starts_as == none) return;
+    const Id numbers = state.starts_as != none ? state.starts_as : id;
     each_run(program, assembly.rank(), id, instance, {id, state.dtype, 0, 0, program.local_elements(id)},
              [&](const HeldRun& run) {
                each_piece(run, most, [&](const HeldRun& piece) {
                  const std::int64_t layer = assembly.plan().instances[instance].layer;
-                 list.push_back({id, layer, piece.whole, piece.count, {piece}, false});
+                 list.push_back({numbers, layer, piece.whole, piece.count, {piece}, false});
                });
              });
   });

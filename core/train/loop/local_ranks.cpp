@@ -59,6 +59,7 @@ class LocalRanks {
         return meetings_.all_gather(channel, members, static_cast<int>(rank), mine);
       };
       membership.probes = probes_;
+      membership.full_steps = static_cast<bool>(probes_);
       membership.connected = [this](Communicators& communicators) { return lend(communicators); };
       Trainer trainer(assembly, plugins, membership);
       try {

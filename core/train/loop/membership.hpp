@@ -26,8 +26,10 @@ using CommunicatorLease = std::shared_ptr<void>;
 struct Membership {
   Exchange exchange;
   Probes probes, evaluation_probes;
-  // Does the same for a plan that steps have before the batch is full.
-  std::function<std::vector<Probe*>(const Assembly&, const Plan&, Communicators*)> ramp_probes;
+  // Does the same for the plan of another kind of steps than the full one.
+  std::function<std::vector<Probe*>(const Assembly&, const Plan&, Communicators*)> other_probes;
+  // Has all steps run the full step's plan, which probes observe.
+  bool full_steps = false;
   // If set, a rank of many runs without the others: an echo answers its exchanges.
   bool alone = false;
   // Is called with each step once those before it are finished; it may have been started already.

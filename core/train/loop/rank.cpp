@@ -5,21 +5,154 @@
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "execute/communicators.hpp"
+#include "launch/flight.hpp"
 #include "launch/heartbeat.hpp"
+#include "plan/call_text.hpp"
 #include "train/assemble/automatic.hpp"
 #include "train/assemble/comm_variables.hpp"
 #include "train/assemble/host_limits.hpp"
 #include "train/assemble/one_host.hpp"
-#include "train/loop/abort_switch.hpp"
-#include "train/loop/all_ranks.hpp"
-#include "train/loop/flight_probe.hpp"
 #include "train/loop/stop_signal.hpp"
+#include "train/loop/trainer.hpp"
 #include "train/loop/training_run.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ abort switch
+
+// Makes a rank that waits for another one give up when that one has failed.
+
+// Knows the communicators for as long as their owner holds the lease, and why they were aborted. Any thread
+// may use it.
+class AbortSwitch {
+ public:
+  // Lends communicators to the switch; those that come after it was pulled are aborted at once.
+  static CommunicatorLease lend(const std::shared_ptr<AbortSwitch>& to, Communicators& communicators) {
+    to->set(&communicators);
+    return {&communicators, [to](Communicators*) { to->set(nullptr); }};
+  }
+  void pull(const Error& why) {
+    const std::scoped_lock lock(mutex_);
+    if (!reason_) reason_ = why;
+    if (communicators_) communicators_->abort();
+  }
+  std::optional<Error> reason() const {
+    const std::scoped_lock lock(mutex_);
+    return reason_;
+  }
+
+ private:
+  void set(Communicators* communicators) {
+    const std::scoped_lock lock(mutex_);
+    communicators_ = communicators;
+    if (reason_ && communicators_) communicators_->abort();
+  }
+
+  mutable std::mutex mutex_;
+  Communicators* communicators_ = nullptr;
+  std::optional<Error> reason_;
+};
+
+// ------------------------------------------------------------ all ranks
+
+// Records meetings of all ranks in the flight record.
+
+// Lets all ranks meet, so that one that does not come is noticed as in the steps: meeting and connecting
+// count as one collective, every later meeting as one of its own.
+class AllRanks {
+ public:
+  AllRanks(FlightRecorder& flight, int world) : flight_(flight) {
+    std::vector<int> all(static_cast<std::size_t>(world));
+    std::iota(all.begin(), all.end(), 0);
+    group_ = flight.add_communicator("all ranks", all);
+  }
+
+  template <class Body>
+  auto meet(std::string_view occasion, Body&& body) {
+    if (!std::exchange(inside_, true)) flight_.enter(group_, connected_ ? occasion : "meet and connect");
+    auto result = body();
+    if (connected_) leave();
+    return result;
+  }
+  void connected() {
+    leave();
+    connected_ = true;
+  }
+
+ private:
+  void leave() {
+    if (std::exchange(inside_, false)) flight_.leave(group_);
+  }
+
+  FlightRecorder& flight_;
+  int group_ = 0;
+  bool inside_ = false, connected_ = false;
+};
+
+// ------------------------------------------------------------ flight probe
+
+// Writes to the flight record what each queue does.
+class FlightProbe final : public Probe {
+ public:
+  // Maps a queue's name to the group's number in the record.
+  using Groups = std::map<std::string, int>;
+  static Groups groups_of(FlightRecorder& flight, const Plan& plan, const Communicators& communicators) {
+    Groups groups;
+    for (std::size_t q = 0; q < plan.queues.size(); ++q)
+      if (plan.queues[q].communicates())
+        groups[plan.queues[q].name] =
+            flight.add_communicator(plan.queues[q].name, communicators.members()[q]);
+    return groups;
+  }
+
+  // `what` is written before what each call does.
+  FlightProbe(FlightRecorder& flight, const Program& program, const Plan& plan, const Groups& groups,
+              const std::string& what = {})
+      : flight_(flight), first_(plan.calls.data()) {
+    for (const Call& call : plan.calls) texts_.push_back(what + call_text(program, plan, call));
+    for (const QueueInfo& queue : plan.queues)
+      groups_.push_back(queue.communicates() ? groups.at(queue.name) : -1);
+  }
+
+  bool live() const noexcept override { return true; }
+  void begin_call(std::int32_t queue, const Call& call, std::int64_t, double) noexcept override {
+    const int group = groups_[queue];
+    if (group < 0)
+      flight_.begin_call(text(call));
+    else
+      flight_.enter(group, text(call));
+  }
+  void end_call(std::int32_t queue, const Call& call, std::int64_t, double) noexcept override {
+    const int group = groups_[queue];
+    if (group < 0)
+      flight_.end_call(text(call));
+    else
+      flight_.leave(group);
+  }
+  void waits(std::int32_t queue, bool waiting, double) noexcept override {
+    flight_.wait(groups_[queue], waiting);
+  }
+
+ private:
+  const std::string& text(const Call& call) const { return texts_[static_cast<std::size_t>(&call - first_)]; }
+
+  FlightRecorder& flight_;
+  const Call* first_;
+  std::vector<std::string> texts_;
+  Numbered<int> groups_;  // groups by queue
+};
 
 constexpr std::chrono::milliseconds for_ever = std::chrono::hours(24 * 7);
 
@@ -66,10 +199,10 @@ class RankRun {
                                 groups_, "evaluation: ");
       return std::vector<Probe*>{&*evaluation_probe_};
     };
-    membership.ramp_probes = [this](const Assembly& assembly, const Plan& plan, const Communicators* with) {
+    membership.other_probes = [this](const Assembly& assembly, const Plan& plan, const Communicators* with) {
       if (!with) return std::vector<Probe*>{};
-      ramp_probes_.emplace_back(session_.flight(), assembly.program(), plan, groups_);
-      return std::vector<Probe*>{&ramp_probes_.back()};
+      other_probes_.emplace_back(session_.flight(), assembly.program(), plan, groups_);
+      return std::vector<Probe*>{&other_probes_.back()};
     };
     membership.before_step = [this](std::int64_t step) { session_.flight().begin_step(step); };
     membership.saving = [this] { session_.flight().saving(); };
@@ -87,7 +220,7 @@ class RankRun {
   std::shared_ptr<AbortSwitch> abort_;
   FlightProbe::Groups groups_;
   std::optional<FlightProbe> probe_, evaluation_probe_;
-  std::deque<FlightProbe> ramp_probes_;
+  std::deque<FlightProbe> other_probes_;
   std::optional<Heartbeat> heartbeat_;
 };
 
@@ -170,7 +303,7 @@ int train_rank(const Assembly& assembly, PluginHost& plugins, const std::string&
 int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string& resume_command,
                 FlightRecorder& flight) {
   std::optional<FlightProbe> probe, evaluation_probe;
-  std::deque<FlightProbe> ramp_probes;
+  std::deque<FlightProbe> other_probes;
   Membership membership;
   membership.probes = [&](const Assembly& of, Communicators*) {
     probe.emplace(flight, of.program(), of.plan(), FlightProbe::Groups{});
@@ -181,9 +314,9 @@ int train_alone(const Assembly& assembly, PluginHost& plugins, const std::string
                              "evaluation: ");
     return std::vector<Probe*>{&*evaluation_probe};
   };
-  membership.ramp_probes = [&](const Assembly& of, const Plan& plan, Communicators*) {
-    ramp_probes.emplace_back(flight, of.program(), plan, FlightProbe::Groups{});
-    return std::vector<Probe*>{&ramp_probes.back()};
+  membership.other_probes = [&](const Assembly& of, const Plan& plan, Communicators*) {
+    other_probes.emplace_back(flight, of.program(), plan, FlightProbe::Groups{});
+    return std::vector<Probe*>{&other_probes.back()};
   };
   membership.before_step = [&](std::int64_t step) { flight.begin_step(step); };
   return train(assembly, plugins, resume_command, membership);

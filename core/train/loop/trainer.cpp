@@ -1,12 +1,70 @@
 // The constructor starts a run: what it makes and does stands there in order.
 #include "train/loop/trainer.hpp"
 
+#include <fstream>
+#include <limits>
+#include <sstream>
+
 #include "train/checkpoint/kernel_choices.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
 #include "train/loop/agreement.hpp"
 
 namespace prun {
+namespace {
+
+// Returns the peak. It is not from getrusage, whose figure goes back to before exec, to the process that
+// started this one. Huge pages that were set aside are counted separately. A system without such lines gives
+// 0.
+std::int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  std::int64_t bytes = 0;
+  for (std::string key; status >> key; status.ignore(std::numeric_limits<std::streamsize>::max(), '\n'))
+    if (std::int64_t kibibytes = 0; (key == "VmHWM:" || key == "HugetlbPages:") && status >> kibibytes)
+      bytes += kibibytes * 1024;
+  return bytes;
+}
+
+std::string to_text(const RankMemory& memory) {
+  return detail::concat(memory.plan_bytes, " ", memory.process_bytes, " ", memory.peak_bytes, " ",
+                        memory.device_plan_bytes, " ", memory.device_process_bytes, " ", memory.device_bytes);
+}
+
+RankMemory read_memory(const std::string& text) {
+  std::istringstream words(text);
+  RankMemory memory;
+  words >> memory.plan_bytes >> memory.process_bytes >> memory.peak_bytes >> memory.device_plan_bytes >>
+      memory.device_process_bytes >> memory.device_bytes;
+  PRUN_CHECK(words, "memory of a rank: '", text, "'");
+  return memory;
+}
+
+RankMemory memory_of(const Assembly& assembly) {
+  const Plan& plan = assembly.plan();
+  RankMemory own;
+  own.process_bytes = assembly.process_bytes();
+  own.peak_bytes = peak_resident_bytes();
+  if (assembly.device_info().host_memory) {
+    own.plan_bytes = plan.layout.bytes_in_memory();
+    return own;
+  }
+  own.device_plan_bytes = assembly.bytes_in_memory_of(0, plan);
+  own.plan_bytes = plan.layout.bytes_in_memory() - own.device_plan_bytes;
+  own.device_process_bytes = assembly.process_device_bytes();
+  raise(assembly.devices().front()->memory_in_use(&own.device_bytes));
+  return own;
+}
+
+}  // namespace
+
+std::vector<RankMemory> memory_of_ranks(const Assembly& assembly, const Exchange& exchange) {
+  const RankMemory own = memory_of(assembly);
+  if (!exchange) return {own};
+  std::vector<RankMemory> all;
+  for (const std::string& text : exchange("memory", assembly.mesh().ranks(), to_text(own)))
+    all.push_back(read_memory(text));
+  return all;
+}
 
 // ------------------------------------------------------------------- the start
 
@@ -24,7 +82,7 @@ Trainer::Trainer(const Assembly& assembly, PluginHost& plugins, Membership membe
       samples_(open_data(assembly, plugins)),
       reader_(samples_, batch_shape(assembly, assembly.program())),
       scaler_(assembly.recipe()) {
-  runners_.open_ramp(membership_, peers_, comms_);
+  runners_.open_others(membership_, peers_, comms_);
   open_evaluation(plugins);
   watch_replicas();
   fill_memory(plugins);
@@ -80,7 +138,7 @@ std::int64_t Trainer::samples_taken() const {
 void Trainer::read_ahead() {
   if (is_read_ || running() == runners_.now().may_run()) return;
   const std::int64_t first = samples_taken(), global = ramp_.global_at(first);
-  if (!runners_.turn_to(global)) return;
+  if (!runners_.turn_to(progress_.step + running() + 1, global)) return;
   reader_.start(first, global, runners_.now().batch());
   is_read_ = true;
 }

@@ -6,17 +6,26 @@
 #include <optional>
 #include <vector>
 
+#include "execute/communicators.hpp"
+#include "prun/observer.hpp"
+#include "train/assemble/assembly.hpp"
 #include "train/assemble/batch_ramp.hpp"
 #include "train/checkpoint/run_saves.hpp"
 #include "train/checkpoint/run_start.hpp"
 #include "train/loop/batches.hpp"
 #include "train/loop/membership.hpp"
-#include "train/loop/rank_memory.hpp"
 #include "train/loop/replicas.hpp"
 #include "train/loop/step_runners.hpp"
 #include "train/loop/validation.hpp"
 
 namespace prun {
+
+// ------------------------------------------------------------ rank memory
+
+// Reports the memory that ranks have used, beside what was planned.
+
+// Returns, collectively, every rank's memory up to now. `exchange` may be empty for one rank alone.
+std::vector<RankMemory> memory_of_ranks(const Assembly& assembly, const Exchange& exchange);
 
 // Runs one run, step by step. It is deterministic: recipe and data fix every bit.
 class Trainer {
@@ -85,7 +94,7 @@ class Trainer {
   // Returns the loss on data that is not trained on, if the recipe evaluates; no step runs meanwhile and, if
   // averages are evaluated, no save either. Every rank calls it.
   Evaluation evaluate();
-  bool evaluates_averages() const { return validation_ && validation_->has_averages(); }
+  bool evaluation_moves_weights() const { return validation_ && validation_->moves_weights(); }
   // Returns the memory of every rank, up to now. Every rank calls it.
   std::vector<RankMemory> memory_of_ranks() const {
     return prun::memory_of_ranks(assembly_, membership_.exchange);

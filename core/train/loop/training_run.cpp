@@ -1,26 +1,184 @@
 #include "train/loop/training_run.hpp"
-#include "train/assemble/loss_groups.hpp"
-#include "train/assemble/recipe_checks.hpp"
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include "base/durable_file.hpp"
 #include "program/flops.hpp"
+#include "recipe/recipe.hpp"
+#include "train/assemble/loss_groups.hpp"
+#include "train/assemble/recipe_checks.hpp"
+#include "train/checkpoint/best_checkpoint.hpp"
 #include "train/checkpoint/plugin_record.hpp"
 #include "train/checkpoint/run_folder.hpp"
-#include "train/loop/best_so_far.hpp"
 #include "train/loop/non_finite.hpp"
 #include "train/loop/observers.hpp"
-#include "train/loop/reported_saves.hpp"
 #include "train/loop/run_report.hpp"
-#include "train/loop/run_schedule.hpp"
 #include "train/loop/stop_signal.hpp"
 
 namespace prun {
 namespace {
+
+// ------------------------------------------------------------ best so far
+
+// Keeps the results of evaluations: which one was the best, and whether the others since are too many.
+class BestSoFar {
+ public:
+  // `before` is the best of the run so far, which is at `step`.
+  BestSoFar(const Recipe& recipe, std::optional<BestCheckpoint> before, std::int64_t step)
+      : keeps_(recipe.flag("eval.keep_best")), patience_(recipe.integer("eval.patience")) {
+    const std::int64_t every = recipe.integer("eval.every");
+    if (!before || before->step > step || every == 0) return;
+    best_ = before;
+    missed_ = step / every - before->step / every;
+  }
+
+  void take(std::int64_t step, double loss) {
+    const bool lower = !best_ || loss < best_->loss;
+    if (lower) best_ = {step, loss};
+    missed_ = lower ? 0 : missed_ + 1;
+  }
+  // Says whether the checkpoint of this step is to be kept as the best.
+  bool keeps(std::int64_t step) const { return keeps_ && best_ && best_->step == step; }
+  bool is_over() const { return patience_ > 0 && missed_ >= patience_; }
+  const std::optional<BestCheckpoint>& best() const { return best_; }
+
+ private:
+  bool keeps_;
+  std::int64_t patience_, missed_ = 0;
+  std::optional<BestCheckpoint> best_;
+};
+
+// ------------------------------------------------------------ run schedule
+
+// Decides what a run does between two steps, and after which.
+class RunSchedule {
+ public:
+  // `alone` says that there is no rank to compare with.
+  RunSchedule(const Recipe& recipe, bool alone)
+      : steps_(recipe.integer("run.steps")),
+        save_every_(recipe.integer("run.save_every")),
+        compare_every_(alone ? 0 : recipe.integer("run.compare_every")),
+        eval_every_(recipe.integer("eval.every")) {}
+
+  std::int64_t steps() const { return steps_; }
+  bool saves_after(std::int64_t step) const { return is_multiple(step, save_every_); }
+  bool compares_after(std::int64_t step) const { return is_multiple(step, compare_every_); }
+  bool evaluates() const { return eval_every_ > 0; }
+  bool evaluates_after(std::int64_t step) const { return is_multiple(step, eval_every_); }
+  // Says whether the next step may begin while this one runs.
+  bool goes_on_after(std::int64_t step) const {
+    return step < steps_ && !saves_after(step) && !compares_after(step) && !evaluates_after(step);
+  }
+
+ private:
+  static bool is_multiple(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+  std::int64_t steps_, save_every_, compare_every_, eval_every_;  // number of steps; 0: never
+};
+
+// Requests a save each so many minutes; 0: never.
+class SaveTimer {
+ public:
+  explicit SaveTimer(double minutes) : minutes_(minutes) {}
+  void restart() { since_ = Clock::now(); }
+  bool is_over() const { return minutes_.count() > 0 && Clock::now() - since_ >= minutes_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::chrono::duration<double, std::ratio<60>> minutes_;
+  Clock::time_point since_{};
+};
+
+// ------------------------------------------------------------ reported saves
+
+// Lets a run save itself between steps: counts the time for which training pauses, reports what is in place,
+// and ends the run if its folder is gone.
+class ReportedSaves {
+ public:
+  // `in_place` is called for each checkpoint that has been reported.
+  using InPlace = std::function<void(const std::filesystem::path& checkpoint)>;
+  ReportedSaves(Trainer& trainer, Observers& observers, InPlace in_place)
+      : trainer_(trainer), observers_(observers), in_place_(std::move(in_place)) {}
+
+  // Must be called on the first rank once the folder is the run's: from then on it must stay.
+  void watch_folder() { folder_.emplace(trainer_.folder()); }
+  // Finds what would stop saves, before the first step.
+  void try_out();
+
+  void begin();
+  // Waits until the save that was begun last is in place, if one was.
+  void finish();
+  void report();
+
+  // Returns the step of the last save; -1: there was none.
+  std::int64_t begun() const { return begun_; }
+  // Returns the seconds for which training paused since the last call.
+  double take_seconds() { return time_.take(); }
+
+ private:
+  void report_saved();
+  template <class Body>
+  void in_folder(Body&& body);
+
+  Trainer& trainer_;
+  Observers& observers_;
+  InPlace in_place_;
+  std::int64_t begun_ = -1;
+  std::optional<FolderInPlace> folder_;  // set on the first rank
+  StandStillTime time_;
+};
+
+// Runs body, and ends the run if its folder is gone: without it a save goes nowhere, or into another one of
+// that name.
+template <class Body>
+void ReportedSaves::in_folder(Body&& body) {
+  try {
+    body();
+  } catch (const Error&) {
+    if (folder_) folder_->check();
+    throw;
+  }
+}
+
+void ReportedSaves::try_out() {
+  in_folder([&] { trainer_.try_save(); });
+}
+
+void ReportedSaves::begin() {
+  finish();  // a save that is not reported before the next begins would never be
+  time_.count([&] {
+    if (folder_) folder_->check();
+    in_folder([&] { trainer_.begin_save(); });
+    begun_ = trainer_.progress().step;
+  });
+}
+
+void ReportedSaves::finish() {
+  if (begun_ < 0) return;
+  time_.count([&] {
+    in_folder([&] {
+      trainer_.finish_save();
+      report_saved();
+    });
+  });
+}
+
+void ReportedSaves::report() {
+  in_folder([&] { report_saved(); });
+}
+
+void ReportedSaves::report_saved() {
+  const auto path = trainer_.saved();
+  if (!path) return;
+  observers_.event(EventKind::saved, path->string());
+  in_place_(*path);
+}
 
 class Run {
  public:
@@ -72,7 +230,8 @@ class Run {
       }
     }
     if (schedule_.evaluates() && evaluated_ != trainer_.progress().step) evaluate();
-    if (recipe_.flag("run.save_at_end") && saves_.begun() != trainer_.progress().step) save();
+    const std::int64_t last = trainer_.progress().step;
+    if ((recipe_.flag("run.save_at_end") || best_->keeps(last)) && saves_.begun() != last) save();
     saves_.finish();
     observers_.finish(trainer_.memory_of_ranks(), saves_.take_seconds());
     observers_.raise_failure();
@@ -176,7 +335,7 @@ class Run {
   }
 
   void evaluate() {
-    if (trainer_.evaluates_averages()) saves_.finish();  // which reads what averages change places with
+    if (trainer_.evaluation_moves_weights()) saves_.finish();  // which reads what changes places
     const Clock::time_point begin = Clock::now();
     const Evaluation evaluation = trainer_.evaluate();
     evaluated_ = trainer_.progress().step;

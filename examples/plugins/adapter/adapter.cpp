@@ -68,6 +68,6 @@ class Adapter final : public Strategy {
 
 }  // namespace
 
-PRUN_PLUGIN(strategy, Adapter, "adapter", "1.0.0", "Adapters of low rank beside matrices", "phase=model",
-            "rank   | int  | 4    | 1..4096 | Width of an adapter\n"
-            "freeze | bool | true |         | Train the adapters in the matrices' place\n");
+PRUN_PLUGIN(strategy, Adapter, "adapter", "1.0.0", "Adds low-rank adapters to matrices", "phase=model",
+            "rank   | int  | 4    | 1..4096 | Rank of an adapter\n"
+            "freeze | bool | true |         | Train the adapters instead of the matrices\n");

@@ -54,5 +54,5 @@ class Bigram final : public Model {
 }  // namespace
 
 PRUN_PLUGIN(model, Bigram, "bigram", "1.0.0", "Predicts a token from the one before it", "reads=bigram",
-            "vocab  | int | 256 | 2..1000000 | Rows of the token table\n"
-            "hidden | int | 32  | 1..65536   | Width\n");
+            "vocab  | int | 256 | 2..1000000 | Vocabulary size\n"
+            "hidden | int | 32  | 1..65536   | Hidden size\n");

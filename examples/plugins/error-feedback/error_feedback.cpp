@@ -83,8 +83,8 @@ class ErrorFeedback final : public Strategy {
 }  // namespace
 
 PRUN_PLUGIN(strategy, ErrorFeedback, "error-feedback", "1.0.0",
-            "Sums gradients on a grid, and keeps the rest",
+            "Sums gradients rounded to a grid, with error feedback",
             "phase=placed; only=training; axis=batch; conflicts=zero",
             // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
-            "axis | string | dp     |      | Axis whose ranks sum gradients\n"
-            "step | float  | 0.0078125 | 0.. | Distance of the numbers of the grid\n");
+            "axis | string | dp     |      | Mesh axis over which gradients are summed\n"
+            "step | float  | 0.0078125 | 0.. | Spacing of the grid that gradients are rounded to\n");

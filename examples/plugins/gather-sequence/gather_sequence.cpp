@@ -46,5 +46,5 @@ class GatherSequence final : public Strategy {
 
 PRUN_PLUGIN(strategy, GatherSequence, "gather-sequence", "1.0.0",
             "Splits each sequence over an axis of the mesh", "phase=shard",
-            "axis         | string | cp | | Axis of the mesh to split sequences over\n"
-            "least_tokens | int | 1 | 1..1000000000 | Tokens of a sequence that a rank must at least get\n");
+            "axis         | string | cp | | Mesh axis to split sequences over\n"
+            "least_tokens | int | 1 | 1..1000000000 | Minimum number of tokens of a sequence per rank\n");

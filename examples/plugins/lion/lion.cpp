@@ -29,6 +29,6 @@ class Lion final : public Optimizer {
 
 // Each element is updated by itself, so that ranks may keep state in parts (strategy zero).
 PRUN_PLUGIN(optimizer, Lion, "lion", "1.0.0", "Lion: the sign of a momentum", "elementwise=yes",
-            "beta1        | float | 0.9  | 0..0.999999 | Share of the momentum in a step\n"
-            "beta2        | float | 0.99 | 0..0.999999 | Share that the momentum keeps of itself\n"
-            "weight_decay | float | 0.1  | 0..10       | Decoupled, on matrices\n");
+            "beta1        | float | 0.9  | 0..0.999999 | Weight of the momentum in an update\n"
+            "beta2        | float | 0.99 | 0..0.999999 | Decay rate of the momentum\n"
+            "weight_decay | float | 0.1  | 0..10       | Decoupled weight decay, on matrices only\n");

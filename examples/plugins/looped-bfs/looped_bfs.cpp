@@ -37,4 +37,5 @@ class LoopedBfs final : public Schedule {
 
 PRUN_PLUGIN(schedule, LoopedBfs, "looped-bfs", "1.0.0", "All microbatches through one chunk after the other",
             "backward=whole",
-            "most_alive | int | 0 | 0..1000000 | Microbatches of chunks a rank may keep; 0: no limit\n");
+            "most_alive | int | 0 | 0..1000000 | Maximum number of live microbatches of a rank, counted per "
+            "chunk; 0: no limit\n");

@@ -121,4 +121,4 @@ class NoiseScale final : public Strategy {
 
 PRUN_PLUGIN(strategy, NoiseScale, "noise-scale", "1.0.0", "Measures the gradient noise scale",
             "phase=shard,placed; only=training; axis=batch; tune=exact",
-            "axis | string | dp | | Axis whose ranks have batches of their own\n");
+            "axis | string | dp | | Mesh axis whose ranks have different batches\n");

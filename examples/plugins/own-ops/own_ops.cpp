@@ -215,4 +215,4 @@ class Plugin final : public OpPlugin {
 
 }  // namespace
 
-PRUN_PLUGIN(op, Plugin, "own-ops", "1.0.0", "A table, a head and exchanges of one's own", "", "");
+PRUN_PLUGIN(op, Plugin, "own-ops", "1.0.0", "Custom ops: an embedding, a head and collectives", "", "");

@@ -137,8 +137,8 @@ class PowerSgd final : public Strategy {
 
 }  // namespace
 
-PRUN_PLUGIN(strategy, PowerSgd, "powersgd", "1.0.0", "Sums gradients of matrices in a low rank",
+PRUN_PLUGIN(strategy, PowerSgd, "powersgd", "1.0.0", "All-reduces gradients of matrices in low rank",
             "phase=placed; only=training; axis=batch; conflicts=zero",
             // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
-            "axis | string | dp |        | Axis whose ranks sum gradients\n"
-            "rank | int    | 2  | 1..256 | Columns of P and Q\n");
+            "axis | string | dp |        | Mesh axis over which gradients are summed\n"
+            "rank | int    | 2  | 1..256 | Rank of the approximation: columns of P and Q\n");

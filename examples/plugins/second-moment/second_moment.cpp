@@ -82,6 +82,6 @@ class SecondMoment final : public Strategy {
 
 }  // namespace
 
-PRUN_PLUGIN(strategy, SecondMoment, "second-moment", "1.0.0", "Keeps the second moment of Adam in parts",
+PRUN_PLUGIN(strategy, SecondMoment, "second-moment", "1.0.0", "Shards the second moment of Adam",
             "phase=state; only=training; axis=batch; conflicts=zero",
-            "axis | string | dp | | Axis whose ranks keep a part each\n");
+            "axis | string | dp | | Mesh axis to shard the second moment over\n");

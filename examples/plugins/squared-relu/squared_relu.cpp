@@ -1,4 +1,5 @@
 // A new op: y = max(x, 0)^2, with its gradient and kernels for the CPU in fp32 and, for `prun verify`, fp64.
+#include "prun/named_operands.hpp"
 #include "prun/plugin.hpp"
 
 namespace {
@@ -9,20 +10,23 @@ struct SquaredRelu {
   static constexpr const char* kind = "squared_relu";
   static constexpr const char* help = "max(x, 0)^2";
   static constexpr OperandDef operands[] = {{"x"}, {"y", Access::write}};
-  static void rule(OpShape& s) { s.like(1, 0); }
-  static void gradient(const Gradient& g) { g.input(0, "squared_relu_grad", {g.arrived(1), g.operand(0)}); }
+  static void rule(RuleOf<SquaredRelu> s) { s.like("y", "x"); }
+  static void gradient(GradientOf<SquaredRelu> g) {
+    g.input("x", "squared_relu_grad", {g.arrived("y"), g["x"]});
+  }
 };
 
 struct SquaredReluGrad {
   static constexpr const char* kind = "squared_relu_grad";
   static constexpr const char* help = "dx of squared_relu";
   static constexpr OperandDef operands[] = {{"dy"}, {"x"}, {"dx", Access::write}};
-  static void rule(OpShape& s) { s.like(2, 0); }
+  static void rule(RuleOf<SquaredReluGrad> s) { s.like("dx", "dy"); }
 };
 
 template <class T>
 void forward(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &x = args.operands[0], &y = args.operands[1];
+  const ArgsOf<SquaredRelu> op(args);
+  const Tensor &x = op["x"], &y = op["y"];
   parallel_ranges(*context.workers, x.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const T positive = x.as<T>()[i] > 0 ? x.as<T>()[i] : 0;
@@ -33,7 +37,8 @@ void forward(const KernelArgs& args, const KernelContext& context) {
 
 template <class T>
 void backward(const KernelArgs& args, const KernelContext& context) {
-  const Tensor &dy = args.operands[0], &x = args.operands[1], &dx = args.operands[2];
+  const ArgsOf<SquaredReluGrad> op(args);
+  const Tensor &dy = op["dy"], &x = op["x"], &dx = op["dx"];
   parallel_ranges(*context.workers, x.elements(), 4096, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
       dx.as<T>()[i] = x.as<T>()[i] > 0 ? 2 * x.as<T>()[i] * dy.as<T>()[i] : 0;

@@ -29,4 +29,4 @@ class SwapActivation final : public Strategy {
 PRUN_PLUGIN(strategy, SwapActivation, "swap-activation", "1.0.0", "Replaces one activation by another",
             "phase=model",
             "from | string | gelu     | | Op to replace\n"
-            "to   | string | required | | Op to put in its place\n");
+            "to   | string | required | | Op to replace it with\n");

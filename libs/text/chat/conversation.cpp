@@ -31,6 +31,7 @@ class LineReader {
           "has neither messages, nor conversations, nor prompt and completion, nor instruction and output");
     }
     if (out_.messages.empty() && out_.prompt.empty() && out_.completion.empty()) refuse("holds no message");
+    read_system();
     return std::move(out_);
   }
 
@@ -61,13 +62,23 @@ class LineReader {
           ", and prun has no preference training; to learn preferred answers, write them as messages");
   }
 
+  // Some files have a list as its JSON in a text, which is empty where there is none.
+  void read_list(const std::string& name, const JsonValue& list) {
+    if (list.is_string()) {
+      if (list.as_string().empty()) return;
+      return read_list_of(name, parse_json(list.as_string(), place_ + ": '" + name + "'"));
+    }
+    read_list_of(name, list);
+  }
+  void read_list_of(const std::string& name, const JsonValue& list) {
+    if (!list.is_array()) refuse("'" + name + "' is not a list");
+    out_.variables.set(name, Value::of(list));
+  }
+
   // Reads the names that transformers passes to templates besides the messages.
   void read_variables() {
-    for (const char* name : {"tools", "documents"}) {
-      const JsonValue* const list = find(name);
-      if (list && !list->is_array()) refuse("'" + std::string(name) + "' is not a list");
-      if (list) out_.variables.set(name, Value::of(*list));
-    }
+    for (const char* name : {"tools", "documents"})
+      if (const JsonValue* const list = find(name)) read_list(name, *list);
     const JsonValue* const given = find("chat_template_kwargs");
     if (!given) return;
     if (!given->is_object()) refuse("'chat_template_kwargs' is not an object");
@@ -131,17 +142,34 @@ class LineReader {
       add_message(list.as_array()[i], name + "." + std::to_string(i), learned);
   }
 
-  void add_text(const std::string& role, const std::string& content, bool learned) {
+  static Value message_of(const std::string& role, const std::string& content) {
     Dict message;
     message.set("role", Value(role));
     message.set("content", Value(content));
+    return Value::of(std::move(message));
+  }
+  void add_text(const std::string& role, const std::string& content, bool learned) {
     const bool answer = role == "assistant";
-    out_.messages.push_back({Value::of(std::move(message)), answer, answer && learned});
+    out_.messages.push_back({message_of(role, content), answer, answer && learned});
+  }
+
+  // A text under `system` stands in front of the messages, whatever form these have; an empty one is none.
+  void read_system() {
+    const std::string text = find("system") ? text_of(line_, "system", "it") : "";
+    if (text.empty()) return;
+    if (out_.is_text()) refuse("has a text under 'system' beside texts that are used as they are");
+    const Dict& first = *out_.messages.front().value.dict();
+    if (!first.find("role")->equals(Value(std::string("system")))) {
+      out_.messages.insert(out_.messages.begin(), {message_of("system", text)});
+      return;
+    }
+    const Value* const content = first.find("content");
+    if (!content || !content->equals(Value(text)))
+      refuse("has another text under 'system' than in its first message");
   }
 
   void add_shared(const JsonValue& list) {
     if (!list.is_array()) refuse("'conversations' is not a list");
-    if (find("system")) add_text("system", text_of(line_, "system", "it"), false);
     for (std::size_t i = 0; i < list.as_array().size(); ++i) {
       const JsonValue& message = list.as_array()[i];
       const std::string where = "conversations." + std::to_string(i);
@@ -168,7 +196,6 @@ class LineReader {
 
   // As Alpaca has it: an input goes below the instruction, and turns before under `history`.
   void read_instruction() {
-    if (find("system")) add_text("system", text_of(line_, "system", "it"), false);
     if (const JsonValue* const history = find("history")) {
       if (!history->is_array()) refuse("'history' is not a list");
       for (const JsonValue& turn : history->as_array()) {

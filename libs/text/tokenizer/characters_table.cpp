@@ -1,4 +1,4 @@
-// Categories of Unicode 16.0.0; written by tools/unicode_table.
+// Categories of Unicode 16.0.0; written by tools/maintainer/unicode_table.
 #include "tokenizer/characters.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// Holds how the package `tokenizers` classifies characters; tools/unicode_table writes it.
+// Holds how the package `tokenizers` classifies characters; tools/maintainer/unicode_table writes it.
 #include "tokenizer/letters.hpp"
 
 namespace prun {

@@ -1,4 +1,4 @@
-// Holds normal forms of Unicode 9; tools/unicode_table writes it.
+// Holds normal forms of Unicode 9; tools/maintainer/unicode_table writes it.
 #include "tokenizer/normal_form.hpp"
 
 namespace prun {

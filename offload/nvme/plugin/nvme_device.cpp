@@ -22,6 +22,21 @@ std::int64_t stripe_of(std::int64_t kib) {
   return kib * 1024;
 }
 
+// Refuses rates of which nobody knows whose they are.
+void check_rates(const Options& options) {
+  const std::size_t drives = options.texts("paths").size();
+  for (const char* const key : {"read_rate", "write_rate"}) {
+    const std::size_t rates = options.numbers(key).size();
+    if (rates > 1 && rates != drives)
+      throw_error(ErrorCode::bad_input, "[tier.nvme] ", key, " has ", rates, " rates, and paths has ", drives,
+                  drives == 1 ? " folder" : " folders",
+                  "; give one for each folder, in their order, or one for all");
+  }
+  if (options.numbers("read_rate").empty() != options.numbers("write_rate").empty())
+    throw_error(ErrorCode::bad_input,
+                "[tier.nvme] has one of read_rate and write_rate; set both, or leave both out");
+}
+
 }  // namespace
 
 NvmeDevice::NvmeDevice(const Options& options)
@@ -33,6 +48,7 @@ NvmeDevice::NvmeDevice(const Options& options)
     settings_.folders.emplace_back(path);
     name_ += " " + path;
   }
+  check_rates(options);
   settings_.stripe = stripe_of(options.integer("stripe_kib"));
   settings_.depth = static_cast<std::size_t>(options.integer("depth"));
   settings_.limit = std::chrono::seconds(options.integer("limit"));

@@ -9,18 +9,23 @@
 #include "prun/plugin.hpp"
 
 // These are the options that a recipe may set.
-#define PRUN_NVME_OPTIONS                                                                                  \
-  "paths | strings | [] | | Folders on the drives that the bytes are spread over, in stripes\n"            \
-  "stripe_kib | int | 1024 | 4..65536 | KiB in a row on one drive, and in one transfer; a multiple of 4\n" \
-  "depth | int | 16 | 1..1024 | Transfers under way at a time, each way on each drive\n"                   \
-  "limit | int | 30 | 1..86400 | Seconds after which a transfer counts as lost and the run ends\n"         \
-  "io | choice | auto | auto,io_uring,threads | What runs transfers; auto: threads where io_uring is "     \
-  "forbidden\n"                                                                                            \
-  "direct | bool | true | | Past the system's cache of files, where the file system can\n"                 \
-  "checksum | bool | false | | Compare what is read with checksums, which take a thousandth of it in "     \
-  "memory\n"                                                                                               \
-  "plan_gib | float | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what these " \
-  "drives have left\n"
+#define PRUN_NVME_OPTIONS                                                                                    \
+  "paths | strings | [] | | Folders to stripe offloaded data over, one per drive\n"                          \
+  "read_rate | floats | [] | 0.001..1000000 | GB/s that the drive of each folder reads at, in the order of " \
+  "paths, for predictions; one number: all alike; empty: use the measured rate, else an assumed one\n"       \
+  "write_rate | floats | [] | 0.001..1000000 | GB/s that the drive of each folder writes at; set both "      \
+  "rates or neither\n"                                                                                       \
+  "stripe_kib | int | 1024 | 4..65536 | Stripe size in KiB, which is also the transfer size; a multiple of " \
+  "4\n"                                                                                                      \
+  "depth | int | 16 | 1..1024 | Queue depth: transfers in flight per drive and direction\n"                  \
+  "limit | int | 30 | 1..86400 | Timeout of a transfer in seconds, after which the run ends\n"               \
+  "io | choice | auto | auto,io_uring,threads | I/O backend; auto: io_uring, or threads where that is "      \
+  "forbidden\n"                                                                                              \
+  "direct | bool | true | | Use direct I/O, bypassing the page cache, where the file system supports it\n"   \
+  "checksum | bool | false | | Verify checksums of data that is read; they take a thousandth of its size "   \
+  "in memory\n"                                                                                              \
+  "plan_gib | float | 0 | 0..1073741824 | Plan as if the drives had this much free space, in GiB (to plan "  \
+  "for another machine); 0: use what is free\n"
 
 namespace prun::nvme {
 

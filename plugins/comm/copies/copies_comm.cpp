@@ -114,12 +114,11 @@ std::string CopiesComm::examine() {
 PRUN_PLUGIN(
     comm, prun::copies::CopiesComm, "copies", "0.1.0",
     "Device memory between GPUs of one host, by their copy engines", "shared_folder=PRUN_COPIES_SHARED",
-    "direct | bool | true | | Copy right into the others' results, where that memory can be mapped, and "
-    "not into slots first\n"
-    "buffer_mib | int | 128 | 1..65536 | Most MiB of device memory that each communicator takes for "
-    "messages\n"
-    "message_mib | int | 16 | 1..1024 | MiB of the longest message: longer exchanges are cut, so that "
-    "what has come is added up while more comes\n"
-    "blocks | int | 32 | 1..1024 | Most blocks that a sum runs on\n"
-    "lanes | int | 4 | 1..15 | Most streams that push, one for each other member: those that share one are "
-    "sent to one after the other\n");
+    "direct | bool | true | | Copy directly into the result buffers of other ranks where that memory can be "
+    "mapped, instead of through staging slots\n"
+    "buffer_mib | int | 128 | 1..65536 | Maximum device memory for messages, in MiB per communicator\n"
+    "message_mib | int | 16 | 1..1024 | Maximum message size in MiB; longer collectives are split, so that "
+    "received parts are summed while others arrive\n"
+    "blocks | int | 32 | 1..1024 | Maximum number of thread blocks of a sum\n"
+    "lanes | int | 4 | 1..15 | Maximum number of streams that send; with one for each other rank all are "
+    "sent to at once, ranks that share one are sent to one after the other\n");

@@ -181,20 +181,17 @@ class NcclComm final : public Comm {
 }  // namespace
 }  // namespace prun::nccl
 
-PRUN_PLUGIN(
-    comm, prun::nccl::NcclComm, "nccl", "0.1.0", "Device memory between GPUs, with NCCL", "",
-    "min_ctas | int | 1 | 1..64 | Fewest blocks that an exchange runs on\n"
-    "max_ctas | int | 16 | 1..64 | Most blocks that an exchange runs on; each keeps a multiprocessor busy, "
-    "so with many groups "
-    "it is as many as find room together\n"
-    "algorithm | choice | ring | ring,any | Rings alone, or whatever NCCL takes for a size, unless NCCL_ALGO "
-    "is set\n"
-    "nvls | bool | false | | NVLink multicast, unless NCCL_NVLS_ENABLE is set\n"
-    "register | bool | false | | Register the plan's memory with each communicator\n"
-    "graphs | bool | true | | Launch operations as CUDA graphs that were made before the first step, where "
-    "all of a rank's "
-    "groups find room on its GPU at a time\n"
-    "communicator_mib | int | none | 0..1048576 | MiB of device memory that a communicator is taken to need; "
-    "empty: worked out from max_ctas\n"
-    "debug | choice | off | off,warn,info | What NCCL writes to stderr, unless NCCL_DEBUG is set\n"
-    "libraries | string | | | Folders where NCCL is looked for first\n");
+PRUN_PLUGIN(comm, prun::nccl::NcclComm, "nccl", "0.1.0", "Device memory between GPUs, with NCCL", "",
+            "min_ctas | int | 1 | 1..64 | Minimum number of CTAs (thread blocks) of a collective\n"
+            "max_ctas | int | 16 | 1..64 | Maximum number of CTAs (thread blocks) of a collective; each "
+            "occupies a multiprocessor, so with many groups it is lowered until all fit together\n"
+            "algorithm | choice | ring | ring,any | ring: rings only; any: NCCL's choice for each size; "
+            "NCCL_ALGO overrides it\n"
+            "nvls | bool | false | | Use NVLink multicast (NVLS); NCCL_NVLS_ENABLE overrides it\n"
+            "register | bool | false | | Register the plan's memory with each communicator\n"
+            "graphs | bool | true | | Launch collectives as CUDA graphs captured before the first step, "
+            "where all of a rank's groups fit on its GPU at a time\n"
+            "communicator_mib | int | none | 0..1048576 | Device memory to plan for a communicator, in MiB; "
+            "empty: estimated from max_ctas\n"
+            "debug | choice | off | off,warn,info | NCCL's log level on stderr; NCCL_DEBUG overrides it\n"
+            "libraries | string | | | Folders to search first for NCCL\n");

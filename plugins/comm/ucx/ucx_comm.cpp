@@ -124,7 +124,8 @@ class UcxComm final : public Comm {
 PRUN_PLUGIN(
     comm, prun::ucx::UcxComm, "ucx", "0.1.0", "Host memory over shared memory, TCP or RDMA, with UCX",
     "shared_folder=UCX_POSIX_DIR; log=PRUN_UCX_LOG",
-    "chunk_kib | int | 512 | 4..1048576 | KiB of one message of a pipelined operation\n"
-    "small_kib | int | 32 | 0..1048576 | Operations up to so many KiB take the fewest messages\n"
-    "spin_us | int | 100 | 0..1000000 | Microseconds a thread spins for messages before it sleeps\n"
-    "shared_memory | bool | true | | Shared memory within a machine; without it, as between machines\n");
+    "chunk_kib | int | 512 | 4..1048576 | Message size of a pipelined collective, in KiB\n"
+    "small_kib | int | 32 | 0..1048576 | Collectives of up to this many KiB use as few messages as possible\n"
+    "spin_us | int | 100 | 0..1000000 | Microseconds that a thread polls for messages before it sleeps\n"
+    "shared_memory | bool | true | | Use shared memory within a machine; false: communicate as between "
+    "machines\n");

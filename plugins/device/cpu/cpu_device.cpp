@@ -158,24 +158,20 @@ class CpuDevice final : public Device {
 }  // namespace
 }  // namespace prun::cpu
 
-PRUN_PLUGIN(
-    device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
-    "also=host; comm=ucx; memory=host_gib; plan=plan_gib; plan_threads=threads; "
-    "plan_units=plan_units",
-    "threads | int | 0 | 0..1024 | Threads that compute; 0: every core this process may use, or one thread "
-    "if ranks "
-    "outnumber the machine's cores\n"
-    "pin | bool | true | | Keep each thread on a core of its own, if this process may use as many cores as "
-    "it has "
-    "threads\n"
-    "fuse | bool | true | | One op in the place of several where the device has one; the same bits\n"
-    "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best there is\n"
-    "spin_us | int | 200 | 0..1000000 | Microseconds an idle thread spins before it sleeps\n"
-    "peak_gflops | float | 0 | 0.. | Peak in GFLOP/s for the MFU column; 0: not shown\n"
-    "host_gib | float | 0 | 0..1073741824 | GiB that this machine has, where the system shows less (a "
-    "virtual machine that grows); a control group's limit stays; 0: what the system shows\n"
-    "plan_gib | float | 0 | 0..1073741824 | GiB that plans count on, as for another machine; 0: what "
-    "this one has\n"
-    "plan_units | int | 0 | 0..1048576 | Ranks of a host that plans count on, as for several hosts; 0: all "
-    "ranks "
-    "are on one\n");
+PRUN_PLUGIN(device, prun::cpu::CpuDevice, "cpu", "0.1.0", "The cores and the memory of this machine",
+            "also=host; comm=ucx; memory=host_gib; plan=plan_gib; plan_threads=threads; "
+            "plan_units=plan_units",
+            "threads | int | 0 | 0..1024 | Compute threads; 0: one for every core that this process may use, "
+            "or one if ranks outnumber the machine's cores\n"
+            "pin | bool | true | | Pin each thread to a core, if this process may use exactly as many cores "
+            "as it has threads\n"
+            "fuse | bool | true | | Fuse several ops into one where possible; results are identical\n"
+            "isa | choice | auto | auto,generic,avx2,avx512 | Instruction set; auto: the best available\n"
+            "spin_us | int | 200 | 0..1000000 | Microseconds that an idle thread spins before it sleeps\n"
+            "peak_gflops | float | 0 | 0.. | Peak GFLOP/s for the MFU column; 0: no column\n"
+            "host_gib | float | 0 | 0..1073741824 | Memory of this machine in GiB, if the system reports "
+            "less (a virtual machine that grows); a cgroup limit still applies; 0: what the system reports\n"
+            "plan_gib | float | 0 | 0..1073741824 | Plan as if this machine had this much memory, in GiB (to "
+            "plan for another machine); 0: use what is installed\n"
+            "plan_units | int | 0 | 0..1048576 | Plan as if each host ran this many ranks (to plan for "
+            "several hosts); 0: all ranks run on one\n");

@@ -10,7 +10,7 @@
 
 #include "cuda/launch.hpp"
 #include "prun/device.hpp"
-#include "prun/op.hpp"
+#include "prun/named_operands.hpp"
 
 namespace prun::cuda {
 
@@ -67,7 +67,7 @@ struct OpChoices {
   bool deterministic = false;
   bool few_logits = false;  // means few_logit_bytes
 };
-// Returns the ops of all files of ops/: linear.cpp brings its own by linear_ops(choices).
+// Returns the ops of all families: kernels/linear/bind.cpp brings its own by linear_ops(choices).
 std::vector<DeviceOp> all_device_ops(const OpChoices& choices);
 
 // ---------------------------------------------------------------- operands of a launch
@@ -83,6 +83,11 @@ T* data(const KernelArgs& args, int i) {
 template <class C>
 Sum<C> sum_in(const KernelArgs& args, int i) {
   return {data<C>(args, i), args.begins(i)};
+}
+
+template <class C, class Op>
+Sum<C> sum_in(const ArgsOf<Op>& op, OperandOf<Op> name) {
+  return {op[name].template as<C>(), op.begins(name)};
 }
 
 // ---------------------------------------------------------------- types of an op's operands
@@ -120,6 +125,28 @@ inline bool all_double(const OpShape& shape, int from, int to) {
   return true;
 }
 
+// Do the same by names.
+template <class Op>
+bool have_type(const ShapeOf<Op>& shape, DType type, OperandsOf<Op> operands) {
+  for (const OperandOf<Op> name : operands)
+    if (shape.has(name) && shape[name].dtype != type) return false;
+  return true;
+}
+template <class Op>
+bool same_type(const ShapeOf<Op>& shape, OperandsOf<Op> operands) {
+  return have_type(shape, shape[*operands.begin()].dtype, operands);
+}
+template <class Op>
+bool computed_type(const ShapeOf<Op>& shape, DType type, OperandsOf<Op> operands) {
+  return have_type(shape, OpShape::statistics(type), operands);
+}
+template <class Op>
+bool all_double(const ShapeOf<Op>& shape, OperandsOf<Op> operands) {
+  for (const OperandOf<Op> name : operands)
+    if (shape[name].dtype != DType::f64) return false;
+  return true;
+}
+
 // Returns choice.template operator()<T>() for the type of values; a default result for any other type.
 template <class Choice>
 auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<float>()) {
@@ -138,6 +165,16 @@ template <class Choice>
 auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Choice choice)
     -> decltype(choice.template operator()<float, float>()) {
   const DType type = shape.operand[value].dtype;
+  if (computed_type(shape, type, sums))
+    return by_value(type, [&]<class T>() { return choice.template operator()<T, Compute<T>>(); });
+  if (type == DType::bf16 && have_type(shape, type, sums)) return choice.template operator()<bf16, bf16>();
+  return {};
+}
+
+template <class Op, class Choice>
+auto by_sum(const ShapeOf<Op>& shape, OperandOf<Op> value, OperandsOf<Op> sums, Choice choice)
+    -> decltype(choice.template operator()<float, float>()) {
+  const DType type = shape[value].dtype;
   if (computed_type(shape, type, sums))
     return by_value(type, [&]<class T>() { return choice.template operator()<T, Compute<T>>(); });
   if (type == DType::bf16 && have_type(shape, type, sums)) return choice.template operator()<bf16, bf16>();

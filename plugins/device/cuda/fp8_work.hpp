@@ -7,6 +7,7 @@
 #include "cuda/fp8_blocks.hpp"
 #include "linear_work.hpp"
 #include "prun/fp8_squares.hpp"
+#include "prun/ops/linear.hpp"
 
 namespace prun::cuda {
 
@@ -22,37 +23,37 @@ inline bool multiplies_in_fp8(const Launch& launch) {
 
 // Returns the shape of linear or of its input's gradient, by a value [.., in] and one [.., out]: the weight
 // may be codes.
-inline LinearShape shape_between(const KernelArgs& args, int value, int other) {
-  const Tensor& x = args.operands[value];
+inline LinearShape shape_between(const Tensor& x, const Tensor& other, std::int64_t in_dims) {
   LinearShape shape{};
-  shape.in = x.inner(static_cast<int>(args.attrs[0].i));
+  shape.in = x.inner(static_cast<int>(in_dims));
   shape.rows = x.elements() / shape.in;
-  shape.out = args.operands[other].elements() / shape.rows;
+  shape.out = other.elements() / shape.rows;
   return shape;
 }
 
 // Returns the weight of either where codes of it are kept, by rows for linear.
-inline std::optional<Fp8Factor> kept_weight(const KernelArgs& args, const LinearShape& s, bool by_rows) {
-  if (args.attrs[1].i != 2) return {};
+template <class Op>
+std::optional<Fp8Factor> kept_weight(const ArgsOf<Op>& op, const LinearShape& s, bool by_rows) {
+  if (op.integer("fp8") != 2) return {};
   const Fp8Squares squares{by_rows ? s.in : s.out, by_rows ? s.out : s.in};
-  return Fp8Factor{squares.codes(args.operands[1]), squares.scales(args.operands[1])};
+  return Fp8Factor{squares.codes(op["weight"]), squares.scales(op["weight"])};
 }
 
 // Returns the shape of a weight's gradient: rows are dy's, since x may be codes.
-inline LinearShape weight_grad_shape(const KernelArgs& args) {
-  const Tensor& w = args.operands[2];
+inline LinearShape weight_grad_shape(const ArgsOf<ops::LinearWeightGrad>& op) {
+  const Tensor& w = op["dweight"];
   LinearShape shape{};
-  shape.in = w.inner(static_cast<int>(args.attrs[0].i));
+  shape.in = w.inner(static_cast<int>(op.integer("in_dims")));
   shape.out = w.elements() / shape.in;
-  shape.rows = args.operands[1].elements() / shape.out;
+  shape.rows = op["dy"].elements() / shape.out;
   return shape;
 }
 
 // Returns x of a weight's gradient where forward has kept its codes.
-inline std::optional<Fp8Factor> kept_codes(const KernelArgs& args, const LinearShape& s) {
-  if (args.attrs[1].i != 2) return {};
+inline std::optional<Fp8Factor> kept_codes(const ArgsOf<ops::LinearWeightGrad>& op, const LinearShape& s) {
+  if (op.integer("fp8") != 2) return {};
   const Fp8Squares squares{s.rows, s.in};
-  return Fp8Factor{squares.codes(args.operands[0]), squares.scales(args.operands[0])};
+  return Fp8Factor{squares.codes(op["x"]), squares.scales(op["x"])};
 }
 
 // Cuts a workspace into factors, behind what the library is given.

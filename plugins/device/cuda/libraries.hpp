@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "cuda/attention_cudnn.hpp"
+#include "attention/cuda_cudnn.hpp"
 #include "cuda/tuned.hpp"
 #include "device_op.hpp"
 

@@ -1,17 +1,16 @@
 // Holds what linear, its gradients and the ops fused with them share.
 #pragma once
 
-#include "cuda/linear.hpp"
 #include "device_op.hpp"
 #include "libraries.hpp"
+#include "linear/cuda.hpp"
 
 namespace prun::cuda {
 
 // Returns the shape for the weight and a value [.., in].
-inline LinearShape linear_shape(const KernelArgs& args, int weight, int value) {
-  const Tensor &w = args.operands[weight], &x = args.operands[value];
+inline LinearShape linear_shape(const Tensor& w, const Tensor& x, std::int64_t in_dims) {
   LinearShape shape{};
-  shape.in = w.inner(static_cast<int>(args.attrs[0].i));
+  shape.in = w.inner(static_cast<int>(in_dims));
   shape.out = w.elements() / shape.in;
   shape.rows = x.elements() / shape.in;
   return shape;

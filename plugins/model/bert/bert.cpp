@@ -11,6 +11,7 @@ Bert::Bert(const Options& options)
       activation_(options.text("activation")),
       deviation_(options.number("init_std")),
       dropout_{options.number("dropout")},
+      attention_dropout_{options.number("attention_dropout")},
       norm_{options.number("norm_eps")},
       tokens_(options) {
   if (separator_ >= widths_.vocab.extent)
@@ -42,7 +43,7 @@ Id Bert::embedding(const ModelContext& context, ProgramRef program) const {
 }
 
 void Bert::block(const Segment& s) const {
-  const BiasedSublayers sublayers{widths_, normal(deviation_), normal(deviation_)};
+  const BiasedSublayers sublayers{widths_, normal(deviation_), normal(deviation_), attention_dropout_};
   const Id x = s.incoming();
   const Id near = s.op("add", {x, dropout_.of(s, sublayers.attention(s, x, false), 0)});
   const Id seen = norm_.of(s, near, "norm1", widths_.hidden);
@@ -64,20 +65,23 @@ void Bert::head(const Segment& s, Id table) const {
 
 }  // namespace prun
 
-PRUN_PLUGIN(model, prun::Bert, "bert", "0.1.0", "BERT: both directions, token types, a loss on masked tokens",
-            "reads=bert; predicts=masked; also=mlm,masked_lm",
-            "layers   | int   | 12    | 1..100000   | Number of transformer blocks\n"
-            "hidden   | int   | 768   | 1..1048576  | Width of the residual stream\n"
-            "heads    | int   | 12    | 1..65536    | Attention heads; divides hidden\n"
-            "ffn      | int   | 0     | 0..4194304  | Width of the MLP; 0: four times hidden\n"
-            "vocab    | int   | 30522 | 2..16777216 | Rows of the token table\n"
-            "positions | int  | 0     | 0..16777216 | Rows of the position table; 0: model.seq\n"
-            "types    | int   | 2     | 1..65536    | Rows of the table of token types\n"
-            "separator | int  | -1    | -1..16777215 | Token behind which the next type begins, 102 for "
-            "[SEP] of bert-base; -1: all tokens are of the first type\n"
-            "activation | choice | gelu | gelu,gelu_tanh | Of the MLP and the head; gelu: by erf\n"
-            "init_std | float | 0.02  | 0..1000     | Standard deviation of the normal numbers that weights "
-            "start from\n"
-            "dropout  | float | 0     | 0..0.95     | Probability after the embedding, attention and MLP\n"
-            "norm_eps | float | 1e-12 | 0..1        | Added to the variance in "
-            "layernorm\n" PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1"));
+PRUN_PLUGIN(
+    model, prun::Bert, "bert", "0.1.0", "BERT: bidirectional, token types, a loss on masked tokens",
+    "reads=bert; predicts=masked; also=mlm,masked_lm",
+    "layers   | int   | 12    | 1..100000   | Number of transformer blocks\n"
+    "hidden   | int   | 768   | 1..1048576  | Hidden size, the width of the residual stream\n"
+    "heads    | int   | 12    | 1..65536    | Attention heads; must divide hidden\n"
+    "ffn      | int   | 0     | 0..4194304  | Width of the MLP; 0: 4 * hidden\n"
+    "vocab    | int   | 30522 | 2..16777216 | Vocabulary size\n"
+    "positions | int  | 0     | 0..16777216 | Rows of the position embedding; 0: model.seq\n"
+    "types    | int   | 2     | 1..65536    | Number of token types\n"
+    "separator | int  | -1    | -1..16777215 | Token after which the token type increases, 102 ([SEP]) for "
+    "bert-base; -1: all tokens have the first type\n"
+    "activation | choice | gelu | gelu,gelu_tanh | Activation of the MLP and the head; gelu: the exact one, "
+    "by erf\n"
+    "init_std | float | 0.02  | 0..1000     | Standard deviation of the normal distribution of initial "
+    "weights\n"
+    "dropout  | float | 0     | 0..0.95     | Dropout probability after the embedding, attention and MLP\n"
+    "attention_dropout | float | 0 | 0..0.95 | Dropout probability of attention weights\n"
+    "norm_eps | float | 1e-12 | 0..1        | Epsilon added to the variance in "
+    "layernorm\n" PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1"));

@@ -34,6 +34,7 @@ class Bert final : public Model {
   std::string activation_;
   double deviation_;  // that of initial weights
   Dropout dropout_;
+  AttentionDropout attention_dropout_;
   LayerNorm norm_;
   SpecialTokens tokens_;
 };

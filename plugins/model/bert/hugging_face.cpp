@@ -39,7 +39,7 @@ void Bert::write_config(const ModelContext& context, ConfigWriter& config) const
   config.set("tie_word_embeddings", true);
   config.set("layer_norm_eps", norm_.eps);
   config.set("hidden_dropout_prob", dropout_.probability);
-  config.set("attention_probs_dropout_prob", 0.0);
+  config.set("attention_probs_dropout_prob", attention_dropout_.probability);
   tokens_.write_config(config);
 }
 

@@ -11,6 +11,7 @@ Gpt::Gpt(const Options& options)
       tied_(options.flag("tied")),
       deviation_(options.number("init_std")),
       dropout_{options.number("dropout")},
+      attention_dropout_{options.number("attention_dropout")},
       norm_{options.number("norm_eps")},
       tokens_(options) {}
 
@@ -31,7 +32,7 @@ Id Gpt::embedding(const ModelContext& context, ProgramRef program) const {
 }
 
 void Gpt::block(const Segment& s) const {
-  const BiasedSublayers sublayers{widths_, normal(deviation_), residual_init()};
+  const BiasedSublayers sublayers{widths_, normal(deviation_), residual_init(), attention_dropout_};
   const Id x = s.incoming();
   const Id seen = sublayers.attention(s, norm(s, x, "norm1"), true);
   const Id after_attention = s.op("add", {x, dropout_.of(s, seen, 0)});
@@ -59,15 +60,16 @@ PRUN_PLUGIN(
     model, prun::Gpt, "gpt", "0.1.0", "GPT-2: learned positions, layernorm, gelu",
     "reads=gpt2; also=gpt2,gpt-2",
     "layers   | int   | 12    | 1..100000   | Number of transformer blocks\n"
-    "hidden   | int   | 768   | 1..1048576  | Width of the residual stream\n"
-    "heads    | int   | 12    | 1..65536    | Attention heads; divides hidden\n"
-    "ffn      | int   | 0     | 0..4194304  | Width of the MLP; 0: four times hidden\n"
-    "vocab    | int   | 50304 | 2..16777216 | Rows of the token table\n"
-    "positions | int  | 0     | 0..16777216 | Rows of the position table; 0: model.seq\n"
-    "tied     | bool  | true  |             | The head shares the token table\n"
-    "init_std | float | 0.02  | 0..1000     | Standard deviation of the normal numbers that weights "
-    "start from; positions half of it, projections into the residual stream less by the root of twice "
-    "the layers\n"
-    "dropout  | float | 0     | 0..0.95     | Probability after the embedding, attention and MLP\n"
-    "norm_eps | float | 1e-5  | 0..1        | Added to the variance in "
+    "hidden   | int   | 768   | 1..1048576  | Hidden size, the width of the residual stream\n"
+    "heads    | int   | 12    | 1..65536    | Attention heads; must divide hidden\n"
+    "ffn      | int   | 0     | 0..4194304  | Width of the MLP; 0: 4 * hidden\n"
+    "vocab    | int   | 50304 | 2..16777216 | Vocabulary size\n"
+    "positions | int  | 0     | 0..16777216 | Rows of the position embedding; 0: model.seq\n"
+    "tied     | bool  | true  |             | Share the embedding table with the head (tied weights)\n"
+    "init_std | float | 0.02  | 0..1000     | Standard deviation of the normal distribution of initial "
+    "weights; half of it for positions, and divided by sqrt(2 * layers) for projections into the residual "
+    "stream\n"
+    "dropout  | float | 0     | 0..0.95     | Dropout probability after the embedding, attention and MLP\n"
+    "attention_dropout | float | 0 | 0..0.95 | Dropout probability of attention weights\n"
+    "norm_eps | float | 1e-5  | 0..1        | Epsilon added to the variance in "
     "layernorm\n" PRUN_SPECIAL_TOKENS_OPTIONS("[]", "-1"));

@@ -33,6 +33,7 @@ class Gpt final : public Model {
   bool tied_;
   double deviation_;  // that of initial weights
   Dropout dropout_;
+  AttentionDropout attention_dropout_;
   LayerNorm norm_;
   SpecialTokens tokens_;
 };

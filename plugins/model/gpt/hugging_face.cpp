@@ -36,7 +36,7 @@ void Gpt::write_config(const ModelContext& context, ConfigWriter& config) const 
   config.set("layer_norm_epsilon", norm_.eps);
   config.set("embd_pdrop", dropout_.probability);
   config.set("resid_pdrop", dropout_.probability);
-  config.set("attn_pdrop", 0.0);
+  config.set("attn_pdrop", attention_dropout_.probability);
   tokens_.write_config(config);
 }
 

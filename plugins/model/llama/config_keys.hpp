@@ -1,10 +1,12 @@
-// Reads keys that a config.json may lack.
+// Reads keys that a config.json may lack, and writes lists of numbers.
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "prun/options.hpp"
+#include "prun/foreign.hpp"
 
 namespace prun {
 
@@ -14,6 +16,11 @@ inline std::int64_t integer_or(const Options& config, std::string_view key, std:
 
 inline double number_or(const Options& config, std::string_view key, double otherwise) {
   return config.has(key) ? config.number(key) : otherwise;
+}
+
+// Writes a list of numbers.
+inline void write_numbers(ConfigWriter& config, const std::string& key, const std::vector<double>& list) {
+  for (const double number : list) config.set(key + "[]", number);
 }
 
 }  // namespace prun

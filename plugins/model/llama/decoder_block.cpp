@@ -11,7 +11,7 @@ DecoderBlock::DecoderBlock(const Family& family, const Options& options)
       unturned(UnturnedLayers::of(options)),
       delta(attention.groups.extent, options),
       mlp(options),
-      experts(options) {
+      experts(family, options) {
   attention.check(options);
   check_rope();
   experts.check(options.integer("layers"));
@@ -35,6 +35,10 @@ void DecoderBlock::check_rope() const {
     throw_error(ErrorCode::bad_input, "model.rope_channels = ", turned,
                 " turn in pairs, and a head has model.head_dim = ", head_dim,
                 "; take an even number of them");
+  rope.check_lists((turned != 0 ? turned : head_dim) / 2, latent.present());
+  if (latent.present() && attention.dropout.probability != 0)
+    throw_error(ErrorCode::bad_input, "model.attention_dropout = ", attention.dropout.probability,
+                " is of attention without model.latent; leave one of them out");
   if (latent.present() && (turned != 0 || rope.rope.growth != 0))
     throw_error(ErrorCode::bad_input,
                 "model.rope_channels and rope_growth are of attention whose heads turn whole; leave them out "
@@ -59,7 +63,8 @@ Id DecoderBlock::build_attention(const SegmentPart& s, LayerKind kind, Id x) con
   if (kind.delta) return delta.build(s, stream, x);
   const double window = kind.windowed ? static_cast<double>(windows.window) : 0;
   if (latent.present())
-    return latent.build(s, stream.hidden, attention.groups, attention.head_dim, rope.rope, x, window);
+    return latent.build(s, stream.hidden, attention.groups, attention.head_dim, rope.rope, x, window,
+                        attention.softcap);
   const std::optional<Rope> turn = kind.unturned ? std::nullopt : std::optional(rope.of_layer(kind.windowed));
   return attention.build(s, stream, turn, x, window);
 }

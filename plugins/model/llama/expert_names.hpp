@@ -20,7 +20,7 @@ struct ExpertNames {
               "",
               "block_sparse_moe.e_score_correction_bias"};
     return {
-        "mlp.gate",
+        family.experts == ExpertKeys::gpt_oss ? "mlp.router" : "mlp.gate",
         "mlp.experts.",
         ".gate_proj.weight",
         ".up_proj.weight",

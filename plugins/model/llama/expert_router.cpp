@@ -24,9 +24,11 @@ void ExpertRouter::check_groups() const {
         " experts in equal groups to choose; make experts a multiple of the groups and choose more of them");
 }
 
-ChosenExperts ExpertRouter::build(const SegmentPart& s, const Dim& hidden, Id x) const {
+ChosenExperts ExpertRouter::build(const SegmentPart& s, const Dim& hidden, Id x, bool biased) const {
   const Dim routes{"routes", experts_};
-  const Id logits = s.op("router", {x, s.weight("router.weight", {routes, hidden})});
+  const Id weight = s.weight("router.weight", {routes, hidden});
+  const Id logits =
+      s.op("router", {x, weight, biased ? s.vector("router.scores.bias", {routes}, zeros()) : none});
   const Id bias = bias_ ? s.untrained("router.bias", {routes}) : none;
   const std::vector<Id> chosen = s.ops("route", {logits, bias}, 2,
                                        {{"choices", static_cast<double>(choices_)},
@@ -57,7 +59,7 @@ void ExpertRouter::write_config(const Family& family, ConfigWriter& config) cons
   if (sigmoid_ != third) throw_no_key(family, "router");
   if (bias_ != third) throw_no_key(family, "router_bias");
   const bool minimax = family.experts == ExpertKeys::minimax;
-  if (family.experts == ExpertKeys::mixtral || minimax || second) {
+  if (family.experts == ExpertKeys::mixtral || family.experts == ExpertKeys::gpt_oss || minimax || second) {
     if (normalise_ == second) throw_no_key(family, "router_normalise");
   } else if (family.experts == ExpertKeys::qwen && family.all_sparse) {
     if (!normalise_) throw_no_key(family, "router_normalise");

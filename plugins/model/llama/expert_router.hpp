@@ -26,8 +26,8 @@ class ExpertRouter {
   // Throws where groups of experts do not fit their number.
   void check_groups() const;
 
-  // x is the layer's input, normed.
-  ChosenExperts build(const SegmentPart& s, const Dim& hidden, Id x) const;
+  // x is the layer's input, normed; `biased` says that scores have biases, which weigh too.
+  ChosenExperts build(const SegmentPart& s, const Dim& hidden, Id x, bool biased) const;
   void write_config(const Family& family, ConfigWriter& config) const;
 
  private:

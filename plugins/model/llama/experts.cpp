@@ -2,15 +2,21 @@
 
 namespace prun {
 
-ExpertLayers::ExpertLayers(const Options& options)
+ExpertLayers::ExpertLayers(const Family& family, const Options& options)
     : experts_(options.integer("experts")),
       ffn_(options.integer("expert_ffn")),
+      biased_(family.experts == ExpertKeys::gpt_oss),
+      limit_(options.number("expert_limit")),
+      alpha_(options.number("expert_alpha")),
       sparse_(options),
       router_(options),
       capacity_(options),
       shared_(options) {}
 
 void ExpertLayers::check(std::int64_t layers) const {
+  if (limit_ != 0 && !biased_)
+    throw_error(ErrorCode::bad_input, "model.expert_limit = ", limit_,
+                " bounds experts of model.family = \"gpt_oss\"; leave it out, or choose that family");
   if (!any()) {
     if (shared_.present() || sparse_.some_dense() || router_.balances() || capacity_.limited())
       throw_error(ErrorCode::bad_input,
@@ -31,15 +37,25 @@ void ExpertLayers::check(std::int64_t layers) const {
 }
 
 Id ExpertLayers::build(const SegmentPart& s, const Dim& hidden, std::int64_t seq, Id x) const {
-  const Dim experts{"experts", experts_}, gate{"gate", 2}, ffn{"ffn", ffn_};
-  const ChosenExperts chosen = router_.build(s, hidden, x);
-  const Id y =
-      s.op("experts",
-           {x, capacity_.limited() ? capacity_.build(s, seq, router_.choices(), chosen) : chosen.index,
-            chosen.weight, s.weight("experts.up.weight", {experts, gate, ffn, hidden}),
-            s.weight("experts.down.weight", {experts, hidden, ffn})},
-           {{"experts", static_cast<double>(experts_)}});
+  ChosenExperts chosen = router_.build(s, hidden, x, biased_);
+  if (capacity_.limited()) chosen.index = capacity_.build(s, seq, router_.choices(), chosen);
+  const Id y = build_chosen(s, hidden, x, chosen);
   return shared_.present() ? s.op("add", {y, shared_.build(s, hidden, x)}) : y;
+}
+
+Id ExpertLayers::build_chosen(const SegmentPart& s, const Dim& hidden, Id x,
+                              const ChosenExperts& chosen) const {
+  const Dim experts{"experts", experts_}, gate{"gate", 2}, ffn{"ffn", ffn_};
+  const Id up = s.weight("experts.up.weight", {experts, gate, ffn, hidden}),
+           down = s.weight("experts.down.weight", {experts, hidden, ffn});
+  const auto count = static_cast<double>(experts_);
+  if (!biased_) return s.op("experts", {x, chosen.index, chosen.weight, up, down}, {{"experts", count}});
+  const Id y = s.op(
+      "biased_experts",
+      {x, chosen.index, chosen.weight, up, down, s.vector("experts.up.bias", {experts, gate, ffn}, zeros())},
+      {{"experts", count}, {"limit", limit_}, {"alpha", alpha_}});
+  const Id bias = s.vector("experts.down.bias", {experts, hidden}, zeros());
+  return s.op("add", {y, s.op("expert_biases", {chosen.index, chosen.weight, bias})});
 }
 
 }  // namespace prun

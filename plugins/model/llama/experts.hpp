@@ -15,7 +15,7 @@ namespace prun {
 
 class ExpertLayers {
  public:
-  explicit ExpertLayers(const Options& options);
+  ExpertLayers(const Family& family, const Options& options);
 
   bool any() const { return experts_ > 0; }
   // Says whether a layer has experts rather than an MLP.
@@ -33,7 +33,13 @@ class ExpertLayers {
   void add_weights(const Family& family, const LayerWeights& weights) const;
 
  private:
+  void add_biased_weights(const LayerWeights& weights) const;
+  // Returns what the chosen come to. Those with biases are bounded where there is a limit.
+  Id build_chosen(const SegmentPart& s, const Dim& hidden, Id x, const ChosenExperts& chosen) const;
+
   std::int64_t experts_, ffn_;
+  bool biased_;           // says that router and experts have biases
+  double limit_, alpha_;  // bound their activations, as in gpt-oss; 0: nothing does
   SparseLayers sparse_;
   ExpertRouter router_;
   ExpertCapacity capacity_;

@@ -10,6 +10,7 @@ namespace {
 const char* count_key(const Family& family) {
   switch (family.experts) {
     case ExpertKeys::mixtral:
+    case ExpertKeys::gpt_oss:
     case ExpertKeys::minimax: return "num_local_experts";
     case ExpertKeys::deepseek2:
     case ExpertKeys::deepseek: return "n_routed_experts";
@@ -131,12 +132,19 @@ void ExpertLayers::read_config(const Options& config, const Family& family, Conf
   options.set("experts", count_in(config, family));
   options.set("choices", config.integer("num_experts_per_tok"));
   options.set("expert_ffn", width);
-  const bool always = family.experts == ExpertKeys::mixtral || family.experts == ExpertKeys::minimax;
+  const bool always = family.experts == ExpertKeys::mixtral || family.experts == ExpertKeys::minimax ||
+                      family.experts == ExpertKeys::gpt_oss;
   const bool said = config.has("norm_topk_prob");
   options.set("router_normalise", always || (said ? config.flag("norm_topk_prob") : family.normalised));
   if (is_deepseek(family)) read_deepseek(config, family, width, options);
   if (family.experts == ExpertKeys::qwen) read_qwen(config, family, options);
   if (family.experts == ExpertKeys::minimax) read_minimax(config, options);
+  if (family.experts != ExpertKeys::gpt_oss) return;
+  const double limit = number_or(config, "swiglu_limit", 7);
+  if (!(limit > 0))
+    throw_error(ErrorCode::bad_input, "'swiglu_limit' is ", limit, ", and a limit is a number above 0");
+  options.set("expert_limit", limit);
+  options.set("expert_alpha", number_or(config, "swiglu_alpha", 1.702));
 }
 
 std::int64_t ExpertLayers::file_width(const Family& family, std::int64_t ffn) const {
@@ -157,12 +165,29 @@ void ExpertLayers::write_config(const Family& family, std::int64_t layers, Confi
   sparse_.write_config(family, layers, config);
   router_.write_config(family, config);
   shared_.write_config(family, ffn_, config);
+  if (!biased_) return;
+  if (limit_ == 0) throw_no_key(family, "expert_limit");
+  config.set("swiglu_limit", limit_);
+  config.set("swiglu_alpha", alpha_);
+}
+
+// Gate and up take turns along the rows of a tensor that is stored the other way round.
+void ExpertLayers::add_biased_weights(const LayerWeights& weights) const {
+  weights.add("router.scores.bias", "mlp.router.bias");
+  weights.add("experts.up.weight", "mlp.experts.gate_up_proj", "experts, hidden, ffn gate");
+  weights.add("experts.up.bias", "mlp.experts.gate_up_proj_bias", "experts, ffn gate");
+  weights.add("experts.down.weight", "mlp.experts.down_proj", "experts, ffn, hidden");
+  weights.add("experts.down.bias", "mlp.experts.down_proj_bias");
 }
 
 void ExpertLayers::add_weights(const Family& family, const LayerWeights& weights) const {
   const ExpertNames names = ExpertNames::of(family);
   weights.add("router.weight", names.router + ".weight");
   if (router_.has_bias()) weights.add("router.bias", names.bias);
+  if (biased_) {
+    add_biased_weights(weights);
+    return shared_.add_weights(names, weights);
+  }
   const char *const up = "experts.up.weight", *const up_dims = "experts gate ffn, hidden";
   for (std::int64_t e = 0; e < experts_; ++e) {
     const std::string expert = names.expert + std::to_string(e);

@@ -30,6 +30,10 @@ enum class UnturnedKeys : std::uint8_t {
   full     // layers without a window do not, where sliding_window is a number
 };
 
+// States whether a config.json says what bounds scores and logits: of logits alone it may, since its class in
+// transformers knows no other, and of both it must, where the class has bounds of its own without.
+enum class SoftcapKeys : std::uint8_t { absent, logits, must };
+
 // States how a config.json says how positions turn in layers of two kinds.
 enum class RopeKeys : std::uint8_t {
   alike,       // a table for all layers
@@ -38,17 +42,27 @@ enum class RopeKeys : std::uint8_t {
 };
 
 // States how a config.json says what experts some layers have, and its files what they are called.
-enum class ExpertKeys : std::uint8_t { absent, mixtral, minimax, olmoe, qwen, deepseek2, deepseek, exaone };
+enum class ExpertKeys : std::uint8_t {
+  absent,
+  mixtral,
+  minimax,
+  olmoe,
+  qwen,
+  deepseek2,
+  deepseek,
+  exaone,
+  gpt_oss  // those of a layer are two tensors, with biases
+};
 
 // States how files hold the projections of layers with the gated delta rule: one for all but what shares and
 // decays are made of, head by head, or one each.
 enum class DeltaKeys : std::uint8_t { absent, fused, apart };
 
-// Names the tensors of the norms behind both sub-layers of a block and, where there is one, that between
-// them.
+// Names the tensors of the norms behind both sub-layers of a block and of those in front of the MLP, beside
+// these or without them.
 struct NormNames {
   std::string_view behind_attention = "post_attention_layernorm", before_mlp = "pre_feedforward_layernorm",
-                   behind_mlp = "post_feedforward_layernorm";
+                   behind_mlp = "post_feedforward_layernorm", before_mlp_alone = "post_attention_layernorm";
 };
 
 // Says which projections have biases: those of queries, keys and values, the one behind attention, and those
@@ -75,21 +89,26 @@ struct Family {
   bool gain_from_one = false;     // says that norms multiply by 1 + gain
   bool scaled_embedding = false;  // says that it is multiplied by the root of its width
   bool scalar_said = false;       // files state what scores are divided by (query_pre_attn_scalar)
-  bool multipliers = false;       // files state factors of embedding, scores, residuals and logits
+  SoftcapKeys softcaps = SoftcapKeys::absent;
+  bool multipliers = false;  // files state factors of embedding, scores, residuals and logits
   std::string_view activation_key = "hidden_act";
   bool gelu = false;        // is used within the MLP's gate, instead of silu
   bool gelu_short = false;  // files that say gelu mean its form by tanh, which is the one here
   RopeKeys rope_keys = RopeKeys::alike;
-  double window_base = 0;    // of RopeKeys::local_base and tables, where files do not say it
-  bool slowed = true;        // positions may turn slower (rope_scaling)
-  bool slowed_by = false;    // files without a table mean positions that turn slower
-  bool alpha_base = false;   // `alpha` of a table raises the base
+  double window_base = 0;   // of RopeKeys::local_base and tables, where files do not say it
+  bool slowed = true;       // positions may turn slower (rope_scaling)
+  bool slowed_by = false;   // files without a table mean positions that turn slower
+  bool alpha_base = false;  // `alpha` of a table raises the base
+  // Tables may list how much slower each pair turns (longrope), by another list in sequences of more
+  // positions than these, where files do not say how many; 0: they may not.
+  std::int64_t lists_switch = 0;
   double partial = 0;        // the share of a head that turns where files do not say it; 0: all of it always
   bool neighbours = false;   // are the channels of a pair
   bool growth_said = false;  // tables state how queries grow with the position (llama_4_scaling_beta)
   bool fused_qkv = false;    // queries, keys and values are one tensor in the files
   bool fused_up = false;     // both halves of `up` are
   bool gated_attention = false;  // says that what each query gives has a gate
+  bool sinks = false;            // says that each head of queries has a score of no key
   DeltaKeys delta = DeltaKeys::absent;
   ExpertKeys experts = ExpertKeys::absent;
   bool some_without = false;   // files may be of a model without experts

@@ -22,7 +22,9 @@ GroupedAttention::GroupedAttention(const Options& options)
       groups{"heads", options.integer("kv_heads") ? options.integer("kv_heads") : heads},
       head_dim{"head_dim",
                options.integer("head_dim") ? options.integer("head_dim") : options.integer("hidden") / heads},
-      query_scalar(options.number("query_scalar")) {}
+      query_scalar(options.number("query_scalar")),
+      softcap(options.number("score_softcap")),
+      dropout{options.number("attention_dropout")} {}
 
 void GroupedAttention::check(const Options& options) const {
   const std::int64_t hidden = options.integer("hidden");
@@ -49,7 +51,8 @@ Id GroupedAttention::build(const SegmentPart& s, const ResidualStream& stream,
   const Id projected = normed_heads(s, stream, s.op("linear", {x, weight, bias}), gates);
   std::vector<Id> of = turned_heads(s, rope, projected);
   if (stream.family.head_norm == HeadNorm::turned) norm_apart(s, stream, of);
-  const Id seen = s.op("attention", {of[0], of[1], of[2]}, {{"window", window}});
+  const Id sinks = stream.family.sinks ? s.vector("sinks", {groups, queries()}, zeros()) : none;
+  const Id seen = dropout.of(s, of, {{"window", window}, {"softcap", softcap}}, sinks);
   return s.op(
       "linear",
       {gates == none ? seen : s.op("output_gate", {seen, gates}),
@@ -124,6 +127,7 @@ void GroupedAttention::add_weights(const Family& family, const LayerWeights& wei
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.k_proj", of_group, of_group + 1);
   add_packed(fused ? "self_attn.qkv_proj" : "self_attn.v_proj", of_group + 1, of_group + 2);
   weights.add("proj.weight", "self_attn.o_proj.weight", "hidden, heads queries head_dim");
+  if (family.sinks) weights.add("sinks", "self_attn.sinks", "heads queries");
   if (family.biases.out) weights.add("proj.bias", "self_attn.o_proj.bias");
 }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "blocks.hpp"
 #include "part.hpp"
 #include "prun/model.hpp"
 #include "residual_stream.hpp"
@@ -15,6 +16,8 @@ struct GroupedAttention {
   std::int64_t heads;
   Dim groups, head_dim;
   double query_scalar;  // scores are divided by its root; 0: head_dim
+  double softcap;       // bounds scores; 0: they stay as they are
+  AttentionDropout dropout;
 
   explicit GroupedAttention(const Options& options);
   // Throws where options contradict each other.

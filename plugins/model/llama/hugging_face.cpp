@@ -21,7 +21,8 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   config.set("intermediate_size", block.experts.file_width(family_, block.mlp.ffn.extent));
   block.experts.write_config(family_, layers_, config);
   config.set("vocab_size", vocab_.extent);
-  config.set("max_position_embeddings", positions_ ? positions_ : context.seq);
+  const std::int64_t positions = positions_ ? positions_ : context.seq;
+  config.set("max_position_embeddings", positions);
   config.set("tie_word_embeddings", tied_);
   config.set("rms_norm_eps", block.stream.eps);
   block.stream.tokens.write_config(config);
@@ -34,6 +35,13 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   if (!family_.head_norm_key.empty())
     config.set(family_.head_norm_key, family_.head_norm != HeadNorm::absent);
   attention.write_query_scalar(family_, config);
+  const auto write_softcap = [&](const char* key, const char* option, double bound, SoftcapKeys least) {
+    if (bound != 0 ? family_.softcaps < least : family_.softcaps == SoftcapKeys::must)
+      throw_no_key(family_, option);
+    if (bound != 0) config.set(key, bound);
+  };
+  write_softcap("attn_logit_softcapping", "score_softcap", attention.softcap, SoftcapKeys::must);
+  write_softcap("final_logit_softcapping", "logit_softcap", logit_softcap_, SoftcapKeys::logits);
   block.stream.write_scales(config);
   if (family_.multipliers)
     config.set("logits_scaling", logit_divisor_);
@@ -43,7 +51,7 @@ void Llama::write_config(const ModelContext& context, ConfigWriter& config) cons
   block.delta.write_config(family_, config);
   block.unturned.write_config(family_, block.windows, layers_, config);
   mtp_.write_config(family_, config);
-  write_rope_config(block.rope, family_, config);
+  write_rope_config(block.rope, family_, positions, config);
   write_rope_channels(block.rope.rope.channels, family_, attention.head_dim.extent, config);
 }
 

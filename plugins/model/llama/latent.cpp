@@ -53,7 +53,7 @@ Id LatentAttention::queries(const SegmentPart& s, const Dim& hidden, const Dim& 
 }
 
 Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim,
-                          const Rope& rope, Id x, double window) const {
+                          const Rope& rope, Id x, double window, double softcap) const {
   const Dim both{"latents", width_ + turned_}, latent{"latent", width_}, values{"value_dim", values_};
   const std::int64_t straight = head_dim.extent - turned_;
   const Dim of_head{"latent_head", straight + values_};
@@ -69,8 +69,10 @@ Id LatentAttention::build(const SegmentPart& s, const Dim& hidden, const Dim& he
   attrs.insert(attrs.end(),
                {{"turned", turned}, {"values", wide}, {"interleaved", interleaved_ ? 1.0 : 0.0}});
   const std::vector<Id> apart = s.insert_forward(none, "latent_heads", {q, kv, narrow[1]}, 3, attrs);
-  const Id y = s.op("narrow_heads", {s.op("attention", {apart[0], apart[1], apart[2]}, {{"window", window}})},
-                    {{"values", wide}, {"head_dim", static_cast<double>(head_dim.extent)}});
+  const Id y =
+      s.op("narrow_heads",
+           {s.op("attention", {apart[0], apart[1], apart[2]}, {{"window", window}, {"softcap", softcap}})},
+           {{"values", wide}, {"head_dim", static_cast<double>(head_dim.extent)}});
   return s.op(
       "linear",
       {y, s.matrix(s.weight("proj.weight", {hidden, heads, {"queries", 1}, values}), {.columns = 3}), none},

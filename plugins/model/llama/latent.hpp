@@ -22,7 +22,7 @@ class LatentAttention {
   void check(std::int64_t heads, std::int64_t kv_heads, const Dim& head_dim) const;
   // x is the layer's input, normed.
   Id build(const SegmentPart& s, const Dim& hidden, const Dim& heads, const Dim& head_dim, const Rope& rope,
-           Id x, double window) const;
+           Id x, double window, double softcap) const;
 
   static void read_config(const Options& config, ConfigWriter& options);
   void write_config(const Family& family, const Dim& head_dim, ConfigWriter& config) const;

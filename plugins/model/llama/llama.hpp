@@ -40,7 +40,8 @@ class Llama final : public Model {
   std::int64_t positions_;
   bool tied_;
   double logit_divisor_;
-  double deviation_;  // that of initial weights
+  double logit_softcap_;  // bounds logits; 0: they stay as they are
+  double deviation_;      // that of initial weights
   DecoderBlock block_;
   MultiTokenPrediction mtp_;
 };

@@ -29,9 +29,10 @@ void refuse(const Options& config, const Family& family) {
     for (const char* biases : {"qkv_bias", "bias"}) expect_flag(config, biases, false);
   expect_activation(config, family);
   expect_flag(config, "use_bidirectional_attention", false);
-  expect_absent(config, "final_logit_softcapping", "logits that are bounded");
-  expect_absent(config, "attn_logit_softcapping", "scores that are bounded");
-  expect_absent(config, "quantization_config", "weights of few bits");
+  if (family.experts == ExpertKeys::gpt_oss)
+    expect_text(config, "quantization_config.quant_method", {"mxfp4"});
+  else
+    expect_absent(config, "quantization_config", "weights of few bits");
 }
 
 // Writes the options of Granite's factors. Scores are multiplied by one here, and divided by a root there.
@@ -44,6 +45,29 @@ void read_multipliers(const Options& config, ConfigWriter& options) {
     throw_error(ErrorCode::bad_input, "'attention_multiplier' is ", scores,
                 ", and this model multiplies scores by a number above 0");
   options.set("query_scalar", 1 / (scores * scores));
+}
+
+// Writes the options of what bounds scores and logits.
+void read_softcaps(const Options& config, const Family& family, ConfigWriter& options) {
+  const struct {
+    const char *key, *option, *meaning;
+  } caps[] = {{"attn_logit_softcapping", "score_softcap", "scores that are bounded"},
+              {"final_logit_softcapping", "logit_softcap", "logits that are bounded"}};
+  for (const auto& cap : caps) {
+    const bool known =
+        family.softcaps == SoftcapKeys::must || (family.softcaps == SoftcapKeys::logits && &cap == &caps[1]);
+    if (!known) expect_absent(config, cap.key, cap.meaning);
+    if (!config.has(cap.key)) {
+      if (family.softcaps == SoftcapKeys::must)
+        throw_error(ErrorCode::bad_input, "'", cap.key, "' is missing or null, and files of model_type '",
+                    family.model_type, "' that lack it have a number all the same; write it");
+      continue;
+    }
+    const double bound = config.number(cap.key);
+    if (!(bound > 0))
+      throw_error(ErrorCode::bad_input, "'", cap.key, "' is ", bound, ", and a bound is a number above 0");
+    options.set(cap.option, bound);
+  }
 }
 
 }  // namespace
@@ -80,7 +104,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
     options.set(option, said ? config.flag(key) : otherwise);
   };
   set_flag("qkv_bias", family.qkv_key, family.biases.qkv);
-  if (!family.out_key.empty()) set_flag("out_bias", family.out_key, false);
+  if (!family.out_key.empty()) set_flag("out_bias", family.out_key, family.biases.out);
   if (!family.mlp_key.empty()) set_flag("mlp_bias", family.mlp_key, false);
   if (!family.head_norm_key.empty()) set_flag("head_norm", family.head_norm_key, false);
   options.set("norm_eps", config.has("rms_norm_eps") ? config.number("rms_norm_eps") : family.eps);
@@ -90,6 +114,7 @@ void Llama::read_config(const Options& config, ConfigWriter& options) {
     const double scalar = config.has("query_pre_attn_scalar") ? config.number("query_pre_attn_scalar") : 256;
     if (scalar != static_cast<double>(head_dim)) options.set("query_scalar", scalar);
   }
+  read_softcaps(config, family, options);
   DeltaRuleLayers::read_config(config, family, options);
   const WindowedLayers windows = WindowedLayers::read_config(config, family, layers);
   windows.write_options(options);

@@ -57,7 +57,7 @@ void ResidualStream::add_norms(const LayerWeights& weights) const {
   const auto add = [&](const char* gain, std::string_view name) {
     weights.add(gain, std::string(name) + ".weight");
   };
-  if (before) add("norm2.gain", after ? family.norm_names.before_mlp : "post_attention_layernorm");
+  if (before) add("norm2.gain", after ? family.norm_names.before_mlp : family.norm_names.before_mlp_alone);
   if (after) add("norm1_after.gain", family.norm_names.behind_attention);
   if (after) add("norm2_after.gain", family.norm_names.behind_mlp);
 }

@@ -14,7 +14,7 @@ void read_yarn(const Options& config, const std::string& table, Rope& rope) {
   rope.low = number_or(config, table + "beta_slow", 1);
   rope.high = number_or(config, table + "beta_fast", 32);
   rope.original = config.number(table + "original_max_position_embeddings");
-  expect_flag(config, table + "truncate", true);
+  rope.whole = !config.has(table + "truncate") || config.flag(table + "truncate");
   const double some = number_or(config, table + "mscale", 0), all = rope.mscale;
   const double attention = some != 0 && all != 0
                                ? yarn_scale(rope.factor, some) / yarn_scale(rope.factor, all)
@@ -23,6 +23,26 @@ void read_yarn(const Options& config, const std::string& table, Rope& rope) {
   if (rope.factor == 1 && rope.attention != 1)
     throw_error(ErrorCode::bad_input, "'", table, "attention_factor' is ", rope.attention, " where '", table,
                 "factor' is 1, and this model scales queries and keys with slower positions only");
+}
+
+// Returns what queries and keys are multiplied by where tables with lists do not say it.
+double scale_of_lists(double factor, std::int64_t until) {
+  return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(static_cast<double>(until)));
+}
+
+// Reads the lists of longrope. How long shorter sequences are stands beside the table, which may repeat it.
+void read_lists(const Options& config, const Family& family, const std::string& table, Rope& rope) {
+  const char* const key = "original_max_position_embeddings";
+  rope.until = integer_or(config, key, family.lists_switch);
+  if (integer_or(config, table + key, rope.until) != rope.until)
+    throw_error(ErrorCode::bad_input, "'", table, key, "' is ", config.integer(table + key), ", and '", key,
+                config.has(key) ? "' is " : "' is missing, which means ", rope.until,
+                ", by which this model goes; make them alike");
+  rope.shorter = config.numbers(table + "short_factor");
+  rope.longer = config.numbers(table + "long_factor");
+  const auto most = static_cast<double>(integer_or(config, "max_position_embeddings", family.lists_switch));
+  const double factor = number_or(config, table + "factor", most / static_cast<double>(rope.until));
+  rope.attention = number_or(config, table + "attention_factor", scale_of_lists(factor, rope.until));
 }
 
 // Returns by how much alpha raises a base, as in Hunyuan's files, or 0 where there is none.
@@ -47,8 +67,15 @@ Rope read_rope(const Options& config, const Family& family, const std::string& t
   for (const char* own : {"full_attention", "sliding_attention"})
     expect_absent(config, table + own, "positions that turn otherwise from layer to layer");
   const std::string kind = config.has(table + "rope_type") ? table + "rope_type" : table + "type";
-  expect_text(config, kind, {"llama3", "default", "linear", "yarn", "dynamic", "deepseek_yarn"});
+  if (family.lists_switch != 0)
+    expect_text(config, kind, {"default", "longrope", "su"});
+  else
+    expect_text(config, kind, {"llama3", "default", "linear", "yarn", "dynamic", "deepseek_yarn"});
   if (!config.has(kind) || config.text(kind) == "default") return rope;
+  if (family.lists_switch != 0) {
+    read_lists(config, family, table, rope);
+    return rope;
+  }
   const double raised = family.alpha_base ? raised_by_alpha(config, table) : 0;
   if (config.text(kind) == "dynamic" && raised != 0) {
     rope.base *= raised;
@@ -75,6 +102,7 @@ void check_alike(const Rope& rope, const Rope& other, const char* one, const cha
   } parts[] = {{"rope_theta", rope.base, other.base},
                {"factor", rope.factor, other.factor},
                {"rope_type", rope.scaling_number(), other.scaling_number()},
+               {"truncate", rope.whole ? 1.0 : 0.0, other.whole ? 1.0 : 0.0},
                {yarn ? "beta_slow" : "low_freq_factor", rope.low, other.low},
                {yarn ? "beta_fast" : "high_freq_factor", rope.high, other.high},
                {"attention_factor", rope.attention, other.attention},
@@ -85,6 +113,9 @@ void check_alike(const Rope& rope, const Rope& other, const char* one, const cha
     if (part.here != part.there)
       throw_error(ErrorCode::bad_input, "'", one, "' makes '", part.name, "' ", part.here, " and '", two,
                   "' makes it ", part.there, "; leave one of them");
+  if (rope.shorter != other.shorter || rope.longer != other.longer)
+    throw_error(ErrorCode::bad_input, "'", one, "' and '", two,
+                "' list other numbers as 'short_factor' or 'long_factor'; leave one of them");
 }
 
 // Older files have the base beside a table of what is slowed down, newer ones have both in one table.
@@ -142,7 +173,7 @@ RopeConfig read_by_kind(const Options& config, const Family& family) {
 
 RopeConfig read_rope(const Options& config, const Family& family) {
   if (family.rope_keys != RopeKeys::alike) return read_by_kind(config, family);
-  if (!family.slowed)
+  if (!family.slowed && family.lists_switch == 0)
     for (const char* table : {"rope_parameters", "rope_scaling"})
       for (const char* kind : {".rope_type", ".type"})
         expect_text(config, std::string(table) + kind, {"default"});
@@ -190,7 +221,11 @@ Rope Rope::of(const Family& family, const Options& options) {
           .mscale = options.number("rope_mscale"),
           .channels = options.integer("rope_channels"),
           .growth = options.number("rope_growth"),
-          .neighbours = family.neighbours};
+          .neighbours = family.neighbours,
+          .whole = options.flag("rope_truncate"),
+          .shorter = options.numbers("rope_short"),
+          .longer = options.numbers("rope_long"),
+          .until = options.integer("rope_switch")};
 }
 
 Rope RopeConfig::of_layer(bool windowed) const {
@@ -200,6 +235,28 @@ Rope RopeConfig::of_layer(bool windowed) const {
     own.factor = 1;
   }
   return own;
+}
+
+void RopeConfig::check_lists(std::int64_t pairs, bool latent) const {
+  if (rope.until == 0) {
+    if (!rope.shorter.empty() || !rope.longer.empty())
+      throw_error(ErrorCode::bad_input,
+                  "model.rope_short and rope_long say how pairs turn in sequences of model.rope_switch "
+                  "positions at most and in longer ones; set model.rope_switch");
+    return;
+  }
+  if (rope.factor != 1 || latent || window_base != 0)
+    throw_error(ErrorCode::bad_input,
+                "model.rope_switch is of attention whose pairs turn by lists alone; leave out "
+                "model.rope_factor, latent and rope_base_window");
+  const struct {
+    const char* option;
+    const std::vector<double>& list;
+  } lists[] = {{"rope_short", rope.shorter}, {"rope_long", rope.longer}};
+  for (const auto& one : lists)
+    if (static_cast<std::int64_t>(one.list.size()) != pairs)
+      throw_error(ErrorCode::bad_input, "model.", one.option, " lists ", one.list.size(), " numbers, and ",
+                  pairs, " pairs of a head turn; list one for each");
 }
 
 void RopeConfig::check_length(std::int64_t seq, std::int64_t positions) const {
@@ -220,11 +277,27 @@ std::vector<AttrValue> Rope::attrs(double query_scale) const {
           {"key_scale", key_scale()}};
 }
 
+// Multiplies the channels that turn by `turned_scale` where only a part of a head does.
 std::vector<AttrValue> Rope::head_attrs(double query_scale) const {
-  std::vector<AttrValue> all = attrs(key_scale() * query_scale);
+  const bool partial = channels != 0;
+  Rope plain = *this;
+  if (partial) plain.attention = 1;
+  std::vector<AttrValue> all = plain.attrs(plain.key_scale() * query_scale);
   all.insert(all.end(), {{"turned", static_cast<double>(channels)},
                          {"interleaved", neighbours ? 1.0 : 0.0},
                          {"query_growth", growth}});
+  if (partial) all.push_back({"turned_scale", key_scale()});
+  if (until == 0) return all;
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> numbered;
+    numbered.reserve(100);
+    for (int i = 0; i < 100; ++i)
+      numbered.push_back(std::string("slower_") + static_cast<char>('0' + i / 10) +
+                         static_cast<char>('0' + i % 10));
+    return numbered;
+  }();
+  const std::vector<double>& list = seq > until ? longer : shorter;
+  for (std::size_t i = 0; i < list.size(); ++i) all.push_back({names.at(i).c_str(), list[i]});
   return all;
 }
 
@@ -240,6 +313,12 @@ void write_rope_options(const RopeConfig& config, const Family& family, ConfigWr
   if (config.window_base != 0) options.set("rope_base_window", config.window_base);
   if (rope.channels != 0) options.set("rope_channels", rope.channels);
   if (rope.growth != 0) options.set("rope_growth", rope.growth);
+  if (rope.until != 0) {
+    options.set("rope_switch", rope.until);
+    write_numbers(options, "rope_short", rope.shorter);
+    write_numbers(options, "rope_long", rope.longer);
+    if (rope.attention != 1) options.set("rope_attention", rope.attention);
+  }
   if (rope.factor == 1) return;
   if (rope.scaling != "llama3") options.set("rope_scaling", rope.scaling);
   if (family.latent && rope.mscale != 0) options.set("rope_mscale", rope.mscale);
@@ -247,6 +326,7 @@ void write_rope_options(const RopeConfig& config, const Family& family, ConfigWr
   options.set("rope_low", rope.low);
   options.set("rope_high", rope.high);
   options.set("rope_original", rope.original);
+  if (!rope.whole) options.set("rope_truncate", false);
   if (rope.attention != 1) options.set("rope_attention", rope.attention);
 }
 
@@ -263,17 +343,32 @@ void write_table(const Rope& rope, const std::string& table, bool named, ConfigW
   config.set(table + (yarn ? "beta_slow" : "low_freq_factor"), rope.low);
   config.set(table + (yarn ? "beta_fast" : "high_freq_factor"), rope.high);
   if (yarn) config.set(table + "attention_factor", rope.attention);
+  if (yarn && !rope.whole) config.set(table + "truncate", false);
   if (rope.growth != 0) config.set(table + "llama_4_scaling_beta", rope.growth);
   config.set(table + "original_max_position_embeddings", static_cast<std::int64_t>(rope.original));
 }
 
+// Readers compute what queries and keys are multiplied by where the table does not say it.
+void write_lists(const Rope& rope, std::int64_t positions, ConfigWriter& config) {
+  config.set("original_max_position_embeddings", rope.until);
+  config.set("rope_scaling.type", "longrope");
+  write_numbers(config, "rope_scaling.short_factor", rope.shorter);
+  write_numbers(config, "rope_scaling.long_factor", rope.longer);
+  const double ratio = static_cast<double>(positions) / static_cast<double>(rope.until);
+  if (rope.attention != scale_of_lists(ratio, rope.until))
+    config.set("rope_scaling.attention_factor", rope.attention);
+}
+
 }  // namespace
 
-void write_rope_config(const RopeConfig& written, const Family& family, ConfigWriter& config) {
+void write_rope_config(const RopeConfig& written, const Family& family, std::int64_t positions,
+                       ConfigWriter& config) {
   const Rope& rope = written.rope;
   if (rope.factor != 1 && !family.slowed) throw_no_key(family, "rope_factor", "positions that turn slower");
   if (rope.growth != 0 && (!family.growth_said || rope.factor == 1 || rope.scaling != "yarn"))
     throw_no_key(family, "rope_growth", "queries that grow with the position");
+  if (rope.until != 0 && family.lists_switch == 0)
+    throw_no_key(family, "rope_switch", "pairs that turn by lists");
   if (family.rope_keys == RopeKeys::tables) {
     const struct {
       const char* kind;
@@ -291,7 +386,10 @@ void write_rope_config(const RopeConfig& written, const Family& family, ConfigWr
   config.set("rope_theta", rope.base);
   if (family.rope_keys == RopeKeys::local_base)
     config.set("rope_local_base_freq", written.window_base == 0 ? rope.base : written.window_base);
-  write_table(rope, "rope_scaling.", family.slowed_by, config);
+  if (rope.until != 0)
+    write_lists(rope, positions, config);
+  else
+    write_table(rope, "rope_scaling.", family.slowed_by, config);
 }
 
 }  // namespace prun

@@ -90,6 +90,9 @@ WindowedLayers WindowedLayers::read_config(const Options& config, const Family& 
   if (off && config.has("layer_types") && found.window > 0)
     throw_error(ErrorCode::bad_input, "'layer_types' has '", windowed_type,
                 "', and 'use_sliding_window' is not true; make it so, or leave the window out");
+  if (found.window > 0 && family.window_number && !config.has("sliding_window"))
+    throw_error(ErrorCode::bad_input, "'sliding_window' is missing or null, and some layers of model_type '",
+                family.model_type, "' have a window; write its number");
   if (window == 0 || found.window == 0 || found.from >= layers) return {};
   found.window = window;
   return found;

@@ -84,18 +84,19 @@ Id T5::added(const Segment& s, Id x, Id y, int stream) const {
 PRUN_PLUGIN(
     model, prun::T5, "t5", "0.1.0", "T5 1.1: an encoder and a decoder, relative positions, gated gelu",
     "reads=t5; predicts=spans; inputs=inputs; also=encoder-decoder,seq2seq",
-    "inputs   | int   | 0     | 0..16777216 | Tokens of a sample that are the encoder's, and the others the "
-    "decoder's: what data.spans comes to, which prun check says\n"
+    "inputs   | int   | 0     | 0..16777216 | Tokens of a sample that go to the encoder; the others go to "
+    "the decoder; data.spans determines the number, and prun check prints it\n"
     "layers   | int   | 12    | 1..100000   | Layers of the encoder\n"
-    "decoder_layers | int | 0 | 0..100000   | Layers of the decoder; 0: as many\n"
-    "hidden   | int   | 768   | 1..1048576  | Width of the residual stream\n"
+    "decoder_layers | int | 0 | 0..100000   | Layers of the decoder; 0: as many as of the encoder\n"
+    "hidden   | int   | 768   | 1..1048576  | Hidden size, the width of the residual stream\n"
     "heads    | int   | 12    | 1..65536    | Attention heads\n"
-    "head_dim | int   | 64    | 1..65536    | Width of a head\n"
+    "head_dim | int   | 64    | 1..65536    | Channels of a head\n"
     "ffn      | int   | 2048  | 1..4194304  | Width of the MLP\n"
-    "vocab    | int   | 32128 | 2..16777216 | Rows of the token table\n"
-    "buckets  | int   | 32    | 4..65536    | Of relative positions\n"
-    "distance | int   | 128   | 2..16777216 | From which on all positions are in the last bucket\n"
-    "dropout  | float | 0     | 0..0.95     | Probability after embeddings, sublayers and norms at the end\n"
-    "norm_eps | float | 1e-6  | 0..1        | Added to the mean square in rmsnorm\n"
-    "start_token | int | 0    | 0..2147483647 | Token that the decoder begins with, for exports; "
-    "data.span_start in training\n" PRUN_SPECIAL_TOKENS_OPTIONS("[1]", "0"));
+    "vocab    | int   | 32128 | 2..16777216 | Vocabulary size\n"
+    "buckets  | int   | 32    | 4..65536    | Number of relative position buckets\n"
+    "distance | int   | 128   | 2..16777216 | Distance from which on all positions share the last bucket\n"
+    "dropout  | float | 0     | 0..0.95     | Dropout probability after embeddings, sublayers and final "
+    "norms\n"
+    "norm_eps | float | 1e-6  | 0..1        | Epsilon added to the mean square in rmsnorm\n"
+    "start_token | int | 0    | 0..2147483647 | Token that starts the decoder's input, for exports; training "
+    "uses data.span_start\n" PRUN_SPECIAL_TOKENS_OPTIONS("[1]", "0"));

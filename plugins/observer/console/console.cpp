@@ -4,4 +4,4 @@
 
 PRUN_PLUGIN(observer, prun::console::ConsoleObserver, "console", "0.1.0",
             "One line a step on standard output", "also=stdout,terminal,print",
-            "every | int | 1 | 1.. | Steps from one line to the next; the first and the last always show\n");
+            "every | int | 1 | 1.. | Steps between lines; the first and the last step are always shown\n");

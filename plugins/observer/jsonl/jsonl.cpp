@@ -3,7 +3,7 @@
 #include "prun/plugin.hpp"
 
 PRUN_PLUGIN(
-    observer, prun::jsonl::JsonlObserver, "jsonl", "0.1.0", "One JSON object a line in a file",
+    observer, prun::jsonl::JsonlObserver, "jsonl", "0.1.0", "Events as JSON lines in a file",
     "log=yes; also=json",
     "path | string | | | File to append to; empty: log.jsonl in the run's folder\n"
-    "flush_seconds | float | 5 | 0..3600 | Longest time between two flushes to disk while steps run\n");
+    "flush_seconds | float | 5 | 0..3600 | Maximum seconds between flushes to disk while steps run\n");

@@ -3,7 +3,6 @@
 #include "prun/plugin.hpp"
 
 PRUN_PLUGIN(observer, prun::notify::NotifyObserver, "notify", "0.1.0",
-            "Runs a command when the run ends, well or badly", "",
-            "command | string | required | | Line for /bin/sh; PRUN_EVENT (finished, stopped, failed, died), "
-            "PRUN_MESSAGE, "
-            "PRUN_NAME, PRUN_FOLDER, PRUN_STEP and PRUN_LOSS tell what\n");
+            "Runs a command when the run ends, with or without an error", "",
+            "command | string | required | | Command for /bin/sh; PRUN_EVENT (finished, stopped, failed, "
+            "died), PRUN_MESSAGE, PRUN_NAME, PRUN_FOLDER, PRUN_STEP and PRUN_LOSS describe the event\n");

@@ -3,5 +3,5 @@
 #include "tensorboard_observer.hpp"
 
 PRUN_PLUGIN(observer, prun::tensorboard::TensorboardObserver, "tensorboard", "0.1.0",
-            "Scalars in a file of events for TensorBoard", "",
-            "path | string | | | Folder for the file; empty: tensorboard in the run's folder\n");
+            "Scalars in an event file for TensorBoard", "",
+            "path | string | | | Folder for the event file; empty: tensorboard in the run's folder\n");

@@ -4,5 +4,5 @@
 
 PRUN_PLUGIN(observer, prun::wandb::WandbObserver, "wandb", "0.1.0",
             "An offline run of Weights & Biases, for wandb sync and wandb leet", "",
-            "path    | string |      | | Folder for folders of runs; empty: wandb in the run's folder\n"
+            "path    | string |      | | Folder for offline runs; empty: wandb in the run's folder\n"
             "project | string | prun | | Project that the run is synced to\n");

@@ -85,11 +85,13 @@ class Adafactor final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    optimizer, prun::Adafactor, "adafactor", "0.1.0",
-    "Adafactor: second moments by row and column, steps relative to the weights", "whole=tensors",
-    "decay        | float | -0.8 | -10..0 | A step's share in the running means is its number to this power\n"
-    "least        | float | 1e-3 | 0..1e6 | Least size of the weights that steps are relative to\n"
-    "limit        | float | 1    | 1e-6..1e6 | Steps are divided by what their root mean square is of it\n"
-    "eps          | float | 1e-7 | 0..1   | Least root of a second moment\n"
-    "weight_decay | float | 0    | 0..10  | Decoupled, on matrices\n");
+PRUN_PLUGIN(optimizer, prun::Adafactor, "adafactor", "0.1.0",
+            "Adafactor: factored second moments, updates relative to the weights", "whole=tensors",
+            "decay        | float | -0.8 | -10..0 | Exponent of the second moments' decay: step n enters the "
+            "running means with weight n^decay\n"
+            "least        | float | 1e-3 | 0..1e6 | Minimum root mean square of the weights that updates are "
+            "relative to\n"
+            "limit        | float | 1    | 1e-6..1e6 | Clipping threshold: updates whose root mean square "
+            "exceeds this are scaled down to it\n"
+            "eps          | float | 1e-7 | 0..1   | Minimum square root of a second moment\n"
+            "weight_decay | float | 0    | 0..10  | Decoupled weight decay, on matrices only\n");

@@ -41,8 +41,11 @@ class AdamW final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(optimizer, prun::AdamW, "adamw", "0.1.0", "Adam with decoupled weight decay",
-            "elementwise=yes; also=adam,fused_adam,adamw_torch",
-            "betas        | floats | [0.9, 0.95] | 0..0.999999 | Decay of the two moments\n"
-            "eps          | float  | 1e-8        | 0..1        | Added to the root of the second moment\n"
-            "weight_decay | float  | 0.1         | 0..10       | On matrices; gains and biases have none\n");
+PRUN_PLUGIN(
+    optimizer, prun::AdamW, "adamw", "0.1.0", "Adam with decoupled weight decay",
+    "elementwise=yes; also=adam,fused_adam,adamw_torch",
+    "betas        | floats | [0.9, 0.95] | 0..0.999999 | Decay rates of the first and the second moment\n"
+    "eps          | float  | 1e-8        | 0..1        | Epsilon added to the square root of the second "
+    "moment\n"
+    "weight_decay | float  | 0.1         | 0..10       | Weight decay, on matrices only (not on gains and "
+    "biases)\n");

@@ -34,8 +34,9 @@ class Lion final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    optimizer, prun::Lion, "lion", "0.1.0", "Lion: steps along a sign, one moment", "elementwise=yes",
-    "betas        | floats | [0.9, 0.99] | 0..0.999999 | What a step has of the running gradient, and what "
-    "that keeps\n"
-    "weight_decay | float  | 0.1         | 0..10       | On matrices; gains and biases have none\n");
+PRUN_PLUGIN(optimizer, prun::Lion, "lion", "0.1.0", "Lion: the sign of a momentum as the update",
+            "elementwise=yes",
+            "betas        | floats | [0.9, 0.99] | 0..0.999999 | Weight of the momentum in an update, and "
+            "its decay rate\n"
+            "weight_decay | float  | 0.1         | 0..10       | Weight decay, on matrices only (not on "
+            "gains and biases)\n");

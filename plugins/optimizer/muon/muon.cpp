@@ -72,16 +72,16 @@ class Muon final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    optimizer, prun::Muon, "muon", "0.1.0", "Muon: orthogonal steps of whole matrices", "whole=matrices",
-    "momentum     | float  | 0.95 | 0..0.999999 | Decay of the running gradient\n"
-    "nesterov     | bool   | true |        | Steps along the running gradient as the next step would have "
-    "it\n"
-    "steps        | int    | 5    | 1..20  | Iterations of Newton-Schulz\n"
-    "coefficients | floats | [3.4445, -4.775, 2.0315] | -100..100 | Of x, of x x' x and of (x x')^2 x\n"
-    "eps          | float  | 1e-7 | 0..1   | Least norm that a matrix is divided by\n"
-    "iteration    | choice | bf16 | bf16,fp32 | What is multiplied in; sums are in fp32. State in fp64 "
-    "iterates in fp64\n"
-    "scale        | choice | rms  | rms,shape,none | rms: 0.2 sqrt(longer side), so that AdamW's rates "
-    "and decay suit; shape: sqrt(max(1, rows / columns))\n"
-    "weight_decay | float  | 0.1  | 0..10  | Decoupled\n");
+PRUN_PLUGIN(optimizer, prun::Muon, "muon", "0.1.0", "Muon: orthogonalized momentum of matrices as the update",
+            "whole=matrices",
+            "momentum     | float  | 0.95 | 0..0.999999 | Decay rate of the momentum\n"
+            "nesterov     | bool   | true |        | Use Nesterov momentum\n"
+            "steps        | int    | 5    | 1..20  | Newton-Schulz iterations\n"
+            "coefficients | floats | [3.4445, -4.775, 2.0315] | -100..100 | Newton-Schulz coefficients: of "
+            "x, of x x' x and of (x x')^2 x\n"
+            "eps          | float  | 1e-7 | 0..1   | Minimum norm that a matrix is divided by\n"
+            "iteration    | choice | bf16 | bf16,fp32 | Format of the factors in Newton-Schulz products, "
+            "with sums in fp32; if state is fp64, all of it is fp64\n"
+            "scale        | choice | rms  | rms,shape,none | Scale of updates: rms: 0.2 sqrt(longer side), "
+            "to reuse AdamW's learning rate and decay; shape: sqrt(max(1, rows / columns)); none: 1\n"
+            "weight_decay | float  | 0.1  | 0..10  | Decoupled weight decay\n");

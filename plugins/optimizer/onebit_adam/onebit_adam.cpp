@@ -40,14 +40,14 @@ class OnebitAdam final : public Optimizer {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    optimizer, prun::OnebitAdam, "onebit_adam", "0.1.0",
-    "1-bit Adam behind its warm-up: a second moment that stays, and momenta that ranks sum in signs",
-    "elementwise=yes; sums=update; begins=resumed; also=1bit_adam,onebitadam,1bitadam",
-    "betas        | floats | [0.9, 0.95] | 0..0.999999 | Decay of the momentum, and of the second moment "
-    "while "
-    "it was kept\n"
-    "eps          | float  | 1e-8        | 0..1        | Added to the root of the second moment\n"
-    "weight_decay | float  | 0.1         | 0..10       | On matrices; gains and biases have none\n"
-    "frozen_at    | int    | 0           | 0..         | Steps that made the second moment, by which it is "
-    "corrected as adamw does it; 0: it is taken as it is, as DeepSpeed does\n");
+PRUN_PLUGIN(optimizer, prun::OnebitAdam, "onebit_adam", "0.1.0",
+            "1-bit Adam after its warmup: a frozen second moment, and momenta that ranks all-reduce as signs",
+            "elementwise=yes; sums=update; begins=resumed; also=1bit_adam,onebitadam,1bitadam",
+            "betas        | floats | [0.9, 0.95] | 0..0.999999 | Decay rate of the momentum, and that of the "
+            "second moment while it was updated\n"
+            "eps          | float  | 1e-8        | 0..1        | Epsilon added to the square root of the "
+            "second moment\n"
+            "weight_decay | float  | 0.1         | 0..10       | Weight decay, on matrices only (not on "
+            "gains and biases)\n"
+            "frozen_at    | int    | 0           | 0..         | Number of steps that the frozen second "
+            "moment was made in, for bias correction as in adamw; 0: no correction, as in DeepSpeed\n");

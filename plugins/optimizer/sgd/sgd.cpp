@@ -30,5 +30,5 @@ class Sgd final : public Optimizer {
 
 PRUN_PLUGIN(optimizer, prun::Sgd, "sgd", "0.1.0", "Stochastic gradient descent",
             "elementwise=yes; also=momentum",
-            "momentum     | float | 0 | 0..0.999999 | Decay of the running gradient; 0: none is kept\n"
-            "weight_decay | float | 0 | 0..10       | Decoupled, on matrices\n");
+            "momentum     | float | 0 | 0..0.999999 | Decay rate of the momentum; 0: no momentum\n"
+            "weight_decay | float | 0 | 0..10       | Decoupled weight decay, on matrices only\n");

@@ -51,4 +51,5 @@ class OneForwardOneBackward final : public Schedule {
 }  // namespace prun
 
 PRUN_PLUGIN(schedule, prun::OneForwardOneBackward, "1f1b", "0.1.0",
-            "One forward, one backward: the idle time of gpipe, fewer activations", "backward=whole", "");
+            "One forward, one backward: idle time as with gpipe, fewer saved activations", "backward=whole",
+            "");

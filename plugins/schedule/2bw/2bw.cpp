@@ -46,5 +46,5 @@ class TwoBufferedWeights final : public Schedule {
 }  // namespace prun
 
 PRUN_PLUGIN(schedule, prun::TwoBufferedWeights, "2bw", "0.1.0",
-            "1F1B that never drains, with weights of one update before: no idle time, not the exact method",
+            "1F1B without drains, with weights one update old (PipeDream-2BW): no idle time, not exact",
             "backward=whole; delay=1", "");

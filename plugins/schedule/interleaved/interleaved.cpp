@@ -69,4 +69,5 @@ class Interleaved final : public Schedule {
 }  // namespace prun
 
 PRUN_PLUGIN(schedule, prun::Interleaved, "interleaved", "0.1.0",
-            "1F1B over several short stages a rank: less idle time, more traffic", "backward=whole", "");
+            "1F1B over several short stages per rank: less idle time, more communication", "backward=whole",
+            "");

@@ -53,6 +53,6 @@ class StashedWeights final : public Schedule {
 }  // namespace prun
 
 PRUN_PLUGIN(schedule, prun::StashedWeights, "pipedream", "0.1.0",
-            "1F1B that never drains, an update a microbatch, each stage with weights of its own age: not the "
-            "exact method",
+            "1F1B without drains, one update per microbatch, weights as old as the stage is early "
+            "(PipeDream): not exact",
             "backward=whole; delay=stages", "");

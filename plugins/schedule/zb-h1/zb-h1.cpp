@@ -58,4 +58,5 @@ class ZeroBubbleH1 final : public Schedule {
 }  // namespace prun
 
 PRUN_PLUGIN(schedule, prun::ZeroBubbleH1, "zb-h1", "0.1.0",
-            "1F1B with weight gradients moved into the gaps: a third of its idle time", "backward=split", "");
+            "1F1B with weight gradients in its bubbles (ZB-H1): a third of the idle time", "backward=split",
+            "");

@@ -110,5 +110,5 @@ class ZeroBubbleV final : public Schedule {
 }  // namespace prun
 
 PRUN_PLUGIN(schedule, prun::ZeroBubbleV, "zb-v", "0.1.0",
-            "Two chunks a rank on a V, weight gradients in the gaps: next to no idle time", "backward=split",
-            "");
+            "Two chunks per rank in a V, weight gradients in the bubbles (ZB-V): almost no idle time",
+            "backward=split", "");

@@ -17,6 +17,7 @@ class DataParallel final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(strategy, prun::DataParallel, "data", "0.1.0", "Splits the batch over an axis of the mesh",
+PRUN_PLUGIN(strategy, prun::DataParallel, "data", "0.1.0",
+            "Splits the batch over an axis of the mesh (data parallelism)",
             "phase=shard; splits=batch; axis=own; tune=exact; also=ddp,dp,data_parallel,distributed",
-            "axis | string | dp | | Axis of the mesh to split the batch over\n");
+            "axis | string | dp | | Mesh axis to split the batch over\n");

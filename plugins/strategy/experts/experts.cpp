@@ -45,16 +45,16 @@ class ExpertParallel final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    strategy, prun::ExpertParallel, "experts", "0.2.0", "Gives each rank of an axis a part of the experts",
-    "phase=shard; axis=batch; tune=exact; changes=exchange, rows; "
-    "bench=exchange:gather, exchange:all_to_all; "
-    "over_batch=exchange:all_to_all; untrained=exchange:gather; "
-    "also=ep,expert_parallel,expert-parallel,moe",
-    "axis     | names | dp | | Axes of the mesh whose ranks share out the experts: of data, tensor or both\n"
-    "exchange | choice | gather | gather,all_to_all | Over an axis that splits the batch: gather: all "
-    "positions come to all ranks; all_to_all: each position goes to the ranks that hold its experts, one "
-    "axis alone\n"
-    "rows     | float | 1.5 | 0.01.. | With all_to_all, positions of a sequence that a rank can take, as a "
-    "multiple of their mean if choices are even; all of them at most. A step that needs more is masked, as "
-    "run.on_nonfinite says\n");
+PRUN_PLUGIN(strategy, prun::ExpertParallel, "experts", "0.2.0",
+            "Distributes the experts over axes of the mesh",
+            "phase=shard; axis=batch; tune=exact; changes=exchange, rows; "
+            "bench=exchange:gather, exchange:all_to_all; "
+            "over_batch=exchange:all_to_all; untrained=exchange:gather; "
+            "also=ep,expert_parallel,expert-parallel,moe",
+            "axis     | names | dp | | Mesh axes to distribute the experts over: data, tensor or both\n"
+            "exchange | choice | gather | gather,all_to_all | How tokens reach experts over an axis that "
+            "splits the batch: gather: all-gather all tokens; all_to_all: send each token to the ranks that "
+            "hold its experts (one axis only)\n"
+            "rows     | float | 1.5 | 0.01.. | With all_to_all: tokens of a sequence that a rank can "
+            "receive, as a multiple of the mean under even routing, at most all of them; a step that needs "
+            "more is not applied, see run.on_nonfinite\n");

@@ -56,6 +56,11 @@ class Sender {
   void run(Id tally) {
     for (const Id op : segment_.operations(function_)) {
       const std::string_view kind = program_.op(op).kind.view();
+      if (kind == "biased_experts")
+        throw_error(
+            ErrorCode::unsupported,
+            "exchange = \"all_to_all\" sends rows to experts without biases, and those of this model have "
+            "some; take exchange = \"gather\"");
       if (kind == "experts") forward(op, tally);
       if (kind == "experts_grad") backward(op);
       if (kind == "experts_weight_grad") backward_weight(op);
@@ -136,7 +141,7 @@ class Sender {
 
 bool has_experts(const Segment& segment) {
   for (const Id op : segment.operations(FunctionKind::forward))
-    if (segment.program().op(op).kind.view() == "experts") return true;
+    if (segment.program().op(op).kind.view().ends_with("experts")) return true;
   return false;
 }
 

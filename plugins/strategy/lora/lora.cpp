@@ -106,9 +106,17 @@ class AdaptedLinear {
     return {weight.dims, weight.dims + weight.rank - static_cast<int>(in_dims_)};
   }
 
-  // Each adapter of the segment has a random stream of its own.
+  // Returns the first stream of the segment's layers, which number themselves from 0 as those of others do.
+  double first_stream() const {
+    std::int64_t before = 0;
+    for (const Segment& other : program_.segments())
+      if (other.id() > 0 && other.id() < segment_.id()) before += other.info().repeat;
+    return static_cast<double>(before << 16);
+  }
+
+  // Each adapter has a random stream of its own.
   Id dropped() const {
-    double stream = 0;
+    double stream = first_stream();
     for (const Id op : segment_.operations(FunctionKind::forward))
       if (program_.op(op).kind.view() == "dropout")
         stream = std::max(stream, program_.attr(op, "stream") + 1);
@@ -199,11 +207,11 @@ class Lora final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(
-    strategy, prun::Lora, "lora", "0.1.0", "Trains matrices of low rank beside frozen weights (LoRA)",
+    strategy, prun::Lora, "lora", "0.1.0", "Trains low-rank adapters of frozen weights (LoRA)",
     "phase=model; tune=changes; changes=targets, rank, alpha, dropout, rslora; also=peft,adapters",
-    "targets | names | all-linear | | Weights with an adapter, by the names of their modules in the "
-    "model's own library, such as q_proj, attn.c_proj; all-linear: all but the output table\n"
-    "rank    | int   | 8     | 1..65536    | Width of an adapter\n"
-    "alpha   | float | 16    | 0..1000000  | What an adapter adds is multiplied by alpha / rank\n"
-    "dropout | float | 0     | 0..0.95     | Probability by which what comes in to an adapter is dropped\n"
-    "rslora  | bool  | false |             | Multiply by alpha / sqrt(rank) instead\n");
+    "targets | names | all-linear | | Weights that get an adapter, by their modules' names in the model's "
+    "original library, such as q_proj, attn.c_proj; all-linear: all but the output table\n"
+    "rank    | int   | 8     | 1..65536    | Rank of an adapter\n"
+    "alpha   | float | 16    | 0..1000000  | Scale: an adapter's output is multiplied by alpha / rank\n"
+    "dropout | float | 0     | 0..0.95     | Dropout probability of an adapter's input\n"
+    "rslora  | bool  | false |             | Rank-stabilized LoRA: multiply by alpha / sqrt(rank) instead\n");

@@ -1,6 +1,8 @@
 // Adds terms to the loss of training that keep logits in bounds: z-loss, and label smoothing. A head X of the
 // program, an op that states how its logits are computed, is replaced by the op X_regularized with the same
-// operands; evaluation keeps the head as it is.
+// operands and attributes; evaluation keeps the head as it is.
+#include <vector>
+
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -20,8 +22,11 @@ class Loss final : public Strategy {
         const OpInfo info = program.op(op);
         if (!info.def->logits) continue;
         const std::string kind = std::string(info.kind.view()) + "_regularized";
-        const AttrValue attrs[] = {{"z", z_}, {"smoothing", smoothing_}};
-        raise(program.api().replace_op(program.handle(), op, kind, info.operands, {attrs, 2}));
+        std::vector<AttrValue> attrs = {{"z", z_}, {"smoothing", smoothing_}};
+        for (std::size_t i = 0; i < info.def->attr_count; ++i)
+          attrs.push_back({info.def->attrs[i].name, program.attr(op, info.def->attrs[i].name)});
+        raise(program.api().replace_op(program.handle(), op, kind, info.operands,
+                                       {attrs.data(), attrs.size()}));
         found = true;
       }
     if (!found)
@@ -37,8 +42,9 @@ class Loss final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(strategy, prun::Loss, "loss", "0.1.0", "Adds z-loss and label smoothing to the loss of training",
-            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
+PRUN_PLUGIN(strategy, prun::Loss, "loss", "0.1.0", "Adds z-loss and label smoothing to the training loss",
             "phase=model; only=training; tune=changes; changes=z, smoothing; also=z-loss,label-smoothing",
-            "z         | float | 0 | 0..1    | Factor of the squared logarithm of the softmax's sum\n"
-            "smoothing | float | 0 | 0..0.99 | Share of the target that all words have alike\n");
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
+            "z         | float | 0 | 0..1    | Weight of the z-loss, the squared logsumexp of logits\n"
+            "smoothing | float | 0 | 0..0.99 | Label smoothing: share of the target that is spread evenly "
+            "over the vocabulary\n");

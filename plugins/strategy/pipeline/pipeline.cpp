@@ -27,12 +27,14 @@ class Pipeline final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    strategy, prun::Pipeline, "pipeline", "0.1.0", "Cuts the layers into stages on an axis of the mesh",
-    "phase=partition; splits=model; axis=own; tune=exact; varies=schedule:@schedule, chunks:1|2|4; "
-    "also=pp,pipeline_parallel",
-    // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
-    "axis     | string | pp | | Axis of the mesh whose ranks hold the stages\n"
-    "schedule | string | 1f1b | | Schedule plugin: in which order a rank runs its pieces\n"
-    "chunks   | int | 1 | 1..1024 | Stages a rank holds\n"
-    "layers   | ints | [] | 1..1000000 | Layers of each stage, embedding and head counted; none: by cost\n");
+PRUN_PLUGIN(strategy, prun::Pipeline, "pipeline", "0.1.0",
+            "Splits the layers into pipeline stages over an axis of the mesh",
+            "phase=partition; splits=model; axis=own; tune=exact; varies=schedule:@schedule, chunks:1|2|4; "
+            "also=pp,pipeline_parallel",
+            // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
+            "axis     | string | pp | | Mesh axis whose ranks hold the stages\n"
+            "schedule | string | 1f1b | | Schedule plugin: the order in which a rank runs forward and "
+            "backward passes\n"
+            "chunks   | int | 1 | 1..1024 | Stages per rank (virtual pipeline stages)\n"
+            "layers   | ints | [] | 1..1000000 | Layers of each stage, with embedding and head counted; "
+            "empty: balanced by cost\n");

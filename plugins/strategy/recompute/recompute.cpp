@@ -29,8 +29,15 @@ class Recompute final : public Strategy {
   void apply(Phase, ProgramRef program) override {
     if (mode_ == RecomputeMode::nothing) return;
     const std::vector<Segment> segments = chosen(program);
-    for (const std::string& kind : kinds_) check_present(program, segments, kind);
-    for (const Segment& segment : segments) segment.recompute(mode_, kinds_);
+    std::vector<std::string> kinds = kinds_;
+    for (const std::string& kind : kinds_) {
+      const std::string in_runs = kind + "_runs";
+      if (forward_has(segments, in_runs))
+        kinds.push_back(in_runs);
+      else
+        check_present(segments, kind);
+    }
+    for (const Segment& segment : segments) segment.recompute(mode_, kinds);
   }
 
  private:
@@ -64,14 +71,17 @@ class Recompute final : public Strategy {
     return std::find(names_.begin(), names_.end(), segment.info().name.view()) != names_.end();
   }
 
-  // Where ranks share out sequences, an op that looks at all positions has another name than `kind`.
-  static void check_present(ProgramRef program, const std::vector<Segment>& segments,
-                            const std::string& kind) {
+  static bool forward_has(const std::vector<Segment>& segments, std::string_view kind) {
     for (const Segment& segment : segments)
       for (const Id op : segment.operations(FunctionKind::forward))
-        if (const std::string_view is = program.op(op).kind.view(); is == kind || is == kind + "_across")
-          return;
-    throw_error(ErrorCode::bad_input, "ops: forward has no '", kind, "' in the segments that are recomputed");
+        if (segment.program().op(op).kind.view() == kind) return true;
+    return false;
+  }
+  // Where ranks share out sequences, an op that looks at all positions has another name than `kind`.
+  static void check_present(const std::vector<Segment>& segments, const std::string& kind) {
+    if (!forward_has(segments, kind) && !forward_has(segments, kind + "_across"))
+      throw_error(ErrorCode::bad_input, "ops: forward has no '", kind,
+                  "' in the segments that are recomputed");
   }
 
   RecomputeMode mode_;
@@ -82,12 +92,14 @@ class Recompute final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(
-    strategy, prun::Recompute, "recompute", "0.1.0", "Computes activations again instead of keeping them",
+    strategy, prun::Recompute, "recompute", "0.1.0",
+    "Recomputes activations instead of saving them (activation checkpointing)",
     "phase=memory; only=training; tune=exact; varies=mode:budget|full; "
     "also=checkpointing,activation_checkpointing,gradient_checkpointing; "
     "frees=mode:budget, mode:full; bench=mode:none, mode:full",
     // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
-    "mode     | choice  | full | none,full,selective,budget | What is computed again; budget: as little as "
-    "makes the plan fit device.memory\n"
-    "ops      | strings | []   | | Kinds of ops whose results are, with mode = \"selective\"\n"
-    "segments | strings | []   | | Segments it applies to; empty means all between the first and the last\n");
+    "mode     | choice  | full | none,full,selective,budget | Activation checkpointing: full: recompute all "
+    "activations; selective: only results of `ops`; budget: as few as make the plan fit device.memory; none: "
+    "off\n"
+    "ops      | strings | []   | | With mode = \"selective\": kinds of ops whose results are recomputed\n"
+    "segments | strings | []   | | Segments to apply this to; empty: all between the first and the last\n");

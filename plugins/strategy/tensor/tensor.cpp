@@ -50,9 +50,10 @@ class TensorParallel final : public Strategy {
 }  // namespace prun
 
 PRUN_PLUGIN(strategy, prun::TensorParallel, "tensor", "0.1.0",
-            "Splits heads, MLP and vocabulary over an axis of the mesh",
+            "Splits heads, MLP and vocabulary over an axis of the mesh (tensor parallelism)",
             "phase=shard; splits=model; axis=own; tune=exact; varies=sequence; "
             "also=tp,tensor_parallel,sequence,sequence_parallel",
             // NOLINTNEXTLINE(bugprone-suspicious-missing-comma): each option is one text on one line.
-            "axis     | string | tp | | Axis of the mesh to split over\n"
-            "sequence | bool | false | | Split the sequence between the blocks over the same axis\n");
+            "axis     | string | tp | | Mesh axis to split over\n"
+            "sequence | bool | false | | Sequence parallelism: split activations between the blocks along "
+            "the sequence, over the same axis\n");

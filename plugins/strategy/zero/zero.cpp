@@ -9,6 +9,9 @@
 // they have a copy among them, from which each use gathers.
 // Stage 3 with reduce = "step" keeps gradients whole after all and sums them once a step: m times less to
 // send for m microbatches.
+#include <algorithm>
+
+#include "collectives.hpp"
 #include "prun/plugin.hpp"
 
 namespace prun {
@@ -34,13 +37,28 @@ class Zero final : public Strategy {
                                     " does not shard them; choose stage = 3, or leave secondary out");
   }
 
-  void apply(Phase, ProgramRef program) override {
+  void apply(Phase phase, ProgramRef program) override {
     if (stage_ == 0) return;
-    program.keep_in_parts(axes_, {.gradients = stage_ >= 2 && !once_, .parameters = stage_ >= 3});
-    if (!secondary_.empty()) program.copy_within(secondary_);
+    if (phase == Phase::state) return shard(program);
+    const Array<FlatParameter> all = program.flat_parameters();
+    for (const FlatParameter* first = all.begin(); first != all.end();) {
+      const FlatParameter* const behind = std::find_if(
+          first, all.end(), [&](const FlatParameter& flat) { return flat.segment != first->segment; });
+      const std::vector<FlatParameter> of_segment(first, behind);
+      zero::reduce_gradients(program, of_segment);
+      zero::gather_parameters(program, of_segment);
+      first = behind;
+    }
   }
 
  private:
+  void shard(ProgramRef program) const {
+    const std::vector<Text> secondary(secondary_.begin(), secondary_.end());
+    program.shard_state(axes_, {.gradients = stage_ >= 2 && !once_,
+                                .parameters = stage_ >= 3,
+                                .secondary = {secondary.data(), secondary.size()}});
+  }
+
   std::vector<std::string> axes_, secondary_;
   std::int64_t stage_;
   bool once_;
@@ -49,18 +67,19 @@ class Zero final : public Strategy {
 }  // namespace
 }  // namespace prun
 
-PRUN_PLUGIN(
-    strategy, prun::Zero, "zero", "0.1.0", "Keeps optimizer state, gradients, parameters in parts",
-    "phase=state; axis=batch; tune=exact; varies=stage:1|2|3, reduce; "
-    "also=fsdp,fsdp2,hsdp,deepspeed,distributed_optimizer; frees=stage:1, stage:2, stage:3; "
-    "bench=stage:0 reduce:microbatch, stage:1 "
-    "reduce:microbatch, stage:2 reduce:microbatch, stage:3",
-    "axis   | names  | dp | | Axis of the mesh whose ranks share them out, or several: each parameter over "
-    "those that sum its gradient\n"
-    "stage  | int    | 1  | 0..3 | 0: nothing; 1: optimizer state; 2: gradients too; 3: parameters too\n"
-    "reduce | choice | microbatch | microbatch,step | When stage 3 sums gradients, as stage 2 does; step: "
-    "kept whole until then, which sends less\n"
-    "secondary | names | none | | Stage 3: of several axes the last ones, those within a host, whose ranks "
-    "have "
-    "a copy of the parameters among them; it is brought once a step, and each use gathers it over these "
-    "axes\n");
+PRUN_PLUGIN(strategy, prun::Zero, "zero", "0.1.0",
+            "Shards optimizer state, gradients and parameters (ZeRO, FSDP)",
+            "phase=state,collectives; axis=batch; tune=exact; varies=stage:1|2|3, reduce; "
+            "also=fsdp,fsdp2,hsdp,deepspeed,distributed_optimizer; frees=stage:1, stage:2, stage:3; "
+            "bench=stage:0 reduce:microbatch, stage:1 "
+            "reduce:microbatch, stage:2 reduce:microbatch, stage:3",
+            "axis   | names  | dp | | Mesh axis to shard over, or several: each parameter over those that "
+            "sum its gradient\n"
+            "stage  | int    | 1  | 0..3 | What is sharded: 0: nothing; 1: optimizer state; 2: and "
+            "gradients; 3: and parameters\n"
+            "reduce | choice | microbatch | microbatch,step | With stage 3, when gradients are reduced: "
+            "microbatch: after each one, as with stage 2; step: once a step, which communicates less but "
+            "keeps them unsharded until then\n"
+            "secondary | names | none | | With stage 3 over several axes: the last of them, those within a "
+            "host, whose ranks hold a secondary copy of the parameters (hpZ); it is refreshed once a step, "
+            "and each use gathers over these axes only\n");

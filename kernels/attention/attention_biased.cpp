@@ -1,0 +1,74 @@
+#include "prun/ops/attention_biased.hpp"
+
+#include <vector>
+
+#include "rules/packed_heads.hpp"
+
+namespace prun::ops {
+namespace {
+
+template <class Op>
+void check_biased(const ShapeOf<Op>& s) {
+  const OperandShape &queries = s["q"], &bias = s["table"];
+  check_apart(s, Op::kind, {s.at("q"), s.at("k"), s.at("v")});
+  require(bias.rank == 2 && bias.dims[0] == queries.dims[2] && bias.dtype == queries.dtype, Op::kind,
+          " takes a table [heads, buckets]");
+  const std::int64_t each = s.integer("causal") != 0 ? bias.dims[1].extent : bias.dims[1].extent / 2;
+  require(each >= 2 && s.integer("distance") > each / 2, Op::kind,
+          " takes 2 buckets or more in each direction, and a distance "
+          "beyond the first half of them");
+}
+
+template <class Op>
+double biased_flops(const ShapeOf<Op>& s) {
+  const OperandShape& q = s["q"];
+  return 4.0 * static_cast<double>(q.elements()) * static_cast<double>(q.dims[1].extent) *
+         (s.integer("causal") != 0 ? 0.5 : 1.0);
+}
+
+}  // namespace
+
+void AttentionBiased::rule(RuleOf<AttentionBiased> s) {
+  check_biased(s);
+  const OperandShape& q = s["q"];
+  const Dim dims[] = {q.dims[0], q.dims[2], q.dims[3], q.dims[1]};
+  s.like("y", "q");
+  s.output("lse", OpShape::statistics(q.dtype), dims, 4);
+  s.whole("q", 1, 2);
+  s.whole("q", 4, 5);
+  s.whole("table", 1, 2);
+}
+
+void AttentionBiased::gradient(GradientOf<AttentionBiased> g) {
+  g.inputs({"q", "k", "v", "table"}, "attention_biased_grad",
+           {g.arrived("y"), g["q"], g["k"], g["v"], g["table"], g["y"], g["lse"]},
+           {{"causal", g.attr("causal")}, {"distance", g.attr("distance")}, {"scale", g.attr("scale")}});
+}
+
+void AttentionBiased::cost(ShapeOf<AttentionBiased> s, OpCost& c) { c.flops = biased_flops(s); }
+
+void AttentionBiasedGrad::rule(RuleOf<AttentionBiasedGrad> s) {
+  check_biased(s);
+  s.like("dq", "q");
+  s.like("dk", "k");
+  s.like("dv", "v");
+  s.like("dtable", "table");
+  s.sum("q", 0, 1);
+  s.whole("q", 1, 2);
+  s.sum("q", 3, 4);
+  s.whole("q", 4, 5);
+  s.whole("table", 1, 2);
+}
+
+void AttentionBiasedGrad::cost(ShapeOf<AttentionBiasedGrad> s, OpCost& c) { c.flops = 2.5 * biased_flops(s); }
+
+}  // namespace prun::ops
+
+namespace prun {
+
+std::vector<OpDef> attention_biased_ops() {
+  using namespace ops;
+  return {op_def<AttentionBiased>(), op_def<AttentionBiasedGrad>()};
+}
+
+}  // namespace prun

@@ -1,0 +1,404 @@
+#include "estimate/forecast.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/narrow.hpp"
+#include "estimate/known_costs.hpp"
+#include "estimate/simulated_save.hpp"
+#include "estimate/stated_drives.hpp"
+#include "train/assemble/comm_needs.hpp"
+#include "train/assemble/one_host.hpp"
+#include "train/assemble/process_memory.hpp"
+#include "train/assemble/recipe_checks.hpp"
+
+namespace prun {
+namespace {
+
+// Where ranks outnumber cores, who waits for a message has no core when it comes: each exchange takes so many
+// seconds longer, in the middle of 40 layouts of four ranks on two cores (Linux 6.18).
+constexpr double crowded_exchange = 250e-6;
+
+// Says whether the ranks leave no core free: exchanges of host memory are work for a core as well.
+bool leaves_no_core(const Assembly& assembly, const Machine& here) {
+  const std::int64_t ranks = ranks_of_host(assembly);
+  return assembly.device_info().host_memory && ranks > 1 && ranks <= here.cores &&
+         ranks * assembly.device_info().threads >= here.cores;
+}
+
+std::vector<std::string> names_of_devices(const Assembly& assembly) {
+  std::vector<std::string> names;
+  for (const DeviceInfo& device : assembly.device_infos()) names.emplace_back(device.name.view());
+  return names;
+}
+
+// Returns by device whether its memory is the host's; a single device has no other beside it.
+Numbered<bool> devices_on_host(const Assembly& assembly) {
+  Numbered<bool> on_host;
+  if (assembly.device_infos().size() > 1)
+    for (const DeviceInfo& device : assembly.device_infos()) on_host.push_back(device.host_memory);
+  return on_host;
+}
+
+// Returns whether a queue's axis has a comm plugin that enqueues.
+std::function<bool(const QueueInfo&)> enqueued_queues(const Assembly& assembly, PluginHost& plugins) {
+  std::vector<bool> by_axis;
+  for (const Axis& axis : assembly.mesh().axes()) {
+    CommInfo info;
+    if (axis.extent > 1)
+      raise(make_comm(assembly.recipe(), assembly.device_info(), plugins,
+                      comm_of_axis(assembly.recipe(), plugins, axis.name))
+                ->info(&info));
+    by_axis.push_back(info.enqueues);
+  }
+  // One plugin carries exchanges over several axes together.
+  return [by_axis](const QueueInfo& queue) {
+    return queue.communicates() && by_axis[axes_of(queue.axis).front()];
+  };
+}
+
+// `step` gives the plans; null means those of the full step.
+Prediction predict_by(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                      SimulateOptions options = {}, const StepPlans* step = nullptr) {
+  const std::vector<SimulatedRank> ranks = all_ranks(assembly.program(), [&](int rank) -> const Plan& {
+    return step ? assembly.plan_of(*step, rank) : assembly.plan_of(rank);
+  });
+  options.enqueued = enqueued_queues(assembly, plugins);
+  if (options.ranks_of_host == 0) options.ranks_of_host = ranks_of_host(assembly);
+  if (cores_are_crowded(assembly)) {
+    options.exchange_delay = crowded_exchange;
+    options.cores_of_host = this_machine().cores;
+    options.cores_of = [threads =
+                            static_cast<double>(assembly.device_info().threads)](const QueueInfo& queue) {
+      return queue.workers && queue.device == 0 ? threads : 0;
+    };
+  }
+  const std::optional<CostTable> stated = with_stated_drives(table, assembly, plugins);
+  return predict(ranks, stated ? *stated : table, names_of_devices(assembly), this_machine(), options,
+                 devices_on_host(assembly));
+}
+
+// Predicts the step as if drives took no time; nothing if there are none.
+std::optional<Prediction> predict_without_drives(const Assembly& assembly, PluginHost& plugins,
+                                                 const CostTable& table, const SimulateOptions& options) {
+  const std::optional<CostTable> stated = with_stated_drives(table, assembly, plugins);
+  std::optional<CostTable> without;
+  for (const DeviceInfo& device : assembly.device_infos())
+    if (device.tier)
+      without = (without ? *without : stated ? *stated : table).without_time_of_drives(device.name.view());
+  if (!without) return {};
+  return predict_by(assembly, plugins, *without, options);
+}
+
+double exposed_transfers(const Simulation& step) {
+  double most = 0;
+  for (const RankTimes& rank : step.ranks) most = std::max(most, rank.times.exposed_transfers);
+  return most;
+}
+
+}  // namespace
+
+// Attributes to a drive the time for which the device waits while the drive works, even if a collective or a
+// copy stands between: a gather of parameters that are first read from the drive. Where calls share links and
+// memory, one that comes earlier may delay another, so drives may expose nothing.
+Exposed exposed_of(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                   const Simulation& step, std::int64_t ranks_of_host) {
+  Exposed exposed{step.exposed_communication(), exposed_transfers(step)};
+  SimulateOptions options;
+  options.ranks_of_host = ranks_of_host;
+  const std::optional<Prediction> without = predict_without_drives(assembly, plugins, table, options);
+  if (!without) return exposed;
+  exposed.drives = std::max(0.0, step.step_seconds - without->simulation.step_seconds);
+  exposed.communication = std::min(exposed.communication, without->simulation.exposed_communication());
+  exposed.transfers = std::min(exposed.transfers, exposed_transfers(without->simulation));
+  return exposed;
+}
+
+Prediction predict_step(const Assembly& assembly, PluginHost& plugins, const CostTable& table,
+                        std::int64_t ranks_of_host) {
+  const Machine here = this_machine();
+  SimulateOptions options;
+  options.ranks_of_host = ranks_of_host;
+  Prediction prediction = predict_by(assembly, plugins, table, options);
+  const DeviceInfo& device = assembly.device_info();
+  if (!prediction.host_bandwidth && !devices_on_host(assembly).empty())
+    prediction.notes.emplace_back(
+        "updates and copies as if the host's memory carried any number of them; prun bench kernels RECIPE "
+        "measures what it carries");
+  if (prediction.exchanges_alone && !device.host_memory && !table.has_exchanges_of(device.name.view()) &&
+      !table.rates_of(device.name.view()))
+    prediction.notes.emplace_back(
+        "exchanges as between the host's memory; prun bench comm RECIPE measures the device's");
+  if (prediction.exchanges_alone && leaves_no_core(assembly, here))
+    prediction.notes.push_back(
+        detail::concat("the ranks' threads fill the ", here.cores,
+                       " cores of this machine: what exchanges take from them is not counted"));
+  return prediction;
+}
+
+double seconds_of_drives(const Assembly& assembly, const Simulation& step) {
+  double most = 0;
+  for (const RankTimes& rank : step.ranks) {
+    const std::vector<QueueInfo>& queues = rank.simulated.plan->queues;
+    double busy = 0;
+    for (std::size_t q = 0; q < queues.size(); ++q)
+      if (assembly.device_infos()[static_cast<std::size_t>(queues[q].device)].tier)
+        busy += rank.times.busy[q];
+    most = std::max(most, busy);
+  }
+  return most;
+}
+
+namespace {
+
+// ------------------------------------------------------------------- saves
+
+// These are in bytes a second: of a copy while nothing runs; of one thread that reads host memory or a
+// device's beside training and the thread that writes; of a drive, at most.
+constexpr double copied_per_second = 8e9, read_per_second = 4.5e9, most_of_drive_per_second = 2e9;
+
+double save_rate(const Assembly& assembly) {
+  return static_cast<double>(assembly.recipe().bytes("run.save_rate").value_or(0));
+}
+
+// Returns what drives with state give while a save reads them: no more than the disk takes that it goes to,
+// which may be the same one.
+double drive_rate(const Assembly& assembly) {
+  return std::min(most_of_drive_per_second, save_rate(assembly));
+}
+
+double read_by_all(const Assembly& assembly, const Plan& plan) {
+  return read_per_second *
+         static_cast<double>(save_readers(plan, assembly.device_info(), assembly.mesh().world()));
+}
+
+// Returns the load of each read of a rank's plan: of what ranks hold alike each saves its share.
+std::vector<SaveLoad> loads_of(const Assembly& assembly, const SimulatedRank& rank) {
+  const Program& program = *rank.program;
+  const ProcessNeed& need = assembly.process_need_of(rank.rank);
+  const double pace = read_by_all(assembly, *rank.plan);
+  double held = 0;
+  std::vector<SaveLoad> loads;
+  for (const SaveRead& read : rank.plan->save_reads) {
+    SaveLoad& load = loads.emplace_back();
+    for (const PersistentValue& value : read) {
+      const auto bytes = static_cast<double>(program.local_bytes(value.value));
+      const Address& home = rank.plan->home(value.value);
+      const MemoryPlace place = rank.plan->layout.ranges[home.range].place;
+      load.bytes += bytes;
+      load.seconds += bytes / (place.space == Space::disk ? drive_rate(assembly) : pace);
+    }
+    held += load.bytes;
+  }
+  for (SaveLoad& load : loads) {
+    load.seconds *= static_cast<double>(need.saved_bytes) / held;
+    load.bytes *= static_cast<double>(need.saved_bytes) / held;
+  }
+  return loads;
+}
+
+// Returns the bytes of a rank's state that lie on drives.
+double on_drives(const Assembly& assembly) {
+  const Plan& plan = assembly.plan();
+  std::set<PersistentValue> there;
+  for (const HeldSlice& held : assembly.held_slices())
+    for (const Id value : {held.value, held.rounded})
+      if (value != none && plan.layout.ranges[plan.home(value).range].place.space == Space::disk)
+        there.insert({value, held.instance});
+  double bytes = 0;
+  for (const PersistentValue& one : there)
+    bytes += static_cast<double>(assembly.program().local_bytes(one.value));
+  return bytes;
+}
+
+// States what a save reads from drives: of one rank's state, and the seconds that a host's ranks take for it.
+struct DriveReads {
+  double bytes = 0, seconds = 0;
+
+  explicit DriveReads(const Assembly& assembly)
+      : bytes(on_drives(assembly)),
+        seconds(bytes * static_cast<double>(ranks_of_host(assembly)) / drive_rate(assembly)) {}
+};
+
+// Returns how much later steps end because a save uses the drives that they need for `wanted` seconds: while
+// both want more than a drive gives, each gets half of it.
+double delay_by_drives(const Assembly& assembly, const Simulation& step, const DriveReads& reads,
+                       double write_seconds, double wanted) {
+  const double share =
+      reads.bytes > 0 ? std::min(1.0, seconds_of_drives(assembly, step) / step.step_seconds) : 0;
+  if (share <= 0) return 0;
+  const double lasts = std::max(write_seconds, 2 * wanted);
+  return std::max(0.0, lasts - (lasts - wanted) / share);
+}
+
+// Returns how long a save that copies everything first stops training.
+double seconds_to_copy(const Assembly& assembly, const DriveReads& reads) {
+  const double all = static_cast<double>(assembly.process_need().saved_bytes);
+  return std::max(0.0, all - reads.bytes) / copied_per_second + reads.seconds;
+}
+
+std::optional<SaveForecast> forecast_save(const Assembly& assembly, PluginHost& plugins,
+                                          const std::optional<CostTable>& table, const Forecast& so_far) {
+  if (assembly.purpose() != Purpose::training || !saves_between_steps(assembly.recipe())) return {};
+  const ProcessNeed& need = assembly.process_need();
+  const auto ranks = static_cast<double>(ranks_of_host(assembly));
+  const double rate = save_rate(assembly) / ranks;
+  SaveForecast save;
+  save.seconds = static_cast<double>(need.saved_bytes) / rate;
+  const bool copies = save_memory(assembly.recipe()).all;
+  const DriveReads reads(assembly);
+  save.still = copies
+                   ? seconds_to_copy(assembly, reads)
+                   : std::max(static_cast<double>(need.saved_bytes - need.save_bytes) / rate,
+                              static_cast<double>(need.saved_bytes) / read_by_all(assembly, assembly.plan()));
+  if (copies) save.delay = save.still;
+  if (!table || !so_far.prediction) return save;
+  const Simulation& without = so_far.prediction->simulation;
+  if (copies) {
+    const double by_drives = delay_by_drives(assembly, without, reads, save.seconds, save.seconds);
+    save.of_drives = by_drives > 0;
+    *save.delay += by_drives;
+    return save;
+  }
+  SimulateOptions options;
+  options.save_reads = [&](const SimulatedRank& rank) {
+    return ends_of_reads(loads_of(assembly, rank), {rate, assembly.process_need_of(rank.rank).save_bytes});
+  };
+  options.fed = [&](const QueueInfo& queue) { return assembly.device_infos()[queue.device].asynchronous; };
+  save.simulation = predict_by(assembly, plugins, *table, options).simulation;
+  const double by_drives =
+      delay_by_drives(assembly, without, reads, save.seconds, save.seconds + reads.seconds);
+  save.delay = std::max(by_drives, save.simulation->all_seconds - without.all_seconds);
+  save.of_drives = by_drives > 0 && *save.delay == by_drives;
+  return save;
+}
+
+// Predicts by the size of the batch; without a table it only lists the sizes.
+std::vector<RampForecast> sizes_of_ramp(const Assembly& assembly) {
+  std::vector<RampForecast> sizes;
+  const BatchRamp ramp = BatchRamp::of(assembly.recipe());
+  if (assembly.purpose() == Purpose::training && !ramp.rungs().empty())
+    for (const BatchRamp::Stretch& stretch : ramp.stretches()) sizes.push_back({stretch});
+  return sizes;
+}
+
+// Holds the seconds of each kind of step.
+class StepSeconds {
+ public:
+  StepSeconds(const Assembly& assembly, PluginHost& plugins, const CostTable& table, const Simulation& full)
+      : assembly_(assembly), of_{{assembly.full_step(), full.step_seconds}} {
+    for (const StepPlans& step : assembly.other_steps())
+      of_[step.kind] = predict_by(assembly, plugins, table, {}, &step).simulation.step_seconds;
+  }
+
+  // Returns nothing for a kind that is not planned.
+  std::optional<double> of(const StepKind& kind) const {
+    const auto found = of_.find(kind);
+    return found == of_.end() ? std::nullopt : std::make_optional(found->second);
+  }
+  // Returns the mean over a period of steps of `accumulate` microbatches.
+  std::optional<double> mean(std::int64_t accumulate) const {
+    const std::int64_t period = assembly_.period();
+    if (period <= 1) return of({accumulate, period == 1});
+    const std::optional<double> between = of({accumulate, false}), full = of({accumulate, true});
+    if (!between || !full) return {};
+    return *between + (*full - *between) / static_cast<double>(period);
+  }
+
+ private:
+  const Assembly& assembly_;
+  std::map<StepKind, double> of_;
+};
+
+std::vector<RampForecast> forecast_ramp(const Assembly& assembly, const StepSeconds& seconds) {
+  std::vector<RampForecast> sizes = sizes_of_ramp(assembly);
+  for (RampForecast& size : sizes)
+    size.step_seconds = seconds.mean(assembly.batch().with_global(size.stretch.global).accumulate);
+  return sizes;
+}
+
+// Returns the ranks that may send other amounts than this one: of what shifts, those at the ends send less.
+std::set<int> unlike_senders(const Assembly& assembly, const Plan& plan, std::int64_t rank) {
+  std::set<int> ranks = {narrow<int>(rank)};
+  for (const PlannedFunction& function : plan.functions)
+    for (const PlannedStep& step : function.steps)
+      if (step.exchange && step.exchange->distance != 0)
+        for (const int other : assembly.mesh().group(rank, assembly.program().axis_of(step.op)))
+          ranks.insert(other);
+  return ranks;
+}
+
+std::vector<std::uint64_t> sent_by(const Assembly& assembly, PluginHost& plugins, const Plan& plan) {
+  std::vector<std::uint64_t> sent(plan.queues.size(), 0);
+  for (const int rank : unlike_senders(assembly, plan, assembly.rank()))
+    each_comm({assembly.recipe(), assembly.device_info(), plugins, assembly.mesh(), plan, rank},
+              [&](const QueueTraffic& queue) {
+                sent[queue.queue] = std::max(sent[queue.queue], queue.needs.bytes_sent);
+              });
+  return sent;
+}
+
+// Adds up what a step without ops of `periodic` sends.
+std::uint64_t sent_between(const Assembly& assembly, PluginHost& plugins) {
+  std::uint64_t all = 0;
+  for (const StepPlans& step : assembly.other_steps())
+    if (step.kind == StepKind{assembly.full_step().accumulate, false})
+      for (const std::uint64_t bytes : sent_by(assembly, plugins, assembly.plan_of(step, assembly.rank())))
+        all += bytes;
+  return all;
+}
+
+// Forecasts the steps between two that run ops of `periodic`; without `seconds`, it says what they send
+// alone.
+std::optional<PeriodForecast> forecast_period(const Assembly& assembly, PluginHost& plugins,
+                                              const StepSeconds* seconds) {
+  if (assembly.purpose() != Purpose::training || assembly.period() == 0) return {};
+  const std::int64_t accumulate = assembly.full_step().accumulate;
+  PeriodForecast period{assembly.period()};
+  period.sent = sent_between(assembly, plugins);
+  if (seconds) period.between = seconds->of({accumulate, false});
+  if (seconds) period.mean = seconds->mean(accumulate);
+  return period;
+}
+
+Forecast forecast_time(const Assembly& assembly, PluginHost& plugins,
+                       const std::optional<std::filesystem::path>& costs, RatesUse rates) {
+  try {
+    KnownCosts known = known_costs(costs);
+    if (rates == RatesUse::forbidden) known.table.rates.clear();
+    const DeviceInfo& device = assembly.device_info();
+    if (!device.absent && !known.knows(device.name.view()))
+      return {std::nullopt, "no cost table yet; prun bench kernels RECIPE makes one"};
+    known.table = costs_for(known.table, device, assembly.recipe(), plugins);
+    Forecast forecast{predict_step(assembly, plugins, known.table), ""};
+    forecast.exposed = exposed_of(assembly, plugins, known.table, forecast.prediction->simulation);
+    forecast.save = forecast_save(assembly, plugins, known.table, forecast);
+    const StepSeconds seconds(assembly, plugins, known.table, forecast.prediction->simulation);
+    forecast.ramp = forecast_ramp(assembly, seconds);
+    forecast.period = forecast_period(assembly, plugins, &seconds);
+    return forecast;
+  } catch (const Error& error) {
+    // A plan is worth showing without its prediction, unless the prediction was requested.
+    if (costs || error.code() == ErrorCode::internal || error.code() == ErrorCode::hang) throw;
+    return {std::nullopt, error.what()};
+  }
+}
+
+}  // namespace
+
+Forecast forecast(const Assembly& assembly, PluginHost& plugins,
+                  const std::optional<std::filesystem::path>& costs, RatesUse rates) {
+  Forecast forecast = forecast_time(assembly, plugins, costs, rates);
+  if (!forecast.prediction) forecast.save = forecast_save(assembly, plugins, {}, forecast);
+  if (!forecast.prediction) forecast.ramp = sizes_of_ramp(assembly);
+  if (!forecast.prediction) forecast.period = forecast_period(assembly, plugins, nullptr);
+  forecast.sent = sent_of(assembly, plugins);
+  return forecast;
+}
+
+std::vector<std::uint64_t> sent_of(const Assembly& assembly, PluginHost& plugins) {
+  return sent_by(assembly, plugins, assembly.plan_of(assembly.rank()));
+}
+
+}  // namespace prun

@@ -1,0 +1,450 @@
+#include "estimate/simulate.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/narrow.hpp"
+#include "estimate/prices.hpp"
+#include "estimate/sharing.hpp"
+#include "plan/proof/alike.hpp"
+#include "plan/proof/channels.hpp"
+#include "plan/proof/deadlock.hpp"
+#include "plan/proof/lanes.hpp"
+#include "plan/proof/simulated_rank.hpp"
+
+namespace prun {
+namespace {
+
+// ------------------------------------------------------------ call costs
+
+// Computes what calls take alone, the bytes that they move, and the cores that they compute on.
+struct CallCost {
+  double seconds = 0, host_bytes = 0, drive_bytes = 0;
+  double cores = 0;                      // cores that ranks of a host share
+  std::map<std::int32_t, double> links;  // bytes by link
+};
+
+class CallCosts {
+ public:
+  using CoresOf = std::function<double(const QueueInfo&)>;
+
+  // `overhead` is what the executor adds to each, in seconds. `cores_of` is as SimulateOptions has it.
+  CallCosts(Prices& prices, double overhead, CoresOf cores_of)
+      : prices_(prices), overhead_(overhead), cores_of_(std::move(cores_of)) {}
+
+  // Returns the cost of a call that does not communicate; the reference stays valid.
+  const CallCost& of(const SimulatedRank& rank, const Call& call);
+
+ private:
+  Prices& prices_;
+  const double overhead_;
+  const CoresOf cores_of_;
+  // Costs are the same for every instance and microbatch: they are kept by plan, function and piece.
+  std::map<std::tuple<const Plan*, std::int32_t, std::int32_t>, CallCost> costs_;
+};
+
+const CallCost& CallCosts::of(const SimulatedRank& rank, const Call& call) {
+  const auto [entry, fresh] = costs_.try_emplace({rank.plan, call.function, call.piece});
+  CallCost& cost = entry->second;
+  if (!fresh) return cost;
+  cost.seconds = overhead_;
+  if (cores_of_) cost.cores = cores_of_(rank.plan->queues[call.queue]);
+  for (const PlannedStep& step : rank.plan->steps(call)) {
+    cost.seconds += prices_.kernel(*rank.program, step);
+    const Carried carried = prices_.carried(*rank.program, *rank.plan, step);
+    cost.host_bytes += carried.host;
+    cost.drive_bytes += carried.drives;
+    if (carried.link >= 0) cost.links[carried.link] += carried.link_bytes;
+  }
+  return cost;
+}
+
+// ------------------------------------------------------------ lane clocks
+
+// Keeps the virtual time of each lane: when its calls ended, and so when what waits for them may begin.
+
+// Holds a lane's call under way, and when those before it ended.
+struct LaneClock {
+  double begin = 0, now = 0;
+  bool begun = false;
+  bool moving = false, moved = false;  // whether its bytes beside others are under way, or over
+  bool enqueued = false;               // whether a call's exchanges are started together, on the device
+  std::vector<double> ended;           // ends by ticket
+  Numbered<double> saved;              // by position: the time before which a save lets no call begin; empty
+                                       // without a save
+};
+
+class LaneClocks {
+ public:
+  // The host lets `running` steps run at a time.
+  LaneClocks(const Lanes& lanes, std::int64_t running)
+      : lanes_(lanes), running_(running), clocks_(lanes.count()) {}
+
+  LaneClock& operator[](std::size_t lane) { return clocks_[lane]; }
+  const LaneClock& operator[](std::size_t lane) const { return clocks_[lane]; }
+
+  // Returns when the host lets a step begin, or nothing yet.
+  std::optional<double> started(const Lane& lane) const {
+    if (lane.step() < running_) return 0;
+    const auto done = static_cast<std::size_t>(lane.step() - running_ + 1);  // counts steps
+    double latest = 0;
+    for (std::size_t q = 0; q < lanes_.rank_of(lane).plan->queues.size(); ++q) {
+      const std::size_t number = lanes_.of(lane.rank, static_cast<std::int32_t>(q));
+      const std::size_t calls = lanes_[number].calls_until(done);
+      if (calls == 0) continue;
+      if (lanes_[number].ended < calls) return {};
+      latest = std::max(latest, clocks_[number].ended[calls - 1]);
+    }
+    return latest;
+  }
+
+  // Returns when a wait was over, which it is.
+  double end_of(const Lane& lane, const Wait& wait) const {
+    const std::int64_t step = lane.step() - wait.steps_ago;
+    if (step < 0) return 0;
+    const std::size_t other = lanes_.of(lane.rank, wait.queue);
+    return clocks_[other].ended[lanes_[other].ticket(step, wait.call)];
+  }
+
+  // Returns, by round, when the last lane has ended it; all calls have run.
+  Numbered<double> ends_of_rounds() const {
+    Numbered<double> ends(lanes_.rounds(), 0.0);
+    for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
+      if (const std::size_t calls = lanes_[lane].calls.size(); calls > 0)
+        for (std::size_t round = 0; round < ends.size(); ++round)
+          ends[round] = std::max(ends[round], clocks_[lane].ended[(round + 1) * calls - 1]);
+    return ends;
+  }
+
+ private:
+  const Lanes& lanes_;
+  const std::int64_t running_;
+  std::vector<LaneClock> clocks_;
+};
+
+// ------------------------------------------------------------ carriers
+
+// Holds what the calls of simulated ranks use at the same time: links of each rank, as fast as the fastest
+// call that uses them, and memory and cores of each host that a simulated rank is on.
+class Carriers {
+ public:
+  // Describes what ranks of a host share: the bytes a second that its memory carries, and that its drives
+  // move, and its cores; 0 means any number. `ranks` is as SimulateOptions has it (ranks_of_host).
+  struct Host {
+    double bandwidth = 0, drives = 0, cores = 0;
+    std::int64_t ranks = 0;
+  };
+  // The classes must outlive it.
+  Carriers(const RankClasses& ranks, CallCosts& costs, const Host& host);
+
+  // Lets a call of a simulated rank, for which `lane` stands, go on from `begin`; returns false
+  // if it shares nothing with others.
+  bool move(std::size_t lane, std::size_t rank, double begin, const CallCost& cost);
+  // Returns the lane whose call ends next, and when, or nothing if there is none.
+  std::optional<Sharing::Ended> next() { return sharing_.next(); }
+  // Returns the host bytes of a rank, in a step.
+  double host_bytes(std::size_t rank) const { return host_bytes_[rank]; }
+
+ private:
+  struct CarriersOfHost {
+    std::size_t memory = 0, drives = 0, cores = 0;
+    std::map<std::size_t, std::int64_t> alike;  // number of ranks of each class there
+  };
+
+  void add_links(std::size_t rank, CallCosts& costs);
+  void add_hosts();
+  std::int64_t host_of(int rank) const { return host_.ranks > 0 ? rank / host_.ranks : 0; }
+  std::vector<Sharing::Load> loads_of(std::size_t rank, const CallCost& cost) const;
+
+  const RankClasses& ranks_;
+  const Host host_;
+  Sharing sharing_;
+  std::map<std::pair<std::size_t, std::int32_t>, std::size_t> links_;  // links by rank and number
+  std::map<std::int64_t, CarriersOfHost> hosts_;
+  std::vector<double> host_bytes_;
+};
+
+Carriers::Carriers(const RankClasses& ranks, CallCosts& costs, const Host& host)
+    : ranks_(ranks), host_(host), host_bytes_(ranks.count()) {
+  for (std::size_t rank = 0; rank < ranks.count(); ++rank) add_links(rank, costs);
+  if (host.bandwidth > 0 || host.drives > 0 || host.cores > 0) add_hosts();
+}
+
+void Carriers::add_links(std::size_t rank, CallCosts& costs) {
+  const SimulatedRank& of = ranks_.first(rank);
+  std::map<std::int32_t, double> fastest;
+  for (const Call& call : of.plan->calls) {
+    if (of.groups[call.queue]) continue;
+    const CallCost& cost = costs.of(of, call);
+    host_bytes_[rank] += cost.host_bytes;
+    for (const auto& [link, bytes] : cost.links)
+      if (cost.seconds > 0) fastest[link] = std::max(fastest[link], bytes / cost.seconds);
+  }
+  for (const auto& [link, rate] : fastest) links_[{rank, link}] = sharing_.add_carrier(rate);
+}
+
+void Carriers::add_hosts() {
+  for (std::size_t rank = 0; rank < ranks_.count(); ++rank) hosts_[host_of(ranks_.first(rank).rank)];
+  for (auto& [number, host] : hosts_) {
+    if (host_.bandwidth > 0) host.memory = sharing_.add_carrier(host_.bandwidth);
+    if (host_.drives > 0) host.drives = sharing_.add_carrier(host_.drives);
+    if (host_.cores > 0) host.cores = sharing_.add_carrier(host_.cores);
+  }
+  for (const SimulatedRank& rank : ranks_.ranks())
+    if (const auto host = hosts_.find(host_of(rank.rank)); host != hosts_.end())
+      ++host->second.alike[static_cast<std::size_t>(ranks_.class_of(rank.rank))];
+}
+
+bool Carriers::move(std::size_t lane, std::size_t rank, double begin, const CallCost& cost) {
+  std::vector<Sharing::Load> loads = loads_of(rank, cost);
+  if (loads.empty()) return false;
+  sharing_.begin(lane, begin, cost.seconds, std::move(loads));
+  return true;
+}
+
+std::vector<Sharing::Load> Carriers::loads_of(std::size_t rank, const CallCost& cost) const {
+  std::vector<Sharing::Load> loads;
+  if (cost.seconds <= 0) return loads;
+  for (const auto& [link, bytes] : cost.links)
+    if (const auto found = links_.find({rank, link}); found != links_.end() && bytes > 0)
+      loads.push_back({found->second, bytes / cost.seconds});
+  const double bytes = std::min(host_.bandwidth, cost.host_bytes / cost.seconds);
+  const double drives = std::min(host_.drives, cost.drive_bytes / cost.seconds);
+  const double cores = std::min(host_.cores, cost.cores);
+  const std::int64_t own = host_of(ranks_.first(rank).rank);
+  for (const auto& [number, host] : hosts_) {
+    const auto alike = host.alike.find(rank);
+    if (alike == host.alike.end()) continue;
+    const auto times = static_cast<double>(alike->second);
+    if (bytes > 0) loads.push_back({host.memory, bytes, times, number == own});
+    if (drives > 0) loads.push_back({host.drives, drives, times, number == own});
+    if (cores > 0) loads.push_back({host.cores, cores, times, number == own});
+  }
+  return loads;
+}
+
+// Returns how many steps run at a time: steps that overlap need at least as many as are at work.
+std::int64_t running_of(const RankClasses& ranks, const SimulateOptions& options) {
+  std::int64_t running = options.running;
+  for (std::size_t rank = 0; rank < ranks.count(); ++rank)
+    if (const Plan& plan = *ranks.first(rank).plan; plan.overlaps)
+      running = std::max<std::int64_t>(running, plan.running);
+  return running;
+}
+
+class Simulator {
+ public:
+  Simulator(std::span<const SimulatedRank> ranks, Prices& prices, const SimulateOptions& options)
+      : prices_(prices),
+        overheads_(prices.overheads()),
+        options_(options),
+        ranks_(ranks),
+        lanes_(ranks_, options.steps),
+        clocks_(lanes_, running_of(ranks_, options)),
+        exchanging_(ranks_.count()),
+        channels_(ranks_, lanes_, options.ranks_of_host),
+        costs_(prices, overheads_.call, options.cores_of),
+        carriers_(ranks_, costs_,
+                  {prices.host_bandwidth(), prices.drive_bandwidth(), options.cores_of_host,
+                   options.ranks_of_host}) {
+    for (std::size_t rank = 0; rank < ranks_.count(); ++rank)
+      result_.ranks.push_back({ranks_.first(rank).rank, ranks_.size(rank), ranks_.first(rank), {}, {}});
+    if (options.enqueued)
+      for (std::size_t lane = 0; lane < lanes_.count(); ++lane)
+        clocks_[lane].enqueued = options.enqueued(lanes_.info_of(lanes_[lane]));
+    if (options.save_reads)
+      for (std::size_t rank = 0; rank < ranks_.count(); ++rank) begin_save(rank);
+  }
+
+  Simulation run() {
+    lanes_.wake_all();
+    do {
+      while (const std::optional<std::size_t> lane = lanes_.next_awake()) work(*lane);
+    } while (end_next_move());
+    for (const Lane& lane : lanes_)
+      if (lanes_.is_unfinished(lane)) throw_error(ErrorCode::hang, deadlock_text(ranks_, lanes_, channels_));
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  // Computes when the save lets each call of a rank begin.
+  void begin_save(std::size_t rank) {
+    const Plan& plan = *ranks_.first(rank).plan;
+    const Numbered<double> ends = options_.save_reads(ranks_.first(rank));
+    const auto saver = narrow<std::int32_t>(plan.queues.size());
+    for (std::size_t read = 0; read < ends.size(); ++read)
+      result_.ranks[rank].events.push_back(
+          {saver, static_cast<std::int32_t>(read), -1, 0, read > 0 ? ends[read - 1] : 0.0, ends[read]});
+    double fed = 0;
+    for (const Call& call : plan.calls) {
+      double until = call.save_read >= 0 ? ends[call.save_read] : 0;
+      if (options_.fed && options_.fed(plan.queues[call.queue])) until = fed = std::max(fed, until);
+      clocks_[lanes_.of(rank, call.queue)].saved.push_back(until);
+    }
+  }
+
+  void work(std::size_t number) {
+    Lane& lane = lanes_[number];
+    LaneClock& clock = clocks_[number];
+    bool moved = false;
+    while (lanes_.is_unfinished(lane) && begin_call(lane, clock) && run_call(lane, clock, number)) {
+      end_call(lane, clock);
+      moved = true;
+    }
+    if (moved) lanes_.wake_rank(lane.rank);
+  }
+
+  // Says whether all that the next call waits for is done; then its waits are over.
+  bool begin_call(Lane& lane, LaneClock& clock) {
+    if (clock.begun) return true;
+    const std::optional<double> start = clocks_.started(lane);
+    if (!start) return false;
+    const Call& call = lane.call();
+    for (const Wait& wait : call.waits)
+      if (!lanes_.is_over(lane, wait)) return false;
+    double now = std::max(*start, clock.now);
+    for (const Wait& wait : call.waits) {
+      const double done = clocks_.end_of(lane, wait);
+      if (done <= now) continue;
+      const double resumed = done + overheads_.handoff;
+      events_of(lane).push_back({lane.queue, call.position, wait.queue, lane.step(), now, resumed});
+      now = resumed;
+    }
+    const double saved = clock.saved.empty() ? 0 : clock.saved[call.position];
+    if (saved > now) {
+      const auto saver = static_cast<std::int32_t>(lanes_.rank_of(lane).plan->queues.size());
+      events_of(lane).push_back({lane.queue, call.position, saver, lane.step(), now, saved});
+      now = saved;
+    }
+    clock.begin = clock.now = now;
+    return clock.begun = true;
+  }
+
+  bool run_call(Lane& lane, LaneClock& clock, std::size_t number) {
+    if (!lanes_.runs(lane)) return true;
+    if (!lanes_.group_of(lane)) return compute(lane, clock, number);
+    const std::span<const PlannedStep> steps = lanes_.rank_of(lane).plan->steps(lane.call());
+    for (; lane.exchange < steps.size(); ++lane.exchange) {
+      const std::optional<PlannedExchange>& exchange = steps[lane.exchange].exchange;
+      PRUN_CHECK(exchange, "a kernel on a queue that communicates");
+      const auto seconds = [&](const Channels::Company& company) {
+        return seconds_of(lane, clock, *exchange, company);
+      };
+      if (!channels_.meet(number, *exchange, clock.now, seconds)) return false;
+      if (clock.enqueued) exchanging_[lane.rank].emplace_back(channels_.met_at(number), clock.now);
+    }
+    clock.now += overheads_.call;
+    return true;
+  }
+
+  double seconds_of(const Lane& lane, const LaneClock& clock, const PlannedExchange& exchange,
+                    const Channels::Company& company) {
+    const std::string& queue = lanes_.info_of(lane).name;
+    const double seconds =
+        options_.exchange_delay + (company.far ? prices_.far_exchange(exchange, company.members, queue)
+                                               : prices_.exchange(exchange, company.members, queue));
+    if (clock.enqueued && lane.exchange > 0)
+      return std::max(0.0, seconds - prices_.fixed(exchange, company.members));
+    return company.classes == 1 ? seconds + prices_.lateness(exchange, company.members, queue) : seconds;
+  }
+
+  // Says whether a call is over. A call that moves bytes beside others ends when they let it.
+  bool compute(const Lane& lane, LaneClock& clock, std::size_t number) {
+    const CallCost& cost = costs_.of(lanes_.rank_of(lane), lane.call());
+    if (!clock.moving) {
+      clock.now = clock.begin + cost.seconds;
+      if (!carriers_.move(number, lane.rank, clock.begin, cost)) return true;
+      clock.moving = true;
+    }
+    if (!clock.moved) return false;
+    if (lane.step() + 1 == options_.steps)
+      result_.ranks[lane.rank].slowed += clock.now - clock.begin - cost.seconds;
+    clock.moving = clock.moved = false;
+    return true;
+  }
+
+  void end_call(Lane& lane, LaneClock& clock) {
+    if (lanes_.runs(lane))
+      events_of(lane).push_back({lane.queue, lane.call().position, -1, lane.step(), clock.begin, clock.now});
+    clock.ended.push_back(clock.now);
+    clock.begun = false;
+    lane.end_call();
+  }
+
+  std::vector<Event>& events_of(const Lane& lane) { return result_.ranks[lane.rank].events; }
+
+  // Ends the next move; returns false if there is none. No other lane can go on, so none begins before.
+  bool end_next_move() {
+    const std::optional<Sharing::Ended> ended = carriers_.next();
+    if (!ended) return false;
+    clocks_[ended->tag].now = ended->at;
+    clocks_[ended->tag].moved = true;
+    lanes_.wake(ended->tag);
+    return true;
+  }
+
+  void finish() {
+    const Numbered<double> ends = clocks_.ends_of_rounds();
+    result_.all_seconds = ends.back();
+    const auto last = static_cast<std::size_t>(options_.steps) - 1;
+    result_.step_seconds = ends[last] - (last > 0 ? ends[last - 1] : 0);
+    for (std::size_t number = 0; number < ranks_.count(); ++number) {
+      RankTimes& rank = result_.ranks[number];
+      rank.times = summarize(*rank.simulated.plan, rank.events, options_.steps - 1);
+      rank.host_bytes = carriers_.host_bytes(number);
+      rank.slowed_by_exchanges = slowed_by_exchanges(number);
+    }
+    result_.step_seconds += result_.slowed_by_exchanges();
+  }
+
+  // Returns how much longer slower kernels make the step, wherever they stand in it: other ranks wait for a
+  // device that computes. Calls that took turns with exchanges in virtual time would give the same at many
+  // times the work.
+  double slowed_by_exchanges(std::size_t number) const {
+    const RankTimes& rank = result_.ranks[number];
+    const double share = prices_.share_beside_exchanges();
+    if (share >= 1) return 0;
+    return (1 / share - 1) *
+           seconds_beside(*rank.simulated.plan, rank.events, options_.steps - 1, exchanging_[number]);
+  }
+
+  Prices& prices_;
+  const Overheads overheads_;
+  const SimulateOptions& options_;
+  const RankClasses ranks_;
+  Lanes lanes_;
+  LaneClocks clocks_;
+  std::vector<std::vector<std::pair<double, double>>>
+      exchanging_;  // by class: intervals of exchanges on the device
+  Channels channels_;
+  CallCosts costs_;
+  Carriers carriers_;
+  Simulation result_;  // result; its ranks are one a class, in the order of the classes
+};
+
+}  // namespace
+
+double Simulation::exposed_communication() const {
+  double most = 0;
+  for (const RankTimes& rank : ranks) most = std::max(most, rank.times.exposed_communication);
+  return std::min(most, step_seconds);
+}
+
+double Simulation::slowed_by_exchanges() const {
+  double most = 0;
+  for (const RankTimes& rank : ranks) most = std::max(most, rank.slowed_by_exchanges);
+  return most;
+}
+
+Simulation simulate(std::span<const SimulatedRank> ranks, Prices& prices, const SimulateOptions& options) {
+  PRUN_CHECK(!ranks.empty() && options.steps > 0, ranks.size(), " ranks, ", options.steps, " steps");
+  return Simulator(ranks, prices, options).run();
+}
+
+}  // namespace prun

@@ -1,0 +1,47 @@
+#include "estimate/stated_drives.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "plugin/traits.hpp"
+#include "train/assemble/plugin_host.hpp"
+
+namespace prun {
+namespace {
+
+double of_all(const std::vector<double>& rates, std::size_t drives) {
+  constexpr double giga = 1e9;
+  return giga * static_cast<double>(drives) * *std::min_element(rates.begin(), rates.end());
+}
+
+// Returns nothing if the recipe does not state both.
+std::optional<DriveRates> stated_rates(const Recipe& recipe, const PluginNote& note) {
+  const std::vector<std::string_view> keys = split(trait_of(note, "rates"), ',');
+  const std::string table = detail::concat("tier.", note.name);
+  if (keys.size() != 2 || !recipe.find(detail::concat(table, ".", trim(keys[0])))) return {};
+  const RecipeSection section = recipe.section(table);
+  const std::vector<double>&reads = section.numbers(trim(keys[0])), &writes = section.numbers(trim(keys[1]));
+  const std::size_t drives = section.texts(trait_of(note, "tier")).size();
+  if (reads.empty() || writes.empty() || drives == 0) return {};
+  return DriveRates{of_all(reads, drives), of_all(writes, drives)};
+}
+
+}  // namespace
+
+std::optional<CostTable> with_stated_drives(const CostTable& table, const Assembly& assembly,
+                                            PluginHost& plugins) {
+  std::optional<CostTable> with;
+  const std::vector<std::string>& beside = assembly.unlowered().requests().more_devices;
+  for (std::size_t i = 0; i < beside.size(); ++i) {
+    const PluginNote& note = plugins.note("device", beside[i]);
+    if (trait_of(note, "rates").empty()) continue;
+    const std::optional<DriveRates> rates = stated_rates(assembly.recipe(), note);
+    const std::string name(assembly.device_infos()[i + 1].name.view());
+    if (!rates || table.stated_drives.count(name) != 0) continue;
+    if (!with) with = table;
+    with->stated_drives.emplace(name, *rates);
+  }
+  return with;
+}
+
+}  // namespace prun
