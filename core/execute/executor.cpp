@@ -137,7 +137,7 @@ Executor::Executor(const Program& program, const Plan& plan, const Devices& devi
       counters_(keeper_of_counters(devices), plan.queues.size()),
       works_(watchers_, options.poison),
       queues_(plan),
-      steps_(plan.sides),
+      steps_(plan.staging_copies),
       late_probes_(queues_, steps_, watchers_),
       exposed_times_(queues_, watchers_),
       blocking_(queues_, steps_, watchers_, poison_, options.saves),

@@ -22,7 +22,7 @@ void QueueWorks::bind_waits(const RankQueues& queues) {
 
 void QueueWorks::bind_works(const RankQueues& queues) {
   for (auto& queue : queues.all())
-    for (int side = 0; side < queues.plan().sides; ++side) bind_works(*queue, side);
+    for (int side = 0; side < queues.plan().staging_copies; ++side) bind_works(*queue, side);
 }
 
 // Says whether a device may take the two calls, of which the second follows the first, as one: no other queue

@@ -46,12 +46,12 @@ void note_end(QueueRun& queue, const Call& call) {
 }  // namespace
 
 void RankQueues::bind(Binding& binding) {
-  for (auto& queue : queues_) queue->held_up.resize(static_cast<std::size_t>(plan_.sides));
+  for (auto& queue : queues_) queue->held_up.resize(static_cast<std::size_t>(plan_.staging_copies));
   for (const Call& call : plan_.calls) {
     BoundCall& bound = (*this)[call.queue].calls.emplace_back();
     bound.call = &call;
-    bound.sides.resize(static_cast<std::size_t>(plan_.sides));
-    for (int side = 0; side < plan_.sides; ++side)
+    bound.sides.resize(static_cast<std::size_t>(plan_.staging_copies));
+    for (int side = 0; side < plan_.staging_copies; ++side)
       bound.sides[static_cast<std::size_t>(side)].piece = &binding.bind(call, side);
     note_end((*this)[call.queue], call);
   }

@@ -32,11 +32,11 @@ BoundKey bound_key(const Plan& plan, const Call& call, int side) {
                              : function.uses_inputs
                                  ? call.microbatch % static_cast<std::int32_t>(plan.input_slots)
                                  : -1;
-  const int of_step = (side + plan.sides - call.behind % plan.sides) % plan.sides;
-  return {
-      call.function,  call.piece,        call.instance, call.slot,
-      call.stub_slot, call.carried_slot, input,         function.uses_batch || plan.overlaps ? of_step : 0,
-      call.first};
+  return {call.function,  call.piece,
+          call.instance,  call.slot,
+          call.stub_slot, call.carried_slot,
+          input,          function.uses_batch || plan.overlaps ? plan.side_of(call, side) : 0,
+          call.first};
 }
 
 std::int64_t bound_bytes(const Plan& plan) {
@@ -46,8 +46,8 @@ std::int64_t bound_bytes(const Plan& plan) {
     bytes += of_call;
     if (!known.insert(bound_key(plan, call, 0)).second) continue;
     const PlannedFunction& function = plan.functions[call.function];
-    const std::int64_t sides = function.uses_batch || plan.overlaps ? plan.sides : 1;
-    for (const PlannedStep& step : plan.steps(call)) bytes += sides * bytes_of(step, function.kind);
+    const std::int64_t copies = function.uses_batch || plan.overlaps ? plan.staging_copies : 1;
+    for (const PlannedStep& step : plan.steps(call)) bytes += copies * bytes_of(step, function.kind);
   }
   return bytes;
 }

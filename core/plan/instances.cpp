@@ -13,7 +13,7 @@ std::int32_t add_instance(const Instance& instance, Plan& plan, std::vector<std:
   const auto at = narrow<std::int32_t>(plan.instances.size());
   plan.instances.push_back(instance);
   std::int32_t& first = first_instance[instance.segment];
-  if (!instance.receive_stub && first < 0) first = at;
+  if (!instance.is_stub() && first < 0) first = at;
   return at;
 }
 
@@ -24,7 +24,7 @@ void add_carried_stubs(const Program& program, const Work& work, Plan& plan) {
     const bool met = std::any_of(work.chunks.begin(), work.chunks.end(),
                                  [&](const ChunkWork& chunk) { return span.meets(chunk.first, chunk.last); });
     if (met && plan.carrier_of(segment) < 0)
-      plan.instances.push_back({.segment = segment, .receive_stub = true, .carried_stub = true});
+      plan.instances.push_back({.segment = segment, .held = HeldPart::carried});
   }
 }
 
@@ -51,7 +51,7 @@ Numbered<Instance> chain_of(const Program& program) {
 std::vector<std::int32_t> make_instances(const Program& program, const Work& work, Plan& plan) {
   std::vector<std::int32_t> first_instance(program.segment_count(), -1);
   const auto add = [&](const Instance& instance) { return add_instance(instance, plan, first_instance); };
-  add({program.step_segment(), 0, false});
+  add({.segment = program.step_segment()});
   plan.chunks.resize(work.chunks.size());
   const Numbered<Instance> chain = chain_of(program);
   const std::vector<std::size_t> order = chunks_by_stage(work);
@@ -62,7 +62,7 @@ std::vector<std::int32_t> make_instances(const Program& program, const Work& wor
     if (of.from >= 0 && of.from == work.coordinate) chunk.follows = static_cast<std::int32_t>(order[i - 1]);
     if (of.from >= 0 && of.from != work.coordinate) {
       Instance stub = chain[of.first - 1];
-      stub.receive_stub = true;
+      stub.held = HeldPart::boundary;
       chunk.stub = add(stub);
     }
     chunk.first = narrow<std::int32_t>(plan.instances.size());
@@ -76,7 +76,7 @@ std::vector<std::int32_t> make_instances(const Program& program, const Work& wor
 std::vector<std::int32_t> held_instances(const Plan& plan) {
   std::vector<std::int32_t> held;
   for (std::size_t i = 1; i < plan.instances.size(); ++i)
-    if (!plan.instances[i].receive_stub) held.push_back(static_cast<std::int32_t>(i));
+    if (!plan.instances[i].is_stub()) held.push_back(static_cast<std::int32_t>(i));
   return held;
 }
 

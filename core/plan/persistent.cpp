@@ -29,7 +29,7 @@ class Lister {
 
   void list(const std::vector<Instance>& instances) {
     for (std::size_t i = 0; i < instances.size(); ++i) {
-      if (instances[i].receive_stub) continue;
+      if (instances[i].is_stub()) continue;
       instance_ = static_cast<std::int32_t>(i);
       layer_ = instances[i].layer;
       delay_ = instances[i].delay;

@@ -22,7 +22,7 @@ std::int32_t Plan::find(FunctionKind kind, std::int32_t instance) const {
 
 std::int32_t Plan::carrier_of(Id segment) const {
   for (std::size_t i = 0; i < instances.size(); ++i)
-    if (instances[i].segment == segment && (!instances[i].receive_stub || instances[i].carried_stub))
+    if (instances[i].segment == segment && instances[i].held != HeldPart::boundary)
       return static_cast<std::int32_t>(i);
   return -1;
 }
@@ -89,15 +89,15 @@ std::int64_t Plan::resolve(const Call& call, const Address& address, int side) c
   const Layout::Range& range = layout.ranges[address.range];
   const auto of_instance = [&] { return range.instances[address.region][instance]; };
   const std::int64_t part = part_of(address) * address.bytes;
-  side = (side + sides - call.behind % sides) % sides;
+  side = side_of(call, side);
   switch (facts_of(address.region).indexed_by) {
     case IndexedBy::instance: return of_instance().base + side * of_instance().stride + address.offset + part;
     case IndexedBy::turn:
       return of_instance().base + turn_of(instance, call.slot) * of_instance().stride + address.offset;
     case IndexedBy::slot: {
-      const bool stub = instances[instance].receive_stub;
-      const std::int32_t slot =
-          stub ? call.stub_slot * stub_sides + side % stub_sides : call.slot * slot_sides + side % slot_sides;
+      const bool stub = instances[instance].is_stub();
+      const std::int32_t slot = stub ? call.stub_slot * received_copies + side % received_copies
+                                     : call.slot * slot_copies + side % slot_copies;
       return of_instance().base + slot * of_instance().stride + address.offset;
     }
     case IndexedBy::carried:

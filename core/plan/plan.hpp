@@ -114,17 +114,25 @@ struct PlannedFunction {
   std::vector<InstancePiece> joins;
 };
 
+// Tells what of an instance a rank holds.
+enum class HeldPart : std::uint8_t {
+  whole,
+  // A receive stub stands for the last instance of the stage before, which another rank holds: only what that
+  // hands on is here, once it has arrived, and the gradient of it, until it is sent back.
+  boundary,
+  // A stub may stand for a segment in front of all that this rank holds: only what it carries is here, and
+  // the gradient of that.
+  carried,
+};
+
 // Describes one repetition of a segment.
 struct Instance {
   Id segment = none;
   std::int64_t layer = 0;
-  // A stub stands for the last instance of the stage before, which another rank holds: only what that hands
-  // on is here, once it has arrived, and the gradient of it, until it is sent back.
-  bool receive_stub = false;
+  HeldPart held = HeldPart::whole;
   std::int32_t delay = 0;  // how many updates old the parameters are that its passes read
-  // Such a stub may stand for a segment in front of all that this rank holds: only what it carries is here,
-  // and the gradient of that.
-  bool carried_stub = false;
+
+  bool is_stub() const { return held != HeldPart::whole; }
 };
 
 struct Wait {
@@ -224,9 +232,9 @@ struct Plan {
   std::int64_t carried_slots = 0;  // most microbatches whose carried values are here at once
   std::int64_t lanes = 1;          // microbatches that go through the chain side by side
   bool overlaps = false;           // whether a step begins before the one before it ends
-  // These count the steps that have staged values, inputs and numbers of their own; and of these, the steps
-  // with microbatches at work, boundaries from elsewhere, and gradients.
-  std::int32_t sides = 2, slot_sides = 1, stub_sides = 1, gradient_sides = 1;
+  // These count the copies of memory that exist because steps overlap: of what is staged (inputs and numbers
+  // too), of slots, of boundaries from another rank, of gradients. A step uses copy number step % n.
+  std::int32_t staging_copies = 2, slot_copies = 1, received_copies = 1, gradient_copies = 1;
   std::int32_t running = 2;  // most steps that may run at a time, on all ranks alike
   // These are the calls of the saver's queue, which run once a save and not once a step, beside the steps
   // that follow it: in the order in which a step overwrites what they read. If they are empty, a save is read
@@ -251,8 +259,12 @@ struct Plan {
   std::int64_t parts_of(const Address& address) const;
   // Returns a value's home; throws for a value that only a function has.
   const Address& home(Id value) const;
-  // Returns the side that a step has.
-  int side_of(std::int64_t step) const { return static_cast<int>(step % sides); }
+  // Returns which copy of what is staged a step uses, its side.
+  int side_of(std::int64_t step) const { return static_cast<int>(step % staging_copies); }
+  // Returns the side of a call's step; `side` is that of the step that the round is of.
+  int side_of(const Call& call, int side) const {
+    return (side + staging_copies - call.behind % staging_copies) % staging_copies;
+  }
   // Returns how many rounds after its own a step's last call comes.
   std::int32_t depth() const;
   // Returns where an address lies for a call; side is that of the step that the round is of.

@@ -54,7 +54,7 @@ class OutlineReader {
       reduces_ |= keeps_summed_parts(program_, bucket);
     }
     for (const Instance& instance : plan_.instances)
-      if (!instance.receive_stub) ++instances_[instance.segment];
+      if (!instance.is_stub()) ++instances_[instance.segment];
     instances_[program_.step_segment()] = 1;
   }
 

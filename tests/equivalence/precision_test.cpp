@@ -163,7 +163,7 @@ TEST_P(Precisions, EveryElementHasItsNumber) {
     const Program& program = assembly.program();
     for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
       const Instance& instance = assembly.plan().instances[i];
-      if (instance.receive_stub) continue;
+      if (instance.is_stub()) continue;
       for (Id id : program.segment(instance.segment).values)
         if (program.value(id).role == Role::parameter)
           sizes[name_hash(full_name(program, id, instance.layer))] = program.value(id).elements();

@@ -262,7 +262,7 @@ TEST(Stashed, TakesTheMemoryOfAsManyVersionsAsStagesFromItsOwnOn) {
       EXPECT_EQ(bytes_of(a, Region::gradient), bytes_of(b, Region::gradient));
       EXPECT_EQ(bytes_of(a, Region::state),
                 bytes_of(b, Region::state) + delay * bytes_of(b, Region::parameter));
-      EXPECT_EQ(a.slot_sides, delay + 1);
+      EXPECT_EQ(a.slot_copies, delay + 1);
       EXPECT_EQ(b.chunks.at(0).slots, delay + 1);
       EXPECT_EQ(bytes_of(a, Region::slot), bytes_of(b, Region::slot));
     }

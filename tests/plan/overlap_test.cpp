@@ -171,7 +171,7 @@ TEST(Stages, PlansOfAllAreProven) {
   for (int rank = 0; rank < 3; ++rank) {
     const Assembly assembly = stashed_assembly(rank);
     EXPECT_TRUE(assembly.plan().overlaps);
-    EXPECT_EQ(assembly.plan().slot_sides, 3 - rank);
+    EXPECT_EQ(assembly.plan().slot_copies, 3 - rank);
     EXPECT_EQ(verdict_of(assembly, [](Plan&) {}), "(no error)");
   }
 }
@@ -226,8 +226,8 @@ TEST(Stages, AVersionThatIsNotMovedOnIsFound) {
 
 TEST(Stages, MicrobatchesOfTwoStepsInOnePlaceAreFound) {
   const Assembly assembly = stashed_assembly(1);
-  EXPECT_NE(verdict_of(assembly, [](Plan& plan) { plan.slot_sides = 1; }), "(no error)");
-  EXPECT_NE(verdict_of(assembly, [](Plan& plan) { plan.stub_sides = 1; }), "(no error)");
+  EXPECT_NE(verdict_of(assembly, [](Plan& plan) { plan.slot_copies = 1; }), "(no error)");
+  EXPECT_NE(verdict_of(assembly, [](Plan& plan) { plan.received_copies = 1; }), "(no error)");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ void flip(Trainer& trainer, const std::string& name) {
   const Assembly& assembly = trainer.assembly();
   for (std::size_t i = 0; i < assembly.plan().instances.size(); ++i) {
     const auto instance = static_cast<std::int32_t>(i);
-    if (assembly.plan().instances[i].receive_stub) continue;
+    if (assembly.plan().instances[i].is_stub()) continue;
     for (const Id value : assembly.program().segment(assembly.plan().instances[i].segment).values) {
       if (assembly.full_name(value, instance) != name) continue;
       std::byte first[1];

@@ -33,7 +33,7 @@ std::vector<std::byte> persistent_bytes(Trainer& trainer) {
   const Program& program = trainer.assembly().program();
   std::vector<std::byte> all;
   for (std::size_t i = 1; i < plan.instances.size(); ++i) {
-    if (plan.instances[i].receive_stub) continue;
+    if (plan.instances[i].is_stub()) continue;
     for (Id id : program.segment(plan.instances[i].segment).values) {
       const auto home = plan.homes.find(id);
       if (home == plan.homes.end() || is_gradient(program, id)) continue;

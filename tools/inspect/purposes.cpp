@@ -20,7 +20,7 @@ void add_parts(const Plan& plan, const Bucket& bucket, Id value, PurposeBytes& p
   const Layout::Range& range = plan.layout.ranges[static_cast<std::size_t>(home->second.range)];
   const std::int64_t unit = range.place.space == Space::disk ? drive_alignment : alignment;
   for (const Instance& instance : plan.instances)
-    if (instance.segment == bucket.segment && !instance.receive_stub)
+    if (instance.segment == bucket.segment && !instance.is_stub())
       parts.by_range[static_cast<std::size_t>(home->second.range)] += align(home->second.bytes, unit);
 }
 

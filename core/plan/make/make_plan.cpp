@@ -15,20 +15,20 @@
 namespace prun {
 namespace {
 
-// Sets the sides of steps. Steps of one microbatch that are updated at once are as many as stages come
-// behind, each with slots of its own; for the others, a gradient outlasts the step.
-void take_sides(const Period& period, Plan& plan) {
+// Sets how many copies of memory overlapping steps need. Steps of one microbatch that are updated at once are
+// as many as stages come behind, each with separate slots; for the others, a gradient outlasts the step.
+void set_copies(const Period& period, Plan& plan) {
   plan.running = period.running;
   if (period.at_once) {
-    plan.slot_sides = period.steps();
-    // Two steps that follow each other differ in their side's parity as well.
-    const std::int32_t unit = std::lcm(2, plan.slot_sides);
-    plan.sides = (period.running + unit - 1) / unit * unit;
-    plan.stub_sides = plan.sides;
+    plan.slot_copies = period.steps();
+    // Two steps that follow each other differ in their copy's parity as well.
+    const std::int32_t unit = std::lcm(2, plan.slot_copies);
+    plan.staging_copies = (period.running + unit - 1) / unit * unit;
+    plan.received_copies = plan.staging_copies;
   } else {
-    plan.gradient_sides = 2;
+    plan.gradient_copies = 2;
   }
-  plan.input_slots = plan.sides * plan.microbatches;
+  plan.input_slots = plan.staging_copies * plan.microbatches;
 }
 
 // Begins a plan, with the queues and ranges that every plan has.
@@ -46,7 +46,7 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
   // ones.
   if (work.interleaves())
     plan.input_slots = work.lanes > 1 ? std::min<std::int64_t>(microbatches, 2 * work.lanes) : microbatches;
-  if (plan.overlaps) take_sides(work.period, plan);
+  if (plan.overlaps) set_copies(work.period, plan);
   plan.queues = {{"compute", true, no_axis, 0, -1, 0}, {"copy", false, no_axis, 0, -1, 0}};
   for (const Space space : {Space::device, Space::pinned}) range_of(plan.layout, {0, space});
   if (base_program)
@@ -62,7 +62,7 @@ std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id
   if (!program.delays().differ() || !by_delay || segment == program.step_segment()) return {-1};
   std::set<std::int32_t> delays;
   for (const Instance& instance : plan.instances)
-    if (instance.segment == segment && !instance.receive_stub) delays.insert(instance.delay);
+    if (instance.segment == segment && !instance.is_stub()) delays.insert(instance.delay);
   return {delays.begin(), delays.end()};
 }
 

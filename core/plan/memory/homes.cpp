@@ -183,7 +183,7 @@ bool ends_step(const Program& program, FunctionKind kind) {
 std::int32_t oldest_here(const Plan& plan, Id segment) {
   std::int32_t oldest = 0;
   for (const Instance& instance : plan.instances)
-    if (instance.segment == segment && !instance.receive_stub) oldest = std::max(oldest, instance.delay);
+    if (instance.segment == segment && !instance.is_stub()) oldest = std::max(oldest, instance.delay);
   return oldest;
 }
 

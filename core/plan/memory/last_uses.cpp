@@ -57,7 +57,7 @@ void mark_dead_sums_of_step(const Program& program, Plan& plan) {
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
     const Instance& instance = plan.instances[i];
     const SegmentData& segment = program.segment(instance.segment);
-    if (instance.receive_stub || segment.device_of(FunctionKind::update) != 0) continue;
+    if (instance.is_stub() || segment.device_of(FunctionKind::update) != 0) continue;
     for (Id id : segment.values)
       if (const auto home = plan.homes.find(id); home != plan.homes.end() && is_sum_of_step(program, id)) {
         begin->dead_after.push_back(home->second);

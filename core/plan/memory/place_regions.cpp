@@ -87,7 +87,7 @@ std::vector<std::int64_t> RegionNeeds::scratch_by_instance(Region region, std::i
   for (std::size_t i = 0; i < bytes.size(); ++i)
     for (const PlannedFunction& function : plan_.functions)
       if (function.scratch == region && function.segment == plan_.instances[i].segment &&
-          !plan_.instances[i].receive_stub)
+          !plan_.instances[i].is_stub())
         bytes[i] = in_range(function.scratch_bytes, range);
   return bytes;
 }
@@ -102,8 +102,8 @@ const Chunk* RegionNeeds::chunk_of(std::size_t instance) const {
 std::int64_t RegionNeeds::slots_of(std::size_t instance) const {
   const Chunk* chunk = chunk_of(instance);
   if (!chunk) return 1;
-  if (!plan_.instances[instance].receive_stub) return chunk->slots * plan_.slot_sides;
-  return plan_.stub_sides > 1 ? plan_.stub_sides : chunk->slots + 1;
+  if (!plan_.instances[instance].is_stub()) return chunk->slots * plan_.slot_copies;
+  return plan_.received_copies > 1 ? plan_.received_copies : chunk->slots + 1;
 }
 
 std::int64_t RegionNeeds::slots_at_once() const {
@@ -126,7 +126,7 @@ bool RegionNeeds::boundaries_pass_on() const {
 bool RegionNeeds::boundary_gradient_lasts(std::size_t instance) const {
   const Chunk* chunk = chunk_of(instance);
   return chunk && work_.axis != no_axis &&
-         (work_.split || plan_.instances[instance].receive_stub ||
+         (work_.split || plan_.instances[instance].is_stub() ||
           static_cast<std::int32_t>(instance) + 1 == chunk->last);
 }
 
@@ -209,15 +209,15 @@ class Regions {
   Numbered<Layout::Strided>& placed(Region region) { return here().instances[region]; }
 
   void place_per_instance(Region region) {
-    const std::int32_t sides = region == Region::gradient ? plan_.gradient_sides : 1;
+    const std::int32_t copies = region == Region::gradient ? plan_.gradient_copies : 1;
     for (const std::int64_t bytes : needs_.bytes_of(region, range_))
-      placed(region).push_back(sides > 1 ? take_sides(region, bytes, sides)
-                                         : Layout::Strided{take(region, bytes), 0});
+      placed(region).push_back(copies > 1 ? take_copies(region, bytes, copies)
+                                          : Layout::Strided{take(region, bytes), 0});
   }
 
-  Layout::Strided take_sides(Region region, std::int64_t bytes, std::int32_t sides) {
+  Layout::Strided take_copies(Region region, std::int64_t bytes, std::int32_t copies) {
     const std::int64_t each = align(bytes, plan_.layout.alignment_in(here()));
-    return {take(region, times(sides, each)), each};
+    return {take(region, times(copies, each)), each};
   }
 
   void place_per_slot(Region region) {
@@ -287,13 +287,14 @@ class Regions {
     Layout& layout = plan_.layout;
     here().runtime = take(Region::runtime, needs_.step_bytes(Region::runtime, range_));
     here().in_flight =
-        take_sides(Region::in_flight, needs_.step_bytes(Region::in_flight, range_), plan_.sides);
+        take_copies(Region::in_flight, needs_.step_bytes(Region::in_flight, range_), plan_.staging_copies);
     if (range_ != 1) return;
     layout.batch_side = times(plan_.microbatches, needs_.step_bytes(Region::batch, range_));
-    layout.batch = {take(Region::batch, times(plan_.sides, layout.batch_side)),
+    layout.batch = {take(Region::batch, times(plan_.staging_copies, layout.batch_side)),
                     needs_.step_bytes(Region::batch, range_)};
-    layout.scalars = {take(Region::scalars, plan_.sides * needs_.step_bytes(Region::scalars, range_)),
-                      needs_.step_bytes(Region::scalars, range_)};
+    layout.scalars = {
+        take(Region::scalars, plan_.staging_copies * needs_.step_bytes(Region::scalars, range_)),
+        needs_.step_bytes(Region::scalars, range_)};
   }
 
   void place_inputs() {

@@ -34,14 +34,24 @@ void check_can_be_counted(const Plan& plan, std::span<const RegionBytes> sizes) 
   if (all >= most) refuse_more_than_addresses();
 }
 
+namespace {
+
+bool has(HeldPart held, Region region) {
+  switch (held) {
+    case HeldPart::whole: return true;
+    case HeldPart::boundary: return facts_of(region).is_handed_on;
+    case HeldPart::carried: return region == Region::carried;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<std::int64_t> bytes_by_instance(const Plan& plan, std::span<const RegionBytes> sizes,
                                             Region region, std::int32_t range) {
   std::vector<std::int64_t> bytes;
-  for (const Instance& instance : plan.instances) {
-    const bool stands_for = instance.carried_stub ? region == Region::carried : facts_of(region).is_handed_on;
-    const bool here = !instance.receive_stub || stands_for;
-    bytes.push_back(here ? sizes[instance.segment].of(region, range) : 0);
-  }
+  for (const Instance& instance : plan.instances)
+    bytes.push_back(has(instance.held, region) ? sizes[instance.segment].of(region, range) : 0);
   return bytes;
 }
 

@@ -44,7 +44,7 @@ PlannedStep for_instance(PlannedStep step, std::int32_t instance) {
 Bundling::Bundling(const Plan& plan, FunctionKind kind, std::optional<std::int64_t> most) {
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
     const std::int32_t function = plan.find(kind, static_cast<std::int32_t>(i));
-    const bool here = function >= 0 && !plan.instances[i].receive_stub;
+    const bool here = function >= 0 && !plan.instances[i].is_stub();
     bytes_.push_back(here ? exchanged_bytes(plan, plan.functions[function]) : 0);
   }
   const std::int64_t all = std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0});

@@ -33,7 +33,7 @@ void CallList::add_piece(const InstancePiece& piece, std::int32_t microbatch) {
 }
 
 bool CallList::uses_stub(std::int32_t instance) const {
-  return plan_.instances[instance].receive_stub || plan_.instances[instance - 1].receive_stub;
+  return plan_.instances[instance].is_stub() || plan_.instances[instance - 1].is_stub();
 }
 
 std::int32_t CallList::queue_of(const InstancePiece& piece) const {

@@ -26,7 +26,7 @@ Bundle made_here(const Program& program, const Plan& plan) {
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
     const auto instance = static_cast<std::int32_t>(i);
     const std::int32_t function = plan.find(FunctionKind::gather, instance);
-    if (function < 0 || plan.instances[i].receive_stub) continue;
+    if (function < 0 || plan.instances[i].is_stub()) continue;
     const std::vector<PlannedStep>& steps = plan.functions[function].steps;
     const bool computes = std::all_of(steps.begin(), steps.end(), [&](const PlannedStep& step) {
       if (step.exchange || program.op(step.op).def->copies) return false;

@@ -21,7 +21,7 @@ bool is_pass(FunctionKind kind) {
 bool is_once_a_pass(const Plan& plan, const PlannedFunction& function) {
   return is_pass(function.kind) &&
          std::count_if(plan.instances.begin(), plan.instances.end(), [&](const Instance& instance) {
-           return instance.segment == function.segment && !instance.receive_stub;
+           return instance.segment == function.segment && !instance.is_stub();
          }) == 1;
 }
 

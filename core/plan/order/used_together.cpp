@@ -90,7 +90,7 @@ std::vector<Bundle> reduced_together(const Plan& plan, const Work& work, const B
   std::vector<std::int32_t> tied;
   for (std::size_t i = 0; i < plan.instances.size(); ++i)
     if (const auto at = static_cast<std::int32_t>(i);
-        !plan.instances[i].receive_stub && plan.find(FunctionKind::tie, at) >= 0 && reduces(at))
+        !plan.instances[i].is_stub() && plan.find(FunctionKind::tie, at) >= 0 && reduces(at))
       tied.push_back(at);
   add(tied);
   return reduced;

@@ -22,7 +22,7 @@ class Waits {
       : program_(program),
         plan_(plan),
         queues_(plan.queues.size()),
-        steps_(plan.overlaps ? plan.sides + 1 : 2),
+        steps_(plan.overlaps ? plan.staging_copies + 1 : 2),
         clocks_(queues_, Clock(queues_, -1)) {
     for (const QueueInfo& queue : plan.queues)
       history_.emplace_back(static_cast<std::size_t>(steps_ * queue.calls) * queues_, -1);

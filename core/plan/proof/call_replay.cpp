@@ -26,7 +26,7 @@ void put_padding_at(const Plan& plan, Id value, std::int32_t instance, ShadowMem
   Call call;
   call.instance = instance;
   const Address& home = plan.home(value);
-  for (int side = 0; side < plan.gradient_sides; ++side)
+  for (int side = 0; side < plan.gradient_copies; ++side)
     memory.put(plan.resolve(call, home, side), home.bytes, {value, instance, -1});
 }
 
@@ -58,7 +58,7 @@ void put_lasting(const Program& program, const Plan& plan, const ContentVersions
 void put_initial_content(const Program& program, const Plan& plan, const ContentVersions& versions,
                          ShadowMemory& memory) {
   for (std::size_t i = 0; i < plan.instances.size(); ++i) {
-    if (plan.instances[i].receive_stub) continue;
+    if (plan.instances[i].is_stub()) continue;
     put_padding(program, plan, static_cast<std::int32_t>(i), memory);
     put_lasting(program, plan, versions, static_cast<std::int32_t>(i), memory);
   }
@@ -260,11 +260,11 @@ CallReplay::CallReplay(const Program& program, const Plan& plan)
       plan_(plan),
       clocks_(calls_by_queue(plan)),
       memory_(program, plan, clocks_),
-      sums_(static_cast<std::size_t>(plan.sides), SumsOverRanks(program)) {}
+      sums_(static_cast<std::size_t>(plan.staging_copies), SumsOverRanks(program)) {}
 
 ProofState CallReplay::state(std::int64_t step) {
   ProofState now = memory_.state();
-  for (std::int64_t of = step; of < step + plan_.sides; ++of) sums_of(of).append_state(now);
+  for (std::int64_t of = step; of < step + plan_.staging_copies; ++of) sums_of(of).append_state(now);
   return now;
 }
 

@@ -46,8 +46,9 @@ class Replay {
 
   // Repeats steps from this one on, until memory is as it was before.
   void repeat(std::int64_t first) {
-    const std::int64_t most_steps = std::max(8, 3 * plan_.sides);
-    const std::size_t alike = plan_.overlaps ? static_cast<std::size_t>(plan_.sides) : 1;  // number of steps
+    const std::int64_t most_steps = std::max(8, 3 * plan_.staging_copies);
+    const std::size_t alike =
+        plan_.overlaps ? static_cast<std::size_t>(plan_.staging_copies) : 1;  // number of steps
     std::deque<ProofState> before;
     for (step_ = first;; ++step_) {
       if (step_ == first + most_steps)

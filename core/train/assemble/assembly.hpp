@@ -166,7 +166,7 @@ void Assembly::each_planned(Body&& body) const {
 template <class Body>
 void Assembly::each_parameter(Body&& body) const {
   for (std::size_t i = 0; i < plan().instances.size(); ++i) {
-    if (plan().instances[i].receive_stub) continue;
+    if (plan().instances[i].is_stub()) continue;
     for (Id value : program_->segment(plan().instances[i].segment).values)
       if (program_->value(value).role == Role::parameter) body(value, static_cast<std::int32_t>(i));
   }
@@ -175,7 +175,7 @@ void Assembly::each_parameter(Body&& body) const {
 template <class Body>
 void Assembly::each_kept_state(Body&& body) const {
   for (std::size_t i = 0; i < plan().instances.size(); ++i) {
-    if (plan().instances[i].receive_stub) continue;
+    if (plan().instances[i].is_stub()) continue;
     for (Id value : program_->segment(plan().instances[i].segment).values)
       if (program_->value(value).declared) body(value, static_cast<std::int32_t>(i));
   }
