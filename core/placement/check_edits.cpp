@@ -228,10 +228,8 @@ class AxisWalk {
     const Id summand = program_.add_op_creating(op.segment, op.function, op.part, base_ops::scale,
                                                 std::span(&whole, 1), std::span(&share, 1), op_id)[0];
     // Along other axes a gradient may be complete by now: the walks along those say so.
-    std::vector<AxisPlacement>& placement = program_.value(summand).placement =
-        program_.value(whole).placement;
-    for (AxisPlacement& lies : placement)
-      if (lies.is_partial()) lies = AxisPlacement::replicated();
+    program_.value(summand).placement = program_.value(whole).placement;
+    complete_sums(program_.value(summand).placement);
     axis_.settle(summand, AxisPlacement::partial());
     program_.replace_operand(op_id, i, summand);
     program_.shares().insert(made);

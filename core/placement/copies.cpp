@@ -36,10 +36,4 @@ void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id t
   program.add_op(segment, function, Part::input, base_ops::copy, {from, to}, {}, before);
 }
 
-void use_instead(Program& program, Id segment, FunctionKind function, Id old, Id fresh) {
-  for (Id op : program.segment(segment).ops(function))
-    for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
-      if (program.op(op).operands[i] == old) program.replace_operand(op, i, fresh);
-}
-
 }  // namespace prun

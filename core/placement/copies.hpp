@@ -22,7 +22,4 @@ std::string described(const Program& program, Id id);
 // memory.
 void add_copy(Program& program, Id segment, FunctionKind function, Id from, Id to, Id before = none);
 
-// Replaces the old value with the fresh one throughout the function.
-void use_instead(Program& program, Id segment, FunctionKind function, Id old, Id fresh);
-
 }  // namespace prun

@@ -10,16 +10,6 @@
 
 namespace prun {
 
-namespace {
-
-// Turns a placement before the reduction into that behind it.
-void complete(std::vector<AxisPlacement>& placement) {
-  for (AxisPlacement& lies : placement)
-    if (lies.is_partial()) lies = AxisPlacement::replicated();
-}
-
-}  // namespace
-
 // Backward adds to memory that instances have in turn; the parameter's gradient is the copy that arrives.
 void LeavingGradients::take_away(Id parameter) {
   const Id sum = program_.value(parameter).gradient;
@@ -29,12 +19,13 @@ void LeavingGradients::take_away(Id parameter) {
   }
   Value copy = program_.value(sum);
   copy.name += ".arrived";
-  if (!meanwhile_) complete(copy.placement);
+  if (!meanwhile_) complete_sums(copy.placement);
   const Id arrived = program_.add_value(std::move(copy));
   program_.value(sum).place.reset();
   program_.value(sum).in_turn = true;
   program_.value(parameter).gradient = arrived;
-  use_instead(program_, program_.value(parameter).segment, FunctionKind::update, sum, arrived);
+  program_.replace_in(program_.segment(program_.value(parameter).segment).ops(FunctionKind::update), sum,
+                      arrived);
   leaving_[sum] = {sum, arrived};
   if (meanwhile_) returning_.push_back({sum, arrived});
 }
@@ -66,7 +57,7 @@ Id LeavingGradients::sum_of_whole(Bucket& bucket) {
   part.role = Role::state;
   part.view.reset();
   bucket.own_gradients = program_.add_value(std::move(part));
-  use_instead(program_, bucket.segment, FunctionKind::update, sums, bucket.own_gradients);
+  program_.replace_in(program_.segment(bucket.segment).ops(FunctionKind::update), sums, bucket.own_gradients);
   for (const Id padding : paddings(program_, bucket))
     program_.add_op(bucket.segment, FunctionKind::zero, Part::input, base_ops::zero, {padding}, {});
   return sums;
@@ -136,11 +127,9 @@ void LeavingGradients::keep_until_update(Id segment, Id sum) {
   const Id copy = program_.add_op_creating(segment, FunctionKind::update, Part::input, base_ops::copy,
                                            std::span(&sum, 1), {}, *first)[0];
   program_.value(copy).placement = program_.value(sum).placement;
-  complete(program_.value(copy).placement);
+  complete_sums(program_.value(copy).placement);
   program_.value(copy).place = MemoryPlace{0, Space::pinned};
-  for (const Id op : ops)
-    for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
-      if (program_.op(op).operands[i] == sum) program_.replace_operand(op, i, copy);
+  program_.replace_in(ops, sum, copy);
 }
 
 // Has sums of a segment leave behind a microbatch and come back for the next: the planner calls the copies of
@@ -262,7 +251,7 @@ void fetch_parameter(Program& program, Id parameter) {
   copy.place.reset();
   const Id segment = copy.segment, fetched = program.add_value(std::move(copy));
   for (Id user = 0; user < program.segment_count(); ++user)
-    for (FunctionKind kind : microbatch_functions) use_instead(program, user, kind, parameter, fetched);
+    program.replace_in(user, microbatch_functions, parameter, fetched);
   add_copy(program, segment, FunctionKind::gather, parameter, fetched, first_exchange(program, segment));
 }
 

@@ -132,8 +132,7 @@ void BucketValues::add_state() {
 // Makes a row for each rank's part of the bucket or, on a rank alone, for each summand.
 void BucketValues::lay_in_rows() {
   for (const Id id : bucket_.parameters)  // each rank has its own, which must not be summed
-    for (AxisPlacement& lies : program_.value(program_.value(id).gradient).placement)
-      if (lies.is_partial()) lies = AxisPlacement::replicated();
+    complete_sums(program_.value(program_.value(id).gradient).placement);
   const bool alone = program_.mesh().extent(*bucket_.summed_in_update) == 1;
   for (const Id id : {bucket_.all_gradients, bucket_.own_gradients}) {
     if (alone && id == bucket_.all_gradients && bucket_.kept.gradients) continue;

@@ -147,8 +147,7 @@ class WholeUpdates {
     copy.gradient = copy.master = none;
     copy.states.clear();
     // It was the summand of a sum that has been taken.
-    for (AxisPlacement& lies : copy.placement)
-      if (lies.is_partial()) lies = AxisPlacement::replicated();
+    complete_sums(copy.placement);
     entry->second = program_.add_value(std::move(copy));
     const AttrValue offset{"offset", static_cast<double>(offset_of(member))};
     ranges_.add(base_ops::unpack, {all, entry->second}, std::span(&offset, 1));

@@ -399,9 +399,7 @@ class AxisPass {
     carried.value = whole;
     for (Id behind = segment + 1; behind < program_.segment_count(); ++behind)
       for (const std::vector<Id>& function : program_.segment(behind).functions)
-        for (const Id op : function)
-          for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
-            if (program_.op(op).operands[i] == before) program_.replace_operand(op, i, whole);
+        program_.replace_in(function, before, whole);
   }
 
   // Says whether the op adds to the gradient of a carried value, which has the value's placement. If every

@@ -21,9 +21,7 @@ void SummandExchanges::insert() {
     PRUN_CHECK(i + 1 < ops.size(), "nobody reads what op '", op.kind(), "' makes");
     program_.set_attr(ops[i], "summands", static_cast<double>(summands_));
     const Id summand = op.operands.back(), sum = sum_of(summand, ops[i + 1]);
-    for (std::size_t reader = i + 1; reader < ops.size(); ++reader)
-      for (std::size_t k = 0; k < program_.op(ops[reader]).operands.size(); ++k)
-        if (program_.op(ops[reader]).operands[k] == summand) program_.replace_operand(ops[reader], k, sum);
+    program_.replace_in(std::span(ops).subspan(i + 1), summand, sum);
   }
 }
 

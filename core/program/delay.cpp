@@ -106,10 +106,7 @@ Id add_before(Program& program, Id parameter, std::int32_t age) {
 
 void read_instead(Program& program, Id parameter, Id before) {
   for (Id segment = program.step_segment() + 1; segment < program.segment_count(); ++segment)
-    for (const FunctionKind kind : microbatch_functions)
-      for (const Id op : program.segment(segment).ops(kind))
-        for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
-          if (program.op(op).operands[i] == parameter) program.replace_operand(op, i, before);
+    program.replace_in(segment, microbatch_functions, parameter, before);
 }
 
 // Copies each version into the place of the one before it, the oldest first.

@@ -126,4 +126,9 @@ std::string to_text(const AxisPlacement& placement) {
   return "?";
 }
 
+void complete_sums(std::vector<AxisPlacement>& placement) {
+  for (AxisPlacement& lies : placement)
+    if (lies.is_partial()) lies = AxisPlacement::replicated();
+}
+
 }  // namespace prun

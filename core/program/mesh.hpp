@@ -84,6 +84,9 @@ struct AxisPlacement {
 
 std::string to_text(const AxisPlacement& placement);
 
+// Turns the placement of a partial sum into that of the whole sum, on all axes.
+void complete_sums(std::vector<AxisPlacement>& placement);
+
 // States a strategy's request: dimension `dim` is sharded on an axis wherever an op allows it.
 struct Split {
   Name dim;

@@ -167,9 +167,8 @@ class Selection {
 
 void leave_out(Program& program, Id segment, Id value, Id writer) {
   program.segment(segment).left_out.emplace(program.op(writer).kind());
-  const std::array<std::vector<Id>, function_kinds> functions = program.segment(segment).functions;
-  for (const std::vector<Id>& function : functions)
-    for (Id op : function) program.leave_out(op, value);
+  for (const std::vector<Id>& function : program.segment(segment).functions)
+    program.replace_in(function, value, none);
   program.forget_value(value);
 }
 
@@ -270,10 +269,7 @@ class Merging {
   }
 
   void replace(Id gone, Id kept) {
-    for (FunctionKind kind : backward_functions)
-      for (Id op : program_.segment(segment_).ops(kind))
-        for (std::size_t i = 0; i < program_.op(op).operands.size(); ++i)
-          if (program_.op(op).operands[i] == gone) program_.replace_operand(op, i, kept);
+    program_.replace_in(segment_, backward_functions, gone, kept);
     program_.forget_value(gone);
   }
 

@@ -175,8 +175,7 @@ void scale_gradients(Program& program, const char* name, Id loss_scale) {
       for (Id id : program.segment(segment).ops(kind)) {
         const Op& op = program.op(id);
         if (!makes_gradients(op) && !is_factor_of_gradients(program, op)) continue;
-        for (std::size_t i = 0; i < program.op(id).operands.size(); ++i)
-          if (program.op(id).operands[i] == number) program.replace_operand(id, i, scaled);
+        program.replace_in(std::span(&id, 1), number, scaled);
       }
 }
 

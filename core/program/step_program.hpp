@@ -379,6 +379,10 @@ class Program {
   std::vector<Id> add_op_creating(Id segment, FunctionKind function, Part part, std::string_view kind,
                                   std::span<const Id> inputs, std::span<const AttrValue> attrs, Id before);
   void replace_operand(Id op, std::size_t index, Id value);
+  // Has these ops, or those of a segment's functions, use `by` wherever they use `value`; they leave the
+  // operand out if `by` is none.
+  void replace_in(std::span<const Id> ops, Id value, Id by);
+  void replace_in(Id segment, std::span<const FunctionKind> functions, Id value, Id by);
   // Has the ops of forward behind the one that writes `by` read it in place of `value`: see ProgramApi.
   void replace_value(Id value, Id by);
   // Ends phase `model`: throws if what a segment hands on has another shape or type than what comes in behind
@@ -391,8 +395,6 @@ class Program {
   void set_attr(Id op, std::string_view name, double value);
   // Has an op write a result that it may leave out and has left out.
   Id add_result(Id op, std::size_t index);
-  // Does the opposite, for an op that writes or reads the value.
-  void leave_out(Id op, Id value);
   // Adds the same op on other operands.
   Id add_copy(Id op, FunctionKind function, std::vector<Id> operands, Id before);
   double attr(Id op, std::string_view name) const;

@@ -46,8 +46,7 @@ std::vector<AxisPlacement> placement_of_copy(const Value& value, FunctionKind fu
   std::vector<AxisPlacement> placement = value.placement;
   const bool summed = function == FunctionKind::norm || function == FunctionKind::diagnose ||
                       function == FunctionKind::update;
-  for (AxisPlacement& lies : placement)
-    if (summed && value.role == Role::gradient && lies.is_partial()) lies = AxisPlacement::replicated();
+  if (summed && value.role == Role::gradient) complete_sums(placement);
   return placement;
 }
 
@@ -177,11 +176,6 @@ Id Program::add_result(Id id, std::size_t index) {
   return result;
 }
 
-void Program::leave_out(Id id, Id value) {
-  for (std::size_t i = 0; i < op(id).operands.size(); ++i)
-    if (op(id).operands[i] == value) replace_operand(id, i, none);
-}
-
 Id Program::add_copy(Id id, FunctionKind function, std::vector<Id> operands, Id before) {
   Op copy = op(id);
   copy.function = function;
@@ -203,6 +197,16 @@ void Program::replace_operand(Id id, std::size_t index, Id value_id) {
     target.operands[index] = old;
     throw;
   }
+}
+
+void Program::replace_in(std::span<const Id> ops, Id value, Id by) {
+  for (const Id id : ops)
+    for (std::size_t i = 0; i < op(id).operands.size(); ++i)
+      if (op(id).operands[i] == value) replace_operand(id, i, by);
+}
+
+void Program::replace_in(Id id, std::span<const FunctionKind> functions, Id value, Id by) {
+  for (const FunctionKind kind : functions) replace_in(segment(id).ops(kind), value, by);
 }
 
 // Gives what an op writes the shapes that its rule gives, and checks all else that it has.

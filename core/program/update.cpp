@@ -206,13 +206,6 @@ Id add_copy(Program& program, Id original, Id segment) {
   return program.add_value(std::move(copy));
 }
 
-void use_instead(Program& program, Id segment, Id old, Id fresh) {
-  for (FunctionKind kind : microbatch_functions)
-    for (Id op : program.segment(segment).ops(kind))
-      for (std::size_t i = 0; i < program.op(op).operands.size(); ++i)
-        if (program.op(op).operands[i] == old) program.replace_operand(op, i, fresh);
-}
-
 }  // namespace
 
 std::vector<TrainedTensor> trained_tensors(const Program& program) {
@@ -266,12 +259,12 @@ UpdateContext update_context(Program& program, Id parameter) {
 void untie(Program& program, Id parameter, Id user, AxisId axis, const Optimizers& optimizers) {
   const Id copy = add_copy(program, parameter, user);
   program.value(copy).copy_of = parameter;
-  use_instead(program, user, parameter, copy);
+  program.replace_in(user, microbatch_functions, parameter, copy);
   const Id gradient = program.value(parameter).gradient;
   if (gradient == none) return;
   const Id other = add_copy(program, gradient, user);
   program.value(copy).gradient = other;
-  use_instead(program, user, gradient, other);
+  program.replace_in(user, microbatch_functions, gradient, other);
   const Update edited = update_of(program, parameter);
   add_parameter_update(program, copy, optimizers);
   carry_edits(program, parameter, edited, update_of(program, copy));
