@@ -5,17 +5,7 @@
 
 namespace prun {
 
-std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance) {
-  const std::int32_t clear = plan.find(FunctionKind::clear, instance);
-  if (clear >= 0 && sum_moves(plan, instance).function < 0) return clear;
-  const std::int32_t zero = plan.find(FunctionKind::zero, instance);
-  if (zero < 0) return -1;
-  const std::vector<PlannedStep>& steps = plan.functions[zero].steps;
-  const bool in_turn = std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
-    return step.operands.front().address.region == Region::unreduced;
-  });
-  return in_turn ? zero : -1;
-}
+namespace {
 
 SumMoves sum_moves(const Plan& plan, std::int32_t instance) {
   const std::int32_t clear = plan.find(FunctionKind::clear, instance);
@@ -29,16 +19,31 @@ SumMoves sum_moves(const Plan& plan, std::int32_t instance) {
   return {};
 }
 
+std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance, const SumMoves& moves) {
+  const std::int32_t clear = plan.find(FunctionKind::clear, instance);
+  if (clear >= 0 && !moves.any()) return clear;
+  const std::int32_t zero = plan.find(FunctionKind::zero, instance);
+  if (zero < 0) return -1;
+  const std::vector<PlannedStep>& steps = plan.functions[zero].steps;
+  const bool in_turn = std::any_of(steps.begin(), steps.end(), [](const PlannedStep& step) {
+    return step.operands.front().address.region == Region::unreduced;
+  });
+  return in_turn ? zero : -1;
+}
+
+}  // namespace
+
 Contributions::Contributions(const Plan& plan, const Work& work)
     : touched_(plan, {Region::gradient, Region::unreduced}),
       progress_(plan.instances.size()),
       lanes_(work.lanes) {
   for (std::size_t i = 0; i < progress_.size(); ++i) {
     const auto instance = static_cast<std::int32_t>(i);
-    progress_[i].moves = sum_moves(plan, instance).function >= 0;
-    progress_[i].each = !progress_[i].moves && plan.find(FunctionKind::clear, instance) >= 0;
-    progress_[i].in_turn = clearing_in_turn(plan, instance) >= 0;
-    progress_[i].tied = plan.find(FunctionKind::tie, instance) >= 0;
+    Progress& progress = progress_[i];
+    progress.moves = sum_moves(plan, instance);
+    progress.clearing = clearing_in_turn(plan, instance, progress.moves);
+    progress.each = !progress.moves.any() && plan.find(FunctionKind::clear, instance) >= 0;
+    progress.tied = plan.find(FunctionKind::tie, instance) >= 0;
   }
   for (const ScheduleCall& pass : work.calls)
     for (const PassCall& call : functions_of(plan, pass))
@@ -54,7 +59,7 @@ std::vector<std::int32_t> Contributions::begun_by(const PassCall& call) {
   std::vector<std::int32_t> begun = touched_.by(call);
   std::erase_if(begun, [&](std::int32_t i) {
     Progress& progress = progress_[i];
-    return !progress.in_turn || std::exchange(progress.begun, true);
+    return progress.clearing < 0 || std::exchange(progress.begun, true);
   });
   return begun;
 }
@@ -78,7 +83,7 @@ std::vector<std::int32_t> Contributions::returning_for(const PassCall& call) {
   std::vector<std::int32_t> returning = touched_.by(call);
   std::erase_if(returning, [&](std::int32_t i) {
     Progress& progress = progress_[i];
-    return !progress.moves || !has_sums(i) || std::exchange(progress.begun, true);
+    return !progress.moves.any() || !has_sums(i) || std::exchange(progress.begun, true);
   });
   return returning;
 }
@@ -87,7 +92,7 @@ std::vector<std::int32_t> Contributions::set_aside_by(const PassCall& call) {
   std::vector<std::int32_t> aside = touched_.by(call);
   std::erase_if(aside, [&](std::int32_t i) {
     Progress& progress = progress_[i];
-    const bool leaves = progress.moves && progress.begun && progress.partial == 0 && progress.left > 0;
+    const bool leaves = progress.moves.any() && progress.begun && progress.partial == 0 && progress.left > 0;
     progress.begun &= !leaves;
     return !leaves;
   });

@@ -11,16 +11,13 @@
 
 namespace prun {
 
-// Returns the function that empties an instance's gradients as they begin, if their memory is the instance's
-// only for a time; -1: they have memory of their own, and are emptied when the step begins.
-std::int32_t clearing_in_turn(const Plan& plan, std::int32_t instance);
-
 // Names the function `clear` of an instance whose gradients leave the device between two microbatches that
 // add to them. Pieces before `back` move them away, the others bring them back; -1: they stay.
 struct SumMoves {
   std::int32_t function = -1, back = 0;
+
+  bool any() const { return function >= 0; }
 };
-SumMoves sum_moves(const Plan& plan, std::int32_t instance);
 
 // Says when the gradients of an instance begin and are complete. Those that a function `clear` empties are
 // summed over the ranks as soon as no microbatch has given only some of its contributions; all others after
@@ -38,6 +35,10 @@ class Contributions {
   // adds to them; it follows completed_by().
   std::vector<std::int32_t> returning_for(const PassCall& call);
   std::vector<std::int32_t> set_aside_by(const PassCall& call);
+  // Returns the function that empties an instance's gradients as they begin, if their memory is the
+  // instance's only for a time; -1: they have memory of their own, and are emptied when the step begins.
+  std::int32_t clearing_of(std::int32_t instance) const { return progress_[instance].clearing; }
+  const SumMoves& moves_of(std::int32_t instance) const { return progress_[instance].moves; }
   // Says whether an earlier microbatch has added to an instance's gradients.
   bool has_sums(std::int32_t instance) const { return progress_[instance].left < progress_[instance].all; }
 
@@ -46,7 +47,9 @@ class Contributions {
     std::int64_t all = 0, left = 0;
   };
   struct Progress {
-    bool each = false, in_turn = false, tied = false, begun = false, moves = false;
+    SumMoves moves;
+    std::int32_t clearing = -1;
+    bool each = false, tied = false, begun = false;
     std::int64_t all = 0, left = 0;                   // contributions of the step
     std::map<std::int32_t, Microbatch> microbatches;  // microbatches; those that go side by side count as one
     std::int64_t partial = 0;  // microbatches that have given some of their contributions, not all

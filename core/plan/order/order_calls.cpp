@@ -266,17 +266,17 @@ GradientCalls::GradientCalls(const Plan& plan, const Work& work, std::span<const
 
 void GradientCalls::clear() {
   for (const std::int32_t i : held_instances(plan_))
-    if (plan_.find(FunctionKind::zero, i) != clearing_in_turn(plan_, i)) calls_.add(FunctionKind::zero, i);
+    if (plan_.find(FunctionKind::zero, i) != contributions_.clearing_of(i)) calls_.add(FunctionKind::zero, i);
 }
 
 void GradientCalls::before(const PassCall& call, Pass pass) {
   for (const std::int32_t i : contributions_.begun_by(call)) {
     const bool is_pending = std::find(pending_.begin(), pending_.end(), i) != pending_.end();
     if (pass == Pass::forward || is_pending) finish_pending();
-    if (contributions_.has_sums(i) && sum_moves(plan_, i).function >= 0)
+    if (contributions_.has_sums(i) && contributions_.moves_of(i).any())
       bring_back(i);
     else
-      calls_.add_function(clearing_in_turn(plan_, i), i, -1);
+      calls_.add_function(contributions_.clearing_of(i), i, -1);
   }
 }
 
@@ -285,13 +285,13 @@ void GradientCalls::bring_back_for(const PassCall& call) {
 }
 
 void GradientCalls::bring_back(std::int32_t instance) {
-  const SumMoves moves = sum_moves(plan_, instance);
+  const SumMoves& moves = contributions_.moves_of(instance);
   for (std::int32_t piece = moves.back; piece < piece_count(plan_, moves.function); ++piece)
     calls_.add_piece({moves.function, piece, instance});
 }
 
 void GradientCalls::put_away(std::int32_t instance) {
-  const SumMoves moves = sum_moves(plan_, instance);
+  const SumMoves& moves = contributions_.moves_of(instance);
   for (std::int32_t piece = 0; piece < moves.back; ++piece)
     calls_.add_piece({moves.function, piece, instance});
 }
