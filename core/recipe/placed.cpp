@@ -82,8 +82,8 @@ std::string start_of_paths(const Entry& entry) {
   const bool in_file = entry.at.source->kind == Source::Kind::file;
   if (in_file && fs::exists(beside, ignored))
     said += "; " + in_quotes(beside.string()) + " is there";
-  else if (!fetch_advice(path).empty())
-    said += "; prun loads nothing from a hub";
+  else
+    said += fetch_advice(path);
   return said;
 }
 
