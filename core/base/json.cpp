@@ -237,4 +237,25 @@ JsonValue parse_json(std::string_view text, std::string_view source, const JsonL
   return Tree(text, source, limits).read();
 }
 
+void write_json(JsonWriter& writer, const JsonValue& value) {
+  switch (value.kind()) {
+    case JsonKind::null: writer.null(); break;
+    case JsonKind::boolean: writer.value(value.as_bool()); break;
+    case JsonKind::integer: writer.value(value.as_int64()); break;
+    case JsonKind::unsigned_integer: writer.value(value.as_uint64()); break;
+    case JsonKind::real: writer.value(value.as_double()); break;
+    case JsonKind::string: writer.value(value.as_string()); break;
+    case JsonKind::array:
+      writer.begin_array();
+      for (const JsonValue& item : value.as_array()) writer.value(item);
+      writer.end_array();
+      break;
+    case JsonKind::object:
+      writer.begin_object();
+      for (const JsonMember& item : value.as_object().members()) writer.member(item.name, item.value);
+      writer.end_object();
+      break;
+  }
+}
+
 }  // namespace prun

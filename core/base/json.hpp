@@ -4,7 +4,6 @@
 // stays proportional to the text.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "prun/error.hpp"
+#include "prun/json_writer.hpp"
 
 namespace prun {
 
@@ -91,62 +91,6 @@ struct JsonLimits {
 // outside of the range of double is an error.
 JsonValue parse_json(std::string_view text, std::string_view source, const JsonLimits& limits = {});
 
-// Says what a writer does with NaN and infinities, for which JSON has no spelling.
-enum class NonFinite { refuse, write_null };
-
-// Builds one JSON text, on one line. Wrong use (a value without a name in an object, an unclosed scope,
-// two values on top) is an internal error. The caller keeps the names of an object distinct.
-// Numbers are written in the shortest form that reads back as the same value of the same type.
-class JsonWriter {
- public:
-  explicit JsonWriter(NonFinite policy = NonFinite::refuse) : policy_(policy) {}
-
-  JsonWriter& begin_object() { return open(true); }
-  JsonWriter& end_object() { return close(true); }
-  JsonWriter& begin_array() { return open(false); }
-  JsonWriter& end_array() { return close(false); }
-  JsonWriter& name(std::string_view name);  // throws bad_input unless it is UTF-8
-
-  JsonWriter& null() { return write_token("null"); }
-  JsonWriter& value(std::string_view text);  // throws bad_input unless it is UTF-8
-  JsonWriter& value(const char* text) { return value(std::string_view(text)); }
-  JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }
-  JsonWriter& value(double number) { return write_real(number); }
-  JsonWriter& value(float number) { return write_real(number); }
-  // Writes a number, always with a point, for readers that distinguish 8.0 from 8.
-  JsonWriter& real(double number);
-  JsonWriter& value(const JsonValue& tree);
-  template <std::integral T>
-  JsonWriter& value(T number) {
-    if constexpr (std::same_as<T, bool>) return write_token(number ? "true" : "false");
-    return write_token(std::to_string(number));
-  }
-  template <class T>
-  JsonWriter& member(std::string_view key, const T& item) {
-    return name(key).value(item);
-  }
-
-  // Returns the finished text; the writer is empty again and can build the next one.
-  std::string take();
-
- private:
-  struct Scope {
-    bool is_object;
-    bool empty = true;
-  };
-
-  void before_value();
-  JsonWriter& open(bool is_object);
-  JsonWriter& close(bool is_object);
-  JsonWriter& write_token(std::string_view token);
-  template <class Real>
-  JsonWriter& write_real(Real number);
-  void append_string(std::string_view text);
-
-  NonFinite policy_;
-  std::string text_;
-  std::vector<Scope> scopes_;
-  bool named_ = false;  // whether a name waits for its value
-};
+void write_json(JsonWriter& writer, const JsonValue& value);
 
 }  // namespace prun

@@ -242,6 +242,13 @@ TEST(JsonWriter, TreatsNonFiniteNumbersAsTold) {
             "[null,null]");
 }
 
+TEST(JsonWriter, WritesNonFiniteNumbersAsTexts) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  JsonWriter json(NonFinite::write_text);
+  json.begin_array().value(std::nan("")).value(infinity).value(-infinity).end_array();
+  EXPECT_EQ(json.take(), R"(["nan","inf","-inf"])");
+}
+
 TEST(JsonWriter, EscapesWhatItMust) {
   std::string all;
   for (int c = 0; c < 128; ++c) all.push_back(static_cast<char>(c));
@@ -252,6 +259,21 @@ TEST(JsonWriter, EscapesWhatItMust) {
   EXPECT_NE(text.find(R"(\b\t\n\u000b\f\r\u000e)"), std::string::npos);
   EXPECT_THROW(JsonWriter().value("\xff"), Error);
   EXPECT_THROW(JsonWriter().begin_object().name("\xc3"), Error);
+}
+
+TEST(JsonWriter, ReplacesWhatIsNotUtf8ByteByByte) {
+  const auto text = [](std::string_view value) {
+    return JsonWriter(NonFinite::refuse, BrokenText::replace).value(value).take();
+  };
+  const std::string r = "\xEF\xBF\xBD";
+  EXPECT_EQ(text("a\xff"), "\"a" + r + "\"");
+  EXPECT_EQ(text("\xc3"), "\"" + r + "\"");
+  EXPECT_EQ(text("\xc0\x80"), "\"" + r + r + "\"");                  // overlong
+  EXPECT_EQ(text("\xe0\x80\x80"), "\"" + r + r + r + "\"");          // overlong
+  EXPECT_EQ(text("\xed\xa0\x80"), "\"" + r + r + r + "\"");          // surrogate
+  EXPECT_EQ(text("\xf4\x90\x80\x80"), "\"" + r + r + r + r + "\"");  // beyond 10FFFF
+  EXPECT_EQ(text("\xe2\x82z"), "\"" + r + r + "z\"");
+  EXPECT_EQ(text("\xf4\x8f\xbf\xbf"), "\"\xf4\x8f\xbf\xbf\"");
 }
 
 TEST(JsonWriter, RefusesWrongUse) {

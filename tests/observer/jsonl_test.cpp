@@ -11,7 +11,6 @@
 #include <limits>
 #include <random>
 
-#include "plugins/observer/jsonl/json_object.hpp"
 #include "plugins/observer/jsonl/jsonl_observer.hpp"
 #include "tests/support/fake_options.hpp"
 #include "tests/support/temp_folder.hpp"
@@ -21,57 +20,6 @@ namespace {
 
 using test::read_file;
 using test::TempFolder;
-
-std::string text_json(std::string_view value) { return JsonObject().text("k", value).str(); }
-std::string number_json(double value) { return JsonObject().number("k", value).str(); }
-
-TEST(JsonObject, TextIsEscaped) {
-  EXPECT_EQ(text_json("plain / text"), R"({"k":"plain / text"})");
-  EXPECT_EQ(text_json("a\"b\\c\n\r\t"), R"({"k":"a\"b\\c\n\r\t"})");
-  EXPECT_EQ(text_json(std::string_view("\0\x01\x1f\x7f", 4)), R"({"k":"\u0000\u0001\u001f\u007f"})");
-  EXPECT_EQ(text_json("\u009b\u202e\U000e0041"), R"({"k":"\u009b\u202e\udb40\udc41"})");
-  EXPECT_EQ(text_json("größer 日本 😀"), "{\"k\":\"größer 日本 😀\"}");
-  EXPECT_EQ(JsonObject().flag("a\"b", true).str(), R"({"a\"b":true})");
-}
-
-TEST(JsonObject, WhatIsNotUtf8IsReplacedByteByByte) {
-  const std::string r = "\xEF\xBF\xBD";
-  EXPECT_EQ(text_json("a\xff"), "{\"k\":\"a" + r + "\"}");
-  EXPECT_EQ(text_json("\xc3"), "{\"k\":\"" + r + "\"}");
-  EXPECT_EQ(text_json("\xc0\x80"), "{\"k\":\"" + r + r + "\"}");                  // overlong
-  EXPECT_EQ(text_json("\xe0\x80\x80"), "{\"k\":\"" + r + r + r + "\"}");          // overlong
-  EXPECT_EQ(text_json("\xed\xa0\x80"), "{\"k\":\"" + r + r + r + "\"}");          // surrogate
-  EXPECT_EQ(text_json("\xf4\x90\x80\x80"), "{\"k\":\"" + r + r + r + r + "\"}");  // beyond 10FFFF
-  EXPECT_EQ(text_json("\xe2\x82z"), "{\"k\":\"" + r + r + "z\"}");
-  EXPECT_EQ(text_json("\xf4\x8f\xbf\xbf"), "{\"k\":\"\xf4\x8f\xbf\xbf\"}");
-}
-
-TEST(JsonObject, NumbersAreShortAndExact) {
-  EXPECT_EQ(number_json(0.1), R"({"k":0.1})");
-  EXPECT_EQ(number_json(3e-4), R"({"k":3e-04})");
-  EXPECT_EQ(number_json(2), R"({"k":2})");
-  EXPECT_EQ(number_json(1e300), R"({"k":1e+300})");
-  EXPECT_EQ(JsonObject().integer("k", std::numeric_limits<std::int64_t>::min()).str(),
-            R"({"k":-9223372036854775808})");
-}
-
-TEST(JsonObject, NumbersReadBackToTheSameBits) {
-  std::mt19937_64 random(7);
-  for (int i = 0; i < 20'000; ++i) {
-    const auto value = std::bit_cast<double>(random());
-    if (!std::isfinite(value)) continue;
-    const std::string json = number_json(value);
-    const double read = std::strtod(json.c_str() + 5, nullptr);
-    EXPECT_EQ(std::bit_cast<std::uint64_t>(read), std::bit_cast<std::uint64_t>(value)) << json;
-  }
-}
-
-TEST(JsonObject, WhatIsNotFiniteIsAString) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  EXPECT_EQ(number_json(std::nan("")), R"({"k":"nan"})");
-  EXPECT_EQ(number_json(infinity), R"({"k":"inf"})");
-  EXPECT_EQ(number_json(-infinity), R"({"k":"-inf"})");
-}
 
 std::vector<std::string> lines_of(const std::string& path) {
   const std::string text = read_file(path);

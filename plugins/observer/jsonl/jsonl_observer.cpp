@@ -4,19 +4,21 @@
 #include <charconv>
 #include <optional>
 
-#include "json_object.hpp"
+#include "prun/json_writer.hpp"
 #include "tally_summary.hpp"
 
 namespace prun::jsonl {
 
 namespace {
 
-JsonObject record(const char* type) {
+// Begins a line. JSON has no word for numbers that are not finite: these become the strings "nan", "inf" and
+// "-inf", so that a reader sees which it was.
+JsonWriter record(const char* type) {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto milliseconds = std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-  JsonObject object;
-  object.text("type", type).number("time", static_cast<double>(milliseconds) / 1000);
-  return object;
+  JsonWriter line(NonFinite::write_text, BrokenText::replace);
+  line.begin_object().member("type", type).member("time", static_cast<double>(milliseconds) / 1000);
+  return line;
 }
 
 const char* name_of(EventKind kind) {
@@ -49,34 +51,42 @@ std::string path_in(std::string_view folder) {
   return std::string(folder) + "/log.jsonl";
 }
 
-// Writes a tally by layer.
-JsonObject tally_object(const TallyInfo& tally) {
-  JsonObject object;
-  if (is_listed_whole(tally)) {
-    const std::int64_t columns = columns_of(tally);
-    for (std::int64_t column = 0; column < columns; ++column) {
-      std::vector<double> numbers;
-      for (std::int64_t layer = 0; layer < tally.layers; ++layer)
-        numbers.push_back(tally.numbers.data[layer * columns + column]);
-      object.numbers(std::to_string(column), numbers);
-    }
-    return object;
-  }
-  std::vector<double> sum, least, most;
-  for (std::int64_t layer = 0; layer < tally.layers; ++layer) {
-    const TallySummary of_layer = summary_of(tally, layer);
-    sum.push_back(of_layer.sum);
-    least.push_back(of_layer.least);
-    most.push_back(of_layer.most);
-  }
-  return object.numbers("sum", sum).numbers("least", least).numbers("most", most);
+// Writes a member with a number of each layer.
+template <class Number>
+void write_layers(JsonWriter& line, std::string_view name, const TallyInfo& tally, Number&& number) {
+  line.name(name).begin_array();
+  for (std::int64_t layer = 0; layer < tally.layers; ++layer) line.value(number(layer));
+  line.end_array();
 }
 
-JsonObject losses_object(const Array<EvaluatedLoss>& losses) {
-  JsonObject object;
+void write_tally(JsonWriter& line, const TallyInfo& tally) {
+  line.name(tally.name.view()).begin_object();
+  if (is_listed_whole(tally)) {
+    const std::int64_t columns = columns_of(tally);
+    for (std::int64_t column = 0; column < columns; ++column)
+      write_layers(line, std::to_string(column), tally,
+                   [&](std::int64_t layer) { return tally.numbers.data[layer * columns + column]; });
+  } else {
+    const auto write = [&](const char* name, double TallySummary::*part) {
+      write_layers(line, name, tally, [&](std::int64_t layer) { return summary_of(tally, layer).*part; });
+    };
+    write("sum", &TallySummary::sum);
+    write("least", &TallySummary::least);
+    write("most", &TallySummary::most);
+  }
+  line.end_object();
+}
+
+void write_losses(JsonWriter& line, const char* name, const Array<EvaluatedLoss>& losses) {
+  if (losses.size == 0) return;
+  line.name(name).begin_object();
   for (const EvaluatedLoss& one : losses)
-    object.object(one.name.view(), JsonObject().number("loss", one.loss).integer("targets", one.targets));
-  return object;
+    line.name(one.name.view())
+        .begin_object()
+        .member("loss", one.loss)
+        .member("targets", one.targets)
+        .end_object();
+  line.end_object();
 }
 
 }  // namespace
@@ -103,92 +113,93 @@ void JsonlObserver::start(const RunInfo& info) {
   else
     file_.emplace(path_);
   file_->append(record("start")
-                    .text("name", info.name.view())
-                    .text("folder", info.folder.view())
-                    .text("recipe", info.recipe.view())
-                    .text("device", info.device.view())
-                    .integer("steps", info.steps)
-                    .integer("first_step", info.first_step)
-                    .integer("parameters", info.parameters)
-                    .integer("tokens_per_step", info.tokens_per_step)
-                    .number("flops_per_token", info.flops_per_token)
-                    .number("peak_flops", info.peak_flops)
-                    .integer("plan_bytes", info.plan_bytes)
-                    .str());
+                    .member("name", info.name.view())
+                    .member("folder", info.folder.view())
+                    .member("recipe", info.recipe.view())
+                    .member("device", info.device.view())
+                    .member("steps", info.steps)
+                    .member("first_step", info.first_step)
+                    .member("parameters", info.parameters)
+                    .member("tokens_per_step", info.tokens_per_step)
+                    .member("flops_per_token", info.flops_per_token)
+                    .member("peak_flops", info.peak_flops)
+                    .member("plan_bytes", info.plan_bytes)
+                    .end_object()
+                    .take());
   flush();
 }
 
 void JsonlObserver::step(const StepInfo& info) {
-  JsonObject line = record("step");
-  line.integer("step", info.step)
-      .number("loss", info.loss)
-      .number("grad_norm", info.grad_norm)
-      .number("lr", info.lr)
-      .flag("kept", info.kept)
-      .integer("targets", info.targets)
-      .integer("tokens", info.tokens)
-      .number("seconds", info.seconds)
-      .number("elapsed", info.elapsed)
-      .integer("steps", steps_);
+  JsonWriter line = record("step");
+  line.member("step", info.step)
+      .member("loss", info.loss)
+      .member("grad_norm", info.grad_norm)
+      .member("lr", info.lr)
+      .member("kept", info.kept)
+      .member("targets", info.targets)
+      .member("tokens", info.tokens)
+      .member("seconds", info.seconds)
+      .member("elapsed", info.elapsed)
+      .member("steps", steps_);
   if (info.seconds > 0) {
     const double rate = static_cast<double>(info.tokens) / info.seconds;
-    line.number("tokens_per_second", rate);
-    if (peak_flops_ > 0) line.number("mfu", rate * flops_per_token_ / peak_flops_);
+    line.member("tokens_per_second", rate);
+    if (peak_flops_ > 0) line.member("mfu", rate * flops_per_token_ / peak_flops_);
   }
-  if (info.loss_scale > 0) line.number("loss_scale", info.loss_scale);
-  if (info.save_seconds > 0) line.number("save_seconds", info.save_seconds);
-  if (info.compare_seconds > 0) line.number("compare_seconds", info.compare_seconds);
+  if (info.loss_scale > 0) line.member("loss_scale", info.loss_scale);
+  if (info.save_seconds > 0) line.member("save_seconds", info.save_seconds);
+  if (info.compare_seconds > 0) line.member("compare_seconds", info.compare_seconds);
   if (info.exposed_seconds >= 0)
-    line.number("exposed_seconds", info.exposed_seconds)
-        .number("exposed_share", info.exposed_seconds / info.seconds);
+    line.member("exposed_seconds", info.exposed_seconds)
+        .member("exposed_share", info.exposed_seconds / info.seconds);
   if (info.watts > 0)
-    line.number("watts", info.watts)
-        .number("clock_mhz", info.clock_mhz)
-        .number("joules_per_token", info.joules / static_cast<double>(info.tokens));
-  if (info.losses.size > 0) line.object("losses", losses_object(info.losses));
-  for (const TallyInfo& tally : info.tallies) line.object(tally.name.view(), tally_object(tally));
-  file().append(line.str());
+    line.member("watts", info.watts)
+        .member("clock_mhz", info.clock_mhz)
+        .member("joules_per_token", info.joules / static_cast<double>(info.tokens));
+  write_losses(line, "losses", info.losses);
+  for (const TallyInfo& tally : info.tallies) write_tally(line, tally);
+  file().append(line.end_object().take());
   if (Clock::now() - flushed_at_ >= flush_interval_) flush();
 }
 
 void JsonlObserver::evaluation(const EvaluationInfo& info) {
-  JsonObject line = record("evaluation");
-  line.integer("step", info.step)
-      .number("eval_loss", info.loss)
-      .integer("targets", info.targets)
-      .number("seconds", info.seconds);
-  if (info.averaged) line.number("averaged_loss", info.averaged_loss);
-  if (info.sets.size > 0) line.object("sets", losses_object(info.sets));
-  file().append(line.str());
+  JsonWriter line = record("evaluation");
+  line.member("step", info.step)
+      .member("eval_loss", info.loss)
+      .member("targets", info.targets)
+      .member("seconds", info.seconds);
+  if (info.averaged) line.member("averaged_loss", info.averaged_loss);
+  write_losses(line, "sets", info.sets);
+  file().append(line.end_object().take());
   flush();
 }
 
 void JsonlObserver::event(EventKind kind, std::string_view message) {
-  JsonObject line = record("event");
-  line.text("kind", name_of(kind)).text("message", message);
+  JsonWriter line = record("event");
+  line.member("kind", name_of(kind)).member("message", message);
   if (const auto step = kind == EventKind::saved ? step_of(message) : std::nullopt)
-    line.integer("step", *step);
-  file().append(line.str());
+    line.member("step", *step);
+  file().append(line.end_object().take());
   flush();
 }
 
 void JsonlObserver::finish(const FinishInfo& info) {
-  std::vector<JsonObject> ranks;
+  JsonWriter line = record("finish");
+  line.name("memory").begin_array();
   for (const RankMemory& memory : info.memory) {
-    JsonObject rank;
-    rank.integer("plan_bytes", memory.plan_bytes)
-        .integer("process_bytes", memory.process_bytes)
-        .integer("peak_bytes", memory.peak_bytes);
+    line.begin_object()
+        .member("plan_bytes", memory.plan_bytes)
+        .member("process_bytes", memory.process_bytes)
+        .member("peak_bytes", memory.peak_bytes);
     if (memory.device_bytes > 0)
-      rank.integer("device_plan_bytes", memory.device_plan_bytes)
-          .integer("device_process_bytes", memory.device_process_bytes)
-          .integer("device_bytes", memory.device_bytes);
-    ranks.push_back(rank);
+      line.member("device_plan_bytes", memory.device_plan_bytes)
+          .member("device_process_bytes", memory.device_process_bytes)
+          .member("device_bytes", memory.device_bytes);
+    line.end_object();
   }
-  JsonObject line = record("finish");
-  line.objects("memory", ranks);
-  if (info.save_seconds > 0) line.number("save_seconds", info.save_seconds);
-  file().append(line.str());
+  line.end_array();
+  if (info.save_seconds > 0) line.member("save_seconds", info.save_seconds);
+  file().append(line.end_object().take());
   flush();
 }
 

@@ -12,8 +12,8 @@
 #include <system_error>
 #include <utility>
 
-#include "json_object.hpp"
 #include "prun/error.hpp"
+#include "prun/json_writer.hpp"
 
 namespace prun::jsonl {
 
@@ -74,7 +74,10 @@ void LogFile::offer(std::string_view line) {
 }
 
 std::string LogFile::lost_lines() const {
-  return lost_ > 0 ? JsonObject().text("type", "lost").integer("lines", lost_).str() + "\n" : "";
+  return lost_ > 0
+             ? JsonWriter().begin_object().member("type", "lost").member("lines", lost_).end_object().take() +
+                   "\n"
+             : "";
 }
 
 void LogFile::flush() {

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "prun/error.hpp"
+#include "prun/json_writer.hpp"
 
 namespace prun::wandb {
 namespace {
@@ -46,21 +47,13 @@ std::string folder_name(double time, const std::string& id) {
   return std::string("offline-run-") + text.data() + "-" + id;
 }
 
-std::string json_text(std::string_view text) {
-  std::string json = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') json += '\\';
-    if (static_cast<unsigned char>(c) >= 0x20) json += c;
-  }
-  return json + '"';
-}
-
 RunFacts facts_of(const RunInfo& info, const std::string& id, const std::string& project, double time) {
   RunFacts facts{id,   project, std::string(info.name.view()), std::string(info.name.view()), host_name(),
                  time, {}};
   const auto number = [&](const char* key, double value) { facts.config.emplace_back(key, json_of(value)); };
   const auto text = [&](const char* key, Text value) {
-    facts.config.emplace_back(key, json_text(value.view()));
+    facts.config.emplace_back(key,
+                              JsonWriter(NonFinite::refuse, BrokenText::replace).value(value.view()).take());
   };
   text("recipe", info.recipe);
   text("folder", info.folder);
