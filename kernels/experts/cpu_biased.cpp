@@ -4,7 +4,7 @@
 
 #include "cpu/dispatch.hpp"
 #include "experts/cpu_rows.hpp"
-#include "prun/ops/biased_experts.hpp"
+#include "prun/ops/experts.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {

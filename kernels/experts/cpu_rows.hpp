@@ -43,7 +43,7 @@ struct ExpertBuffers {
 };
 
 // States what stands between the two products: biases in front of it, which may be null, and what bounds it
-// (kernels/experts/biased_experts.hpp); without a limit it is swiglu.
+// (kernels/experts/experts.hpp); without a limit it is swiglu.
 template <class T>
 struct ExpertGate {
   const T* up_bias = nullptr;  // [experts, 2, ffn]

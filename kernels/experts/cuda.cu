@@ -12,7 +12,7 @@ inline constexpr int warp_size = 32;
 // ---------------------------------------------------------------- activations behind biases
 
 // These activations of experts have biases in front of them, and may be bounded
-// (kernels/experts/biased_experts.cpp).
+// (kernels/experts/experts.hpp).
 
 // Holds an expert's operands of the activation, as they are bounded, and what it gives of them.
 template <class T>

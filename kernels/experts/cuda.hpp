@@ -29,7 +29,7 @@ struct ExpertsInputs {
   // is null, forward keeps them to itself, and backward computes them again.
   T* kept = nullptr;
   // Experts may have biases in front of their activations, [experts, 2, ffn], with what bounds these
-  // (kernels/experts/biased_experts.hpp); null: they have none, and activations are silu(gate) * value.
+  // (kernels/experts/experts.hpp); null: they have none, and activations are silu(gate) * value.
   // Nothing is kept of them.
   const T* up_bias = nullptr;
   double limit = 0, alpha = 1;

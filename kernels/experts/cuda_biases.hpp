@@ -1,4 +1,4 @@
-// Declares expert_biases and its gradients (kernels/experts/biased_experts.cpp): biases behind experts,
+// Declares expert_biases and its gradients (kernels/experts/experts.hpp): biases behind experts,
 // weighted and added up by position.
 #pragma once
 

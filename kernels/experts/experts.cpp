@@ -14,21 +14,27 @@ bool are_rows(const ShapeOf<Op>& s) {
   return s["x"].rank == 4;
 }
 
+// Checks choices and their weights, of values of this type, whose first dimensions are `positions`.
+template <class Op>
+void check_choices(const ShapeOf<Op>& s, int rank, DType type, const Dim* positions) {
+  const OperandShape &index = s["index"], &weight = s["weight"];
+  bool fits = index.rank == rank && weight.rank == rank && index.dtype == DType::i32 &&
+              weight.dtype == OpShape::statistics(type);
+  for (int i = 0; fits && i < rank; ++i)
+    fits = index.dims[i] == weight.dims[i] && (i + 1 == rank || index.dims[i] == positions[i]);
+  require(fits, Op::kind, " takes i32 choices [batch, seq, choice] and weights alike, in fp32 or fp64");
+}
+
 template <class Op>
 void check_experts(const ShapeOf<Op>& s) {
   const char* const op = Op::kind;
-  const OperandShape &x = s["x"], &index = s["index"], &weight = s["weight"], &up = s["up"],
-                     &down = s["down"];
+  const OperandShape &x = s["x"], &up = s["up"], &down = s["down"];
   const int last = x.rank - 1;
   require((x.rank == 3 || (x.rank == 4 && x.dims[0].name == up.dims[0].name)) && up.rank == 4 &&
               down.rank == 3 && up.dims[1].extent == 2 && up.dims[0] == down.dims[0] &&
               up.dims[2] == down.dims[2] && up.dims[3] == x.dims[last] && down.dims[1] == x.dims[last],
           op, " takes x [batch, seq, hidden], up [experts, 2, ffn, hidden] and down [experts, hidden, ffn]");
-  bool chosen = index.rank == x.rank && weight.rank == x.rank && index.dtype == DType::i32 &&
-                weight.dtype == OpShape::statistics(x.dtype);
-  for (int i = 0; chosen && i <= last; ++i)
-    chosen = index.dims[i] == weight.dims[i] && (i == last || index.dims[i] == x.dims[i]);
-  require(chosen, op, " takes i32 choices [batch, seq, choice] and weights alike, in fp32 or fp64");
+  check_choices(s, x.rank, x.dtype, x.dims);
 }
 
 // Marks what all of them have in common: an expert goes before the batch, since its weights stay where they
@@ -71,28 +77,32 @@ void check_kept(const RuleOf<Op>& s) {
           Op::kind, " takes what experts kept [batch, seq, 2 * choice, ffn], of the type of x");
 }
 
-// Returns the choices that are expected of an expert. Rows that were sent have some of their positions'
-// choices; there are as many in all as the positions make.
+// Returns the choices that are expected of an expert.
+template <class Op>
+double expected_choices(const ShapeOf<Op>& s) {
+  const std::int64_t all = s.integer("experts") > 0 ? s.integer("experts") : s["up"].dims[0].extent;
+  return static_cast<double>(s["index"].elements()) / static_cast<double>(all);
+}
+
+// Does so where x may be rows that were sent: they have some of their positions' choices, and there are as
+// many in all as the positions make.
 template <class Op>
 double choices_of_expert(const ShapeOf<Op>& s) {
-  const OperandShape& index = s["index"];
-  const std::int64_t all = s.integer("experts") > 0 ? s.integer("experts") : s["up"].dims[0].extent;
-  const double here = static_cast<double>(index.elements()) / static_cast<double>(all);
+  const double here = expected_choices(s);
   if (!are_rows(s)) return here;
+  const OperandShape& index = s["index"];
   const std::int64_t rows = index.dims[2].extent,
                      positions = s.integer("positions") > 0 ? s.integer("positions") : rows;
   return here / static_cast<double>(index.dims[0].extent) * static_cast<double>(positions) /
          static_cast<double>(rows);
 }
 
-// Counts `products` with up and down each, for the choices that are expected here.
+// Counts `products` with up and down each, for so many choices of an expert.
 template <class Op>
-double experts_flops(const ShapeOf<Op>& s, double up_products, double down_products) {
-  const OperandShape &up = s["up"], &down = s["down"];
-  const double rows = choices_of_expert(s);
-  return 2 * rows *
-         (up_products * static_cast<double>(up.elements()) +
-          down_products * static_cast<double>(down.elements()));
+double experts_flops(const ShapeOf<Op>& s, double choices, double up_products, double down_products) {
+  return 2 * choices *
+         (up_products * static_cast<double>(s["up"].elements()) +
+          down_products * static_cast<double>(s["down"].elements()));
 }
 
 // Sets the rule of the gradients of x and weight.
@@ -114,10 +124,36 @@ void sum_positions(const RuleOf<Op>& s) {
 // another op has done as well. Without what was kept, up comes once more, and what is computed again is no
 // model FLOPs.
 template <class Op>
+void cost_of_gradient(const ShapeOf<Op>& s, OpCost& c, double choices, bool kept, double up, double down,
+                      double repeated) {
+  const double again = kept ? 0 : 1;
+  c.flops = experts_flops(s, choices, up + again, down);
+  c.repeated = experts_flops(s, choices, again, repeated);
+}
+
+template <class Op>
 void cost_of_gradient(const ShapeOf<Op>& s, OpCost& c, double up, double down, double repeated) {
-  const double again = s.has("kept") ? 0 : 1;
-  c.flops = experts_flops(s, up + again, down);
-  c.repeated = experts_flops(s, again, repeated);
+  cost_of_gradient(s, c, choices_of_expert(s), s.has("kept"), up, down, repeated);
+}
+
+template <class Op>
+void check_biased_experts(const RuleOf<Op>& s) {
+  check_experts(s);
+  const OperandShape &up = s["up"], &bias = s["up_bias"];
+  require(!are_rows(s) && bias.rank == 3 && std::equal(bias.dims, bias.dims + 3, up.dims), Op::kind,
+          " takes x [batch, seq, hidden] and up_bias [experts, 2, ffn]");
+  require(s.real("limit") >= 0, Op::kind, " takes a limit from 0 on");
+}
+
+// Checks index, weight and bias [experts, hidden].
+template <class Op>
+void check_biases(const RuleOf<Op>& s) {
+  const OperandShape &index = s["index"], &bias = s["bias"];
+  check_choices(s, 3, bias.dtype, index.dims);
+  require(bias.rank == 2, Op::kind, " takes a bias [experts, hidden]");
+  s.whole(index.dims[2].name);
+  s.whole(bias.dims[1].name);
+  s.prefer(bias.dims[0].name);
 }
 
 }  // namespace
@@ -141,7 +177,7 @@ void Experts::gradient(GradientOf<Experts> g) {
   g.weight({"up", "down"}, "experts_weight_grad", {x, index, weight, up, down, dy, kept}, {all, positions});
 }
 
-void Experts::cost(ShapeOf<Experts> s, OpCost& c) { c.flops = experts_flops(s, 1, 1); }
+void Experts::cost(ShapeOf<Experts> s, OpCost& c) { c.flops = experts_flops(s, choices_of_expert(s), 1, 1); }
 
 void ExpertsGrad::rule(RuleOf<ExpertsGrad> s) {
   check_experts(s);
@@ -172,13 +208,89 @@ void ExpertsGrads::rule(RuleOf<ExpertsGrads> s) {
 
 void ExpertsGrads::cost(ShapeOf<ExpertsGrads> s, OpCost& c) { cost_of_gradient(s, c, 2, 2, 0); }
 
+void BiasedExperts::rule(RuleOf<BiasedExperts> s) {
+  check_biased_experts(s);
+  s.like("y", "x");
+  sum_results(s);
+  mark_experts(s);
+}
+
+void BiasedExperts::gradient(GradientOf<BiasedExperts> g) {
+  const AttrValue all{"experts", g.attr("experts")}, limit{"limit", g.attr("limit")},
+      alpha{"alpha", g.attr("alpha")};
+  const Id x = g["x"], index = g["index"], weight = g["weight"], up = g["up"], down = g["down"],
+           bias = g["up_bias"], dy = g.arrived("y");
+  g.inputs({"x", "weight"}, "biased_experts_grad", {x, index, weight, up, down, bias, dy},
+           {all, limit, alpha});
+  g.weight({"up", "down", "up_bias"}, "biased_experts_weight_grad", {x, index, weight, up, down, bias, dy},
+           {all, limit, alpha});
+}
+
+void BiasedExperts::cost(ShapeOf<BiasedExperts> s, OpCost& c) {
+  c.flops = experts_flops(s, expected_choices(s), 1, 1);
+}
+
+void BiasedExpertsGrad::rule(RuleOf<BiasedExpertsGrad> s) {
+  check_biased_experts(s);
+  set_input_gradients(s);
+  mark_experts(s);
+}
+
+void BiasedExpertsGrad::cost(ShapeOf<BiasedExpertsGrad> s, OpCost& c) {
+  cost_of_gradient(s, c, expected_choices(s), false, 1, 1, 0);
+}
+
+void BiasedExpertsWeightGrad::rule(RuleOf<BiasedExpertsWeightGrad> s) {
+  check_biased_experts(s);
+  sum_positions(s);
+  mark_experts(s);
+}
+
+void BiasedExpertsWeightGrad::cost(ShapeOf<BiasedExpertsWeightGrad> s, OpCost& c) {
+  cost_of_gradient(s, c, expected_choices(s), false, 1, 2, 1);
+}
+
+void ExpertBiases::rule(RuleOf<ExpertBiases> s) {
+  const OperandShape &index = s["index"], &bias = s["bias"];
+  const Dim dims[] = {index.dims[0], index.dims[1], bias.dims[1]};
+  s.output("y", bias.dtype, dims, 3);
+  s.sum(bias.dims[0].name);
+  check_biases(s);
+}
+
+void ExpertBiases::gradient(GradientOf<ExpertBiases> g) {
+  const Id index = g["index"], weight = g["weight"], bias = g["bias"], dy = g.arrived("y");
+  g.input("weight", "expert_biases_grad", {index, weight, bias, dy});
+  g.weight({"bias"}, "expert_biases_weight_grad", {index, weight, bias, dy});
+}
+
+void ExpertBiasesGrad::rule(RuleOf<ExpertBiasesGrad> s) {
+  s.like("dweight", "weight");
+  s.sum(s["bias"].dims[0].name);
+  check_biases(s);
+}
+
+void ExpertBiasesWeightGrad::rule(RuleOf<ExpertBiasesWeightGrad> s) {
+  s.sum("index", 0, 2);
+  check_biases(s);
+}
+
 }  // namespace prun::ops
 
 namespace prun {
 
 std::vector<OpDef> experts_ops() {
   using namespace ops;
-  return {op_def<Experts>(), op_def<ExpertsGrad>(), op_def<ExpertsWeightGrad>(), op_def<ExpertsGrads>()};
+  return {op_def<Experts>(),
+          op_def<ExpertsGrad>(),
+          op_def<ExpertsWeightGrad>(),
+          op_def<ExpertsGrads>(),
+          op_def<BiasedExperts>(),
+          op_def<BiasedExpertsGrad>(),
+          op_def<BiasedExpertsWeightGrad>(),
+          op_def<ExpertBiases>(),
+          op_def<ExpertBiasesGrad>(),
+          op_def<ExpertBiasesWeightGrad>()};
 }
 
 }  // namespace prun
