@@ -5,8 +5,7 @@
 
 #include "cpu/dispatch.hpp"
 #include "cpu/values.hpp"
-#include "prun/ops/halo.hpp"
-#include "prun/sequence_order.hpp"
+#include "halo/chunks.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 
@@ -15,41 +14,6 @@ std::vector<KernelDef> halo_kernels();
 namespace {
 
 using Index = std::int64_t;
-
-// Says how a rank's part of the sequences is cut, and which chunks are its own.
-struct Chunks {
-  Index rows, reach, distance = 0, parts = 0, chunks = 0;
-  Index count = 0;  // chunks of a sample here
-  Index first = 0;  // the place of the first of them among all
-
-  SequenceOrder order() const { return {chunks > 0 ? 1 : 0, chunks}; }
-  // Returns the chunk that comes `by` behind chunk j here: one of these, or, if it is not here, -1 where
-  // there is such a chunk and -2 where the sequence ends.
-  static constexpr Index elsewhere = -1, nowhere = -2;
-  Index behind(Index j, Index by) const {
-    const Index number = order().position(first + j) + by;
-    if (number < 0 || number >= parts) return nowhere;
-    for (Index other = 0; other < count; ++other)
-      if (order().position(first + other) == number) return other;
-    return elsewhere;
-  }
-};
-
-template <class Op>
-Chunks own_chunks(const ArgsOf<Op>& op) {
-  return {op.integer("rows"), op.integer("reach")};
-}
-
-// Makes it where a chunk looks for another one: `x` has the chunks' own rows.
-template <class Op>
-Chunks all_chunks(const ArgsOf<Op>& op) {
-  const Tensor& x = op["x"];
-  Chunks c{op.integer("rows"), op.integer("reach"), op.integer("distance"), op.integer("parts"),
-           op.integer("chunks")};
-  c.count = x.dim[1] / c.rows;
-  c.first = x.start[1] / c.rows;
-  return c;
-}
 
 // Returns the elements of a row, which is of one position.
 Index width_of(const Tensor& x) { return x.inner(x.rank - 2); }
@@ -77,7 +41,7 @@ void copy_row(const Tensor& to, Index row, const Tensor& from, Index other) {
 void halo_tails(const KernelArgs& args, const KernelContext& context) {
   const ArgsOf<ops::HaloTails> op(args);
   const Tensor &x = op["x"], &tails = op["tails"];
-  const Chunks c = own_chunks(op);
+  const HaloChunks c = own_chunks(op);
   for_rows(tails, context, [&](Index row) {
     copy_row(tails, row, x, row / c.reach * c.rows + c.rows - c.reach + row % c.reach);
   });
@@ -86,20 +50,20 @@ void halo_tails(const KernelArgs& args, const KernelContext& context) {
 void join_halo(const KernelArgs& args, const KernelContext& context) {
   const ArgsOf<ops::JoinHalo> op(args);
   const Tensor &x = op["x"], &halo = op["halo"], &y = op["y"];
-  const Chunks c = all_chunks(op);
+  const HaloChunks c = all_chunks(op);
   for_rows(y, context, [&](Index row) {
     const Index chunk = row / (c.reach + c.rows), i = row % (c.reach + c.rows), j = chunk % c.count;
     if (i >= c.reach) return copy_row(y, row, x, chunk * c.rows + i - c.reach);
     const Index from = c.behind(j, -c.distance);
     if (from >= 0) return copy_row(y, row, x, (chunk - j + from + 1) * c.rows - c.reach + i);
-    copy_row(y, row, halo, from == Chunks::elsewhere ? chunk * c.reach + i : -1);
+    copy_row(y, row, halo, from == HaloChunks::elsewhere ? chunk * c.reach + i : -1);
   });
 }
 
 void part_halo(const KernelArgs& args, const KernelContext& context) {
   const ArgsOf<ops::PartHalo> op(args);
   const Tensor &y = op["y"], &x = op["x"], &halo = op["halo"];
-  const Chunks c = own_chunks(op);
+  const HaloChunks c = own_chunks(op);
   for_rows(y, context, [&](Index row) {
     const Index chunk = row / (c.reach + c.rows), i = row % (c.reach + c.rows);
     if (i < c.reach)
@@ -113,25 +77,19 @@ template <class T>
 void add_tails(const KernelArgs& args, const KernelContext& context) {
   const ArgsOf<ops::AddTails> op(args);
   const Tensor &x = op["x"], &next = op["tails"], &own = op["own"], &y = op["y"];
-  const Chunks c = all_chunks(op);
+  const HaloChunks c = all_chunks(op);
   const Index width = width_of(y);
   for_rows(y, context, [&](Index row) {
     copy_row(y, row, x, row);
     const Index i = row % c.rows - (c.rows - c.reach), chunk = row / c.rows, j = chunk % c.count;
-    const Index reader = i < 0 ? Chunks::nowhere : c.behind(j, c.distance);
-    if (reader == Chunks::nowhere) return;
+    const Index reader = i < 0 ? HaloChunks::nowhere : c.behind(j, c.distance);
+    if (reader == HaloChunks::nowhere) return;
     const Tensor& tails = reader >= 0 ? own : next;
     const Index from = reader >= 0 ? chunk - j + reader : chunk;
     T* to = y.as<T>() + row * width;
     const T* added = tails.as<const T>() + (from * c.reach + i) * width;
     for (Index d = 0; d < width; ++d) store(to[d], load(to[d]) + load(added[d]));
   });
-}
-
-// Says whether a rank has whole chunks.
-template <class Op>
-bool has_chunks(const ShapeOf<Op>& s) {
-  return s["x"].dims[1].extent % s.integer("rows") == 0;
 }
 
 template <Kernel kernel, class Op>

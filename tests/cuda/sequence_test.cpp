@@ -43,8 +43,8 @@ TEST_F(Sequence, BringsChunksWhatIsInFrontOfThemAndTakesItBack) {
     for (const std::int64_t rank : {0, 1, 2})
       for (const std::int64_t distance : {1, 2}) {
         const std::int64_t count = zigzag ? 2 : 1, parts = 3 * count, first = rank * count;
-        const cuda::HaloChunks chunks{2,    count, rows, reach, bytes, distance, parts, zigzag ? parts : 0,
-                                      first};
+        const cuda::HaloCopies chunks{
+            {rows, reach, distance, parts, zigzag ? parts : 0, count, first}, 2, bytes};
         const std::vector<Attr> of_tails = {{.i = rows}, {.i = reach}}, of_halo = {{.i = rows},
                                                                                    {.i = reach},
                                                                                    {.i = distance},
