@@ -5,10 +5,6 @@
 #include "libraries.hpp"
 #include "lm_head/cuda_rows.hpp"
 #include "prun/ops/lm_head.hpp"
-#include "prun/ops/lm_head_groups.hpp"
-#include "prun/ops/lm_head_logits.hpp"
-#include "prun/ops/lm_head_regularized.hpp"
-#include "prun/ops/lm_head_split.hpp"
 
 namespace prun::cuda {
 namespace {

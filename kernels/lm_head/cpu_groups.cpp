@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "cpu/dispatch.hpp"
-#include "prun/ops/lm_head_groups.hpp"
+#include "prun/ops/lm_head.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "lm_head/cpu_rows.hpp"
-#include "prun/ops/lm_head_logits.hpp"
+#include "prun/ops/lm_head.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {

@@ -1,12 +1,12 @@
 // Implements lm_head_regularized and the ops of its split form: they are lm_head with z-loss and label
-// smoothing (kernels/lm_head/lm_head_regularized.hpp defines these).
+// smoothing (kernels/lm_head/lm_head.hpp defines these).
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "lm_head/cpu_rows.hpp"
-#include "prun/ops/lm_head_regularized.hpp"
+#include "prun/ops/lm_head.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "lm_head/cpu_rows.hpp"
-#include "prun/ops/lm_head_split.hpp"
+#include "prun/ops/lm_head.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 

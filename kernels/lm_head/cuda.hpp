@@ -17,7 +17,7 @@ struct Logits {
   const std::int32_t* targets;  // [rows]
 };
 
-// States what kernels/lm_head/lm_head_regularized.hpp adds to the loss: nothing where both are 0. `words`
+// States what kernels/lm_head/lm_head.hpp adds to the loss: nothing where both are 0. `words`
 // counts the whole vocabulary. Logits are bounded by `softcap`, unless it is 0: gradients are those of what
 // they were before.
 struct HeadRegular {
