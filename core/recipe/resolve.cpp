@@ -1,5 +1,5 @@
 // Walks the sections of a recipe, section by section, and collects values and problems.
-#include "recipe/resolve.hpp"
+#include "recipe/recipe.hpp"
 
 #include <algorithm>
 #include <memory>

@@ -15,7 +15,6 @@
 #include "prun/strategy.hpp"
 #include "train/assemble/batch_arithmetic.hpp"
 #include "train/assemble/parameter_groups.hpp"
-#include "train/assemble/precision_of.hpp"
 #include "train/assemble/purpose.hpp"
 
 namespace prun {
@@ -24,6 +23,9 @@ namespace prun {
 std::optional<std::int64_t> document_end_of(const Recipe& recipe);
 // Returns what the note of a schedule plugin says of its order.
 ScheduleTraits schedule_traits(const PluginNote& note);
+
+// Returns the number formats that a recipe requests.
+Precision precision_of(const Recipe& recipe);
 
 // Holds what strategies leave to the planner.
 struct PlannedChoice {
