@@ -23,6 +23,35 @@ struct Widths {
       throw_error(ErrorCode::bad_input, "model.hidden = ", hidden.extent,
                   " is not a multiple of model.heads = ", heads.extent);
   }
+
+  // Read and write them and the number of layers as files of BERT and its successors name them.
+  static void read_config(const Options& config, ConfigWriter& options) {
+    options.set("layers", config.integer("num_hidden_layers"));
+    options.set("hidden", config.integer("hidden_size"));
+    options.set("heads", config.integer("num_attention_heads"));
+    options.set("ffn", config.integer("intermediate_size"));
+    options.set("vocab", config.integer("vocab_size"));
+  }
+  void write_config(std::int64_t layers, ConfigWriter& config) const {
+    config.set("num_hidden_layers", layers);
+    config.set("hidden_size", hidden.extent);
+    config.set("num_attention_heads", heads.extent);
+    config.set("intermediate_size", ffn.extent);
+    config.set("vocab_size", vocab.extent);
+  }
+
+  // One weight gives queries, keys and values, grouped by head, so that sharding `heads` shards all three.
+  Id packed_weight(const Segment& s, const Init& init) const {
+    return s.matrix(s.weight("qkv.weight", {heads, {"packed", 3}, head_dim, hidden}, init),
+                    {.batch = 1, .columns = 1, .cuts = {1, 2}});
+  }
+  // Brings what the heads have seen into the residual stream.
+  Id projected(const Segment& s, Id seen, const Init& init, bool biased) const {
+    const Id weight =
+        s.matrix(s.weight("proj.weight", {hidden, heads, {"queries", 1}, head_dim}, init), {.columns = 3});
+    return s.op("linear", {seen, weight, biased ? s.vector("proj.bias", {hidden}, zeros()) : none},
+                {{"in_dims", 3}});
+  }
 };
 
 // Has a row for each position; as many as the option says or, where that is 0, as a sequence has.
@@ -87,21 +116,11 @@ struct BiasedSublayers {
   Init inner, residual;
   AttentionDropout dropout;
 
-  // One weight gives queries, keys and values, grouped by head, so that sharding `heads` shards all three.
   Id attention(const Segment& s, Id x, bool causal) const {
-    const Dim packed{"packed", 3}, queries{"queries", 1};
-    const auto& [hidden, heads, ffn, vocab, head_dim] = widths;
-    const Id weight = s.matrix(s.weight("qkv.weight", {heads, packed, head_dim, hidden}, inner),
-                               {.batch = 1, .columns = 1, .cuts = {1, 2}});
-    const Id qkv = s.op("linear", {x, weight, s.vector("qkv.bias", {heads, packed, head_dim}, zeros())});
-    const std::vector<Id> of = s.ops("split_heads", {qkv}, 3);
-    const Id seen = dropout.of(s, of, {{"causal", causal ? 1.0 : 0.0}});
-    return s.op(
-        "linear",
-        {seen,
-         s.matrix(s.weight("proj.weight", {hidden, heads, queries, head_dim}, residual), {.columns = 3}),
-         s.vector("proj.bias", {hidden}, zeros())},
-        {{"in_dims", 3}});
+    const Id weight = widths.packed_weight(s, inner);
+    const Id bias = s.vector("qkv.bias", {widths.heads, {"packed", 3}, widths.head_dim}, zeros());
+    const std::vector<Id> of = s.ops("split_heads", {s.op("linear", {x, weight, bias})}, 3);
+    return widths.projected(s, dropout.of(s, of, {{"causal", causal ? 1.0 : 0.0}}), residual, true);
   }
   Id mlp(const Segment& s, Id x, const char* activation) const {
     const auto& [hidden, heads, ffn, vocab, head_dim] = widths;

@@ -12,11 +12,7 @@ void Bert::read_config(const Options& config, ConfigWriter& options) {
   expect_flag(config, "add_cross_attention", false);
   expect_flag(config, "tie_word_embeddings", true);
   expect_absent(config, "quantization_config", "weights of few bits");
-  options.set("layers", config.integer("num_hidden_layers"));
-  options.set("hidden", config.integer("hidden_size"));
-  options.set("heads", config.integer("num_attention_heads"));
-  options.set("ffn", config.integer("intermediate_size"));
-  options.set("vocab", config.integer("vocab_size"));
+  Widths::read_config(config, options);
   SpecialTokens::read_config(config, options);
   options.set("positions", config.integer("max_position_embeddings"));
   options.set("types", config.integer("type_vocab_size"));
@@ -29,11 +25,7 @@ void Bert::write_config(const ModelContext& context, ConfigWriter& config) const
   config.set("model_type", "bert");
   config.set("architectures", std::vector<std::string>{"BertForMaskedLM"});
   config.set("hidden_act", activation_ == "gelu" ? "gelu" : "gelu_new");
-  config.set("num_hidden_layers", layers_);
-  config.set("hidden_size", widths_.hidden.extent);
-  config.set("num_attention_heads", widths_.heads.extent);
-  config.set("intermediate_size", widths_.ffn.extent);
-  config.set("vocab_size", widths_.vocab.extent);
+  widths_.write_config(layers_, config);
   config.set("max_position_embeddings", positions_.rows(context).extent);
   config.set("type_vocab_size", types_);
   config.set("tie_word_embeddings", true);

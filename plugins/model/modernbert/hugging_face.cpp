@@ -65,19 +65,14 @@ void read_layers(const Options& config, std::int64_t layers, ConfigWriter& optio
 // Leaves dropout to the user: it is no part of the model.
 void ModernBert::read_config(const Options& config, ConfigWriter& options) {
   refuse(config);
-  const std::int64_t layers = config.integer("num_hidden_layers");
-  options.set("layers", layers);
-  options.set("hidden", config.integer("hidden_size"));
-  options.set("heads", config.integer("num_attention_heads"));
-  options.set("ffn", config.integer("intermediate_size"));
-  options.set("vocab", config.integer("vocab_size"));
+  Widths::read_config(config, options);
   options.set("positions", integer_or(config, "max_position_embeddings", 8192));
   const std::int64_t reach = integer_or(config, "local_attention", usual_reach);
   if (reach < 2 || reach % 2 != 0)
     throw_error(ErrorCode::bad_input, "'local_attention' is ", reach,
                 ", and a position sees as far back as ahead: half of an even number");
   options.set("window", reach / 2 + 1);
-  read_layers(config, layers, options);
+  read_layers(config, config.integer("num_hidden_layers"), options);
   options.set("rope_base", read_base(config, "full_attention", "global_rope_theta", 160000));
   options.set("rope_base_window", read_base(config, "sliding_attention", "local_rope_theta", 10000));
   options.set("norm_eps", config.has("norm_eps") ? config.number("norm_eps") : 1e-5);
@@ -90,11 +85,7 @@ void ModernBert::write_config(const ModelContext& context, ConfigWriter& config)
   config.set("architectures", std::vector<std::string>{"ModernBertForMaskedLM"});
   config.set("hidden_activation", "gelu");
   config.set("classifier_activation", "gelu");
-  config.set("num_hidden_layers", layers_);
-  config.set("hidden_size", widths_.hidden.extent);
-  config.set("num_attention_heads", widths_.heads.extent);
-  config.set("intermediate_size", widths_.ffn.extent);
-  config.set("vocab_size", widths_.vocab.extent);
+  widths_.write_config(layers_, config);
   config.set("max_position_embeddings", positions_ ? positions_ : context.seq);
   config.set("local_attention", window_ > 1 ? 2 * (window_ - 1) : usual_reach);
   if (window_ == 1)

@@ -64,20 +64,11 @@ void ModernBert::block(const Segment& s, const Run& run) const {
 }
 
 Id ModernBert::attention(const Segment& s, const Run& run, Id x) const {
-  const Dim packed{"packed", 3}, queries{"queries", 1};
-  const auto& [hidden, heads, ffn, vocab, head_dim] = widths_;
-  const Id weight = s.matrix(s.weight("qkv.weight", {heads, packed, head_dim, hidden}, inner_),
-                             {.batch = 1, .columns = 1, .cuts = {1, 2}});
-  const std::vector<Id> of =
-      s.ops("rope", {s.op("linear", {x, weight, none})}, 3, {{"base", run.full ? base_ : window_base_}});
+  const Id qkv = s.op("linear", {x, widths_.packed_weight(s, inner_), none});
+  const std::vector<Id> of = s.ops("rope", {qkv}, 3, {{"base", run.full ? base_ : window_base_}});
   const Id seen = attention_dropout_.of(
       s, of, {{"causal", 0}, {"window", run.full ? 0.0 : static_cast<double>(window_)}});
-  const Id added = s.op(
-      "linear",
-      {seen, s.matrix(s.weight("proj.weight", {hidden, heads, queries, head_dim}, residual_), {.columns = 3}),
-       none},
-      {{"in_dims", 3}});
-  return Dropout{attention_dropout_.probability}.of(s, added, 1);
+  return Dropout{attention_dropout_.probability}.of(s, widths_.projected(s, seen, residual_, false), 1);
 }
 
 Id ModernBert::mlp(const Segment& s, Id x) const {
