@@ -46,27 +46,6 @@ struct RopePairs {
   bool interleaved;
 };
 
-// Reads the attributes that all ops which turn have.
-template <class Attr>
-__attribute__((always_inline)) inline RopeTurn rope_turn(const Attr* attrs) {
-  return {attrs[0].f, attrs[1].f, attrs[2].f, attrs[3].f, attrs[4].f, static_cast<RopeScaling>(attrs[5].i),
-          attrs[6].f, attrs[7].f};
-}
-
-// Reads those of rope and its like besides.
-template <class Attr>
-__attribute__((always_inline)) inline RopeTurn rope_turn_of_heads(const Attr* attrs) {
-  RopeTurn turn = rope_turn(attrs);
-  turn.query_growth = attrs[10].f;
-  turn.turned_scale = attrs[11].f;
-  if (turn.scaling == RopeScaling::by_list) turn.slower = attrs + 12;
-  return turn;
-}
-template <class Attr>
-__attribute__((always_inline)) inline RopePairs rope_pairs(const Attr* attrs, std::int64_t head_dim) {
-  return {(attrs[8].i > 0 ? attrs[8].i : head_dim) / 2, attrs[9].i != 0};
-}
-
 // Returns what queries at a position are multiplied by.
 PRUN_ROPE_SCALE double rope_query_scale(const RopeTurn& turn, double position) {
   if (turn.query_growth == 0) return turn.query_scale;

@@ -3,6 +3,7 @@
 
 #include "device_op.hpp"
 #include "prun/ops/latent.hpp"
+#include "rope_attrs.hpp"
 
 namespace prun::cuda {
 namespace {
@@ -19,7 +20,7 @@ LatentShape shape_of(const Tensor& k, const ArgsOf<Op>& op, std::int64_t first,
           .values = op.integer("values"),
           .interleaved = op.integer("interleaved") != 0,
           .first_position = first,
-          .turn = rope_turn(static_cast<const KernelArgs&>(op).attrs),
+          .turn = rope_turn<Op>(static_cast<const KernelArgs&>(op).attrs),
           .positions = positions};
 }
 

@@ -5,6 +5,7 @@
 #include "cpu/dispatch.hpp"
 #include "cpu/turns.hpp"
 #include "prun/ops/latent.hpp"
+#include "rope_attrs.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {
@@ -109,7 +110,7 @@ void for_positions(const ArgsOf<Op>& op, const Operands& o, double direction, co
   const KernelArgs& args = op;
   const Widths widths = Widths::of(o.k.dim[3], op);
   for_turned_rows<T>(
-      o.k.dim[0], o.k.dim[1], widths.pairs(), o.places, direction, rope_turn(args.attrs), args, context,
+      o.k.dim[0], o.k.dim[1], widths.pairs(), o.places, direction, rope_turn<Op>(args.attrs), args, context,
       [&](std::int64_t row, const auto& turns) { body(o.at<T>(row), widths, turns, o.k.dim[2]); });
 }
 

@@ -2,7 +2,7 @@
 #include "rope/cuda.hpp"
 
 #include "device_op.hpp"
-#include "prun/ops/rope.hpp"
+#include "rope_attrs.hpp"
 
 namespace prun::cuda {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "cpu/dispatch.hpp"
 #include "cpu/turns.hpp"
-#include "prun/ops/rope.hpp"
+#include "rope_attrs.hpp"
 
 namespace prun::cpu::PRUN_ISA {
 namespace {

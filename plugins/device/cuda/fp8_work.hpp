@@ -12,7 +12,9 @@
 namespace prun::cuda {
 
 // Says whether a launch of linear or one of its gradients multiplies in fp8.
-inline bool multiplies_in_fp8(const KernelArgs& args) { return multiplies_in_fp8(args, 1); }
+inline bool multiplies_in_fp8(const KernelArgs& args) {
+  return multiplies_in_fp8(args, attr_of<ops::Linear>("fp8"));
+}
 
 // Says whether a launch of any op multiplies in fp8.
 inline bool multiplies_in_fp8(const Launch& launch) {

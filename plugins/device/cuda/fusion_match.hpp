@@ -2,16 +2,29 @@
 #pragma once
 
 #include "device_op.hpp"
+#include "prun/named_operands.hpp"
 
 namespace prun::cuda {
 
-inline bool is(const Launch& launch, std::string_view op) { return launch.op.view() == op; }
+template <class Op>
+bool is(const Launch& launch) {
+  return launch.op.view() == Op::kind;
+}
 
-inline const void* at(const Launch& launch, int operand) { return launch.args.operands[operand].data; }
+// Returns an operand of a launch of this op, and where its bytes are.
+template <class Op>
+const Tensor& operand(const Launch& launch, OperandOf<Op> name) {
+  return ArgsOf<Op>(launch.args)[name];
+}
+template <class Op>
+const void* at(const Launch& launch, OperandOf<Op> name) {
+  return operand<Op>(launch, name).data;
+}
 
 // Says whether two launches are of these ops, in either order.
-inline bool are(const Launch& a, const Launch& b, std::string_view one, std::string_view other) {
-  return (is(a, one) && is(b, other)) || (is(a, other) && is(b, one));
+template <class One, class Other>
+bool are(const Launch& a, const Launch& b) {
+  return (is<One>(a) && is<Other>(b)) || (is<Other>(a) && is<One>(b));
 }
 
 }  // namespace prun::cuda
