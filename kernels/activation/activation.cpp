@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/activation.hpp"
 
 namespace prun::ops {
@@ -29,31 +30,37 @@ void set_gated_gradient(RuleOf<Op> s) {
 
 void Gelu::rule(RuleOf<Gelu> s) { s.like("y", "x"); }
 
-void Gelu::gradient(GradientOf<Gelu> g) { g.input("x", "gelu_grad", {g.arrived("y"), g["x"]}); }
+void Gelu::gradient(GradientOf<Gelu> g) { input_gradient<GeluGrad>(g, {"x"}, {{"dy", g.arrived("y")}}); }
 
 void GeluGrad::rule(RuleOf<GeluGrad> s) { s.like("dx", "dy"); }
 
 void GeluErf::rule(RuleOf<GeluErf> s) { s.like("y", "x"); }
 
-void GeluErf::gradient(GradientOf<GeluErf> g) { g.input("x", "gelu_erf_grad", {g.arrived("y"), g["x"]}); }
+void GeluErf::gradient(GradientOf<GeluErf> g) {
+  input_gradient<GeluErfGrad>(g, {"x"}, {{"dy", g.arrived("y")}});
+}
 
 void GeluErfGrad::rule(RuleOf<GeluErfGrad> s) { s.like("dx", "dy"); }
 
 void SwiGlu::rule(RuleOf<SwiGlu> s) { set_gated(s); }
 
-void SwiGlu::gradient(GradientOf<SwiGlu> g) { g.input("x", "swiglu_grad", {g.arrived("y"), g["x"]}); }
+void SwiGlu::gradient(GradientOf<SwiGlu> g) {
+  input_gradient<SwiGluGrad>(g, {"x"}, {{"dy", g.arrived("y")}});
+}
 
 void SwiGluGrad::rule(RuleOf<SwiGluGrad> s) { set_gated_gradient(s); }
 
 void GeGlu::rule(RuleOf<GeGlu> s) { set_gated(s); }
 
-void GeGlu::gradient(GradientOf<GeGlu> g) { g.input("x", "geglu_grad", {g.arrived("y"), g["x"]}); }
+void GeGlu::gradient(GradientOf<GeGlu> g) { input_gradient<GeGluGrad>(g, {"x"}, {{"dy", g.arrived("y")}}); }
 
 void GeGluGrad::rule(RuleOf<GeGluGrad> s) { set_gated_gradient(s); }
 
 void GeGluErf::rule(RuleOf<GeGluErf> s) { set_gated(s); }
 
-void GeGluErf::gradient(GradientOf<GeGluErf> g) { g.input("x", "geglu_erf_grad", {g.arrived("y"), g["x"]}); }
+void GeGluErf::gradient(GradientOf<GeGluErf> g) {
+  input_gradient<GeGluErfGrad>(g, {"x"}, {{"dy", g.arrived("y")}});
+}
 
 void GeGluErfGrad::rule(RuleOf<GeGluErfGrad> s) { set_gated_gradient(s); }
 

@@ -1,4 +1,5 @@
 #include "prun/ops/attention.hpp"
+#include "prun/named_gradient.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -82,7 +83,7 @@ void check_apart_documents(const ShapeOf<Op>& s, OperandOf<Op> q) {
 // Attention's own gradient reads y and lse, in which the sink has its share already: it stays as it is.
 template <class Op>
 void sink_gradient(const GradientOf<Op>& g) {
-  g.input("sink", "attention_sink_grad", {g.arrived("y"), g["y"], g["lse"], g["sink"]});
+  input_gradient<AttentionSinkGrad>(g, {"sink"}, {{"dy", g.arrived("y")}});
 }
 
 // Checks that `kept` has all of `x`, by position.
@@ -214,14 +215,12 @@ void Attention::rule(RuleOf<Attention> s) {
 }
 
 void Attention::gradient(GradientOf<Attention> g) {
-  g.inputs(
-      {"q", "k", "v"}, "attention_grad",
-      {g.arrived("y"), g["q"], g["k"], g["v"], g["y"], g["lse"], g["documents"], g["samples"], g["seed"]},
-      {{"causal", g.attr("causal")},
-       {"window", g.attr("window")},
-       {"softcap", g.attr("softcap")},
-       {"p", g.attr("p")},
-       {"stream", g.attr("stream")}});
+  input_gradient<AttentionGrad>(g, {"q", "k", "v"}, {{"dy", g.arrived("y")}},
+                                {{"causal", g.attr("causal")},
+                                 {"window", g.attr("window")},
+                                 {"softcap", g.attr("softcap")},
+                                 {"p", g.attr("p")},
+                                 {"stream", g.attr("stream")}});
   sink_gradient(g);
 }
 
@@ -297,18 +296,16 @@ void AttentionAcross::rule(RuleOf<AttentionAcross> s) {
 }
 
 void AttentionAcross::gradient(GradientOf<AttentionAcross> g) {
-  g.inputs({"q", "all_k", "all_v"}, "attention_across_grad",
-           {g.arrived("y"), g["q"], g["all_k"], g["all_v"], g["y"], g["lse"], g["documents"], g["samples"],
-            g["seed"]},
-           {{"causal", g.attr("causal")},
-            {"window", g.attr("window")},
-            {"chunk", g.attr("chunk")},
-            {"chunks", g.attr("chunks")},
-            {"ahead", g.attr("ahead")},
-            {"parts", g.attr("parts")},
-            {"softcap", g.attr("softcap")},
-            {"p", g.attr("p")},
-            {"stream", g.attr("stream")}});
+  input_gradient<AttentionAcrossGrad>(g, {"q", "all_k", "all_v"}, {{"dy", g.arrived("y")}},
+                                      {{"causal", g.attr("causal")},
+                                       {"window", g.attr("window")},
+                                       {"chunk", g.attr("chunk")},
+                                       {"chunks", g.attr("chunks")},
+                                       {"ahead", g.attr("ahead")},
+                                       {"parts", g.attr("parts")},
+                                       {"softcap", g.attr("softcap")},
+                                       {"p", g.attr("p")},
+                                       {"stream", g.attr("stream")}});
   sink_gradient(g);
 }
 

@@ -1,4 +1,5 @@
 #include "prun/ops/attention_biased.hpp"
+#include "prun/named_gradient.hpp"
 
 #include <vector>
 
@@ -40,9 +41,9 @@ void AttentionBiased::rule(RuleOf<AttentionBiased> s) {
 }
 
 void AttentionBiased::gradient(GradientOf<AttentionBiased> g) {
-  g.inputs({"q", "k", "v", "table"}, "attention_biased_grad",
-           {g.arrived("y"), g["q"], g["k"], g["v"], g["table"], g["y"], g["lse"]},
-           {{"causal", g.attr("causal")}, {"distance", g.attr("distance")}, {"scale", g.attr("scale")}});
+  input_gradient<AttentionBiasedGrad>(
+      g, {"q", "k", "v", "table"}, {{"dy", g.arrived("y")}},
+      {{"causal", g.attr("causal")}, {"distance", g.attr("distance")}, {"scale", g.attr("scale")}});
 }
 
 void AttentionBiased::cost(ShapeOf<AttentionBiased> s, OpCost& c) { c.flops = biased_flops(s); }

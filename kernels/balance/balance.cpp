@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/balance.hpp"
 
 namespace prun::ops {
@@ -45,8 +46,9 @@ void Balance::rule(RuleOf<Balance> s) {
 
 void Balance::gradient(GradientOf<Balance> g) {
   if (g.attr("coefficient") == 0 && g.attr("z") == 0) return;
-  g.input("logits", "balance_grad", {g["logits"], g["index"], g["targets"], g["scale"]},
-          {{"sigmoid", g.attr("sigmoid")}, {"coefficient", g.attr("coefficient")}, {"z", g.attr("z")}});
+  input_gradient<BalanceGrad>(
+      g, {"logits"}, {},
+      {{"sigmoid", g.attr("sigmoid")}, {"coefficient", g.attr("coefficient")}, {"z", g.attr("z")}});
 }
 
 void BalanceGrad::rule(RuleOf<BalanceGrad> s) {

@@ -2,6 +2,7 @@
 
 #include "base/require.hpp"
 #include "delta_rule/shapes.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/delta_heads.hpp"
 
 namespace prun::ops {
@@ -80,7 +81,7 @@ void SplitMixed::rule(RuleOf<SplitMixed> s) {
 }
 
 void SplitMixed::gradient(GradientOf<SplitMixed> g) {
-  g.input("x", "join_mixed", {g.arrived("y"), g.arrived("gate")});
+  input_gradient<JoinMixed>(g, {"x"}, {{"y", g.arrived("y")}, {"gate", g.arrived("gate")}});
 }
 
 void JoinMixed::rule(RuleOf<JoinMixed> s) {
@@ -97,8 +98,9 @@ void JoinMixed::rule(RuleOf<JoinMixed> s) {
 void DeltaHeads::rule(RuleOf<DeltaHeads> s) { set_delta_heads(s, s); }
 
 void DeltaHeads::gradient(GradientOf<DeltaHeads> g) {
-  g.input("x", "delta_heads_grad", {g.arrived("q"), g.arrived("k"), g.arrived("v"), g["x"]},
-          {{"key_dim", g.attr("key_dim")}, {"values", g.attr("values")}, {"eps", g.attr("eps")}});
+  input_gradient<DeltaHeadsGrad>(
+      g, {"x"}, {{"dq", g.arrived("q")}, {"dk", g.arrived("k")}, {"dv", g.arrived("v")}},
+      {{"key_dim", g.attr("key_dim")}, {"values", g.attr("values")}, {"eps", g.attr("eps")}});
 }
 
 void DeltaHeadsGrad::rule(RuleOf<DeltaHeadsGrad> s) {
@@ -125,8 +127,8 @@ void DeltaGates::rule(RuleOf<DeltaGates> s) {
 }
 
 void DeltaGates::gradient(GradientOf<DeltaGates> g) {
-  g.input("x", "delta_gates_input_grad", {g.arrived("g"), g.arrived("beta"), g["x"], g["rate"], g["bias"]});
-  g.weight({"rate", "bias"}, "delta_gates_weight_grad", {g.arrived("g"), g["x"], g["rate"], g["bias"]});
+  input_gradient<DeltaGatesInputGrad>(g, {"x"}, {{"dg", g.arrived("g")}, {"dbeta", g.arrived("beta")}});
+  weight_gradient<DeltaGatesWeightGrad>(g, {"rate", "bias"}, {{"dg", g.arrived("g")}});
 }
 
 void DeltaGatesInputGrad::rule(RuleOf<DeltaGatesInputGrad> s) {

@@ -5,6 +5,7 @@
 
 #include "base/require.hpp"
 #include "delta_rule/shapes.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/recurrent_state.hpp"
 #include "rules/at_position.hpp"
 #include "rules/positions.hpp"
@@ -171,9 +172,8 @@ void DeltaRule::rule(RuleOf<DeltaRule> s) {
 }
 
 void DeltaRule::gradient(GradientOf<DeltaRule> g) {
-  g.inputs({"q", "k", "v", "g", "beta"}, "delta_rule_grad",
-           {g.arrived("y"), g["q"], g["k"], g["v"], g["g"], g["beta"], g["documents"]},
-           {{"chunk", g.attr("chunk")}});
+  input_gradient<DeltaRuleGrad>(g, {"q", "k", "v", "g", "beta"}, {{"dy", g.arrived("y")}},
+                                {{"chunk", g.attr("chunk")}});
 }
 
 // The state is for where text is made, one position after the other, and is not written.

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/dropout.hpp"
 #include "rules/positions.hpp"
 
@@ -18,8 +19,8 @@ void Dropout::rule(RuleOf<Dropout> s) {
 }
 
 void Dropout::gradient(GradientOf<Dropout> g) {
-  g.input("x", "dropout", {g.arrived("y"), g["samples"], g["seed"], g["positions"]},
-          {{"p", g.attr("p")}, {"stream", g.attr("stream")}});
+  input_gradient<Dropout>(g, {"x"}, {{"x", g.arrived("y")}},
+                          {{"p", g.attr("p")}, {"stream", g.attr("stream")}});
 }
 
 }  // namespace prun::ops

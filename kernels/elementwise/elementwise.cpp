@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/elementwise.hpp"
 
 namespace prun::ops {
@@ -30,7 +31,7 @@ void Scale::rule(RuleOf<Scale> s) {
 }
 
 void Scale::gradient(GradientOf<Scale> g) {
-  g.input("x", "scale", {g.arrived("y")}, {{"factor", g.attr("factor")}});
+  input_gradient<Scale>(g, {"x"}, {{"x", g.arrived("y")}}, {{"factor", g.attr("factor")}});
 }
 
 void Cast::rule(RuleOf<Cast> s) {
@@ -44,7 +45,7 @@ void Cast::rule(RuleOf<Cast> s) {
 }
 
 void Cast::gradient(GradientOf<Cast> g) {
-  g.input("x", "cast", {g.arrived("y")}, {{"to", g.attr("from")}, {"from", g.attr("to")}});
+  input_gradient<Cast>(g, {"x"}, {{"x", g.arrived("y")}}, {{"to", g.attr("from")}, {"from", g.attr("to")}});
 }
 
 void Accumulate::rule(RuleOf<Accumulate> s) { s.pass_partial({"x"}); }

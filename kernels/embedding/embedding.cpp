@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/embedding.hpp"
 #include "rules/at_position.hpp"
 #include "rules/positions.hpp"
@@ -17,8 +18,8 @@ void Embedding::rule(RuleOf<Embedding> s) {
 }
 
 void Embedding::gradient(GradientOf<Embedding> g) {
-  g.weight({"table"}, "embedding_weight_grad", {g["tokens"], g.arrived("y")},
-           {{"padding", g.attr("padding")}});
+  weight_gradient<EmbeddingWeightGrad>(g, {"table"}, {{"dy", g.arrived("y")}},
+                                       {{"padding", g.attr("padding")}});
 }
 
 void Embedding::cost(ShapeOf<Embedding> s, OpCost& c) { c.bytes = s["tokens"].bytes() + 2 * s["y"].bytes(); }
@@ -40,7 +41,7 @@ void AddPosition::rule(RuleOf<AddPosition> s) {
 
 void AddPosition::gradient(GradientOf<AddPosition> g) {
   g.pass("x", g.arrived("y"));
-  g.weight({"table"}, "position_weight_grad", {g.arrived("y"), g["positions"]});
+  weight_gradient<PositionWeightGrad>(g, {"table"}, {{"dy", g.arrived("y")}});
 }
 
 void AddPositionAt::rule(RuleOf<AddPositionAt> s) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 
 namespace prun::ops {
 namespace {
@@ -171,10 +172,9 @@ void Experts::rule(RuleOf<Experts> s) {
 
 void Experts::gradient(GradientOf<Experts> g) {
   const AttrValue all{"experts", g.attr("experts")}, positions{"positions", g.attr("positions")};
-  const Id x = g["x"], index = g["index"], weight = g["weight"], up = g["up"], down = g["down"],
-           dy = g.arrived("y"), kept = g.keep("kept");
-  g.inputs({"x", "weight"}, "experts_grad", {x, index, weight, up, down, dy, kept}, {all, positions});
-  g.weight({"up", "down"}, "experts_weight_grad", {x, index, weight, up, down, dy, kept}, {all, positions});
+  const Id dy = g.arrived("y"), kept = g.keep("kept");
+  input_gradient<ExpertsGrad>(g, {"x", "weight"}, {{"dy", dy}, {"kept", kept}}, {all, positions});
+  weight_gradient<ExpertsWeightGrad>(g, {"up", "down"}, {{"dy", dy}, {"kept", kept}}, {all, positions});
 }
 
 void Experts::cost(ShapeOf<Experts> s, OpCost& c) { c.flops = experts_flops(s, choices_of_expert(s), 1, 1); }
@@ -218,12 +218,9 @@ void BiasedExperts::rule(RuleOf<BiasedExperts> s) {
 void BiasedExperts::gradient(GradientOf<BiasedExperts> g) {
   const AttrValue all{"experts", g.attr("experts")}, limit{"limit", g.attr("limit")},
       alpha{"alpha", g.attr("alpha")};
-  const Id x = g["x"], index = g["index"], weight = g["weight"], up = g["up"], down = g["down"],
-           bias = g["up_bias"], dy = g.arrived("y");
-  g.inputs({"x", "weight"}, "biased_experts_grad", {x, index, weight, up, down, bias, dy},
-           {all, limit, alpha});
-  g.weight({"up", "down", "up_bias"}, "biased_experts_weight_grad", {x, index, weight, up, down, bias, dy},
-           {all, limit, alpha});
+  const Id dy = g.arrived("y");
+  input_gradient<BiasedExpertsGrad>(g, {"x", "weight"}, {{"dy", dy}}, {all, limit, alpha});
+  weight_gradient<BiasedExpertsWeightGrad>(g, {"up", "down", "up_bias"}, {{"dy", dy}}, {all, limit, alpha});
 }
 
 void BiasedExperts::cost(ShapeOf<BiasedExperts> s, OpCost& c) {
@@ -259,9 +256,8 @@ void ExpertBiases::rule(RuleOf<ExpertBiases> s) {
 }
 
 void ExpertBiases::gradient(GradientOf<ExpertBiases> g) {
-  const Id index = g["index"], weight = g["weight"], bias = g["bias"], dy = g.arrived("y");
-  g.input("weight", "expert_biases_grad", {index, weight, bias, dy});
-  g.weight({"bias"}, "expert_biases_weight_grad", {index, weight, bias, dy});
+  input_gradient<ExpertBiasesGrad>(g, {"weight"}, {{"dy", g.arrived("y")}});
+  weight_gradient<ExpertBiasesWeightGrad>(g, {"bias"}, {{"dy", g.arrived("y")}});
 }
 
 void ExpertBiasesGrad::rule(RuleOf<ExpertBiasesGrad> s) {

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/gate.hpp"
 
 namespace prun::ops {
@@ -22,8 +23,8 @@ void SigmoidGate::rule(RuleOf<SigmoidGate> s) {
 }
 
 void SigmoidGate::gradient(GradientOf<SigmoidGate> g) {
-  g.input("x", "sigmoid_gate", {g.arrived("y"), g["gate"]});
-  g.input("gate", "sigmoid_gate_grad", {g.arrived("y"), g["x"], g["gate"]});
+  input_gradient<SigmoidGate>(g, {"x"}, {{"x", g.arrived("y")}});
+  input_gradient<SigmoidGateGrad>(g, {"gate"}, {{"dy", g.arrived("y")}});
 }
 
 void SigmoidGateGrad::rule(RuleOf<SigmoidGateGrad> s) {

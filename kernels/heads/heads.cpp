@@ -1,5 +1,6 @@
 #include <vector>
 
+#include "prun/named_gradient.hpp"
 #include "prun/ops/heads.hpp"
 #include "rules/packed_heads.hpp"
 
@@ -11,7 +12,7 @@ void SplitHeads::rule(RuleOf<SplitHeads> s) {
 }
 
 void SplitHeads::gradient(GradientOf<SplitHeads> g) {
-  g.input("x", "join_heads", {g.arrived("q"), g.arrived("k"), g.arrived("v")});
+  input_gradient<JoinHeads>(g, {"x"}, {{"q", g.arrived("q")}, {"k", g.arrived("k")}, {"v", g.arrived("v")}});
 }
 
 void JoinHeads::rule(RuleOf<JoinHeads> s) {
@@ -20,7 +21,7 @@ void JoinHeads::rule(RuleOf<JoinHeads> s) {
 }
 
 void JoinHeads::gradient(GradientOf<JoinHeads> g) {
-  g.inputs({"q", "k", "v"}, "split_heads", {g.arrived("x")});
+  input_gradient<SplitHeads>(g, {"q", "k", "v"}, {{"x", g.arrived("x")}});
 }
 
 void SplitHeadsApart::rule(RuleOf<SplitHeadsApart> s) {
@@ -29,7 +30,8 @@ void SplitHeadsApart::rule(RuleOf<SplitHeadsApart> s) {
 }
 
 void SplitHeadsApart::gradient(GradientOf<SplitHeadsApart> g) {
-  g.inputs({"x_first", "x_last"}, "join_heads_apart", {g.arrived("q"), g.arrived("k"), g.arrived("v")});
+  input_gradient<JoinHeadsApart>(g, {"x_first", "x_last"},
+                                 {{"q", g.arrived("q")}, {"k", g.arrived("k")}, {"v", g.arrived("v")}});
 }
 
 void JoinHeadsApart::rule(RuleOf<JoinHeadsApart> s) {
@@ -38,7 +40,8 @@ void JoinHeadsApart::rule(RuleOf<JoinHeadsApart> s) {
 }
 
 void JoinHeadsApart::gradient(GradientOf<JoinHeadsApart> g) {
-  g.inputs({"q", "k", "v"}, "split_heads_apart", {g.arrived("x_first"), g.arrived("x_last")});
+  input_gradient<SplitHeadsApart>(g, {"q", "k", "v"},
+                                  {{"x_first", g.arrived("x_first")}, {"x_last", g.arrived("x_last")}});
 }
 
 }  // namespace prun::ops

@@ -1,4 +1,5 @@
 #include "prun/ops/latent.hpp"
+#include "prun/named_gradient.hpp"
 
 #include <vector>
 
@@ -82,9 +83,9 @@ void LatentHeads::rule(RuleOf<LatentHeads> s) {
 }
 
 void LatentHeads::gradient(GradientOf<LatentHeads> g) {
-  turn_back<LatentHeads>(g, {"x", "kv", "shared"}, "latent_heads_grad",
-                         {g.arrived("q"), g.arrived("k"), g.arrived("v"), g["positions"]}, "turned", "values",
-                         "interleaved");
+  turn_back<LatentHeadsGrad>(g, {"x", "kv", "shared"},
+                             {{"dq", g.arrived("q")}, {"dk", g.arrived("k")}, {"dv", g.arrived("v")}},
+                             "turned", "values", "interleaved");
 }
 
 void LatentHeadsAt::rule(RuleOf<LatentHeadsAt> s) {
@@ -127,7 +128,7 @@ void SplitLatent::rule(RuleOf<SplitLatent> s) {
 }
 
 void SplitLatent::gradient(GradientOf<SplitLatent> g) {
-  g.input("x", "join_latent", {g.arrived("latent"), g.arrived("shared")});
+  input_gradient<JoinLatent>(g, {"x"}, {{"latent", g.arrived("latent")}, {"shared", g.arrived("shared")}});
 }
 
 void JoinLatent::rule(RuleOf<JoinLatent> s) {
@@ -149,8 +150,8 @@ void NarrowHeads::rule(RuleOf<NarrowHeads> s) {
 }
 
 void NarrowHeads::gradient(GradientOf<NarrowHeads> g) {
-  g.input("x", "widen_heads", {g.arrived("y")},
-          {{"values", g.attr("values")}, {"head_dim", g.attr("head_dim")}});
+  input_gradient<WidenHeads>(g, {"x"}, {{"x", g.arrived("y")}},
+                             {{"values", g.attr("values")}, {"head_dim", g.attr("head_dim")}});
 }
 
 void WidenHeads::rule(RuleOf<WidenHeads> s) {

@@ -2,6 +2,8 @@
 
 #include "base/require.hpp"
 #include "prun/fp8_squares.hpp"
+#include "prun/named_gradient.hpp"
+#include "prun/ops/bias.hpp"
 #include "prun/ops/linear.hpp"
 
 namespace prun::ops {
@@ -106,9 +108,9 @@ bool Linear::in_blocks(ShapeOf<Linear> part, ShapeOf<Linear> whole) {
 
 void Linear::gradient(GradientOf<Linear> g) {
   const AttrValue in{"in_dims", g.attr("in_dims")}, fp8{"fp8", g.attr("fp8")};
-  g.input("x", "linear_input_grad", {g.arrived("y"), g["weight"]}, {in, fp8});
-  g.weight({"weight"}, "linear_weight_grad", {g["x"], g.arrived("y")}, {in, fp8});
-  g.weight({"bias"}, "bias_grad", {g.arrived("y")});
+  input_gradient<LinearInputGrad>(g, {"x"}, {{"dy", g.arrived("y")}}, {in, fp8});
+  weight_gradient<LinearWeightGrad>(g, {"weight"}, {{"dy", g.arrived("y")}}, {in, fp8});
+  weight_gradient<BiasGrad>(g, {"bias"}, {{"dy", g.arrived("y")}});
 }
 
 void Linear::cost(ShapeOf<Linear> s, OpCost& c) {

@@ -253,17 +253,23 @@ Kernel select_groups(const OpShape& shape) {
   return by_statistics(s["gmax"].dtype, []<class C>() -> Kernel { return groups<C>; });
 }
 
-template <class Op>
-constexpr int dweight_of = operand_of<Op>("dweight");
-template <class Op>
-constexpr int dbias_of = operand_of<Op>("dbias");
+// Is DeviceOp::bind of a head: it calls bind<T, S>(args, libraries, stream) for the types of x and of the
+// sums.
+template <class Op, auto bind>
+Work bind_head(Launches launches, Libraries& libraries, Stream stream) {
+  const KernelArgs& args = launches.front().args;
+  const OpShape types = types_of(args);
+  return by_sum(ShapeOf<Op>(types), "x", {"dweight", "dbias"}, [&]<class T, class S>() -> Work {
+    return bind.template operator()<T, S>(args, libraries, stream);
+  });
+}
 
 template <class Op>
 DeviceOp whole_head(bool few) {
   const auto workspace =
       few ? gradient_workspace<Op, few_logit_bytes> : gradient_workspace<Op, most_logit_bytes>;
   return {{Op::kind, select_lm_head<Op>, workspace, bits_of<Op>("dweight", "dbias")},
-          bind_typed<bind_lm_head<Op>, dweight_of<Op>, dbias_of<Op>>};
+          bind_head<Op, bind_lm_head<Op>>};
 }
 
 template <class Op>
@@ -278,7 +284,7 @@ DeviceOp head_gradients(bool few) {
   const auto workspace =
       few ? gradient_workspace<Op, few_logit_bytes> : gradient_workspace<Op, most_logit_bytes>;
   return {{Op::kind, select_grad<Op>, workspace, bits_of<Op>("dweight", "dbias")},
-          bind_typed<bind_grad<Op>, dweight_of<Op>, dbias_of<Op>>};
+          bind_head<Op, bind_grad<Op>>};
 }
 
 template <class Op>

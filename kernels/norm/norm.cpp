@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/norm.hpp"
 
 namespace prun::ops {
@@ -40,8 +41,8 @@ void LayerNorm::rule(RuleOf<LayerNorm> s) {
 }
 
 void LayerNorm::gradient(GradientOf<LayerNorm> g) {
-  g.input("x", "layernorm_input_grad", {g.arrived("y"), g["x"], g["gain"], g["mean"], g["rstd"], none});
-  g.weight({"gain", "bias"}, "layernorm_weight_grad", {g.arrived("y"), g["x"], g["mean"], g["rstd"]});
+  input_gradient<LayerNormInputGrad>(g, {"x"}, {{"dy", g.arrived("y")}});
+  weight_gradient<LayerNormWeightGrad>(g, {"gain", "bias"}, {{"dy", g.arrived("y")}});
 }
 
 void LayerNormInputGrad::rule(RuleOf<LayerNormInputGrad> s) {
@@ -65,9 +66,8 @@ void RmsNorm::rule(RuleOf<RmsNorm> s) {
 
 void RmsNorm::gradient(GradientOf<RmsNorm> g) {
   const AttrValue dims{"dims", g.attr("dims")};
-  g.input("x", "rmsnorm_input_grad", {g.arrived("y"), g["x"], g["gain"], g["rstd"], none},
-          {{"offset", g.attr("offset")}, dims});
-  g.weight({"gain"}, "rmsnorm_weight_grad", {g.arrived("y"), g["x"], g["rstd"]}, {dims});
+  input_gradient<RmsNormInputGrad>(g, {"x"}, {{"dy", g.arrived("y")}}, {{"offset", g.attr("offset")}, dims});
+  weight_gradient<RmsNormWeightGrad>(g, {"gain"}, {{"dy", g.arrived("y")}}, {dims});
 }
 
 void RmsNormInputGrad::rule(RuleOf<RmsNormInputGrad> s) {

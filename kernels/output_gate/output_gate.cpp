@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/output_gate.hpp"
 
 namespace prun::ops {
@@ -31,8 +32,8 @@ void OutputGate::rule(RuleOf<OutputGate> s) {
 
 void OutputGate::gradient(GradientOf<OutputGate> g) {
   const AttrValue silu{"silu", g.attr("silu")};
-  g.input("x", "output_gate", {g.arrived("y"), g["gate"]}, {silu});
-  g.input("gate", "output_gate_grad", {g.arrived("y"), g["x"], g["gate"]}, {silu});
+  input_gradient<OutputGate>(g, {"x"}, {{"x", g.arrived("y")}}, {silu});
+  input_gradient<OutputGateGrad>(g, {"gate"}, {{"dy", g.arrived("y")}}, {silu});
 }
 
 void OutputGateGrad::rule(RuleOf<OutputGateGrad> s) {
@@ -48,7 +49,7 @@ void SplitGate::rule(RuleOf<SplitGate> s) {
 }
 
 void SplitGate::gradient(GradientOf<SplitGate> g) {
-  g.input("x", "join_gate", {g.arrived("y"), g.arrived("gate")});
+  input_gradient<JoinGate>(g, {"x"}, {{"y", g.arrived("y")}, {"gate", g.arrived("gate")}});
 }
 
 void JoinGate::rule(RuleOf<JoinGate> s) {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/parts.hpp"
 
 namespace prun::ops {
@@ -60,7 +61,8 @@ void AddParts::rule(RuleOf<AddParts> s) {
 void AddParts::gradient(GradientOf<AddParts> g) {
   g.pass("a", g.arrived("y"));
   const auto take = [&](OperandOf<AddParts> name, double begin, double end) {
-    g.input(name, "take_part", {g.arrived("y")}, {{"dim", g.attr("dim")}, {"begin", begin}, {"end", end}});
+    input_gradient<TakePart>(g, {name}, {{"x", g.arrived("y")}},
+                             {{"dim", g.attr("dim")}, {"begin", begin}, {"end", end}});
   };
   take("b", g.attr("begin_b"), g.attr("end_b"));
   take("c", g.attr("begin_c"), g.attr("end_c"));
@@ -91,8 +93,8 @@ void Pair::rule(RuleOf<Pair> s) {
 }
 
 void Pair::gradient(GradientOf<Pair> g) {
-  g.input("a", "half", {g.arrived("y")}, {{"second", 0}});
-  g.input("b", "half", {g.arrived("y")}, {{"second", 1}});
+  input_gradient<Half>(g, {"a"}, {{"pair", g.arrived("y")}}, {{"second", 0}});
+  input_gradient<Half>(g, {"b"}, {{"pair", g.arrived("y")}}, {{"second", 1}});
 }
 
 void Half::rule(RuleOf<Half> s) {

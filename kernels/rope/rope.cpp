@@ -30,12 +30,12 @@ void check_turned(const ShapeOf<Op>& s, OperandOf<Op> x) {
     require(shape.attrs[single_turn_attrs + i].f > 0, op, " slows pairs down by numbers above 0");
 }
 
-// Emits the gradient op `kind`, which has all attributes of the op that turned.
-template <class Op, std::size_t n, std::size_t... pair>
-void turn_heads_back(const GradientOf<Op>& g, const OperandOf<Op> (&targets)[n], const char* kind,
-                     std::initializer_list<Id> operands, std::index_sequence<pair...>) {
-  turn_back(g, targets, kind, operands, "turned", "interleaved", "query_growth", "turned_scale",
-            slower_names.of[pair]...);
+// Emits a gradient op, which has all attributes of the op that turned.
+template <class Emitted, class Op, std::size_t n, std::size_t... pair>
+void turn_heads_back(const GradientOf<Op>& g, const OperandOf<Op> (&targets)[n],
+                     std::index_sequence<pair...>) {
+  turn_back<Emitted>(g, targets, {{"dq", g.arrived("q")}, {"dk", g.arrived("k")}, {"dv", g.arrived("v")}},
+                     "turned", "interleaved", "query_growth", "turned_scale", slower_names.of[pair]...);
 }
 constexpr std::make_index_sequence<most_listed> all_pairs = {};
 
@@ -48,10 +48,7 @@ void Rope::rule(RuleOf<Rope> s) {
   s.pass_partial({"x"});
 }
 
-void Rope::gradient(GradientOf<Rope> g) {
-  turn_heads_back<Rope>(g, {"x"}, "rope_grad",
-                        {g.arrived("q"), g.arrived("k"), g.arrived("v"), g["positions"]}, all_pairs);
-}
+void Rope::gradient(GradientOf<Rope> g) { turn_heads_back<RopeGrad>(g, {"x"}, all_pairs); }
 
 void RopeAt::rule(RuleOf<RopeAt> s) {
   check_turned(s, "x");
@@ -75,8 +72,7 @@ void RopeApart::rule(RuleOf<RopeApart> s) {
 }
 
 void RopeApart::gradient(GradientOf<RopeApart> g) {
-  turn_heads_back<RopeApart>(g, {"x_first", "x_last"}, "rope_apart_grad",
-                             {g.arrived("q"), g.arrived("k"), g.arrived("v"), g["positions"]}, all_pairs);
+  turn_heads_back<RopeApartGrad>(g, {"x_first", "x_last"}, all_pairs);
 }
 
 void RopeApartGrad::rule(RuleOf<RopeApartGrad> s) {

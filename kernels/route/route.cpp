@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/route.hpp"
 
 namespace prun::ops {
@@ -32,8 +33,9 @@ void Route::rule(RuleOf<Route> s) {
 }
 
 void Route::gradient(GradientOf<Route> g) {
-  g.input("logits", "route_grad", {g["logits"], g["index"], g.arrived("weight")},
-          {{"sigmoid", g.attr("sigmoid")}, {"normalise", g.attr("normalise")}, {"scale", g.attr("scale")}});
+  input_gradient<RouteGrad>(
+      g, {"logits"}, {{"dweight", g.arrived("weight")}},
+      {{"sigmoid", g.attr("sigmoid")}, {"normalise", g.attr("normalise")}, {"scale", g.attr("scale")}});
 }
 
 void Route::check_choices(ShapeOf<Route> s, std::int64_t routes) {

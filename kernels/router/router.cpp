@@ -1,6 +1,8 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
+#include "prun/ops/bias.hpp"
 #include "prun/ops/router.hpp"
 
 namespace prun::ops {
@@ -36,9 +38,9 @@ void Router::rule(RuleOf<Router> s) {
 }
 
 void Router::gradient(GradientOf<Router> g) {
-  g.input("x", "router_input_grad", {g.arrived("logits"), g["weight"]});
-  g.weight({"weight"}, "router_weight_grad", {g["x"], g.arrived("logits")});
-  g.weight({"bias"}, "bias_grad", {g.arrived("logits")});
+  input_gradient<RouterInputGrad>(g, {"x"}, {{"dlogits", g.arrived("logits")}});
+  weight_gradient<RouterWeightGrad>(g, {"weight"}, {{"dlogits", g.arrived("logits")}});
+  weight_gradient<BiasGrad>(g, {"bias"}, {{"dy", g.arrived("logits")}});
 }
 
 void Router::cost(ShapeOf<Router> s, OpCost& c) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/require.hpp"
-#include "prun/named_operands.hpp"
+#include "prun/named_gradient.hpp"
 
 namespace prun {
 
@@ -14,31 +14,22 @@ inline void check_scaling(std::int64_t scaling, const char* op, std::int64_t mos
           "between pairs, as gpt-oss) or, of whole heads, 4 (by list, as longrope)");
 }
 
-// Emits the gradient op `kind` of all listed operands, which has the attributes of the op that turned, those
-// named in `more` among them.
-template <class... Names>
-void turn_back(const Gradient& g, std::initializer_list<int> targets, const char* kind,
-               std::initializer_list<Id> operands, Names... more) {
-  g.inputs(targets, kind, operands,
-           {{"base", g.attr("base")},
-            {"factor", g.attr("factor")},
-            {"low", g.attr("low")},
-            {"high", g.attr("high")},
-            {"original", g.attr("original")},
-            {"scaling", g.attr("scaling")},
-            {"query_scale", g.attr("query_scale")},
-            {"key_scale", g.attr("key_scale")},
-            {more, g.attr(more)}...});
-}
-
-template <class Op, std::size_t n, class... Names>
-void turn_back(const GradientOf<Op>& g, const OperandOf<Op> (&targets)[n], const char* kind,
-               std::initializer_list<Id> operands, Names... more) {
+// Emits a gradient op of all listed operands, which has the attributes of the op that turned, those named in
+// `more` among them.
+template <class Emitted, class Op, std::size_t n, class... Names>
+void turn_back(const GradientOf<Op>& g, const OperandOf<Op> (&targets)[n], GivenOperands<Emitted> given,
+               Names... more) {
   const Gradient& all = g;
-  [&]<std::size_t... i>(std::index_sequence<i...>) {
-    turn_back(all, {targets[i].index...}, kind, operands, more...);
-  }
-  (std::make_index_sequence<n>());
+  input_gradient<Emitted>(g, targets, given,
+                          {{"base", all.attr("base")},
+                           {"factor", all.attr("factor")},
+                           {"low", all.attr("low")},
+                           {"high", all.attr("high")},
+                           {"original", all.attr("original")},
+                           {"scaling", all.attr("scaling")},
+                           {"query_scale", all.attr("query_scale")},
+                           {"key_scale", all.attr("key_scale")},
+                           {more, all.attr(more)}...});
 }
 
 }  // namespace prun

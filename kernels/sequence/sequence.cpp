@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/sequence.hpp"
 
 namespace prun::ops {
@@ -22,13 +23,15 @@ void rename_sequence(RuleOf<Op> s, const char* to) {
 void AsContext::rule(RuleOf<AsContext> s) { rename_sequence(s, "context"); }
 
 void AsContext::gradient(GradientOf<AsContext> g) {
-  g.input("x", "as_seq", {g.arrived("y")}, {{"chunk", g.attr("chunk")}, {"chunks", g.attr("chunks")}});
+  input_gradient<AsSeq>(g, {"x"}, {{"x", g.arrived("y")}},
+                        {{"chunk", g.attr("chunk")}, {"chunks", g.attr("chunks")}});
 }
 
 void AsSeq::rule(RuleOf<AsSeq> s) { rename_sequence(s, "seq"); }
 
 void AsSeq::gradient(GradientOf<AsSeq> g) {
-  g.input("x", "as_context", {g.arrived("y")}, {{"chunk", g.attr("chunk")}, {"chunks", g.attr("chunks")}});
+  input_gradient<AsContext>(g, {"x"}, {{"x", g.arrived("y")}},
+                            {{"chunk", g.attr("chunk")}, {"chunks", g.attr("chunks")}});
 }
 
 void Positions::rule(RuleOf<Positions> s) {

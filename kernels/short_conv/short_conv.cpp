@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "base/require.hpp"
+#include "prun/named_gradient.hpp"
 #include "prun/ops/short_conv.hpp"
 #include "prun/recurrent_state.hpp"
 #include "rules/at_position.hpp"
@@ -130,8 +131,8 @@ void ShortConv::split(SplitOf<ShortConv> s) {
 }
 
 void ShortConv::gradient(GradientOf<ShortConv> g) {
-  g.input("x", "short_conv_input_grad", {g.arrived("y"), g["x"], g["weight"], g["documents"]});
-  g.weight({"weight"}, "short_conv_weight_grad", {g.arrived("y"), g["x"], g["weight"], g["documents"]});
+  input_gradient<ShortConvInputGrad>(g, {"x"}, {{"dy", g.arrived("y")}});
+  weight_gradient<ShortConvWeightGrad>(g, {"weight"}, {{"dy", g.arrived("y")}});
 }
 
 void ShortConv::cost(ShapeOf<ShortConv> s, OpCost& c) { c.flops = conv_flops(s, s.at("x"), s.at("weight")); }

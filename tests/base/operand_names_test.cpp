@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 const std::set<std::string> no_ops = {"cpu", "cuda", "random"};
 
 // Says whether a line takes an operand or an attribute by its number, or by a number added to another one's,
-// or gives the array of all of them a name, by which such numbers would follow.
+// or gives the array of all of them a name, by which such numbers would follow; or whether it emits an op
+// with operands in a row rather than by name (prun/named_gradient.hpp).
 bool has_number(const std::string& line) {
   static const std::regex number(
       "\\b(operand|operands|attrs)\\[(\\w+ [+-] )?[0-9]"
@@ -28,7 +29,8 @@ bool has_number(const std::string& line) {
       "|\\.(sum|max|whole|pass)\\([0-9]+, "
       "|\\b(pass_partial|pass_maximum|inputs|weight)\\(\\{[0-9]"
       "|\\b(same_type|have_type|computed_type)\\([^{}()]*\\{[0-9]"
-      "|\\b(all_double|by_sum)\\(\\w+, [0-9]");
+      "|\\b(all_double|by_sum)\\(\\w+, [0-9]"
+      "|\\bg\\.(input|inputs|weight)\\(");
   return std::regex_search(line.substr(0, line.find("//")), number);
 }
 
@@ -57,11 +59,16 @@ TEST(OperandNames, NoOpTakesAnOperandByItsNumber) {
   }
 }
 
+TEST(OperandNames, NoFusionTakesAnOperandByItsNumber) {
+  for (const std::string& line : numbered_lines(fs::path(PRUN_SOURCE_DIR) / "plugins/device/cuda"))
+    ADD_FAILURE() << "plugins/device/cuda/" << line;
+}
+
 TEST(OperandNames, NumbersAreFound) {
-  for (const char* line :
-       {"const Tensor& x = args.operands[0];", "s.operand[q + 1].rank", "args.attrs[2].f",
-        "data<const T>(args, 1)", "const Tensor* o = args.operands;", "s.like(1, 0);", "s.whole(0, 1, 2);",
-        "s.pass_partial({0});", "g.input(0, \"grad\", {})", "same_type(s, {0, 1})"})
+  for (const char* line : {"const Tensor& x = args.operands[0];", "s.operand[q + 1].rank", "args.attrs[2].f",
+                           "data<const T>(args, 1)", "const Tensor* o = args.operands;", "s.like(1, 0);",
+                           "s.whole(0, 1, 2);", "s.pass_partial({0});", "g.input(0, \"grad\", {})",
+                           "g.weight({\"bias\"}, \"bias_grad\", {dy});", "same_type(s, {0, 1})"})
     EXPECT_TRUE(has_number(line)) << line;
   for (const char* line : {"op[\"x\"].dim[0]", "s.like(\"y\", \"x\");", "x.inner(1)", "s.whole(\"x\", 0, 1);",
                            "block_attrs[0]", "args.operands[i]", "x; // operand[0]"})

@@ -74,17 +74,7 @@ std::vector<DeviceOp> all_device_ops(const OpChoices& choices);
 
 inline Stream stream_of(const KernelContext& context) { return static_cast<Stream>(context.stream); }
 
-template <class T>
-T* data(const KernelArgs& args, int i) {
-  return args.operands[i].as<T>();
-}
-
 // Describes an operand that is updated; the op's KernelDef::writes_first names it.
-template <class C>
-Sum<C> sum_in(const KernelArgs& args, int i) {
-  return {data<C>(args, i), args.begins(i)};
-}
-
 template <class C, class Op>
 Sum<C> sum_in(const ArgsOf<Op>& op, OperandOf<Op> name) {
   return {op[name].template as<C>(), op.begins(name)};
@@ -103,39 +93,20 @@ inline OpShape types_of(const KernelArgs& args) {
 }
 
 // Says whether all listed operands that are present have this type.
-inline bool have_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
-  for (int i : operands)
-    if (shape.operand[i].present && shape.operand[i].dtype != type) return false;
-  return true;
-}
-
-// Says whether the listed operands have one type; the first must be present.
-inline bool same_type(const OpShape& shape, std::initializer_list<int> operands) {
-  return have_type(shape, shape.operand[*operands.begin()].dtype, operands);
-}
-
-// Says whether the listed operands have the type that values of `type` are computed and kept statistics in.
-inline bool computed_type(const OpShape& shape, DType type, std::initializer_list<int> operands) {
-  return have_type(shape, OpShape::statistics(type), operands);
-}
-
-inline bool all_double(const OpShape& shape, int from, int to) {
-  for (int i = from; i < to; ++i)
-    if (shape.operand[i].dtype != DType::f64) return false;
-  return true;
-}
-
-// Do the same by names.
 template <class Op>
 bool have_type(const ShapeOf<Op>& shape, DType type, OperandsOf<Op> operands) {
   for (const OperandOf<Op> name : operands)
     if (shape.has(name) && shape[name].dtype != type) return false;
   return true;
 }
+
+// Says whether the listed operands have one type; the first must be present.
 template <class Op>
 bool same_type(const ShapeOf<Op>& shape, OperandsOf<Op> operands) {
   return have_type(shape, shape[*operands.begin()].dtype, operands);
 }
+
+// Says whether the listed operands have the type that values of `type` are computed and kept statistics in.
 template <class Op>
 bool computed_type(const ShapeOf<Op>& shape, DType type, OperandsOf<Op> operands) {
   return have_type(shape, OpShape::statistics(type), operands);
@@ -161,16 +132,6 @@ auto by_value(DType type, Choice choice) -> decltype(choice.template operator()<
 
 // Returns choice.template operator()<T, S>() for operand `value` and the operands that its values are summed
 // in: S is Compute<T>, or bf16 where T is that as well. For any other types it returns a default result.
-template <class Choice>
-auto by_sum(const OpShape& shape, int value, std::initializer_list<int> sums, Choice choice)
-    -> decltype(choice.template operator()<float, float>()) {
-  const DType type = shape.operand[value].dtype;
-  if (computed_type(shape, type, sums))
-    return by_value(type, [&]<class T>() { return choice.template operator()<T, Compute<T>>(); });
-  if (type == DType::bf16 && have_type(shape, type, sums)) return choice.template operator()<bf16, bf16>();
-  return {};
-}
-
 template <class Op, class Choice>
 auto by_sum(const ShapeOf<Op>& shape, OperandOf<Op> value, OperandsOf<Op> sums, Choice choice)
     -> decltype(choice.template operator()<float, float>()) {
@@ -183,18 +144,13 @@ auto by_sum(const ShapeOf<Op>& shape, OperandOf<Op> value, OperandsOf<Op> sums, 
 
 // ---------------------------------------------------------------- binding by type
 
-// Is DeviceOp::bind of ops that do not merge: it calls bind<T>(args, libraries, stream) for the type of
-// operand 0 or, where some operands are sums, bind<T, S>.
-template <auto bind, int... sums>
+// Is DeviceOp::bind of ops that do not merge: it calls bind<T>(args, libraries, stream) for the type of the
+// first operand.
+template <auto bind>
 Work bind_typed(Launches launches, Libraries& libraries, Stream stream) {
   const KernelArgs& args = launches.front().args;
-  if constexpr (sizeof...(sums) == 0)
-    return by_value(args.operands[0].dtype,
-                    [&]<class T>() -> Work { return bind.template operator()<T>(args, libraries, stream); });
-  else
-    return by_sum(types_of(args), 0, {sums...}, [&]<class T, class S>() -> Work {
-      return bind.template operator()<T, S>(args, libraries, stream);
-    });
+  return by_value(args.operands->dtype,
+                  [&]<class T>() -> Work { return bind.template operator()<T>(args, libraries, stream); });
 }
 
 }  // namespace prun::cuda
