@@ -62,7 +62,10 @@ struct Packed {
 template <class Op>
 AttentionShape call_shape(const ArgsOf<Op>& op) {
   AttentionShape shape = shape_of(op[queries_in<Op>()], op);
-  if constexpr (is_packed<Op>) shape.queries -= 2;
+  if constexpr (is_packed<Op>)
+    shape.queries -= 2;
+  else
+    shape.p = op.real("p");
   if constexpr (takes_all_keys<Op>) {
     shape.keys = op["all_k"].dim[1];
     shape.first = op["q"].start[1];
@@ -71,6 +74,19 @@ AttentionShape call_shape(const ArgsOf<Op>& op) {
     shape.ahead = op.integer("ahead");
   }
   return shape;
+}
+
+// Packed operands drop nothing.
+template <class Op>
+AttentionDraws draws_of(const ArgsOf<Op>& op) {
+  if constexpr (is_packed<Op>) {
+    return {};
+  } else {
+    const KernelArgs& args = op;
+    const Tensor& q = op["q"];
+    return {op["samples"].template as<const std::int64_t>(), op["seed"].template as<const double>(),
+            static_cast<std::uint32_t>((args.layer << 16) + op.integer("stream") + q.start[2] * q.dim[3])};
+  }
 }
 
 template <class T, class Op>
@@ -85,7 +101,8 @@ AttentionForward<T> forward_of(const KernelArgs& args) {
                            .y = {op["y"].template as<T>(), queries},
                            .lse = op["lse"].template as<Compute<T>>(),
                            .workspace = args.workspace,
-                           .documents = op["documents"].template as<const std::int32_t>()};
+                           .documents = op["documents"].template as<const std::int32_t>(),
+                           .draws = draws_of(op)};
   if constexpr (is_packed<Op>) {
     const Packed<const T> x(op["x"].template as<const T>(), shape);
     call.q = x.q, call.k = x.k, call.v = x.v;
@@ -114,7 +131,8 @@ AttentionBackward<T> backward_of(const KernelArgs& args) {
                             .dk = {},
                             .dv = {},
                             .workspace = args.workspace,
-                            .documents = op["documents"].template as<const std::int32_t>()};
+                            .documents = op["documents"].template as<const std::int32_t>(),
+                            .draws = draws_of(op)};
   if constexpr (is_packed<Op>) {
     const Packed<const T> x(op["x"].template as<const T>(), shape);
     const Packed<T> dx(op["dx"].template as<T>(), shape);
@@ -417,6 +435,7 @@ AttentionLayout layout_of(const ShapeOf<Op>& s) {
                        .window = s.integer("window"),
                        .softcap = s.real("softcap")};
   if constexpr (takes_all_keys<Op>) shape.keys = s["all_k"].dims[1].extent;
+  if constexpr (!is_packed<Op>) shape.p = s.real("p");
   const HeadStrides y = head_strides(shape, shape.queries), all = head_strides(shape, shape.queries + 2),
                     keys = head_strides(shape_of_keys(shape), 1);
   return is_packed<Op> ? AttentionLayout{shape, all, all, all, y, operand.dtype}
@@ -455,15 +474,6 @@ std::int64_t grad_workspace(const OpShape& shape, std::int32_t) {
                            cudnn_most_backward_workspace(run, deterministic));
 }
 
-// Says whether weights are dropped, which these kernels do not.
-template <class Op>
-bool drops(const ShapeOf<Op>& s) {
-  if constexpr (is_packed<Op>)
-    return false;
-  else
-    return s.real("p") != 0;
-}
-
 template <class Op>
 bool forward_types(const ShapeOf<Op>& s) {
   if constexpr (is_packed<Op>)
@@ -477,7 +487,7 @@ template <class Op>
 Kernel select_attention(const OpShape& shape) {
   const ShapeOf<Op> s(shape);
   const DType type = s[queries_in<Op>()].dtype;
-  if (!forward_types(s) || drops(s)) return nullptr;
+  if (!forward_types(s)) return nullptr;
   if (takes_all_keys<Op> && s.has("sink")) return nullptr;  // its sums may lie run by run
   if (size_of(type) == 2) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention<T, Op>; });
@@ -497,7 +507,7 @@ template <class Op>
 Kernel select_attention_grad(const OpShape& shape) {
   const ShapeOf<Op> s(shape);
   const DType type = s[queries_in<Op>()].dtype;
-  if (!backward_types(s) || drops(s)) return nullptr;
+  if (!backward_types(s)) return nullptr;
   if (size_of(type) == 2) return runs_when_bound;
   return by_value(type, []<class T>() -> Kernel { return attention_grad<T, Op>; });
 }

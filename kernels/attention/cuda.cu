@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "attention/cuda_tiles.cuh"
+#include "cuda/drop_draws.cuh"
 #include "cuda/math.cuh"
 #include "prun/sequence_order.hpp"
 
@@ -58,9 +59,62 @@ __device__ std::int64_t first_tile(const Call& call, std::int64_t batch, std::in
 }
 template <Seen seen>
 __device__ std::int64_t end_of_keys(const AttentionShape& shape, std::int64_t last) {
-  if constexpr (seen != Seen::across) return keys_end(shape, last);
-  return shape.causal ? position_of<seen>(shape, last < shape.seq ? last : shape.seq - 1) + 1 : shape.keys;
+  if constexpr (seen == Seen::all_before) return keys_end(shape, last);
+  const std::int64_t keys = keys_of<seen>(shape), behind = shape.causal ? 1 : shape.window;
+  if (behind == 0) return keys;
+  const std::int64_t end = position_of<seen>(shape, last < shape.seq ? last : shape.seq - 1) + behind;
+  return end < keys ? end : keys;
 }
+
+// Has all weights stay.
+struct NoDrops {
+  template <class Tiles, class C>
+  __device__ void draw(const AttentionShape&, const Unit&, std::int64_t, std::int64_t, C*, int, int) const {}
+  template <class Tiles, class C>
+  __device__ void apply(const C*, typename Tiles::Scores&) const {}
+};
+
+// Drops weights: those of a tile are multiplied by factors, which are drawn into shared memory. A thread
+// draws those of four neighbouring keys at once.
+template <class C>
+struct Drops {
+  AttentionDraws draws;
+  DropChance<C> chance;
+
+  // Draws the factors of a tile's queries from `first` on, and of its keys from `key` on, into a tile of
+  // scores with such strides.
+  template <class Tiles>
+  __device__ void draw(const AttentionShape& shape, const Unit& unit, std::int64_t first, std::int64_t key,
+                       C* tile, int query_stride, int key_stride) const {
+    const int query = static_cast<int>(threadIdx.x) % Tiles::rows;
+    const std::int64_t row = first + query < shape.seq ? first + query : shape.seq - 1;
+    const DropRow drawn(*draws.seed, draws.samples[unit.batch],
+                        shape.from + position_of<Seen::across>(shape, row),
+                        draws.place + static_cast<std::uint32_t>(unit.head * shape.queries + unit.query));
+    // Words come in fours from a multiple of 4 on, where the first key may not be.
+    const std::int64_t position = shape.from + key;
+    const int before = static_cast<int>(position % 4);
+    for (int column = static_cast<int>(threadIdx.x) / Tiles::rows * 4 - before; column < Tiles::rows;
+         column += threads / Tiles::rows * 4) {
+      const PhiloxBlock block = drawn.draw((position + column) / 4);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (column + e >= 0 && column + e < Tiles::rows)
+          tile[query * query_stride + (column + e) * key_stride] =
+              chance.stays(block.word[e]) ? chance.scale : C(0);
+    }
+  }
+
+  // Multiplies a thread's scores by their factors, which it may overwrite then: no other thread reads them.
+  template <class Tiles>
+  __device__ void apply(const C* tile, typename Tiles::Scores& scores) const {
+#pragma unroll
+    for (int i = 0; i < Tiles::per_thread; ++i)
+#pragma unroll
+      for (int j = 0; j < Tiles::per_thread; ++j)
+        scores[i][j] *= tile[Tiles::row(i) * Tiles::score_pitch + Tiles::score_column(j)];
+  }
+};
 
 // Holds the softmax of each of a thread's rows, over the keys folded in so far.
 template <class T, class Tiles, Seen seen>
@@ -111,9 +165,9 @@ struct Softmax {
 };
 
 // A block takes a tile of one head's queries, the costliest of a causal mask first.
-template <class Tiles, Seen seen, class T>
+template <class Tiles, Seen seen, class T, class D>
 __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant__ AttentionForward<T> call,
-                                                          std::int64_t units, bool packed) {
+                                                          D drops, std::int64_t units, bool packed) {
   using C = Compute<T>;
   const AttentionShape& shape = call.shape;
   const AttentionShape of_keys = shape_of_keys(shape);
@@ -129,10 +183,12 @@ __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant_
        key += Tiles::rows) {
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, of_keys, packed, kv);
+    drops.template draw<Tiles>(shape, unit, first, key, weights, Tiles::score_pitch, 1);
     __syncthreads();
     typename Tiles::Scores scores;
     Tiles::dot_rows(q, kv, scores);
     softmax.fold(shape, key, scores, result);
+    drops.template apply<Tiles>(weights, scores);
     Tiles::store_scores(scores, weights);
     __syncthreads();
     load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, of_keys, packed, kv);
@@ -149,9 +205,9 @@ __global__ __launch_bounds__(threads) void forward_kernel(const __grid_constant_
       lse[first + Tiles::row(i)] = softmax.largest[i] + log(softmax.sum[i]);
 }
 
-template <class Tiles, Seen seen, class T>
+template <class Tiles, Seen seen, class T, class D>
 __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ AttentionBackward<T> call,
-                                                     const Compute<T>* delta, std::int64_t units,
+                                                     D drops, const Compute<T>* delta, std::int64_t units,
                                                      bool packed) {
   using C = Compute<T>;
   constexpr bool apart = seen != Seen::all_before;
@@ -184,10 +240,12 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
     __syncthreads();
     load_tile<Tiles>(rows_of(call.k, unit.batch, unit.head), key, of_keys, packed, k);
     load_tile<Tiles>(rows_of(call.v, unit.batch, unit.head), key, of_keys, packed, v);
+    drops.template draw<Tiles>(shape, unit, first, key, dscores, Tiles::score_pitch, 1);
     __syncthreads();
     typename Tiles::Scores scores, dweights;
     Tiles::dot_rows(q, k, scores);
     Tiles::dot_rows(dy, v, dweights);
+    drops.template apply<Tiles>(dscores, dweights);
 #pragma unroll
     for (int i = 0; i < Tiles::per_thread; ++i)
 #pragma unroll
@@ -207,9 +265,9 @@ __global__ __launch_bounds__(threads) void dq_kernel(const __grid_constant__ Att
 }
 
 // A block takes a tile of one head's keys and values; its scores lie [key, query].
-template <class Tiles, Seen seen, class T>
+template <class Tiles, Seen seen, class T, class D>
 __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ AttentionBackward<T> call,
-                                                      const Compute<T>* delta, std::int64_t groups,
+                                                      D drops, const Compute<T>* delta, std::int64_t groups,
                                                       bool packed) {
   using C = Compute<T>;
   constexpr bool apart = seen != Seen::all_before;
@@ -230,14 +288,16 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
     for (std::int64_t query = shape.causal && seen != Seen::across ? first : 0;
          query < shape.seq && (!apart || first_tile<Tiles::rows, seen>(call, batch, query) <= first);
          query += Tiles::rows) {
-      if (seen == Seen::across && end_of_keys<seen>(shape, query + Tiles::rows - 1) <= first) continue;
+      if (apart && end_of_keys<seen>(shape, query + Tiles::rows - 1) <= first) continue;
       __syncthreads();
       load_tile<Tiles>(rows_of(call.q, unit, shape.head_dim), query, shape, packed, q);
       load_tile<Tiles>(rows_of(call.dy, unit, shape.head_dim), query, shape, packed, dy);
+      drops.template draw<Tiles>(shape, unit, query, first, scratch, 1, Tiles::score_pitch);
       __syncthreads();
       typename Tiles::Scores weights, dweights;
       Tiles::dot_rows(k, q, weights);
       Tiles::dot_rows(v, dy, dweights);
+      drops.template apply<Tiles>(scratch, dweights);
 #pragma unroll
       for (int c = 0; c < Tiles::per_thread; ++c) {
         const std::int64_t position = query + Tiles::score_column(c);
@@ -254,6 +314,7 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
           dweights[i][c] = is_seen ? weights[i][c] * (dweights[i][c] - delta_of) * score.slope : C(0);
         }
       }
+      drops.template apply<Tiles>(scratch, weights);
       Tiles::store_scores(weights, scratch);
       __syncthreads();
       Tiles::add_product(scratch, dy, dv);
@@ -271,51 +332,60 @@ __global__ __launch_bounds__(threads) void dkv_kernel(const __grid_constant__ At
 template <Seen seen>
 using SeenBy = std::integral_constant<Seen, seen>;
 
-// Calls launch(width, what is seen), both as types.
-template <class Launch>
-void with_form(const AttentionShape& shape, bool late, Launch launch) {
-  with_width(shape, [&](auto width) {
-    if (shape.across())
-      launch(width, SeenBy<Seen::across>());
-    else if (late)
-      launch(width, SeenBy<Seen::late>());
+// Calls launch(call, width, what is seen, what is dropped), the second and third as types. Kernels that drop
+// weights take queries of any positions: those of all are some, too.
+template <class T, class Call, class Launch>
+void with_form(const Call& given, Launch launch) {
+  using C = Compute<T>;
+  Call call = given;
+  if (call.shape.p > 0) call.shape.keys = shape_of_keys(call.shape).seq;
+  with_width(call.shape, [&](auto width) {
+    if (call.shape.p > 0)
+      launch(call, width, SeenBy<Seen::across>(), Drops<C>{call.draws, DropChance<C>(call.shape.p)});
+    else if (call.shape.across())
+      launch(call, width, SeenBy<Seen::across>(), NoDrops());
+    else if (begins_late(call))
+      launch(call, width, SeenBy<Seen::late>(), NoDrops());
     else
-      launch(width, SeenBy<Seen::all_before>());
+      launch(call, width, SeenBy<Seen::all_before>(), NoDrops());
   });
 }
 
 }  // namespace
 
 template <class T>
-void attention(const AttentionForward<T>& call, Stream stream) {
-  const AttentionShape& shape = call.shape;
-  const std::int64_t units = shape.batch * shape.heads * shape.queries;
-  if (shape.query_rows() == 0) return;
-  const bool packed = packs<T>(shape, call.q, call.k, call.v, call.y);
-  with_form(shape, begins_late(call), [&]<int W, Seen seen>(std::integral_constant<int, W>, SeenBy<seen>) {
+void attention(const AttentionForward<T>& given, Stream stream) {
+  if (given.shape.query_rows() == 0) return;
+  with_form<T>(given, [&]<int W, Seen seen, class D>(const AttentionForward<T>& call,
+                                                     std::integral_constant<int, W>, SeenBy<seen>, D drops) {
     using Form = ForwardTiles<T, W>;
-    const auto kernel = forward_kernel<Form, seen, T>;
+    const AttentionShape& shape = call.shape;
+    const std::int64_t units = shape.batch * shape.heads * shape.queries;
+    const bool packed = packs<T>(shape, call.q, call.k, call.v, call.y);
+    const auto kernel = forward_kernel<Form, seen, T, D>;
     const int shared = take_shared<Form>(kernel, 2, "shared memory for attention");
-    kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, units, packed);
+    kernel<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, drops, units, packed);
   });
   check_launch("attention");
 }
 
 template <class T>
-void attention_backward(const AttentionBackward<T>& call, Stream stream) {
-  const AttentionShape& shape = call.shape;
-  const std::int64_t groups = shape.batch * shape.heads, units = groups * shape.queries;
-  if (shape.query_rows() == 0) return;
-  auto* delta = static_cast<Compute<T>*>(call.workspace);
-  const bool packed = packs<T>(shape, call.dy, call.q, call.k, call.v, call.dq, call.dk, call.dv);
-  with_form(shape, begins_late(call), [&]<int W, Seen seen>(std::integral_constant<int, W>, SeenBy<seen>) {
+void attention_backward(const AttentionBackward<T>& given, Stream stream) {
+  if (given.shape.query_rows() == 0) return;
+  auto* delta = static_cast<Compute<T>*>(given.workspace);
+  with_form<T>(given, [&]<int W, Seen seen, class D>(const AttentionBackward<T>& call,
+                                                     std::integral_constant<int, W>, SeenBy<seen>, D drops) {
     using Form = BackwardTiles<T, W>;
-    const auto of_queries = dq_kernel<Form, seen, T>, of_keys = dkv_kernel<Form, seen, T>;
+    const AttentionShape& shape = call.shape;
+    const std::int64_t groups = shape.batch * shape.heads, units = groups * shape.queries;
+    const bool packed = packs<T>(shape, call.dy, call.q, call.k, call.v, call.dq, call.dk, call.dv);
+    const auto of_queries = dq_kernel<Form, seen, T, D>, of_keys = dkv_kernel<Form, seen, T, D>;
     const int shared = take_shared<Form>(of_queries, 4, "shared memory for attention_backward");
     take_shared<Form>(of_keys, 4, "shared memory for attention_backward");
     delta_kernel<T><<<grid_of(ceil_div(shape.query_rows(), threads / 32)), threads, 0, stream>>>(call, delta);
-    of_queries<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, delta, units, packed);
-    of_keys<<<tiles_of<Form>(shape_of_keys(shape).seq, groups), threads, shared, stream>>>(call, delta,
+    of_queries<<<tiles_of<Form>(shape.seq, units), threads, shared, stream>>>(call, drops, delta, units,
+                                                                              packed);
+    of_keys<<<tiles_of<Form>(shape_of_keys(shape).seq, groups), threads, shared, stream>>>(call, drops, delta,
                                                                                            groups, packed);
   });
   check_launch("attention_backward");

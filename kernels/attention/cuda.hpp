@@ -25,6 +25,7 @@ struct AttentionShape {
   // how many a sample has, 0: those of the chunk.
   std::int64_t ahead = 0, from = 0, places = 0;
   double softcap = 0;  // bounds scores; 0: they stay as they are
+  double p = 0;        // is how likely a weight is dropped; the kernels here alone drop any
 
   constexpr bool across() const { return keys > 0; }
 
@@ -60,6 +61,13 @@ struct Heads {
   HeadStrides strides;
 };
 
+// Says by what it is drawn which weights are dropped, as the CPU's kernels draw it; unused where p is 0.
+struct AttentionDraws {
+  const std::int64_t* samples = nullptr;  // [batch], on the device
+  const double* seed = nullptr;           // on the device
+  std::uint32_t place = 0;                // has the layer, and the stream of the first head of queries
+};
+
 // The results are y like q, and the log of each row's sum of exponentials.
 template <class T>
 struct AttentionForward {
@@ -71,6 +79,7 @@ struct AttentionForward {
   // It has the shape [batch, seq] and holds the first key that each position sees, under a causal mask; it
   // never falls along the sequence. Null means the first of all.
   const std::int32_t* documents = nullptr;
+  AttentionDraws draws = {};
 };
 
 template <class T>
@@ -85,6 +94,7 @@ struct AttentionBackward {
   Heads<T> dq, dk, dv;
   void* workspace;                          // has attention_backward_workspace bytes
   const std::int32_t* documents = nullptr;  // those of forward
+  AttentionDraws draws = {};                // those of forward
 };
 
 template <class T>

@@ -61,6 +61,7 @@ std::string cudnn_refusal(const AttentionLayout& layout) {
            std::to_string(s.head_dim);
   if (!s.causal && s.window > 0) return "cuDNN's attention here takes windows under a causal mask";
   if (s.softcap != 0) return "cuDNN's attention here takes scores that are not bounded";
+  if (s.p != 0) return "cuDNN's attention here drops no weights";
   if (s.seq < 2) return "cuDNN's attention takes two positions or more";
   for (const HeadStrides& at : {layout.q, layout.k, layout.v, layout.y})
     if (at.batch % 8 != 0 || at.seq % 8 != 0 || at.head % 8 != 0)

@@ -223,7 +223,7 @@ inline bool takes_shape(const AttentionShape& s) {
   // Keys in front of the first query's own are for windows.
   const bool in_line =
       !s.across() || (s.causal && s.window > 0 && s.chunk == 0 && s.ahead == 0 && s.keys == s.first + s.seq);
-  return in_line && s.softcap == 0 && (s.causal || s.window == 0) &&
+  return in_line && s.softcap == 0 && s.p == 0 && (s.causal || s.window == 0) &&
          (s.head_dim == 64 || s.head_dim == 128) && s.batch <= most &&
          ceil_div(shape_of_keys(s).seq, least_rows) * (s.queries + 1) <= most;
 }

@@ -1,25 +1,11 @@
 #include "dropout/cuda.hpp"
 
-#include <cmath>
-
 #include "cuda/device.cuh"
-#include "cuda/philox.cuh"
+#include "cuda/drop_draws.cuh"
 #include "memory/cuda.hpp"
 
 namespace prun::cuda {
 namespace {
-
-// Holds p > 0 as the largest word of an element that is dropped, and the factor for those that stay. The
-// upper 24 bits of a word decide.
-template <class C>
-struct Chance {
-  std::uint32_t most;
-  C scale;
-
-  explicit Chance(double p)
-      : most(static_cast<std::uint32_t>(std::ceil(p * 0x1p24) * 0x1p8 - 1)),
-        scale(static_cast<C>(1.0 / (1.0 - p))) {}
-};
 
 inline constexpr int dropout_unroll = 4;
 
@@ -27,7 +13,7 @@ inline constexpr int dropout_unroll = 4;
 template <int N, class T>
 __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int64_t* samples,
                                                       const double* seed, T* y, DropoutShape shape,
-                                                      Chance<Compute<T>> chance) {
+                                                      DropChance<Compute<T>> chance) {
   using C = Compute<T>;
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
   if (row >= shape.batch * shape.seq) return;
@@ -43,17 +29,10 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
   const std::uint32_t batch_row = static_cast<std::uint32_t>(row) / static_cast<std::uint32_t>(shape.seq);
   const std::int64_t place = row - batch_row * shape.seq;
   const std::int64_t position = shape.positions ? shape.positions[place] : shape.first_position + place;
-  const auto sample = static_cast<std::uint64_t>(samples[batch_row]), key = static_cast<std::uint64_t>(*seed);
-  const PhiloxKey keys = {static_cast<std::uint32_t>(key),
-                          static_cast<std::uint32_t>(key >> 32) ^ static_cast<std::uint32_t>(sample >> 32)};
-  const auto draw = [&](std::int64_t channel) {
-    return philox({{static_cast<std::uint32_t>(channel / 4), static_cast<std::uint32_t>(position),
-                    static_cast<std::uint32_t>(sample),
-                    static_cast<std::uint32_t>((shape.layer << 16) + shape.stream)}},
-                  keys);
-  };
+  const DropRow drawn(*seed, samples[batch_row], position,
+                      static_cast<std::uint32_t>((shape.layer << 16) + shape.stream));
   const auto pass = [&](C value, std::uint32_t word) {
-    return word > chance.most ? value * chance.scale : C(0);
+    return chance.stays(word) ? value * chance.scale : C(0);
   };
 #pragma unroll
   for (int u = 0; u < dropout_unroll; ++u) {
@@ -62,7 +41,7 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
     const std::int64_t channel = shape.first_channel + column;
     Lanes<C, N> value = unpack(in[u]);
     if constexpr (N == 1) {
-      const PhiloxBlock block = draw(channel);
+      const PhiloxBlock block = drawn.draw(channel / 4);
       const int of_four = static_cast<int>(channel % 4);
       value[0] = pass(value[0], of_four < 2    ? block.word[of_four == 1]
                                 : of_four == 2 ? block.word[2]
@@ -70,7 +49,7 @@ __global__ __launch_bounds__(256) void dropout_kernel(const T* x, const std::int
     } else {
 #pragma unroll
       for (int group = 0; group < N / 4; ++group) {
-        const PhiloxBlock block = draw(channel + 4 * group);
+        const PhiloxBlock block = drawn.draw(channel / 4 + group);
 #pragma unroll
         for (int i = 0; i < 4; ++i) value[4 * group + i] = pass(value[4 * group + i], block.word[i]);
       }
@@ -91,7 +70,7 @@ void dropout(const T* x, const std::int64_t* samples, const double* seed, T* y, 
   const auto launch = [&]<int N>(std::integral_constant<int, N>) {
     const RowGrid at(shape.batch * shape.seq, ceil_div(shape.width / N, dropout_unroll));
     dropout_kernel<N>
-        <<<at.grid, at.block, 0, stream>>>(x, samples, seed, y, shape, Chance<Compute<T>>(shape.p));
+        <<<at.grid, at.block, 0, stream>>>(x, samples, seed, y, shape, DropChance<Compute<T>>(shape.p));
   };
   if (shape.width % wide == 0 && shape.first_channel % 4 == 0 && aligned({x, y}))
     launch(std::integral_constant<int, wide>());

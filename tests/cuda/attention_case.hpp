@@ -12,8 +12,34 @@ namespace prun::test {
 inline std::string text_of(const cuda::AttentionShape& s) {
   return std::to_string(s.batch) + " x " + std::to_string(s.seq) + ", " + std::to_string(s.heads) + " x " +
          std::to_string(s.queries) + " heads of " + std::to_string(s.head_dim) +
-         (s.causal ? ", causal" : ", full") + (s.window > 0 ? ", window " + std::to_string(s.window) : "");
+         (s.causal ? ", causal" : ", full") + (s.window > 0 ? ", window " + std::to_string(s.window) : "") +
+         (s.p > 0 ? ", drops" : "");
 }
+
+// What says which weights are dropped, where any are: of samples with long numbers, of heads behind others.
+class Draws {
+ public:
+  static constexpr std::int64_t layer = 5, stream = 300, first_head = 3;
+
+  explicit Draws(const cuda::AttentionShape& s)
+      : samples_(DType::i64, {s.batch}),
+        place_(static_cast<std::uint32_t>((layer << 16) + stream + first_head * s.queries)) {
+    for (std::int64_t b = 0; b < s.batch; ++b)
+      samples_.tensor().as<std::int64_t>()[b] = (b << 32) * 5 + b + 7;
+    on_samples_.emplace(samples_), on_seed_.emplace(seed_);
+  }
+
+  const Value& samples() const { return samples_; }
+  const Value& seed() const { return seed_; }
+  cuda::AttentionDraws on_device() const {
+    return {on_samples_->as<const std::int64_t>(), on_seed_->as<const double>(), place_};
+  }
+
+ private:
+  Value samples_, seed_ = number(0x1p40 + 12345);
+  std::uint32_t place_;
+  std::optional<OnDevice> on_samples_, on_seed_;
+};
 
 // A shape's operands.
 struct AttentionDims {
@@ -85,7 +111,8 @@ class AttentionOnDevice {
         dx_(dtype_of<T>(), r.dims.x, offset),
         dq_(dtype_of<T>(), r.dims.q, offset),
         dk_(dtype_of<T>(), r.dims.k, offset),
-        dv_(dtype_of<T>(), r.dims.k, offset) {
+        dv_(dtype_of<T>(), r.dims.k, offset),
+        draws_(r.shape) {
     if (!r.documents.dims().empty()) documents_.emplace(r.documents);
   }
 
@@ -97,7 +124,8 @@ class AttentionOnDevice {
             whole<T>(y_),
             lse_.template as<C>(),
             workspace,
-            documents()};
+            documents(),
+            draws_.on_device()};
   }
   cuda::AttentionBackward<T> backward(void* workspace) const {
     return {shape(),
@@ -111,7 +139,8 @@ class AttentionOnDevice {
             keys<T>(dx_, dk_),
             values<T>(dx_, dv_),
             workspace,
-            documents()};
+            documents(),
+            draws_.on_device()};
   }
   Value y() { return y_.value(); }
   Value lse() { return lse_.value(); }
@@ -149,6 +178,7 @@ class AttentionOnDevice {
   bool packed_;
   OnDevice x_, q_, k_, v_, dy_, y_in_, lse_in_, y_, lse_, dx_, dq_, dk_, dv_;
   std::optional<OnDevice> documents_;
+  Draws draws_;
 };
 
 // What the CPU's kernels say.
@@ -157,12 +187,18 @@ AttentionReference<T> by_cpu(const cuda::AttentionShape& shape, double amplitude
                              const Value& documents = {}) {
   AttentionReference<T> r(shape, amplitude);
   r.documents = documents;
-  const std::vector<Attr> causal = {{.i = shape.causal}, {.i = shape.window}, {.f = shape.softcap}};
+  const std::vector<Attr> attrs = {
+      {.i = shape.causal}, {.i = shape.window}, {.f = shape.softcap}, {.f = shape.p}, {.i = Draws::stream}};
   const Value q = r.queries(r.x), k = r.keys(r.x), v = r.values(r.x);
-  const std::vector<Value> forward = cpu("attention", {q, k, v, r.y, r.lse, documents}, causal);
+  const Draws draws(shape);
+  const std::vector<Value> forward =
+      cpu("attention", {q, k, v, r.y, r.lse, documents, Value(), draws.samples(), draws.seed()}, attrs,
+          {{0, 2, Draws::first_head}}, Draws::layer);
   r.y = forward[3], r.lse = forward[4];
   const std::vector<Value> backward =
-      cpu("attention_grad", {r.dy, q, k, v, r.y, r.lse, r.dq, r.dk, r.dv, documents}, causal);
+      cpu("attention_grad",
+          {r.dy, q, k, v, r.y, r.lse, r.dq, r.dk, r.dv, documents, draws.samples(), draws.seed()}, attrs,
+          {{1, 2, Draws::first_head}}, Draws::layer);
   r.dq = backward[6], r.dk = backward[7], r.dv = backward[8];
   return r;
 }

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "tests/cuda/attention_case.hpp"
 
 namespace prun::test::attention_test {
@@ -55,6 +57,15 @@ std::vector<Case> cases() {
        {Case{{2, 65, 1, 2, 17, true}, 3}, {{1, 97, 1, 1, 64, false}, 2}, {{2, 70, 1, 1, 128, true, 9}, 2}}) {
     bounded.shape.softcap = 1.5;
     all.push_back(bounded);
+  }
+  for (Case drops : {Case{{2, 70, 2, 2, 5, true}},
+                     {{1, 97, 1, 3, 128, false}},
+                     {{2, 50, 1, 1, 200, true}, 1, 9},
+                     {{2, 100, 1, 2, 24, true, 9}},
+                     {{1, 140, 1, 1, 24, false, 40}, 2}}) {
+    drops.shape.p = 0.3;
+    drops.shape.softcap = drops.amplitude > 1 ? 1.5 : 0;
+    all.push_back(drops);
   }
   std::mt19937 generator(5);
   for (int i = 0; i < 4; ++i) {
@@ -122,6 +133,32 @@ TEST_F(Attention, TheSameBitsEveryTime) {
     for (std::size_t i = 0; i < results.size(); ++i)
       EXPECT_EQ(results[i].bytes(), first[i].bytes()) << "result " << i << (packed ? ", packed" : ", apart");
   }
+}
+
+// Tiles that no window reaches are not even read: neither of keys nor of queries.
+TEST_F(Attention, LeavesOutWhatTwoSidedWindowsDoNotReach) {
+  constexpr std::int64_t seq = 200, width = 16, tile = 64;
+  const cuda::AttentionShape shape{1, seq, 1, 1, width, false, 9};
+  const AttentionReference<float> whole = by_own_kernels<float>(shape);
+  const auto poisoned = [&](std::int64_t position) {
+    AttentionReference<float> r = whole;
+    for (std::int64_t i = 0; i < 3 * width; ++i)
+      r.x.set(static_cast<std::size_t>(position * 3 * width + i), NAN);
+    for (std::int64_t i = 0; i < width; ++i) r.dy.set(static_cast<std::size_t>(position * width + i), NAN);
+    AttentionOnDevice<float> device(r, false);
+    const DeviceWorkspace workspace(cuda::attention_backward_workspace<float>(shape));
+    cuda::attention(device.forward(nullptr), nullptr);
+    cuda::attention_backward(device.backward(workspace.data()), nullptr);
+    return std::array{device.y(), device.dq(), device.dk(), device.dv()};
+  };
+  const std::array all = {whole.y, whole.dq, whole.dk, whole.dv};
+  for (const auto& [position, begin, end] : {std::array<std::int64_t, 3>{150, 0, tile}, {10, 3 * tile, seq}})
+    for (std::size_t which = 0; which < all.size(); ++which) {
+      const Value got = poisoned(position)[which];
+      for (std::int64_t i = begin * width; i < end * width; ++i)
+        ASSERT_EQ(got[static_cast<std::size_t>(i)], all[which][static_cast<std::size_t>(i)])
+            << "result " << which << ", element " << i << " beside position " << position;
+    }
 }
 
 TEST_F(Attention, NonFiniteInputShowsInTheResult) {

@@ -102,6 +102,10 @@ std::vector<Share> shares() {
     share.shape.softcap = softcap;
     return share;
   };
+  const auto dropping = [](Share share) {
+    share.shape.p = 0.3;
+    return share;
+  };
   // Of an encoder and a decoder: queries see all keys, of which there are more or fewer.
   const auto full = [&](std::int64_t seq, std::int64_t keys) {
     Share share = part(seq, keys, 0, 0, 0);
@@ -117,7 +121,9 @@ std::vector<Share> shares() {
           windowed(part(40, 80, 40, 0, 0), 70),
           bounded(part(36, 72, 36, 18, 4, true), 0.5),
           full(30, 70),
-          full(70, 9)};
+          full(70, 9),
+          dropping(part(36, 72, 36, 18, 4, true)),
+          dropping(full(30, 70))};
 }
 
 Value starts_of(const Share& part) {
@@ -131,6 +137,11 @@ Value starts_of(const Share& part) {
   return integers(DType::i32, {s.batch, s.seq}, starts);
 }
 
+std::vector<Attr> attrs_of(const cuda::AttentionShape& s) {
+  return {{.i = s.causal}, {.i = s.window},  {.i = s.chunk}, {.i = s.chunks},     {.i = s.ahead},
+          {.i = 8},        {.f = s.softcap}, {.f = s.p},     {.i = Draws::stream}};
+}
+
 template <class T>
 void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
   const cuda::AttentionShape& s = part.shape;
@@ -139,12 +150,15 @@ void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
               k = random_value(type, {s.batch, s.keys, s.heads, s.head_dim}, 2),
               v = random_value(type, k.dims(), 3), dy = random_value(type, q.dims(), 4),
               lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}), documents = starts_of(part);
-  const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},  {.i = s.chunks},
-                                   {.i = s.ahead},  {.i = 0},        {.f = s.softcap}};
-  const auto want = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
-  const auto back =
-      cpu("attention_across_grad", {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents},
-          attrs, {{1, 1, s.first}});
+  const Draws draws(s);
+  const std::vector<Attr> attrs = attrs_of(s);
+  const auto want =
+      cpu("attention_across", {q, k, v, zeros(q), lse, documents, Value(), draws.samples(), draws.seed()},
+          attrs, {{0, 1, s.first}, {0, 2, Draws::first_head}}, Draws::layer);
+  const auto back = cpu(
+      "attention_across_grad",
+      {dy, q, k, v, want[3], want[4], zeros(q), zeros(k), zeros(v), documents, draws.samples(), draws.seed()},
+      attrs, {{1, 1, s.first}, {1, 2, Draws::first_head}}, Draws::layer);
   const OnDevice on_q(q, offset), on_k(k, offset), on_v(v, offset), on_dy(dy, offset), on_y(want[3], offset),
       on_lse(want[4]), starts(part.documents ? documents : integers(DType::i32, {1}, {0}));
   OnDevice y(poison(q), offset), got_lse(poison(lse)), dq(poison(q), offset), dk(poison(k), offset),
@@ -159,7 +173,8 @@ void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
                                             {y.as<T>(), queries},
                                             got_lse.as<cuda::Compute<T>>(),
                                             nullptr,
-                                            first_keys},
+                                            first_keys,
+                                            draws.on_device()},
                   nullptr);
   const double bound = std::is_same_v<T, double> ? 1e-12 : std::is_same_v<T, float> ? 2e-5 : 8e-3;
   expect_close(y.value(), want[3].numbers(), bound, "y");
@@ -177,7 +192,8 @@ void expect_as_on_the_cpu(const Share& part, std::int64_t offset) {
                                                         {dk.as<T>(), keys},
                                                         {dv.as<T>(), keys},
                                                         workspace.data(),
-                                                        first_keys},
+                                                        first_keys,
+                                                        draws.on_device()},
                              nullptr);
   }
   expect_close(dq.value(), back[6].numbers(), bound, "dq");
@@ -242,6 +258,7 @@ struct ChunksOnCpu {
   static constexpr DType type = dtype_of<T>();
   const cuda::AttentionShape& s;
   Value q, k, v, dy, lse, documents;
+  Draws draws;
   std::vector<Value> forward, backward;
 
   explicit ChunksOnCpu(const Share& part)
@@ -251,13 +268,15 @@ struct ChunksOnCpu {
         v(random_value(type, k.dims(), 3)),
         dy(random_value(type, q.dims(), 4)),
         lse(sum_type<T>(), {s.batch, s.heads, s.queries, s.seq}),
-        documents(starts_of(part)) {
-    const std::vector<Attr> attrs = {{.i = s.causal}, {.i = s.window}, {.i = s.chunk},
-                                     {.i = s.chunks}, {.i = s.ahead},  {.i = 8}};
-    forward = cpu("attention_across", {q, k, v, zeros(q), lse, documents}, attrs, {{0, 1, s.first}});
+        documents(starts_of(part)),
+        draws(s) {
+    forward =
+        cpu("attention_across", {q, k, v, zeros(q), lse, documents, Value(), draws.samples(), draws.seed()},
+            attrs_of(s), {{0, 1, s.first}, {0, 2, Draws::first_head}}, Draws::layer);
     backward = cpu("attention_across_grad",
-                   {dy, q, k, v, forward[3], forward[4], zeros(q), zeros(k), zeros(v), documents}, attrs,
-                   {{1, 1, s.first}});
+                   {dy, q, k, v, forward[3], forward[4], zeros(q), zeros(k), zeros(v), documents,
+                    draws.samples(), draws.seed()},
+                   attrs_of(s), {{1, 1, s.first}, {1, 2, Draws::first_head}}, Draws::layer);
   }
 };
 
@@ -275,6 +294,7 @@ class ChunksOnDevice {
         y_in_(c.forward[3], offset),
         starts_(c.documents.dims().empty() ? integers(DType::i32, {1}, {0}) : c.documents),
         documents_(c.documents.dims().empty() ? nullptr : starts_.as<std::int32_t>()),
+        draws_(c.draws.on_device()),
         y(poison(c.q), offset),
         lse(poison(c.lse)),
         dq(poison(c.q), offset),
@@ -302,7 +322,8 @@ class ChunksOnDevice {
             queries<T>(y),
             lse.template as<cuda::Compute<T>>(),
             nullptr,
-            documents_};
+            documents_,
+            draws_};
   }
   cuda::AttentionBackward<T> backward(void* workspace) const {
     return {s_,
@@ -316,7 +337,8 @@ class ChunksOnDevice {
             keys<T>(dk),
             keys<T>(dv),
             workspace,
-            documents_};
+            documents_,
+            draws_};
   }
   template <class U>
   cuda::Heads<U> queries(const OnDevice& at) const {
@@ -330,6 +352,7 @@ class ChunksOnDevice {
   const cuda::AttentionShape& s_;
   OnDevice q_, k_, v_, dy_, y_in_, starts_;
   const std::int32_t* documents_;
+  cuda::AttentionDraws draws_;
 
  public:
   OnDevice y, lse, dq, dk, dv;
@@ -353,6 +376,13 @@ TEST_F(AttentionAhead, AsOnTheCpu) {
   for_types([&]<class T>(std::int64_t offset) {
     for (const Share& part : shares_ahead(16, 30)) expect_chunks_as_on_the_cpu<T>(part, offset, By::general);
   });
+}
+
+TEST_F(AttentionAhead, DropsWhatTheCpuDrops) {
+  for (Share part : shares_ahead(16, 30)) {
+    part.shape.p = 0.3;
+    expect_chunks_as_on_the_cpu<float>(part, 0, By::general);
+  }
 }
 
 TEST_F(AttentionAhead, AsOnTheCpuOnTensorCores) {

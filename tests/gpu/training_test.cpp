@@ -20,6 +20,9 @@ const std::string llama =
 // They predict what is masked, and what is cut out: 52 tokens of a text for the encoder, 28 for the decoder.
 const std::string bert =
     "model.plugin=bert model.separator=1 data.mask=0.4 data.mask_token=63 data.mask_never=[0,1]";
+const std::string modernbert =
+    "model.plugin=modernbert model.layers=4 model.hidden=64 model.heads=4 model.ffn=96 model.window=3 "
+    "model.separator=1 data.mask=0.4 data.mask_token=63 data.mask_never=[0,1]";
 const std::string t5 =
     "model.plugin=t5 model.layers=2 model.hidden=32 model.heads=4 model.head_dim=8 model.ffn=48 "
     "model.vocab=96 model.seq=80 model.inputs=52 data.spans=0.3 data.span_length=2 data.span_token=95";
@@ -133,6 +136,14 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"gpt", "", ""}, Case{"accumulate", "batch.micro=1", ""},
         Case{"dropout", "model.dropout=0.2 model.tied=false", ""},
+        Case{"dropped_weights", "model.attention_dropout=0.2 model.dropout=0.1 batch.micro=2", ""},
+        Case{"dropped_weights_in_windows",
+             llama + " model.attention_dropout=0.3 model.window=9 model.score_softcap=2 "
+                     "data.documents=apart data.end_of_text=7",
+             ""},
+        Case{"dropped_weights_of_masked_tokens", bert + " model.attention_dropout=0.2", ""},
+        Case{"modernbert", modernbert, ""},
+        Case{"modernbert_dropped_weights", modernbert + " model.attention_dropout=0.2", ""},
         Case{"muon", "optimizer.plugin=muon optimizer.iteration=fp32",
              "[[optimizer.group]]\nmatch = '*'\nof = 'others'\nplugin = 'adamw'\n"},
         Case{"adafactor", "optimizer.plugin=adafactor", ""},
