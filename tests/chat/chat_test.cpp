@@ -266,6 +266,8 @@ TEST(Chat, WhatIsNoConversationIsRefused) {
       {R"({"messages":[{"role":"user","content":"a"}],"tools":"[{"})", "it:1: 'tools'"},
       {R"({"messages":[{"role":"system","content":"a"}],"system":"b"})",
        "has another text under 'system' than in its first message"},
+      {R"({"messages":[{"role":"developer","content":"a"}],"system":"b"})",
+       "has another text under 'system' than in its first message"},
       {R"({"prompt":"a","completion":"b","system":"c"})",
        "has a text under 'system' beside texts that are used as they are"},
       {R"({"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":[]})",
@@ -301,13 +303,16 @@ TEST(Chat, TemplatesSeeWhatThoseOfTransformersSee) {
       R"({"thinking": "r", "role": "assistant", "tool_calls": [{"n": 1.0}], "reasoning": "r", "reasoning_content": "r"})");
   EXPECT_EQ(seen_by(keys, R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"}]}]})"),
             R"({"role": "user", "content": [{"type": "text", "text": "a"}]})");
+  EXPECT_EQ(seen_by(keys, R"({"system":"s","messages":[{"role":"developer","content":"s"}]})"),
+            R"({"role": "developer", "content": "s"})");
   const std::string rest = "{{ tools }} {{ documents | tojson }} {{ enable_thinking }}";
   EXPECT_EQ(seen_by(rest, R"({"messages":[{"role":"user","content":"a"}]})"), "None null ");
   EXPECT_EQ(
       seen_by(rest, R"({"messages":[{"role":"user","content":"a"}],"tools":[],"documents":[{"text":"t"}],)"
                     R"("chat_template_kwargs":{"enable_thinking":false}})"),
       "[] [{\"text\": \"t\"}] False");
-  for (const auto& [tools, seen] : {std::pair(R"("[{\"n\":1.0}]")", "[{'n': 1.0}]"), {R"("")", "None"}})
+  for (const auto& [tools, seen] :
+       {std::pair(R"("[{\"n\":1.0}]")", "[{'n': 1.0}]"), {R"("")", "None"}, {R"("null")", "None"}})
     EXPECT_EQ(seen_by("{{ tools }}",
                       std::string(R"({"messages":[{"role":"user","content":"a"}],"tools":)") + tools + "}"),
               seen);

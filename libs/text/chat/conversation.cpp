@@ -62,7 +62,7 @@ class LineReader {
           ", and prun has no preference training; to learn preferred answers, write them as messages");
   }
 
-  // Some files have a list as its JSON in a text, which is empty where there is none.
+  // Some files have a list as its JSON in a text, which is empty or "null" where there is none.
   void read_list(const std::string& name, const JsonValue& list) {
     if (list.is_string()) {
       if (list.as_string().empty()) return;
@@ -71,6 +71,7 @@ class LineReader {
     read_list_of(name, list);
   }
   void read_list_of(const std::string& name, const JsonValue& list) {
+    if (list.is_null()) return;
     if (!list.is_array()) refuse("'" + name + "' is not a list");
     out_.variables.set(name, Value::of(list));
   }
@@ -153,13 +154,18 @@ class LineReader {
     out_.messages.push_back({message_of(role, content), answer, answer && learned});
   }
 
-  // A text under `system` stands in front of the messages, whatever form these have; an empty one is none.
+  // A text under `system` stands in front of the messages, whatever form these have; an empty one is none. A
+  // developer's message is a system's by another name: templates that know both take the first message as
+  // either, and leave out a second one.
   void read_system() {
     const std::string text = find("system") ? text_of(line_, "system", "it") : "";
     if (text.empty()) return;
     if (out_.is_text()) refuse("has a text under 'system' beside texts that are used as they are");
     const Dict& first = *out_.messages.front().value.dict();
-    if (!first.find("role")->equals(Value(std::string("system")))) {
+    const auto is_from = [&](const char* role) {
+      return first.find("role")->equals(Value(std::string(role)));
+    };
+    if (!is_from("system") && !is_from("developer")) {
       out_.messages.insert(out_.messages.begin(), {message_of("system", text)});
       return;
     }
