@@ -208,6 +208,29 @@ TEST_F(Finetune, FromAFolderToAFolderInFourCommands) {
   EXPECT_EQ(prun({"init", "--from", folder_of_model, "--out", out("none.toml")}).code, 2);
 }
 
+TEST_F(Finetune, AFolderOfConversationsMakesTheRecipeOfTheirFile) {
+  const std::string all = contents(chats), folder = out("parts"), file = folder_.write("whole", all);
+  const std::size_t half = all.find('\n', all.size() / 2) + 1;
+  folder_.write("parts/1.jsonl", all.substr(0, half));
+  folder_.write("parts/2.jsonl", all.substr(half));
+  const auto made_of = [&](const std::string& data) {
+    const Result made = prun(
+        {"init", "--from", folder_of_model, "--data", data, "--template", "chatml", "--out", out("it.toml")});
+    EXPECT_EQ(made.code, 0) << made.out;
+    std::string written = contents(out("it.toml"));
+    std::filesystem::remove(out("it.toml"));
+    const std::size_t at = written.find(data);
+    return at == std::string::npos ? written : written.replace(at, data.size(), "DATA");
+  };
+  EXPECT_EQ(made_of(folder), made_of(file));
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const Result none = prun({"init", "--from", folder_of_model, "--data", folder, "--out", out("none.toml")});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_NE(none.out.find("nor a folder of that name with files of conversations"), std::string::npos)
+      << none.out;
+}
+
 TEST_F(Finetune, ARecipeMayTrainAdapters) {
   const Result made = prun({"init", "--from", folder_of_model, "--data", chats, "--template", "chatml",
                             "--adapter", "lora", "--out", out("lora.toml")});

@@ -38,7 +38,7 @@ std::int64_t warmup_of(const FinetuneDraft& draft) {
 struct FirstChats {
   std::int64_t longest = 0, conversations = 0, tokens = 0;
   std::vector<bool> holds;  // by token
-  std::int64_t all = 0;     // conversations of the file
+  std::int64_t all = 0;     // conversations of all files
 
   double tokens_of_all() const {
     return static_cast<double>(tokens) * static_cast<double>(all) / static_cast<double>(conversations);
@@ -47,25 +47,31 @@ struct FirstChats {
 
 constexpr std::int64_t looked_at = 2000;
 
+void look_at(const std::string& line, const std::string& place, chat::ChatEncoder& encoder,
+             FirstChats& first) {
+  ++first.all;
+  if (first.conversations == looked_at) return;
+  ++first.conversations;
+  const chat::EncodedChat encoded = encoder.encode(chat::read_conversation(parse_json(line, place), place));
+  first.longest = std::max(first.longest, static_cast<std::int64_t>(encoded.tokens.size()));
+  first.tokens += static_cast<std::int64_t>(encoded.tokens.size());
+  for (const TokenId token : encoded.tokens) first.holds[static_cast<std::size_t>(token)] = true;
+}
+
 FirstChats look_at_chats(const FinetuneWish& wish, const chat::ChatFormat& format) {
-  if (std::error_code ignored; !fs::is_regular_file(wish.data, ignored))
-    throw_error(ErrorCode::not_found, "--data: there is no file ", in_quotes(wish.data.string()),
-                "; name one with a conversation a line");
+  const std::vector<fs::path> files = json_line_files(wish.data);
+  if (files.empty())
+    throw_error(ErrorCode::not_found, "--data: there is neither a file ", in_quotes(wish.data.string()),
+                " nor a folder of that name with files of conversations (*.jsonl, *.ndjson); name one with a "
+                "conversation a line");
   FirstChats first;
   first.holds.resize(static_cast<std::size_t>(format.tokenizer().size()));
   chat::ChatEncoder encoder(format);
-  LineReader file(wish.data);
-  std::string line;
-  for (std::int64_t number = 1; file.next(line); ++number) {
-    if (trim(line).empty()) continue;
-    ++first.all;
-    if (number > looked_at) continue;
-    ++first.conversations;
-    const std::string place = wish.data.string() + ":" + std::to_string(number);
-    const chat::EncodedChat encoded = encoder.encode(chat::read_conversation(parse_json(line, place), place));
-    first.longest = std::max(first.longest, static_cast<std::int64_t>(encoded.tokens.size()));
-    first.tokens += static_cast<std::int64_t>(encoded.tokens.size());
-    for (const TokenId token : encoded.tokens) first.holds[static_cast<std::size_t>(token)] = true;
+  for (const fs::path& path : files) {
+    LineReader file(path);
+    std::string line;
+    for (std::int64_t number = 1; file.next(line); ++number)
+      if (!trim(line).empty()) look_at(line, path.string() + ":" + std::to_string(number), encoder, first);
   }
   if (first.longest == 0) throw_error(ErrorCode::bad_input, wish.data.string(), ": holds no conversation");
   return first;

@@ -11,7 +11,7 @@ namespace prun {
 struct FinetuneWish {
   std::string name = "finetune";
   std::filesystem::path from;         // the model's folder, with its tokenizer
-  std::filesystem::path data;         // a file of conversations, one a line
+  std::filesystem::path data;         // a file of conversations, one a line, or a folder of such
   std::string chat_template = "own";  // is "own", or one that is known by name
   std::int64_t ranks = 0;             // 0: one for each unit of the device
   bool lora = false;                  // trains adapters beside weights that stay as they are

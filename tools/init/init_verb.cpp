@@ -87,7 +87,7 @@ int init_finetune(const Arguments& arguments, const fs::path& file) {
                 "FOLDER`");
   const std::optional<fs::path> data = arguments.path("--data");
   if (!data)
-    throw_error(ErrorCode::bad_input, "--from goes with --data FILE, conversations to train on, one a line");
+    throw_error(ErrorCode::bad_input, "--from goes with --data PATH, conversations to train on, one a line");
   wish.data = *data;
   if (const auto named = arguments.values.find("--template"); named != arguments.values.end())
     wish.chat_template = named->second;

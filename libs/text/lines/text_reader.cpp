@@ -36,6 +36,21 @@ std::filesystem::path plain_name(const std::filesystem::path& file) {
   return unpacker_of(file) ? file.parent_path() / file.stem() : file;
 }
 
+std::vector<std::filesystem::path> json_line_files(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::is_regular_file(path, ignored)) return {path};
+  std::vector<fs::path> files;
+  if (fs::is_directory(path, ignored))
+    for (const fs::directory_entry& entry : fs::directory_iterator(path))
+      if (const std::string end = plain_name(entry.path()).extension().string();
+          end == ".jsonl" || end == ".ndjson")
+        files.push_back(entry.path());
+  std::sort(files.begin(), files.end(),
+            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
+  return files;
+}
+
 TextReader::TextReader(std::filesystem::path file)
     : path_(std::move(file)),
       file_(open_or_throw(path_, O_RDONLY | O_CLOEXEC)),

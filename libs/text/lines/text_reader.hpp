@@ -21,6 +21,10 @@ namespace prun {
 // The name that the text would have if it were not compressed: a.jsonl of a.jsonl.zst and of a.parquet.
 std::filesystem::path plain_name(const std::filesystem::path& file);
 
+// Returns the file itself, or the files of JSON lines in a folder (*.jsonl, *.ndjson, compressed or not), by
+// their names byte by byte; none if there is neither.
+std::vector<std::filesystem::path> json_line_files(const std::filesystem::path& path);
+
 // Reads the bytes of the text, in order. Memory does not grow with the file. Damage, a missing end and a
 // library that this build lacks are reported with the file, and its byte where reading ended.
 class TextReader {

@@ -30,25 +30,6 @@ std::uint8_t role_in(std::int32_t kept) {
   return static_cast<std::uint8_t>((kept < 0 ? ~kept : kept) >> role_shift);
 }
 
-// Returns the file itself, or the files of a folder, by their names byte by byte.
-std::vector<fs::path> files_of(const fs::path& path) {
-  std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) return {path};
-  std::vector<fs::path> files;
-  if (fs::is_directory(path, ignored))
-    for (const fs::directory_entry& entry : fs::directory_iterator(path))
-      if (const std::string end = plain_name(entry.path()).extension().string();
-          end == ".jsonl" || end == ".ndjson")
-        files.push_back(entry.path());
-  std::sort(files.begin(), files.end(),
-            [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
-  if (files.empty())
-    throw_error(ErrorCode::not_found, "chat path '", path.string(),
-                "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, "
-                "*.ndjson, and with .gz or .zst behind it)");
-  return files;
-}
-
 }  // namespace
 
 ChatData::ChatData(const Options& options)
@@ -65,8 +46,13 @@ ChatData::ChatData(const Options& options)
       local_ranks_(std::max(1, options.local_ranks())) {}
 
 std::vector<ChatData::Line> ChatData::read_lines() const {
+  const std::vector<fs::path> files = json_line_files(path_);
+  if (files.empty())
+    throw_error(ErrorCode::not_found, "chat path '", path_.string(),
+                "' is neither a file of conversations, one a line, nor a folder with such files (*.jsonl, "
+                "*.ndjson, and with .gz or .zst behind it)");
   std::vector<Line> lines;
-  for (const fs::path& path : files_of(path_)) {
+  for (const fs::path& path : files) {
     LineReader file(path);
     std::string text;
     for (std::int64_t number = 1; file.next(text); ++number)
