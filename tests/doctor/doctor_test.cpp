@@ -173,9 +173,15 @@ TEST(Doctor, ALimitThatIsTooLowIsNamed) {
   const TempFolder folder;
   const std::string recipe = folder / "tiny.toml";
   std::ofstream(recipe) << tiny_recipe({"run.out=" + (folder / "run")}).resolved_toml();
-  const Result few = shell("ulimit -n 20; $PRUN doctor " + recipe);
-  EXPECT_EQ(few.code, 2) << few.out;
-  EXPECT_NE(few.out.find("raise the limit (ulimit -n)"), std::string::npos) << few.out;
+  for (const std::string asked : {"", recipe.c_str()})
+    for (const char* files : {"8", "64"}) {
+      const Result few = shell(std::string("ulimit -n ") + files + "; $PRUN doctor " + asked);
+      EXPECT_EQ(few.code, 2) << few.out;
+      EXPECT_NE(few.out.find("and " + std::string(files) + " are allowed here"), std::string::npos)
+          << few.out;
+      EXPECT_NE(few.out.find("raise the limit (ulimit -n)"), std::string::npos) << few.out;
+    }
+  EXPECT_EQ(shell("ulimit -Sn 64; $PRUN doctor " + recipe).code, 0);
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 // Implements prun doctor: it checks this machine, and what a recipe needs of it.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/command_table.hpp"
@@ -15,7 +18,22 @@ void add(Findings& all, Findings more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
+// Raises the limit on open files as far as the system allows. Drivers of GPUs and libraries of networks end
+// the process that may open too few: plugins are not asked then.
+Findings too_few_files() {
+  constexpr rlim_t least = 256;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= least) return {};
+  files.rlim_cur = std::min(least, files.rlim_max);
+  if (::setrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur == least) return {};
+  return {{Health::broken, "plugins",
+           detail::concat("not examined: drivers crash with fewer than ", least, " open files, and ",
+                          files.rlim_max, " are allowed here"),
+           "raise the limit (ulimit -n)"}};
+}
+
 void examine(const Arguments& arguments, Findings& all) {
+  if (Findings few = too_few_files(); !few.empty()) return add(all, std::move(few));
   if (arguments.words.empty()) {
     PluginHost plugins(plugin_places({}, {}, arguments.plugin_paths));
     add(all, plugin_findings(plugins));
