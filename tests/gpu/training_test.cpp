@@ -22,7 +22,7 @@ const std::string bert =
     "model.plugin=bert model.separator=1 data.mask=0.4 data.mask_token=63 data.mask_never=[0,1]";
 const std::string modernbert =
     "model.plugin=modernbert model.layers=4 model.hidden=64 model.heads=4 model.ffn=96 model.window=3 "
-    "model.separator=1 data.mask=0.4 data.mask_token=63 data.mask_never=[0,1]";
+    "data.mask=0.4 data.mask_token=63 data.mask_never=[0,1]";
 const std::string t5 =
     "model.plugin=t5 model.layers=2 model.hidden=32 model.heads=4 model.head_dim=8 model.ffn=48 "
     "model.vocab=96 model.seq=80 model.inputs=52 data.spans=0.3 data.span_length=2 data.span_token=95";
