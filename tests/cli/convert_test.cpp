@@ -495,7 +495,7 @@ TEST(ConvertMegatron, Gpt3InArrays) {
                      "ramp.increment = 16",
                      "ramp.samples = 5859375",
                      "init_std = 0.006"},
-                    {"attention-dropout"},
+                    {},
                     {},
                     with(narrow, {"model.layers=30", "batch.global=32"})});
 }
@@ -579,9 +579,9 @@ python pretrain_gpt.py \
        --fp16
 )",
                     with({"--ranks", "1"}, sets(with(text, {"model.vocab=50304"}))),
-                    {"layers = 24", "schedule.warmup = 3200", "mode = \"full\"", "save_every = 10000",
-                     "weight_decay = 0.01", "betas = [0.9, 0.999]"},
-                    {"attention-dropout"},
+                    {"layers = 24", "attention_dropout = 0.1", "schedule.warmup = 3200", "mode = \"full\"",
+                     "save_every = 10000", "weight_decay = 0.01", "betas = [0.9, 0.999]"},
+                    {},
                     {},
                     narrow});
 }
@@ -605,7 +605,7 @@ python -m torch.distributed.launch $DISTRIBUTED_ARGS \
 )",
                     sets(with(text, {"model.vocab=50432"})),
                     {"dp = 2", "pp = 2", "tp = 2", "schedule = \"1f1b\"", "mode = \"full\""},
-                    {"attention-dropout"},
+                    {},
                     {},
                     narrow});
 }
@@ -653,7 +653,7 @@ torchrun $DISTRIBUTED_ARGS pretrain_gpt.py \
                     sets(with(text, {"model.vocab=49152"})),
                     {"positions = 8192", "sequence = true", "every = 100", "weight_decay = 0.1",
                      "schedule.warmup = 2000", "pp = 2", "tp = 2"},
-                    {"attention-dropout"},
+                    {},
                     {},
                     narrow});
 }
@@ -771,7 +771,7 @@ srun -l \
   const Result converted = prun({"convert", file_of("gpt3_175B.sh", script), "--ranks", "1024", "--set",
                                  "model.vocab=51200", "--out", recipe});
   ASSERT_EQ(converted.code, 0) << converted.out;
-  EXPECT_EQ(names_under(converted.out, "Not carried over:"), (Words{"attention-dropout"})) << converted.out;
+  EXPECT_EQ(names_under(converted.out, "Not carried over:"), Words()) << converted.out;
   std::stringstream written;
   written << std::ifstream(recipe).rdbuf();
   for (const char* line :

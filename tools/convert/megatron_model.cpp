@@ -105,9 +105,11 @@ void convert_model(Transfer& transfer) {
                           : "learned positions and gelu");
   convert_sizes(transfer);
   llama ? convert_llama(transfer) : convert_gpt(transfer);
-  if (transfer.number("attention-dropout").value_or(0.1) > 0)
+  if (!predicts_further(transfer))
+    transfer.take("attention-dropout", "model.attention_dropout", "0.1");
+  else if (transfer.number("attention-dropout").value_or(0.1) > 0)
     differs(transfer, false, "attention-dropout", "0.1",
-            "on CPUs, set model.attention_dropout; attention on GPUs drops no weights");
+            "llama drops no weights of attention beside multi-token prediction");
   else
     transfer.without_effect("attention-dropout", "as here");
 }
