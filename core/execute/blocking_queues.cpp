@@ -88,6 +88,7 @@ void BlockingQueues::run(QueueRun& queue) {
 void BlockingQueues::run_call(QueueRun& queue, const BoundCall& bound, std::int64_t round) {
   const Call& call = *bound.call;
   const std::int64_t step = steps_.run(round).step;
+  if (call.unless && bound.known->ticket.reached(bound.known->ticket_of(round, call.unless->call))) return;
   if (saves_ && call.save_read >= 0) saves_->await(call.save_read);
   watchers_.tell([&](Probe& probe, double at) { probe.begin_call(queue.index, call, step, at); });
   if (!queue.failed_by(round)) {

@@ -8,7 +8,12 @@ namespace prun {
 
 void QueueWorks::bind_waits(const RankQueues& queues) {
   for (auto& queue : queues.all())
-    for (BoundCall& bound : queue->calls)
+    for (BoundCall& bound : queue->calls) {
+      if (const std::optional<Wait>& unless = bound.call->unless) {
+        QueueRun& other = queues[unless->queue];
+        other.calls[unless->call].signals = true;
+        bound.known = &other;
+      }
       for (const Wait& wait : bound.call->waits) {
         QueueRun& other = queues[wait.queue];
         BoundCall& awaited = other.calls[wait.call];
@@ -18,6 +23,7 @@ void QueueWorks::bind_waits(const RankQueues& queues) {
         for (BoundSide& side : awaited.sides)
           if (by_event && !side.event) side.event = events_.emplace_back(queue->device).handle();
       }
+    }
 }
 
 void QueueWorks::bind_works(const RankQueues& queues) {

@@ -47,7 +47,8 @@ struct BoundCall {
   const Call* call = nullptr;
   std::vector<BoundSide> sides;
   std::vector<BoundWait> waits;
-  bool signals = false;  // whether another thread or queue waits for its ticket
+  const QueueRun* known = nullptr;  // queue of Call::unless, if that is set
+  bool signals = false;             // whether another thread or queue waits for its ticket
 
   BoundSide& side(std::int64_t step) { return sides[static_cast<std::size_t>(step) % sides.size()]; }
   const BoundSide& side(std::int64_t step) const {

@@ -23,8 +23,8 @@ namespace {
 constexpr FunctionKind before_forward[] = {FunctionKind::load, FunctionKind::begin, FunctionKind::zero,
                                            FunctionKind::gather, FunctionKind::clear};
 constexpr FunctionKind behind_backward[] = {
-    FunctionKind::tie,      FunctionKind::reduce,   FunctionKind::norm,
-    FunctionKind::finish,   FunctionKind::diagnose, FunctionKind::update,
+    FunctionKind::tie,      FunctionKind::reduce,   FunctionKind::norm,   FunctionKind::speculate,
+    FunctionKind::finish,   FunctionKind::diagnose, FunctionKind::update, FunctionKind::settle,
     FunctionKind::periodic, FunctionKind::renew,    FunctionKind::report};
 
 // Walks a step along one axis of the mesh.

@@ -24,8 +24,8 @@ void LeavingGradients::take_away(Id parameter) {
   program_.value(sum).place.reset();
   program_.value(sum).in_turn = true;
   program_.value(parameter).gradient = arrived;
-  program_.replace_in(program_.segment(program_.value(parameter).segment).ops(FunctionKind::update), sum,
-                      arrived);
+  for (const FunctionKind kind : optimizer_functions)
+    program_.replace_in(program_.segment(program_.value(parameter).segment).ops(kind), sum, arrived);
   leaving_[sum] = {sum, arrived};
   if (meanwhile_) returning_.push_back({sum, arrived});
 }
@@ -57,7 +57,8 @@ Id LeavingGradients::sum_of_whole(Bucket& bucket) {
   part.role = Role::state;
   part.view.reset();
   bucket.own_gradients = program_.add_value(std::move(part));
-  program_.replace_in(program_.segment(bucket.segment).ops(FunctionKind::update), sums, bucket.own_gradients);
+  for (const FunctionKind kind : optimizer_functions)
+    program_.replace_in(program_.segment(bucket.segment).ops(kind), sums, bucket.own_gradients);
   for (const Id padding : paddings(program_, bucket))
     program_.add_op(bucket.segment, FunctionKind::zero, Part::input, base_ops::zero, {padding}, {});
   return sums;
@@ -117,6 +118,8 @@ SumsMeanwhile LeavingGradients::choose() {
 // Copies a sum to where its update runs, if that is not the device.
 void LeavingGradients::keep_until_update(Id segment, Id sum) {
   if (program_.segment(segment).device_of(FunctionKind::update) == 0) return;
+  for (const FunctionKind kind : {FunctionKind::speculate, FunctionKind::settle})
+    for (const Id op : std::vector(program_.segment(segment).ops(kind))) program_.erase_op(op);
   const std::vector<Id> ops = program_.segment(segment).ops(FunctionKind::update);
   const auto reads = [&](Id op) {
     const std::vector<Id>& operands = program_.op(op).operands;

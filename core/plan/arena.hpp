@@ -37,7 +37,7 @@ enum class Region : std::uint8_t {
   scalars,            // staged runtime values
   workspace,          // workspaces of kernels, if they lie apart from scratch
   carried,            // values that segments carry for all behind them, and their gradients
-  arrived,            // gradients that lie elsewhere until their update, and no longer
+  arrived,            // what is stored elsewhere until its update, and no longer: gradients, or older state
   others,             // memory of other programs over what lasts here: see BaseProgram
 };
 
@@ -105,7 +105,7 @@ inline constexpr RegionFacts region_table[] = {
     {.region = Region::workspace, .name = "workspaces", .indexed_by = IndexedBy::range, .is_scratch = true},
     {.region = Region::carried, .name = "carried", .indexed_by = IndexedBy::carried},
     {.region = Region::arrived,
-     .name = "arrived gradients",
+     .name = "held for updates",
      .indexed_by = IndexedBy::instance,
      .may_be_placed = true},
     {.region = Region::others, .name = "other programs", .indexed_by = IndexedBy::nothing},

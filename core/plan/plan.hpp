@@ -178,6 +178,8 @@ struct Call {
     return round.ended <= behind && from <= round.before && round.before <= to;
   }
   std::vector<Wait> waits;
+  // The call is left out if this one is done when its queue comes to it (FunctionKind::speculate).
+  std::optional<Wait> unless;
   // While a save is under way, the call waits for this one of its reads as well; -1 means none.
   std::int32_t save_read = -1;
 };

@@ -28,13 +28,20 @@ struct PlanDevice {
   bool host_memory = false, asynchronous = false, tier = false;
 };
 
+// States what plans do with memory to spare.
+struct SpareMemory {
+  // Copies that updates need of drives may take more memory than necessary, so that drives wait for nothing:
+  // see update_time_slots().
+  bool far_ahead = false;
+  // At most so many instances are updated by `speculate` and `settle`.
+  std::int32_t speculated = 0;
+};
+
 struct Lowering {
   Numbered<PlanDevice> devices;  // devices; the first is the recipe's
   // Instances exchange together up to so many bytes; 0: each exchanges alone; nothing: see plan/bundles.hpp.
   std::optional<std::int64_t> bundle;
-  // Copies that updates need of drives may take more memory than necessary, so that drives wait for nothing:
-  // see take_update_turns().
-  bool far_ahead = false;
+  SpareMemory spare;
   // Saves are read beside the steps that follow them: see derive_save_reads().
   bool saves_beside = false;
   // So many bytes are kept free in front of every value and workspace, and as many behind it: 0 or a multiple

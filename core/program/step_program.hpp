@@ -24,10 +24,14 @@ namespace prun {
 // The first functions run for each microbatch and read parameters; the second are those behind forward.
 inline constexpr FunctionKind microbatch_functions[] = {FunctionKind::forward, FunctionKind::backward,
                                                         FunctionKind::backward_weight};
-// Says whether a function changes what lasts from step to step.
-constexpr bool is_update(FunctionKind kind) {
-  return kind == FunctionKind::update || kind == FunctionKind::periodic;
+// These update parameters; a step calls `update` for an instance, or the others in this order.
+inline constexpr FunctionKind optimizer_functions[] = {FunctionKind::update, FunctionKind::speculate,
+                                                       FunctionKind::settle};
+constexpr bool is_optimizer(FunctionKind kind) {
+  return kind == FunctionKind::update || kind == FunctionKind::speculate || kind == FunctionKind::settle;
 }
+// Returns whether a function changes what lasts from step to step.
+constexpr bool is_update(FunctionKind kind) { return is_optimizer(kind) || kind == FunctionKind::periodic; }
 inline constexpr FunctionKind backward_functions[] = {FunctionKind::backward, FunctionKind::backward_weight};
 
 // Holds what the recipe's [precision] says.

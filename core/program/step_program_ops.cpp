@@ -44,8 +44,8 @@ void fit(Op& op) {
 // Returns how a copy lies: one of a gradient, in a function behind the sums over ranks, is complete.
 std::vector<AxisPlacement> placement_of_copy(const Value& value, FunctionKind function) {
   std::vector<AxisPlacement> placement = value.placement;
-  const bool summed = function == FunctionKind::norm || function == FunctionKind::diagnose ||
-                      function == FunctionKind::update;
+  const bool summed =
+      function == FunctionKind::norm || function == FunctionKind::diagnose || is_optimizer(function);
   if (summed && value.role == Role::gradient) complete_sums(placement);
   return placement;
 }

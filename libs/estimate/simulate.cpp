@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -356,6 +357,10 @@ class Simulator {
 
   // Says whether a call is over. A call that moves bytes beside others ends when they let it.
   bool compute(const Lane& lane, LaneClock& clock, std::size_t number) {
+    if (!clock.moving && has_nothing_to_do(lane, clock)) {
+      clock.now = clock.begin + overheads_.call;
+      return true;
+    }
     const CallCost& cost = costs_.of(lanes_.rank_of(lane), lane.call());
     if (!clock.moving) {
       clock.now = clock.begin + cost.seconds;
@@ -367,6 +372,20 @@ class Simulator {
       result_.ranks[lane.rank].slowed += clock.now - clock.begin - cost.seconds;
     clock.moving = clock.moved = false;
     return true;
+  }
+
+  // Returns whether a call of `speculate` comes too late, or one of `settle` finds the update complete.
+  bool has_nothing_to_do(const Lane& lane, const LaneClock& clock) {
+    const Call& call = lane.call();
+    const FunctionKind kind = lanes_.rank_of(lane).plan->functions[call.function].kind;
+    const std::tuple update{lane.rank, lane.step(), call.instance};
+    if (kind == FunctionKind::settle) return speculated_.contains(update);
+    if (!call.unless) return false;
+    const std::size_t other = lanes_.of(lane.rank, call.unless->queue);
+    const std::size_t ticket = lanes_[other].ticket(lane.step(), call.unless->call);
+    if (ticket < clocks_[other].ended.size() && clocks_[other].ended[ticket] <= clock.begin) return true;
+    speculated_.insert(update);
+    return false;
   }
 
   void end_call(Lane& lane, LaneClock& clock) {
@@ -425,6 +444,7 @@ class Simulator {
   Channels channels_;
   CallCosts costs_;
   Carriers carriers_;
+  std::set<std::tuple<std::size_t, std::int64_t, std::int32_t>> speculated_;  // updates: rank, step, instance
   Simulation result_;  // result; its ranks are one a class, in the order of the classes
 };
 

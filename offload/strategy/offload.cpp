@@ -28,6 +28,7 @@
 
 #include "candidates.hpp"
 #include "prun/plugin.hpp"
+#include "speculation.hpp"
 #include "updates.hpp"
 
 namespace prun {
@@ -105,6 +106,8 @@ class Offload final : public Strategy {
     update_elsewhere(program, settings_.updated_here ? own_device : spaces.host(), homes, tiled);
     for (const Homes* const of : {&homes.parameters, &homes.gradients})
       for (const auto& [value, place] : of->of_whole) program.place(value, place);
+    if (settings_.speculate && !settings_.updated_here && program.step_context().norm_limit > 0)
+      speculate_updates(program, spaces.host());
   }
 
  private:

@@ -48,6 +48,7 @@ OffloadSettings read_offload_settings(const Options& options) {
         ErrorCode::bad_input,
         "frozen says where parameters that are not trained lie: device, host or a tier; left out, they lie "
         "where parameters do, which may be \"auto\"");
+  settings.speculate = options.text("speculate") == "auto";
   settings.updated_here = options.text("update") == "device";
   if (const std::string tile = options.text("tile"); tile != "auto") settings.tiled = tile == "tensor";
   if (options.text("mode") == "auto") choose_all(settings.state_places);

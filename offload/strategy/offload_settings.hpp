@@ -12,6 +12,10 @@
   "update      | choice | host | host,device,auto | Where to update optimizer state that is in host "        \
   "memory: host: on its cores; device: copied there piece by piece; auto: whichever is predicted to be "     \
   "faster\n"                                                                                                 \
+  "speculate   | choice | auto | auto,none | Whether updates of what is all in host memory begin before "    \
+  "the "                                                                                                     \
+  "norm of all gradients is known, and are undone in steps beyond optimizer.clip: auto: as many layers as "  \
+  "host memory has room for; none: they wait. Results are identical\n"                                       \
   "tile        | choice | auto | auto,layer,tensor | Granularity in which updates fetch state: layer: "      \
   "buffers of three layers; tensor: of three times a layer's largest tensor; auto: tensor where layers do "  \
   "not fit\n"                                                                                                \
@@ -39,6 +43,7 @@ struct StatePlaces {
 struct OffloadSettings {
   StatePlaces state_places;
   Shares frozen;              // shares of parameters that are not trained; empty: as parameters
+  bool speculate = true;      // whether updates may begin before the norm is known
   bool updated_here = false;  // whether the recipe's device updates
   std::optional<bool> tiled;  // nothing: as room allows
 

@@ -39,9 +39,14 @@ enum class FunctionKind : std::uint8_t {
   put_away,          // made by the planner: offloads activations that backward reads,
   bring_back,        // and prefetches them
   renew,             // refreshes the secondary copies of parameters (Sharded::secondary)
-  periodic           // runs after `update`, once per period (ProgramApi::periodic)
+  periodic,          // runs after `update`, once per period (ProgramApi::periodic)
+  // For layers whose update need not wait for `finish`. `speculate` runs as soon as their gradients are
+  // complete, unless `finish` has run by then; `settle` takes the place of `update`: it completes the update,
+  // or undoes it and updates again. Only `speculate` and `settle` have what `speculate` writes.
+  speculate,
+  settle
 };
-inline constexpr int function_kinds = 23;
+inline constexpr int function_kinds = 25;
 
 constexpr const char* name_of(FunctionKind kind) {
   constexpr const char* names[] = {"load",
@@ -66,7 +71,9 @@ constexpr const char* name_of(FunctionKind kind) {
                                    "put_away",
                                    "bring_back",
                                    "renew",
-                                   "periodic"};
+                                   "periodic",
+                                   "speculate",
+                                   "settle"};
   return names[static_cast<int>(kind)];
 }
 
@@ -129,6 +136,9 @@ struct StepContext {
   // gradients are reduced, quantized; 0: they are not.
   std::int64_t gather_bits = 0, reduce_bits = 0;
   bool gather_fp8 = false;  // whether parameters are gathered in fp8
+  // Updates wait for the norm of all gradients, and take gradients as they are if it is within this limit;
+  // infinite: the norm need only be finite. 0: updates wait for nothing, or always multiply by a factor.
+  double norm_limit = 0;
 };
 
 struct SegmentInfo {

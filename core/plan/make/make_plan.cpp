@@ -58,7 +58,7 @@ Plan begin_plan(const Program& program, std::int64_t microbatches, std::int64_t 
 // means that one is planned for all.
 std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id segment, FunctionKind kind) {
   const bool by_delay = kind == FunctionKind::forward || kind == FunctionKind::backward ||
-                        kind == FunctionKind::backward_weight || kind == FunctionKind::update;
+                        kind == FunctionKind::backward_weight || is_optimizer(kind);
   if (!program.delays().differ() || !by_delay || segment == program.step_segment()) return {-1};
   std::set<std::int32_t> delays;
   for (const Instance& instance : plan.instances)
@@ -67,10 +67,12 @@ std::vector<std::int32_t> delays_in(const Program& program, const Plan& plan, Id
 }
 
 // Says whether a step has calls of a function: where one microbatch adds to gradients, they leave once.
-bool is_called(const Program& program, const Work& work, Id segment, FunctionKind kind,
-               std::int64_t microbatches) {
+bool is_called(const Program& program, const Work& work, const Lowering& lowering, Id segment,
+               FunctionKind kind, std::int64_t microbatches) {
   const std::vector<Id>& ops = program.segment(segment).ops(kind);
   if (ops.empty() || !work.runs(kind)) return false;
+  if (kind == FunctionKind::speculate || kind == FunctionKind::settle)
+    return lowering.spare.speculated > 0 || segment == program.step_segment();
   return microbatches > 1 || kind != FunctionKind::clear || !program.op(ops.front()).def->copies;
 }
 
@@ -80,7 +82,7 @@ void plan_functions(const Program& program, const Work& work, const Lowering& lo
   for (Id segment = 0; segment < program.segment_count(); ++segment)
     for (int k = 0; first_instance[segment] >= 0 && k < function_kinds; ++k)
       if (const auto kind = static_cast<FunctionKind>(k);
-          is_called(program, work, segment, kind, plan.microbatches))
+          is_called(program, work, lowering, segment, kind, plan.microbatches))
         for (const std::int32_t delay : delays_in(program, plan, segment, kind))
           plan.functions.push_back(plan_function(program, lowering, around, segment, kind, delay, plan));
   forget_older_versions(program, plan);
@@ -134,11 +136,11 @@ Plan make_plan(const Program& program, const Lowering& lowering, std::int64_t mi
                                                  bytes_by_instance(plan, sizes, Region::gathered, 0));
   const TimeSlots unreduced =
       unreduced_time_slots(plan, work, bundles.reduced, bytes_by_instance(plan, sizes, Region::unreduced, 0));
-  order_calls(work, carried_spans(program), bundles, gathered, plan);
+  order_calls(work, carried_spans(program), bundles, gathered, lowering.spare.speculated, plan);
   choose_first_writers(program, plan);
   begin_carried_sums(program, plan);
   if (plan.overlaps) read_what_is_there(program, plan);
-  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.far_ahead},
+  place_regions(program, work, sizes, {gathered, unreduced, bundles.reduced, lowering.spare.far_ahead},
                 base_program, plan);
   mark_dead_slots(program, plan);
   if (work.lanes > 1) order_side_by_side(program, plan);

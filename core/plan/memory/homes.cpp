@@ -109,6 +109,19 @@ std::vector<SavedValue> saved_values(const Program& program, const SegmentData& 
   return saved;
 }
 
+// Returns what a segment's `speculate` writes and its `settle` reads.
+std::vector<Id> held_until_settled(const Program& program, const SegmentData& segment) {
+  std::set<Id> written;
+  std::vector<Id> held;
+  for (const Id id : segment.ops(FunctionKind::speculate))
+    for (std::size_t i = 0; i < program.op(id).operands.size(); ++i)
+      if (program.op(id).access(i) == Access::write) written.insert(program.op(id).operands[i]);
+  for (const Id id : segment.ops(FunctionKind::settle))
+    for (const Id value : program.op(id).operands)
+      if (written.erase(value) > 0) held.push_back(value);
+  return held;
+}
+
 Region region_of(const Value& value) {
   if (value.in_turn) return value.place ? Region::arrived : Region::unreduced;
   switch (value.role) {
@@ -223,6 +236,14 @@ class HomePlanner {
       if (program_.value(carried.value).segment == segment_id) place_carried(carried, segment_id);
     for (const auto& [id, writer] : saved_values(program_, segment, homes_))
       place(id, region_of_saved(program_.value(id), writer), segment_id);
+    if (lowering_.spare.speculated > 0)
+      for (const Id id : held_until_settled(program_, segment)) place_held(id, segment_id);
+  }
+
+  // A number is kept from step to step: `speculate` may not be run.
+  void place_held(Id id, Id segment) {
+    if (program_.value(id).role == Role::activation)
+      place(id, program_.value(id).dims.empty() ? Region::gradient : Region::arrived, segment);
   }
 
   // Places memory that other values lie in.

@@ -28,9 +28,10 @@ struct Bundles {
 //
 // It needs plan.functions, plan.instances, plan.chunks and plan.queues; it fills calls, and how many
 // microbatches of a chunk are alive at once, and adds joint functions. Which call waits for which is decided
-// by derive_waits().
+// by derive_waits(). The first `speculate` instances with complete gradients are updated by `speculate` and
+// `settle`.
 void order_calls(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
-                 const TimeSlots& gathered, Plan& plan);
+                 const TimeSlots& gathered, std::int32_t speculated, Plan& plan);
 
 // ------------------------------------------------------------ first writers
 

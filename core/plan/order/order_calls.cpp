@@ -409,7 +409,7 @@ std::int64_t SavedCalls::bring_back(std::int32_t instance, const ScheduleCall& c
 class CallOrder {
  public:
   CallOrder(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
-            const TimeSlots& gathered, Plan& plan)
+            const TimeSlots& gathered, std::int32_t speculated, Plan& plan)
       : work_(work),
         plan_(plan),
         slots_(plan, work),
@@ -418,7 +418,7 @@ class CallOrder {
         begin_(plan, calls_),
         saved_(work, plan, slots_, calls_),
         gathers_(plan, bundles.uses, bundles.renewed, gathered, calls_),
-        updates_(plan, bundles.updated, work.period.at_once, calls_),
+        updates_(plan, bundles.updated, work.period.at_once, speculated, calls_),
         gradients_(plan, work, bundles.reduced, calls_, updates_) {}
 
   void run() {
@@ -447,6 +447,7 @@ class CallOrder {
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::diagnose, i);
     if (!updates_at_once()) updates_.update_the_rest();
     for (const std::int32_t i : held_instances(plan_)) calls_.add(FunctionKind::periodic, i);
+    leave_out_what_is_late();
     add_behind(FunctionKind::report, CallGroup::reported);
     if (plan_.overlaps) overlap_steps(work_, groups_, plan_);
   }
@@ -455,6 +456,20 @@ class CallOrder {
   static constexpr std::int32_t step_instance = 0;
 
   bool updates_at_once() const { return work_.period.at_once; }
+  // Has calls of `speculate` left out once the step's `update` has copied what `finish` found.
+  void leave_out_what_is_late() {
+    const auto is_of = [&](const Call& call, FunctionKind kind, bool of_step) {
+      return plan_.functions[call.function].kind == kind && (call.instance == step_instance) == of_step;
+    };
+    const auto known = std::find_if(plan_.calls.rbegin(), plan_.calls.rend(), [&](const Call& call) {
+      return is_of(call, FunctionKind::update, true);
+    });
+    if (known == plan_.calls.rend()) return;
+    const Wait copied{known->queue, known->position, 0};
+    for (Call& call : plan_.calls)
+      if (is_of(call, FunctionKind::speculate, false)) call.unless = copied;
+  }
+
   // Returns the first pass of a step that has gradients. Gradients of one step are there at a time: where
   // passes of several steps are at work, a forward has none.
   std::size_t first_with_gradients() const { return work_.period.steps() > 1 ? 1 : 0; }
@@ -525,8 +540,8 @@ class CallOrder {
 }  // namespace
 
 void order_calls(const Work& work, std::span<const CarriedSpan> carried, const Bundles& bundles,
-                 const TimeSlots& gathered, Plan& plan) {
-  CallOrder(work, carried, bundles, gathered, plan).run();
+                 const TimeSlots& gathered, std::int32_t speculated, Plan& plan) {
+  CallOrder(work, carried, bundles, gathered, speculated, plan).run();
 }
 
 }  // namespace prun

@@ -18,8 +18,13 @@ void add_values_of(const Plan& plan, FunctionKind kind, std::int32_t instance, s
 
 }  // namespace
 
-UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool together, CallList& calls)
-    : plan_(plan), bundles_(bundles), calls_(calls), are_free_(!together && need_nothing_of_the_norm()) {
+UpdateCalls::UpdateCalls(const Plan& plan, std::span<const Bundle> bundles, bool together,
+                         std::int32_t speculated, CallList& calls)
+    : plan_(plan),
+      bundles_(bundles),
+      calls_(calls),
+      are_free_(!together && need_nothing_of_the_norm()),
+      may_speculate_(together || are_free_ ? 0 : speculated) {
   for (const Bundle& bundle : bundles) updated_.insert(updated_.end(), bundle.begin(), bundle.end());
   left_.insert(updated_.begin(), updated_.end());
 }
@@ -86,12 +91,22 @@ bool UpdateCalls::exchanges_scratch(std::int32_t instance) const {
 }
 
 void UpdateCalls::complete(const Bundle& bundle) {
-  if (!are_free_) return;
+  if (!are_free_) return speculate(bundle);
   for (const std::int32_t i : bundle)
     if (!is_put_off(i) && left_.erase(i) > 0) {
       begin();
       calls_.add(FunctionKind::update, i);
     }
+}
+
+void UpdateCalls::speculate(const Bundle& bundle) {
+  for (const std::int32_t i : bundle) {
+    if (may_speculate_ == 0 || plan_.find(FunctionKind::speculate, i) < 0) continue;
+    begin_speculation();
+    calls_.add(FunctionKind::speculate, i);
+    speculated_.insert(i);
+    --may_speculate_;
+  }
 }
 
 void UpdateCalls::update_the_rest() {
@@ -102,14 +117,21 @@ void UpdateCalls::update_the_rest() {
     for (const Bundle& bundle : bundles_) update(bundle);
 }
 
-// Copies what all of them read to their device.
+// These two copy what all of them read to their device: what is known before the norm, then the rest.
+void UpdateCalls::begin_speculation() {
+  if (!std::exchange(begun_speculation_, true)) calls_.add(FunctionKind::speculate, step_instance);
+}
 void UpdateCalls::begin() {
+  begin_speculation();
   if (!std::exchange(begun_, true)) calls_.add(FunctionKind::update, step_instance);
 }
 
 // Updates a bundle. What computes behind an exchange of scratch would find what another instance has put
 // there meanwhile.
-void UpdateCalls::update(const Bundle& bundle) {
+void UpdateCalls::update(Bundle bundle) {
+  for (const std::int32_t i : bundle)
+    if (speculated_.contains(i)) calls_.add(FunctionKind::settle, i);
+  std::erase_if(bundle, [&](std::int32_t i) { return speculated_.contains(i); });
   if (std::any_of(bundle.begin(), bundle.end(), [&](std::int32_t i) { return exchanges_scratch(i); })) {
     for (const std::int32_t i : bundle) calls_.add(FunctionKind::update, i);
     return;

@@ -321,7 +321,7 @@ void CallReplay::replay(const Call& call, std::int64_t step, Round round) {
 void CallReplay::replay_exchange(const Call& call, const PlannedStep& step) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);
-  const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
+  const bool updates = is_optimizer(kind), carries = versions().carries_parameters(op);
   // This is the version of what it carries; if a rank's part is padding alone, nothing there states a
   // version.
   std::int64_t version = is_update(kind) ? now() + 1 : now();
@@ -371,7 +371,7 @@ std::int64_t CallReplay::delay_of(const Call& call) const {
 std::int64_t CallReplay::read_operands(const Call& call, const PlannedStep& step, std::uint32_t first) {
   const Op& op = program_.op(step.op);
   const FunctionKind kind = kind_of(call);
-  const bool updates = kind == FunctionKind::update, carries = versions().carries_parameters(op);
+  const bool updates = is_optimizer(kind), carries = versions().carries_parameters(op);
   const std::int64_t delay = delay_of(call);
   std::int64_t version = now() + 1;
   for (std::size_t i = 0; i < op.operands.size(); ++i) {

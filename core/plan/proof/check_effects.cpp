@@ -7,8 +7,16 @@
 namespace prun {
 namespace {
 
+// Returns whether a step may do without calls of a function: an instance is updated once, or
+// speculatively.
+bool has_alternative(const Program& program, const PlannedFunction& function) {
+  return is_optimizer(function.kind) &&
+         !program.segment(function.segment).ops(FunctionKind::speculate).empty();
+}
+
 void check_called(const Program& program, const PlannedFunction& function, std::int32_t number,
                   const CalledPieces& called) {
+  if (has_alternative(program, function) && !called.contains({number, 0})) return;
   std::int32_t covered = 0;
   for (std::size_t piece = 0; piece < function.pieces.size(); ++piece) {
     if (!called.contains({number, static_cast<std::int32_t>(piece)}))

@@ -25,8 +25,7 @@ void ContentVersions::find_what_changes(const Op& op) {
     if (id == none || op.access(i) == Access::read) continue;
     const Role role = program_.value(id).role;
     if (role == Role::runtime && op.access(i) == Access::write) counts_[id] = Counts::steps;
-    if (op.function == FunctionKind::update &&
-        (role == Role::parameter || role == Role::state || role == Role::view))
+    if (is_optimizer(op.function) && (role == Role::parameter || role == Role::state || role == Role::view))
       counts_[id] = Counts::updates;
   }
 }

@@ -1,6 +1,8 @@
 #include "train/assemble/assemble.hpp"
 
 #include <algorithm>
+#include <limits>
+#include <set>
 
 #include "train/assemble/memory_fit.hpp"
 #include "train/assemble/one_host.hpp"
@@ -13,9 +15,24 @@ bool uses_drives(const Assembly& assembly) {
   return std::any_of(assembly.plans().begin(), assembly.plans().end(), has_drives);
 }
 
+bool further_memory_suffices(const Assembly& assembly) {
+  return missing_further_memory(assembly).empty() && hosts_have_room(assembly);
+}
+
 bool there_is_room(const Assembly& assembly) {
-  return bytes_needed(assembly) <= memory_limit(assembly) && missing_further_memory(assembly).empty() &&
-         hosts_have_room(assembly);
+  return bytes_needed(assembly) <= memory_limit(assembly) && further_memory_suffices(assembly);
+}
+
+// Returns the most instances that a plan updates speculatively.
+std::int32_t speculated_in(const Assembly& assembly) {
+  std::int32_t most = 0;
+  for (const Plan& plan : assembly.plans()) {
+    std::set<std::int32_t> instances;
+    for (const Call& call : plan.calls)
+      if (call.unless) instances.insert(call.instance);
+    most = std::max(most, static_cast<std::int32_t>(instances.size()));
+  }
+  return most;
 }
 
 // Searches for a plan that fits. The plan is exact, so whether it fits is known once it is made. What
@@ -25,8 +42,8 @@ class FittingSearch {
   explicit FittingSearch(PlanMaker& maker) : maker_(maker) {}
 
   Assembly run();
-  // This belongs to the plan that was found: see Lowering.
-  bool far_ahead() const { return far_ahead_; }
+  // This belongs to the plan that was found.
+  const SpareMemory& spare() const { return spare_; }
   const NotFitting& tried() const { return tried_; }
 
  private:
@@ -41,7 +58,7 @@ class FittingSearch {
 
   PlanMaker& maker_;
   std::optional<Assembly> made_;     // assembly of the last try
-  bool far_ahead_ = true;            // choice of the last try
+  SpareMemory spare_;                // choice of the last try
   NotFitting tried_;                 // findings while no plan fitted
   std::optional<WayToFit> crowded_;  // first way that fits each rank, though not all ranks of a host
 };
@@ -109,17 +126,24 @@ bool FittingSearch::fits(const PlannedChoice& choice) {
   return further.empty();
 }
 
-// Makes the plan, if drives are used, with memory for all that keeps them busy, if there is that much.
+// Makes the plan with memory for all that keeps drives busy and for all speculative updates, or as much
+// of it as there is.
 void FittingSearch::make_with_room(const PlannedChoice& choice) {
-  maker_.make(choice, true, made_);
-  far_ahead_ = !uses_drives(*made_) || there_is_room(*made_);
-  if (!far_ahead_) maker_.make(choice, false, made_);
+  spare_ = {true, std::numeric_limits<std::int32_t>::max()};
+  maker_.make(choice, spare_, made_);
+  const std::int32_t most = speculated_in(*made_);
+  for (std::int32_t quarters = 4; quarters > 0 && most > 0 && !further_memory_suffices(*made_);) {
+    spare_.speculated = most * --quarters / 4;
+    maker_.make(choice, spare_, made_);
+  }
+  spare_.far_ahead = !uses_drives(*made_) || there_is_room(*made_);
+  if (!spare_.far_ahead) maker_.make(choice, spare_, made_);
 }
 
 // Adds the other kinds of steps. They do less than the full one and hardly ever need more memory, so the plan
 // is found without them.
 void add_other_steps(PlanMaker& maker, const FittingSearch& search, Assembly& assembly) {
-  maker.plan_other_steps(assembly, search.far_ahead());
+  maker.plan_other_steps(assembly, search.spare());
   if (assembly.other_steps().empty()) return;
   NotFitting tried = search.tried();
   tried.needed = tried.least = bytes_needed(assembly);

@@ -19,12 +19,12 @@
 
 namespace prun {
 
-Lowering KernelOffers::lowering(const Assembly& next, bool far_ahead) const {
+Lowering KernelOffers::lowering(const Assembly& next, const SpareMemory& spare) const {
   Lowering lowering;
   for (std::size_t number = 0; number < next.device_infos().size(); ++number)
     lowering.devices.push_back(plan_device(next, number));
   lowering.bundle = of_.recipe.section("run").bytes("bundle");
-  lowering.far_ahead = far_ahead;
+  lowering.spare = spare;
   lowering.saves_beside =
       of_.purpose == Purpose::training && saves_between_steps(of_.recipe) && !save_memory(of_.recipe).all;
   if (of_.recipe.flag("run.poison")) lowering.fence = fence_bytes;
@@ -111,7 +111,7 @@ Assembly PlanMaker::with_devices(WrittenProgram written) const {
   return next;
 }
 
-void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made) {
+void PlanMaker::make(const PlannedChoice& choice, const SpareMemory& spare, std::optional<Assembly>& made) {
   WrittenProgram written = of_->writer.write(choice);
   if (made) {
     made->devices_.resize(1);
@@ -120,9 +120,9 @@ void PlanMaker::make(const PlannedChoice& choice, bool far_ahead, std::optional<
     made->evaluation_plans_.clear();
   }
   Assembly next = with_devices(std::move(written));
-  next.plans_ = plans_of(next, *next.program_, of_->purpose, full_step(next), far_ahead);
+  next.plans_ = plans_of(next, *next.program_, of_->purpose, full_step(next), spare);
   if (of_->purpose == Purpose::training && of_->recipe.integer("eval.every") > 0)
-    plan_evaluation(next, choice.way_to_fit.strategies, far_ahead);
+    plan_evaluation(next, choice.way_to_fit.strategies, spare);
   if (!data_bytes_) data_bytes_ = data_bytes_of(next, of_->plugins);
   next.process_needs_ = process_needs_of(next, of_->plugins, *data_bytes_);
   made.reset();
@@ -197,14 +197,14 @@ std::vector<PlanOutline> PlanMaker::outlines(const Assembly& written) const {
   std::vector<PlanOutline> outlines;
   for (const std::size_t stage : std::set<std::size_t>{0, ranks.size() / 2, ranks.size() - 1})
     outlines.push_back(
-        outline_plan(written.program(), offers_.lowering(written, false), of_->batch.accumulate, ranks[stage],
+        outline_plan(written.program(), offers_.lowering(written, {}), of_->batch.accumulate, ranks[stage],
                      work_of_stage(written.program(), of_->purpose, full_step(written), stage)));
   return outlines;
 }
 
 // Returns the plans; all are over those of the full step of training, once these are made.
 std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& program, Purpose purpose,
-                                      const Microbatches& microbatches, bool far_ahead) const {
+                                      const Microbatches& microbatches, const SpareMemory& spare) const {
   const std::vector<int> ranks = ranks_of_stages(next);
   std::vector<Plan> plans(ranks.size());
   check_launches(program, microbatches.count);
@@ -212,7 +212,7 @@ std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& progr
     const Work work = work_of_stage(program, purpose, microbatches, i);
     std::optional<BaseProgram> under;
     if (!next.plans_.empty()) under.emplace(BaseProgram{*next.program_, next.plans_[i]});
-    plans[i] = make_plan(program, offers_.lowering(next, far_ahead), microbatches.count, ranks[i], work,
+    plans[i] = make_plan(program, offers_.lowering(next, spare), microbatches.count, ranks[i], work,
                          under ? &*under : nullptr, Proof::left_out);
   });
   return plans;
@@ -220,7 +220,7 @@ std::vector<Plan> PlanMaker::plans_of(const Assembly& next, const Program& progr
 
 // Makes the plans for each number of microbatches, with and without ops of `periodic`. While steps overlap,
 // all have one plan.
-void PlanMaker::plan_other_steps(Assembly& taken, bool far_ahead) const {
+void PlanMaker::plan_other_steps(Assembly& taken, const SpareMemory& spare) const {
   if (of_->purpose != Purpose::training) return;
   const bool periodic = taken.period() > 0;
   if (periodic) check_steps_may_differ(taken);
@@ -234,7 +234,7 @@ void PlanMaker::plan_other_steps(Assembly& taken, bool far_ahead) const {
       if ((taken.period() == 1 && !runs_periodic) || !known.insert(kind).second) continue;
       check_steps_may_differ(taken);
       try {
-        taken.other_steps_.push_back({kind, plans_of_kind(taken, kind, far_ahead)});
+        taken.other_steps_.push_back({kind, plans_of_kind(taken, kind, spare)});
       } catch (const Error& error) {  // a schedule may not work with so few microbatches
         if (global == of_->batch.global) throw;
         throw_error(error.code(), "batch.ramp comes to steps of ", global, " sequences: ", error.what());
@@ -258,12 +258,12 @@ void PlanMaker::check_steps_may_differ(const Assembly& taken) const {
 }
 
 std::vector<Plan> PlanMaker::plans_of_kind(const Assembly& taken, const StepKind& kind,
-                                           bool far_ahead) const {
+                                           const SpareMemory& spare) const {
   std::optional<PipelineLayout> pipeline = taken.pipeline_;
   if (pipeline && kind.accumulate != of_->batch.accumulate)
     pipeline->order = of_->writer.order_of(*taken.program_, kind.accumulate);
   return plans_of(taken, *taken.program_, Purpose::training, {kind.accumulate, pipeline, kind.periodic},
-                  far_ahead);
+                  spare);
 }
 
 void PlanMaker::prove(const Assembly& taken) const {
@@ -280,13 +280,13 @@ void PlanMaker::prove(const Assembly& taken) const {
   taken.each_planned(prove_all);
 }
 
-void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, bool far_ahead) {
+void PlanMaker::plan_evaluation(Assembly& next, std::size_t way, const SpareMemory& spare) {
   if (!evaluation_ || evaluation_way_ != way) {
     evaluation_ = lowered(next, *of_->evaluation_writer.write({{}, {way, 0}}).program);
     evaluation_way_ = way;
   }
   next.evaluation_ = evaluation_;
-  next.evaluation_plans_ = plans_of(next, *evaluation_, Purpose::evaluation, full_step(next), far_ahead);
+  next.evaluation_plans_ = plans_of(next, *evaluation_, Purpose::evaluation, full_step(next), spare);
   for (std::size_t i = 0; i < next.plans_.size(); ++i) make_room(next.plans_[i], next.evaluation_plans_[i]);
 }
 

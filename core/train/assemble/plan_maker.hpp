@@ -20,8 +20,8 @@ class KernelOffers {
   explicit KernelOffers(const PlannedRecipe& of) : of_(of) {}
 
   // Describes the devices to plans of a written program, which must outlive them. Lowering explains
-  // `far_ahead`.
-  Lowering lowering(const Assembly& next, bool far_ahead) const;
+  // `spare`.
+  Lowering lowering(const Assembly& next, const SpareMemory& spare) const;
 
  private:
   PlanDevice plan_device(const Assembly& next, std::size_t number) const;
@@ -38,9 +38,9 @@ class PlanMaker {
   explicit PlanMaker(std::shared_ptr<PlannedRecipe> of);
 
   // Turns `made` into the result of the choice, whether it fits or not; devices and plans of its previous
-  // state are freed first. Lowering explains `far_ahead`. Stages differ, so each rank makes the plans of all
+  // state are freed first. Lowering explains `spare`. Stages differ, so each rank makes the plans of all
   // of them: what they send must be what they expect. Nothing is proven of them yet.
-  void make(const PlannedChoice& choice, bool far_ahead, std::optional<Assembly>& made);
+  void make(const PlannedChoice& choice, const SpareMemory& spare, std::optional<Assembly>& made);
   // Returns the result of the choice before anything is planned: programs and devices, and no plans.
   Assembly write(const PlannedChoice& choice) const;
   // Returns the outlines of the plans of stages that differ most: the first, one in the middle and the last;
@@ -49,7 +49,7 @@ class PlanMaker {
   // Plans, for the assembly that is taken, its other kinds of steps, and the memory that they need beyond the
   // full one's: steps before the batch is full, if it grows (batch.ramp), and those without ops of
   // `periodic`.
-  void plan_other_steps(Assembly& taken, bool far_ahead) const;
+  void plan_other_steps(Assembly& taken, const SpareMemory& spare) const;
   // Throws if a plan is wrong, or ranks expect what others do not send. It takes longer than planning does,
   // so only what fits is proven, once.
   void prove(const Assembly& taken) const;
@@ -71,11 +71,12 @@ class PlanMaker {
   std::shared_ptr<DeviceInterface> make_device_beside(const std::string& plugin) const;
   std::unique_ptr<Program> lowered(const Assembly& next, const Program& program) const;
   std::vector<Plan> plans_of(const Assembly& next, const Program& program, Purpose purpose,
-                             const Microbatches& microbatches, bool far_ahead) const;
+                             const Microbatches& microbatches, const SpareMemory& spare) const;
   Microbatches full_step(const Assembly& next) const { return {of_->batch.accumulate, next.pipeline_}; }
   void check_steps_may_differ(const Assembly& taken) const;
-  std::vector<Plan> plans_of_kind(const Assembly& taken, const StepKind& kind, bool far_ahead) const;
-  void plan_evaluation(Assembly& next, std::size_t way, bool far_ahead);
+  std::vector<Plan> plans_of_kind(const Assembly& taken, const StepKind& kind,
+                                  const SpareMemory& spare) const;
+  void plan_evaluation(Assembly& next, std::size_t way, const SpareMemory& spare);
 
   const std::shared_ptr<PlannedRecipe> of_;
   const KernelOffers offers_;

@@ -1,5 +1,6 @@
 #include "train/assemble/program_writer.hpp"
 
+#include <limits>
 #include <optional>
 
 #include "base/narrow.hpp"
@@ -342,7 +343,8 @@ void ProgramWriter::write_model() {
   const Precision& precision = program_->precision();
   program_->set_step_context({purpose_ == Purpose::training, batch_.accumulate, precision.compute,
                               precision.master, precision.moments, precision.gradient, precision.reduce,
-                              precision.gather_bits, precision.reduce_bits, precision.gather_fp8});
+                              precision.gather_bits, precision.reduce_bits, precision.gather_fp8,
+                              norm_limit()});
   program_->requests().planned_recompute = choice_.recompute;
   program_->requests().way_to_fit = choice_.way_to_fit;
   program_->requests().known_tiers = known_tiers(recipe_, plugins_);
@@ -455,6 +457,13 @@ void ProgramWriter::leave_training_out() {
 
 bool ProgramWriter::updates_are_free() const {
   return recipe_.number("optimizer.clip") == 0 && !skips_non_finite(recipe_) && !scales_loss(recipe_);
+}
+
+// Returns StepContext::norm_limit. A scale of the loss is a factor that gradients always have.
+double ProgramWriter::norm_limit() const {
+  if (updates_are_free() || scales_loss(recipe_)) return 0;
+  const double clip = recipe_.number("optimizer.clip");
+  return clip > 0 ? clip : std::numeric_limits<double>::infinity();
 }
 
 MoveRules ProgramWriter::move_rules() const {

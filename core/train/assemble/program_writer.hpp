@@ -77,6 +77,7 @@ class ProgramWriter {
   Delay delay() const;
   void check_parts_of_tensors() const;
   void apply_strategies(Phase phase);
+  double norm_limit() const;
   MoveRules move_rules() const;
   GradientParts gradient_parts() const;
   bool updates_are_free() const;
