@@ -34,7 +34,7 @@ class Row:
     layers: int = 32
 
     def clips(self):
-        return "optimizer.clip=1" in self.changes
+        return any(change.startswith("optimizer.clip=") for change in self.changes)
 
     def on_drives(self):
         return "nvme" in self.strategies
@@ -46,6 +46,11 @@ class Row:
 
 def everything(step, aim=None, changes=(), updated=26):
     return Row("llama-8b-offload", offload(**EVERYTHING), 30, step, list(changes), aim=aim, updated=updated)
+
+
+def clipped(change, moments="fp32", **how):
+    """Everything on the host, with clipping: in no step, or in all; the first updates before the norm is known."""
+    return Row("llama-8b-offload", offload(**EVERYTHING, **how), 40, 2.5, [f"optimizer.clip={change}", f"precision.moments={moments}"])
 
 
 def eight_b(step, changes=(), updated=None, **where):
@@ -70,6 +75,15 @@ def three_b(where, step, changes, drives=None, beside=None):
 TRAINED = {
     "8b": everything(2, 6300),
     "8b clip": everything(2.7, 4700, CLIP),
+    "8b within": clipped(1000),
+    "8b beyond": clipped(0.001),
+    "8b waits": clipped(1000, speculate="none"),
+    "8b bf16 within": clipped(1000, "bf16"),
+    "8b bf16 beyond": clipped(0.001, "bf16"),
+    "8b bf16 waits": clipped(1000, "bf16", speculate="none"),
+    "8b 8-bit moments": clipped(0, "8bit"),
+    "8b 8-bit within": clipped(1000, "8bit"),
+    "8b 8-bit waits": clipped(1000, "8bit", speculate="none"),
     "8b bf16 moments": everything(2, None, ["precision.moments=bf16"], updated=18),
     "8b x4 vertical": everything(8, None, FOUR + ["batch.order=vertical"]),
     # Gradients of several microbatches add up on the device, in this order.
